@@ -1,0 +1,113 @@
+"""What an agent needs of the world around it, and nothing more.
+
+The agent is one object on one thread that is called when something happens. The asyncio world (`agent.asyncio_host`) and the virtual
+world (`testbed.simulated`) implement this protocol; the agent cannot tell them apart, so that a bug found in simulation is a bug in
+the agent. All callbacks come on the agent's own thread, one at a time, and none before the call that asked for it has returned.
+"""
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from sbon.types import Address
+
+T = TypeVar("T")
+
+
+class Timer(Protocol):
+    """A callback to come."""
+
+    def cancel(self) -> None:
+        """Let it not come; nothing happens if it has come."""
+
+
+class StreamHandler(Protocol):
+    """Who is told what happens on one stream of bytes."""
+
+    def connected(self, stream: "Stream") -> None:
+        """The stream is open; called once, first."""
+
+    def received(self, data: bytes) -> None:
+        """Bytes, in order, in chunks of any size."""
+
+    def writable(self) -> None:
+        """The send buffer has emptied after `write` had found it full."""
+
+    def closed(self, reason: str) -> None:
+        """The stream is gone (or never opened); called once, last."""
+
+
+class Stream(Protocol):
+    """An ordered, reliable stream of bytes to another agent: TCP, or the virtual world's."""
+
+    @property
+    def peer(self) -> Address:
+        """The other end's address."""
+
+    @property
+    def congested(self) -> bool:
+        """The send buffer is full: hold back until `StreamHandler.writable`."""
+
+    def write(self, data: bytes) -> None:
+        """Send; never blocks. Bytes written to a stream that has closed are lost without an error: `closed` has told."""
+
+    def close(self) -> None:
+        """Close both directions after what was written has left; `StreamHandler.closed` follows."""
+
+
+class Host(Protocol):
+    """One machine, as its agent sees it."""
+
+    rng: np.random.Generator
+    """Randomness of this agent; `rng.spawn` gives each component its own."""
+
+    def now(self) -> float:
+        """Monotonic seconds."""
+
+    def wall(self) -> float:
+        """Seconds since 1970, UTC."""
+
+    def random_bytes(self, count: int) -> bytes:
+        """For nonces and keys: from the system's source, or from the seed in the virtual world."""
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
+        """Call once at the monotonic instant `when` (soon, if it has passed)."""
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Call once, after the callbacks already due."""
+
+    def listen(
+        self,
+        address: Address,
+        datagram: Callable[[bytes, Address, float], None],
+        accept: Callable[[Address], StreamHandler],
+    ) -> Address:
+        """Open the UDP and TCP port of the agent and return its address (the port chosen, where 0 was asked).
+
+        `datagram(data, sender, received_at)` gets every datagram, `accept(peer)` makes the handler of every incoming stream.
+
+        Raises
+        ------
+        ConfigError
+            The address is taken or not ours.
+        """
+
+    def send_datagram(self, data: bytes, address: Address) -> None:
+        """Send and forget."""
+
+    def connect(self, address: Address, handler: StreamHandler) -> None:
+        """Open a stream; `handler.connected` or `handler.closed` follows."""
+
+    def execute(self, work: Callable[[], T], done: Callable[[T | BaseException], None], *, rows: int) -> None:
+        """Run `work` on an executor thread, then `done` with its result or the exception that it raised.
+
+        `rows` is the size of the batch, from which the virtual world takes the time that the work would need.
+        """
+
+    @property
+    def workers(self) -> int:
+        """Executor threads (in the virtual world: virtual cores)."""
+
+    def load_fraction(self) -> float:
+        """CPU use of the machine right now, 0 to 1 per core."""

@@ -1,0 +1,76 @@
+"""A node's place in the cost space (SBON, section 3.1.1).
+
+Three latency dimensions in milliseconds of RTT, a height for the access link that every path of the node crosses, an error estimate
+that weighs the node's word against others', and a load dimension in the same unit as latency.
+
+The height follows Vivaldi (Dabek et al., SIGCOMM 2004, section 5.4): the RTT between two nodes is the Euclidean distance of their
+vectors plus both heights.
+"""
+
+import math
+
+import msgspec
+
+from sbon.errors import CoordinateError
+
+DIMENSIONS = 3
+VECTOR_MS_MAX = 100_000.0
+"""Beyond any path on Earth: a component or height above it is nonsense and is refused."""
+ERROR_MAX = 10.0
+
+
+class Coordinate(msgspec.Struct, frozen=True, array_like=True):
+    """Where a node is. Everything but `error` in milliseconds; RTT, not one-way latency."""
+
+    vector: tuple[float, float, float]
+    height_ms: float
+    error: float
+    """Relative error that the node expects of its own predictions: 0 is perfect, 1 knows nothing."""
+    load_ms: float = 0.0
+
+
+ORIGIN = Coordinate((0.0, 0.0, 0.0), 0.0, 1.0, 0.0)
+
+
+def check(coordinate: Coordinate) -> Coordinate:
+    """The same coordinate, if a sane node could have sent it.
+
+    Raises
+    ------
+    CoordinateError
+        A value is not finite, negative where it may not be, or absurdly large. One NaN let in would spread to every node.
+    """
+    vector, height, error, load = coordinate.vector, coordinate.height_ms, coordinate.error, coordinate.load_ms
+    if not all(math.isfinite(x) and abs(x) <= VECTOR_MS_MAX for x in vector):
+        raise CoordinateError(f"coordinate vector {vector}, expected finite values within ±{VECTOR_MS_MAX:g} ms")
+    if not (math.isfinite(height) and 0 <= height <= VECTOR_MS_MAX):
+        raise CoordinateError(f"coordinate height {height} ms, expected 0 to {VECTOR_MS_MAX:g}")
+    if not (math.isfinite(error) and 0 <= error <= ERROR_MAX):
+        raise CoordinateError(f"coordinate error estimate {error}, expected 0 to {ERROR_MAX:g}")
+    if not (math.isfinite(load) and 0 <= load <= VECTOR_MS_MAX):
+        raise CoordinateError(f"coordinate load {load} ms, expected 0 to {VECTOR_MS_MAX:g}")
+    return coordinate
+
+
+def estimated_rtt_ms(a: Coordinate, b: Coordinate) -> float:
+    """RTT that the latency dimensions predict between two nodes.
+
+    Source
+    ------
+    Vivaldi (SIGCOMM 2004), section 5.4: ||a - b|| + height(a) + height(b).
+
+    Examples
+    --------
+    >>> estimated_rtt_ms(Coordinate((0.0, 0.0, 0.0), 1.0, 0.1), Coordinate((3.0, 4.0, 0.0), 2.0, 0.1))
+    8.0
+    """
+    return math.dist(a.vector, b.vector) + a.height_ms + b.height_ms
+
+
+def cost_distance_ms(point: tuple[float, float, float], node: Coordinate) -> float:
+    """Distance in the full cost space from a virtual placement (no height, no load) to a node.
+
+    The load dimension is a Euclidean one (SBON, section 3.1.1), so that a loaded node moves away from everything; the height is
+    added, as for latency.
+    """
+    return math.hypot(math.dist(point, node.vector), node.load_ms) + node.height_ms

@@ -1,0 +1,61 @@
+"""The error tree. A class exists because some caller acts on it; every message gives the value and what was expected."""
+
+
+class SbonError(Exception):
+    """Any error that the project raises on purpose."""
+
+
+class ConfigError(SbonError):
+    """A setting is unknown or out of range; the message gives its path in the file."""
+
+
+class QueryError(SbonError):
+    """SQL that cannot be run: where in the text, and what to write instead.
+
+    Parameters
+    ----------
+    message : what is wrong
+    line, column : position in the submitted text, from 1; 0 where it is not known
+    hint : the nearest thing that works, as a sentence; may be empty
+    """
+
+    def __init__(self, message: str, *, line: int = 0, column: int = 0, hint: str = "") -> None:
+        self.message, self.line, self.column, self.hint = message, line, column, hint
+        place = f"line {line}, column {column}: " if line else ""
+        super().__init__(f"{place}{message}" + (f"; {hint}" if hint else ""))
+
+
+class ShapeError(SbonError):
+    """Array shapes disagree."""
+
+
+class CoordinateError(SbonError):
+    """A coordinate or RTT that is non-finite, absurd, or of another dimension."""
+
+
+class PlacementError(SbonError):
+    """No node can host an operator; the message gives its id."""
+
+
+class ProtocolError(SbonError):
+    """A protocol's rules were broken."""
+
+
+class LocalProtocolError(ProtocolError):
+    """We asked a machine for what its state forbids: a bug of ours."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """A peer sent nonsense: count it, drop it."""
+
+
+class LinkError(SbonError):
+    """The network broke a link: back off and reconnect."""
+
+
+class MigrationError(SbonError):
+    """A migration was abandoned; the operator runs where it was."""
+
+
+class ConnectorError(SbonError):
+    """A source or sink cannot do its work (unreadable file, full disk, bad option); the message says what to do."""
