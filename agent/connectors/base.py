@@ -1,0 +1,105 @@
+"""What a connector offers to the engine, and what it may ask of the agent.
+
+A connector brings rows in from outside the overlay, or takes answers out. This module and `system` import no polars, so that an agent
+without queries stays small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import msgspec
+
+from agent.connectors.system import SystemStreams
+from agent.host import Host
+from sbon.errors import ConnectorError
+from sbon.types import NodeId
+
+if TYPE_CHECKING:
+    import polars as pl
+
+BATCH_ROWS_MAX = 4096
+"""Rows of one batch of a source, unless its option `batch_rows_max` says otherwise."""
+
+
+class Polled(NamedTuple):
+    """What a source gave."""
+
+    frame: pl.DataFrame | None
+    """Rows in the source's schema, at least one; None: nothing now."""
+    watermark_us: int
+    """After this frame: rows to come should have event times no lower. Never goes back."""
+    next_poll: float | None
+    """Monotonic instant at which to poll again (now or earlier: at once); None: wait for `ready`."""
+    finished: bool = False
+    """Nothing will follow; `watermark_us` is then WATERMARK_END."""
+
+
+class SourceConnector(Protocol):
+    """A physical source. Everything is called on the agent's thread."""
+
+    dropped_rows: int
+    """Rows that came in but could not be used (malformed, or more than the bounded queue holds)."""
+
+    def start(self, ready: Callable[[], None]) -> None:
+        """Begin. `ready` is called on the agent's thread when a poll would give something after one that gave `next_poll` None.
+
+        Raises
+        ------
+        ConnectorError
+            The source cannot be read.
+        """
+
+    def poll(self, now: float, wall: float) -> Polled:
+        """The next rows, at most `batch_rows_max`. Called only when there is room for them downstream; never blocks.
+
+        Raises
+        ------
+        ConnectorError
+            The source has broken for good; it must only be stopped now.
+        """
+
+    def stop(self) -> None:
+        """Let go of files and sockets. May be called twice, and before `start`."""
+
+
+class SinkConnector(Protocol):
+    """A physical sink. `write` and `close` are called on an executor thread, never two at once."""
+
+    dropped_rows: int
+    """Rows taken that are known not to have arrived."""
+
+    def write(self, frame: pl.DataFrame) -> None:
+        """Take one batch; when this returns, the batch is the sink's concern.
+
+        Raises
+        ------
+        Congested
+            The far end takes nothing at present; no row of this frame was taken. Offer it again.
+        ConnectorError
+            The sink has broken for good.
+        """
+
+    def close(self) -> None:
+        """Deliver what was taken (waiting a bounded time) and let go. May be called twice."""
+
+
+class Congested(ConnectorError):
+    """A sink's far end takes nothing at present: offer the same frame again after `retry_after_s`."""
+
+    def __init__(self, message: str, retry_after_s: float = 0.5) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class ConnectorContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What a connector may use of the agent that runs it."""
+
+    host: Host
+    node: NodeId
+    labels: Mapping[str, str]
+    data_dir: str
+    """Relative paths of the `file` connector start here."""
+    system: SystemStreams
+    """Where the agent's own measurements come from."""

@@ -1,0 +1,58 @@
+"""Which connector a source or sink names, made only when it is wanted."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from typing import Any
+
+from agent.connectors.base import ConnectorContext, SinkConnector, SourceConnector
+from sbon.errors import ConnectorError
+from sbon.query.plan import SinkParams, SourceParams
+from sbon.query.schema import Schema
+
+_SOURCES = {
+    "datagen": "agent.connectors.datagen:DatagenSource",
+    "file": "agent.connectors.file_source:FileSource",
+    "tcp": "agent.connectors.tcp:TcpSource",
+    "system": "agent.connectors.system_source:SystemSource",
+}
+_SINKS = {
+    "file": "agent.connectors.file_sink:build_file_sink",
+    "tcp": "agent.connectors.tcp:TcpSink",
+    "discard": "agent.connectors.discard:DiscardSink",
+}
+
+
+def build_source(params: SourceParams, context: ConnectorContext) -> SourceConnector:
+    """The connector of a physical source, not yet started.
+
+    Raises
+    ------
+    ConnectorError
+        There is no such connector, or an option is unknown or out of range; one line that names it and what is allowed.
+    """
+    made: SourceConnector = _find("source", params.name, params.connector, _SOURCES)(params, context)
+    return made
+
+
+def build_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> SinkConnector:
+    """The connector of a sink. (`tail` is the agent's own: `discard.CallbackSink`.)
+
+    Raises
+    ------
+    ConnectorError
+        As for `build_source`.
+    """
+    made: SinkConnector = _find("sink", params.name, params.connector, _SINKS)(params, schema, context)
+    return made
+
+
+def _find(kind: str, name: str, connector: str, table: dict[str, str]) -> Any:
+    try:
+        module, _, attribute = table[connector].partition(":")
+    except KeyError:
+        near = difflib.get_close_matches(connector, table, n=1)
+        hint = f"; did you mean '{near[0]}'?" if near else ""
+        raise ConnectorError(f"{kind} {name}: connector '{connector}' is unknown, expected one of {', '.join(sorted(table))}{hint}") from None
+    return getattr(importlib.import_module(module), attribute)

@@ -1,0 +1,114 @@
+"""Frames as bytes: what a batch looks like on a link and in a snapshot.
+
+An Arrow IPC stream behind a head of twelve bytes: a mark, the number of rows and a CRC-32 of the rest. The checksum lets nonsense be
+refused before a reader that trusts its input sees it; it is no protection against forgery, which is the links' own seal.
+"""
+
+import io
+import struct
+import zlib
+from typing import Any
+
+import polars as pl
+
+from sbon.errors import RemoteProtocolError
+from sbon.query.schema import ColumnType, Schema
+
+ROWS_MAX = 2**26
+"""A frame that claims more rows than this is nonsense."""
+
+_HEAD = struct.Struct(">4sII")
+_MARK = b"SBF1"
+
+_DTYPES: dict[ColumnType, pl.DataType] = {
+    ColumnType.BOOL: pl.Boolean(),
+    ColumnType.INT: pl.Int64(),
+    ColumnType.FLOAT: pl.Float64(),
+    ColumnType.TEXT: pl.String(),
+    ColumnType.TIME: pl.Datetime("us"),
+    ColumnType.INTERVAL: pl.Duration("us"),
+}
+_TYPES: dict[Any, ColumnType] = {dtype: kind for kind, dtype in _DTYPES.items()}
+
+
+def polars_type(kind: ColumnType) -> pl.DataType:
+    """How polars holds a column of this type."""
+    return _DTYPES[kind]
+
+
+def column_type(dtype: pl.DataType) -> ColumnType:
+    """The type of a column that polars holds as `dtype`.
+
+    Raises
+    ------
+    RemoteProtocolError
+        No column of a stream is held so.
+    """
+    try:
+        return _TYPES[dtype]
+    except KeyError:
+        raise RemoteProtocolError(f"column of type {dtype}, expected one of {', '.join(map(str, _TYPES))}") from None
+
+
+def polars_schema(schema: Schema) -> dict[str, pl.DataType]:
+    """Column names and polars types, in order."""
+    return {field.name: _DTYPES[field.type] for field in schema}
+
+
+def empty(schema: Schema) -> pl.DataFrame:
+    """No rows of this schema."""
+    return pl.DataFrame(schema=polars_schema(schema))
+
+
+def encode(frame: pl.DataFrame) -> bytes:
+    """A frame as bytes for `decode`. About 20 µs and 0.02 µs a row."""
+    buffer = io.BytesIO()
+    frame.write_ipc_stream(buffer)
+    body = buffer.getvalue()
+    return _HEAD.pack(_MARK, frame.height, zlib.crc32(body)) + body
+
+
+def decode(data: bytes, schema: Schema) -> pl.DataFrame:
+    """The frame that `encode` made of a frame with these columns.
+
+    Raises
+    ------
+    RemoteProtocolError
+        The bytes are not a frame, or one with other columns.
+    """
+    frame = decode_any(data)
+    expected = polars_schema(schema)
+    if dict(frame.schema) != expected or frame.columns != list(expected):
+        raise RemoteProtocolError(f"frame has columns {_told(frame.schema)}, expected {_told(expected)}")
+    return frame
+
+
+def decode_any(data: bytes) -> pl.DataFrame:
+    """The frame that `encode` made, whatever its columns: for snapshots, whose owner checks them.
+
+    Raises
+    ------
+    RemoteProtocolError
+        The bytes are not a frame.
+    """
+    if len(data) < _HEAD.size:
+        raise RemoteProtocolError(f"frame of {len(data)} bytes, expected at least {_HEAD.size}")
+    mark, rows, checksum = _HEAD.unpack_from(data)
+    body = memoryview(data)[_HEAD.size :]
+    if mark != _MARK:
+        raise RemoteProtocolError(f"frame begins with {mark!r}, expected {_MARK!r}")
+    if rows > ROWS_MAX:
+        raise RemoteProtocolError(f"frame of {rows} rows, expected at most {ROWS_MAX}")
+    if zlib.crc32(body) != checksum:
+        raise RemoteProtocolError(f"frame of {len(data)} bytes does not match its checksum")
+    try:
+        frame = pl.read_ipc_stream(io.BytesIO(body), rechunk=False)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
+        raise RemoteProtocolError(f"frame of {len(data)} bytes is no Arrow stream: {str(error)[:100]}") from error
+    if frame.height != rows:
+        raise RemoteProtocolError(f"frame of {frame.height} rows, expected the {rows} of its head")
+    return frame
+
+
+def _told(schema: Any) -> str:
+    return "(" + ", ".join(f"{name} {dtype}" for name, dtype in schema.items())[:300] + ")"

@@ -1,0 +1,32 @@
+"""From an operator's parameters to the object that does its work."""
+
+from sbon.errors import LocalProtocolError
+from sbon.operators.join import IntervalJoin
+from sbon.operators.map import Map
+from sbon.operators.operator import Operator
+from sbon.operators.union import Union
+from sbon.operators.window import Window
+from sbon.query.plan import JoinParams, MapParams, Params, UnionParams, WindowParams
+
+
+def build(params: Params) -> Operator:
+    """A fresh operator.
+
+    Raises
+    ------
+    LocalProtocolError
+        Sources and sinks are connectors of the agent, not operators.
+    RemoteProtocolError
+        The parameters make no sense (a window without length, a function that is not in the table).
+    """
+    match params:
+        case MapParams():
+            return Map(params)
+        case WindowParams():
+            return Window(params)
+        case JoinParams():
+            return IntervalJoin(params)
+        case UnionParams():
+            return Union()
+        case _:
+            raise LocalProtocolError(f"build got {type(params).__name__}, expected an operator: sources and sinks are connectors")
