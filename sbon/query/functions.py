@@ -1,0 +1,302 @@
+"""The table of scalar functions: what an expression may call, with which types, and exactly what each computes.
+
+The SQL front end checks calls against this table, `sbon.operators.compile` turns them into polars expressions. A function gives
+NULL when any argument is NULL, unless its text here says otherwise. Division by zero, the root of a negative number, the logarithm
+of what is not positive, and a power without a real value give NULL, so that one odd row never stops a stream.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from sbon.errors import QueryError
+from sbon.query.schema import ColumnType
+
+MaybeType: TypeAlias = ColumnType | None
+"""The type of an argument; None for a bare NULL, which takes any type."""
+
+Rule: TypeAlias = Callable[[str, Sequence[MaybeType]], MaybeType]
+"""Function name and argument types to the result's type; raises QueryError where they do not fit."""
+
+BOOL, INT, FLOAT = ColumnType.BOOL, ColumnType.INT, ColumnType.FLOAT
+TEXT, TIME, INTERVAL = ColumnType.TEXT, ColumnType.TIME, ColumnType.INTERVAL
+_NUMBERS = (INT, FLOAT)
+_NUMBERS_ONLY = "it takes numbers; of an interval use EXTRACT(EPOCH FROM ...)"
+
+TIME_UNITS = ("microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "quarter", "year")
+"""What DATE_TRUNC takes, as a literal; weeks start on Monday."""
+
+
+class Function(msgspec.Struct, frozen=True):
+    """One entry of the table."""
+
+    name: str
+    arguments_min: int
+    arguments_max: int | None
+    """None: any number."""
+    rule: Rule
+    meaning: str
+    symbol: str = ""
+    """How `sbon.query.text` writes it between two arguments; empty: as a call."""
+    commutative: bool = False
+    """The order of the arguments does not change the value, bit for bit."""
+
+
+def signature_text(name: str, types: Sequence[MaybeType]) -> str:
+    """`add(text, int)`, for messages."""
+    return f"{name}({', '.join('null' if t is None else t.value for t in types)})"
+
+
+def _refuse(name: str, types: Sequence[MaybeType], hint: str) -> QueryError:
+    return QueryError(f"{signature_text(name, types)} does not fit", hint=hint)
+
+
+def common_type(name: str, types: Sequence[MaybeType]) -> MaybeType:
+    """The one type that all arguments share, INT widening to FLOAT."""
+    known = [t for t in types if t is not None]
+    if not known:
+        return None
+    if all(t in _NUMBERS for t in known):
+        return FLOAT if FLOAT in known else INT
+    if any(t is not known[0] for t in known):
+        raise _refuse(name, types, "all of them need one type: use CAST")
+    return known[0]
+
+
+def _numeric(name: str, types: Sequence[MaybeType]) -> MaybeType:
+    for t in types:
+        if t is not None and t not in _NUMBERS:
+            raise _refuse(name, types, "it takes numbers")
+    return common_type(name, types)
+
+
+def _add(name: str, types: Sequence[MaybeType]) -> MaybeType:
+    pair = set(types)
+    if TIME in pair:
+        if pair <= {TIME, INTERVAL, None} and types.count(TIME) == 1:
+            return TIME
+        raise _refuse(name, types, "to a time add an INTERVAL")
+    if INTERVAL in pair:
+        if pair <= {INTERVAL, None}:
+            return INTERVAL
+        raise _refuse(name, types, "to an interval add an INTERVAL or a time")
+    return _numeric(name, types)
+
+
+def _sub(name: str, types: Sequence[MaybeType]) -> MaybeType:
+    left, right = types
+    if left is TIME and right in (TIME, INTERVAL, None):
+        return INTERVAL if right is TIME else TIME
+    if left is INTERVAL and right in (INTERVAL, None):
+        return INTERVAL
+    if left is None and right is INTERVAL:
+        return INTERVAL
+    if TIME in types or INTERVAL in types:
+        raise _refuse(name, types, "a time takes a time or an INTERVAL, an interval an INTERVAL")
+    return _numeric(name, types)
+
+
+def _mul(name: str, types: Sequence[MaybeType]) -> MaybeType:
+    if INTERVAL in types:
+        other = types[1] if types[0] is INTERVAL else types[0]
+        if other is None or other in _NUMBERS:
+            return INTERVAL
+        raise _refuse(name, types, "an interval is multiplied by a number")
+    return _numeric(name, types)
+
+
+def _div(name: str, types: Sequence[MaybeType]) -> MaybeType:
+    if types[0] is INTERVAL and (types[1] is None or types[1] in _NUMBERS):
+        return INTERVAL
+    return _numeric(name, types)
+
+
+def _neg(name: str, types: Sequence[MaybeType]) -> MaybeType:
+    return INTERVAL if types[0] is INTERVAL else _numeric(name, types)
+
+
+def _comparison(name: str, types: Sequence[MaybeType]) -> MaybeType:
+    common_type(name, types)
+    return BOOL
+
+
+def _boolean(name: str, types: Sequence[MaybeType]) -> MaybeType:
+    if any(t not in (BOOL, None) for t in types):
+        raise _refuse(name, types, "it takes conditions")
+    return BOOL
+
+
+def _any_to(result: ColumnType) -> Rule:
+    return lambda name, types: result
+
+
+def _float(name: str, types: Sequence[MaybeType]) -> MaybeType:
+    _numeric(name, types)
+    return FLOAT
+
+
+def _round(name: str, types: Sequence[MaybeType]) -> MaybeType:
+    if len(types) == 2 and types[1] is not INT:
+        raise _refuse(name, types, "the number of digits is an integer")
+    return _numeric(name, types[:1])
+
+
+def _typed(result: ColumnType, *expected: ColumnType) -> Rule:
+    """Arguments of the given types, the last one repeating; NULL goes anywhere."""
+
+    def rule(name: str, types: Sequence[MaybeType]) -> MaybeType:
+        for index, t in enumerate(types):
+            want = expected[min(index, len(expected) - 1)]
+            if t is not None and t is not want and not (want is FLOAT and t is INT):
+                raise _refuse(name, types, f"it takes ({', '.join(e.value for e in expected)})")
+        return result
+
+    return rule
+
+
+def _extract(result: ColumnType, *, interval: bool = False) -> Rule:
+    def rule(name: str, types: Sequence[MaybeType]) -> MaybeType:
+        if types[0] is INTERVAL and not interval:
+            raise _refuse(name, types, "of an interval only EPOCH can be extracted")
+        if types[0] not in (TIME, INTERVAL, None):
+            raise _refuse(name, types, "it takes a time")
+        return result
+
+    return rule
+
+
+_TABLE = (
+    Function("add", 2, 2, _add, "Sum; a time plus an interval is a time. Integers wrap at 64 bits.", "+", True),
+    Function("sub", 2, 2, _sub, "Difference; between two times it is an interval.", "-"),
+    Function("mul", 2, 2, _mul, "Product; an interval times a number is an interval, rounded toward zero to a microsecond.", "*", True),
+    Function(
+        "div",
+        2,
+        2,
+        _div,
+        "Quotient; of two integers cut toward zero, of an interval cut to a microsecond. NULL where the divisor is 0.",
+        "/",
+    ),
+    Function("mod", 2, 2, _numeric, "Remainder with the sign of the dividend; NULL where the divisor is 0.", "%"),
+    Function("neg", 1, 1, _neg, "The negative."),
+    Function("eq", 2, 2, _comparison, "Equal. Floats: NaN equals NaN and is greater than all else.", "=", True),
+    Function("ne", 2, 2, _comparison, "Not equal.", "<>", True),
+    Function("lt", 2, 2, _comparison, "Less. Texts compare by code point.", "<"),
+    Function("le", 2, 2, _comparison, "Less or equal.", "<="),
+    Function("gt", 2, 2, _comparison, "Greater.", ">"),
+    Function("ge", 2, 2, _comparison, "Greater or equal.", ">="),
+    Function("and", 2, None, _boolean, "Three-valued: false if any is false, else NULL if any is NULL.", "and", True),
+    Function("or", 2, None, _boolean, "Three-valued: true if any is true, else NULL if any is NULL.", "or", True),
+    Function("not", 1, 1, _boolean, "Negation; NULL stays NULL."),
+    Function("is_null", 1, 1, _any_to(BOOL), "True where the argument is NULL; never NULL itself."),
+    Function("like", 2, 2, _typed(BOOL, TEXT), "SQL pattern, a literal: % any text, _ one character, backslash escapes; case matters."),
+    Function("ilike", 2, 2, _typed(BOOL, TEXT), "LIKE without regard to case."),
+    Function("in", 2, None, _comparison, "First argument equals any other, which are literals and not NULL."),
+    Function("coalesce", 1, None, common_type, "The first argument that is not NULL."),
+    Function("greatest", 1, None, common_type, "The greatest argument that is not NULL."),
+    Function("least", 1, None, common_type, "The least argument that is not NULL."),
+    Function("abs", 1, 1, _neg, "Absolute value, also of intervals."),
+    Function("sign", 1, 1, _numeric, "-1, 0 or 1, in the argument's type."),
+    Function(
+        "round", 1, 2, _round, "To the nearest, halves away from zero; the second argument, a literal, is the number of decimals (0 to 15)."
+    ),
+    Function("floor", 1, 1, _numeric, "Toward minus infinity; the type stays."),
+    Function("ceil", 1, 1, _numeric, "Toward plus infinity; the type stays."),
+    Function("sqrt", 1, 1, _float, "Square root; NULL of a negative number."),
+    Function("ln", 1, 1, _float, "Natural logarithm; NULL of what is not positive."),
+    Function("log10", 1, 1, _float, "Logarithm to base 10; NULL of what is not positive."),
+    Function("exp", 1, 1, _float, "e to the power."),
+    Function("power", 2, 2, _float, "First argument to the power of the second, as a float; NULL where the result is not a real number."),
+    Function("lower", 1, 1, _typed(TEXT, TEXT), "Lower case."),
+    Function("upper", 1, 1, _typed(TEXT, TEXT), "Upper case."),
+    Function("length", 1, 1, _typed(INT, TEXT), "Number of characters."),
+    Function(
+        "substr",
+        2,
+        3,
+        _typed(TEXT, TEXT, INT),
+        "From the position (1 is the first character; less counts as before it), of the given length (at least 0).",
+    ),
+    Function("concat", 2, None, _typed(TEXT, TEXT), "Texts joined; NULL if any is NULL.", "||"),
+    Function("trim", 1, 1, _typed(TEXT, TEXT), "Without blanks (U+0020) at both ends."),
+    Function("ltrim", 1, 1, _typed(TEXT, TEXT), "Without blanks at the start."),
+    Function("rtrim", 1, 1, _typed(TEXT, TEXT), "Without blanks at the end."),
+    Function(
+        "replace", 3, 3, _typed(TEXT, TEXT), "Every occurrence of the second text in the first, replaced by the third; both are literals."
+    ),
+    Function("starts_with", 2, 2, _typed(BOOL, TEXT), "The first text starts with the second."),
+    Function("date_trunc", 2, 2, _typed(TIME, TEXT, TIME), "Start of the unit (a literal of TIME_UNITS) that the time lies in, UTC."),
+    Function("extract_year", 1, 1, _extract(INT), "Year."),
+    Function("extract_quarter", 1, 1, _extract(INT), "1 to 4."),
+    Function("extract_month", 1, 1, _extract(INT), "1 to 12."),
+    Function("extract_week", 1, 1, _extract(INT), "ISO 8601 week, 1 to 53."),
+    Function("extract_day", 1, 1, _extract(INT), "Day of the month."),
+    Function("extract_dow", 1, 1, _extract(INT), "Day of the week: Sunday 0 to Saturday 6."),
+    Function("extract_doy", 1, 1, _extract(INT), "Day of the year, from 1."),
+    Function("extract_hour", 1, 1, _extract(INT), "0 to 23, UTC."),
+    Function("extract_minute", 1, 1, _extract(INT), "0 to 59."),
+    Function("extract_second", 1, 1, _extract(FLOAT), "0 up to 60, with fraction."),
+    Function("extract_epoch", 1, 1, _extract(FLOAT, interval=True), "Seconds since 1970 in UTC, or of the interval, with fraction."),
+)
+
+FUNCTIONS: dict[str, Function] = {function.name: function for function in _TABLE}
+
+
+def result_type(name: str, types: Sequence[MaybeType]) -> MaybeType:
+    """Type of a call.
+
+    Parameters
+    ----------
+    name : of a function in the table
+    types : of the arguments; None for a bare NULL
+
+    Returns
+    -------
+    ColumnType or None
+        None where only bare NULLs went in and the function gives what it takes.
+
+    Raises
+    ------
+    QueryError
+        No such function, or arguments that do not fit; without a place in the text.
+
+    Examples
+    --------
+    >>> result_type("sub", [ColumnType.TIME, ColumnType.TIME])
+    <ColumnType.INTERVAL: 'interval'>
+    """
+    function = FUNCTIONS.get(name)
+    if function is None:
+        raise QueryError(f"there is no function {name}")
+    if len(types) < function.arguments_min or (function.arguments_max is not None and len(types) > function.arguments_max):
+        expected = str(function.arguments_min)
+        if function.arguments_max is None:
+            expected += " or more"
+        elif function.arguments_max != function.arguments_min:
+            expected += f" to {function.arguments_max}"
+        raise QueryError(f"{name} got {len(types)} arguments, expected {expected}")
+    return function.rule(name, types)
+
+
+def aggregate_type(function: str, operand: MaybeType) -> ColumnType:
+    """Type of an aggregate of `sbon.query.plan.AGGREGATE_FUNCTIONS`; `operand` None for COUNT(*).
+
+    Raises
+    ------
+    QueryError
+        The operand's type does not fit.
+    """
+    if function in ("count", "count_distinct"):
+        return INT
+    if operand is None:
+        raise QueryError(f"{function} needs a column", hint="only COUNT takes *")
+    if function in ("avg", "stddev"):
+        if operand not in _NUMBERS:
+            raise _refuse(function, [operand], _NUMBERS_ONLY)
+        return FLOAT
+    if function == "sum" and operand not in _NUMBERS:
+        raise _refuse(function, [operand], _NUMBERS_ONLY)
+    if function in ("min", "max") and operand is BOOL:
+        raise _refuse(function, [operand], "cast the condition to INT")
+    return operand
