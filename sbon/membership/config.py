@@ -1,0 +1,111 @@
+"""Settings of the membership protocol, and the limits of what a member may say of itself."""
+
+import msgspec
+
+from sbon.errors import ConfigError
+
+LABELS_MAX = 16
+LABELS_BYTES_MAX = 512
+"""Labels travel in one datagram with everything else: more would crowd out the news."""
+
+
+class MembershipConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How agents find each other and notice who is gone. TOML table [membership]."""
+
+    interval_s: float = 1.0
+    """Pause between probes of one agent, each to one peer. Shorter: crashes noticed sooner, fresher coordinates, more traffic."""
+    timeout_s_min: float = 0.2
+    """Shortest wait for a direct reply, however near the peer. Shorter: a busy peer is asked through others for nothing."""
+    timeout_s_max: float = 0.5
+    """Longest wait for a direct reply; used until the peer's RTT is known. Longer: crashes of far peers are noticed later."""
+    indirect_probes: int = 3
+    """Peers asked to probe a silent one. More: fewer false suspicions on bad paths, more traffic for every silent peer."""
+    health_max: int = 4
+    """How far an agent that doubts itself slows down: intervals and timeouts grow up to 1 + this many times."""
+    stall_s: float = 0.3
+    """A timer this late means that we, not our peers, were stopped: what we wait for gets the lost time back."""
+    suspicion_s: float = 2.0
+    """A suspect's shortest time to object, once enough others doubt it too. Shorter: crashes declared sooner, slow agents wronged."""
+    suspicion_ratio_max: float = 3.0
+    """A suspect's time while nobody else doubts it, as a multiple of suspicion_s. Larger: lone false accusers do less harm."""
+    suspicion_confirmations: int = 3
+    """Independent accusers that bring the time down to suspicion_s. More: surer, later."""
+    gossip_interval_s: float = 0.2
+    """Pause between messages that carry nothing but news; none are sent when there is none. Shorter: news spreads faster."""
+    gossip_fanout: int = 3
+    """Peers told the news each time. More: faster, with more copies that the receiver knows already."""
+    retransmit_multiplier: int = 4
+    """One agent repeats a piece of news this many times log10 of the members. Fewer: some hear it only at a push-pull."""
+    vitals_per_datagram: int = 6
+    """Other members' coordinates added to each probe and reply. More: fresher tables, about 50 bytes each."""
+    push_pull_interval_s: float = 30.0
+    """Pause between exchanges of the whole table with one peer; grows with log2 of the members past 32. Repairs what gossip missed."""
+    reconnect_interval_s: float = 10.0
+    """Pause between attempts to reach a failed member or an unknown seed. Shorter: healed partitions join sooner, more dialling in vain."""
+    join_backoff_s_min: float = 0.5
+    """First pause before the seeds are tried again while nobody has answered; doubles each time."""
+    join_backoff_s_max: float = 30.0
+    """Longest pause between attempts to join."""
+    failed_keep_s: float = 86_400.0
+    """How long a failed or departed member is remembered (and, if failed, dialled). Longer: longer partitions heal by themselves."""
+    ping_count: int = 3
+    """Quick probes of one measurement on request; the fastest counts. More: steadier values, slower answers."""
+    ping_timeout_s: float = 1.0
+    """When a measurement on request ends with the replies that it has, or with none."""
+    members_max: int = 10_000
+    """Members known at most; the rest are refused and counted. Bounds memory against floods of invented names."""
+    pending_max: int = 512
+    """Probes made for others and measurements under way at most. Bounds memory and the use of this agent to flood another."""
+
+    def __post_init__(self) -> None:
+        for name in ("interval_s", "timeout_s_min", "stall_s", "suspicion_s", "gossip_interval_s", "push_pull_interval_s"):
+            _positive(name, getattr(self, name))
+        for name in ("reconnect_interval_s", "join_backoff_s_min", "failed_keep_s", "ping_timeout_s"):
+            _positive(name, getattr(self, name))
+        if not self.timeout_s_min <= self.timeout_s_max:
+            raise ValueError(f"timeout_s_max = {self.timeout_s_max}, expected timeout_s_min = {self.timeout_s_min} or more")
+        if not self.join_backoff_s_min <= self.join_backoff_s_max:
+            raise ValueError(f"join_backoff_s_max = {self.join_backoff_s_max}, expected join_backoff_s_min or more")
+        if not self.suspicion_ratio_max >= 1:
+            raise ValueError(f"suspicion_ratio_max = {self.suspicion_ratio_max}, expected 1 or more")
+        for name, low, high in (
+            ("indirect_probes", 0, 16),
+            ("health_max", 0, 16),
+            ("suspicion_confirmations", 0, 16),
+            ("gossip_fanout", 1, 16),
+            ("retransmit_multiplier", 1, 16),
+            ("vitals_per_datagram", 0, 16),
+            ("ping_count", 1, 16),
+            ("members_max", 1, 100_000),
+            ("pending_max", 1, 100_000),
+        ):
+            if not low <= getattr(self, name) <= high:
+                raise ValueError(f"{name} = {getattr(self, name)}, expected {low} to {high}")
+
+
+def _positive(name: str, value: float) -> None:
+    if not 0 < value < float("inf"):
+        raise ValueError(f"{name} = {value}, expected a positive number")
+
+
+def check_labels(labels: dict[str, str]) -> dict[str, str]:
+    """The same labels, if they fit into gossip.
+
+    Raises
+    ------
+    ConfigError
+        More than 16 labels, or more than 512 bytes of keys and values together, or an empty key.
+    """
+    if len(labels) > LABELS_MAX:
+        raise ConfigError(f"labels: {len(labels)} of them, expected {LABELS_MAX} at most")
+    if "" in labels:
+        raise ConfigError("labels: an empty name, expected at least one character")
+    size = labels_bytes(labels)
+    if size > LABELS_BYTES_MAX:
+        raise ConfigError(f"labels: {size} bytes of names and values, expected {LABELS_BYTES_MAX} at most")
+    return labels
+
+
+def labels_bytes(labels: dict[str, str]) -> int:
+    """Bytes that the labels take on the wire, at most."""
+    return sum(len(key.encode()) + len(value.encode()) + 4 for key, value in labels.items())

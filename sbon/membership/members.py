@@ -1,0 +1,70 @@
+"""What is known of one member, and which of two statements about it wins.
+
+Statements about one member are ordered by (incarnation, rank of the status): the greater one wins, whatever the order in which they
+arrive, so that all tables converge. Only the member itself raises its incarnation, which is how it refutes a suspicion.
+
+    rank     0 alive -> 1 suspect -> 2 failed -> 3 left          (same incarnation: only to the right)
+    any  --- alive with a higher incarnation ---> alive          (refuted, rejoined, restarted)
+
+Source: SWIM (Das et al., DSN 2002), section 4.2; `left` is added, as Serf has it.
+"""
+
+import enum
+
+import msgspec
+
+from sbon.cost_space.coordinate import Coordinate
+from sbon.types import Address, NodeId
+
+
+class MemberStatus(enum.Enum):
+    """As users of Serf know them, with the suspicion of SWIM in between."""
+
+    ALIVE = "alive"
+    SUSPECT = "suspect"
+    FAILED = "failed"
+    LEFT = "left"
+
+
+RANK: dict[MemberStatus, int] = {MemberStatus.ALIVE: 0, MemberStatus.SUSPECT: 1, MemberStatus.FAILED: 2, MemberStatus.LEFT: 3}
+
+
+def overrides(incarnation: int, status: MemberStatus, than_incarnation: int, than_status: MemberStatus) -> bool:
+    """Whether the first statement about a member replaces the second."""
+    if incarnation != than_incarnation:
+        return incarnation > than_incarnation
+    return RANK[status] > RANK[than_status]
+
+
+class Capacity(msgspec.Struct, frozen=True, array_like=True):
+    """What a member can still take."""
+
+    free_operators: int = 0
+    """Operators that it would accept now."""
+    load: float = 0.0
+    """CPU use, 0 to 1 per core."""
+
+
+class Member(msgspec.Struct, kw_only=True):
+    """One row of the table. It changes in place as news arrives: read it, do not keep it, never write to it."""
+
+    name: NodeId
+    address: Address
+    status: MemberStatus
+    incarnation: int
+    boot: int
+    """Drawn at random when the process started: tells a restarted member from its former self."""
+    labels: dict[str, str]
+    coordinate: Coordinate | None = None
+    capacity: Capacity = Capacity()
+    digest: bytes = b""
+    """Which operators it hosts: see `sbon.membership.digest`."""
+    since_s: float = 0.0
+    """When the status became what it is, by our clock."""
+    vitals_version: tuple[int, int] = (-1, -1)
+    digest_version: tuple[int, int] = (-1, -1)
+
+    @property
+    def reachable(self) -> bool:
+        """Alive or only suspected: still probed, and given news."""
+        return self.status is MemberStatus.ALIVE or self.status is MemberStatus.SUSPECT
