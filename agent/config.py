@@ -1,0 +1,124 @@
+"""Everything that can be set on an agent. Each section's struct lives beside the code it tunes; this module puts them together."""
+
+import re
+from pathlib import Path
+
+import msgspec
+
+from agent.control import ControlConfig
+from agent.logs import LogConfig
+from agent.telemetry import TelemetryConfig
+from sbon.config import Layer, load
+from sbon.control import DEFAULT_DATA_DIR
+from sbon.cost_space.config import CoordinateConfig
+from sbon.cost_space.load import LoadConfig
+from sbon.errors import ConfigError
+from sbon.types import Address
+
+NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+"""What an agent may be called."""
+
+LABEL_KEY = re.compile(r"[A-Za-z0-9_.-]{1,32}")
+LABELS_BYTES_MAX = 256
+"""Keys and values together: labels ride in datagrams of 1,200 bytes."""
+
+LOOPBACK = ("localhost", "::1")
+
+
+class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One agent of an sbon overlay."""
+
+    name: str = ""
+    """Unique in the overlay, at most 64 of A-Z a-z 0-9 _ . : -; empty takes the host name. Two agents of one name fight over it."""
+    bind: str = "127.0.0.1:7946"
+    """HOST:PORT to listen on, UDP and TCP alike; port 0 takes a free one. Beyond loopback only with a key file."""
+    advertise: str = ""
+    """HOST:PORT under which others reach this agent; empty takes the address bound to. Needed behind NAT or with a bind to 0.0.0.0."""
+    join: tuple[str, ...] = ()
+    """HOST:PORT of agents already in the overlay; one that answers is enough, more make a start surer."""
+    data_dir: str = DEFAULT_DATA_DIR
+    """Coordinate, incarnation, control socket and telemetry live here; one agent per directory."""
+    key_file: str = ""
+    """Cluster keys as `sbon keygen` prints them, one a line: the first seals, all open. Empty: no encryption, loopback only."""
+    leave_timeout_s: float = 5.0
+    """Longest that a termination signal waits for a graceful leave. Shorter: others may take the leave for a failure."""
+    labels: dict[str, str] = {}
+    """Where and what this machine is, for sources chosen by label, such as { region = "eu", site = "ams1" }; 256 bytes in all."""
+    log: LogConfig = LogConfig()
+    control: ControlConfig = ControlConfig()
+    coordinate: CoordinateConfig = CoordinateConfig()
+    load: LoadConfig = LoadConfig()
+    telemetry: TelemetryConfig = TelemetryConfig()
+
+    def __post_init__(self) -> None:
+        if self.name and not NAME.fullmatch(self.name):
+            raise ValueError(f"name = {self.name!r}, expected at most 64 of A-Z a-z 0-9 _ . : -")
+        for setting, text in (("bind", self.bind), ("advertise", self.advertise), *(("join", seed) for seed in self.join)):
+            if text or setting != "advertise":
+                _checked_address(setting, text)
+        if not 0 <= self.leave_timeout_s <= 300:
+            raise ValueError(f"leave_timeout_s = {self.leave_timeout_s}, expected 0 to 300")
+        for key in self.labels:
+            if not LABEL_KEY.fullmatch(key):
+                raise ValueError(f"labels has the key {key!r}, expected at most 32 of A-Z a-z 0-9 _ . -")
+        if (size := sum(len(text.encode()) for pair in self.labels.items() for text in pair)) > LABELS_BYTES_MAX:
+            raise ValueError(f"labels take {size} bytes, expected at most {LABELS_BYTES_MAX}: they ride in every member's datagrams")
+
+
+def parse_address(text: str) -> Address:
+    """HOST:PORT, or [HOST]:PORT for IPv6, as host and port.
+
+    Raises
+    ------
+    ConfigError
+        The text is not such an address.
+
+    Examples
+    --------
+    >>> parse_address("[::1]:7946")
+    ('::1', 7946)
+    """
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        host = ""
+    if not (colon and host and port.isascii() and port.isdigit() and int(port) < 1 << 16):
+        raise ConfigError(f"{text!r} is not an address, expected HOST:PORT such as 10.0.0.5:7946 or [::1]:7946")
+    return host, int(port)
+
+
+def format_address(address: Address) -> str:
+    """The text that `parse_address` reads."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach what listens on `host`."""
+    return host in LOOPBACK or re.fullmatch(r"127\.\d+\.\d+\.\d+", host) is not None
+
+
+def read_config(path: str | None, flags: Layer) -> AgentConfig:
+    """The configuration of a file (defaults without one) with flags laid over it.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be read, or a setting is wrong.
+    """
+    text = ""
+    if path is not None:
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as problem:
+            reason = problem.strerror if isinstance(problem, OSError) else "not UTF-8 text"
+            raise ConfigError(f"cannot read the configuration file {path}: {reason}") from problem
+    return load(AgentConfig, text, path or "defaults", flags)
+
+
+def _checked_address(setting: str, text: str) -> None:
+    try:
+        parse_address(text)
+    except ConfigError as problem:
+        raise ValueError(f"{setting}: {problem}") from problem

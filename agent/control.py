@@ -1,0 +1,250 @@
+"""The control socket: a Unix socket in the data directory through which people and scripts talk to their agent.
+
+Only the owner may connect (mode 0600). A lock on the data directory makes sure that one agent alone owns it; whoever holds the lock may
+take away a socket that a crashed agent left behind. Each client has bounds on its requests and on what waits to be sent to it.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from agent.logs import structlog
+from sbon.control import REQUEST_BYTES_MAX, SOCKET_NAME, ControlReply, ControlRequest, FrameReader, decode, encode, refusal
+from sbon.errors import ConfigError, RemoteProtocolError, SbonError
+
+LOCK_NAME = "agent.lock"
+SOCKET_PATH_BYTES_MAX = 107
+"""What the kernel takes as the path of a Unix socket."""
+
+
+class ControlConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds of the control socket. TOML table [control]."""
+
+    clients_max: int = 64
+    """Connections at a time; further ones are closed at once."""
+    requests_max: int = 32
+    """Requests of one client under way; further ones are refused."""
+    buffer_bytes_max: int = 16 * 2**20
+    """What may wait for one client. A `tail` that reads more slowly than rows arrive ends with an error beyond it."""
+
+    def __post_init__(self) -> None:
+        for name, value in (("clients_max", self.clients_max), ("requests_max", self.requests_max)):
+            if not 1 <= value <= 10_000:
+                raise ValueError(f"{name} = {value}, expected 1 to 10000")
+        if self.buffer_bytes_max < 2**16:
+            raise ValueError(f"buffer_bytes_max = {self.buffer_bytes_max}, expected at least 65536")
+
+
+Reply = Callable[[ControlReply], None]
+Cancel = Callable[[], None]
+
+
+class Controlled(Protocol):
+    """What answers requests: the agent, or a fake in tests."""
+
+    def control(self, request: ControlRequest, reply: Reply) -> Cancel:
+        """Answer through `reply`, now or later, until a final reply or the returned function is called."""
+
+
+class DataDirectory:
+    """Sole ownership of a data directory while the object is open. The kernel lets go of the lock when the process ends, however it ends.
+
+    Raises
+    ------
+    ConfigError
+        It cannot be made or written, or another agent owns it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as problem:
+            raise ConfigError(f"cannot use the data directory {path}: {problem.strerror}; choose another with --data-dir") from problem
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as problem:
+            owner = os.pread(self._lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(self._lock)
+            raise ConfigError(
+                f"the data directory {path} belongs to a running agent (process {owner}); stop it or choose another with --data-dir"
+            ) from problem
+        with contextlib.suppress(OSError):  # the number is a courtesy to the next one to try; a full disk must not prevent a start
+            os.ftruncate(self._lock, 0)
+            os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+
+    def close(self) -> None:
+        """Let others have it."""
+        os.close(self._lock)
+
+
+class ControlServer:
+    """Listens on the control socket and passes requests on. The caller owns the data directory.
+
+    Parameters
+    ----------
+    directory : where the socket goes
+    agent : what answers
+    """
+
+    def __init__(self, directory: Path, agent: Controlled, config: ControlConfig) -> None:
+        self.path = directory / SOCKET_NAME
+        self._agent = agent
+        self._config = config
+        self._clients: list[_Client] = []
+        self._server: asyncio.Server | None = None
+        self._log = structlog.get_logger("control")
+        self.counters = {"clients_refused": 0, "requests": 0, "requests_bad": 0, "clients_too_slow": 0}
+
+    async def start(self) -> None:
+        """Open the socket.
+
+        Raises
+        ------
+        ConfigError
+            The socket cannot be made.
+        """
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        mask = os.umask(0o177)
+        try:
+            self.path.unlink(missing_ok=True)
+            with short_path(self.path) as path:
+                listener.bind(path)
+        except OSError as problem:
+            listener.close()
+            raise ConfigError(f"cannot open the control socket {self.path}: {problem.strerror or problem}") from problem
+        finally:
+            os.umask(mask)
+        self._server = await asyncio.get_running_loop().create_unix_server(self._client, sock=listener)
+
+    async def close(self) -> None:
+        """Close the socket and every client's connection after what was already said to it."""
+        if self._server is None:
+            return
+        self._server.close()
+        for client in list(self._clients):
+            client.close()
+        self._server = None
+        self.path.unlink(missing_ok=True)
+
+    def _client(self) -> asyncio.Protocol:
+        return _Client(self._agent, self._config, self._clients, self.counters)
+
+
+class _Client(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self, agent: Controlled, config: ControlConfig, clients: list["_Client"], counters: dict[str, int]) -> None:
+        self._agent, self._config, self._clients, self._counters = agent, config, clients, counters
+        self._reader = FrameReader(REQUEST_BYTES_MAX)
+        self._under_way: dict[int, Cancel | None] = {}
+        self._transport: asyncio.Transport | None = None
+        self._log = structlog.get_logger("control")
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        if len(self._clients) >= self._config.clients_max:
+            self._counters["clients_refused"] += 1
+            transport.write(encode(ControlReply(0, final=True, error=f"the agent has {len(self._clients)} clients already; close some")))
+            transport.close()
+            return
+        self._transport = transport
+        self._clients.append(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport is None:
+            return
+        try:
+            for body in self._reader.receive(data):
+                self._request(decode(body, ControlRequest))
+        except RemoteProtocolError as problem:
+            self._counters["requests_bad"] += 1
+            self._log.warning("control.request_refused", reason=str(problem))
+            self._write(refusal(0, problem))
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self in self._clients:
+            self._clients.remove(self)
+        self._transport = None
+        self._cancel_all()
+
+    def close(self) -> None:
+        """Stop answering; what was written still goes out."""
+        if self._transport is not None:
+            self._transport.close()
+        self._cancel_all()
+
+    def _cancel_all(self) -> None:
+        under_way, self._under_way = self._under_way, {}
+        for cancel in under_way.values():
+            if cancel is not None:
+                cancel()
+
+    def _request(self, request: ControlRequest) -> None:
+        self._counters["requests"] += 1
+        if request.id in self._under_way:
+            self._write(ControlReply(request.id, final=True, error=f"request {request.id} is under way already; number them apart"))
+            return
+        if len(self._under_way) >= self._config.requests_max:
+            self._write(ControlReply(request.id, final=True, error=f"{len(self._under_way)} requests are under way already; wait for one"))
+            return
+        self._under_way[request.id] = None
+        try:
+            cancel = self._agent.control(request, self._reply_to(request.id))
+        except SbonError as problem:
+            self._under_way.pop(request.id, None)
+            self._write(refusal(request.id, problem))
+            return
+        except Exception as problem:
+            # A bug behind one command must not take down the agent: the client hears of it, the log keeps the trace.
+            self._under_way.pop(request.id, None)
+            self._log.exception("control.command_failed", command=request.command)
+            text = f"{request.command} failed inside the agent ({type(problem).__name__}: {problem}); its log has the details"
+            self._write(ControlReply(request.id, final=True, error=text))
+            return
+        if request.id in self._under_way:
+            self._under_way[request.id] = cancel
+
+    def _reply_to(self, request_id: int) -> Reply:
+        def reply(message: ControlReply) -> None:
+            if request_id not in self._under_way:
+                return
+            if self._transport is not None and self._transport.get_write_buffer_size() > self._config.buffer_bytes_max:
+                self._counters["clients_too_slow"] += 1
+                cancel = self._under_way.pop(request_id)
+                text = "rows arrive faster than they are read; filter the query or give it a file sink"
+                self._write(ControlReply(request_id, final=True, error=text))
+                if cancel is not None:
+                    cancel()
+                return
+            if message.final:
+                self._under_way.pop(request_id)
+            self._write(message)
+
+        return reply
+
+    def _write(self, message: ControlReply) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(encode(message))
+
+
+@contextlib.contextmanager
+def short_path(path: Path) -> Iterator[str]:
+    """A name of the socket at `path` that fits the kernel's limit, by way of an open directory where the path is too long."""
+    if len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX:
+        yield str(path)
+        return
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{directory}/{path.name}"
+    finally:
+        os.close(directory)

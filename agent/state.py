@@ -1,0 +1,76 @@
+"""What an agent remembers across restarts: `state.json` in its data directory.
+
+A lost or damaged file costs a few minutes of settling, not correctness: the coordinate starts anew and the membership protocol climbs
+above the incarnation that others remember. So nothing here stops an agent, and the file is not forced to the disk platter.
+"""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from agent.logs import structlog
+from sbon.cost_space.coordinate import Coordinate, check
+from sbon.errors import CoordinateError
+
+STATE_NAME = "state.json"
+STATE_BYTES_MAX = 1 << 20
+
+
+class SavedState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is saved."""
+
+    name: str
+    """The agent that saved it: under another name the rest means nothing."""
+    incarnation: int
+    coordinate: Coordinate | None = None
+
+
+class StateFile:
+    """The file, read at start and replaced as a whole at each save.
+
+    Parameters
+    ----------
+    directory : the data directory; empty remembers nothing
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        self.path = Path(directory) / STATE_NAME if str(directory) else None
+        self._failing = False
+        self._log = structlog.get_logger("state")
+
+    def load(self, name: str) -> SavedState | None:
+        """What the agent of this name saved last; None, with a warning where one is due, if there is nothing of use."""
+        if self.path is None:
+            return None
+        try:
+            if self.path.stat().st_size > STATE_BYTES_MAX:
+                raise ValueError(f"larger than {STATE_BYTES_MAX} bytes")
+            state = msgspec.json.decode(self.path.read_bytes(), type=SavedState)
+            if state.coordinate is not None:
+                check(state.coordinate)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, msgspec.MsgspecError, CoordinateError) as problem:
+            self._log.warning("state.unreadable", path=str(self.path), reason=str(problem), doing="starting without it")
+            return None
+        if state.name != name or state.incarnation < 0:
+            self._log.warning("state.ignored", path=str(self.path), saved_by=state.name, doing="starting without it")
+            return None
+        return state
+
+    def save(self, state: SavedState) -> bool:
+        """Replace the file; False, with one warning until it works again, if the disk refuses."""
+        if self.path is None:
+            return False
+        fresh = self.path.with_name(f"{STATE_NAME}.new")
+        try:
+            fresh.write_bytes(msgspec.json.encode(state) + b"\n")
+            os.replace(fresh, self.path)
+        except OSError as problem:
+            if not self._failing:
+                self._log.warning("state.not_saved", path=str(self.path), reason=str(problem), doing="going on without")
+            self._failing = True
+            return False
+        self._failing = False
+        return True

@@ -1,0 +1,124 @@
+"""The conversation on an agent's control socket: requests in, replies out, as length-prefixed MessagePack.
+
+A client sends requests and gets for each one or more replies with the request's id; the last has `final` set. A frame is its length in
+four bytes, big-endian, then that many bytes of MessagePack. Lengths are checked before anything is buffered, so that a wrong or hostile
+peer costs no more memory than one frame. Commands, their arguments and results are listed in `COMMANDS`.
+"""
+
+import struct
+from typing import Any, TypeVar
+
+import msgspec
+
+from sbon.errors import QueryError, RemoteProtocolError, SbonError
+
+DEFAULT_DATA_DIR = "~/.local/state/sbon"
+"""Where an agent keeps its state, and where the command line looks for its socket, unless told otherwise."""
+
+SOCKET_NAME = "control.sock"
+"""Name of the control socket within the data directory."""
+
+REQUEST_BYTES_MAX = 1 << 20
+"""Larger requests are refused: no SQL text that a person wrote comes near."""
+
+REPLY_BYTES_MAX = 64 << 20
+"""Larger replies are refused by the client."""
+
+COMMANDS = ("status", "members", "rtt", "operators", "queries", "submit", "explain", "tail", "drop", "leave", "reload", "shape")
+
+_LENGTH = struct.Struct(">I")
+
+
+class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a client asks."""
+
+    id: int
+    """Chosen by the client; unique among its requests that are under way."""
+    command: str
+    """One of `COMMANDS`."""
+    arguments: dict[str, Any] = {}
+
+
+class ControlReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One answer, or one of several."""
+
+    id: int
+    """That of the request; 0 where the request could not be read."""
+    final: bool
+    """No further reply to this request follows."""
+    result: Any = None
+    """Plain values: numbers, text, lists, dictionaries."""
+    error: str | None = None
+    """Why it failed, as a sentence that says what to do; always final."""
+    place: tuple[int, int] | None = None
+    """Line and column, from 1, in the SQL text that the error is about."""
+
+
+Message = TypeVar("Message", ControlRequest, ControlReply)
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def refusal(request_id: int, problem: SbonError) -> ControlReply:
+    """The final reply that reports an error, with its place in the SQL text if it has one."""
+    if isinstance(problem, QueryError):
+        text = problem.message + (f"; {problem.hint}" if problem.hint else "")
+        place = (problem.line, problem.column) if problem.line else None
+        return ControlReply(request_id, final=True, error=text, place=place)
+    return ControlReply(request_id, final=True, error=str(problem) or type(problem).__name__)
+
+
+def encode(message: ControlRequest | ControlReply) -> bytes:
+    """One frame."""
+    body = _encoder.encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+def decode(body: bytes, kind: type[Message]) -> Message:
+    """The message in the body of one frame.
+
+    Raises
+    ------
+    RemoteProtocolError
+        The bytes are not such a message.
+    """
+    try:
+        return msgspec.msgpack.decode(body, type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
+        raise RemoteProtocolError(f"not a {kind.__name__}: {problem}") from problem
+
+
+class FrameReader:
+    """Cuts a stream of bytes into the bodies of its frames.
+
+    Parameters
+    ----------
+    bytes_max : longest body accepted
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._buffer = bytearray()
+
+    def receive(self, data: bytes) -> list[bytes]:
+        """Take bytes in chunks of any size; return the bodies that they complete.
+
+        Raises
+        ------
+        RemoteProtocolError
+            A frame is longer than allowed. The stream has no next frame then: close it.
+        """
+        self._buffer += data
+        bodies = []
+        start = 0
+        while len(self._buffer) - start >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._buffer, start)
+            if length > self._bytes_max:
+                raise RemoteProtocolError(f"frame of {length} bytes, expected at most {self._bytes_max}")
+            end = start + _LENGTH.size + length
+            if len(self._buffer) < end:
+                break
+            bodies.append(bytes(self._buffer[start + _LENGTH.size : end]))
+            start = end
+        del self._buffer[:start]
+        return bodies
