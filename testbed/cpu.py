@@ -1,0 +1,73 @@
+"""The virtual CPU: how long work on batches takes in the virtual world.
+
+Operators really run, at once, and cost no virtual time themselves; their results are handed over when the stated cost of the batch
+has passed on one of the node's virtual cores. Work waits in a queue when all cores are busy.
+"""
+
+import heapq
+import math
+
+import msgspec
+
+from testbed.virtual_time import NS, VirtualTime, ns
+
+
+class CpuConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The virtual cost of work. TOML table [cpu] of a scenario."""
+
+    cores: int = 2
+    """Virtual cores of every node. Fewer: batches queue earlier."""
+    batch_us: float = 100.0
+    """Fixed cost of a batch, whatever its size: what polars needs to begin."""
+    row_ns: float = 20.0
+    """Cost of each row: 50 million rows a second."""
+    load_window_s: float = 5.0
+    """Time over which the reported CPU use is averaged (exponentially)."""
+
+    def __post_init__(self) -> None:
+        if self.cores < 1 or self.batch_us < 0 or self.row_ns < 0 or self.load_window_s <= 0:
+            raise ValueError("[cpu] needs cores >= 1, batch_us >= 0, row_ns >= 0 and load_window_s > 0")
+
+
+class Cpu:
+    """The cores of one node."""
+
+    def __init__(self, time: VirtualTime, config: CpuConfig) -> None:
+        self._time = time
+        self._config = config
+        self._free_ns = [0] * config.cores
+        self._background = 0.0
+        self._use = 0.0
+        self._seen_ns = time.now_ns
+        self.busy_ns = 0
+        """Core time spent on batches."""
+
+    @property
+    def cores(self) -> int:
+        """How many batches can be worked on at once."""
+        return self._config.cores
+
+    def set_background(self, fraction: float) -> None:
+        """Let other programs take this share of every core: work takes 1 / (1 - fraction) of its time."""
+        self._background = min(max(fraction, 0.0), 0.99)
+
+    def run(self, rows: int) -> int:
+        """Queue the work of one batch and return the instant at which it is done."""
+        cost_ns = int((self._config.batch_us * 1000 + self._config.row_ns * rows) / (1 - self._background))
+        start_ns = max(self._time.now_ns, heapq.heappop(self._free_ns))
+        done_ns = start_ns + cost_ns
+        heapq.heappush(self._free_ns, done_ns)
+        self.busy_ns += cost_ns
+        self._decay()
+        self._use += cost_ns / (ns(self._config.load_window_s) * self._config.cores)
+        return done_ns
+
+    def load_fraction(self) -> float:
+        """CPU use, 0 to 1: other programs' and our own over the last seconds."""
+        self._decay()
+        return min(1.0, self._background + (1 - self._background) * min(1.0, self._use))
+
+    def _decay(self) -> None:
+        elapsed_s = (self._time.now_ns - self._seen_ns) / NS
+        self._use *= math.exp(-elapsed_s / self._config.load_window_s)
+        self._seen_ns = self._time.now_ns

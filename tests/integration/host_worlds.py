@@ -1,0 +1,148 @@
+"""Worlds for the conformance suite of `agent.host.Host`: two hosts each, and a way to let time pass until something holds."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from agent.host import Host, Stream
+from sbon.types import Address
+from testbed.network import NetworkConfig
+from testbed.simulated import SimulatedHost, SimulatedWorld
+
+
+class TwoHosts(Protocol):
+    """Two hosts that can reach each other."""
+
+    hosts: list[Any]
+    addresses: list[Address]
+    """Where each may listen; port 0 where the world chooses."""
+    nowhere: Address
+    """An address at which nobody listens."""
+
+    def run(self, condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+        """Let time pass until the condition holds; fails the test where it does not in time."""
+
+    def neighbour(self) -> Host:
+        """Another process on the machine of host 0."""
+
+    def kill(self, index: int) -> None:
+        """End one host's process, or what comes nearest."""
+
+    def close(self) -> None:
+        """End everything."""
+
+
+class SimulatedPair:
+    """Two hosts of the virtual world, 20 ms apart."""
+
+    def __init__(self) -> None:
+        rtt_ms = np.array([[0.0, 20.0], [20.0, 0.0]])
+        self.world = SimulatedWorld(rtt_ms, seed=5, network=NetworkConfig(split=0.5))
+        self.hosts: list[SimulatedHost] = [self.world.boot(0), self.world.boot(1)]
+        self.addresses = [(machine.ip, 0) for machine in self.world.machines]
+        self.nowhere = (self.world.machines[1].ip, 9)
+
+    def run(self, condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+        """Virtual time passes at once."""
+        assert self.world.time.run_while(lambda: not condition(), self.world.time.now_s + timeout_s), "the condition never held"
+
+    def neighbour(self) -> Host:
+        """One more process."""
+        return self.world.boot(0)
+
+    def kill(self, index: int) -> None:
+        """Kill the process."""
+        self.hosts[index].kill()
+
+    def close(self) -> None:
+        """Nothing stays."""
+
+
+class AsyncioPair:
+    """Two hosts on loopback in one event loop."""
+
+    def __init__(self) -> None:
+        from agent.asyncio_host import AsyncioHost
+
+        self.loop = asyncio.new_event_loop()
+        self.hosts = [AsyncioHost(self.loop, rng=np.random.default_rng(seed)) for seed in (1, 2)]
+        self.addresses = [("127.0.0.1", 0), ("127.0.0.1", 0)]
+        self.nowhere = ("127.0.0.1", 9)
+
+    def run(self, condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+        """Run the loop, looking after every turn in which something may have happened."""
+        deadline = self.loop.time() + timeout_s
+
+        async def wait() -> None:
+            while not condition():
+                assert self.loop.time() < deadline, "the condition never held"
+                await asyncio.sleep(0.001)
+
+        self.loop.run_until_complete(wait())
+
+    def neighbour(self) -> Host:
+        """All are on one machine."""
+        return self.hosts[1]
+
+    def kill(self, index: int) -> None:
+        """Close all that the host has open."""
+        self.hosts[index].close()
+
+    def close(self) -> None:
+        """Close hosts and loop."""
+        for host in self.hosts:
+            host.close()
+        self.loop.run_until_complete(asyncio.sleep(0))
+        self.loop.close()
+
+
+class Recorder:
+    """A stream handler that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.stream: Stream | None = None
+        self.data = bytearray()
+        self.log: list[str] = []
+        self.closed_because: str | None = None
+        self.writable_calls = 0
+
+    def connected(self, stream: Stream) -> None:
+        """Keep the stream."""
+        self.stream = stream
+        self.log.append("connected")
+
+    def received(self, data: bytes) -> None:
+        """Keep the bytes."""
+        assert data
+        self.data += data
+        self.log.append("received")
+
+    def writable(self) -> None:
+        """Count."""
+        self.writable_calls += 1
+        self.log.append("writable")
+
+    def closed(self, reason: str) -> None:
+        """Keep the reason."""
+        assert self.closed_because is None, "closed was called twice"
+        self.closed_because = reason
+        self.log.append("closed")
+
+
+class Listener:
+    """Listens on one host and keeps what arrives."""
+
+    def __init__(self, host: Host, address: Address) -> None:
+        self.host = host
+        self.datagrams: list[tuple[bytes, Address, float]] = []
+        self.streams: list[Recorder] = []
+        self.address = host.listen(address, self._datagram, self._accept)
+
+    def _datagram(self, data: bytes, sender: Address, received_at: float) -> None:
+        self.datagrams.append((data, sender, received_at))
+
+    def _accept(self, peer: Address) -> Recorder:
+        self.streams.append(Recorder())
+        return self.streams[-1]
