@@ -9,19 +9,18 @@ import contextlib
 import fcntl
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
 from agent.logs import structlog
+from sbon.cli.client import short_socket_path
 from sbon.control import REQUEST_BYTES_MAX, SOCKET_NAME, ControlReply, ControlRequest, FrameReader, decode, encode, refusal
 from sbon.errors import ConfigError, RemoteProtocolError, SbonError
 
 LOCK_NAME = "agent.lock"
-SOCKET_PATH_BYTES_MAX = 107
-"""What the kernel takes as the path of a Unix socket."""
 
 
 class ControlConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -116,7 +115,7 @@ class ControlServer:
         mask = os.umask(0o177)
         try:
             self.path.unlink(missing_ok=True)
-            with short_path(self.path) as path:
+            with short_socket_path(self.path) as path:
                 listener.bind(path)
         except OSError as problem:
             listener.close()
@@ -235,16 +234,3 @@ class _Client(asyncio.Protocol):
     def _write(self, message: ControlReply) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(encode(message))
-
-
-@contextlib.contextmanager
-def short_path(path: Path) -> Iterator[str]:
-    """A name of the socket at `path` that fits the kernel's limit, by way of an open directory where the path is too long."""
-    if len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX:
-        yield str(path)
-        return
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{directory}/{path.name}"
-    finally:
-        os.close(directory)
