@@ -1,0 +1,51 @@
+"""Settings of a node's coordinate."""
+
+from typing import Literal
+
+import msgspec
+
+
+class CoordinateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How RTT samples become a coordinate. TOML table [coordinate]."""
+
+    algorithm: Literal["refit", "vivaldi"] = "refit"
+    """`refit` re-fits the node to its remembered samples and is the more accurate; `vivaldi` forgets each sample after one step and
+    needs no memory."""
+    filter_window: int = 10
+    """Samples a peer that the percentile filter looks back on. More: steadier, slower to follow a change."""
+    filter_percentile: float = 20.0
+    """What of the window counts as the RTT. Lower: less disturbed by queues and busy processes, more by a single low reading."""
+    shift_samples: int = 4
+    """So many samples in a row beyond `shift_ratio` of the filtered RTT are a new level, and the window starts again. Fewer: faster
+    after a route change, more easily fooled by a burst."""
+    shift_ratio: float = 1.3
+    """How far from the filtered RTT a sample must lie to speak for a new level, as a ratio."""
+    rtt_ms_max: float = 60_000.0
+    """A longer RTT is refused and counted."""
+    jump_ms_max: float = 2_000.0
+    """The farthest that one sample may move the node. Lower: safer against liars, slower from a cold start."""
+    vivaldi_ce: float = 0.25
+    """Weight of a new sample in the error estimate. Higher: faster, noisier."""
+    vivaldi_cc: float = 0.25
+    """Greatest share of its error that a Vivaldi step removes. Higher: faster, noisier."""
+    gravity_ms: float = 0.0
+    """Distance from the origin at which the pull back against drift takes 1 ms a step (Ledlie et al., NSDI 2007); 0 switches it off."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.filter_window <= 1000:
+            raise ValueError(f"filter_window = {self.filter_window}, expected 1 to 1000")
+        if not 0 <= self.filter_percentile <= 100:
+            raise ValueError(f"filter_percentile = {self.filter_percentile}, expected 0 to 100")
+        if self.shift_samples < 2:
+            raise ValueError(f"shift_samples = {self.shift_samples}, expected at least 2")
+        if not self.shift_ratio > 1:
+            raise ValueError(f"shift_ratio = {self.shift_ratio}, expected more than 1")
+        if not 0 < self.rtt_ms_max <= 100_000:
+            raise ValueError(f"rtt_ms_max = {self.rtt_ms_max}, expected more than 0, at most 100000")
+        if not self.jump_ms_max > 0:
+            raise ValueError(f"jump_ms_max = {self.jump_ms_max}, expected more than 0")
+        for name, value in (("vivaldi_ce", self.vivaldi_ce), ("vivaldi_cc", self.vivaldi_cc)):
+            if not 0 < value <= 1:
+                raise ValueError(f"{name} = {value}, expected more than 0, at most 1")
+        if self.gravity_ms < 0:
+            raise ValueError(f"gravity_ms = {self.gravity_ms}, expected 0 or more")

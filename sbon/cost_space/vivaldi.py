@@ -1,0 +1,70 @@
+"""One step of Vivaldi (Dabek et al., SIGCOMM 2004): a spring between two nodes, relaxed a little.
+
+Heights follow the paper's section 5.4: the height adds to the norm of a difference, and takes its share of the force in proportion.
+Serf's rule differs: it divides the heights' force by the Euclidean part alone, which throws the height of a node far off when a peer is
+near in the plane; it then needs a floor under the height. Here the height is merely kept from going below zero.
+"""
+
+import math
+
+import numpy as np
+
+from sbon.cost_space.config import CoordinateConfig
+from sbon.cost_space.coordinate import ERROR_MAX, VECTOR_MS_MAX, Coordinate, estimated_rtt_ms
+
+Vector = tuple[float, float, float]
+ERROR_MIN = 0.001
+"""A node that claims no error at all would never move again."""
+
+
+def random_direction(rng: np.random.Generator) -> Vector:
+    """A unit vector, for two nodes that share a point and must come apart."""
+    while True:
+        x, y, z = (float(v) for v in rng.standard_normal(3))
+        norm = math.hypot(x, y, z)
+        if norm > 1e-6:
+            return (x / norm, y / norm, z / norm)
+
+
+def clamped(value: float, bound: float = VECTOR_MS_MAX) -> float:
+    """The value, kept inside +-bound."""
+    return min(max(value, -bound), bound)
+
+
+def vivaldi_step(
+    own: Coordinate, peer: Coordinate, rtt_ms: float, config: CoordinateConfig, rng: np.random.Generator, jump_ms_max: float | None = None
+) -> Coordinate:
+    """The own coordinate after one sample; the inputs are checked already.
+
+    The step is adaptive (section 4.3): a node that is sure of itself moves little, and least towards one that is not.
+
+    Parameters
+    ----------
+    own, peer : coordinates of the two nodes
+    rtt_ms : measured between them, above 0
+    rng : gives the direction in which two nodes on one point come apart
+    jump_ms_max : farthest move; the config's where None
+
+    Source
+    ------
+    Vivaldi (SIGCOMM 2004), figure 3 and section 5.4.
+    """
+    predicted = estimated_rtt_ms(own, peer)
+    weight = own.error / max(own.error + peer.error, ERROR_MIN)
+    sample_error = abs(predicted - rtt_ms) / rtt_ms
+    gain = config.vivaldi_ce * weight
+    error = min(max(sample_error * gain + own.error * (1.0 - gain), ERROR_MIN), ERROR_MAX)
+
+    bound = config.jump_ms_max if jump_ms_max is None else jump_ms_max
+    force = clamped(config.vivaldi_cc * weight * (rtt_ms - predicted), bound)
+    distance = math.dist(own.vector, peer.vector)
+    if distance > 1e-9 and predicted > 1e-9:
+        unit = tuple((a - b) / predicted for a, b in zip(own.vector, peer.vector, strict=True))
+        height = max(own.height_ms + force * (own.height_ms + peer.height_ms) / predicted, 0.0)
+    else:
+        unit, height = random_direction(rng), own.height_ms
+    if own.height_ms == 0.0 and force > 0:
+        # A height of 0 on both sides would get no share of any force, ever (section 5.4 starts heights above 0).
+        height = max(height, min(0.01 * force, 1.0))
+    x, y, z = (clamped(a + force * u) for a, u in zip(own.vector, unit, strict=True))
+    return Coordinate((x, y, z), min(height, VECTOR_MS_MAX), error, own.load_ms)
