@@ -1,0 +1,186 @@
+"""Datagrams that only holders of the cluster key can read or write.
+
+Layout of a sealed datagram::
+
+    version 1 | key id 4 | nonce 24 | ciphertext, ends in a 16-byte tag
+
+The version and key id are authenticated with the rest. The first 12 bytes of the nonce and the key give, through keyed BLAKE2b, a key
+for this datagram alone; the other 12 are ChaCha20-Poly1305's nonce (RFC 8439). A random 96-bit nonce under one key would allow a whole
+overlay only about 2^32 datagrams before a repeat becomes likely enough to mind (NIST SP 800-38D, section 8.3); 192 random bits have no
+such limit, so that a cluster key never *must* be changed.
+
+A ring holds one primary key, which seals, and others which are still accepted: rolling to a new key is adding it everywhere, making
+it primary everywhere, then removing the old one. The four-byte key id says which key to open with; it tells an observer only whether
+two datagrams share a key.
+
+Replayed datagrams open: the membership protocol orders its news by incarnation and matches answers by sequence number, so that an
+old datagram changes nothing. Streams (`sbon.framing`) refuse replays themselves.
+"""
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sbon.errors import ConfigError, RemoteProtocolError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+KEY_BYTES = 32
+KEY_ID_BYTES = 4
+NONCE_BYTES = 24
+OVERHEAD_BYTES = 1 + KEY_ID_BYTES + NONCE_BYTES + 16
+"""How much longer a sealed datagram is than the plain one."""
+KEYS_MAX = 8
+"""More keys than any rotation needs; each is a chance to be tried, and all their ids travel in a stream's first message."""
+
+_VERSION = 1
+_VERSION_BYTE = bytes([_VERSION])
+_HEADER_BYTES = 1 + KEY_ID_BYTES + NONCE_BYTES
+
+
+def generate_key(random_bytes: bytes) -> str:
+    """A new cluster key as base64 text, from 32 bytes of the caller's randomness.
+
+    Raises
+    ------
+    ValueError
+        There are not exactly 32 bytes.
+
+    Examples
+    --------
+    >>> generate_key(bytes(32))
+    'AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA='
+    """
+    if len(random_bytes) != KEY_BYTES:
+        raise ValueError(f"{len(random_bytes)} random bytes for a key, expected {KEY_BYTES}")
+    return base64.b64encode(random_bytes).decode("ascii")
+
+
+def key_id(key: bytes) -> bytes:
+    """Four bytes that name a key without giving it away."""
+    return hashlib.blake2b(key, digest_size=KEY_ID_BYTES, person=b"sbon key id").digest()
+
+
+class KeyRing:
+    """The cluster's keys: one that seals, and all that open.
+
+    Parameters
+    ----------
+    keys
+        32 bytes each, the primary one first; 1 to 8 of them, all different.
+
+    Raises
+    ------
+    ConfigError
+        No key, too many, one twice, or one of another length.
+    """
+
+    def __init__(self, keys: Sequence[bytes]) -> None:
+        # Here and not at the top: an agent on loopback without a key never loads the library.
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+        if not 1 <= len(keys) <= KEYS_MAX:
+            raise ConfigError(f"{len(keys)} cluster keys, expected 1 to {KEYS_MAX}")
+        for number, key in enumerate(keys, start=1):
+            if len(key) != KEY_BYTES:
+                raise ConfigError(f"cluster key {number} has {len(key)} bytes, expected {KEY_BYTES}")
+        if len(set(keys)) != len(keys):
+            raise ConfigError("a cluster key is given twice; name each once, the primary one first")
+        self._keys = tuple((key_id(key), bytes(key)) for key in keys)
+        self._cipher: type[ChaCha20Poly1305] = ChaCha20Poly1305
+        self._invalid_tag = InvalidTag
+
+    @classmethod
+    def parse(cls, text: str) -> "KeyRing":
+        """Read a key file: one base64 key a line, the primary one first; empty lines and `#` comments are skipped.
+
+        Raises
+        ------
+        ConfigError
+            A line is no 32-byte key (the message gives its number and never its text), or the keys make no ring.
+        """
+        keys = []
+        for number, line in enumerate(text.splitlines(), start=1):
+            content = line.partition("#")[0].strip()
+            if not content:
+                continue
+            try:
+                key = base64.b64decode(content, validate=True)
+            except (binascii.Error, ValueError):
+                # `from None`: the cause would carry the text of the key into logs.
+                raise ConfigError(f"key file, line {number}: not base64; expected a key as `sbon keygen` prints it") from None
+            if len(key) != KEY_BYTES:
+                raise ConfigError(f"key file, line {number}: a key of {len(key)} bytes, expected {KEY_BYTES} in base64")
+            keys.append(key)
+        if not keys:
+            raise ConfigError("key file: no key in it; `sbon keygen` prints one")
+        return cls(keys)
+
+    def print(self) -> str:
+        """The key file that `parse` reads back: secret, so write it with mode 0600."""
+        return "".join(base64.b64encode(key).decode("ascii") + "\n" for _, key in self._keys)
+
+    def __repr__(self) -> str:
+        return f"KeyRing({', '.join(self.ids)})"
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The keys' ids in hexadecimal, the primary one's first: fit for logs and for comparing two agents' rings."""
+        return tuple(name.hex() for name, _ in self._keys)
+
+    @property
+    def named_keys(self) -> tuple[tuple[bytes, bytes], ...]:
+        """(id, key) of every key, the primary one first; for the stream handshake."""
+        return self._keys
+
+    def seal(self, datagram: bytes, nonce: bytes) -> bytes:
+        """Seal with the primary key.
+
+        Parameters
+        ----------
+        nonce
+            24 fresh random bytes; the same ones twice would reveal both datagrams.
+
+        Raises
+        ------
+        ValueError
+            The nonce has another length.
+        """
+        if len(nonce) != NONCE_BYTES:
+            raise ValueError(f"a nonce of {len(nonce)} bytes, expected {NONCE_BYTES}")
+        name, key = self._keys[0]
+        head = _VERSION_BYTE + name
+        return head + nonce + self._one_time(key, nonce).encrypt(nonce[12:], datagram, head)
+
+    def open(self, datagram: bytes) -> bytes:
+        """The plain datagram, if a holder of one of the ring's keys sealed it and nobody touched it since.
+
+        Raises
+        ------
+        RemoteProtocolError
+            Too short, of another version, under a key we do not have, or tampered with.
+        """
+        if len(datagram) < OVERHEAD_BYTES:
+            raise RemoteProtocolError(f"sealed datagram of {len(datagram)} bytes, expected at least {OVERHEAD_BYTES}")
+        if datagram[0] != _VERSION:
+            raise RemoteProtocolError(f"sealed datagram of version {datagram[0]}, expected {_VERSION}")
+        head, nonce, body = datagram[: 1 + KEY_ID_BYTES], datagram[1 + KEY_ID_BYTES : _HEADER_BYTES], datagram[_HEADER_BYTES:]
+        known = False
+        for name, key in self._keys:
+            if name != head[1:]:
+                continue
+            known = True
+            try:
+                return self._one_time(key, nonce).decrypt(nonce[12:], body, head)
+            except self._invalid_tag:
+                continue  # two keys of the ring may share an id
+        if known:
+            raise RemoteProtocolError("sealed datagram fails authentication: damaged or forged")
+        raise RemoteProtocolError(f"datagram sealed with key {head[1:].hex()}, expected one of {', '.join(self.ids)}")
+
+    def _one_time(self, key: bytes, nonce: bytes) -> "ChaCha20Poly1305":
+        return self._cipher(hashlib.blake2b(nonce[:12], key=key, digest_size=KEY_BYTES, person=b"sbon datagram").digest())
