@@ -1,0 +1,228 @@
+"""The catalogue: which sources, views and sinks have names, kept alike on all agents.
+
+Every agent has a copy. A change gets a version greater than any that the changing agent has seen for the name; copies exchange
+entries and keep, for each name, the greatest (version, owner, content), so that all orders of exchange end in the same catalogue. A
+dropped name stays as a tombstone, so that a copy which missed the drop does not bring it back. Two agents that create one name at the
+same time end with one of the two definitions; what was planned with the other one runs on as planned.
+
+Sources, views and sinks share one namespace, as they do in SQL.
+"""
+
+import difflib
+import hashlib
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+import msgspec
+
+from sbon.errors import QueryError, RemoteProtocolError
+from sbon.query.system import SYSTEM_STREAMS, SourceDefinition
+from sbon.types import NodeId, QueryId
+
+ENTRIES_MAX = 2_000
+"""Entries of one catalogue, tombstones included: more cannot be made, and those of peers are left out."""
+TOMBSTONES_MAX = 500
+"""The oldest tombstones beyond these are forgotten; a copy that was away for longer may bring the name back."""
+NAME_LENGTH_MAX = 128
+SQL_LENGTH_MAX = 100_000
+VERSION_MAX = 2**62
+
+KINDS = ("source", "view", "sink")
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One name."""
+
+    kind: str
+    """One of KINDS."""
+    name: str
+    version: int
+    """Microseconds since 1970 by the changing agent's clock, or one more than the version it replaces."""
+    owner: NodeId
+    """The agent that made this version."""
+    dropped: bool
+    sql: str
+    """The statement; empty for tombstones."""
+    source: SourceDefinition | None = None
+    query: QueryId | None = None
+    """The running query that feeds a sink."""
+
+
+_DECODER = msgspec.msgpack.Decoder(list[Entry])
+_ENCODER = msgspec.msgpack.Encoder(order="deterministic")
+
+
+class Catalog:
+    """One agent's copy.
+
+    Invariants: at most ENTRIES_MAX entries; the entry of a name only ever grows in (version, owner, content).
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}
+        self.refused = 0
+        """Entries of peers that did not fit or made no sense."""
+
+    def get(self, name: str) -> Entry | None:
+        """The living entry of a name."""
+        entry = self._entries.get(name)
+        return None if entry is None or entry.dropped else entry
+
+    def source(self, name: str) -> SourceDefinition | None:
+        """A declared source or a system stream."""
+        entry = self.get(name)
+        return SYSTEM_STREAMS.get(name) if entry is None else entry.source
+
+    def names(self, *kinds: str) -> list[str]:
+        """Living names, sorted; of these kinds only, if any are given. System streams are not among them."""
+        return sorted(e.name for e in self._entries.values() if not e.dropped and (not kinds or e.kind in kinds))
+
+    @property
+    def living(self) -> Mapping[str, Entry]:
+        """All living entries by name, sorted."""
+        return MappingProxyType({name: self._entries[name] for name in self.names()})
+
+    def put(
+        self,
+        kind: str,
+        name: str,
+        *,
+        sql: str,
+        owner: NodeId,
+        stamp: int,
+        source: SourceDefinition | None = None,
+        query: QueryId | None = None,
+    ) -> Entry:
+        """Give a name a meaning.
+
+        Parameters
+        ----------
+        kind : "source", "view" or "sink"
+        stamp : microseconds since 1970 now
+
+        Raises
+        ------
+        QueryError
+            The name is taken, reserved or too long, or the catalogue is full.
+        """
+        taken = self.get(name)
+        if taken is not None:
+            raise QueryError(
+                f"there is a {taken.kind} {name} already", hint=f"take another name, or DROP {taken.kind.upper()} {name} first"
+            )
+        if name.startswith("sys.") or name == "sys":
+            raise QueryError(f"{name} is a name of the system", hint="take another name")
+        if not 0 < len(name) <= NAME_LENGTH_MAX:
+            raise QueryError(f"a name has {len(name)} characters, expected 1 to {NAME_LENGTH_MAX}")
+        if len(sql) > SQL_LENGTH_MAX:
+            raise QueryError(f"the statement has {len(sql)} characters, expected at most {SQL_LENGTH_MAX}")
+        if name not in self._entries and len(self._entries) >= ENTRIES_MAX:
+            raise QueryError(f"the catalogue is full: {ENTRIES_MAX} names", hint="drop what is not used")
+        entry = Entry(kind, name, self._next_version(name, stamp), owner, False, sql, source, query)
+        self._entries[name] = entry
+        return entry
+
+    def drop(self, kind: str, name: str, *, owner: NodeId, stamp: int) -> Entry:
+        """Take a name away.
+
+        Returns
+        -------
+        Entry
+            What the name meant.
+
+        Raises
+        ------
+        QueryError
+            There is no such name of this kind.
+        """
+        entry = self.get(name)
+        if entry is None or entry.kind != kind:
+            if entry is not None:
+                raise QueryError(f"{name} is a {entry.kind}, not a {kind}", hint=f"write DROP {entry.kind.upper()} {name}")
+            raise QueryError(f"there is no {kind} {name}", hint=did_you_mean(name, self.names(kind)))
+        self._entries[name] = Entry(kind, name, self._next_version(name, stamp), owner, True, "")
+        self._forget_old_tombstones()
+        return entry
+
+    def _next_version(self, name: str, stamp: int) -> int:
+        before = self._entries.get(name)
+        return min(VERSION_MAX, stamp if before is None else max(stamp, before.version + 1))
+
+    def entries(self) -> list[Entry]:
+        """Everything, tombstones included, sorted by name: what `merge` of another copy takes."""
+        return [self._entries[name] for name in sorted(self._entries)]
+
+    def merge(self, entries: Iterable[Entry]) -> list[Entry]:
+        """Take what another copy holds.
+
+        Returns
+        -------
+        list of Entry
+            Those that changed this copy, sorted by name.
+        """
+        changed: dict[str, Entry] = {}
+        for entry in entries:
+            if not _sensible(entry):
+                self.refused += 1
+                continue
+            mine = self._entries.get(entry.name)
+            if mine is None and len(self._entries) >= ENTRIES_MAX:
+                self.refused += 1
+                continue
+            if mine is None or _rank(entry) > _rank(mine):
+                self._entries[entry.name] = entry
+                changed[entry.name] = entry
+        self._forget_old_tombstones()
+        return [changed[name] for name in sorted(changed)]
+
+    def digest(self) -> bytes:
+        """16 bytes, equal where two copies hold the same: no exchange is needed then."""
+        return hashlib.blake2b(encode_entries(self.entries()), digest_size=16).digest()
+
+    def _forget_old_tombstones(self) -> None:
+        tombstones = sorted((entry.version, name) for name, entry in self._entries.items() if entry.dropped)
+        for _, name in tombstones[: max(0, len(tombstones) - TOMBSTONES_MAX)]:
+            del self._entries[name]
+
+
+def _rank(entry: Entry) -> tuple[int, NodeId, bytes]:
+    return entry.version, entry.owner, _ENCODER.encode(entry)
+
+
+def _sensible(entry: Entry) -> bool:
+    return (
+        entry.kind in KINDS
+        and 0 < len(entry.name) <= NAME_LENGTH_MAX
+        and not entry.name.startswith("sys.")
+        and 0 <= entry.version <= VERSION_MAX
+        and len(entry.sql) <= SQL_LENGTH_MAX
+        and (entry.dropped or (entry.kind == "source") == (entry.source is not None))
+    )
+
+
+def encode_entries(entries: Iterable[Entry]) -> bytes:
+    """MessagePack; equal entries give equal bytes."""
+    return _ENCODER.encode(list(entries))
+
+
+def decode_entries(data: bytes) -> list[Entry]:
+    """What `encode_entries` made.
+
+    Raises
+    ------
+    RemoteProtocolError
+        Something else.
+    """
+    try:
+        return _DECODER.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise RemoteProtocolError(f"catalogue entries do not decode: {error}") from error
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A hint with the nearest known name, or with all of them where they are few; empty if there is none."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean {close[0]}?"
+    return f"there is {', '.join(names)}" if 0 < len(names) <= 12 else ""

@@ -1,0 +1,183 @@
+"""Rules on expression trees that keep the value: taking conjunctions apart, putting columns in, and the canonical form.
+
+The canonical form is what signatures are made of: two texts of one condition (`a > 1 AND b = 2`, `2 = b AND 1 < a`) have one form.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from sbon.errors import QueryError
+from sbon.query.expression import Call, Case, Cast, Column, Expression, Literal
+from sbon.query.functions import FUNCTIONS
+from sbon.query.schema import ColumnType
+
+NODES_MAX = 2_000
+"""Largest expression: nested subqueries that double a value at each level must not fill the memory."""
+DEPTH_MAX = 100
+"""Deepest expression: decoders and polars walk it recursively on every host."""
+
+TRUE = Literal(True, ColumnType.BOOL)
+FALSE = Literal(False, ColumnType.BOOL)
+
+_MIRRORED = {"gt": "lt", "ge": "le"}
+_NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
+
+
+def children(expression: Expression) -> tuple[Expression, ...]:
+    """The direct parts of an expression, left to right."""
+    match expression:
+        case Call(arguments=arguments):
+            return arguments
+        case Cast(operand=operand):
+            return (operand,)
+        case Case(branches=branches, default=default):
+            return (*(part for branch in branches for part in branch), default)
+        case _:
+            return ()
+
+
+def rebuild(expression: Expression, parts: tuple[Expression, ...]) -> Expression:
+    """The same kind of expression over other parts, in the order of `children`."""
+    match expression:
+        case Call(function=function):
+            return Call(function, parts)
+        case Cast(type=type_):
+            return Cast(parts[0], type_)
+        case Case():
+            return Case(tuple(zip(parts[:-1:2], parts[1:-1:2], strict=True)), parts[-1])
+        case _:
+            return expression
+
+
+def walk(expression: Expression) -> Iterator[Expression]:
+    """The expression and all below it."""
+    stack = [expression]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(reversed(children(node)))
+
+
+def columns_of(expressions: Iterable[Expression]) -> tuple[str, ...]:
+    """Names of the columns used, sorted, each once."""
+    return tuple(sorted({node.name for expression in expressions for node in walk(expression) if isinstance(node, Column)}))
+
+
+def measure(expression: Expression) -> tuple[int, int]:
+    """Number of nodes, and depth."""
+    nodes, depth = 0, 0
+    stack = [(expression, 1)]
+    while stack:
+        node, level = stack.pop()
+        nodes, depth = nodes + 1, max(depth, level)
+        stack.extend((child, level + 1) for child in children(node))
+    return nodes, depth
+
+
+def check_size(expression: Expression) -> Expression:
+    """The expression, if it is not larger than every host can take.
+
+    Raises
+    ------
+    QueryError
+        More than NODES_MAX nodes or DEPTH_MAX levels.
+    """
+    nodes, depth = measure(expression)
+    if nodes > NODES_MAX or depth > DEPTH_MAX:
+        raise QueryError(
+            f"an expression has {nodes} parts in {depth} levels, expected at most {NODES_MAX} in {DEPTH_MAX}",
+            hint="split the query, or compute less",
+        )
+    return expression
+
+
+def substitute(expression: Expression, values: Mapping[str, Expression]) -> Expression:
+    """The expression with columns replaced; columns that are not in `values` stay.
+
+    Raises
+    ------
+    QueryError
+        The result is larger than NODES_MAX or DEPTH_MAX.
+    """
+    sizes: dict[str, int] = {}
+    total = 0
+    for node in walk(expression):
+        if isinstance(node, Column) and node.name in values:
+            if node.name not in sizes:
+                sizes[node.name] = measure(values[node.name])[0]
+            total += sizes[node.name]
+        if total > NODES_MAX:
+            raise QueryError(f"an expression grows beyond {NODES_MAX} parts", hint="split the query, or compute less")
+    return check_size(_substitute(expression, values))
+
+
+def _substitute(expression: Expression, values: Mapping[str, Expression]) -> Expression:
+    if isinstance(expression, Column):
+        return values.get(expression.name, expression)
+    parts = children(expression)
+    return rebuild(expression, tuple(_substitute(part, values) for part in parts)) if parts else expression
+
+
+def conjuncts(expression: Expression | None) -> tuple[Expression, ...]:
+    """The conditions that AND joins, nested ANDs taken apart; TRUE is none."""
+    if expression is None or expression == TRUE:
+        return ()
+    if isinstance(expression, Call) and expression.function == "and":
+        return tuple(part for argument in expression.arguments for part in conjuncts(argument))
+    return (expression,)
+
+
+def conjoin(parts: Iterable[Expression]) -> Expression | None:
+    """The conditions joined by AND, each once, in canonical order; None if there is none."""
+    unique = {sort_key(canonical(part)): part for part in parts}
+    ordered = [unique[key] for key in sorted(unique)]
+    if not ordered:
+        return None
+    return ordered[0] if len(ordered) == 1 else Call("and", tuple(ordered))
+
+
+def sort_key(expression: Expression) -> bytes:
+    """Columns first, literals last, otherwise by content: `a = 1` rather than `1 = a`."""
+    rank = b"0" if isinstance(expression, Column) else b"2" if isinstance(expression, Literal) else b"1"
+    return rank + msgspec.json.encode(expression)
+
+
+def canonical(expression: Expression) -> Expression:
+    """One form for expressions that are equal by the order of commuting arguments, mirrored comparisons, or double negation.
+
+    The value is the same bit for bit: sums of more than two terms are not re-associated.
+    """
+    if not children(expression):
+        return expression
+    parts = tuple(canonical(part) for part in children(expression))
+    if not isinstance(expression, Call):
+        return rebuild(expression, parts)
+    name = expression.function
+    if name in _MIRRORED:
+        name, parts = _MIRRORED[name], parts[::-1]
+    if name == "not" and isinstance(parts[0], Call):
+        inner = parts[0]
+        if inner.function == "not":
+            return inner.arguments[0]
+        if inner.function in _NEGATED:
+            return canonical(Call(_NEGATED[inner.function], inner.arguments))
+    if name in ("and", "or"):
+        flat = [p for part in parts for p in (part.arguments if isinstance(part, Call) and part.function == name else (part,))]
+        unique = {sort_key(part): part for part in flat}
+        parts = tuple(unique[key] for key in sorted(unique))
+        return parts[0] if len(parts) == 1 else Call(name, parts)
+    if name in ("in", "coalesce", "greatest", "least"):
+        return _canonical_list(name, parts)
+    if FUNCTIONS[name].commutative:
+        parts = tuple(sorted(parts, key=sort_key))
+    return Call(name, parts)
+
+
+def _canonical_list(name: str, parts: tuple[Expression, ...]) -> Expression:
+    """IN: any order of the values; the others keep theirs, as ties between 0.0 and -0.0 would show it."""
+    if name != "in":
+        return Call(name, parts)
+    unique = {sort_key(part): part for part in parts[1:]}
+    values = tuple(unique[key] for key in sorted(unique))
+    return Call("eq", (parts[0], values[0])) if len(values) == 1 else Call("in", (parts[0], *values))

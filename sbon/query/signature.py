@@ -1,0 +1,72 @@
+"""Signatures: short digests that are equal where two operators compute the same columns from the same sources.
+
+An operator's signature covers its canonical parameters, its output schema, and the signatures of all that feeds it, down to the
+sources with their nodes and definitions (SBON, section 3.2: reuse of running operators). Names that a user gives inside a query do
+not matter, since the planner names inner columns after what they hold; commuted conditions do not, since they are canonical here.
+Expected rates and operator ids are left out.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from sbon.query.expression import Expression
+from sbon.query.plan import JoinParams, MapParams, Params, SinkParams, SourceParams, UnionParams, WindowParams
+from sbon.query.rewrite import canonical, conjoin, conjuncts, sort_key
+from sbon.query.schema import Schema
+
+DIGEST_BYTES = 12
+"""96 bits: with a million operators in the overlay, two unequal ones collide with a chance of 1 in 10**17."""
+
+
+def signature(params: Params, schema: Schema, inputs: Sequence[Sequence[str]], place: str = "") -> str:
+    """Digest of what an operator computes.
+
+    Parameters
+    ----------
+    params : of the operator
+    schema : of its output
+    inputs : per port, the signatures of the operators that feed it; their order does not matter
+    place : the node of a source or a sink, and for sinks the query; empty for what may run anywhere
+
+    Returns
+    -------
+    str
+        24 hexadecimal digits.
+    """
+    form = [type(params).__name__, _form(params), msgspec.to_builtins(schema), [sorted(port) for port in inputs], place]
+    return hashlib.blake2b(msgspec.json.encode(form), digest_size=DIGEST_BYTES).hexdigest()
+
+
+def _form(params: Params) -> Any:
+    match params:
+        case SourceParams() | SinkParams() | UnionParams():
+            return msgspec.to_builtins(params)
+        case MapParams():
+            columns = None if params.columns is None else [(name, _expression(value)) for name, value in params.columns]
+            return [_predicate(params.predicate), columns]
+        case WindowParams():
+            return [
+                [params.time_column, params.size_us, params.slide_us, params.allowed_lateness_us],
+                [(name, _expression(value)) for name, value in params.keys],
+                [(a.name, a.function, None if a.operand is None else _expression(a.operand)) for a in params.aggregates],
+            ]
+        case JoinParams():
+            keys = zip(params.left_keys, params.right_keys, strict=True)
+            return [
+                [params.left_time, params.right_time, params.before_us, params.after_us],
+                sorted((_expression(left), _expression(right)) for left, right in keys),
+                params.columns,
+                _predicate(params.residual),
+            ]
+
+
+def _expression(expression: Expression) -> str:
+    return sort_key(canonical(expression)).decode()
+
+
+def _predicate(predicate: Expression | None) -> str | None:
+    whole = conjoin(conjuncts(predicate))
+    return None if whole is None else _expression(whole)

@@ -1,0 +1,158 @@
+"""Plans for people: one line of text for an operator or an expression. No SQL parser is needed to show what runs."""
+
+from datetime import UTC, datetime, timedelta
+
+from sbon.query.expression import Call, Case, Cast, Column, Expression, Literal
+from sbon.query.functions import FUNCTIONS
+from sbon.query.plan import Aggregate, JoinParams, MapParams, Params, SinkParams, SourceParams, UnionParams, WindowParams
+from sbon.query.schema import ColumnType
+
+_BINDING = {"or": 1, "and": 2, "not": 3, "eq": 4, "ne": 4, "lt": 4, "le": 4, "gt": 4, "ge": 4, "like": 4, "ilike": 4, "in": 4, "is_null": 4}
+_BINDING |= {"concat": 5, "add": 6, "sub": 6, "mul": 7, "div": 7, "mod": 7, "neg": 8}
+_UNITS = (("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1_000), ("us", 1))
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def duration_text(microseconds: int) -> str:
+    """The span in the largest unit that divides it.
+
+    Examples
+    --------
+    >>> duration_text(10_000_000), duration_text(-90_000_000), duration_text(0)
+    ('10 s', '-90 s', '0 s')
+    """
+    if microseconds == 0:
+        return "0 s"
+    unit, size = next((unit, size) for unit, size in _UNITS if microseconds % size == 0)
+    return f"{microseconds // size} {unit}"
+
+
+def time_text(microseconds: int) -> str:
+    """An instant in ISO 8601, UTC; the bare number where the calendar does not reach."""
+    try:
+        return (_EPOCH + timedelta(microseconds=microseconds)).replace(tzinfo=None).isoformat(sep=" ")
+    except OverflowError:
+        return str(microseconds)
+
+
+def literal_text(literal: Literal) -> str:
+    """A constant as SQL would write it."""
+    value = literal.value
+    if value is None:
+        return "null"
+    if literal.type is ColumnType.TIME and isinstance(value, int):
+        return f"timestamp '{time_text(value)}'"
+    if literal.type is ColumnType.INTERVAL and isinstance(value, int):
+        return f"interval '{duration_text(value)}'"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    return repr(value)
+
+
+def expression_text(expression: Expression, binding: int = 0) -> str:
+    """The expression as SQL would write it, on one line; equal texts mean equal expressions as long as names do.
+
+    Parameters
+    ----------
+    expression : what to write
+    binding : how strongly the surrounding operator binds; a weaker expression gets parentheses
+    """
+    match expression:
+        case Column(name=name):
+            return name
+        case Literal():
+            return literal_text(expression)
+        case Cast(operand=operand, type=type_):
+            return f"cast({expression_text(operand)} as {type_.value})"
+        case Case(branches=branches, default=default):
+            body = " ".join(f"when {expression_text(condition)} then {expression_text(value)}" for condition, value in branches)
+            return f"case {body} else {expression_text(default)} end"
+        case Call(function=name, arguments=arguments):
+            own = _BINDING.get(name, 9)
+            text = _call_text(name, arguments, own)
+            return f"({text})" if own < binding else text
+
+
+def _call_text(name: str, arguments: tuple[Expression, ...], own: int) -> str:
+    # A right argument of equal strength is put in parentheses: a - (b - c).
+    parts = [expression_text(argument, own + (index > 0)) for index, argument in enumerate(arguments)]
+    if name == "is_null":
+        return f"{parts[0]} is null"
+    if name == "not":
+        return f"not {expression_text(arguments[0], own + 1)}"
+    if name == "neg":
+        return f"-{expression_text(arguments[0], own + 1)}"
+    if name in ("like", "ilike"):
+        return f"{parts[0]} {name} {parts[1]}"
+    if name == "in":
+        return f"{parts[0]} in ({', '.join(expression_text(argument) for argument in arguments[1:])})"
+    function = FUNCTIONS.get(name)
+    if function is not None and function.symbol:
+        return f" {function.symbol} ".join(parts)
+    return f"{name}({', '.join(expression_text(argument) for argument in arguments)})"
+
+
+def aggregate_text(function: str, operand: Expression | None) -> str:
+    """`count(*)`, `avg(rtt_ms)`, `count(distinct peer)`."""
+    inner = "*" if operand is None else expression_text(operand)
+    return f"count(distinct {inner})" if function == "count_distinct" else f"{function}({inner})"
+
+
+def describe(params: Params) -> str:
+    """One line that tells a person what an operator does.
+
+    Examples
+    --------
+    >>> describe(WindowParams("ts", 10_000_000, 10_000_000, (("region", Column("region")),), (Aggregate("n", "count", None),)))
+    'window 10 s by region: count(*)'
+    """
+    match params:
+        case SourceParams(name=name, connector=connector):
+            return f"source {name}" if connector == "system" else f"source {name} ({connector})"
+        case SinkParams(name=name, connector=connector):
+            return f"sink {name} ({connector})"
+        case MapParams():
+            return _describe_map(params)
+        case WindowParams():
+            return _describe_window(params)
+        case JoinParams():
+            return _describe_join(params)
+        case UnionParams():
+            return "union all"
+
+
+def _describe_map(params: MapParams) -> str:
+    words = []
+    if params.predicate is not None:
+        words.append(f"where {expression_text(params.predicate)}")
+    if params.columns is not None:
+        columns = []
+        for name, value in params.columns:
+            text = expression_text(value)
+            columns.append(name if text == name else f"{text} as {name}")
+        words.append("select " + ", ".join(columns))
+    return " ".join(words) or "pass on"
+
+
+def _describe_window(params: WindowParams) -> str:
+    span = duration_text(params.size_us)
+    if params.slide_us != params.size_us:
+        span += f" every {duration_text(params.slide_us)}"
+    if params.size_us == 1:
+        span = f"per {params.time_column}"
+    keys = ", ".join(expression_text(value) for _, value in params.keys)
+    values = ", ".join(aggregate_text(aggregate.function, aggregate.operand) for aggregate in params.aggregates)
+    return f"window {span}" + (f" by {keys}" if keys else "") + (f": {values}" if values else "")
+
+
+def _describe_join(params: JoinParams) -> str:
+    keys = ", ".join(
+        f"{expression_text(left)} = {expression_text(right)}" for left, right in zip(params.left_keys, params.right_keys, strict=True)
+    )
+    text = f"join on {keys} within {duration_text(-params.before_us)} to {duration_text(params.after_us)}"
+    return text + (f" where {expression_text(params.residual)}" if params.residual is not None else "")
+
+
+__all__ = ["Aggregate", "aggregate_text", "describe", "duration_text", "expression_text", "literal_text", "time_text"]
