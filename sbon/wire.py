@@ -1,0 +1,317 @@
+"""What agents say to each other over their connections: data and its acknowledgement, deployment, migration, replication.
+
+Every message is a typed struct in MessagePack; decoding is the validation. Sealing, framing, request numbers and time-outs belong to
+the connection (`sbon.framing`, `agent.peers`) and are not seen here. Datagrams have messages of their own (`sbon.membership.messages`).
+"""
+
+from typing import TypeAlias
+
+import msgspec
+
+from sbon.errors import RemoteProtocolError
+from sbon.query.catalog import Entry
+from sbon.query.plan import LinkSpec, OperatorSpec
+from sbon.query.schema import Schema
+from sbon.types import LinkId, NodeId, OperatorId, QueryId
+
+STATE_CHUNK_BYTES = 4 * 2**20
+"""A migrating operator's state travels in pieces of this size, so that no frame grows with the state."""
+
+
+# ------------------------------------------------------------------------------------------------------------ links
+
+
+class Data(msgspec.Struct, frozen=True, tag="data"):
+    """One numbered batch of a link; with no rows, its watermark alone."""
+
+    link: LinkId
+    sequence: int
+    stimulus_s: float
+    """Wall clock at the source when the latest tuple behind this batch entered the overlay."""
+    watermark_us: int
+    rows: int
+    payload: bytes
+    """Arrow IPC; empty without rows."""
+
+
+class Acknowledge(msgspec.Struct, frozen=True, tag="ack"):
+    """All batches up to `processed` have been processed, and their effects are in the receiver's state or output."""
+
+    link: LinkId
+    processed: int
+    credit: int
+    """How many batches beyond `processed` the receiver will hold."""
+    resume: bool
+    """Batches are missing: send everything after `processed` again."""
+
+
+class NoSuchLink(msgspec.Struct, frozen=True, tag="nolink"):
+    """The receiver of some data does not host the link's target and does not know who does."""
+
+    link: LinkId
+
+
+class Moved(msgspec.Struct, frozen=True, tag="moved"):
+    """An operator has a new host. Of two such words the one with the higher epoch is the later."""
+
+    operator: OperatorId
+    node: NodeId
+    epoch: int
+
+
+# ------------------------------------------------------------------------------------------------------- deployment
+
+
+class End(msgspec.Struct, frozen=True, array_like=True):
+    """The other end of a link, as a host of one end needs to know it."""
+
+    link: LinkSpec
+    node: NodeId
+    schema: Schema
+    """Of the rows on the link."""
+    epoch: int = 0
+
+
+class User(msgspec.Struct, frozen=True, array_like=True):
+    """A query that uses an operator, and the agent that took the query."""
+
+    query: QueryId
+    owner: NodeId
+
+
+class Instantiate(msgspec.Struct, frozen=True, tag="instantiate"):
+    """Run an operator here."""
+
+    spec: OperatorSpec
+    inputs: tuple[End, ...]
+    outputs: tuple[End, ...]
+    user: User
+
+
+class Use(msgspec.Struct, frozen=True, tag="use"):
+    """Let another query use a running operator, and all that feeds it. `outputs` are its links to the new query's operators."""
+
+    operator: OperatorId
+    user: User
+    outputs: tuple[End, ...] = ()
+    through: LinkId | None = None
+    """The existing link by which the query uses the operator, when it does so through a later one."""
+
+
+class Used(msgspec.Struct, frozen=True, tag="used"):
+    """The operator and all that feeds it, with their hosts."""
+
+    operators: tuple[tuple[OperatorId, NodeId], ...]
+
+
+class Release(msgspec.Struct, frozen=True, tag="release"):
+    """A query has ended: what only it used here is destroyed."""
+
+    query: QueryId
+
+
+class OperatorsAsk(msgspec.Struct, frozen=True, tag="operators?"):
+    """How do these operators do?"""
+
+    operators: tuple[OperatorId, ...]
+
+
+class OperatorReport(msgspec.Struct, frozen=True):
+    """One operator's figures since it was made, across migrations; rates are of the last interval."""
+
+    id: OperatorId
+    state: str
+    """running, paused, blocked, finished, failed, missing, or moved."""
+    node: NodeId
+    reason: str = ""
+    epoch: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    batches_in: int = 0
+    rows_per_s_in: float = 0.0
+    rows_per_s_out: float = 0.0
+    bytes_per_s_out: float = 0.0
+    late_rows: int = 0
+    dropped_rows: int = 0
+    queue_batches: int = 0
+    state_rows: int = 0
+    migrations: int = 0
+    links: tuple[tuple[LinkId, int, int, float, float], ...] = ()
+    """Per output link: rows sent, rows acknowledged, rows/s, bytes/s."""
+    received: tuple[tuple[LinkId, int], ...] = ()
+    """Per input link: rows processed."""
+
+
+class OperatorReports(msgspec.Struct, frozen=True, tag="operators"):
+    """Answer to OperatorsAsk."""
+
+    reports: tuple[OperatorReport, ...]
+
+
+class CandidateAsk(msgspec.Struct, frozen=True, tag="candidate?"):
+    """Would you host these? Measure your RTT to these nodes and tell what you run and can take."""
+
+    about: tuple[NodeId, ...]
+    signatures: tuple[str, ...]
+
+
+class CandidateAnswer(msgspec.Struct, frozen=True, tag="candidate"):
+    """What a candidate has to offer."""
+
+    node: NodeId
+    rtts_ms: dict[NodeId, float]
+    free_slots: int
+    load_ms: float
+    running: dict[str, OperatorId]
+
+
+# -------------------------------------------------------------------------------------------------------- migration
+
+
+class Lock(msgspec.Struct, frozen=True, tag="lock"):
+    """May `operator` migrate? Its neighbours here promise not to, until unlocked or `lease_s` has passed."""
+
+    operator: OperatorId
+    neighbours: tuple[OperatorId, ...]
+    coordinator: NodeId
+    lease_s: float
+
+
+class Unlock(msgspec.Struct, frozen=True, tag="unlock"):
+    """The migration of `operator` has ended, one way or the other."""
+
+    operator: OperatorId
+
+
+class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
+    """Make room for a migrating operator."""
+
+    spec: OperatorSpec
+    epoch: int
+    coordinator: NodeId
+    state_bytes: int
+
+
+class StateChunk(msgspec.Struct, frozen=True, tag="state"):
+    """A piece of the state of a prepared operator; the last one installs it."""
+
+    operator: OperatorId
+    epoch: int
+    index: int
+    last: bool
+    data: bytes
+
+
+class Activate(msgspec.Struct, frozen=True, tag="activate"):
+    """The migration is decided: run."""
+
+    operator: OperatorId
+    epoch: int
+
+
+class Abandon(msgspec.Struct, frozen=True, tag="abandon"):
+    """The migration is off: forget what was prepared."""
+
+    operator: OperatorId
+    epoch: int
+
+
+class OutcomeAsk(msgspec.Struct, frozen=True, tag="outcome?"):
+    """Asked of the coordinator by a host that has prepared and heard nothing since."""
+
+    operator: OperatorId
+    epoch: int
+
+
+class Outcome(msgspec.Struct, frozen=True, tag="outcome"):
+    """`committed`, `abandoned` or `undecided`."""
+
+    verdict: str
+
+
+# ------------------------------------------------------------------------------------------------------ replication
+
+
+class PushPull(msgspec.Struct, frozen=True, tag="pushpull"):
+    """The sender's whole table of members and its catalogue; answered with the receiver's."""
+
+    members: bytes
+    catalog: tuple[Entry, ...]
+
+
+class CatalogUpdate(msgspec.Struct, frozen=True, tag="catalog"):
+    """Entries that have just changed."""
+
+    entries: tuple[Entry, ...]
+
+
+class QueriesAsk(msgspec.Struct, frozen=True, tag="queries?"):
+    """Which queries have you taken?"""
+
+
+class Queries(msgspec.Struct, frozen=True, tag="queries"):
+    """Answer to QueriesAsk: rows as `sbon queries --json` shows them, in MessagePack."""
+
+    rows: bytes
+
+
+class Drop(msgspec.Struct, frozen=True, tag="drop"):
+    """End a query that you have taken."""
+
+    query: QueryId
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    """The request has been carried out."""
+
+
+Message: TypeAlias = (
+    Data
+    | Acknowledge
+    | NoSuchLink
+    | Moved
+    | Instantiate
+    | Use
+    | Used
+    | Release
+    | OperatorsAsk
+    | OperatorReports
+    | CandidateAsk
+    | CandidateAnswer
+    | Lock
+    | Unlock
+    | Prepare
+    | StateChunk
+    | Activate
+    | Abandon
+    | OutcomeAsk
+    | Outcome
+    | PushPull
+    | CatalogUpdate
+    | QueriesAsk
+    | Queries
+    | Drop
+    | Done
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
+
+
+def encode(message: Message) -> bytes:
+    """The bytes of a message."""
+    return _encoder.encode(message)
+
+
+def decode(payload: bytes) -> Message:
+    """The message in the bytes.
+
+    Raises
+    ------
+    RemoteProtocolError
+        The bytes are not a message of this version.
+    """
+    try:
+        return _decoder.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        raise RemoteProtocolError(f"undecodable message of {len(payload)} bytes: {problem}") from problem
