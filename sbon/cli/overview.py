@@ -1,0 +1,225 @@
+"""Commands that show how things are: status, members, rtt, operators, queries."""
+
+from typing import Annotated, Any
+
+import typer
+
+from sbon.cli.client import ControlClient, find_socket
+from sbon.cli.options import Json, Socket
+from sbon.cli.output import Column, amount, count, number, pairs, print_json, print_table, share, span
+
+Rows = list[list[str]]
+
+STATUS_COLUMNS = (Column("what"), Column("value"))
+MEMBER_COLUMNS = (
+    Column("name"),
+    Column("address"),
+    Column("status"),
+    Column("labels"),
+    Column("rtt ms", right=True),
+    Column("estimated ms", right=True),
+    Column("load ms", right=True),
+)
+OPERATOR_COLUMNS = (
+    Column("operator"),
+    Column("kind"),
+    Column("what it does"),
+    Column("state"),
+    Column("rows/s in", right=True),
+    Column("rows/s out", right=True),
+    Column("out", right=True),
+    Column("queued", right=True),
+    Column("late", right=True),
+    Column("kept rows", right=True),
+    Column("moved", right=True),
+)
+QUERY_COLUMNS = (
+    Column("query"),
+    Column("name"),
+    Column("state"),
+    Column("sink at"),
+    Column("operators on"),
+    Column("rows out", right=True),
+    Column("late", right=True),
+    Column("in transit", right=True),
+    Column("reason"),
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the program."""
+    for command in (status, members, rtt, operators, queries):
+        app.command()(command)
+
+
+def status(socket: Socket = None, json: Json = False) -> None:
+    """Show how this agent is.
+
+    Who it is, whom it knows, where it is in the cost space, what it runs and what it has counted.
+    """
+    with ControlClient(find_socket(socket)) as agent:
+        result = agent.ask("status")
+    if json:
+        print_json(result)
+    else:
+        print_table(STATUS_COLUMNS, status_rows(result))
+
+
+def members(
+    socket: Socket = None,
+    json: Json = False,
+    status: Annotated[str | None, typer.Option(help="Only those alive, suspect, failed or left.", show_default=False)] = None,
+) -> None:
+    """List the agents that this one knows, nearest first."""
+    with ControlClient(find_socket(socket)) as agent:
+        result = agent.ask("members")
+    result = sorted((m for m in result if status in (None, m["status"])), key=_nearness)
+    if json:
+        print_json(result)
+    else:
+        print_table(MEMBER_COLUMNS, member_rows(result), empty="no members")
+
+
+def rtt(
+    a: Annotated[str, typer.Argument(metavar="A", help="A node.")],
+    b: Annotated[str | None, typer.Argument(metavar="B", help="Another; this agent's own if left out.", show_default=False)] = None,
+    socket: Socket = None,
+    json: Json = False,
+) -> None:
+    """Show the round trip between two nodes.
+
+    As their coordinates predict it and, to or from this agent, as it was measured.
+
+    \b
+    Examples:
+      sbon rtt tokyo-1             from this agent to tokyo-1
+      sbon rtt tokyo-1 paris-2     between two others
+    """
+    with ControlClient(find_socket(socket)) as agent:
+        result = agent.ask("rtt", a=a, b=b)
+    if json:
+        print_json(result)
+        return
+    measured = result.get("measured_rtt_ms")
+    tail = f", measured {measured:.1f} ms" if measured is not None else ""
+    print(f"{result['a']} - {result['b']}: estimated {number(result.get('estimated_rtt_ms'))} ms{tail}{_error(result)}")
+
+
+def operators(socket: Socket = None, json: Json = False) -> None:
+    """List the operators on this agent, with their rates."""
+    with ControlClient(find_socket(socket)) as agent:
+        result = agent.ask("operators")
+    if json:
+        print_json(result)
+    else:
+        print_table(OPERATOR_COLUMNS, operator_rows(result), empty="no operators on this agent")
+
+
+def queries(socket: Socket = None, json: Json = False) -> None:
+    """List queries and where their operators run."""
+    with ControlClient(find_socket(socket)) as agent:
+        result = agent.ask("queries")
+    if json:
+        print_json(result)
+    else:
+        print_table(QUERY_COLUMNS, query_rows(result), empty="no queries; submit one with `sbon sql`")
+
+
+def status_rows(result: dict[str, Any]) -> Rows:
+    """The table of `status`."""
+    known = result.get("members", {})
+    coordinate = result.get("coordinate") or {}
+    vector = ", ".join(f"{x:.1f}" for x in coordinate.get("vector", ()))
+    rows = [
+        ["name", result["name"]],
+        ["address", result["address"]],
+        ["status", result.get("status", "-")],
+        ["labels", pairs(result.get("labels", {}))],
+        ["version", str(result.get("version", "-"))],
+        ["up", span(result.get("uptime_s"))],
+        ["members", ", ".join(f"{known[state]} {state}" for state in ("alive", "suspect", "failed", "left") if known.get(state)) or "none"],
+        ["coordinate", f"({vector}) ms, height {number(coordinate.get('height_ms'))} ms" if coordinate else "-"],
+        ["load", f"{number(coordinate.get('load_ms'))} ms"],
+        ["error estimate", share(coordinate.get("error"))],
+        ["median error", share(result.get("median_relative_error"))],
+        ["operators", count(_number_of(result.get("operators")))],
+        ["queries", count(_number_of(result.get("queries")))],
+        ["data directory", str(result.get("data_dir", "-"))],
+    ]
+    return rows + [[name.replace("_", " "), count(value)] for name, value in sorted(result.get("counters", {}).items()) if value]
+
+
+def member_rows(result: list[dict[str, Any]]) -> Rows:
+    """The table of `members`."""
+    return [
+        [
+            member["name"],
+            member["address"],
+            member["status"],
+            pairs(member.get("labels", {})),
+            number(member.get("measured_rtt_ms")),
+            number(member.get("estimated_rtt_ms")),
+            number((member.get("coordinate") or {}).get("load_ms")),
+        ]
+        for member in result
+    ]
+
+
+def operator_rows(result: list[dict[str, Any]]) -> Rows:
+    """The table of `operators`."""
+    return [
+        [
+            operator["id"],
+            operator["kind"],
+            operator["text"],
+            operator["state"],
+            number(operator.get("rows_per_s_in")),
+            number(operator.get("rows_per_s_out")),
+            amount(operator.get("bytes_per_s_out"), "B/s"),
+            count(operator.get("queue_batches")),
+            count(operator.get("late_rows")),
+            count(operator.get("state_rows")),
+            count(operator.get("migrations")),
+        ]
+        for operator in result
+    ]
+
+
+def query_rows(result: list[dict[str, Any]]) -> Rows:
+    """The table of `queries`."""
+    return [
+        [
+            query["id"],
+            query.get("name", "-"),
+            query["state"],
+            query.get("sink_node") or "-",
+            _places(query.get("operators", [])),
+            count(query.get("rows_out")),
+            count(query.get("late_rows")),
+            amount(query.get("network_usage"), "B"),
+            query.get("reason") or "",
+        ]
+        for query in result
+    ]
+
+
+def _places(placed: list[dict[str, Any]]) -> str:
+    """The nodes that run unpinned operators: those whose place the overlay has chosen."""
+    free = [operator for operator in placed if not operator.get("pinned")]
+    return " ".join(sorted({f"{operator['node']}{' (lost)' if operator.get('lost') else ''}" for operator in free})) or "-"
+
+
+def _number_of(value: Any) -> float | None:
+    return len(value) if isinstance(value, list | dict) else value
+
+
+def _nearness(member: dict[str, Any]) -> tuple[float, str]:
+    for key in ("measured_rtt_ms", "estimated_rtt_ms"):
+        if member.get(key) is not None:
+            return float(member[key]), member["name"]
+    return float("inf"), member["name"]
+
+
+def _error(result: dict[str, Any]) -> str:
+    value = result.get("error_estimate")
+    return f" (expect the estimate to be off by {share(value)})" if value is not None else ""

@@ -1,0 +1,228 @@
+"""Commands that take SQL or name a query: sql, explain, tail, drop."""
+
+import difflib
+import json as json_text
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from sbon.cli.client import ControlClient, RefusedError, find_socket
+from sbon.cli.options import Json, Socket, SqlFile, SqlText, read_sql
+from sbon.cli.output import Column, amount, number, print_json, print_table, sql_error
+
+QueryName = Annotated[str, typer.Argument(metavar="QUERY", help="Id or name, as `sbon queries` lists them.")]
+
+PLACED_COLUMNS = (Column("operator"), Column("kind"), Column("node"), Column("reused"))
+PLAN_COLUMNS = (Column("operator"), Column("kind"), Column("what it does"), Column("node"), Column("why there"))
+CANDIDATE_COLUMNS = (Column("operator"), Column("candidate"), Column("network usage", right=True), Column("load ms", right=True))
+LINK_COLUMNS = (Column("from"), Column("to"), Column("rows/s", right=True), Column("rate", right=True), Column("latency", right=True))
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the program."""
+    for command in (sql, explain, tail, drop):
+        app.command()(command)
+
+
+def sql(file: SqlFile = None, command: SqlText = None, socket: Socket = None, json: Json = False) -> None:
+    """Submit SQL statements.
+
+    CREATE SOURCE, SINK or MATERIALIZED VIEW, SELECT, DROP. Queries run until they are dropped.
+
+    \b
+    Examples:
+      sbon sql queries.sql
+      sbon sql -c "SELECT node, cpu FROM sys.load WHERE cpu > 0.9"
+      echo "DROP VIEW busy" | sbon sql -
+    """
+    text, origin = read_sql(file, command)
+    result = _ask_sql("submit", text, origin, socket)
+    if json:
+        print_json(result)
+        return
+    for statement in result:
+        print(statement["message"])
+        if placed := statement.get("operators"):
+            rows = [[o["id"], o["kind"], o["node"], "yes" if o.get("reused") else ""] for o in placed]
+            print_table(PLACED_COLUMNS, rows)
+        if statement["statement"] == "query" and statement.get("query"):
+            print(f"watch it: sbon tail {statement['name'] or statement['query']}")
+
+
+def explain(
+    file: SqlFile = None,
+    command: SqlText = None,
+    socket: Socket = None,
+    json: Json = False,
+    candidates: Annotated[bool, typer.Option("--candidates", help="Show every node that was considered.")] = False,
+) -> None:
+    """Show how a query would be placed.
+
+    Its operators, where each would go and why, the links, the network usage. Nothing is started.
+
+    \b
+    Examples:
+      sbon explain query.sql
+      sbon explain --candidates -c "SELECT * FROM sys.probes WHERE rtt_ms > 200"
+    """
+    text, origin = read_sql(file, command)
+    result = _ask_sql("explain", text, origin, socket)
+    if json:
+        print_json(result)
+    else:
+        print_plan(result, candidates=candidates)
+
+
+def print_plan(plan: dict[str, Any], *, candidates: bool) -> None:
+    """The tables of `explain`."""
+    rows = [[o["id"], o["kind"], o["text"], o["node"], _reason(o)] for o in plan["operators"]]
+    print_table(PLAN_COLUMNS, rows, title="operators")
+    if candidates:
+        considered = [
+            [
+                operator["id"],
+                ("> " if c["node"] == operator["node"] else "  ") + c["node"],
+                amount(c.get("network_usage"), "B"),
+                number(c.get("load_ms")),
+            ]
+            for operator in plan["operators"]
+            for c in operator.get("candidates") or ()
+        ]
+        print_table(CANDIDATE_COLUMNS, considered, title="\ncandidates", empty="no operator is free to choose its node")
+    links = [
+        [
+            link["source"],
+            link["target"],
+            number(link.get("rate_rows_per_s")),
+            amount(link.get("rate_bytes_per_s"), "B/s"),
+            f"{number(link.get('latency_ms'))} ms {'measured' if link.get('latency_measured') else 'estimated'}",
+        ]
+        for link in plan.get("links", ())
+    ]
+    print_table(LINK_COLUMNS, links, title="\nlinks")
+    usage = plan["network_usage"]
+    print("\nnetwork usage (bytes in transit; less is better):")
+    for name, what in (("here", "as placed"), ("producer", "at the producers"), ("consumer", "at the consumer")):
+        if usage.get(name) is not None:
+            print(f"  {what:<18}{amount(usage[name], 'B'):>10}{_compared(usage, name)}")
+
+
+def tail(
+    query: QueryName,
+    limit: Annotated[int | None, typer.Option(min=1, help="End after so many rows.", show_default=False)] = None,
+    socket: Socket = None,
+    json: Json = False,
+) -> None:
+    """Show a query's rows as they come.
+
+    Until it ends, or Ctrl-C. With --json, one object a line.
+
+    \b
+    Examples:
+      sbon tail q-paris-1
+      sbon tail q-paris-1 --limit 100 --json > rows.ndjson
+    """
+    with ControlClient(find_socket(socket)) as agent:
+        query_id = resolve_query(agent, query)
+        printer = RowPrinter(as_json=json)
+        for batch in agent.stream("tail", query=query_id, limit=limit):
+            printer.rows(batch["columns"], batch["rows"])
+
+
+def drop(query: QueryName, socket: Socket = None, json: Json = False) -> None:
+    """Stop a query.
+
+    Operators that other queries share go on.
+    """
+    with ControlClient(find_socket(socket)) as agent:
+        result = agent.ask("drop", query=resolve_query(agent, query))
+    if json:
+        print_json(result)
+    else:
+        print(f"dropped {', '.join(result['dropped'])}")
+
+
+def resolve_query(agent: ControlClient, name: str) -> str:
+    """The id of the query of this id or name.
+
+    Raises
+    ------
+    RefusedError
+        There is none, or several queries have the name.
+    """
+    known = agent.ask("queries")
+    if any(query["id"] == name for query in known):
+        return name
+    named = [query["id"] for query in known if query.get("name") == name]
+    if len(named) == 1:
+        return str(named[0])
+    if named:
+        raise RefusedError(f"{len(named)} queries are called {name}; say which by its id: {', '.join(named)}")
+    names = sorted({text for query in known for text in (query["id"], query.get("name")) if text})
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]}?" if close else "`sbon queries` lists those there are" if names else "this agent knows of none yet"
+    raise RefusedError(f"no query is called {name}; {hint}")
+
+
+class RowPrinter:
+    """Prints rows as they come: NDJSON, or columns whose widths grow with what they have to hold."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._widths: list[int] = []
+        self._columns: list[str] = []
+
+    def rows(self, columns: list[str], rows: list[list[Any]]) -> None:
+        """Print more rows, with a head before the first ones."""
+        if self._as_json:
+            for row in rows:
+                sys.stdout.write(json_text.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n")
+            sys.stdout.flush()
+            return
+        cells = [[cell_text(value) for value in row] for row in rows]
+        if columns != self._columns:
+            self._columns, self._widths = columns, [len(name) for name in columns]
+            cells.insert(0, list(columns))
+        for row in cells:
+            self._widths = [max(width, len(cell)) for width, cell in zip(self._widths, row, strict=True)]
+        for row in cells:
+            sys.stdout.write("  ".join(cell.ljust(width) for cell, width in zip(row, self._widths, strict=True)).rstrip() + "\n")
+        sys.stdout.flush()
+
+
+def cell_text(value: Any) -> str:
+    """A value in a column: floats short, NULL as SQL writes it, control characters made visible."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = str(value)
+    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
+
+
+def _ask_sql(command: str, text: str, origin: str, socket: str | None) -> Any:
+    with ControlClient(find_socket(socket)) as agent:
+        try:
+            return agent.ask(command, sql=text)
+        except RefusedError as problem:
+            print(sql_error(text, problem, origin), file=sys.stderr)
+            raise typer.Exit(1) from None
+
+
+def _reason(operator: dict[str, Any]) -> str:
+    if operator.get("reuse"):
+        return f"runs there already ({operator['reuse']})"
+    if operator.get("pinned"):
+        return "pinned"
+    considered = operator.get("candidates") or ()
+    return f"best of {len(considered)}" if considered else "chosen"
+
+
+def _compared(usage: dict[str, Any], name: str) -> str:
+    here, there = usage.get("here"), usage[name]
+    if name == "here" or not here or not there:
+        return ""
+    return f"   {there / here:.2f} times as much"
