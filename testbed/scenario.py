@@ -1,0 +1,227 @@
+"""Scenarios: a TOML file that says which overlay to make, what to ask of it, and what happens to it when.
+
+    name = "two oceans"
+    duration_s = 120
+    nodes = 16
+
+    [topology]
+    kind = "cities"
+
+    [agent.membership]            # settings of every agent
+    interval_s = 0.5
+
+    [[override]]                  # settings and labels of some
+    agents = "region=eu"
+    labels = { tier = "core" }
+
+    [[statement]]
+    at_s = 20
+    agent = "london"
+    sql = "SELECT ..."
+
+    [[event]]
+    at_s = 60
+    kind = "latency"
+    cable = "atlantic"
+    factor = 2
+
+Agents are named by a selector: a name, `label=value`, `#number` or `*` (`Topology.select`). Times are seconds since the start.
+"""
+
+import difflib
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+
+from sbon.errors import ConfigError
+from testbed.cpu import CpuConfig
+from testbed.network import NetworkConfig
+from testbed.topology import CitiesConfig, TopologyConfig
+
+
+class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """SQL for one agent. The rows of a plain SELECT are collected, and compared with `[expect]`."""
+
+    at_s: float
+    agent: str = "#0"
+    sql: str
+    name: str = ""
+    """By which results and expectations call it; empty takes its number, from 1, among the statements."""
+
+
+class Override(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings and labels of some agents, over those of all."""
+
+    agents: str
+    agent: dict[str, Any] = {}
+    labels: dict[str, str] = {}
+
+
+class _Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
+    at_s: float
+
+
+class Latency(_Event, frozen=True, kw_only=True, tag="latency"):
+    """Paths become `factor` times as long as they were at the start: those of a cable, or those between two selections."""
+
+    factor: float
+    cable: str = ""
+    between: tuple[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        if bool(self.cable) == (self.between is not None):
+            raise ValueError("a latency event names either a cable or two selections (between = [a, b])")
+        if not 0 < self.factor <= 1000:
+            raise ValueError(f"factor = {self.factor}, expected above 0, at most 1000")
+
+
+class Load(_Event, frozen=True, kw_only=True, tag="load"):
+    """Other programs take this share of the CPU of these agents' machines."""
+
+    agents: str
+    fraction: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.fraction <= 0.99:
+            raise ValueError(f"fraction = {self.fraction}, expected 0 to 0.99")
+
+
+class Kill(_Event, frozen=True, kw_only=True, tag="kill"):
+    """Processes die as if by SIGKILL; `silent`: their machines go off with them, so that nothing resets their connections."""
+
+    agents: str
+    silent: bool = False
+
+
+class Restart(_Event, frozen=True, kw_only=True, tag="restart"):
+    """Processes start again (killed first where they run), with the data directory that they had unless it is lost."""
+
+    agents: str
+    lose_data: bool = False
+
+
+class Leave(_Event, frozen=True, kw_only=True, tag="leave"):
+    """Agents leave gracefully and end."""
+
+    agents: str
+
+
+class Partition(_Event, frozen=True, kw_only=True, tag="partition"):
+    """The network splits into these groups of selections; everybody else forms one more."""
+
+    groups: tuple[tuple[str, ...], ...]
+
+
+class Heal(_Event, frozen=True, kw_only=True, tag="heal"):
+    """Every partition ends."""
+
+
+ScenarioEvent: TypeAlias = Latency | Load | Kill | Restart | Leave | Partition | Heal
+
+
+class Expectations(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What must hold at the end; a run in which it does not ends with exit code 1."""
+
+    coordinate_error_median_max: float | None = None
+    """Median relative error of the RTTs that coordinates predict, over pairs of living agents."""
+    members_agree: bool = False
+    """Every living agent sees exactly the living agents alive."""
+    migrations_min: int | None = None
+    """Operators moved at least so many times."""
+    rows_min: dict[str, int] = {}
+    """Least rows collected, by statement name."""
+    states: dict[str, str] = {}
+    """State of a query at the end, by statement name."""
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole run."""
+
+    name: str
+    description: str = ""
+    seed: int = 1
+    """Used unless the command line gives one."""
+    duration_s: float
+    nodes: int
+    start_spread_s: float = 2.0
+    """Agents start one after another within this time; all but the first join through the first."""
+    topology: TopologyConfig = CitiesConfig()
+    network: NetworkConfig = NetworkConfig()
+    cpu: CpuConfig = CpuConfig()
+    agent: dict[str, Any] = {}
+    """Settings of every agent, as in its own TOML file."""
+    override: tuple[Override, ...] = ()
+    statement: tuple[Statement, ...] = ()
+    event: tuple[ScenarioEvent, ...] = ()
+    expect: Expectations = Expectations()
+
+    def __post_init__(self) -> None:
+        if self.nodes < 1 or self.duration_s <= 0 or self.start_spread_s < 0:
+            raise ValueError("nodes must be 1 or more, duration_s above 0, start_spread_s 0 or more")
+        for item in (*self.statement, *self.event):
+            if not 0 <= item.at_s <= self.duration_s:
+                raise ValueError(f"at_s = {item.at_s:g}, expected 0 to duration_s = {self.duration_s:g}")
+        names = [statement_name(self, number) for number in range(len(self.statement))]
+        if len(set(names)) < len(names):
+            raise ValueError(f"two statements are named {next(name for name in names if names.count(name) > 1)}")
+        for name in (*self.expect.rows_min, *self.expect.states):
+            if name not in names:
+                raise ValueError(f"expect names the statement {name}; there are {', '.join(names) or 'none'}")
+
+
+def statement_name(scenario: Scenario, number: int) -> str:
+    """What statement `number` (from 0) is called."""
+    return scenario.statement[number].name or str(number + 1)
+
+
+def read_scenario(path: Path) -> Scenario:
+    """Load a scenario file.
+
+    Raises
+    ------
+    ConfigError
+        It cannot be read, is not TOML, or says something that a scenario cannot; the message gives the place.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else "not UTF-8 text"
+        raise ConfigError(f"cannot read the scenario {path}: {reason}") from problem
+    return parse_scenario(text, str(path))
+
+
+def parse_scenario(text: str, origin: str) -> Scenario:
+    """The scenario in a TOML text; `origin` names it in messages. Errors as `read_scenario`."""
+    try:
+        settings = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        raise ConfigError(f"{origin}: not TOML: {problem}") from problem
+    try:
+        return msgspec.convert(settings, Scenario)
+    except msgspec.ValidationError as problem:
+        raise ConfigError(f"{origin}: {_sentence(str(problem))}") from problem
+
+
+def _sentence(message: str) -> str:
+    """msgspec's error with the place first, and the name that may have been meant."""
+    found = re.search(r" - at `\$\.?(?P<path>[^`]*)`$", message)
+    path, text = (found["path"], message[: found.start()]) if found else ("", message)
+    text = text[:1].lower() + text[1:]
+    unknown = re.search(r"unknown field `(?P<name>[^`]*)`", text)
+    if unknown:
+        near = difflib.get_close_matches(unknown["name"], sorted(_known_names()), n=1)
+        text += f"; did you mean {near[0]}?" if near else ""
+    return f"{_place(path)}: {text}" if path else text
+
+
+def _place(path: str) -> str:
+    """`statement[2].at_s` with counting from 1, as people do."""
+    return re.sub(r"\[(\d+)\]", lambda number: f" {int(number[1]) + 1}", path)
+
+
+def _known_names() -> set[str]:
+    kinds = (Scenario, Statement, Override, Expectations, Latency, Load, Kill, Restart, Leave, Partition, Heal, NetworkConfig, CpuConfig)
+    return {field.encode_name for kind in (*kinds, CitiesConfig) for field in msgspec.structs.fields(kind)}
