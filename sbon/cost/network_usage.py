@@ -1,0 +1,81 @@
+"""Network usage: the data in transit at an instant, which placement makes small (SBON, section 2.3)."""
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+import numpy as np
+
+from sbon.cost.latency import Latencies
+from sbon.errors import PlacementError, ShapeError
+from sbon.types import FloatArray, NodeId, OperatorId
+
+MS_PER_S = 1000.0
+
+
+class RatedLink(Protocol):
+    """What a link needs for its usage to be known: a `PlacementLink` and a plan's `LinkSpec` both have it."""
+
+    @property
+    def source(self) -> OperatorId:
+        """The operator upstream."""
+
+    @property
+    def target(self) -> OperatorId:
+        """The operator downstream."""
+
+    @property
+    def rate_bytes_per_s(self) -> float:
+        """Data rate on the link."""
+
+
+def network_usage(rate_bytes_per_s: FloatArray, latency_ms: FloatArray) -> float:
+    """Bytes in transit over the links of one query.
+
+    Parameters
+    ----------
+    rate_bytes_per_s : (links,)
+    latency_ms : (links,)
+        One way, in the same order.
+
+    Returns
+    -------
+    float
+        Smaller is better; 0 when all operators share a node.
+
+    Raises
+    ------
+    ShapeError
+        The arrays differ in shape.
+
+    Source
+    ------
+    SBON (Pietzuch et al., ICDE 2006), section 2.3, equation 1.
+
+    Examples
+    --------
+    >>> network_usage(np.array([1000.0, 500.0]), np.array([10.0, 40.0]))
+    30.0
+    """
+    if rate_bytes_per_s.shape != latency_ms.shape or rate_bytes_per_s.ndim != 1:
+        raise ShapeError(f"rates {rate_bytes_per_s.shape} and latencies {latency_ms.shape}, expected two vectors of one length")
+    return float(rate_bytes_per_s @ latency_ms) / MS_PER_S
+
+
+def usage_of_assignment(links: Iterable[RatedLink], assignment: Mapping[OperatorId, NodeId], latencies: Latencies) -> float:
+    """Bytes in transit if every operator runs where `assignment` says; links within a node carry nothing over the network.
+
+    Raises
+    ------
+    PlacementError
+        An end of a link has no node.
+    """
+    ends = []
+    rates = []
+    for link in links:
+        for end in (link.source, link.target):
+            if end not in assignment:
+                raise PlacementError(f"operator {end!r} has no node, expected one for both ends of {link.source!r} > {link.target!r}")
+        ends.append((assignment[link.source], assignment[link.target]))
+        rates.append(link.rate_bytes_per_s)
+    latency = [latencies.one_way_ms(source, target) for source, target in ends]
+    return network_usage(np.array(rates, dtype=np.float64), np.array(latency, dtype=np.float64))

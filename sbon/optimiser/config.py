@@ -1,0 +1,50 @@
+"""Settings of the optimisers."""
+
+import msgspec
+
+
+class OptimiserConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When running operators are placed anew, and when they move. TOML table [optimiser]."""
+
+    enabled: bool = True
+    """Re-place this agent's operators. Off: operators stay where they were first placed."""
+    interval_s: float = 10.0
+    """Pause between two reviews of an operator. Shorter: quicker answers to change, more questions to other agents."""
+    answer_timeout_s: float = 3.0
+    """How long candidates may take to answer, of a new query too. Longer: slow nodes are still considered, queries start later."""
+    displacement_threshold_ms: float = 2.0
+    """Candidates are looked for only when an operator's best point has moved this far since the last look. Lower: more lookups."""
+    lookup_interval_s: float = 60.0
+    """Candidates are looked for after this time in any case, since nodes and loads change without moving the point."""
+    candidates: int = 6
+    """Nodes asked about one operator, its neighbours' nodes included. More: better places found, more questions."""
+    saving_min_fraction: float = 0.1
+    """An operator moves only if its network usage falls by this share. Lower: nearer to the best, more migrations for little."""
+    saving_min_bytes: float = 1.0
+    """An operator moves only if this many bytes in transit are saved. Lower: even a trickle is moved about."""
+    prediction_margin: float = 0.3
+    """Share of that part of a saving's links which is predicted, not measured, that the saving must exceed too. Lower: trusts coordinates."""
+    confirmations: int = 2
+    """Reviews in a row that must find the same saving. More: less moved by noise, slower."""
+    cooldown_s: float = 30.0
+    """An operator that has moved stays at least this long. Longer: calmer, slower."""
+    damping: float = 1.0
+    """How much each earlier migration raises the threshold for the next one (1: by once the threshold). Higher: calmer."""
+    damping_migrations_max: int = 5
+    """Earlier migrations that count. More: an operator that has moved often gets harder to move."""
+    damping_half_life_s: float = 1800.0
+    """The raise has fallen to half after so long without a migration. Longer: calmer."""
+    amortise_s: float = 300.0
+    """Within this time the saving must have paid for carrying the operator's state to its new node. Shorter: large states stay."""
+
+    def __post_init__(self) -> None:
+        for name in ("interval_s", "answer_timeout_s", "lookup_interval_s", "damping_half_life_s", "amortise_s"):
+            if not 0 < getattr(self, name) <= 1e9:
+                raise ValueError(f"{name} = {getattr(self, name)}, expected more than 0")
+        for name in ("displacement_threshold_ms", "saving_min_bytes", "prediction_margin", "cooldown_s", "damping"):
+            if not 0 <= getattr(self, name) <= 1e9:
+                raise ValueError(f"{name} = {getattr(self, name)}, expected 0 or more")
+        if not 0 <= self.saving_min_fraction < 1:
+            raise ValueError(f"saving_min_fraction = {self.saving_min_fraction}, expected 0 up to below 1")
+        if self.candidates < 1 or self.confirmations < 1 or self.damping_migrations_max < 0:
+            raise ValueError("candidates and confirmations, expected at least 1; damping_migrations_max, expected 0 or more")

@@ -1,0 +1,84 @@
+"""What there is to place: operators, some of them pinned, and the links between them with their rates."""
+
+import msgspec
+
+from sbon.errors import PlacementError
+from sbon.query.plan import Plan
+from sbon.types import NodeId, OperatorId
+
+
+class PlacementLink(msgspec.Struct, frozen=True):
+    """A stream from one operator to another."""
+
+    source: OperatorId
+    target: OperatorId
+    rate_bytes_per_s: float
+
+
+class PlacementProblem(msgspec.Struct, frozen=True):
+    """A query as placement sees it: a DAG.
+
+    Links may be parallel, and operators may be without links. Every end of a link is either pinned or unpinned.
+    """
+
+    pinned: dict[OperatorId, NodeId]
+    unpinned: tuple[OperatorId, ...]
+    """In the plan's order: upstream first."""
+    links: tuple[PlacementLink, ...]
+
+    def __post_init__(self) -> None:
+        known = self.pinned.keys() | set(self.unpinned)
+        if len(known) != len(self.pinned) + len(self.unpinned):
+            raise PlacementError("an operator is named twice among pinned and unpinned, expected each once")
+        for link in self.links:
+            for end in (link.source, link.target):
+                if end not in known:
+                    raise PlacementError(f"link {link.source!r} > {link.target!r} ends at {end!r}, expected an operator of the problem")
+            if not (0 <= link.rate_bytes_per_s < float("inf")):
+                raise PlacementError(
+                    f"link {link.source!r} > {link.target!r} has the rate {link.rate_bytes_per_s}, expected finite and 0 or more"
+                )
+
+    @property
+    def pinned_nodes(self) -> tuple[NodeId, ...]:
+        """Nodes of pinned operators, each once, in order of name."""
+        return tuple(sorted(set(self.pinned.values())))
+
+    @property
+    def producers(self) -> tuple[OperatorId, ...]:
+        """Pinned operators that only send."""
+        receiving = {link.target for link in self.links}
+        return tuple(operator for operator in self.pinned if operator not in receiving)
+
+    @property
+    def consumers(self) -> tuple[OperatorId, ...]:
+        """Pinned operators that only receive."""
+        sending = {link.source for link in self.links}
+        return tuple(operator for operator in self.pinned if operator not in sending)
+
+    def neighbours(self, operator: OperatorId) -> tuple[tuple[OperatorId, float], ...]:
+        """The operators linked with one, and the rate of each link in bytes/s."""
+        found = []
+        for link in self.links:
+            if link.source == operator:
+                found.append((link.target, link.rate_bytes_per_s))
+            if link.target == operator:
+                found.append((link.source, link.rate_bytes_per_s))
+        return tuple(found)
+
+    def without(self, operators: frozenset[OperatorId], pins: dict[OperatorId, NodeId]) -> "PlacementProblem":
+        """The problem that remains when some operators (and their links) are gone and `pins` are fixed to nodes."""
+        return PlacementProblem(
+            {op: node for op, node in {**self.pinned, **pins}.items() if op not in operators},
+            tuple(op for op in self.unpinned if op not in operators and op not in pins),
+            tuple(link for link in self.links if link.source not in operators and link.target not in operators),
+        )
+
+
+def problem_of(plan: Plan) -> PlacementProblem:
+    """The placement problem of a query's plan."""
+    return PlacementProblem(
+        {operator.id: operator.pinned for operator in plan.operators if operator.pinned is not None},
+        tuple(operator.id for operator in plan.operators if operator.pinned is None),
+        tuple(PlacementLink(link.source, link.target, link.rate_bytes_per_s) for link in plan.links),
+    )
