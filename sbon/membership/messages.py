@@ -1,0 +1,275 @@
+"""What members say to each other, in MessagePack: one version byte, then one tagged array.
+
+Decoding is the validation: lengths, ranges and names are part of the types. A message that does not fit is refused whole with
+RemoteProtocolError. Vitals (coordinate and capacity) are the exception: they are packed 32-bit floats that are looked at only when
+they are newer than what is known, and bad ones are dropped alone, see `unpack_vitals`.
+"""
+
+import math
+import struct
+from typing import Annotated, TypeAlias
+
+import msgspec
+
+from sbon.cost_space.coordinate import Coordinate, check
+from sbon.errors import CoordinateError, RemoteProtocolError
+from sbon.membership.config import LABELS_BYTES_MAX, LABELS_MAX, labels_bytes
+from sbon.membership.members import Capacity
+
+VERSION = 1
+DATAGRAM_BYTES_MAX = 1200
+"""Before sealing; with seal, UDP and IPv6 headers still below the 1280 bytes that every IPv6 path carries."""
+DIGEST_BYTES_MAX = 256
+STATE_ROWS_MAX = 100_000
+INCARNATION_MAX = 2**53
+HELD_US_MAX = 60_000_000
+NEWS_MAX = 64
+VITALS_MAX = 32
+
+Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.:-]+\Z")]
+Incarnation: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=INCARNATION_MAX)]
+Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+Port: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+HostName: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=r"^[!-~]+\Z")]
+Labels: TypeAlias = Annotated[dict[str, str], msgspec.Meta(max_length=LABELS_MAX)]
+Digest: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=DIGEST_BYTES_MAX)]
+PackedVitals: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=64)]
+
+
+class _Struct(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    pass
+
+
+class Alive(_Struct, frozen=True, tag=1):
+    """A member of this incarnation lives at this address."""
+
+    name: Name
+    incarnation: Incarnation
+    boot: Number
+    host: HostName
+    port: Port
+    labels: Labels
+
+
+class Suspect(_Struct, frozen=True, tag=2):
+    """`by` got no answer from the member."""
+
+    name: Name
+    incarnation: Incarnation
+    by: Name
+
+
+class Failed(_Struct, frozen=True, tag=3):
+    """The member did not object to the suspicion in time."""
+
+    name: Name
+    incarnation: Incarnation
+    by: Name
+
+
+class Left(_Struct, frozen=True, tag=4):
+    """The member said goodbye."""
+
+    name: Name
+    incarnation: Incarnation
+
+
+class Hosted(_Struct, frozen=True, tag=5):
+    """The digest of the operators that a member hosts; versions order the digests of one incarnation."""
+
+    name: Name
+    incarnation: Incarnation
+    version: Incarnation
+    digest: Digest
+
+
+News: TypeAlias = Alive | Suspect | Failed | Left | Hosted
+
+
+class Vitals(_Struct, frozen=True):
+    """Where a member was and what it could take; `data` as of `pack_vitals`."""
+
+    name: Name
+    incarnation: Incarnation
+    version: Incarnation
+    data: PackedVitals
+
+
+class Envelope(_Struct, frozen=True):
+    """In every message: who speaks, and what it has heard."""
+
+    name: Name
+    incarnation: Incarnation
+    boot: Number
+    version: Incarnation
+    data: PackedVitals
+    news: Annotated[list[News], msgspec.Meta(max_length=NEWS_MAX)]
+    vitals: Annotated[list[Vitals], msgspec.Meta(max_length=VITALS_MAX)]
+
+
+class Probe(_Struct, frozen=True, tag=1):
+    """Are you there? Only `target` answers: another agent may have taken its address."""
+
+    envelope: Envelope
+    sequence: Number
+    target: Name
+
+
+class Ack(_Struct, frozen=True, tag=2):
+    """I am; it took me so long to say so."""
+
+    envelope: Envelope
+    sequence: Number
+    held_us: Annotated[int, msgspec.Meta(ge=0, le=HELD_US_MAX)]
+
+
+class IndirectProbe(_Struct, frozen=True, tag=3):
+    """Probe `target` for me; tell me after `patience_ms` if you have no answer either."""
+
+    envelope: Envelope
+    sequence: Number
+    target: Name
+    host: HostName
+    port: Port
+    patience_ms: Annotated[int, msgspec.Meta(ge=0, le=60_000)]
+
+
+class Relayed(_Struct, frozen=True, tag=4):
+    """The target of your indirect probe has answered me."""
+
+    envelope: Envelope
+    sequence: Number
+
+
+class Nack(_Struct, frozen=True, tag=5):
+    """The target of your indirect probe has not answered me, but I am well (Lifeguard, section IV-A)."""
+
+    envelope: Envelope
+    sequence: Number
+
+
+class Gossip(_Struct, frozen=True, tag=6):
+    """Only news."""
+
+    envelope: Envelope
+
+
+Message: TypeAlias = Probe | Ack | IndirectProbe | Relayed | Nack | Gossip
+
+
+class Row(_Struct, frozen=True):
+    """One member in a full state."""
+
+    name: Name
+    status: Annotated[int, msgspec.Meta(ge=0, le=3)]
+    incarnation: Incarnation
+    boot: Number
+    host: HostName
+    port: Port
+    labels: Labels
+    age_s: Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+    """Since when it has had this status, so that the dead are forgotten by all at about the same time."""
+    vitals: Vitals | None
+    hosted_version: tuple[int, int]
+    digest: Digest
+
+
+class State(_Struct, frozen=True):
+    """The whole table of one agent."""
+
+    name: Name
+    rows: Annotated[list[Row], msgspec.Meta(max_length=STATE_ROWS_MAX)]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_message_decoder = msgspec.msgpack.Decoder(Message)
+_state_decoder = msgspec.msgpack.Decoder(State)
+_PREFIX = bytes([VERSION])
+_VITALS = struct.Struct("<7fI")
+
+
+def encode(message: Message | State) -> bytes:
+    """Bytes of a message or a full state."""
+    return _PREFIX + _encoder.encode(message)
+
+
+def encoded_bytes(item: News) -> int:
+    """Bytes that a piece of news takes within a message."""
+    return len(_encoder.encode(item))
+
+
+def decode(data: bytes) -> Message:
+    """The message in a datagram.
+
+    Raises
+    ------
+    RemoteProtocolError
+        Another version, too long, not MessagePack, or outside the limits.
+    """
+    if len(data) > DATAGRAM_BYTES_MAX:
+        raise RemoteProtocolError(f"membership datagram of {len(data)} bytes, expected {DATAGRAM_BYTES_MAX} at most")
+    _check_version(data)
+    try:
+        message: Message = _message_decoder.decode(memoryview(data)[1:])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise RemoteProtocolError(f"membership message refused: {error}") from error
+    for item in message.envelope.news:
+        if isinstance(item, Alive):
+            _check_labels(item.labels)
+    return message
+
+
+def decode_state(data: bytes) -> State:
+    """The full state in the bytes of a push-pull.
+
+    Raises
+    ------
+    RemoteProtocolError
+        Another version, not MessagePack, or outside the limits.
+    """
+    _check_version(data)
+    try:
+        state = _state_decoder.decode(memoryview(data)[1:])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise RemoteProtocolError(f"membership state refused: {error}") from error
+    for row in state.rows:
+        _check_labels(row.labels)
+    return state
+
+
+def pack_vitals(coordinate: Coordinate, capacity: Capacity) -> bytes:
+    """Coordinate and capacity in 32 bytes: 32-bit floats keep a ten-millionth, far below any measurement error."""
+    return _VITALS.pack(
+        *coordinate.vector,
+        coordinate.height_ms,
+        coordinate.error,
+        coordinate.load_ms,
+        capacity.load,
+        min(max(capacity.free_operators, 0), 2**32 - 1),
+    )
+
+
+def unpack_vitals(data: bytes) -> tuple[Coordinate, Capacity]:
+    """What `pack_vitals` packed.
+
+    Raises
+    ------
+    CoordinateError
+        Not such bytes, or no sane node could have sent the values.
+    """
+    if len(data) != _VITALS.size:
+        raise CoordinateError(f"vitals of {len(data)} bytes, expected {_VITALS.size}")
+    x, y, z, height_ms, error, load_ms, load, free_operators = _VITALS.unpack(data)
+    if not (math.isfinite(load) and 0 <= load <= 1e6):
+        raise CoordinateError(f"CPU load {load}, expected 0 to a million")
+    return check(Coordinate((x, y, z), height_ms, error, load_ms)), Capacity(free_operators, load)
+
+
+def _check_version(data: bytes) -> None:
+    if not data or data[0] != VERSION:
+        raise RemoteProtocolError(f"membership message of version {data[0] if data else None}, expected {VERSION}")
+
+
+def _check_labels(labels: dict[str, str]) -> None:
+    if labels and labels_bytes(labels) > LABELS_BYTES_MAX:
+        raise RemoteProtocolError(f"labels of {labels_bytes(labels)} bytes, expected {LABELS_BYTES_MAX} at most")

@@ -1,0 +1,282 @@
+"""Who answers: probes in turns, indirect probes through others, and measurements on request.
+
+One probe of our round (SWIM, section 3.1; Lifeguard, section IV-A):
+
+    sent --- ack ----------------------------------------------> answered (RTT measured, trust in ourselves grows)
+      |  no ack within the timeout of this peer
+      v
+    asked --- ack (asked again, so no RTT), or a helper's ack --> answered
+      |  neither within the patience: longer for far helpers
+      v
+    unanswered: the peer is accused; we doubt ourselves too if fewer than half of the helpers at least said nack
+
+RTTs come from direct acks of a probe sent once (Karn's rule): the instant of arrival, less the instant of sending, less the peer's
+holding time. Indirect acks prove life and measure nothing.
+"""
+
+from collections import Counter
+
+import msgspec
+import numpy as np
+
+from sbon.cost_space.coordinate import Coordinate
+from sbon.membership.actions import Action, PingDone, RttMeasured
+from sbon.membership.config import MembershipConfig
+from sbon.membership.messages import Ack, IndirectProbe
+from sbon.membership.roster import Roster
+from sbon.membership.suspicion import LocalHealth
+from sbon.membership.timers import Timers
+from sbon.membership.writer import Writer
+from sbon.types import Address, NodeId
+
+RTT_MULTIPLE = 3.0
+RTT_MARGIN_S = 0.1
+"""A peer's timeout: this many of its RTTs, and time for a busy process to wake up."""
+PING_SPACING_S = 0.02
+
+
+class _Sent(msgspec.Struct):
+    """A probe on its way."""
+
+    peer: NodeId
+    sent_at: float
+    purpose: str
+    """round, relay or ping."""
+    repeated: bool = False
+    helpers: int = 0
+    nacks: int = 0
+    client: NodeId = ""
+    client_address: Address = ("", 0)
+    client_sequence: int = 0
+
+
+class _Ping(msgspec.Struct):
+    """A measurement on request: several probes of one peer."""
+
+    tokens: list[int]
+    ends_at: float
+    to_send: int
+    unanswered: list[int] = []
+    rtt_ms: float | None = None
+    answers: int = 0
+
+
+class Probing:
+    """All probes under way."""
+
+    def __init__(
+        self,
+        config: MembershipConfig,
+        roster: Roster,
+        writer: Writer,
+        timers: Timers,
+        health: LocalHealth,
+        counters: Counter[str],
+        rng: np.random.Generator,
+    ) -> None:
+        self.config = config
+        self._roster = roster
+        self._writer = writer
+        self._timers = timers
+        self._health = health
+        self._counters = counters
+        self._sent: dict[int, _Sent] = {}
+        self._pings: dict[NodeId, _Ping] = {}
+        self._rtt_s: dict[NodeId, float] = {}
+        self._sequence = int(rng.integers(0, 2**32))
+        self._tokens = 0
+
+    # Our round
+
+    def probe_next(self, now: float, out: list[Action]) -> None:
+        """Probe whose turn it is."""
+        name = self._roster.order.next(self._roster.peers)
+        if name is not None:
+            self.probe(name, now, out)
+
+    def probe(self, name: NodeId, now: float, out: list[Action]) -> None:
+        """Probe this member as one of our round."""
+        member = self._roster.members.get(name)
+        if member is None or not member.reachable or member is self._roster.own:
+            return
+        sequence = self._next_sequence()
+        self._sent[sequence] = _Sent(name, now, "round")
+        self._counters["probes_sent"] += 1
+        out.append(self._writer.probe(name, member.address, sequence))
+        self._timers.set(("direct", sequence), now + self.timeout_s(name))
+
+    def direct_timed_out(self, sequence: int, now: float, out: list[Action]) -> None:
+        """No ack yet: ask again, ourselves and through others."""
+        probe = self._sent[sequence]
+        member = self._roster.members.get(probe.peer)
+        if member is None or not member.reachable:
+            del self._sent[sequence]
+            return
+        probe.repeated = True
+        out.append(self._writer.probe(probe.peer, member.address, sequence))
+        helpers = self._roster.peers.draw(self.config.indirect_probes, besides=probe.peer)
+        probe.helpers = len(helpers)
+        patience_s = self.timeout_s(probe.peer)
+        farthest_s = max((self.timeout_s(helper) for helper in helpers), default=0.0)
+        for helper in helpers:
+            address = self._roster.members[helper].address
+            out.append(self._writer.indirect_probe(helper, address, sequence, probe.peer, member.address, patience_s))
+        self._counters["indirect_probes_sent"] += len(helpers)
+        self._timers.set(("deadline", sequence), now + patience_s + farthest_s)
+
+    def deadline_passed(self, sequence: int, now: float, out: list[Action]) -> None:
+        """Nobody has heard of the peer: accuse it."""
+        probe = self._sent.pop(sequence)
+        self._counters["probes_unanswered"] += 1
+        if probe.nacks * 2 < probe.helpers or probe.helpers == 0:
+            self._health.change(+1)
+        self._roster.accuse(probe.peer, now, out)
+
+    def receive_ack(self, message: Ack, coordinate: Coordinate | None, received_at: float, now: float, out: list[Action]) -> None:
+        """A peer has answered; `coordinate` is None where it sent a bad one."""
+        probe = self._sent.get(message.sequence)
+        name = message.envelope.name
+        if probe is None or probe.peer != name:
+            self._counters["acks_late"] += 1
+            return
+        del self._sent[message.sequence]
+        rtt_s = received_at - probe.sent_at - message.held_us * 1e-6
+        if rtt_s <= 0:
+            self._counters["rtts_rejected"] += 1
+        elif not probe.repeated:
+            known_s = self._rtt_s.get(name, rtt_s)
+            self._rtt_s[name] = max(rtt_s, 0.9 * known_s + 0.1 * rtt_s)
+            if coordinate is not None:
+                out.append(RttMeasured(name, rtt_s * 1000, coordinate))
+        if probe.purpose == "round":
+            self._end_round_probe(message.sequence)
+        elif probe.purpose == "relay":
+            self._timers.cancel(("relay", message.sequence))
+            self._timers.cancel(("expire", message.sequence))
+            out.append(self._writer.relayed(probe.client, probe.client_address, probe.client_sequence))
+        else:
+            self._ping_answered(name, message.sequence, rtt_s * 1000 if rtt_s > 0 else None, now, out)
+
+    def receive_relayed(self, sequence: int) -> None:
+        """A helper had an ack of the peer."""
+        probe = self._sent.get(sequence)
+        if probe is not None and probe.purpose == "round" and probe.helpers:
+            del self._sent[sequence]
+            self._end_round_probe(sequence)
+
+    def receive_nack(self, sequence: int) -> None:
+        """A helper had no ack either, but is well, and so is the way to it."""
+        probe = self._sent.get(sequence)
+        if probe is not None and probe.purpose == "round" and probe.nacks < probe.helpers:
+            probe.nacks += 1
+
+    def _end_round_probe(self, sequence: int) -> None:
+        self._timers.cancel(("direct", sequence))
+        self._timers.cancel(("deadline", sequence))
+        self._health.change(-1)
+
+    def timeout_s(self, name: NodeId) -> float:
+        """How long this peer's answer may take, as far as we know; longer while we doubt ourselves."""
+        rtt_s = self._rtt_s.get(name)
+        config = self.config
+        wait_s = config.timeout_s_max if rtt_s is None else RTT_MULTIPLE * rtt_s + RTT_MARGIN_S
+        return min(max(wait_s, config.timeout_s_min), config.timeout_s_max) * self._health.factor
+
+    # For others
+
+    def relay(self, message: IndirectProbe, address: Address, now: float, out: list[Action]) -> None:
+        """Probe for another member."""
+        if message.target == self._roster.own.name:
+            out.append(self._writer.relayed(message.envelope.name, address, message.sequence))
+            return
+        if len(self._sent) >= self.config.pending_max:
+            self._counters["relays_refused"] += 1
+            return
+        member = self._roster.members.get(message.target)
+        target = member.address if member is not None and member.reachable else (message.host, message.port)
+        sequence = self._next_sequence()
+        self._sent[sequence] = _Sent(
+            message.target,
+            now,
+            "relay",
+            client=message.envelope.name,
+            client_address=address,
+            client_sequence=message.sequence,
+        )
+        out.append(self._writer.probe(message.target, target, sequence))
+        self._timers.set(("relay", sequence), now + message.patience_ms / 1000)
+
+    def relay_timed_out(self, sequence: int, now: float, out: list[Action]) -> None:
+        """Say that we are well even though the peer is silent; its ack may still come."""
+        probe = self._sent[sequence]
+        out.append(self._writer.nack(probe.client, probe.client_address, probe.client_sequence))
+        self._timers.set(("expire", sequence), now + self.config.timeout_s_max)
+
+    def expired(self, sequence: int) -> None:
+        """Nobody waits for this any more."""
+        del self._sent[sequence]
+
+    # On request
+
+    def ping(self, name: NodeId, now: float, out: list[Action]) -> int:
+        """Measure the RTT to a member now; requests for the same member share one measurement."""
+        self._tokens += 1
+        member = self._roster.members.get(name)
+        if member is None or member is self._roster.own or (name not in self._pings and len(self._sent) >= self.config.pending_max):
+            out.append(PingDone(self._tokens, name, None))
+            return self._tokens
+        ping = self._pings.get(name)
+        if ping is not None:
+            ping.tokens.append(self._tokens)
+            return self._tokens
+        self._pings[name] = _Ping([self._tokens], now + self.config.ping_timeout_s, self.config.ping_count)
+        self._timers.set(("ping_end", name), now + self.config.ping_timeout_s)
+        self.ping_next(name, now, out)
+        return self._tokens
+
+    def ping_next(self, name: NodeId, now: float, out: list[Action]) -> None:
+        """Send the next probe of a measurement."""
+        ping, member = self._pings[name], self._roster.members.get(name)
+        if member is None:
+            return
+        sequence = self._next_sequence()
+        self._sent[sequence] = _Sent(name, now, "ping")
+        ping.unanswered.append(sequence)
+        ping.to_send -= 1
+        out.append(self._writer.probe(name, member.address, sequence))
+        if ping.to_send:
+            self._timers.set(("ping", name), now + PING_SPACING_S)
+
+    def _ping_answered(self, name: NodeId, sequence: int, rtt_ms: float | None, now: float, out: list[Action]) -> None:
+        ping = self._pings.get(name)
+        if ping is None:
+            return
+        ping.unanswered.remove(sequence)
+        ping.answers += 1
+        if rtt_ms is not None:
+            ping.rtt_ms = rtt_ms if ping.rtt_ms is None else min(ping.rtt_ms, rtt_ms)
+            # The others were sent a moment later: those that take much longer than this one are lost or not the fastest.
+            soon = now + PING_SPACING_S * ping.to_send + RTT_MARGIN_S + 2 * rtt_ms / 1000
+            if soon < ping.ends_at:
+                ping.ends_at = soon
+                self._timers.set(("ping_end", name), soon)
+        if ping.answers == self.config.ping_count:
+            self.ping_ended(name, out)
+
+    def ping_ended(self, name: NodeId, out: list[Action]) -> None:
+        """Answer all who asked for this measurement."""
+        ping = self._pings.pop(name)
+        self._timers.cancel(("ping", name))
+        self._timers.cancel(("ping_end", name))
+        for sequence in ping.unanswered:
+            del self._sent[sequence]
+        out.extend(PingDone(token, name, ping.rtt_ms) for token in ping.tokens)
+
+    def forget(self, name: NodeId) -> None:
+        """A member is gone: its RTT says nothing of what may come back."""
+        self._rtt_s.pop(name, None)
+
+    def _next_sequence(self) -> int:
+        sequence = self._sequence
+        self._sequence = (sequence + 1) % 2**32
+        return sequence

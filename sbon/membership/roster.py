@@ -1,0 +1,328 @@
+"""The table of members: statements go in, the winning ones stay and are passed on.
+
+States and transitions are in `sbon.membership.members`. Invariants:
+- A member's (incarnation, rank) never falls, except that its row may be forgotten.
+- A suspect has a timer, and only a suspect has one.
+- Every statement that changed the table is passed on; none that did not is, except a new accuser of a suspect.
+- Nobody but us changes our own incarnation, and a statement against us is always answered by a higher one, unless we are leaving.
+"""
+
+import math
+from collections import Counter
+
+from sbon.errors import CoordinateError
+from sbon.membership.actions import (
+    Action,
+    CoordinateHeard,
+    MemberChanged,
+    MemberForgotten,
+    MemberUpdated,
+    NameConflict,
+)
+from sbon.membership.broadcast import Broadcasts
+from sbon.membership.config import MembershipConfig
+from sbon.membership.members import Member, MemberStatus, overrides
+from sbon.membership.messages import (
+    INCARNATION_MAX,
+    Alive,
+    Failed,
+    Hosted,
+    Left,
+    News,
+    Suspect,
+    Vitals,
+    unpack_vitals,
+)
+from sbon.membership.sampling import ProbeOrder, RandomPeers, VitalsToTell
+from sbon.membership.suspicion import LocalHealth, Suspicion
+from sbon.membership.timers import Timers
+from sbon.types import NodeId
+
+FORMER_SELVES_MAX = 3
+"""So often we outbid our own name's other incarnations: a former self falls silent, another running agent outbids us in turn."""
+
+ALIVE, SUSPECT, FAILED, LEFT = MemberStatus.ALIVE, MemberStatus.SUSPECT, MemberStatus.FAILED, MemberStatus.LEFT
+
+
+class Roster:
+    """All members, ourselves included, and what is still to be said about them."""
+
+    def __init__(
+        self,
+        config: MembershipConfig,
+        own: Member,
+        timers: Timers,
+        health: LocalHealth,
+        peers: RandomPeers,
+        order: ProbeOrder,
+        counters: Counter[str],
+    ) -> None:
+        self.config = config
+        self.own = own
+        self.members: dict[NodeId, Member] = {own.name: own}
+        self.peers = peers
+        self.order = order
+        self.news = Broadcasts()
+        self.vitals: dict[NodeId, Vitals] = {}
+        self.vitals_to_tell = VitalsToTell()
+        self.doubted: list[NodeId] = []
+        """Members that others have begun to suspect since this was last emptied."""
+        self.leaving = False
+        self._timers = timers
+        self._health = health
+        self._counters = counters
+        self._suspicions: dict[NodeId, Suspicion] = {}
+        self._former_selves = 0
+        self.pass_on(self.own_alive())
+
+    # Statements
+
+    def hear(self, item: News, now: float, out: list[Action]) -> None:
+        """Take in one piece of news."""
+        if isinstance(item, Alive):
+            self.hear_alive(item, now, out)
+        elif isinstance(item, Suspect):
+            self._hear_suspect(item, now, out)
+        elif isinstance(item, Hosted):
+            self._hear_hosted(item, out)
+        else:
+            self._hear_gone(item, now, out)
+
+    def hear_alive(self, item: Alive, now: float, out: list[Action]) -> None:
+        """A member says that it lives."""
+        name = item.name
+        if name == self.own.name:
+            self._hear_former_self(item, out)
+            return
+        member = self.members.get(name)
+        if member is None:
+            self.add(item, ALIVE, now, out)
+            self.pass_on(item)
+            return
+        if item.incarnation <= member.incarnation:
+            return
+        restarted = item.boot != member.boot
+        address = (item.host, item.port)
+        updated = restarted or address != member.address or item.labels != member.labels
+        if restarted and member.digest_version[0] < item.incarnation:
+            member.digest = b""
+        member.incarnation, member.boot, member.address, member.labels = item.incarnation, item.boot, address, item.labels
+        self._change(member, ALIVE, now, out)
+        if updated:
+            out.append(MemberUpdated(name, restarted))
+        self.pass_on(item)
+
+    def _hear_suspect(self, item: Suspect, now: float, out: list[Action]) -> None:
+        if item.name == self.own.name:
+            if item.incarnation == self.own.incarnation and not self.leaving:
+                self._health.change(+1)  # others do not hear us in time
+            self._object(item.incarnation)
+            return
+        member = self.members.get(item.name)
+        if member is None:
+            return
+        if item.by != self.own.name and member.status is ALIVE and item.incarnation >= member.incarnation:
+            self.doubted.append(item.name)
+        self.suspect(member, item.incarnation, item.by, now, out)
+
+    def suspect(self, member: Member, incarnation: int, by: NodeId, now: float, out: list[Action]) -> None:
+        """Start a suspicion, or add an accuser to it."""
+        suspicion = self._suspicions.get(member.name)
+        if suspicion is not None and suspicion.incarnation == incarnation:
+            if suspicion.confirm(by):
+                self._timers.set(("suspicion", member.name), suspicion.deadline_s(*self._suspicion_bounds_s()))
+                self.pass_on(Suspect(member.name, incarnation, by))
+            return
+        if not overrides(incarnation, SUSPECT, member.incarnation, member.status):
+            return
+        member.incarnation = incarnation
+        others = len(self.peers) - (1 if member.reachable else 0)
+        self._change(member, SUSPECT, now, out)
+        suspicion = Suspicion(incarnation, by, now, min(self.config.suspicion_confirmations, others))
+        self._suspicions[member.name] = suspicion
+        self._timers.set(("suspicion", member.name), suspicion.deadline_s(*self._suspicion_bounds_s()))
+        self.pass_on(Suspect(member.name, incarnation, by))
+
+    def accuse(self, name: NodeId, now: float, out: list[Action]) -> None:
+        """Our own probe of this member got no answer."""
+        member = self.members.get(name)
+        if member is not None and member.reachable:
+            self._counters["suspicions"] += 1
+            self.suspect(member, member.incarnation, self.own.name, now, out)
+
+    def suspicion_ran_out(self, name: NodeId, now: float, out: list[Action]) -> None:
+        """The suspect did not object in time."""
+        member = self.members.get(name)
+        if member is not None and member.status is SUSPECT:
+            self._counters["declared_failed"] += 1
+            self._change(member, FAILED, now, out)
+            self.pass_on(Failed(name, member.incarnation, self.own.name))
+
+    def delay_suspicions(self, by_s: float) -> None:
+        """We were stopped for so long: suspects get the time back. (Their timers are put off by the caller.)"""
+        for suspicion in self._suspicions.values():
+            suspicion.since_s += by_s
+
+    def _hear_gone(self, item: Failed | Left, now: float, out: list[Action]) -> None:
+        if item.name == self.own.name:
+            self._object(item.incarnation)
+            return
+        member = self.members.get(item.name)
+        status = FAILED if item.__class__ is Failed else LEFT
+        if member is not None and overrides(item.incarnation, status, member.incarnation, member.status):
+            member.incarnation = item.incarnation
+            self._change(member, status, now, out)
+            self.pass_on(item)
+
+    def _hear_hosted(self, item: Hosted, out: list[Action]) -> None:
+        if self.set_digest(item.name, (item.incarnation, item.version), item.digest, out):
+            self.pass_on(item)
+
+    def set_digest(self, name: NodeId, version: tuple[int, int], digest: bytes, out: list[Action]) -> bool:
+        """Note what a member hosts; False if that is not news."""
+        member = self.members.get(name)
+        if member is None or member is self.own or version <= member.digest_version:
+            return False
+        member.digest_version = version
+        if digest != member.digest:
+            member.digest = digest
+            out.append(MemberUpdated(name, restarted=False))
+        return True
+
+    def hear_vitals(self, vitals: Vitals, out: list[Action], *, quietly: bool = False) -> None:
+        """Take in a member's coordinate and capacity, if they are newer; bad ones are dropped and counted."""
+        member = self.members.get(vitals.name)
+        version = (vitals.incarnation, vitals.version)
+        if member is None or version <= member.vitals_version or member is self.own:
+            return
+        try:
+            coordinate, capacity = unpack_vitals(vitals.data)
+        except CoordinateError:
+            self._counters["coordinates_rejected"] += 1
+            return
+        member.vitals_version, member.coordinate, member.capacity = version, coordinate, capacity
+        self.vitals[vitals.name] = vitals
+        if member.reachable:
+            self.vitals_to_tell.add(vitals)
+        if not quietly:
+            out.append(CoordinateHeard(vitals.name, coordinate))
+
+    # Ourselves
+
+    def own_alive(self) -> Alive:
+        """Our own record."""
+        return self.alive_record(self.own)
+
+    def alive_record(self, member: Member) -> Alive:
+        """A member's record as news."""
+        return Alive(member.name, member.incarnation, member.boot, *member.address, member.labels)
+
+    def own_hosted(self) -> Hosted:
+        """What we host, as news."""
+        return Hosted(self.own.name, self.own.incarnation, self.own.digest_version[1], self.own.digest)
+
+    def _object(self, incarnation: int) -> None:
+        """Somebody says that we are not alive: outbid it."""
+        if self.leaving or incarnation >= INCARNATION_MAX:
+            return
+        if incarnation >= self.own.incarnation:
+            self._raise_incarnation(incarnation + 1)
+            self._counters["refutations"] += 1
+        else:
+            self.pass_on(self.own_alive())  # our last objection did not reach them
+
+    def _hear_former_self(self, item: Alive, out: list[Action]) -> None:
+        """Our own name from another process: what we were before a restart, or somebody who took our name."""
+        if item.boot == self.own.boot or item.incarnation < self.own.incarnation or self.leaving:
+            return
+        if self._former_selves >= FORMER_SELVES_MAX or item.incarnation >= INCARNATION_MAX:
+            self._counters["name_conflicts"] += 1
+            out.append(NameConflict(item.name, (item.host, item.port)))
+            return
+        self._former_selves += 1
+        self._raise_incarnation(item.incarnation + 1)
+
+    def _raise_incarnation(self, incarnation: int) -> None:
+        own = self.own
+        own.incarnation = incarnation
+        self.pass_on(self.own_alive())
+        if own.digest_version[1] >= 0:
+            own.digest_version = (incarnation, own.digest_version[1] + 1)
+            self.pass_on(self.own_hosted())
+
+    # Rows
+
+    def add(self, item: Alive, status: MemberStatus, now: float, out: list[Action]) -> Member | None:
+        """A new row, unless the table is full."""
+        if len(self.members) >= self.config.members_max:
+            self._counters["members_refused"] += 1
+            return None
+        member = Member(
+            name=item.name,
+            address=(item.host, item.port),
+            status=status,
+            incarnation=item.incarnation,
+            boot=item.boot,
+            labels=item.labels,
+            since_s=now,
+        )
+        self.members[item.name] = member
+        self._settle(member, now)
+        out.append(MemberChanged(item.name, None, status))
+        return member
+
+    def forget(self, name: NodeId, out: list[Action]) -> None:
+        """Drop the row of a member long gone."""
+        member = self.members.get(name)
+        if member is not None and not member.reachable:
+            del self.members[name]
+            self.vitals.pop(name, None)
+            out.append(MemberForgotten(name))
+
+    def _change(self, member: Member, status: MemberStatus, now: float, out: list[Action]) -> None:
+        before = member.status
+        self._suspicions.pop(member.name, None)
+        self._timers.cancel(("suspicion", member.name))
+        if before is status:
+            return
+        member.status, member.since_s = status, now
+        self._settle(member, now)
+        out.append(MemberChanged(member.name, before, status))
+
+    def _settle(self, member: Member, now: float) -> None:
+        """Bring the sets that depend on the status in line with it."""
+        name = member.name
+        forget = ("forget", name)
+        if member.reachable:
+            self._timers.cancel(forget)
+            if name not in self.peers:
+                self.peers.add(name)
+                self.order.add(name)
+        else:
+            self.peers.remove(name)
+            self.vitals_to_tell.remove(name)
+            self._timers.set(forget, max(now, member.since_s + self.config.failed_keep_s))
+
+    # Passing on
+
+    def pass_on(self, item: News) -> None:
+        """Tell the others; later news of the same kind about the same member replaces it."""
+        self.news.add(("h" if item.__class__ is Hosted else "s") + item.name, item)
+
+    def status_news(self, member: Member) -> News:
+        """What we believe of a member, as news."""
+        if member.status is ALIVE:
+            return self.alive_record(member)
+        if member.status is SUSPECT:
+            return Suspect(member.name, member.incarnation, self.own.name)
+        if member.status is FAILED:
+            return Failed(member.name, member.incarnation, self.own.name)
+        return Left(member.name, member.incarnation)
+
+    @property
+    def repeats(self) -> int:
+        """How often one agent tells one piece of news."""
+        return self.config.retransmit_multiplier * math.ceil(math.log10(len(self.peers) + 2))
+
+    def _suspicion_bounds_s(self) -> tuple[float, float]:
+        return self.config.suspicion_s, self.config.suspicion_s * self.config.suspicion_ratio_max

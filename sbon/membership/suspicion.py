@@ -1,0 +1,77 @@
+"""When a suspect is declared failed, and when we doubt ourselves: Lifeguard's two refinements.
+
+Source: Lifeguard (Dadgar, Phillips, Currey; DSN-W 2018), sections IV-A (local health) and IV-B (dynamic suspicion timeout).
+"""
+
+import math
+
+from sbon.types import NodeId
+
+
+def suspicion_timeout_s(shortest_s: float, longest_s: float, confirmations: int, confirmations_max: int) -> float:
+    """A suspect's time to object, counted from the first suspicion.
+
+    It starts at `longest_s` and shrinks with the logarithm of the independent confirmations to `shortest_s`. Where nobody is left to
+    confirm, the shortest holds at once.
+
+    Source
+    ------
+    Lifeguard, section IV-B: max(min, max - (max - min) log(c + 1) / log(k + 1)).
+
+    Examples
+    --------
+    >>> [round(suspicion_timeout_s(2.0, 6.0, c, 3), 2) for c in range(4)]
+    [6.0, 4.0, 2.83, 2.0]
+    """
+    if confirmations_max < 1:
+        return shortest_s
+    share = math.log(confirmations + 1) / math.log(confirmations_max + 1)
+    return max(shortest_s, longest_s - (longest_s - shortest_s) * share)
+
+
+class Suspicion:
+    """One suspect of one incarnation: since when, and who says so."""
+
+    def __init__(self, incarnation: int, by: NodeId, now: float, confirmations_max: int) -> None:
+        self.incarnation = incarnation
+        self.since_s = now
+        self.confirmations_max = confirmations_max
+        self._accusers = {by}
+
+    def confirm(self, by: NodeId) -> bool:
+        """Count another accuser; False if it is not a new one or enough have spoken."""
+        if by in self._accusers or self.confirmations >= self.confirmations_max:
+            return False
+        self._accusers.add(by)
+        return True
+
+    @property
+    def confirmations(self) -> int:
+        """Accusers after the first."""
+        return len(self._accusers) - 1
+
+    def deadline_s(self, shortest_s: float, longest_s: float) -> float:
+        """The instant at which the suspect is declared failed."""
+        return self.since_s + suspicion_timeout_s(shortest_s, longest_s, self.confirmations, self.confirmations_max)
+
+
+class LocalHealth:
+    """How much this agent doubts itself: 0 not at all; it slows down by 1 + `score`."""
+
+    def __init__(self, score_max: int) -> None:
+        self.score = 0
+        self._score_max = score_max
+
+    def change(self, by: int) -> None:
+        """Up when we seem to be the slow one, down with each prompt answer."""
+        self.score = min(max(self.score + by, 0), self._score_max)
+
+    def limit(self, score_max: int) -> None:
+        """Another upper bound from now on."""
+        self._score_max = score_max
+        self.change(0)
+
+    @property
+    def factor(self) -> int:
+        """Multiplies intervals and timeouts."""
+        return 1 + self.score
