@@ -12,34 +12,34 @@ import msgspec
 from sbon.query.schema import ColumnType
 
 
-class Column(msgspec.Struct, frozen=True, tag="column"):
+class Column(msgspec.Struct, frozen=True, tag="column", tag_field="form"):
     """The value of a column of the input row."""
 
     name: str
 
 
-class Literal(msgspec.Struct, frozen=True, tag="literal"):
+class Literal(msgspec.Struct, frozen=True, tag="literal", tag_field="form"):
     """A constant. Times are microseconds since 1970 in UTC, intervals are microseconds; `type` tells them from plain integers."""
 
     value: bool | int | float | str | None
     type: ColumnType
 
 
-class Call(msgspec.Struct, frozen=True, tag="call"):
+class Call(msgspec.Struct, frozen=True, tag="call", tag_field="form"):
     """A function, operator or comparison of `sbon.query.functions`, by its name there."""
 
     function: str
     arguments: tuple["Expression", ...]
 
 
-class Cast(msgspec.Struct, frozen=True, tag="cast"):
+class Cast(msgspec.Struct, frozen=True, tag="cast", tag_field="form"):
     """Conversion to another type; a value that does not convert becomes NULL."""
 
     operand: "Expression"
     type: ColumnType
 
 
-class Case(msgspec.Struct, frozen=True, tag="case"):
+class Case(msgspec.Struct, frozen=True, tag="case", tag_field="form"):
     """The value behind the first condition that holds, else `default`."""
 
     branches: tuple[tuple["Expression", "Expression"], ...]
