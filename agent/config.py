@@ -6,21 +6,24 @@ from pathlib import Path
 import msgspec
 
 from agent.control import ControlConfig
+from agent.execution import EngineConfig
 from agent.logs import LogConfig
+from agent.peers import PeerConfig
 from agent.telemetry import TelemetryConfig
 from sbon.config import Layer, load
 from sbon.control import DEFAULT_DATA_DIR
 from sbon.cost_space.config import CoordinateConfig
 from sbon.cost_space.load import LoadConfig
 from sbon.errors import ConfigError
+from sbon.links import LinkConfig
+from sbon.membership.config import MembershipConfig, check_labels
+from sbon.migration import MigrationConfig
 from sbon.types import Address
 
 NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 """What an agent may be called."""
 
 LABEL_KEY = re.compile(r"[A-Za-z0-9_.-]{1,32}")
-LABELS_BYTES_MAX = 256
-"""Keys and values together: labels ride in datagrams of 1,200 bytes."""
 
 LOOPBACK = ("localhost", "::1")
 
@@ -43,11 +46,16 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     leave_timeout_s: float = 5.0
     """Longest that a termination signal waits for a graceful leave. Shorter: others may take the leave for a failure."""
     labels: dict[str, str] = {}
-    """Where and what this machine is, for sources chosen by label, such as { region = "eu", site = "ams1" }; 256 bytes in all."""
+    """Where and what this machine is, for sources chosen by label, such as { region = "eu", site = "ams1" }. They travel with gossip: keep them short."""
     log: LogConfig = LogConfig()
     control: ControlConfig = ControlConfig()
+    membership: MembershipConfig = MembershipConfig()
+    peers: PeerConfig = PeerConfig()
     coordinate: CoordinateConfig = CoordinateConfig()
     load: LoadConfig = LoadConfig()
+    engine: EngineConfig = EngineConfig()
+    links: LinkConfig = LinkConfig()
+    migration: MigrationConfig = MigrationConfig()
     telemetry: TelemetryConfig = TelemetryConfig()
 
     def __post_init__(self) -> None:
@@ -61,8 +69,10 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         for key in self.labels:
             if not LABEL_KEY.fullmatch(key):
                 raise ValueError(f"labels has the key {key!r}, expected at most 32 of A-Z a-z 0-9 _ . -")
-        if (size := sum(len(text.encode()) for pair in self.labels.items() for text in pair)) > LABELS_BYTES_MAX:
-            raise ValueError(f"labels take {size} bytes, expected at most {LABELS_BYTES_MAX}: they ride in every member's datagrams")
+        try:
+            check_labels(self.labels)
+        except ConfigError as problem:
+            raise ValueError(str(problem)) from problem
 
 
 def parse_address(text: str) -> Address:
