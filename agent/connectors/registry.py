@@ -54,5 +54,7 @@ def _find(kind: str, name: str, connector: str, table: dict[str, str]) -> Any:
     except KeyError:
         near = difflib.get_close_matches(connector, table, n=1)
         hint = f"; did you mean '{near[0]}'?" if near else ""
-        raise ConnectorError(f"{kind} {name}: connector '{connector}' is unknown, expected one of {', '.join(sorted(table))}{hint}") from None
+        raise ConnectorError(
+            f"{kind} {name}: connector '{connector}' is unknown, expected one of {', '.join(sorted(table))}{hint}"
+        ) from None
     return getattr(importlib.import_module(module), attribute)

@@ -102,7 +102,7 @@ def decode_any(data: bytes) -> pl.DataFrame:
     if zlib.crc32(body) != checksum:
         raise RemoteProtocolError(f"frame of {len(data)} bytes does not match its checksum")
     try:
-        frame = pl.read_ipc_stream(io.BytesIO(body), rechunk=False)
+        frame = pl.read_ipc_stream(io.BytesIO(body))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
         raise RemoteProtocolError(f"frame of {len(data)} bytes is no Arrow stream: {str(error)[:100]}") from error
     if frame.height != rows:

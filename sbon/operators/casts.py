@@ -1,0 +1,130 @@
+"""CAST: what each conversion gives. A value that does not convert is NULL; a pair of types that makes no sense is refused.
+
+To INT from FLOAT: to the nearest, halves away from zero. Numbers and times: seconds since 1970 in UTC; numbers and intervals: seconds.
+To TEXT: `true`/`false`, decimal numbers, ISO 8601 times, intervals as seconds (`90.5 s`). From TEXT: the same forms, blanks around them
+ignored; intervals in any unit from `us` to `weeks`.
+"""
+
+from collections.abc import Callable
+
+import polars as pl
+
+from sbon.errors import RemoteProtocolError
+from sbon.operators.times import format_time, microseconds_to_time, parse_time, parse_timestamps
+from sbon.query.schema import ColumnType
+
+BOOL, INT, FLOAT = ColumnType.BOOL, ColumnType.INT, ColumnType.FLOAT
+TEXT, TIME, INTERVAL = ColumnType.TEXT, ColumnType.TIME, ColumnType.INTERVAL
+
+_SECOND_US = 1_000_000
+_UNITS_US = {
+    "us": 1,
+    "microsecond": 1,
+    "ms": 1_000,
+    "millisecond": 1_000,
+    "s": _SECOND_US,
+    "sec": _SECOND_US,
+    "second": _SECOND_US,
+    "m": 60 * _SECOND_US,
+    "min": 60 * _SECOND_US,
+    "minute": 60 * _SECOND_US,
+    "h": 3600 * _SECOND_US,
+    "hour": 3600 * _SECOND_US,
+    "d": 86_400 * _SECOND_US,
+    "day": 86_400 * _SECOND_US,
+    "w": 7 * 86_400 * _SECOND_US,
+    "week": 7 * 86_400 * _SECOND_US,
+}
+_INTERVAL = r"^([+-]?\d+(?:\.\d+)?)\s*([a-z]+?)s?$"
+
+
+def cast(value: pl.Expr, source: ColumnType, target: ColumnType) -> pl.Expr:
+    """Convert.
+
+    Raises
+    ------
+    RemoteProtocolError
+        There is no such conversion.
+    """
+    if source is target:
+        return value
+    try:
+        return _CASTS[source, target](value)
+    except KeyError:
+        raise RemoteProtocolError(f"cast from {source.value} to {target.value}, expected types that convert") from None
+
+
+def _to_int(value: pl.Expr) -> pl.Expr:
+    return value.round(0, mode="half_away_from_zero").cast(pl.Int64, strict=False)
+
+
+def _text_to_int(value: pl.Expr) -> pl.Expr:
+    return value.str.strip_chars().str.strip_prefix("+").cast(pl.Int64, strict=False)
+
+
+def _text_to_float(value: pl.Expr) -> pl.Expr:
+    return value.str.strip_chars().cast(pl.Float64, strict=False)
+
+
+def _text_to_bool(value: pl.Expr) -> pl.Expr:
+    word = value.str.strip_chars().str.to_lowercase()
+    truth = word.is_in(["true", "t", "yes", "1"])
+    return pl.when(truth | word.is_in(["false", "f", "no", "0"])).then(truth)
+
+
+def _text_to_interval(value: pl.Expr) -> pl.Expr:
+    text = value.str.strip_chars().str.to_lowercase()
+    number = text.str.extract(_INTERVAL, 1).cast(pl.Float64, strict=False)
+    unit = text.str.extract(_INTERVAL, 2).replace_strict(_UNITS_US | {"u": 1}, default=None, return_dtype=pl.Float64)
+    # `us` and `ms` lose their s to the plural; a bare `m` is a minute only without it.
+    milliseconds = text.str.contains(r"\d\s*ms$")
+    return _to_int(number * pl.when(milliseconds).then(1000.0).otherwise(unit)).cast(pl.Duration("us"))
+
+
+def _seconds(value: pl.Expr) -> pl.Expr:
+    return value.cast(pl.Int64) / _SECOND_US
+
+
+def _interval_to_text(value: pl.Expr) -> pl.Expr:
+    return pl.concat_str([_seconds(value).cast(pl.String).str.strip_suffix(".0"), pl.lit(" s")])
+
+
+def _seconds_to_interval(value: pl.Expr) -> pl.Expr:
+    return _to_int(value.cast(pl.Float64) * _SECOND_US).cast(pl.Duration("us"))
+
+
+def _seconds_to_time(value: pl.Expr) -> pl.Expr:
+    return parse_timestamps(value.cast(pl.Float64), _SECOND_US)
+
+
+_CASTS: dict[tuple[ColumnType, ColumnType], Callable[[pl.Expr], pl.Expr]] = {
+    (BOOL, INT): lambda value: value.cast(pl.Int64),
+    (BOOL, FLOAT): lambda value: value.cast(pl.Float64),
+    (BOOL, TEXT): lambda value: pl.when(value).then(pl.lit("true")).when(~value).then(pl.lit("false")),
+    (INT, BOOL): lambda value: value != 0,
+    (INT, FLOAT): lambda value: value.cast(pl.Float64),
+    (INT, TEXT): lambda value: value.cast(pl.String),
+    (INT, TIME): lambda value: microseconds_to_time(_within_seconds(value) * _SECOND_US),
+    (INT, INTERVAL): lambda value: (_within_seconds(value) * _SECOND_US).cast(pl.Duration("us")),
+    (FLOAT, BOOL): lambda value: value != 0.0,
+    (FLOAT, INT): _to_int,
+    (FLOAT, TEXT): lambda value: value.cast(pl.String),
+    (FLOAT, TIME): _seconds_to_time,
+    (FLOAT, INTERVAL): _seconds_to_interval,
+    (TEXT, BOOL): _text_to_bool,
+    (TEXT, INT): _text_to_int,
+    (TEXT, FLOAT): _text_to_float,
+    (TEXT, TIME): parse_time,
+    (TEXT, INTERVAL): _text_to_interval,
+    (TIME, INT): lambda value: value.cast(pl.Int64).floordiv(_SECOND_US),
+    (TIME, FLOAT): _seconds,
+    (TIME, TEXT): format_time,
+    (INTERVAL, INT): lambda value: _to_int(_seconds(value)),
+    (INTERVAL, FLOAT): _seconds,
+    (INTERVAL, TEXT): _interval_to_text,
+}
+
+
+def _within_seconds(value: pl.Expr) -> pl.Expr:
+    """NULL where a number of seconds does not fit into 64 bits of microseconds."""
+    return pl.when(value.is_between(-(2**63 // _SECOND_US), 2**63 // _SECOND_US)).then(value)

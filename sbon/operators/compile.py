@@ -1,0 +1,148 @@
+"""From expressions that travelled as data to polars expressions, checked against the table of functions.
+
+What arrives from a peer is checked here: a column that is not there, a function that is not in the table, arguments that do not fit, or a
+tree too deep for the stack are refused before anything runs.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import polars as pl
+
+from sbon.errors import QueryError, RemoteProtocolError
+from sbon.operators.casts import cast
+from sbon.operators.frames import column_type, polars_type
+from sbon.operators.scalars import NULL_TAKERS, SCALARS
+from sbon.query.expression import Call, Case, Cast, Column, Expression, Literal
+from sbon.query.functions import MaybeType, common_type, result_type
+from sbon.query.schema import ColumnType
+
+DEPTH_MAX = 200
+"""Calls within calls; what people write stays under 20."""
+
+_LITERALS: dict[ColumnType, tuple[type, ...]] = {ColumnType.BOOL: (bool,), ColumnType.TEXT: (str,), ColumnType.FLOAT: (float, int)}
+
+
+class Compiled(NamedTuple):
+    """A polars expression, with what must be known to use it."""
+
+    value: pl.Expr
+    type: MaybeType
+    """None: a bare NULL."""
+    constant: bool
+    """No column is in it: polars makes one row of it where all of a projection is constant."""
+
+
+def columns_of(frame: pl.DataFrame) -> dict[str, ColumnType]:
+    """Column names and types of a frame, for `compile_expression`.
+
+    Raises
+    ------
+    RemoteProtocolError
+        A column has a type that no stream has.
+    """
+    return {name: column_type(dtype) for name, dtype in frame.schema.items()}
+
+
+def compile_expression(expression: Expression, columns: Mapping[str, ColumnType]) -> Compiled:
+    """The polars form of an expression over rows with these columns.
+
+    Raises
+    ------
+    RemoteProtocolError
+        The expression is not one that our own planner makes.
+
+    Examples
+    --------
+    >>> doubled = Call("mul", (Column("x"), Literal(2, ColumnType.INT)))
+    >>> compiled = compile_expression(doubled, {"x": ColumnType.INT})
+    >>> pl.DataFrame({"x": [3]}).select(compiled.value).item()
+    6
+    """
+    return _compile(expression, columns, DEPTH_MAX)
+
+
+def compile_column(expression: Expression, columns: Mapping[str, ColumnType]) -> tuple[pl.Expr, ColumnType, bool]:
+    """As `compile_expression`, for a column of the output: a bare NULL takes the type of its literal, TEXT where that says nothing."""
+    compiled = compile_expression(expression, columns)
+    if compiled.type is not None:
+        return compiled.value, compiled.type, compiled.constant
+    kind = expression.type if isinstance(expression, Literal) else ColumnType.TEXT
+    return compiled.value.cast(polars_type(kind)), kind, compiled.constant
+
+
+def _compile(expression: Expression, columns: Mapping[str, ColumnType], depth: int) -> Compiled:
+    if depth <= 0:
+        raise RemoteProtocolError(f"expression is nested more than {DEPTH_MAX} deep")
+    match expression:
+        case Column(name):
+            if name not in columns:
+                raise RemoteProtocolError(f"column {name!r} is not among the input columns {', '.join(columns)}")
+            return Compiled(pl.col(name), columns[name], False)
+        case Literal():
+            return _literal(expression)
+        case Call():
+            return _call(expression, columns, depth - 1)
+        case Cast(operand, kind):
+            inner = _compile(operand, columns, depth - 1)
+            value = inner.value.cast(polars_type(kind)) if inner.type is None else cast(inner.value, inner.type, kind)
+            return Compiled(value, kind, inner.constant)
+        case Case():
+            return _case(expression, columns, depth - 1)
+
+
+def _literal(literal: Literal) -> Compiled:
+    value, kind = literal.value, literal.type
+    if value is None:
+        return Compiled(pl.lit(None), None, True)
+    if type(value) not in _LITERALS.get(kind, (int,)):
+        raise RemoteProtocolError(f"literal {value!r} of type {kind.value}, expected a value of that type")
+    if kind in (ColumnType.INT, ColumnType.TIME, ColumnType.INTERVAL):
+        if not -(2**63) <= int(value) < 2**63:
+            raise RemoteProtocolError(f"literal {value!r} of type {kind.value}, expected 64 bits")
+        return Compiled(pl.lit(int(value), dtype=pl.Int64).cast(polars_type(kind)), kind, True)
+    return Compiled(pl.lit(float(value) if kind is ColumnType.FLOAT else value, dtype=polars_type(kind)), kind, True)
+
+
+def _call(call: Call, columns: Mapping[str, ColumnType], depth: int) -> Compiled:
+    build = SCALARS.get(call.function)
+    if build is None:
+        raise RemoteProtocolError(f"function {call.function!r} is not in the table of functions")
+    arguments = [_compile(argument, columns, depth) for argument in call.arguments]
+    types = [argument.type for argument in arguments]
+    try:
+        kind = result_type(call.function, types)
+    except QueryError as error:
+        raise RemoteProtocolError(str(error)) from error
+    constant = all(argument.constant for argument in arguments)
+    if None in types and call.function not in NULL_TAKERS:
+        return Compiled(pl.lit(None) if kind is None else pl.lit(None, dtype=polars_type(kind)), kind, constant)
+    values = [argument.value for argument in arguments]
+    literals = [argument.value if isinstance(argument, Literal) else None for argument in call.arguments]
+    value = build(values, types, literals)
+    if kind is not None:
+        value = value.cast(polars_type(kind), strict=False)
+    return Compiled(value, kind, constant)
+
+
+def _case(case: Case, columns: Mapping[str, ColumnType], depth: int) -> Compiled:
+    if not case.branches:
+        raise RemoteProtocolError("CASE without a branch")
+    conditions = [_compile(condition, columns, depth) for condition, _ in case.branches]
+    results = [_compile(result, columns, depth) for _, result in case.branches]
+    default = _compile(case.default, columns, depth)
+    for condition in conditions:
+        if condition.type not in (ColumnType.BOOL, None):
+            raise RemoteProtocolError("CASE has a branch whose condition is no condition")
+    try:
+        kind = common_type("case", [result.type for result in (*results, default)])
+    except QueryError as error:
+        raise RemoteProtocolError(str(error)) from error
+
+    def typed(compiled: Compiled) -> pl.Expr:
+        return compiled.value if kind is None else compiled.value.cast(polars_type(kind))
+
+    chosen = typed(default)
+    for condition, result in zip(reversed(conditions), reversed(results), strict=True):
+        chosen = pl.when(condition.value.cast(pl.Boolean)).then(typed(result)).otherwise(chosen)
+    return Compiled(chosen, kind, all(part.constant for part in (*conditions, *results, default)))

@@ -1,0 +1,58 @@
+"""Filter, then projection."""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from sbon.errors import RemoteProtocolError
+from sbon.operators.compile import columns_of, compile_column, compile_expression
+from sbon.operators.operator import Operator
+from sbon.query.plan import MapParams
+from sbon.query.schema import ColumnType
+
+
+class Map(Operator):
+    """Rows for which the predicate is true (not NULL), with the output columns computed from them. Has no state."""
+
+    def __init__(self, params: MapParams) -> None:
+        self._params = params
+        self._schema: pl.Schema | None = None
+        self._predicate: pl.Expr | None = None
+        self._columns: list[pl.Expr] | None = None
+        self._all_constant = False
+
+    def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
+        """Filter and project one batch."""
+        if self._schema != frame.schema:
+            self._compile(frame)
+        if self._predicate is not None:
+            frame = frame.filter(self._predicate)
+            if frame.is_empty():
+                return ()
+        if self._columns is None:
+            return (frame,)
+        if self._all_constant:
+            # Of constants alone, `select` makes one row whatever the input; with a column beside them they fill all rows.
+            frame = frame.select(pl.int_range(pl.len()).alias(""), *self._columns).drop("")
+        else:
+            frame = frame.select(self._columns)
+        return (frame,)
+
+    def restore(self, state: bytes) -> None:
+        """Take the empty snapshot of a stateless operator."""
+        if state:
+            raise RemoteProtocolError(f"snapshot of {len(state)} bytes for an operator without state, expected none")
+
+    def _compile(self, frame: pl.DataFrame) -> None:
+        """Types are known with the first batch; they stay."""
+        columns = columns_of(frame)
+        if self._params.predicate is not None:
+            predicate = compile_expression(self._params.predicate, columns)
+            if predicate.type not in (ColumnType.BOOL, None):
+                raise RemoteProtocolError(f"predicate of type {predicate.type}, expected a condition")
+            self._predicate = predicate.value.cast(pl.Boolean)
+        if self._params.columns is not None:
+            compiled = [(name, *compile_column(expression, columns)) for name, expression in self._params.columns]
+            self._columns = [value.alias(name) for name, value, _, _ in compiled]
+            self._all_constant = all(constant for _, _, _, constant in compiled)
+        self._schema = frame.schema

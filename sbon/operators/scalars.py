@@ -1,0 +1,293 @@
+"""Every function of `sbon.query.functions` as a polars expression; what each computes is written there.
+
+A builder gets the arguments as polars expressions, their types (None for a bare NULL, in `NULL_TAKERS` alone), and the values of those that
+are literals.
+"""
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import polars as pl
+
+from sbon.errors import RemoteProtocolError
+from sbon.operators.frames import polars_type
+from sbon.operators.times import calendar
+from sbon.query.functions import MaybeType, common_type
+from sbon.query.schema import ColumnType
+
+Builder: TypeAlias = Callable[[Sequence[pl.Expr], Sequence[MaybeType], Sequence[Any]], pl.Expr]
+
+INT, FLOAT, INTERVAL = ColumnType.INT, ColumnType.FLOAT, ColumnType.INTERVAL
+
+NULL_TAKERS = frozenset({"and", "or", "is_null", "coalesce", "greatest", "least"})
+"""Functions that a bare NULL reaches; all others give NULL for one, and their builders get typed arguments only."""
+
+
+def _common(name: str, values: Sequence[pl.Expr], types: Sequence[MaybeType]) -> list[pl.Expr]:
+    """The arguments in the one type that they share."""
+    kind = common_type(name, types)
+    if kind is None:
+        return list(values)
+    return [value if given is kind else value.cast(polars_type(kind)) for value, given in zip(values, types, strict=True)]
+
+
+def _add(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
+    return values[0] + values[1]
+
+
+def _sub(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
+    return values[0] - values[1]
+
+
+def _mul(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
+    if INTERVAL not in types:
+        return values[0] * values[1]
+    span, factor, kind = (values[0], values[1], types[1]) if types[0] is INTERVAL else (values[1], values[0], types[0])
+    product = span.cast(pl.Int64) * factor
+    return product.truncate().cast(pl.Int64, strict=False) if kind is FLOAT else product
+
+
+def _cut(dividend: pl.Expr, divisor: pl.Expr) -> pl.Expr:
+    """Integer division toward zero (that of polars goes down); NULL where the divisor is 0."""
+    safe = _not_zero(divisor)
+    down = dividend // safe
+    uneven = (down * safe != dividend) & ((dividend < 0) != (safe < 0))
+    return down + uneven.cast(pl.Int64)
+
+
+def _not_zero(divisor: pl.Expr) -> pl.Expr:
+    return pl.when(divisor != 0).then(divisor)
+
+
+def _div(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
+    dividend, divisor = values
+    if types[0] is INTERVAL:
+        dividend = dividend.cast(pl.Int64)
+        if types[1] is FLOAT:
+            return (dividend / _not_zero(divisor)).truncate().cast(pl.Int64, strict=False)
+        return _cut(dividend, divisor.cast(pl.Int64))
+    if FLOAT in types:
+        return dividend / _not_zero(divisor)
+    return _cut(dividend.cast(pl.Int64), divisor.cast(pl.Int64))
+
+
+def _mod(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
+    dividend, divisor = _common("mod", values, types)
+    safe = _not_zero(divisor)
+    rest = dividend % safe  # has the sign of the divisor
+    return pl.when((rest != 0) & ((dividend < 0) != (safe < 0))).then(rest - safe).otherwise(rest)
+
+
+def _neg(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
+    return -values[0]
+
+
+def _compare(name: str, compare: Callable[[pl.Expr, pl.Expr], pl.Expr]) -> Builder:
+    def build(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
+        left, right = _common(name, values, types)
+        return compare(left, right)
+
+    return build
+
+
+def _fold(combine: Callable[[pl.Expr, pl.Expr], pl.Expr]) -> Builder:
+    def build(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
+        return functools.reduce(combine, [value.cast(pl.Boolean) for value in values])
+
+    return build
+
+
+def _pick(name: str, better: Callable[[pl.Expr, pl.Expr], pl.Expr]) -> Builder:
+    """GREATEST and LEAST: the second wins where the first is NULL or the second is better."""
+
+    def build(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
+        def choose(first: pl.Expr, second: pl.Expr) -> pl.Expr:
+            return pl.when(first.is_null() | better(second, first)).then(second).otherwise(first)
+
+        return functools.reduce(choose, _common(name, values, types))
+
+    return build
+
+
+def _in(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
+    first, *rest = _common("in", values, types)
+    return functools.reduce(lambda a, b: a | b, [first == value for value in rest])
+
+
+def _coalesce(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
+    return pl.coalesce(_common("coalesce", values, types))
+
+
+def like_pattern(pattern: str) -> str:
+    """The regular expression of a SQL LIKE pattern."""
+    parts, escaped = [], False
+    for character in pattern:
+        if escaped:
+            parts.append(re.escape(character))
+            escaped = False
+        elif character == "\\":
+            escaped = True
+        else:
+            parts.append({"%": ".*", "_": "."}.get(character) or re.escape(character))
+    if escaped:
+        raise RemoteProtocolError(f"LIKE pattern {pattern!r} ends in a lone backslash")
+    return "".join(parts)
+
+
+def _like(flags: str) -> Builder:
+    def build(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
+        return values[0].str.contains(f"(?{flags})^{like_pattern(_literal_text('like', literals[1]))}$")
+
+    return build
+
+
+def _literal_text(name: str, literal: Any) -> str:
+    if not isinstance(literal, str):
+        raise RemoteProtocolError(f"{name} takes a literal text here, got {literal!r}")
+    return literal
+
+
+def _abs(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
+    return values[0].cast(pl.Int64).abs() if types[0] is INTERVAL else values[0].abs()
+
+
+def _sign(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
+    return values[0].sign()
+
+
+def _round(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
+    digits = literals[1] if len(values) == 2 else 0
+    if not isinstance(digits, int) or not 0 <= digits <= 15:
+        raise RemoteProtocolError(f"round to {digits!r} decimals, expected a literal from 0 to 15")
+    return values[0].round(digits, mode="half_away_from_zero") if types[0] is FLOAT else values[0]
+
+
+def _of_float(apply: Callable[[pl.Expr], pl.Expr]) -> Builder:
+    """Functions that leave integers alone."""
+    return lambda values, types, literals: apply(values[0]) if types[0] is FLOAT else values[0]
+
+
+def _real(apply: Callable[[pl.Expr], pl.Expr], holds: Callable[[pl.Expr], pl.Expr]) -> Builder:
+    """Functions of a float that are defined where `holds`."""
+
+    def build(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
+        x = values[0].cast(pl.Float64)
+        return apply(pl.when(holds(x)).then(x))
+
+    return build
+
+
+def _power(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
+    base, exponent = (value.cast(pl.Float64) for value in values)
+    result = base.pow(exponent)
+    return pl.when(result.is_finite() | ~base.is_finite() | ~exponent.is_finite()).then(result)
+
+
+def _text(apply: Callable[..., pl.Expr]) -> Builder:
+    return lambda values, types, literals: apply(*values)
+
+
+def _substr(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
+    text, start = values[0], values[1]
+    offset = (start.clip(lower_bound=1) - 1).cast(pl.Int64)
+    if len(values) == 2:
+        return pl.when(start.is_not_null()).then(text.str.slice(offset))
+    # Positions before the first character use up length, as in SQL: substr('hello', -1, 4) is 'he'.
+    far = 2**40  # longer than any text, far from overflow
+    count = values[2].clip(lower_bound=0, upper_bound=far)
+    length = (start.clip(-far, far) + count - 1 - offset).clip(lower_bound=0)
+    return pl.when(length.is_not_null()).then(text.str.slice(offset, length))
+
+
+def _replace(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
+    old, new = _literal_text("replace", literals[1]), _literal_text("replace", literals[2])
+    return values[0].str.replace_all(old, new, literal=True) if old else values[0]
+
+
+_TRUNCATE = {
+    "microsecond": "1us",
+    "millisecond": "1ms",
+    "second": "1s",
+    "minute": "1m",
+    "hour": "1h",
+    "day": "1d",
+    "week": "1w",
+    "month": "1mo",
+    "quarter": "1q",
+    "year": "1y",
+}
+
+
+def _date_trunc(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
+    unit = _TRUNCATE.get(_literal_text("date_trunc", literals[0]).lower())
+    if unit is None:
+        raise RemoteProtocolError(f"date_trunc to {literals[0]!r}, expected one of {', '.join(_TRUNCATE)}")
+    return calendar(values[1]).dt.truncate(unit)
+
+
+def _extract(apply: Callable[[pl.Expr], pl.Expr]) -> Builder:
+    return lambda values, types, literals: apply(calendar(values[0]))
+
+
+def _epoch(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
+    return values[0].cast(pl.Int64) / 1_000_000
+
+
+SCALARS: dict[str, Builder] = {
+    "add": _add,
+    "sub": _sub,
+    "mul": _mul,
+    "div": _div,
+    "mod": _mod,
+    "neg": _neg,
+    "eq": _compare("eq", lambda a, b: a == b),
+    "ne": _compare("ne", lambda a, b: a != b),
+    "lt": _compare("lt", lambda a, b: a < b),
+    "le": _compare("le", lambda a, b: a <= b),
+    "gt": _compare("gt", lambda a, b: a > b),
+    "ge": _compare("ge", lambda a, b: a >= b),
+    "and": _fold(lambda a, b: a & b),
+    "or": _fold(lambda a, b: a | b),
+    "not": lambda values, types, literals: ~values[0],
+    "is_null": lambda values, types, literals: values[0].is_null(),
+    "like": _like("s"),
+    "ilike": _like("si"),
+    "in": _in,
+    "coalesce": _coalesce,
+    "greatest": _pick("greatest", lambda second, first: second > first),
+    "least": _pick("least", lambda second, first: second < first),
+    "abs": _abs,
+    "sign": _sign,
+    "round": _round,
+    "floor": _of_float(lambda x: x.floor()),
+    "ceil": _of_float(lambda x: x.ceil()),
+    "sqrt": _real(lambda x: x.sqrt(), lambda x: x >= 0),
+    "ln": _real(lambda x: x.log(), lambda x: x > 0),
+    "log10": _real(lambda x: x.log10(), lambda x: x > 0),
+    "exp": _real(lambda x: x.exp(), lambda x: x.is_not_null()),
+    "power": _power,
+    "lower": _text(lambda text: text.str.to_lowercase()),
+    "upper": _text(lambda text: text.str.to_uppercase()),
+    "length": _text(lambda text: text.str.len_chars()),
+    "substr": _substr,
+    "concat": _text(lambda *texts: pl.concat_str(texts)),
+    "trim": _text(lambda text: text.str.strip_chars(" ")),
+    "ltrim": _text(lambda text: text.str.strip_chars_start(" ")),
+    "rtrim": _text(lambda text: text.str.strip_chars_end(" ")),
+    "replace": _replace,
+    "starts_with": _text(lambda text, start: text.str.starts_with(start)),
+    "date_trunc": _date_trunc,
+    "extract_year": _extract(lambda time: time.dt.year()),
+    "extract_quarter": _extract(lambda time: time.dt.quarter()),
+    "extract_month": _extract(lambda time: time.dt.month()),
+    "extract_week": _extract(lambda time: time.dt.week()),
+    "extract_day": _extract(lambda time: time.dt.day()),
+    "extract_dow": _extract(lambda time: time.dt.weekday().cast(pl.Int64) % 7),
+    "extract_doy": _extract(lambda time: time.dt.ordinal_day()),
+    "extract_hour": _extract(lambda time: time.dt.hour()),
+    "extract_minute": _extract(lambda time: time.dt.minute()),
+    "extract_second": _extract(lambda time: (time.dt.second().cast(pl.Int64) * 1_000_000 + time.dt.microsecond()) / 1_000_000),
+    "extract_epoch": _epoch,
+}

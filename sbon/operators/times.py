@@ -1,0 +1,60 @@
+"""Times in text and back.
+
+Accepted: ISO 8601 with `T` or a blank between date and time, seconds and their fraction optional, time optional, and a zone (`Z` or an
+offset) optional; no zone means UTC. Everything else is NULL.
+"""
+
+import polars as pl
+
+TIME_MIN_US = -62_135_596_800_000_000
+"""The year 1 in microseconds since 1970: below it, calendars of most programs end, and those of polars panic."""
+TIME_MAX_US = 253_402_300_799_999_999
+"""The end of the year 9999."""
+
+_FORMATS = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M")
+_ZONED = ("%Y-%m-%d %H:%M:%S%.f%z", "%Y-%m-%d %H:%M%z")
+_ZONE = r"[+-]\d{2}:?\d{2}$"
+
+
+def parse_time(text: pl.Expr, time_format: str | None = None) -> pl.Expr:
+    """Times of a TEXT expression; NULL where it is none.
+
+    Parameters
+    ----------
+    time_format : of strftime, in the spelling of the Rust library chrono; None: ISO 8601 as above
+    """
+    text = text.str.strip_chars()
+    if time_format is not None:
+        return _within(text.str.to_datetime(time_format, time_unit="us", strict=False))
+    plain = text.str.replace(r"^(\d{4}-\d{2}-\d{2})[Tt]", "$1 ").str.replace(r"[Zz]$", "")
+    date = plain.str.to_date("%Y-%m-%d", strict=False).cast(pl.Datetime("us"))
+    local = pl.coalesce([plain.str.to_datetime(f, time_unit="us", strict=False) for f in _FORMATS] + [date])
+    # A zone is rare, and its formats are dear to try: only texts that end like one are tried.
+    zoned_text = pl.when(plain.str.contains(_ZONE)).then(plain)
+    zoned = [zoned_text.str.to_datetime(f, time_unit="us", strict=False, time_zone="UTC").dt.replace_time_zone(None) for f in _ZONED]
+    return _within(pl.coalesce([local, *zoned]))
+
+
+def parse_timestamps(number: pl.Expr, unit_us: float) -> pl.Expr:
+    """Times of numbers that count units of `unit_us` microseconds since 1970; NULL outside the years 1 to 9999."""
+    return (number * unit_us).round(0, mode="half_away_from_zero").pipe(microseconds_to_time)
+
+
+def microseconds_to_time(number: pl.Expr) -> pl.Expr:
+    """Times of microseconds since 1970; NULL outside the years 1 to 9999."""
+    return _within(number.cast(pl.Int64, strict=False).cast(pl.Datetime("us")))
+
+
+def calendar(time: pl.Expr) -> pl.Expr:
+    """The same times, NULL where no calendar reaches, so that calendar functions cannot fail on them."""
+    return _within(time)
+
+
+def format_time(time: pl.Expr) -> pl.Expr:
+    """ISO 8601 in UTC to the microsecond, as `2018-01-31T01:49:59.650000Z`."""
+    return calendar(time).dt.strftime("%Y-%m-%dT%H:%M:%S%.6fZ")
+
+
+def _within(time: pl.Expr) -> pl.Expr:
+    number = time.cast(pl.Int64)
+    return pl.when((number >= TIME_MIN_US) & (number <= TIME_MAX_US)).then(time)
