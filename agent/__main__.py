@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 # One agent does arithmetic on vectors of three: a pool of BLAS threads would only cost it memory. Read when numpy is first imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from agent import logs  # noqa: E402  (before anything else brings structlog in, see there)
-from agent.config import AgentConfig, read_config  # noqa: E402
-from sbon.errors import ConfigError, SbonError  # noqa: E402
+from agent import logs  # first: it brings structlog in, see there
+from agent.config import AgentConfig, read_config
+from sbon.errors import ConfigError, SbonError
 
 EXAMPLES = """examples:
   sbon agent --name alone                                      one agent on loopback

@@ -46,7 +46,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     leave_timeout_s: float = 5.0
     """Longest that a termination signal waits for a graceful leave. Shorter: others may take the leave for a failure."""
     labels: dict[str, str] = {}
-    """Where and what this machine is, for sources chosen by label, such as { region = "eu", site = "ams1" }. They travel with gossip: keep them short."""
+    """Where and what this machine is, for sources chosen by label, as in { region = "eu", site = "ams1" }; they travel with gossip."""
     log: LogConfig = LogConfig()
     control: ControlConfig = ControlConfig()
     membership: MembershipConfig = MembershipConfig()

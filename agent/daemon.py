@@ -1,0 +1,249 @@
+"""The daemon's life: own the data directory, start the agent, serve the control socket, obey signals, leave in good order.
+
+    starting --agent listens, socket open--> running --SIGTERM, SIGINT, `sbon leave`--> leaving --said goodbye, or time is up--> ended
+    running --SIGHUP, `sbon reload`--> running, with what could be changed
+
+A second SIGTERM or SIGINT while leaving ends at once.
+"""
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from agent import logs
+from agent.config import NAME, AgentConfig, format_address, is_loopback, parse_address
+from agent.control import Cancel, ControlServer, DataDirectory, Reply
+from agent.logs import structlog
+from sbon.config import setting_paths
+from sbon.control import ControlReply, ControlRequest, refusal
+from sbon.errors import ConfigError, SbonError
+from sbon.sealing import KeyRing
+
+if TYPE_CHECKING:
+    from agent.node import Agent
+    from agent.shaper import ShapedHost
+
+log = structlog.get_logger("daemon")
+
+ReadConfig = Callable[[], AgentConfig]
+
+
+def run(config: AgentConfig, read_again: ReadConfig, shaper_file: str | None = None) -> int:
+    """Run an agent until it is told to leave; the exit code.
+
+    Parameters
+    ----------
+    read_again : reads the configuration anew, for a reload
+    shaper_file : the testbed's table of delays; None for every other agent
+
+    Raises
+    ------
+    ConfigError
+        The agent cannot start as configured.
+    """
+    config = resolved(config)
+    logs.set_up(config.log, node=config.name)
+    key_ring = read_key_ring(config)
+    directory = DataDirectory(Path(config.data_dir))
+    try:
+        with asyncio.Runner(loop_factory=_new_loop) as runner:
+            return runner.run(_live(config, read_again, key_ring, directory, shaper_file))
+    finally:
+        directory.close()
+
+
+def resolved(config: AgentConfig) -> AgentConfig:
+    """The configuration with the host's name and the user's home put in.
+
+    Raises
+    ------
+    ConfigError
+        The host's name is none that an agent may have.
+    """
+    name = config.name or re.sub(r"[^A-Za-z0-9_.:-]", "-", socket.gethostname())
+    if not NAME.fullmatch(name):
+        raise ConfigError(f"the host name {name!r} cannot serve as the agent's; give one with --name")
+    data_dir = str(Path(config.data_dir).expanduser().absolute())
+    key_file = str(Path(config.key_file).expanduser().absolute()) if config.key_file else ""
+    return msgspec.structs.replace(config, name=name, data_dir=data_dir, key_file=key_file)
+
+
+def read_key_ring(config: AgentConfig) -> KeyRing | None:
+    """The cluster's keys; None without a key file, which is allowed on loopback alone.
+
+    Raises
+    ------
+    ConfigError
+        There is no key for an address beyond loopback, or the file is of no use.
+    """
+    if not config.key_file:
+        for setting, text in (("bind", config.bind), ("advertise", config.advertise)):
+            if text and not is_loopback(parse_address(text)[0]):
+                raise ConfigError(
+                    f"{setting} = {text} can be reached from other machines, but there is no cluster key: make one with "
+                    "`sbon keygen --out cluster.key` and give it with --key-file, or bind to 127.0.0.1"
+                )
+        return None
+    path = Path(config.key_file)
+    try:
+        text = path.read_text(encoding="ascii")
+        mode = path.stat().st_mode
+    except OSError as problem:
+        raise ConfigError(f"cannot read the key file {path}: {problem.strerror}") from problem
+    except UnicodeDecodeError:
+        raise ConfigError(f"the key file {path} holds no keys as `sbon keygen` makes them") from None
+    if stat.S_IMODE(mode) & 0o077:
+        log.warning("key_file.readable_by_others", path=str(path), mode=f"{stat.S_IMODE(mode):04o}", advice=f"chmod 600 {path}")
+    return KeyRing.parse(text)
+
+
+class Daemon:
+    """What the control socket talks to: the agent, and beside it the commands that concern the process.
+
+    Parameters
+    ----------
+    agent : the running agent
+    config : what it runs with
+    read_again : reads the configuration anew
+    shaped : the testbed's delays, if this agent has them
+    """
+
+    def __init__(self, agent: "Agent", config: AgentConfig, read_again: ReadConfig, shaped: "ShapedHost | None" = None) -> None:
+        self._agent = agent
+        self._config = config
+        self._read_again = read_again
+        self._shaped = shaped
+        self._leaving = False
+        self._on_left: list[Callable[[], None]] = []
+        self.ended = asyncio.Event()
+
+    def control(self, request: ControlRequest, reply: Reply) -> Cancel:
+        """Answer a request; see `sbon.control`."""
+        if request.command == "leave":
+            self._on_left.append(lambda: reply(ControlReply(request.id, final=True, result={"left": True})))
+            self.leave()
+        elif request.command == "reload":
+            try:
+                reply(ControlReply(request.id, final=True, result=self.reload()))
+            except SbonError as problem:
+                reply(refusal(request.id, problem))
+        elif request.command == "shape" and self._shaped is not None:
+            try:
+                self._shaped.update(request.arguments)
+                reply(ControlReply(request.id, final=True, result={}))
+            except SbonError as problem:
+                reply(refusal(request.id, problem))
+        else:
+            return self._agent.control(request, reply)
+        return _nothing
+
+    def leave(self) -> None:
+        """Say goodbye and end; the second time, end at once."""
+        if self._leaving:
+            self._end("told_twice")
+            return
+        self._leaving = True
+        log.info("agent.leaving")
+        asyncio.get_running_loop().call_later(self._config.leave_timeout_s, self._end, "time_is_up")
+        self._agent.leave(lambda: self._end("said_goodbye"))
+
+    def reload(self) -> dict[str, list[str]]:
+        """Read the configuration again, apply what can be, and say what was applied and what waits for a restart.
+
+        Raises
+        ------
+        ConfigError
+            The new configuration is wrong; the old one stays in force.
+        """
+        fresh = resolved(self._read_again())
+        key_ring = read_key_ring(fresh)
+        differing = changed(self._config, fresh)
+        done = set(self._agent.reload(fresh))
+        if fresh.log != self._config.log:
+            logs.set_up(fresh.log, node=self._config.name)
+            done.add("log")
+        applied = [path for path in differing if path in done or path.partition(".")[0] in done]
+        waiting = [path for path in differing if path not in applied]
+        self._config = fresh
+        log.info("config.reloaded", applied=applied, restart_needed=waiting, keys=list(key_ring.ids) if key_ring else [])
+        return {"applied": applied, "restart_needed": waiting}
+
+    def hang_up(self) -> None:
+        """SIGHUP: reload, and stay as we are if that fails."""
+        try:
+            self.reload()
+        except ConfigError as problem:
+            log.error("config.refused", reason=str(problem), doing="going on with the old configuration")
+
+    def _end(self, why: str) -> None:
+        if self.ended.is_set():
+            return
+        log.info("agent.left", how=why)
+        for told in self._on_left:
+            told()
+        self.ended.set()
+
+
+def changed(old: AgentConfig, new: AgentConfig) -> list[str]:
+    """Paths of the settings in which two configurations differ, sections taken apart."""
+
+    def value(config: Any, path: str) -> Any:
+        for name in path.split("."):
+            config = getattr(config, name)
+        return config
+
+    paths = setting_paths(AgentConfig)
+    leaves = [path for path in paths if not any(other.startswith(f"{path}.") for other in paths)]
+    return [path for path in leaves if value(old, path) != value(new, path)]
+
+
+async def _live(
+    config: AgentConfig, read_again: ReadConfig, key_ring: KeyRing | None, directory: DataDirectory, shaper_file: str | None
+) -> int:
+    from agent.asyncio_host import AsyncioHost
+    from agent.node import Agent
+
+    loop = asyncio.get_running_loop()
+    host = AsyncioHost(loop, workers=config.engine.workers)
+    shaped = None
+    if shaper_file is not None:
+        from agent.shaper import ShapedHost
+
+        shaped = ShapedHost.from_file(host, shaper_file)
+    agent = Agent(config, shaped or host, key_ring)
+    address = agent.start()
+    daemon = Daemon(agent, config, read_again, shaped)
+    server = ControlServer(directory.path, daemon, config.control)
+    try:
+        await server.start()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, daemon.leave)
+        loop.add_signal_handler(signal.SIGHUP, daemon.hang_up)
+        log.info("agent.started", address=format_address(address), data_dir=str(directory.path), process=os.getpid())
+        await daemon.ended.wait()
+    finally:
+        await server.close()
+        agent.stop()
+        host.close()
+    return 0
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+def _nothing() -> None:
+    """There is nothing to cancel."""
