@@ -4,12 +4,12 @@
 head of its module: `datagen`, `file_source`, `file_sink`, `tcp`, `system_source`, `discard`.
 """
 
-from agent.connectors.base import CongestedError, ConnectorContext, Polled, SinkConnector, SourceConnector
+from agent.connectors.base import Congested, ConnectorContext, Polled, SinkConnector, SourceConnector
 from agent.connectors.registry import build_sink, build_source
 from agent.connectors.system import SystemStreams
 
 __all__ = [
-    "CongestedError",
+    "Congested",
     "ConnectorContext",
     "Polled",
     "SinkConnector",

@@ -75,7 +75,7 @@ class SinkConnector(Protocol):
 
         Raises
         ------
-        CongestedError
+        Congested
             The far end takes nothing at present; no row of this frame was taken. Offer it again.
         ConnectorError
             The sink has broken for good.
@@ -85,7 +85,7 @@ class SinkConnector(Protocol):
         """Deliver what was taken (waiting a bounded time) and let go. May be called twice."""
 
 
-class CongestedError(ConnectorError):
+class Congested(ConnectorError):  # noqa: N818 - a state, not a failure
     """A sink's far end takes nothing at present: offer the same frame again after `retry_after_s`."""
 
     def __init__(self, message: str, retry_after_s: float = 0.5) -> None:
