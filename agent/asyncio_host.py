@@ -1,0 +1,334 @@
+"""`agent.host.Host` on real sockets, clocks and threads: asyncio, with uvloop where it is installed.
+
+Every callback passes `_guarded`: its exception is logged and counted and the agent goes on, as one bad message must not take an
+agent down with all that it hosts.
+"""
+
+import asyncio
+import contextlib
+import errno
+import ipaddress
+import math
+import os
+import socket
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+import structlog
+
+from agent.host import StreamHandler, Timer
+from agent.tcp import TcpStream
+from agent.udp import UdpSocket
+from sbon.errors import ConfigError
+from sbon.types import Address
+
+T = TypeVar("T")
+log = structlog.get_logger()
+
+_PORT_ATTEMPTS = 32
+_BACKLOG = 1024
+_LOAD_PERIOD_S = 0.5
+"""Shorter, and the kernel's ticks of 10 ms make the load jump."""
+_NAMES_MAX = 256
+_NAME_TTL_S = 60.0
+_RESOLVING_MAX = 256
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's event loop, or asyncio's own where uvloop is not installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+class _Timer:
+    """A call to come. asyncio may be early by its clock's resolution, a machine that is woken early would find nothing to do."""
+
+    __slots__ = ("_callback", "_handle", "_host", "_when")
+
+    def __init__(self, host: "AsyncioHost", when: float, callback: Callable[[], None]) -> None:
+        self._host, self._when = host, when
+        self._callback: Callable[[], None] | None = callback
+        self._handle = self._arm()
+
+    def _arm(self) -> asyncio.TimerHandle:
+        # In whole milliseconds, rounded up: uvloop's resolution.
+        delay_s = math.ceil(max(0.0, self._when - time.monotonic()) * 1000) / 1000
+        return self._host.loop.call_later(delay_s, self._fire)
+
+    def _fire(self) -> None:
+        if self._callback is None:
+            return
+        if time.monotonic() < self._when:
+            self._handle = self._arm()
+            return
+        callback, self._callback = self._callback, None
+        self._host._guarded(callback)
+
+    def cancel(self) -> None:
+        """Let it not come."""
+        self._callback = None
+        self._handle.cancel()
+
+
+class AsyncioHost:
+    """The machine as an agent sees it. Satisfies `agent.host.Host`; all of it is called on the loop's thread.
+
+    Parameters
+    ----------
+    loop
+        The running one by default.
+    rng
+        Seeded from the system's entropy by default.
+    workers
+        Executor threads; one for each core, less one for the event loop, by default.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop | None = None, *, rng: np.random.Generator | None = None, workers: int | None = None
+    ) -> None:
+        self.loop = loop or asyncio.get_running_loop()
+        self.rng = rng or np.random.default_rng()
+        self.counters = {"callbacks_failed": 0, "datagrams_dropped": 0, "datagrams_unsendable": 0}
+        self._workers = workers or max(1, (os.cpu_count() or 2) - 1)
+        self._executor: ThreadPoolExecutor | None = None
+        self._udp: list[UdpSocket] = []
+        self._servers: list[socket.socket] = []
+        self._streams: dict[TcpStream, None] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._resolved: dict[str, tuple[float, str]] = {}
+        self._load = (float("-inf"), 0.0)
+        self._left: asyncio.Future[None] | None = None
+        self._closed = False
+
+    def now(self) -> float:
+        """Monotonic seconds; not the loop's time, which uvloop rounds to milliseconds."""
+        return time.monotonic()
+
+    def wall(self) -> float:
+        """Seconds since 1970, UTC."""
+        return time.time()
+
+    def random_bytes(self, count: int) -> bytes:
+        """From the system's source."""
+        return os.urandom(count)
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
+        """Call once at the monotonic instant `when`, or up to about a millisecond later."""
+        return _Timer(self, when, callback)
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Call once, after the callbacks already due."""
+        self.loop.call_soon(self._guarded, callback)
+
+    def listen(
+        self, address: Address, datagram: Callable[[bytes, Address, float], None], accept: Callable[[Address], StreamHandler]
+    ) -> Address:
+        """Open the UDP and TCP port; see `agent.host.Host.listen`."""
+        tcp, udp = _bind(address)
+        self._udp.append(UdpSocket(self.loop, udp, partial(self._datagram, datagram), self.counters))
+        self._servers.append(tcp)
+        self.loop.add_reader(tcp.fileno(), self._acceptable, tcp, accept)
+        bound = tcp.getsockname()
+        return bound[0], bound[1]
+
+    def send_datagram(self, data: bytes, address: Address) -> None:
+        """Send and forget; the first one to a host name leaves once the name is resolved."""
+        if not self._udp:
+            return
+        known = self._known_host(address[0])
+        if known is not None:
+            self._udp[0].send(data, (known, address[1]))
+        else:
+            self._start(self._resolve_and_send(data, address))
+
+    def connect(self, address: Address, handler: StreamHandler) -> None:
+        """Open a stream; `handler.connected` or `handler.closed` follows."""
+        self._start(self._connect(address, handler))
+
+    def execute(self, work: Callable[[], T], done: Callable[[T | BaseException], None], *, rows: int) -> None:
+        """Run `work` on an executor thread, then `done` on the loop's."""
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(self._workers, thread_name_prefix="operator")
+        self._executor.submit(work).add_done_callback(partial(self._executed, done))
+
+    @property
+    def workers(self) -> int:
+        """Executor threads."""
+        return self._workers
+
+    def load_fraction(self) -> float:
+        """Share of all cores' time in use since the last call: 0 to 1."""
+        now = time.monotonic()
+        if now - self._load[0] >= _LOAD_PERIOD_S:
+            import psutil
+
+            self._load = now, min(1.0, max(0.0, psutil.cpu_percent(None) / 100))
+        return self._load[1]
+
+    def close(self) -> None:
+        """Close all sockets and forget all callbacks, at once: what streams still hold is lost (`drain` before, to avoid it)."""
+        self._closed = True
+        for udp in self._udp:
+            udp.close()
+        for server in self._servers:
+            self.loop.remove_reader(server.fileno())
+            server.close()
+        for stream in list(self._streams):
+            stream.abort()
+        for task in list(self._tasks):
+            task.cancel()
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+        self._udp.clear()
+        self._servers.clear()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait until the streams that were closed have delivered what was written to them, at most `timeout_s`."""
+        if self._leaving():
+            self._left = self.loop.create_future()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._left, timeout_s)
+            self._left = None
+
+    def _leaving(self) -> bool:
+        return any(stream.is_closing for stream in self._streams)
+
+    def _guarded(self, callback: Callable[[], None]) -> bool:
+        if self._closed:
+            return False
+        try:
+            callback()
+        except Exception:
+            self.counters["callbacks_failed"] += 1
+            log.exception("callback.failed")
+            return False
+        return True
+
+    def _datagram(self, deliver: Callable[[bytes, Address, float], None], data: bytes, sender: Address, received_at: float) -> None:
+        self._guarded(lambda: deliver(data, sender, received_at))
+
+    def _acceptable(self, server: socket.socket, accept: Callable[[Address], StreamHandler]) -> None:
+        """Take what waits. Own accept rather than `create_server`, which is a coroutine: `listen` must know at once whether it worked."""
+        for _ in range(_BACKLOG):
+            try:
+                accepted, _ = server.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                log.error("accept.failed", reason=str(error))
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    # The connection stays in the queue and would wake us without end: look again when something may have closed.
+                    self.loop.remove_reader(server.fileno())
+                    self.loop.call_later(1.0, self._listen_again, server, accept)
+                return
+            accepted.setblocking(False)
+            self._start(self._accepted(accepted, accept))
+
+    def _listen_again(self, server: socket.socket, accept: Callable[[Address], StreamHandler]) -> None:
+        if server.fileno() >= 0:
+            self.loop.add_reader(server.fileno(), self._acceptable, server, accept)
+
+    async def _accepted(self, accepted: socket.socket, accept: Callable[[Address], StreamHandler]) -> None:
+        try:
+            await self.loop.connect_accepted_socket(partial(self._stream, accept), accepted)
+        except OSError as error:
+            accepted.close()
+            log.debug("accept.failed", reason=str(error))
+
+    async def _connect(self, address: Address, handler: StreamHandler) -> None:
+        try:
+            await self.loop.create_connection(partial(self._stream, lambda _: handler), address[0], address[1])
+        except OSError as error:
+            reason = str(error) or repr(error)
+            self._guarded(lambda: handler.closed(reason))
+
+    def _stream(self, make_handler: Callable[[Address], StreamHandler]) -> TcpStream:
+        stream = TcpStream(self.loop, self._guarded, make_handler, self._ended)
+        self._streams[stream] = None
+        return stream
+
+    def _ended(self, stream: TcpStream) -> None:
+        self._streams.pop(stream, None)
+        if self._left is not None and not self._left.done() and not self._leaving():
+            self._left.set_result(None)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        if self._closed:
+            work.close()
+            return
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _executed(self, done: Callable[[T | BaseException], None], future: "Future[T]") -> None:
+        if future.cancelled():
+            return
+        error = future.exception()
+        outcome = future.result() if error is None else error
+        with contextlib.suppress(RuntimeError):  # the loop closed while the work ran: nobody is left to tell
+            self.loop.call_soon_threadsafe(self._guarded, partial(done, outcome))
+
+    def _known_host(self, host: str) -> str | None:
+        known = self._resolved.get(host)
+        if known is None:
+            try:
+                ipaddress.ip_address(host)
+            except ValueError:
+                return None
+            known = self._remember_host(host, host, math.inf)
+        return known[1] if time.monotonic() < known[0] else None
+
+    def _remember_host(self, host: str, resolved: str, ttl_s: float) -> tuple[float, str]:
+        if len(self._resolved) >= _NAMES_MAX:
+            del self._resolved[next(iter(self._resolved))]
+        self._resolved[host] = known = (time.monotonic() + ttl_s, resolved)
+        return known
+
+    async def _resolve_and_send(self, data: bytes, address: Address) -> None:
+        if len(self._tasks) > _RESOLVING_MAX:
+            self.counters["datagrams_dropped"] += 1
+            return
+        try:
+            found = await self.loop.getaddrinfo(address[0], address[1], family=self._udp[0].family, type=socket.SOCK_DGRAM)
+        except OSError as error:
+            self.counters["datagrams_unsendable"] += 1
+            log.info("name.unresolved", name=address[0], reason=str(error))
+            return
+        _, resolved = self._remember_host(address[0], str(found[0][4][0]), _NAME_TTL_S)
+        for udp in self._udp[:1]:
+            udp.send(data, (resolved, address[1]))
+
+
+def _bind(address: Address) -> tuple[socket.socket, socket.socket]:
+    """A listening TCP socket and a UDP socket on one port."""
+    host, port = address
+    try:
+        family, _, _, _, target = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except OSError as error:
+        raise ConfigError(f"bind address {host}:{port}: {error.strerror or error}; expected an address of this machine") from error
+    for attempt in range(1, _PORT_ATTEMPTS + 1):
+        tcp, udp = socket.socket(family, socket.SOCK_STREAM), socket.socket(family, socket.SOCK_DGRAM)
+        try:
+            tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tcp.bind(target)
+            udp.bind(tcp.getsockname())
+            tcp.listen(_BACKLOG)
+        except OSError as error:
+            tcp.close()
+            udp.close()
+            # Port 0 asks TCP for a free port, which UDP may find taken: then another is asked for.
+            if error.errno != errno.EADDRINUSE or port != 0 or attempt == _PORT_ATTEMPTS:
+                raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}; choose another address with --bind") from error
+        else:
+            break
+    tcp.setblocking(False)
+    udp.setblocking(False)
+    return tcp, udp

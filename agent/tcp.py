@@ -1,0 +1,133 @@
+"""A TCP connection as `agent.host.Stream`."""
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from agent.host import StreamHandler
+from sbon.types import Address
+
+SEND_BUFFER_BYTES = 1 << 20
+"""Unsent bytes from which a stream is congested: a few mini-batches, enough to fill the way to the other side of the globe."""
+_LINGER_S = 5.0
+"""How long a closed stream may try to deliver what was written; a dead peer would hold it for the kernel's quarter of an hour."""
+
+
+class TcpStream(asyncio.Protocol):
+    """Between a transport and its handler. Satisfies `agent.host.Stream`.
+
+    Parameters
+    ----------
+    guarded
+        Calls a callback and keeps its exceptions from the event loop; false if there was one.
+    handler
+        Makes the handler, given the peer's address, once the connection is open.
+    ended
+        Told when the transport is gone.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        guarded: Callable[[Callable[[], None]], bool],
+        handler: Callable[[Address], StreamHandler],
+        ended: Callable[["TcpStream"], None],
+    ) -> None:
+        self._loop, self._guarded, self._make_handler, self._ended = loop, guarded, handler, ended
+        self._handler: StreamHandler | None = None
+        self._transport: asyncio.Transport | None = None
+        self._linger: asyncio.TimerHandle | None = None
+        self._full = self._writing = False
+        self._peer: Address = ("", 0)
+        self._closed_here = False
+
+    @property
+    def peer(self) -> Address:
+        """The other end's address."""
+        return self._peer
+
+    @property
+    def congested(self) -> bool:
+        """More than `SEND_BUFFER_BYTES` wait."""
+        return self._full
+
+    @property
+    def is_closing(self) -> bool:
+        """Closed here, and not gone yet."""
+        return self._closed_here and self._transport is not None
+
+    def write(self, data: bytes) -> None:
+        """Send; lost without an error once closed."""
+        if self._transport is None or self._closed_here or self._transport.is_closing():
+            return
+        self._writing = True
+        try:
+            self._transport.write(data)
+        finally:
+            self._writing = False
+
+    def close(self) -> None:
+        """Close once all has left, or after 5 s."""
+        if self._transport is None or self._closed_here:
+            return
+        self._closed_here = True
+        self._transport.close()
+        self._linger = self._loop.call_later(_LINGER_S, self._transport.abort)
+
+    def abort(self) -> None:
+        """Close now; what was written may be lost."""
+        self._closed_here = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    # What asyncio tells.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is open."""
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        if peer is None:  # gone between accept and here
+            self.abort()
+            return
+        self._peer = (peer[0], peer[1])
+        # TCP_NODELAY needs no word: asyncio and uvloop both set it on every connection.
+        self._transport.set_write_buffer_limits(high=SEND_BUFFER_BYTES)
+        if not self._guarded(self._introduce):
+            self.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come."""
+        if self._handler is not None and not self._closed_here:
+            handler = self._handler
+            self._guarded(lambda: handler.received(data))
+
+    def pause_writing(self) -> None:
+        """The send buffer is full."""
+        self._full = True
+
+    def resume_writing(self) -> None:
+        """The send buffer has emptied."""
+        self._full = False
+        if self._writing:
+            self._loop.call_soon(self._tell_writable)  # never from inside `write`
+        else:
+            self._tell_writable()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The connection is gone."""
+        if self._linger is not None:
+            self._linger.cancel()
+        self._full = False
+        self._ended(self)
+        handler, self._handler, self._transport = self._handler, None, None
+        if handler is not None:
+            reason = "closed" if self._closed_here else "closed by the peer" if error is None else str(error) or repr(error)
+            self._guarded(lambda: handler.closed(reason))
+
+    def _introduce(self) -> None:
+        self._handler = self._make_handler(self._peer)
+        self._handler.connected(self)
+
+    def _tell_writable(self) -> None:
+        if self._handler is not None and not self._full and not self._closed_here:
+            self._guarded(self._handler.writable)
