@@ -134,8 +134,7 @@ class World:
     def data_dir_of(self, number: int) -> Path:
         """Where the agent keeps its state; another folder after its data was lost."""
         lost = self._data_lost.get(number, 0)
-        directory = (self._data_dir or Path()) / (self.topology.nodes[number] + (f"-{lost}" if lost else ""))
-        return directory
+        return (self._data_dir or Path()) / (self.topology.nodes[number] + (f"-{lost}" if lost else ""))
 
     def start(self, node: Node) -> None:
         """Start a node's agent now."""

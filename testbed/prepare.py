@@ -1,0 +1,63 @@
+"""Before a run: the scenario's topology and settings, and its mistakes."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sbon.errors import ConfigError
+from testbed.director import latency_pairs
+from testbed.scenario import Heal, Latency, Partition, Scenario, Statement
+from testbed.topology import Topology, build
+
+
+def scenario_topology(scenario: Scenario, seed: int, nodes: int | None, folder: Path | None) -> Topology:
+    """The topology of a scenario, cut to its first `nodes` nodes where that is given, with the labels of its overrides."""
+    topology = build(scenario.topology, scenario.nodes, seed, folder)
+    if nodes is not None:
+        if not 1 <= nodes <= scenario.nodes:
+            raise ConfigError(f"nodes = {nodes}, expected 1 to the scenario's {scenario.nodes}")
+        topology = topology.first(nodes)
+    labels = [dict(of_node) for of_node in topology.labels]
+    for override in scenario.override:
+        for node in _selected(topology, override.agents, nodes is not None):
+            labels[node].update(override.labels)
+    return Topology(topology.kind, topology.nodes, tuple(labels), topology.rtt_ms, topology.access_ms, topology.cables)
+
+
+def check_events(scenario: Scenario, topology: Topology) -> None:
+    """Find mistakes in selectors and cables before anything runs.
+
+    Raises
+    ------
+    ConfigError
+        With the number of the statement or event.
+    """
+    for number, item in enumerate((*scenario.statement, *scenario.event)):
+        kind, count = ("statement", number + 1) if number < len(scenario.statement) else ("event", number + 1 - len(scenario.statement))
+        try:
+            if isinstance(item, Latency):
+                latency_pairs(topology, item)
+            elif isinstance(item, Partition):
+                for group in item.groups:
+                    for selector in group:
+                        topology.select(selector)
+            elif isinstance(item, Statement):
+                topology.select(item.agent)
+            elif not isinstance(item, Heal):
+                topology.select(item.agents)
+        except ConfigError as problem:
+            raise ConfigError(f"{kind} {count}: {problem}") from problem
+
+
+def settings_of(scenario: Scenario, topology: Topology, number: int) -> list[Mapping[str, Any]]:
+    """Layers of settings of one agent, over those of all."""
+    return [override.agent for override in scenario.override if number in _selected(topology, override.agents, True)]
+
+
+def _selected(topology: Topology, selector: str, tolerant: bool) -> tuple[int, ...]:
+    try:
+        return topology.select(selector)
+    except ConfigError:
+        if tolerant:
+            return ()
+        raise

@@ -1,0 +1,102 @@
+"""The result of a run as plain values, the same keys for either world.
+
+That of the virtual world depends on the scenario and the seed alone: it has no wall times and no paths in it, so that two runs write
+identical files.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from testbed import report
+from testbed.backend import Backend
+from testbed.director import Asked, Director
+from testbed.scenario import Scenario
+
+RESULT_VERSION = 1
+
+
+def result_of(director: Director, backend_name: str, seed: int) -> dict[str, Any]:
+    """Everything measured, as plain values in a fixed order; `problems` is empty where all went as expected."""
+    backend, scenario = director.backend, director.scenario
+    overlay = report.running(backend)
+    queries = _queries(backend)
+    seen = report.members(backend)
+    coordinates = report.coordinate_errors(backend)
+    statements = [_statement_result(asked, queries) for asked in director.asked]
+    migrations = sum(operator.migrations for operator in overlay.operators.values())
+    problems = director.problems + _unmet(scenario, seen, coordinates, statements, migrations)
+    return {
+        "version": RESULT_VERSION,
+        "scenario": scenario.name,
+        "backend": backend_name,
+        "seed": seed,
+        "duration_s": director.duration_s,
+        "nodes": len(backend.topology.nodes),
+        "topology": {"kind": backend.topology.kind, "median_rtt_ms": float(np.median(backend.topology.rtt_ms))},
+        "events": director.happened,
+        "skipped": director.skipped,
+        "members": seen,
+        "coordinates": coordinates | {"median_relative_error_over_time": director.curve},
+        "statements": statements,
+        "placements": {operator.id: operator.node for operator in overlay.operators.values()},
+        "migrations": {
+            "total": migrations,
+            "by_operator": {operator.id: operator.migrations for operator in overlay.operators.values() if operator.migrations},
+        },
+        "network_usage_bytes": report.network_usage(backend, overlay),
+        "links": {link.id: {"sent": link.sent, "received": link.received} for link in overlay.links.values()},
+        "counters": {"agents": report.summed_counters(backend), "world": backend.counters()},
+        "problems": problems,
+    }
+
+
+def _queries(backend: Backend) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for table in report.ask_all(backend, "queries").values():
+        found.update({row["id"]: row for row in table})
+    return found
+
+
+def _statement_result(asked: Asked, queries: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    query = queries.get(asked.query, {})
+    tail = asked.tail
+    return {
+        "name": asked.name,
+        "agent": asked.agent,
+        "at_s": asked.at_s,
+        "query": asked.query,
+        "state": query.get("state"),
+        "reason": query.get("reason"),
+        "error": asked.error,
+        "operators": [
+            {key: operator.get(key) for key in ("id", "kind", "node", "reused", "lost")} for operator in query.get("operators", ())
+        ],
+        "rows": len(tail.rows) if tail else None,
+        "rows_sha256": report.rows_digest(tail) if tail else None,
+        "late_rows": query.get("late_rows"),
+    }
+
+
+def _unmet(
+    scenario: Scenario, seen: Mapping[str, Any], coordinates: Mapping[str, Any], statements: list[dict[str, Any]], migrations: int
+) -> list[str]:
+    """The expectations that do not hold, as sentences."""
+    expect, found = scenario.expect, {statement["name"]: statement for statement in statements}
+    unmet = []
+    error = coordinates["median_relative_error"]
+    if expect.coordinate_error_median_max is not None and (error is None or error > expect.coordinate_error_median_max):
+        unmet.append(f"median relative error of the coordinates is {error}, expected at most {expect.coordinate_error_median_max}")
+    if expect.members_agree and not seen["agree"]:
+        unmet.append("the living agents do not agree on who is alive")
+    if expect.migrations_min is not None and migrations < expect.migrations_min:
+        unmet.append(f"{migrations} migrations, expected at least {expect.migrations_min}")
+    for name, least in expect.rows_min.items():
+        rows = found.get(name, {}).get("rows") or 0
+        if rows < least:
+            unmet.append(f"statement {name} gave {rows} rows, expected at least {least}")
+    for name, state in expect.states.items():
+        if found.get(name, {}).get("state") != state:
+            unmet.append(f"the query of statement {name} is {found.get(name, {}).get('state')}, expected {state}")
+    return unmet
