@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from agent.config import AgentConfig
 from agent.host import Host
-from sbon.config import Layer, load, overlay
+from sbon.config import Layer, load
 from sbon.control import ControlReply, ControlRequest
 from sbon.errors import SbonError
 from sbon.sealing import KeyRing
@@ -321,14 +321,6 @@ class World:
     def _request(self, command: str, arguments: Mapping[str, Any]) -> ControlRequest:
         self._requests += 1
         return ControlRequest(self._requests, command, {name: value for name, value in arguments.items() if value is not None})
-
-
-def settings_layers(layers: Iterable[Layer]) -> Layer:
-    """Several layers of settings as one; later ones win."""
-    merged: Layer = {}
-    for layer in layers:
-        merged = overlay(merged, layer)
-    return merged
 
 
 def _real_agent(config: AgentConfig, host: Host, ring: KeyRing | None) -> AgentLike:

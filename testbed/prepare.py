@@ -1,9 +1,9 @@
 """Before a run: the scenario's topology and settings, and its mistakes."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sbon.config import overlay
 from sbon.errors import ConfigError
 from testbed.director import latency_pairs
 from testbed.scenario import Heal, Latency, Partition, Scenario, Statement
@@ -49,9 +49,13 @@ def check_events(scenario: Scenario, topology: Topology) -> None:
             raise ConfigError(f"{kind} {count}: {problem}") from problem
 
 
-def settings_of(scenario: Scenario, topology: Topology, number: int) -> list[Mapping[str, Any]]:
-    """Layers of settings of one agent, over those of all."""
-    return [override.agent for override in scenario.override if number in _selected(topology, override.agents, True)]
+def settings_of(scenario: Scenario, topology: Topology, number: int) -> dict[str, Any]:
+    """The settings that the scenario gives to one agent."""
+    settings: dict[str, Any] = overlay({}, scenario.agent)
+    for override in scenario.override:
+        if number in _selected(topology, override.agents, True):
+            settings = overlay(settings, override.agent)
+    return settings
 
 
 def _selected(topology: Topology, selector: str, tolerant: bool) -> tuple[int, ...]:

@@ -1,0 +1,181 @@
+"""`sbon testbed`: overlays to try things on, in virtual time or as processes of this machine."""
+
+import importlib
+import importlib.util
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import msgspec
+import typer
+
+from sbon.errors import SbonError
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+
+_JSON = typer.Option("--json", metavar="FILE", help="Write the result as JSON; - for standard output.")
+
+
+def register(app: typer.Typer) -> None:
+    """Add `sbon testbed` to the program; called through the entry point group `sbon.commands`."""
+    testbed = typer.Typer(
+        no_args_is_help=True, help="Try overlays: in virtual time, or as processes of this machine.", rich_markup_mode=None
+    )
+    testbed.command("run", epilog=_examples("testbed run testbed/scenarios/smoke.toml --backend sim --seed 7 --json a.json"))(run)
+    testbed.command("demo", epilog=_examples("testbed demo --out demo-out"))(demo)
+    testbed.command("topologies", epilog=_examples("testbed topologies", "testbed topologies cities --nodes 16"))(topologies)
+    for name, module in (("coordinates", "testbed.coordinates"), ("placement", "testbed.placement_evaluation")):
+        if importlib.util.find_spec(module) is not None:
+            testbed.command(name)(getattr(importlib.import_module(module), f"{name}_command"))
+    app.add_typer(testbed, name="testbed")
+
+
+def run(
+    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO.toml", help="What to run; see testbed/scenarios.")],
+    backend: Annotated[str, typer.Option(help="sim: virtual time, from a seed. local: processes of this machine.")] = "sim",
+    seed: Annotated[int | None, typer.Option(help="Another seed than the scenario's.")] = None,
+    duration: Annotated[
+        float | None, typer.Option(metavar="S", help="Other seconds than the scenario's; later events do not happen.")
+    ] = None,
+    nodes: Annotated[int | None, typer.Option(metavar="N", help="Only the first N nodes; events of others do not happen.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the agents' state, telemetry and logs here.")] = None,
+    json: Annotated[str | None, _JSON] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+) -> None:
+    """Run a scenario and show what came of it. Exit code 1 where it did not go as the scenario expects."""
+    from testbed.run import run_scenario
+    from testbed.scenario import read_scenario
+
+    def progress(now_s: float, what: str) -> None:
+        if not quiet:
+            print(f"{now_s:8.1f} s  {what}", file=sys.stderr, flush=True)
+
+    _end_on_sigterm()
+    try:
+        result = run_scenario(
+            read_scenario(scenario),
+            backend,
+            seed=seed,
+            duration_s=duration,
+            nodes=nodes,
+            folder=scenario.parent,
+            out=out,
+            progress=progress,
+        )
+    except SbonError as problem:
+        _fail(problem)
+    except KeyboardInterrupt:
+        _interrupted()
+    if json is not None:
+        write_json(json, result)
+    if json != "-":
+        _show(result)
+    for problem in result["problems"]:
+        print(f"sbon testbed run: {problem}", file=sys.stderr)
+    if result["problems"]:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def demo(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Telemetry and summary.json go here; made if missing.")] = Path("demo-out"),
+    seed: Annotated[int, typer.Option(help="Of topology and generated data; the agents are real processes and differ by run.")] = 7,
+    plain: Annotated[bool, typer.Option("--plain", help="Plain lines even on a terminal.")] = False,
+) -> None:
+    """Watch 16 agents find each other, answer queries, and move an operator when an ocean cable slows down."""
+    from testbed.demo import run_demo
+
+    _end_on_sigterm()
+    try:
+        missing = run_demo(out, seed, plain)
+    except SbonError as problem:
+        _fail(problem)
+    except KeyboardInterrupt:
+        _interrupted()
+    if missing:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def topologies(
+    kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="cities or transit-stub; without, what there is.")] = None,
+    nodes: Annotated[int, typer.Option(metavar="N", help="How many nodes.")] = 16,
+    seed: Annotated[int, typer.Option(help="Of what is drawn at random.")] = 1,
+    json: Annotated[str | None, _JSON] = None,
+) -> None:
+    """List the kinds of topology, or show one: its nodes, labels and RTTs."""
+    from testbed import topology as known
+
+    kinds: dict[str, known.TopologyConfig] = {"cities": known.CitiesConfig(), "transit-stub": known.TransitStubConfig()}
+    if kind is None:
+        print("cities        real cities by latitude and longitude, fibre distances, access links; cables: atlantic, pacific, suez")
+        print("transit-stub  generated backbones and stub domains with policy routes, as in section 4.1 of the SBON paper")
+        print('matrix        any RTT matrix file; only in scenarios: [topology] kind = "matrix", file = "rtt.npz"')
+        return
+    if kind not in kinds:
+        print(f"sbon testbed topologies: {kind} is none of {', '.join(kinds)}", file=sys.stderr)
+        raise typer.Exit(EXIT_USAGE)
+    try:
+        made = known.build(kinds[kind], nodes, seed)
+    except SbonError as problem:
+        _fail(problem)
+    if json is not None:
+        write_json(json, {"kind": kind, "nodes": made.nodes, "labels": made.labels, "rtt_ms": made.rtt_ms.round(3).tolist()})
+        return
+    for name, labels, row in zip(made.nodes, made.labels, made.rtt_ms, strict=True):
+        shown = " ".join(f"{key}={value}" for key, value in labels.items())
+        print(f"{name:18} {shown:58} RTT to {made.nodes[0]}: {row[0]:6.1f} ms, median {sorted(row)[len(row) // 2]:6.1f} ms")
+
+
+def write_json(where: str, value: Any) -> None:
+    """A result as indented JSON, in a file that appears whole; `-` is standard output."""
+    data = msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+    if where == "-":
+        sys.stdout.buffer.write(data)
+        return
+    path = Path(where)
+    try:
+        part = path.with_name(path.name + ".part")
+        part.write_bytes(data)
+        part.replace(path)
+    except OSError as problem:
+        _fail(SbonError(f"cannot write {where}: {problem.strerror}"))
+
+
+def _show(result: dict[str, Any]) -> None:
+    coordinates, members = result["coordinates"], result["members"]
+    print(f"{result['scenario']}: {result['nodes']} nodes, {result['duration_s']:g} s, {result['backend']}, seed {result['seed']}")
+    print(f"  alive {len(members['alive'])}, all agents agree: {'yes' if members['agree'] else 'no'}")
+    if coordinates["median_relative_error"] is not None:
+        print(
+            f"  coordinates off by {coordinates['median_relative_error']:.1%} (median), {coordinates['p90_relative_error']:.1%} (90th percentile)"
+        )
+    for statement in result["statements"]:
+        rows = "" if statement["rows"] is None else f"{statement['rows']} rows {statement['rows_sha256'][:12]}"
+        print(f"  {statement['name']}: {statement['error'] or statement['state'] or 'done'} {rows}")
+    print(f"  migrations {result['migrations']['total']}, network usage {result['network_usage_bytes']:.0f} bytes in transit")
+    for line in result["skipped"]:
+        print(f"  skipped: {line}")
+
+
+def _examples(*lines: str) -> str:
+    return "Examples: " + "; ".join(f"sbon {line}" for line in lines)
+
+
+def _end_on_sigterm() -> None:
+    """SIGTERM ends the testbed as Ctrl-C does: everything that it has started ends first."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+
+
+def _interrupted() -> NoReturn:
+    print("sbon testbed: interrupted; everything that was started has ended", file=sys.stderr)
+    raise typer.Exit(130)
+
+
+def _fail(problem: SbonError) -> NoReturn:
+    print(f"sbon testbed: {' '.join(str(problem).split())}", file=sys.stderr)
+    raise typer.Exit(EXIT_FAILED)

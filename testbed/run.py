@@ -1,0 +1,98 @@
+"""Runs a scenario in one of the worlds."""
+
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from sbon.errors import ConfigError
+from testbed.backend import Backend
+from testbed.director import Director, Progress
+from testbed.prepare import check_events, scenario_topology, settings_of
+from testbed.result import result_of
+from testbed.scenario import Scenario
+from testbed.topology import Topology
+
+BACKENDS = ("sim", "local")
+
+
+def run_scenario(
+    scenario: Scenario,
+    backend_name: str,
+    *,
+    seed: int | None = None,
+    duration_s: float | None = None,
+    nodes: int | None = None,
+    folder: Path | None = None,
+    out: Path | None = None,
+    progress: Progress = lambda now_s, what: None,
+) -> dict[str, Any]:
+    """The result of one run (`testbed.result`).
+
+    Parameters
+    ----------
+    backend_name : one of `BACKENDS`
+    seed, duration_s, nodes : other values than the scenario's; what happens later, or to nodes cut off, is skipped and listed
+    folder : where relative paths of the scenario begin
+    out : agents' state, telemetry and logs stay here; None keeps nothing
+
+    Raises
+    ------
+    ConfigError
+        The scenario, or something given beside it, is wrong.
+    SbonError
+        The world could not be made.
+    """
+    seed = scenario.seed if seed is None else seed
+    duration_s = scenario.duration_s if duration_s is None else duration_s
+    if duration_s <= 0:
+        raise ConfigError(f"duration = {duration_s:g} s, expected above 0")
+    if nodes is None:
+        check_events(scenario, scenario_topology(scenario, seed, None, folder))
+    topology = scenario_topology(scenario, seed, nodes, folder)
+    with ExitStack() as cleanup:
+        directory = out or Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="sbon-")))
+        backend = _make(backend_name, scenario, topology, seed, directory)
+        cleanup.callback(backend.close)
+        director = Director(scenario, backend, duration_s, progress)
+        director.play()
+        return result_of(director, backend_name, seed)
+
+
+def _make(backend_name: str, scenario: Scenario, topology: Topology, seed: int, directory: Path) -> Backend:
+    if backend_name not in BACKENDS:
+        raise ConfigError(f"backend {backend_name}, expected one of {', '.join(BACKENDS)}")
+    layers = [settings_of(scenario, topology, number) for number in range(len(topology.nodes))]
+    directory.mkdir(parents=True, exist_ok=True)
+    makers: dict[str, Callable[[], Backend]] = {
+        "sim": lambda: _simulated(scenario, topology, seed, directory, layers),
+        "local": lambda: _local(scenario, topology, directory, layers),
+    }
+    return makers[backend_name]()
+
+
+def _simulated(scenario: Scenario, topology: Topology, seed: int, directory: Path, layers: list[dict[str, Any]]) -> Backend:
+    from testbed.harness import World
+
+    world = World(
+        topology,
+        seed=seed,
+        network=scenario.network,
+        cpu=scenario.cpu,
+        settings_of=lambda number: layers[number],
+        data_dir=directory,
+    )
+    for number in range(len(topology.nodes)):
+        world.config_of(number)
+    return world
+
+
+def _local(scenario: Scenario, topology: Topology, directory: Path, layers: list[dict[str, Any]]) -> Backend:
+    from agent.config import AgentConfig
+    from sbon.config import load
+    from testbed.local import LocalWorld
+
+    for layer in layers:
+        load(AgentConfig, "", "agent settings", layer)
+    return LocalWorld(topology, directory.absolute(), scenario.network, layers)
