@@ -5,36 +5,54 @@ import importlib.util
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
+import click
 import msgspec
 import typer
+from typer.core import TyperGroup
 
 from sbon.errors import SbonError
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 
+_EVALUATIONS = {"coordinates": "testbed.coordinates", "placement": "testbed.placement_evaluation"}
 _JSON = typer.Option("--json", metavar="FILE", help="Write the result as JSON; - for standard output.")
+
+
+class _Group(TyperGroup):
+    """`sbon testbed`, with two evaluations whose modules load only when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names."""
+        return [*super().list_commands(ctx), *(name for name, module in _EVALUATIONS.items() if importlib.util.find_spec(module))]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """One command."""
+        if cmd_name not in self.list_commands(ctx) or cmd_name not in _EVALUATIONS:
+            return super().get_command(ctx, cmd_name)
+        one = typer.Typer(add_completion=False, rich_markup_mode=None)
+        one.command(cmd_name)(getattr(importlib.import_module(_EVALUATIONS[cmd_name]), f"{cmd_name}_command"))
+        return typer.main.get_command(one)
 
 
 def register(app: typer.Typer) -> None:
     """Add `sbon testbed` to the program; called through the entry point group `sbon.commands`."""
     testbed = typer.Typer(
-        no_args_is_help=True, help="Try overlays: in virtual time, or as processes of this machine.", rich_markup_mode=None
+        cls=_Group, no_args_is_help=True, help="Try overlays: in virtual time, or as processes of this machine.", rich_markup_mode=None
     )
     testbed.command("run", epilog=_examples("testbed run testbed/scenarios/smoke.toml --backend sim --seed 7 --json a.json"))(run)
     testbed.command("demo", epilog=_examples("testbed demo --out demo-out"))(demo)
     testbed.command("topologies", epilog=_examples("testbed topologies", "testbed topologies cities --nodes 16"))(topologies)
-    for name, module in (("coordinates", "testbed.coordinates"), ("placement", "testbed.placement_evaluation")):
-        if importlib.util.find_spec(module) is not None:
-            testbed.command(name)(getattr(importlib.import_module(module), f"{name}_command"))
     app.add_typer(testbed, name="testbed")
 
 
 def run(
     scenario: Annotated[Path, typer.Argument(metavar="SCENARIO.toml", help="What to run; see testbed/scenarios.")],
-    backend: Annotated[str, typer.Option(help="sim: virtual time, from a seed. local: processes of this machine.")] = "sim",
+    backend: Annotated[
+        Literal["sim", "local"], typer.Option(help="sim: virtual time, from a seed. local: processes of this machine.")
+    ] = "sim",
     seed: Annotated[int | None, typer.Option(help="Another seed than the scenario's.")] = None,
     duration: Annotated[
         float | None, typer.Option(metavar="S", help="Other seconds than the scenario's; later events do not happen.")
@@ -64,8 +82,6 @@ def run(
             out=out,
             progress=progress,
         )
-    except SbonError as problem:
-        _fail(problem)
     except KeyboardInterrupt:
         _interrupted()
     if json is not None:
@@ -89,8 +105,6 @@ def demo(
     _end_on_sigterm()
     try:
         missing = run_demo(out, seed, plain)
-    except SbonError as problem:
-        _fail(problem)
     except KeyboardInterrupt:
         _interrupted()
     if missing:
@@ -115,10 +129,7 @@ def topologies(
     if kind not in kinds:
         print(f"sbon testbed topologies: {kind} is none of {', '.join(kinds)}", file=sys.stderr)
         raise typer.Exit(EXIT_USAGE)
-    try:
-        made = known.build(kinds[kind], nodes, seed)
-    except SbonError as problem:
-        _fail(problem)
+    made = known.build(kinds[kind], nodes, seed)
     if json is not None:
         write_json(json, {"kind": kind, "nodes": made.nodes, "labels": made.labels, "rtt_ms": made.rtt_ms.round(3).tolist()})
         return
@@ -139,7 +150,7 @@ def write_json(where: str, value: Any) -> None:
         part.write_bytes(data)
         part.replace(path)
     except OSError as problem:
-        _fail(SbonError(f"cannot write {where}: {problem.strerror}"))
+        raise SbonError(f"cannot write {where}: {problem.strerror}") from problem
 
 
 def _show(result: dict[str, Any]) -> None:
@@ -147,9 +158,8 @@ def _show(result: dict[str, Any]) -> None:
     print(f"{result['scenario']}: {result['nodes']} nodes, {result['duration_s']:g} s, {result['backend']}, seed {result['seed']}")
     print(f"  alive {len(members['alive'])}, all agents agree: {'yes' if members['agree'] else 'no'}")
     if coordinates["median_relative_error"] is not None:
-        print(
-            f"  coordinates off by {coordinates['median_relative_error']:.1%} (median), {coordinates['p90_relative_error']:.1%} (90th percentile)"
-        )
+        median, p90 = coordinates["median_relative_error"], coordinates["p90_relative_error"]
+        print(f"  coordinates off by {median:.1%} (median), {p90:.1%} (90th percentile)")
     for statement in result["statements"]:
         rows = "" if statement["rows"] is None else f"{statement['rows']} rows {statement['rows_sha256'][:12]}"
         print(f"  {statement['name']}: {statement['error'] or statement['state'] or 'done'} {rows}")
@@ -174,8 +184,3 @@ def _end_on_sigterm() -> None:
 def _interrupted() -> NoReturn:
     print("sbon testbed: interrupted; everything that was started has ended", file=sys.stderr)
     raise typer.Exit(130)
-
-
-def _fail(problem: SbonError) -> NoReturn:
-    print(f"sbon testbed: {' '.join(str(problem).split())}", file=sys.stderr)
-    raise typer.Exit(EXIT_FAILED)
