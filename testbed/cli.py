@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
-import click
 import msgspec
 import typer
 from typer.core import TyperGroup
@@ -24,11 +23,11 @@ _JSON = typer.Option("--json", metavar="FILE", help="Write the result as JSON; -
 class _Group(TyperGroup):
     """`sbon testbed`, with two evaluations whose modules load only when they are asked for."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: Any) -> list[str]:
         """All names."""
         return [*super().list_commands(ctx), *(name for name, module in _EVALUATIONS.items() if importlib.util.find_spec(module))]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """One command."""
         if cmd_name not in self.list_commands(ctx) or cmd_name not in _EVALUATIONS:
             return super().get_command(ctx, cmd_name)
