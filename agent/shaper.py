@@ -14,16 +14,22 @@ given up after 10 s.
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 
+from agent.config import parse_address
 from agent.host import Host, Stream, StreamHandler, Timer
+from sbon.errors import ConfigError
 from sbon.types import Address
 
 T = TypeVar("T")
+
+DELAY_MS_MAX = 60_000.0
 
 HELD_BYTES_MAX = 1 << 20
 """Bytes held back in one direction from which a stream is congested."""
@@ -31,26 +37,43 @@ _ROUNDING_S = 0.0005
 """Timers of an event loop come up to a millisecond late, half of one on average: half of one early makes the mean delay right."""
 
 
-class Path(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Shape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An agent's table, as the testbed writes it to the agent's shaper file and sends it over the control socket."""
+
+    delays_ms: dict[str, float] = {}
+    """One way, by the HOST:PORT on which another agent listens, on top of what the real network needs; unlisted ones are near."""
+    jitter_ms: float = 0.0
+    """Mean of the further delay of each datagram and each chunk of a stream, exponentially distributed, as in the virtual world."""
+    loss: float = 0.0
+    """Chance of a datagram to be lost; streams lose nothing."""
+    blocked: list[str] = []
+    """HOST:PORT of agents to which nothing passes."""
+    load: float | None = None
+    """Where given, the CPU load that the agent reads, 0 to 1: all agents of a testbed share one machine."""
+
+    def __post_init__(self) -> None:
+        for address, delay_ms in self.delays_ms.items():
+            if not 0 <= delay_ms <= DELAY_MS_MAX:
+                raise ValueError(f"delay of {delay_ms} ms to {address}, expected 0 to {DELAY_MS_MAX:g}")
+        if not 0 <= self.jitter_ms <= DELAY_MS_MAX:
+            raise ValueError(f"jitter_ms = {self.jitter_ms}, expected 0 to {DELAY_MS_MAX:g}")
+        if not 0 <= self.loss <= 1:
+            raise ValueError(f"loss = {self.loss}, expected 0 to 1")
+        if self.load is not None and not 0 <= self.load <= 1:
+            raise ValueError(f"load = {self.load}, expected 0 to 1")
+
+
+@dataclass(frozen=True)
+class Way:
     """The way from this agent to another; and back, for streams that this agent dials."""
 
     delay_ms: float = 0.0
-    """One way, on top of what the real network needs."""
     jitter_ms: float = 0.0
-    """Each datagram, and each chunk of a stream, is delayed by up to this much more, evenly distributed."""
     loss: float = 0.0
-    """Chance of a datagram to be lost; streams lose nothing."""
     blocked: bool = False
-    """Nothing passes."""
-
-    def __post_init__(self) -> None:
-        if not (0 <= self.delay_ms <= 60_000 and 0 <= self.jitter_ms <= 60_000):
-            raise ValueError(f"delay_ms = {self.delay_ms}, jitter_ms = {self.jitter_ms}, expected 0 to 60000")
-        if not 0 <= self.loss <= 1:
-            raise ValueError(f"loss = {self.loss}, expected 0 to 1")
 
 
-FREE = Path()
+FREE = Way()
 _CONNECT_TIMEOUT_S = 10.0
 _LINGER_S = 5.0
 """How long a closed stream may wait for a blocked path before it is closed without its last bytes."""
@@ -63,19 +86,32 @@ class ShapedHost:
 
     Parameters
     ----------
-    paths
-        By the address on which the other agent listens; unlisted ones are not delayed.
+    shape
+        The first table.
     """
 
-    def __init__(self, host: Host, paths: Mapping[Address, Path] | None = None) -> None:
+    def __init__(self, host: Host, shape: Shape | None = None) -> None:
         self._host = host
-        self._paths: dict[Address, Path] = dict(paths or {})
+        self._paths: dict[Address, Way] = {}
         self._draws = host.rng.spawn(1)[0]
         self._streams: dict[_ShapedStream, None] = {}
         self._held_bytes = 0
-        self.load: float | None = None
-        """Where set, the load that `load_fraction` reports: all agents of a testbed share one machine."""
         self.counters = {"datagrams_shaped_away": 0}
+        self.set(shape or Shape())
+
+    @classmethod
+    def from_file(cls, host: Host, file: str) -> "ShapedHost":
+        """With the table in a JSON file.
+
+        Raises
+        ------
+        ConfigError
+            The file cannot be read or has no table.
+        """
+        try:
+            return cls(host, msgspec.json.decode(Path(file).read_bytes(), type=Shape))
+        except (OSError, msgspec.MsgspecError) as error:
+            raise ConfigError(f"shaper file {file}: {error}") from error
 
     @property
     def rng(self) -> np.random.Generator:
@@ -87,19 +123,44 @@ class ShapedHost:
         """The host's."""
         return self._host.workers
 
-    def update(self, paths: Mapping[Address, Path]) -> None:
-        """Replace the whole table; datagrams and chunks on their way keep the delay they had."""
-        self._paths = dict(paths)
+    def update(self, arguments: Mapping[str, Any]) -> None:
+        """Replace the whole table by plain values with the fields of `Shape`.
+
+        Raises
+        ------
+        ConfigError
+            They make no table; the old one stays.
+        """
+        try:
+            self.set(msgspec.convert(dict(arguments), Shape))
+        except msgspec.MsgspecError as error:
+            raise ConfigError(f"shape: {error}") from error
+
+    def set(self, shape: Shape) -> None:
+        """Replace the whole table; datagrams and chunks on their way keep the delay they had.
+
+        Raises
+        ------
+        ConfigError
+            A name in it is no HOST:PORT.
+        """
+        blocked = {parse_address(text) for text in shape.blocked}
+        delays_ms = {parse_address(text): delay_ms for text, delay_ms in shape.delays_ms.items()}
+        self._paths = {
+            address: Way(delays_ms.get(address, 0.0), shape.jitter_ms, shape.loss, address in blocked)
+            for address in sorted({*delays_ms, *blocked})
+        }
+        self._load = shape.load
         for stream in list(self._streams):
             stream.path_changed()
 
-    def path(self, address: Address) -> Path:
+    def path(self, address: Address) -> Way:
         """The way to an address as it is now."""
         return self._paths.get(address, FREE)
 
-    def delay_s(self, path: Path) -> float:
+    def delay_s(self, path: Way) -> float:
         """One draw of the path's delay."""
-        jitter_ms = path.jitter_ms * float(self._draws.random()) if path.jitter_ms else 0.0
+        jitter_ms = path.jitter_ms * float(self._draws.exponential()) if path.jitter_ms else 0.0
         return (path.delay_ms + jitter_ms) / 1000
 
     def now(self) -> float:
@@ -162,8 +223,8 @@ class ShapedHost:
         self._host.execute(work, done, rows=rows)
 
     def load_fraction(self) -> float:
-        """The host's, unless `load` says otherwise."""
-        return self._host.load_fraction() if self.load is None else self.load
+        """The host's, unless the table says otherwise."""
+        return self._host.load_fraction() if self._load is None else self._load
 
 
 class _Lane:
@@ -189,7 +250,7 @@ class _Lane:
         self.arm()
 
     def arm(self) -> None:
-        """Wait for the first in the queue; a blocked path waits for `ShapedHost.update`."""
+        """Wait for the first in the queue; a blocked path waits for `ShapedHost.set`."""
         if self._timer is None and self._queue and not self._shaped.path(self._address).blocked:
             self._timer = self._host.call_at(self._queue[0][0], self._deliver)
 
