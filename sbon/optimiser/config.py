@@ -23,7 +23,7 @@ class OptimiserConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     saving_min_bytes: float = 1.0
     """An operator moves only if this many bytes in transit are saved. Lower: even a trickle is moved about."""
     prediction_margin: float = 0.3
-    """Share of that part of a saving's links which is predicted, not measured, that the saving must exceed too. Lower: trusts coordinates."""
+    """A saving must also exceed this share of the usage that is predicted by coordinates, not measured. Lower: trusts coordinates more."""
     confirmations: int = 2
     """Reviews in a row that must find the same saving. More: less moved by noise, slower."""
     cooldown_s: float = 30.0

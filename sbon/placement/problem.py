@@ -1,5 +1,7 @@
 """What there is to place: operators, some of them pinned, and the links between them with their rates."""
 
+from collections.abc import Container
+
 import msgspec
 
 from sbon.errors import PlacementError
@@ -66,13 +68,27 @@ class PlacementProblem(msgspec.Struct, frozen=True):
                 found.append((link.source, link.rate_bytes_per_s))
         return tuple(found)
 
-    def without(self, operators: frozenset[OperatorId], pins: dict[OperatorId, NodeId]) -> "PlacementProblem":
-        """The problem that remains when some operators (and their links) are gone and `pins` are fixed to nodes."""
-        return PlacementProblem(
-            {op: node for op, node in {**self.pinned, **pins}.items() if op not in operators},
-            tuple(op for op in self.unpinned if op not in operators and op not in pins),
-            tuple(link for link in self.links if link.source not in operators and link.target not in operators),
-        )
+    def needed(self, reused: Container[OperatorId]) -> frozenset[OperatorId]:
+        """Operators that take part when some are reused: those from which a consumer is reached without passing a reused one.
+
+        Reused operators that are needed are among them; what feeds only reused ones is not.
+        """
+        upstream: dict[OperatorId, list[OperatorId]] = {}
+        sending = set()
+        for link in self.links:
+            upstream.setdefault(link.target, []).append(link.source)
+            sending.add(link.source)
+        waiting = [operator for operator in (*self.pinned, *self.unpinned) if operator not in sending]
+        found = set(waiting)
+        while waiting:
+            operator = waiting.pop()
+            if operator in reused:
+                continue
+            for source in upstream.get(operator, ()):
+                if source not in found:
+                    found.add(source)
+                    waiting.append(source)
+        return frozenset(found)
 
 
 def problem_of(plan: Plan) -> PlacementProblem:

@@ -1,0 +1,143 @@
+"""The assignment of least cost, exactly: min-plus variable elimination.
+
+Variables have domains; costs are tables over one variable or over a pair. Eliminating a variable replaces all tables that mention it by
+one over its neighbours: the least it can add for each of their choices. On a tree of operators this is dynamic programming from the
+leaves, variables x domain^2 additions; a cycle (a diamond in a plan) costs a power of the domain more, as wide as the graph is
+there. Variables go in the order of the least work at hand.
+
+Source: Dechter, "Bucket elimination", Artificial Intelligence 113, 1999.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from sbon.errors import PlacementError
+from sbon.types import FloatArray
+
+BLOCK = 1 << 20
+"""Numbers in one intermediate array: larger tables are made in slices."""
+WORK_MAX = 4_000_000_000
+"""Additions for one variable, some seconds; more is refused."""
+TABLE_MAX = 64_000_000
+"""Numbers in one table, 512 MB; more is refused."""
+
+
+class _Table:
+    """Costs over the variables of `scope`, one axis each."""
+
+    def __init__(self, scope: tuple[int, ...], cost: FloatArray) -> None:
+        self.scope = scope
+        self.cost = cost
+
+    def aligned(self, axes: tuple[int, ...]) -> FloatArray:
+        """The costs with one axis for each of `axes`, of length 1 where the variable does not matter."""
+        order = sorted(range(len(self.scope)), key=lambda i: axes.index(self.scope[i]))
+        shape = [self.cost.shape[self.scope.index(variable)] if variable in self.scope else 1 for variable in axes]
+        return self.cost.transpose(order).reshape(shape)
+
+
+def work(sizes: Sequence[int], pairs: Sequence[tuple[int, int]]) -> int:
+    """Additions for the variable that takes most, were all domains of these sizes and costs given for these pairs."""
+    neighbours: dict[int, set[int]] = {variable: set() for variable in range(len(sizes))}
+    for a, b in pairs:
+        neighbours[a].add(b)
+        neighbours[b].add(a)
+    most = 0
+    while neighbours:
+        variable = _next(neighbours, sizes)
+        around = neighbours.pop(variable)
+        most = max(most, math.prod(sizes[other] for other in around) * sizes[variable])
+        for other in around:
+            neighbours[other] = (neighbours[other] | around) - {variable, other}
+    return most
+
+
+def minimise(unary: Sequence[FloatArray], pairwise: Mapping[tuple[int, int], FloatArray]) -> tuple[list[int], float]:
+    """The choice of least total cost.
+
+    Parameters
+    ----------
+    unary : (domain,) of each variable
+        Cost of each of its choices; infinite where it may not be taken.
+    pairwise : {(a, b): (domain of a, domain of b)}
+
+    Returns
+    -------
+    list of int, float
+        The index chosen for each variable, the first among equals, and the cost; infinite if nothing is allowed.
+
+    Raises
+    ------
+    PlacementError
+        The graph is too dense for an exact answer with domains of this size.
+    """
+    sizes = [len(costs) for costs in unary]
+    tables = [_Table((variable,), costs) for variable, costs in enumerate(unary)]
+    tables += [_Table(pair, costs) for pair, costs in pairwise.items()]
+    neighbours: dict[int, set[int]] = {variable: set() for variable in range(len(sizes))}
+    for a, b in pairwise:
+        neighbours[a].add(b)
+        neighbours[b].add(a)
+    total = 0.0
+    eliminated: list[tuple[int, tuple[int, ...], npt.NDArray[np.int64]]] = []
+    while neighbours:
+        variable = _next(neighbours, sizes)
+        around = neighbours.pop(variable)
+        mine = [table for table in tables if variable in table.scope]
+        tables = [table for table in tables if variable not in table.scope]
+        scope = tuple(sorted(around))
+        cost, best = _eliminate(variable, scope, mine, sizes)
+        eliminated.append((variable, scope, best))
+        if scope:
+            tables.append(_Table(scope, cost))
+        else:
+            total += float(cost)
+        for other in scope:
+            neighbours[other] = (neighbours[other] | around) - {variable, other}
+    chosen = [0] * len(sizes)
+    for variable, scope, best in reversed(eliminated):
+        chosen[variable] = int(best[tuple(chosen[other] for other in scope)])
+    return chosen, total
+
+
+def _next(neighbours: Mapping[int, set[int]], sizes: Sequence[int]) -> int:
+    return min(sorted(neighbours), key=lambda variable: math.prod(sizes[other] for other in neighbours[variable]) * sizes[variable])
+
+
+def _eliminate(
+    variable: int, scope: tuple[int, ...], tables: Sequence[_Table], sizes: Sequence[int]
+) -> tuple[FloatArray, npt.NDArray[np.int64]]:
+    """Least cost over the variable for each choice of `scope`, and the choice that gives it."""
+    shape = tuple(sizes[other] for other in scope)
+    elements = math.prod(shape)
+    if elements * sizes[variable] > WORK_MAX or elements > TABLE_MAX:
+        raise PlacementError(
+            f"exact placement needs {elements * sizes[variable]:.2g} additions for one of {len(sizes)} operators, "
+            f"expected at most {WORK_MAX:.2g}"
+        )
+    axes = (*scope, variable)
+    aligned = [table.aligned(axes) for table in tables]
+    if not scope or elements * sizes[variable] <= BLOCK:
+        summed = _sum(aligned)
+        best = np.broadcast_to(summed.argmin(axis=-1), shape)
+        return np.broadcast_to(summed.min(axis=-1), shape), best
+    cost = np.empty(shape)
+    best = np.empty(shape, dtype=np.int64)
+    slice_size = elements // shape[0] * sizes[variable]
+    rows = max(1, BLOCK // slice_size)
+    for first in range(0, shape[0], rows):
+        part = slice(first, first + rows)
+        summed = _sum([table[part] if table.shape[0] > 1 else table for table in aligned])
+        cost[part] = summed.min(axis=-1)
+        best[part] = summed.argmin(axis=-1)
+    return cost, best
+
+
+def _sum(aligned: Sequence[FloatArray]) -> FloatArray:
+    total = aligned[0]
+    for table in aligned[1:]:
+        total = total + table
+    return total

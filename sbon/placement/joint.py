@@ -1,0 +1,186 @@
+"""All operators of a query at once: the assignment to candidates that minimises network usage, reuse and room considered.
+
+Every operator chooses among: a candidate that would run it anew; a candidate that runs it already for another query, whose inputs then
+cost nothing; and absence, which is allowed where all that it feeds is reused or absent. Costs are those of the links (rate x one-way
+latency) and of the candidates' load, so that placement and reuse are one minimum, found exactly among the candidates.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from sbon.cost.latency import Latencies
+from sbon.cost.network_usage import MS_PER_S
+from sbon.placement.candidates import CandidateReport, Choice, Regions, Reuse, running_at
+from sbon.placement.elimination import minimise
+from sbon.placement.mapping import no_room, room_of
+from sbon.placement.problem import PlacementProblem
+from sbon.types import FloatArray, NodeId, OperatorId
+
+REPAIRS_MAX = 1000
+"""Rounds in which overfull nodes lose operators. Each takes one more (operator, node) out of the search."""
+
+
+class _Domain(msgspec.Struct):
+    """What one operator may choose from, in order: absence, operators to reuse, nodes that run it anew."""
+
+    absent: int
+    """1 where the operator may stay away, else 0."""
+    reuses: list[Reuse]
+    fresh: list[NodeId]
+    columns: list[int]
+    """Of the latency matrix, for each choice; 0 for absence, where it does not matter."""
+
+    @property
+    def size(self) -> int:
+        return self.absent + len(self.reuses) + len(self.fresh)
+
+    @property
+    def first_fresh(self) -> int:
+        return self.absent + len(self.reuses)
+
+
+class JointProblem:
+    """One search: operators, their candidates, and what is known of the network."""
+
+    def __init__(
+        self,
+        problem: PlacementProblem,
+        regions: Regions,
+        reports: Mapping[NodeId, CandidateReport],
+        signatures: Mapping[OperatorId, str],
+        latencies: Latencies,
+        load_weight: float,
+    ) -> None:
+        self._problem = problem
+        self._reports = reports
+        self._load_weight = load_weight
+        nodes = sorted({node for region in regions.values() for node in region} | set(problem.pinned.values()))
+        self._column = {node: column for column, node in enumerate(nodes)}
+        self._latency_ms = latencies.matrix_ms(nodes, nodes)
+        self._reuses = {operator: running_at(operator, regions[operator], reports, signatures) for operator in problem.unpinned}
+        self._pinned_reuses = {
+            operator: running_at(operator, (node,), reports, signatures) for operator, node in sorted(problem.pinned.items())
+        }
+        self._regions = {
+            operator: [node for node in regions[operator] if node in reports and reports[node].free_slots > 0]
+            for operator in problem.unpinned
+        }
+        self._variable = {operator: index for index, operator in enumerate(problem.unpinned)}
+
+    def best(self) -> tuple[Choice, float]:
+        """The choice of least cost that overfills no node, and its cost in bytes (load included, at its weight).
+
+        A node chosen by more operators than it has room for keeps those that send or take most, and is closed to one more in each
+        round; this repair is a heuristic, the rest is exact.
+
+        Raises
+        ------
+        PlacementError
+            The candidates cannot host all operators.
+        """
+        closed: set[tuple[OperatorId, NodeId]] = set()
+        for _ in range(REPAIRS_MAX):
+            choice, cost = self._solve(closed)
+            overfull = self._overfull(choice)
+            if overfull is None:
+                return choice, cost
+            closed.add(overfull)
+        raise no_room(self._problem.unpinned[0], len(self._reports))
+
+    def _overfull(self, choice: Choice) -> tuple[OperatorId, NodeId] | None:
+        """The operator that has to leave an overfull node, and the node; None if all fit."""
+        kept = frozenset(choice.assignment)
+        room = room_of(self._problem, self._reports, choice.reused, kept)
+        fresh = [operator for operator in self._problem.unpinned if operator in kept and operator not in choice.reused]
+        taken = Counter(choice.assignment[operator] for operator in fresh)
+        for node in sorted(taken):
+            if taken[node] > max(room[node], 0):
+                here = [operator for operator in fresh if choice.assignment[operator] == node]
+                lightest = min(here, key=lambda operator: (sum(rate for _, rate in self._problem.neighbours(operator)), operator))
+                return lightest, node
+        return None
+
+    def _solve(self, closed: set[tuple[OperatorId, NodeId]]) -> tuple[Choice, float]:
+        domains = self._domains(closed)
+        unary = [self._own_cost(operator, domain) for operator, domain in zip(self._problem.unpinned, domains, strict=True)]
+        pairwise: dict[tuple[int, int], FloatArray] = {}
+        for link in self._problem.links:
+            source, target = self._variable.get(link.source), self._variable.get(link.target)
+            rate = link.rate_bytes_per_s / MS_PER_S
+            if source is not None and target is not None:
+                table = self._between(domains[source], domains[target], rate)
+                key, table = ((source, target), table) if source < target else ((target, source), table.T)
+                pairwise[key] = pairwise[key] + table if key in pairwise else table
+            elif source is not None:
+                column = self._column[self._problem.pinned[link.target]]
+                cost = rate * self._latency_ms[domains[source].columns, column]
+                if not self._pinned_reuses[link.target]:
+                    cost[: domains[source].absent] = np.inf
+                else:
+                    cost[:] = 0.0
+                unary[source] = unary[source] + cost
+            elif target is not None:
+                column = self._column[self._problem.pinned[link.source]]
+                cost = rate * self._latency_ms[column, domains[target].columns]
+                cost[: domains[target].first_fresh] = 0.0
+                unary[target] = unary[target] + cost
+        for operator, domain, costs in zip(self._problem.unpinned, domains, unary, strict=True):
+            if not domain.size or not np.isfinite(costs).any():
+                raise no_room(operator, len(self._regions[operator]))
+        indices, cost_total = minimise(unary, pairwise)
+        if not np.isfinite(cost_total):
+            raise no_room(self._problem.unpinned[0], len(self._reports))
+        return self._choice(domains, indices), cost_total
+
+    def _domains(self, closed: set[tuple[OperatorId, NodeId]]) -> list[_Domain]:
+        receivers: dict[OperatorId, list[OperatorId]] = {}
+        for link in self._problem.links:
+            receivers.setdefault(link.source, []).append(link.target)
+        may_be_absent: set[OperatorId] = set()
+        result: list[_Domain] = []
+        for operator in reversed(self._problem.unpinned):
+            reuses = self._reuses[operator]
+            fed = receivers.get(operator, [])
+            absent = bool(fed) and all(
+                other in may_be_absent or bool(self._reuses.get(other) or self._pinned_reuses.get(other)) for other in fed
+            )
+            if absent:
+                may_be_absent.add(operator)
+            fresh = [node for node in self._regions[operator] if (operator, node) not in closed]
+            columns = [0] * absent + [self._column[reuse.node] for reuse in reuses] + [self._column[node] for node in fresh]
+            result.append(_Domain(int(absent), list(reuses), fresh, columns))
+        return result[::-1]
+
+    def _own_cost(self, operator: OperatorId, domain: _Domain) -> FloatArray:
+        """Load counts like as much RTT on each of the operator's links; a running operator brings no load of its own."""
+        rate = sum(rate for _, rate in self._problem.neighbours(operator)) / MS_PER_S
+        cost = np.zeros(domain.size)
+        cost[domain.first_fresh :] = [self._load_weight * rate * self._reports[node].load_ms / 2 for node in domain.fresh]
+        return cost
+
+    def _between(self, source: _Domain, target: _Domain, rate: float) -> FloatArray:
+        """Cost of a link for each choice of its ends."""
+        table: FloatArray = rate * self._latency_ms[np.ix_(source.columns, target.columns)]
+        table[:, : target.first_fresh] = 0.0  # the inputs of a reused or absent operator cost nothing
+        table[: source.absent, target.first_fresh :] = np.inf  # a new operator needs its inputs
+        return table
+
+    def _choice(self, domains: Sequence[_Domain], indices: Sequence[int]) -> Choice:
+        reused = {operator: reuses[0] for operator, reuses in self._pinned_reuses.items() if reuses}
+        assignment = dict(self._problem.pinned)
+        for operator, domain, index in zip(self._problem.unpinned, domains, indices, strict=True):
+            if domain.absent <= index < domain.first_fresh:
+                reused[operator] = domain.reuses[index - domain.absent]
+                assignment[operator] = reused[operator].node
+            elif index >= domain.first_fresh:
+                assignment[operator] = domain.fresh[index - domain.first_fresh]
+        kept = self._problem.needed(reused)
+        everyone = (*self._problem.pinned, *self._problem.unpinned)
+        return Choice(
+            {operator: assignment[operator] for operator in everyone if operator in kept},
+            {operator: reused[operator] for operator in everyone if operator in kept and operator in reused},
+            tuple(operator for operator in everyone if operator not in kept),
+        )

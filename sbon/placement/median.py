@@ -1,0 +1,64 @@
+"""Points that minimise network usage itself: rate x distance, not its square.
+
+The rest point of springs minimises rate x latency^2, which far links rule. Network usage is the sum of rate x latency, whose minimum
+is the weighted geometric median of an operator's neighbours (Weber's problem; with several operators at once, the multifacility one). It
+is convex. Iteratively reweighted least squares (Weiszfeld, Tohoku Math. J. 43, 1937) solves it: springs whose constants are divided by
+their present length. Distances are smoothed by a length that shrinks from step to step, so that operators may come to rest on each other.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from sbon.cost.space import CostSpace
+from sbon.placement.problem import PlacementProblem
+from sbon.types import FloatArray
+
+STEPS = 24
+SMOOTHING_MS_START = 50.0
+SMOOTHING_MS_END = 0.5
+"""Below the accuracy of any coordinate."""
+TIE = 1e-9
+"""Share of the greatest rate that ties every operator to the middle of the pinned ones, so that one without a rate has a place too."""
+
+
+def median_points(problem: PlacementProblem, space: CostSpace) -> FloatArray:
+    """(unpinned, 3): the points of the unpinned operators that minimise the sum of rate x distance over the links.
+
+    Raises
+    ------
+    PlacementError
+        A pinned operator's node has no coordinate.
+    """
+    count = len(problem.unpinned)
+    anchors = space.vectors_ms[space.rows(list(problem.pinned.values()))]
+    middle = anchors.mean(axis=0) if len(anchors) else np.zeros(3)
+    row = {operator: index for index, operator in enumerate((*problem.unpinned, *problem.pinned))}
+    links = [link for link in problem.links if row[link.source] < count or row[link.target] < count]
+    if not links:
+        return np.tile(middle, (count, 1))
+    a = np.array([row[link.source] for link in links], dtype=np.intp)
+    b = np.array([row[link.target] for link in links], dtype=np.intp)
+    rates = np.array([link.rate_bytes_per_s for link in links], dtype=np.float64)
+    rates = rates / float(rates.max()) if rates.any() else np.ones(len(links))
+    points = np.concatenate([np.tile(middle, (count, 1)), anchors])
+    for step in range(STEPS):
+        smoothing = SMOOTHING_MS_START * (SMOOTHING_MS_END / SMOOTHING_MS_START) ** (step / (STEPS - 1))
+        difference = points[a] - points[b]
+        weight: FloatArray = rates if step == 0 else rates / np.sqrt((difference * difference).sum(axis=1) + smoothing * smoothing)
+        points[:count] = _rest(points, a, b, weight, count, middle)
+    return points[:count]
+
+
+def _rest(
+    points: FloatArray, a: npt.NDArray[np.intp], b: npt.NDArray[np.intp], weight: FloatArray, count: int, middle: FloatArray
+) -> FloatArray:
+    """(count, 3): the rest points of springs of the given constants: the solution of their linear system."""
+    size = len(points)
+    cells = np.concatenate([a * size + b, b * size + a])
+    flat: FloatArray = np.bincount(cells, np.concatenate([weight, weight]), minlength=size * size)
+    stiffness = flat.reshape(size, size)[:count]
+    tie = TIE * max(float(weight.max()), 1e-12)
+    system = np.diag(stiffness.sum(axis=1) + tie) - stiffness[:, :count]
+    pull = stiffness[:, count:] @ points[count:] + tie * middle
+    solution: FloatArray = np.linalg.solve(system, pull)
+    return solution

@@ -1,0 +1,30 @@
+"""The best placement there is, for comparison: it needs all latencies, which no agent has (SBON, section 4.1, OPTIMAL)."""
+
+from collections.abc import Sequence
+
+from sbon.cost.latency import Latencies
+from sbon.cost.network_usage import usage_of_assignment
+from sbon.placement.candidates import CandidateReport
+from sbon.placement.joint import JointProblem
+from sbon.placement.problem import PlacementProblem
+from sbon.types import NodeId, OperatorId
+
+
+def optimal_assignment(problem: PlacementProblem, latencies: Latencies, nodes: Sequence[NodeId]) -> tuple[dict[OperatorId, NodeId], float]:
+    """The assignment of least network usage, and its usage in bytes.
+
+    Exact for trees of operators in operators x nodes^2 additions, and for plans with cycles (diamonds) as far as they can be
+    eliminated (see `sbon.placement.elimination`). Every node takes any number of operators.
+
+    Raises
+    ------
+    PlacementError
+        The plan is too dense for so many nodes.
+    """
+    everywhere = tuple(sorted(nodes))
+    unlimited = {node: CandidateReport(node, {}, len(problem.pinned) + len(problem.unpinned)) for node in everywhere}
+    regions = dict.fromkeys(problem.unpinned, everywhere)
+    if not problem.unpinned:
+        return dict(problem.pinned), usage_of_assignment(problem.links, problem.pinned, latencies)
+    choice, _ = JointProblem(problem, regions, unlimited, {}, latencies, 0.0).best()
+    return choice.assignment, usage_of_assignment(problem.links, choice.assignment, latencies)

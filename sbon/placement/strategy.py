@@ -1,0 +1,208 @@
+"""What every strategy offers: candidates before they are asked, and the choice once they have answered."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+
+from sbon.cost.latency import EstimatedLatencies, KnownLatencies, Latencies
+from sbon.cost.space import CostSpace
+from sbon.placement import baselines
+from sbon.placement.candidates import CandidateReport, Choice, Regions
+from sbon.placement.config import PlacementConfig
+from sbon.placement.joint import JointProblem
+from sbon.placement.mapping import walk
+from sbon.placement.optimal import optimal_assignment
+from sbon.placement.problem import PlacementProblem
+from sbon.placement.regions import ranked_regions
+from sbon.placement.relaxation import relax
+from sbon.types import NodeId, OperatorId
+
+REFINEMENTS = 2
+"""Rounds in which neighbours' points give way to the nodes predicted for them. More changed no figure in the evaluation."""
+
+
+class Strategy(Protocol):
+    """A way to place operators. Both steps are pure but for the draws from `rng`."""
+
+    measures: bool
+    """Whether RTTs reported by candidates change the choice."""
+
+    def regions(self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator) -> Regions:
+        """Up to `k` nodes for each unpinned operator, best first, from coordinates alone."""
+
+    def choose(
+        self,
+        problem: PlacementProblem,
+        regions: Regions,
+        reports: Mapping[NodeId, CandidateReport],
+        signatures: Mapping[OperatorId, str],
+        latencies: Latencies,
+    ) -> Choice:
+        """Pick among the candidates that have answered.
+
+        Raises
+        ------
+        PlacementError
+            They cannot host all operators.
+        """
+
+
+class LeastUsage:
+    """Minimises network usage itself: candidates by predicted usage, the choice by measured RTTs, all operators together."""
+
+    measures = True
+
+    def __init__(self, config: PlacementConfig) -> None:
+        self._config = config
+
+    def regions(self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator) -> Regions:
+        """Nodes of least predicted usage, given first the other operators' best points, then the nodes predicted for them.
+
+        Candidates of all operators and the pinned operators' nodes compete for every operator, so that neighbours may share a node.
+        """
+        weight = self._config.load_weight
+        found = ranked_regions(problem, space, k, weight)
+        if len(problem.unpinned) <= 1:
+            return found
+        for _ in range(REFINEMENTS):
+            choice = self.predict(problem, _shared(problem, found), space)
+            ranked = ranked_regions(problem, space, k, weight, choice.assignment)
+            # The node itself first: it fits best together with the others.
+            again = {
+                operator: tuple(dict.fromkeys((choice.assignment[operator], *ranked[operator], *found[operator])))[:k]
+                for operator in problem.unpinned
+            }
+            if again == found:
+                break
+            found = again
+        return found
+
+    def predict(self, problem: PlacementProblem, regions: Regions, space: CostSpace) -> Choice:
+        """The choice if every candidate had room and all RTTs were as predicted."""
+        many = len(problem.unpinned) + len(problem.pinned)
+        everyone = sorted({node for region in regions.values() for node in region})
+        reports = {node: CandidateReport(node, {}, many, float(space.loads_ms[space.row[node]])) for node in everyone}
+        return JointProblem(problem, regions, reports, {}, EstimatedLatencies(space), self._config.load_weight).best()[0]
+
+    def choose(
+        self,
+        problem: PlacementProblem,
+        regions: Regions,
+        reports: Mapping[NodeId, CandidateReport],
+        signatures: Mapping[OperatorId, str],
+        latencies: Latencies,
+    ) -> Choice:
+        """The exact minimum among all candidates of all operators."""
+        shared = _shared(problem, regions)
+        return JointProblem(problem, shared, reports, signatures, latencies, self._config.load_weight).best()[0]
+
+
+def _shared(problem: PlacementProblem, regions: Regions) -> Regions:
+    """Every operator may go to any operator's candidates; its own come first."""
+    everyone = tuple(dict.fromkeys(node for operator in problem.unpinned for node in regions[operator]))
+    return {operator: tuple(dict.fromkeys((*regions[operator], *everyone))) for operator in problem.unpinned}
+
+
+class _Walking:
+    """Strategies that rank candidates and take the first that serves or has room."""
+
+    measures = False
+
+    def choose(
+        self,
+        problem: PlacementProblem,
+        regions: Regions,
+        reports: Mapping[NodeId, CandidateReport],
+        signatures: Mapping[OperatorId, str],
+        latencies: Latencies,
+    ) -> Choice:
+        """The first candidate that runs the operator already, else the first with room."""
+        return walk(problem, regions, reports, signatures)
+
+
+class Relaxation(_Walking):
+    """RELAXATION: springs, then the nearest nodes in the full cost space (SBON, sections 3.1.2 and 3.1.3)."""
+
+    def __init__(self, config: PlacementConfig) -> None:
+        self._config = config
+
+    def regions(self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator) -> Regions:
+        """The `k` nodes nearest to each operator's rest point."""
+        points = relax(problem, space, self._config, rng)
+        return {operator: tuple(node for node, _ in space.index.nearest(point, k)) for operator, point in points.items()}
+
+
+class Producer(_Walking):
+    """PRODUCER; where that node has no room, other nodes near it."""
+
+    def regions(self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator) -> Regions:
+        """The node of one producer first."""
+        return _around(problem, baselines.at_producer(problem, rng), space, k)
+
+
+class Consumer(_Walking):
+    """CONSUMER; where that node has no room, other nodes near it."""
+
+    def regions(self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator) -> Regions:
+        """The consumer's node first."""
+        return _around(problem, baselines.at_consumer(problem), space, k)
+
+
+class Random(_Walking):
+    """RANDOM; where that node has no room, other nodes near it."""
+
+    def regions(self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator) -> Regions:
+        """Any node first."""
+        return _around(problem, baselines.at_random(problem, space.names, rng), space, k)
+
+
+class IpMulticast(_Walking):
+    """IP MULTICAST, where the network's own routes are known."""
+
+    def __init__(self, routes: baselines.Routes) -> None:
+        self._routes = routes
+
+    def regions(self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator) -> Regions:
+        """The branching point of the tree first."""
+        return _around(problem, baselines.on_multicast_tree(problem, self._routes), space, k)
+
+
+class Optimal(_Walking):
+    """OPTIMAL, where all latencies are known and every node has room."""
+
+    def __init__(self, truth: KnownLatencies) -> None:
+        self._truth = truth
+
+    def regions(self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator) -> Regions:
+        """The node of the best placement alone."""
+        assignment, _ = optimal_assignment(problem, self._truth, space.names)
+        return {operator: (assignment[operator],) for operator in problem.unpinned}
+
+
+def _around(problem: PlacementProblem, assignment: Mapping[OperatorId, NodeId], space: CostSpace, k: int) -> Regions:
+    """The given node first, then the nearest to it."""
+    result: Regions = {}
+    nearest: dict[NodeId, tuple[NodeId, ...]] = {}
+    for operator in problem.unpinned:
+        node = assignment[operator]
+        if node not in nearest:
+            point = space.coordinates[node].vector
+            nearest[node] = tuple(dict.fromkeys((node, *(name for name, _ in space.index.nearest(point, k)))))[:k]
+        result[operator] = nearest[node]
+    return result
+
+
+def strategy_named(config: PlacementConfig) -> Strategy:
+    """The strategy that the configuration asks for."""
+    match config.strategy:
+        case "least-usage":
+            return LeastUsage(config)
+        case "relaxation":
+            return Relaxation(config)
+        case "producer":
+            return Producer()
+        case "consumer":
+            return Consumer()
+        case "random":
+            return Random()
