@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("daemon")
 
+DRAIN_S_MAX = 2.0
+"""Longest wait for the goodbyes to leave through connections that are closing."""
+
 ReadConfig = Callable[[], AgentConfig]
 
 
@@ -53,8 +56,10 @@ def run(config: AgentConfig, read_again: ReadConfig, shaper_file: str | None = N
     logs.set_up(config.log, node=config.name)
     key_ring = read_key_ring(config)
     directory = DataDirectory(Path(config.data_dir))
+    from agent.asyncio_host import new_event_loop
+
     try:
-        with asyncio.Runner(loop_factory=_new_loop) as runner:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(_live(config, read_again, key_ring, directory, shaper_file))
     finally:
         directory.close()
@@ -232,17 +237,9 @@ async def _live(
     finally:
         await server.close()
         agent.stop()
+        await host.drain(DRAIN_S_MAX)
         host.close()
     return 0
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop
 
 
 def _nothing() -> None:

@@ -7,6 +7,7 @@ line of the file where that can be told, and the nearest name that exists.
 
 import ast
 import difflib
+import enum
 import inspect
 import json
 import math
@@ -165,10 +166,9 @@ def toml_value(value: Any) -> str:
     if isinstance(value, Mapping):
         items = [f"{key if _BARE_KEY.fullmatch(key) else toml_value(key)} = {toml_value(item)}" for key, item in value.items()]
         return f"{{ {', '.join(items)} }}" if items else "{}"
-    plain = msgspec.to_builtins(value)
-    if type(plain) is type(value):
-        raise ConfigError(f"{value!r} has no form in TOML")
-    return toml_value(plain)
+    if isinstance(value, enum.Enum):
+        return toml_value(value.value)
+    raise ConfigError(f"{value!r} has no form in TOML")
 
 
 def _section(annotation: Any) -> type[msgspec.Struct] | None:

@@ -125,6 +125,7 @@ class FakeAgent:
     """Answers as told; remembers what it was asked and what was cancelled."""
 
     def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
         self.asked: list[ControlRequest] = []
         self.cancelled: list[int] = []
         self.streams: dict[int, Callable[[ControlReply], None]] = {}
@@ -179,7 +180,7 @@ class FakeAgent:
 @contextlib.contextmanager
 def serving(directory: Path, agent: FakeAgent, config: ControlConfig | None = None) -> Iterator[ControlServer]:
     """The fake agent's control socket, served by a thread of its own until the block ends."""
-    loop = asyncio.new_event_loop()
+    loop = agent.loop = asyncio.new_event_loop()
     server = ControlServer(directory, agent, config or ControlConfig())
     loop.run_until_complete(server.start())
     thread = threading.Thread(target=loop.run_forever, daemon=True)

@@ -16,6 +16,8 @@ from sbon.cli.output import print_error
 from sbon.errors import SbonError
 
 ENTRY_POINTS = "sbon.commands"
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it; commands that people end in this way (tail, top) see to it themselves."""
 
 
 def build() -> typer.Typer:
@@ -73,9 +75,11 @@ def run(arguments: list[str]) -> int:
         print_error(str(problem))
         return 1
     except (KeyboardInterrupt, typer.Abort):
-        # Ctrl-C is how a person ends tail and top: nothing has failed.
-        return 0
-    except BrokenPipeError:
+        return INTERRUPTED
+    except (BrokenPipeError, SystemExit) as problem:
+        # typer turns the former into the latter.
+        if isinstance(problem, SystemExit) and not isinstance(problem.__context__, BrokenPipeError):
+            raise
         # The reader (head, less) has had enough. The interpreter would complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

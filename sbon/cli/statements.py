@@ -1,5 +1,6 @@
 """Commands that take SQL or name a query: sql, explain, tail, drop."""
 
+import contextlib
 import difflib
 import json as json_text
 import sys
@@ -123,7 +124,7 @@ def tail(
       sbon tail q-paris-1
       sbon tail q-paris-1 --limit 100 --json > rows.ndjson
     """
-    with ControlClient(find_socket(socket)) as agent:
+    with contextlib.suppress(KeyboardInterrupt), ControlClient(find_socket(socket)) as agent:
         query_id = resolve_query(agent, query)
         printer = RowPrinter(as_json=json)
         for batch in agent.stream("tail", query=query_id, limit=limit):

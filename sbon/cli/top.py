@@ -1,5 +1,6 @@
 """The live view: `sbon top`."""
 
+import contextlib
 import sys
 import time
 from typing import Annotated, Any
@@ -48,7 +49,7 @@ def top(
         from rich.live import Live
 
         console = Console(highlight=False)
-        with Live(console=console, screen=True, auto_refresh=False) as live:
+        with contextlib.suppress(KeyboardInterrupt), Live(console=console, screen=True, auto_refresh=False) as live:
             while True:
                 live.update(_screen(look(agent), console.height), refresh=True)
                 time.sleep(interval)

@@ -144,9 +144,8 @@ def test_reader_too_slow_for_its_stream_is_cut_off_with_a_reason(tmp_path):
         connection.sendall(encode(ControlRequest(5, "tail", {"query": "q1"})))
         wait_until(lambda: 5 in agent.streams)
         batch = ControlReply(5, final=False, result={"columns": ["x"], "rows": [["y" * 1000]] * 100})
-        loop = server._server.get_loop()
         for _ in range(40):
-            loop.call_soon_threadsafe(agent.streams[5], batch)
+            agent.loop.call_soon_threadsafe(agent.streams[5], batch)
         wait_until(lambda: agent.cancelled == [5])
         connection.shutdown(socket.SHUT_WR)
         said = replies(connection)

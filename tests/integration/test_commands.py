@@ -1,0 +1,240 @@
+"""The `sbon` command against a control socket: what people see, what scripts read, exit codes, errors in one line."""
+
+import json
+import os
+import pty
+import signal
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from agent.control import ControlConfig
+from sbon.cli.__main__ import run
+from sbon.control import ControlReply
+from sbon.sealing import KeyRing
+from tests.fake_agent import MEMBERS, OPERATORS, PLAN, QUERIES, STATUS, FakeAgent, serving
+
+
+@pytest.fixture
+def agent(tmp_path, monkeypatch):
+    fake = FakeAgent()
+    with serving(tmp_path, fake, ControlConfig()) as server:
+        monkeypatch.setenv("SBON_SOCKET", str(server.path))
+        yield fake
+
+
+def sbon(capsys, *arguments: str) -> tuple[int, str, str]:
+    code = run(list(arguments))
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["status"], STATUS),
+        (["operators"], OPERATORS),
+        (["queries"], QUERIES),
+        (["members"], [MEMBERS[1], MEMBERS[0]]),
+        (["members", "--status", "failed"], [MEMBERS[0]]),
+        (["explain", "-c", "SELECT 1"], PLAN),
+        (["drop", "q1"], {"dropped": ["q1"]}),
+    ],
+)
+def test_json_is_what_the_agent_said(agent, capsys, arguments, expected):
+    code, out, err = sbon(capsys, *arguments, "--json")
+
+    assert (code, json.loads(out), err) == (0, expected, "")
+
+
+def test_status_is_a_short_table(agent, capsys):
+    code, out, _ = sbon(capsys, "status")
+
+    assert code == 0
+    assert out.splitlines()[1:10] == [
+        "name               ams1",
+        "address            127.0.0.1:7946",
+        "status             alive",
+        "labels             region=eu site=ams",
+        "version            0.1.0",
+        "up                 2 h 3 min",
+        "members            15 alive, 1 failed",
+        "coordinate         (1.0, -2.5, 30.0) ms, height 4.0 ms",
+        "load               12.0 ms",
+    ]
+    assert "datagrams refused  4" in out
+
+
+def test_members_are_a_table_nearest_first(agent, capsys):
+    assert sbon(capsys, "members")[1].splitlines() == [
+        "name     address         status  labels       rtt ms  estimated ms  load ms",
+        "paris-2  127.0.0.1:7947  alive   region=eu       9.5           9.1      3.5",
+        "tokyo-1  127.0.0.1:7948  failed  region=asia       -             -        -",
+    ]
+
+
+def test_degraded_query_shows_its_reason(agent, capsys):
+    code, out, _ = sbon(capsys, "queries")
+
+    assert code == 0
+    assert " ".join(out.splitlines()[1].split()) == (
+        "q1 load_by_region degraded ams1 paris-2 10 2 12.5 kB tokyo-1 failed and took a source with it"
+    )
+
+
+def test_rtt_tells_estimate_and_measurement_apart(agent, capsys):
+    assert sbon(capsys, "rtt", "paris-2")[1] == (
+        "paris-2 - ams1: estimated 9.1 ms, measured 9.5 ms (expect the estimate to be off by 10.0 %)\n"
+    )
+    assert sbon(capsys, "rtt", "paris-2", "tokyo-1")[1].startswith("paris-2 - tokyo-1: estimated 9.1 ms (expect")
+
+
+def test_explain_shows_places_links_and_network_usage(agent, capsys):
+    code, out, _ = sbon(capsys, "explain", "--candidates", "-c", "SELECT 1")
+
+    assert code == 0
+    assert "q2.1      window  window 10 s: avg(cpu)  paris-2  best of 2" in out
+    assert "> paris-2" in out
+    assert "0.0 ms measured" in out
+    assert "  at the consumer        250 B   2.50 times as much" in out
+
+
+def test_sql_file_is_submitted_and_the_query_can_be_watched(agent, capsys, tmp_path):
+    (tmp_path / "q.sql").write_text("SELECT region FROM sys.load")
+
+    code, out, _ = sbon(capsys, "sql", str(tmp_path / "q.sql"))
+
+    assert code == 0
+    assert agent.asked[-1].arguments == {"sql": "SELECT region FROM sys.load"}
+    assert out.splitlines()[0] == "query q2 is running"
+    assert out.splitlines()[-1] == "watch it: sbon tail busy"
+
+
+def test_sql_error_shows_the_line_and_a_caret_under_the_column(agent, capsys, tmp_path):
+    path = tmp_path / "q.sql"
+    path.write_text("SELECT node,\n\tregoin\nFROM sys.load")
+
+    assert sbon(capsys, "sql", str(path)) == (1, "", f"{path}:2:2: no column regoin; did you mean region?\n   regoin\n   ^\n")
+
+
+def test_tail_prints_rows_in_columns_and_as_json_lines(agent, capsys):
+    assert sbon(capsys, "tail", "load_by_region", "--limit", "2")[1].splitlines() == [
+        "region  cpu     alert",
+        "eu      0.5     NULL",
+        "asia    123457  true",
+    ]
+    assert agent.asked[-1].arguments == {"query": "q1", "limit": 2}
+    out = sbon(capsys, "tail", "q1", "--limit", "2", "--json")[1]
+    assert json.loads(out.splitlines()[0]) == {"region": "eu", "cpu": 0.5, "alert": None}
+
+
+@pytest.mark.parametrize("command", ["tail", "drop"])
+def test_unknown_query_is_refused_with_the_nearest_name(agent, capsys, command):
+    assert sbon(capsys, command, "load_by_regoin") == (1, "", "sbon: no query is called load_by_regoin; did you mean load_by_region?\n")
+
+
+def test_name_of_several_queries_is_refused_with_their_ids(agent, capsys):
+    agent.answers["queries"] = [{**QUERIES[0], "id": "q1"}, {**QUERIES[0], "id": "q7"}]
+
+    assert sbon(capsys, "drop", "load_by_region")[2] == "sbon: 2 queries are called load_by_region; say which by its id: q1, q7\n"
+
+
+def test_top_looks_once_where_there_is_no_terminal(agent, capsys):
+    code, out, _ = sbon(capsys, "top")
+
+    assert code == 0
+    assert out.startswith("ams1 127.0.0.1:7946   up 2 h 3 min   members: 15 alive, 1 failed   median error 6.1 %")
+    assert "window 10 s by region: count(*)" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["statsu"], 2, "sbon: No such command 'statsu'. Did you mean 'status'? see `sbon --help`\n"),
+        (["status", "--jsn"], 2, "sbon: No such option: --jsn"),
+        (["rtt"], 2, "sbon: Missing argument 'A'; see `sbon rtt --help`\n"),
+        (["sql"], 2, "sbon: Invalid value: give a FILE, - for standard input, or -c 'SQL'"),
+        (["sql", "nofile.sql"], 2, "sbon: Invalid value: cannot read nofile.sql: No such file or directory"),
+        (["tail", "q1", "--limit", "0"], 2, "sbon: Invalid value for '--limit'"),
+        (["status", "--socket", "/nowhere/s"], 1, "sbon: no agent at /nowhere/s; start one with `sbon agent`"),
+    ],
+)
+def test_mistakes_are_one_line_and_an_exit_code(agent, capsys, arguments, code, said):
+    result, out, err = sbon(capsys, *arguments)
+
+    assert (result, out, err.count("\n")) == (code, "", 1)
+    assert err.startswith(said)
+
+
+def test_key_is_printed_or_written_for_the_owner_alone_and_never_over_another(capsys, tmp_path):
+    path = tmp_path / "cluster.key"
+
+    code, out, _ = sbon(capsys, "keygen")
+    assert code == 0
+    assert len(KeyRing.parse(out).ids) == 1
+
+    assert sbon(capsys, "keygen", "--out", str(path)) == (0, "", "")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    written = path.read_text()
+    assert len(KeyRing.parse(written).ids) == 1
+
+    code, _, err = sbon(capsys, "keygen", "--out", str(path))
+    assert (code, path.read_text()) == (1, written)
+    assert "exists" in err
+
+
+def test_help_of_the_program_has_first_steps(capsys):
+    code, out, _ = sbon(capsys)
+
+    assert code == 0
+    assert "sbon agent " in out
+    assert "tail " in out
+
+
+def test_interrupted_tail_ends_quietly(agent):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sbon.cli", "tail", "q1", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline()) == {"region": "eu", "cpu": 0.5, "alert": None}
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+
+    assert (process.returncode, err) == (0, "")
+
+
+def test_reader_that_has_had_enough_ends_the_command_quietly(agent):
+    process = subprocess.Popen([sys.executable, "-m", "sbon.cli", "tail", "q1", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    request = agent.asked[-1]
+    agent.loop.call_soon_threadsafe(
+        agent.streams[request.id], ControlReply(request.id, final=False, result={"columns": ["x"], "rows": [["y" * 9000]] * 100})
+    )
+    assert process.wait(timeout=20) == 0
+    assert process.stderr.read() == b""
+    process.stderr.close()
+
+
+def test_answers_for_people_survive_a_terminal(agent, tmp_path):
+    leader, follower = pty.openpty()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "sbon.cli", "members"],
+            stdout=follower,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
+        )
+        _, err = process.communicate(timeout=20)
+        seen = os.read(leader, 1 << 16).decode()
+    finally:
+        os.close(leader)
+        os.close(follower)
+
+    assert (process.returncode, err) == (0, b"")
+    assert "paris-2" in seen
+    assert "\x1b[" in seen
