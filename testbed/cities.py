@@ -118,5 +118,8 @@ def fibre_rtt_ms(cities: list[City], detour: FloatArray) -> FloatArray:
     FloatArray
         (cities, cities), ms; 0 within a city.
     """
-    distance_km = np.array([[great_circle_km(a, b) for b in cities] for a in cities])
+    distance_km = np.zeros((len(cities), len(cities)))
+    for i, a in enumerate(cities):
+        for j in range(i):
+            distance_km[i, j] = distance_km[j, i] = great_circle_km(a, cities[j])
     return 2 * distance_km * detour / FIBRE_KM_PER_MS

@@ -192,7 +192,7 @@ def _cities(config: CitiesConfig, nodes: int, rng: np.random.Generator) -> Topol
         {"region": city.region, "city": city.name, "country": city.country, "site": "edge" if is_edge else "dc"}
         for city, is_edge in zip(placed, edge, strict=True)
     )
-    rtt = fibre + access[:, None] + access[None, :]
+    rtt = fibre + (access[:, None] + access[None, :])
     np.fill_diagonal(rtt, 0.0)
     topology = Topology("cities", names, labels, rtt, access)
     cables = {}

@@ -1,0 +1,84 @@
+"""Scenario files: what they may say, and how mistakes are named."""
+
+import pytest
+
+from sbon.errors import ConfigError
+from testbed.prepare import check_events, scenario_topology, settings_of
+from testbed.scenario import Kill, Latency, parse_scenario
+
+HEAD = 'name = "x"\nduration_s = 10\nnodes = 4\n'
+
+
+def test_a_minimal_scenario_has_defaults_for_the_rest():
+    scenario = parse_scenario(HEAD, "x.toml")
+    assert (scenario.nodes, scenario.seed, scenario.event) == (4, 1, ())
+
+
+def test_events_are_told_apart_by_their_kind():
+    text = HEAD + '[[event]]\nat_s = 1\nkind = "kill"\nagents = "#1"\n[[event]]\nat_s = 2\nkind = "latency"\ncable = "suez"\nfactor = 3\n'
+    assert parse_scenario(text, "x").event == (Kill(at_s=1, agents="#1"), Latency(at_s=2, cable="suez", factor=3))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name = ", "x.toml: not TOML"),
+        ('name = "x"', "missing required field `duration_s`"),
+        (HEAD + "node = 3", "unknown field `node`; did you mean nodes?"),
+        (HEAD + '[[event]]\nat_s = 1\nkind = "explode"', "event 1.kind: invalid value 'explode'"),
+        (HEAD + '[[event]]\nat_s = 1\nkind = "kill"\nagent = "a"', "event 1"),
+        (HEAD + '[[event]]\nat_s = 1\nkind = "latency"\nfactor = 2', "names either a cable or two selections"),
+        (HEAD + '[[event]]\nat_s = 11\nkind = "heal"', "at_s = 11, expected 0 to duration_s = 10"),
+        (HEAD + "[network]\nloss = 2", "loss = 2.0, expected 0 to 1"),
+        (HEAD + '[topology]\nkind = "torus"', "topology.kind"),
+        (HEAD + "[expect]\nrows_min = { a = 1 }", "expect names the statement a; there are none"),
+        (
+            HEAD + '[[statement]]\nat_s = 1\nsql = "a"\nname = "n"\n[[statement]]\nat_s = 1\nsql = "b"\nname = "n"',
+            "two statements are named n",
+        ),
+        (HEAD + "nodes = 5", "not TOML"),
+    ],
+)
+def test_mistakes_are_named_with_their_place(text, message):
+    with pytest.raises(ConfigError) as caught:
+        parse_scenario(text, "x.toml")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        ('[[statement]]\nat_s = 1\nagent = "atlantis"\nsql = "x"', 'statement 1: no node "atlantis"'),
+        ('[[event]]\nat_s = 1\nkind = "kill"\nagents = "region=moon"', "event 1: no node has the label region=moon"),
+        ('[[event]]\nat_s = 1\nkind = "kill"\nagents = "#9"', 'event 1: no node "#9"'),
+        ('[[event]]\nat_s = 1\nkind = "latency"\nfactor = 2\ncable = "artic"', 'event 1: no cable "artic"'),
+        ('[[event]]\nat_s = 1\nkind = "partition"\ngroups = [["nowhere"]]', 'event 1: no node "nowhere"'),
+    ],
+)
+def test_selectors_are_checked_before_anything_runs(item, message):
+    scenario = parse_scenario(HEAD + item, "x")
+    with pytest.raises(ConfigError, match=message):
+        check_events(scenario, scenario_topology(scenario, 1, None, None))
+
+
+def test_overrides_give_settings_and_labels_to_some():
+    text = HEAD + (
+        "[agent.membership]\ninterval_s = 0.5\n"
+        '[[override]]\nagents = "region=eu"\nlabels = { tier = "core" }\nagent = { leave_timeout_s = 1.0 }\n'
+    )
+    scenario = parse_scenario(text, "x")
+    topology = scenario_topology(scenario, 1, None, None)
+    assert topology.labels[0]["tier"] == "core"
+    assert "tier" not in topology.labels[1]
+    assert settings_of(scenario, topology, 0) == {"membership": {"interval_s": 0.5}, "leave_timeout_s": 1.0}
+    assert settings_of(scenario, topology, 1) == {"membership": {"interval_s": 0.5}}
+
+
+def test_fewer_nodes_are_the_first_of_the_same_topology():
+    scenario = parse_scenario(HEAD, "x")
+    whole, part = scenario_topology(scenario, 1, None, None), scenario_topology(scenario, 1, 2, None)
+    assert part.nodes == whole.nodes[:2]
+    assert (part.rtt_ms == whole.rtt_ms[:2, :2]).all()
+    with pytest.raises(ConfigError, match="nodes = 5"):
+        scenario_topology(scenario, 1, 5, None)
