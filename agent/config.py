@@ -18,6 +18,8 @@ from sbon.errors import ConfigError
 from sbon.links import LinkConfig
 from sbon.membership.config import MembershipConfig, check_labels
 from sbon.migration import MigrationConfig
+from sbon.optimiser.config import OptimiserConfig
+from sbon.placement.config import PlacementConfig
 from sbon.types import Address
 
 NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
@@ -53,6 +55,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     peers: PeerConfig = PeerConfig()
     coordinate: CoordinateConfig = CoordinateConfig()
     load: LoadConfig = LoadConfig()
+    placement: PlacementConfig = PlacementConfig()
+    optimiser: OptimiserConfig = OptimiserConfig()
     engine: EngineConfig = EngineConfig()
     links: LinkConfig = LinkConfig()
     migration: MigrationConfig = MigrationConfig()

@@ -1,0 +1,153 @@
+"""The rules of the house: what the library may not touch, which way imports point, what an idle agent loads, what is documented."""
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from agent.config import AgentConfig
+from sbon.config import field_docstrings, load, sample
+
+ROOT = Path(__file__).parents[2]
+IMPURE = {"asyncio", "socket", "time", "random", "threading", "selectors", "subprocess", "multiprocessing", "concurrent"}
+LAYERS = {"sbon": {"agent", "testbed"}, "agent": {"testbed"}, "testbed": set()}
+"""What each folder may not import."""
+
+HEAVY = ("polars", "scipy", "sqlglot", "typer", "rich", "pandas", "pyarrow", "pyspark", "matplotlib")
+
+
+def modules(folder: str) -> list[Path]:
+    return sorted(path.relative_to(ROOT) for path in (ROOT / folder).rglob("*.py"))
+
+
+def is_pure(path: Path) -> bool:
+    """Whether the library's rule holds for a module: the command line and the analysis package may reach the outside world."""
+    return path.parts[0] == "sbon" and path.parts[1] not in ("cli", "analysis")
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            yield node.lineno, node.module
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def calls(path: Path) -> Iterator[ast.Call]:
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
+def config_structs(kind: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
+    yield kind
+    for field in msgspec.structs.fields(kind):
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            yield from config_structs(field.type)
+
+
+STRUCTS = list(config_structs(AgentConfig))
+
+
+def test_library_reaches_for_no_clock_socket_thread_or_global_randomness():
+    found = [
+        f"{path}:{line} imports {name}"
+        for path in modules("sbon")
+        if is_pure(path)
+        for line, name in imports(path)
+        if name.split(".")[0] in IMPURE | LAYERS["sbon"]
+    ]
+
+    assert found == []
+
+
+def test_library_takes_time_and_randomness_as_arguments():
+    """`datetime.now()` and numpy's global generator would let a run differ from its seed."""
+    found = []
+    for path in filter(is_pure, modules("sbon")):
+        for node in calls(path):
+            called = ast.unparse(node.func)
+            clock = "datetime" in called and called.endswith((".now", ".utcnow", ".today"))
+            unseeded = called.startswith("np.random.rand") or (called.endswith("default_rng") and not node.args)
+            if clock or unseeded:
+                found.append(f"{path}:{node.lineno} calls {called}")
+
+    assert found == []
+
+
+@pytest.mark.parametrize("folder", sorted(LAYERS))
+def test_imports_point_one_way(folder):
+    found = [
+        f"{path}:{line} imports {name}" for path in modules(folder) for line, name in imports(path) if name.split(".")[0] in LAYERS[folder]
+    ]
+
+    assert found == []
+
+
+def test_nothing_is_unpickled_or_evaluated():
+    everything = [path for folder in LAYERS for path in modules(folder)]
+    unsafe = {"pickle", "marshal", "shelve", "dill", "cloudpickle"}
+    imported = [f"{path}:{line} imports {name}" for path in everything for line, name in imports(path) if name.split(".")[0] in unsafe]
+    called = [f"{path}:{node.lineno}" for path in everything for node in calls(path) if ast.unparse(node.func) in ("eval", "exec")]
+
+    assert imported + called == []
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        "agent.__main__, agent.daemon, agent.asyncio_host, agent.node",
+        "sbon.membership.machine",
+        "sbon.cost_space.localiser, sbon.cost_space.nearest, sbon.cost_space.load",
+        "sbon.wire, sbon.links, sbon.framing, sbon.sealing, sbon.control, sbon.config",
+        "sbon.query.plan, sbon.query.catalog, sbon.query.functions, sbon.query.text, sbon.query.signature",
+    ],
+)
+def test_idle_agent_loads_no_heavy_library(wanted):
+    probe = f"import sys\nimport {wanted}\nprint([name for name in {HEAVY!r} if name in sys.modules])"
+
+    done = subprocess.run([sys.executable, "-c", probe], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.stdout.strip(), done.returncode) == ("[]", 0), done.stderr
+
+
+@pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
+def test_every_setting_says_what_turning_it_costs(struct):
+    documents = field_docstrings(struct)
+    sections = {field.name for field in msgspec.structs.fields(struct) if field.type in STRUCTS}
+
+    assert struct.__doc__
+    assert [name for name in struct.__struct_fields__ if name not in sections and not documents.get(name, "").strip()] == []
+
+
+@pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
+def test_configuration_is_strict_and_frozen(struct):
+    settings = struct.__struct_config__
+
+    assert (settings.frozen, settings.forbid_unknown_fields) == (True, True)
+    assert struct() == struct()
+
+
+def test_sample_configuration_loads_back_as_the_defaults():
+    assert load(AgentConfig, sample(AgentConfig()), "sample") == AgentConfig()
+
+
+def test_same_configuration_is_printed_in_every_process():
+    def printed(seed: str) -> str:
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        command = [sys.executable, "-m", "agent", "--print-config", "--label", "b=1", "--label", "a=2"]
+        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=True).stdout
+
+    assert printed("1") == printed("2")
+
+
+def test_two_commands_of_a_new_user_are_in_the_readme():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+
+    assert "make demo" in readme
+    assert "make test" in readme
