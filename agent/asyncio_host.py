@@ -36,6 +36,9 @@ _LOAD_PERIOD_S = 0.5
 _NAMES_MAX = 256
 _NAME_TTL_S = 60.0
 _RESOLVING_MAX = 256
+_CONNECT_TIMEOUT_S = 10.0
+_BAD_ADDRESS = (OSError, ValueError, OverflowError)
+"""What Python raises for an address: unreachable or unknown; no name at all (a label of 64 letters); a port beyond 65535."""
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -245,8 +248,11 @@ class AsyncioHost:
 
     async def _connect(self, address: Address, handler: StreamHandler) -> None:
         try:
-            await self.loop.create_connection(partial(self._stream, lambda _: handler), address[0], address[1])
-        except OSError as error:
+            async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+                await self.loop.create_connection(partial(self._stream, lambda _: handler), address[0], address[1])
+        except TimeoutError:
+            self._guarded(lambda: handler.closed("timed out"))
+        except _BAD_ADDRESS as error:
             reason = str(error) or repr(error)
             self._guarded(lambda: handler.closed(reason))
 
@@ -298,7 +304,7 @@ class AsyncioHost:
             return
         try:
             found = await self.loop.getaddrinfo(address[0], address[1], family=self._udp[0].family, type=socket.SOCK_DGRAM)
-        except OSError as error:
+        except _BAD_ADDRESS as error:
             self.counters["datagrams_unsendable"] += 1
             log.info("name.unresolved", name=address[0], reason=str(error))
             return
@@ -312,8 +318,8 @@ def _bind(address: Address) -> tuple[socket.socket, socket.socket]:
     host, port = address
     try:
         family, _, _, _, target = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    except OSError as error:
-        raise ConfigError(f"bind address {host}:{port}: {error.strerror or error}; expected an address of this machine") from error
+    except _BAD_ADDRESS as error:
+        raise ConfigError(f"bind address {host}:{port}: {error}; expected an address of this machine") from error
     for attempt in range(1, _PORT_ATTEMPTS + 1):
         tcp, udp = socket.socket(family, socket.SOCK_STREAM), socket.socket(family, socket.SOCK_DGRAM)
         try:

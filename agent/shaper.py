@@ -41,7 +41,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """An agent's table, as the testbed writes it to the agent's shaper file and sends it over the control socket."""
 
     delays_ms: dict[str, float] = {}
-    """One way, by the HOST:PORT on which another agent listens, on top of what the real network needs; unlisted ones are near."""
+    """One way, by the HOST:PORT on which another agent listens, on top of what the real network needs; others are not shaped."""
     jitter_ms: float = 0.0
     """Mean of the further delay of each datagram and each chunk of a stream, exponentially distributed, as in the virtual world."""
     loss: float = 0.0

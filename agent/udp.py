@@ -64,8 +64,8 @@ class UdpSocket:
             self._socket.sendto(data, address)
         except BlockingIOError:
             self._counters["datagrams_dropped"] += 1
-        except OSError as error:
-            # No route, a network that is down, a datagram too long: for the protocol above it is lost like any other.
+        except (OSError, OverflowError) as error:
+            # No route, a network that is down, a datagram too long, no such port: for the protocol above it is lost like any other.
             self._counters["datagrams_unsendable"] += 1
             log.debug("datagram.unsendable", address=address, size_bytes=len(data), reason=str(error))
 

@@ -1,0 +1,307 @@
+"""Peers on real sockets: two agents' connections in one event loop, with each of the loops we may run on."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+import structlog
+
+from agent.asyncio_host import AsyncioHost, new_event_loop
+from agent.shaper import Shape, ShapedHost
+from sbon.errors import ConfigError, LinkError
+from sbon.sealing import KeyRing
+from tests.peer_worlds import Recorder
+
+LOCAL = ("127.0.0.1", 0)
+RING, OTHER_RING = KeyRing([bytes(32)]), KeyRing([bytes(range(32))])
+
+
+class Loop:
+    """An event loop and what was opened on it."""
+
+    def __init__(self, loop):
+        self.loop = loop
+        self.hosts = []
+
+    def host(self, **arguments):
+        self.hosts.append(AsyncioHost(self.loop, rng=np.random.default_rng(len(self.hosts)), **arguments))
+        return self.hosts[-1]
+
+    def agent(self, name, ring=None, address=LOCAL, **config):
+        return Recorder(self.host(), name, ring, address, **config)
+
+    def until(self, condition, timeout_s=20.0):
+        async def wait():
+            deadline = time.monotonic() + timeout_s
+            while not condition():
+                assert time.monotonic() < deadline, "the condition never held"
+                await asyncio.sleep(0.001)
+
+        self.loop.run_until_complete(wait())
+
+    def close(self):
+        for host in self.hosts:
+            host.close()
+        self.loop.run_until_complete(asyncio.sleep(0))
+        self.loop.close()
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, new_event_loop], ids=["asyncio", "uvloop"])
+def loop(request):
+    loop = Loop(request.param())
+    yield loop
+    loop.close()
+
+
+@pytest.mark.parametrize("ring", [None, RING], ids=["plain", "sealed"])
+def test_messages_and_requests_cross_real_sockets(loop, ring):
+    ada, bob = loop.agent("ada", ring), loop.agent("bob", ring)
+    ada.peers.want(bob.address)
+    loop.until(lambda: ada.log)
+    large = os.urandom(5_000_000)
+    assert ada.peers.send(bob.address, b"small")
+    assert ada.peers.send(bob.address, large)
+    outcome = ada.ask(bob.address, large[:100_000])
+    loop.until(lambda: outcome and len(bob.messages) == 2)
+
+    assert bob.messages == [b"small", large]
+    assert outcome == [b"re: " + large[:100_000]]
+
+
+def test_a_flood_is_held_back_and_arrives_whole_and_in_order(loop):
+    ada, bob = loop.agent("ada", RING), loop.agent("bob", RING)
+    ada.peers.want(bob.address)
+    loop.until(lambda: ada.log)
+    wanted = [n.to_bytes(4, "big") * 50_000 for n in range(100)]
+    refusals = 0
+    for message in wanted:
+        while not ada.peers.send(bob.address, message):
+            refusals += 1
+            seen = ada.names().count("writable")
+            loop.until(lambda seen=seen: ada.names().count("writable") > seen)
+    loop.until(lambda: len(bob.messages) == 100)
+
+    assert bob.messages == wanted
+    assert refusals > 0
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(RING, OTHER_RING), (RING, None), (None, RING)])
+def test_wrong_keys_are_told_apart_from_a_broken_network(loop, ours, theirs):
+    ada, bob = loop.agent("ada", ours), loop.agent("bob", theirs)
+    with structlog.testing.capture_logs() as logs:
+        outcome = ada.ask(bob.address, b"?")
+        loop.until(lambda: outcome)
+
+    assert isinstance(outcome[0], LinkError)
+    assert "peer refuses" in str(outcome[0])
+    assert [entry["event"] for entry in logs].count("peer.rejected") == 2
+
+
+def test_an_agent_that_restarts_on_its_port_is_found_again(loop):
+    ada, bob = loop.agent("ada"), loop.agent("bob")
+    ada.peers.want(bob.address)
+    loop.until(lambda: ada.log)
+    bob.host.close()
+    loop.until(lambda: len(ada.log) == 2)
+    loop.agent("bob the second", address=bob.address)
+    loop.until(lambda: len(ada.log) == 3)
+
+    assert ada.names() == ["connected", "lost", "connected"]
+    assert ada.log[2][2] == "bob the second"
+
+
+def test_connections_cut_in_the_middle_come_back(loop):
+    ada, bob = loop.agent("ada", RING, dial_backoff_s_max=0.2), loop.agent("bob", RING)
+    ada.peers.want(bob.address)
+    for times in range(1, 4):
+        loop.until(lambda times=times: ada.names().count("connected") == times)
+        for stream in list(bob.host._streams):
+            stream.abort()
+        loop.until(lambda times=times: ada.names().count("lost") == times)
+    outcome = ada.ask(bob.address, b"?")
+    loop.until(lambda: outcome)
+
+    assert outcome == [b"re: ?"]
+
+
+def test_strangers_on_the_port_harm_nobody(loop):
+    ada, bob = loop.agent("ada", RING), loop.agent("bob", RING)
+    rng = np.random.default_rng(1)
+    strangers = [socket.create_connection(ada.address) for _ in range(20)]
+    for stranger in strangers:
+        stranger.sendall(rng.bytes(int(rng.integers(1, 2000))))
+    datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    for _ in range(20):
+        datagrams.sendto(rng.bytes(100), ada.address)
+    loop.until(lambda: ada.peers.counters["handshakes_failed"] == 20 and len(ada.datagrams) == 20)
+    outcome = bob.ask(ada.address, b"?")
+    loop.until(lambda: outcome)
+    for stranger in strangers:
+        stranger.close()
+    datagrams.close()
+
+    assert outcome == [b"re: ?"]
+    assert ada.host.counters["callbacks_failed"] == 0
+
+
+def test_goodbyes_leave_before_the_host_closes(loop):
+    ada, bob = loop.agent("ada", RING), loop.agent("bob", RING)
+    ada.peers.want(bob.address)
+    loop.until(lambda: ada.log and any(connection.is_ready for connection in bob.peers._connections))
+    bob.peers.close()
+    loop.loop.run_until_complete(bob.host.drain(5.0))
+    bob.host.close()
+    loop.until(lambda: len(ada.log) == 2)
+
+    assert "closed by the peer: leaving" in ada.log[1][2]
+
+
+def test_an_exception_in_a_callback_is_logged_and_nothing_else_happens(loop):
+    host, log = loop.host(), []
+    with structlog.testing.capture_logs() as logs:
+        host.call_soon(lambda: 1 // 0)
+        host.call_at(host.now(), lambda: 1 // 0)
+        host.execute(lambda: 1, lambda result: 1 // 0, rows=1)
+        loop.until(lambda: host.counters["callbacks_failed"] == 3)
+        host.call_soon(lambda: log.append("alive"))
+        loop.until(lambda: log)
+
+    assert [entry["event"] for entry in logs] == ["callback.failed"] * 3
+
+
+def test_a_handler_that_fails_loses_its_own_connection_only(loop):
+    ada, bob = loop.agent("ada"), loop.agent("bob")
+    bob.message = lambda connection, payload: 1 // 0
+    ada.peers.want(bob.address)
+    loop.until(lambda: ada.log)
+    with structlog.testing.capture_logs() as logs:
+        ada.peers.send(bob.address, b"boom")
+        loop.until(lambda: ada.names().count("connected") == 2)
+    outcome = ada.ask(bob.address, b"?")
+    loop.until(lambda: outcome)
+
+    assert outcome == [b"re: ?"]
+    assert "callback.failed" in [entry["event"] for entry in logs]
+
+
+def test_a_datagrams_arrival_is_timed_by_the_kernel(loop):
+    """What waits in the socket's buffer while the loop is busy arrived when it arrived."""
+    host, arrivals = loop.host(), []
+    address = host.listen(LOCAL, lambda data, sender, at: arrivals.append((host.now(), at)), lambda peer: None)
+    if not host._udp[0].has_kernel_stamps:
+        pytest.skip("the kernel does not stamp datagrams")
+    sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sent_at = time.monotonic()
+    sender.sendto(b"x", address)
+    while time.monotonic() < sent_at + 0.05:  # a busy process
+        sum(range(1000))
+    loop.until(lambda: arrivals)
+    sender.close()
+    read_at, arrived_at = arrivals[0]
+
+    assert read_at - sent_at >= 0.05
+    assert arrived_at - sent_at < 0.02
+
+
+def test_udp_and_tcp_share_the_port_that_was_chosen_and_a_taken_one_is_refused(loop):
+    addresses = [loop.host().listen(LOCAL, lambda *_: None, lambda peer: None) for _ in range(20)]
+    assert len({port for _, port in addresses}) == 20
+    taken = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    taken.bind(LOCAL)
+    with pytest.raises(ConfigError, match="in use"):
+        loop.host().listen(taken.getsockname(), lambda *_: None, lambda peer: None)
+    taken.close()
+    with pytest.raises(ConfigError, match=r"cannot listen on 203\.0\.113\.1:0"):
+        loop.host().listen(("203.0.113.1", 0), lambda *_: None, lambda peer: None)
+    with pytest.raises(ConfigError, match="expected an address of this machine"):
+        loop.host().listen(("x" * 64, 0), lambda *_: None, lambda peer: None)
+
+
+def test_ipv6_works_like_ipv4(loop):
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+        probe.bind(("::1", 0))
+        ada, bob = loop.agent("ada", address=("::1", 0)), loop.agent("bob", address=("::1", 0))
+        ada.host.send_datagram(b"ping", bob.address)
+        outcome = ada.ask(bob.address, b"?")
+        loop.until(lambda: outcome and bob.datagrams)
+        assert outcome == [b"re: ?"]
+        return
+    pytest.skip("this machine has no IPv6")
+
+
+def test_host_names_are_resolved_for_streams_and_datagrams(loop):
+    ada, bob = loop.agent("ada"), loop.agent("bob")
+    by_name = ("localhost", bob.address[1])
+    ada.host.send_datagram(b"first", by_name)
+    outcome = ada.ask(by_name, b"?")
+    loop.until(lambda: outcome and bob.datagrams)
+    ada.host.send_datagram(b"second", by_name)
+    loop.until(lambda: len(bob.datagrams) == 2)
+    ada.host.send_datagram(b"lost", ("x" * 64, 1))  # no name: a label has at most 63 letters
+    ada.host.send_datagram(b"lost", ("127.0.0.1", 70_000))
+    nowhere = [ada.ask(("x" * 64, 1), b"?"), ada.ask(("127.0.0.1", 70_000), b"?")]
+    loop.until(lambda: ada.host.counters["datagrams_unsendable"] == 2 and all(nowhere))
+    assert all(isinstance(outcome[0], LinkError) for outcome in nowhere)
+
+    assert outcome == [b"re: ?"]
+    assert bob.datagrams == [b"first", b"second"]
+
+
+def test_a_datagram_that_is_too_long_is_counted(loop):
+    ada = loop.agent("ada")
+    ada.host.send_datagram(bytes(70_000), ada.address)
+
+    assert ada.host.counters["datagrams_unsendable"] == 1
+
+
+def test_work_runs_on_threads_and_its_result_comes_on_the_loops(loop):
+    host, outcomes = loop.host(workers=2), []
+    both = threading.Barrier(2, timeout=10)
+    for _ in range(2):
+        host.execute(
+            lambda: (both.wait(), threading.get_ident())[1], lambda thread: outcomes.append((thread, threading.get_ident())), rows=1
+        )
+    loop.until(lambda: len(outcomes) == 2)
+
+    assert host.workers == 2
+    assert len({thread for thread, _ in outcomes}) == 2
+    assert {finished for _, finished in outcomes} == {threading.get_ident()}
+
+
+def test_a_closed_host_calls_nobody_back(loop):
+    host, log = loop.host(), []
+    release = threading.Event()
+    host.call_at(host.now(), lambda: log.append("timer"))
+    host.call_soon(lambda: log.append("soon"))
+    host.execute(lambda: release.wait(10), log.append, rows=1)
+    host.close()
+    release.set()
+    loop.loop.run_until_complete(asyncio.sleep(0))
+    host._executor.shutdown(wait=True)
+    loop.loop.run_until_complete(asyncio.sleep(0))
+
+    assert log == []
+
+
+def test_shaped_agents_are_as_far_apart_as_the_table_says(loop):
+    """Half of the loop's timer resolution is taken off each delay, so that the mean comes out right."""
+    one, two = ShapedHost(loop.host()), ShapedHost(loop.host())
+    ada, bob = Recorder(one, "ada", None, LOCAL), Recorder(two, "bob", None, LOCAL)
+    for shaped, other in ((one, bob), (two, ada)):
+        shaped.set(Shape(delays_ms={"{}:{}".format(*other.address): 20.0}))
+    ada.peers.want(bob.address)
+    loop.until(lambda: ada.log)
+    round_trips_ms = []
+    for _ in range(15):
+        began = time.monotonic()
+        outcome = ada.ask(bob.address, b"?")
+        loop.until(lambda outcome=outcome: outcome)
+        round_trips_ms.append((time.monotonic() - began) * 1000)
+
+    assert min(round_trips_ms) >= 39.0
+    assert np.median(round_trips_ms) < 50  # 41 on an idle machine
