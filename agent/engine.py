@@ -31,6 +31,9 @@ class EngineEvents(Protocol):
     def operator_finished(self, instance: Instance) -> None:
         """All its input has ended and been processed."""
 
+    def delivered(self, instance: Instance) -> None:
+        """A sink has taken a batch."""
+
     def link_broken(self, instance: Instance, output: Output, reason: str) -> None:
         """The other end of an output is no more; the output has been removed."""
 
@@ -62,7 +65,16 @@ class Engine:
         self._config = config
         self._links = links
         self.flow = Flow(host, router, self, remembered)
-        self._execution = Execution(host, router.me, config, self.flow, self.instances, events.operator_failed, events.operator_finished)
+        self._execution = Execution(
+            host,
+            router.me,
+            config,
+            self.flow,
+            self.instances,
+            events.operator_failed,
+            events.operator_finished,
+            events.delivered,
+        )
 
     # ----------------------------------------------------------------------------------- what the flow tells (FlowEvents)
 

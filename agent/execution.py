@@ -66,6 +66,7 @@ class Execution:
         instances: Mapping[OperatorId, Instance],
         failed: Callable[[Instance], None],
         finished: Callable[[Instance], None],
+        delivered: Callable[[Instance], None],
     ) -> None:
         self._host = host
         self._me = me
@@ -74,6 +75,7 @@ class Execution:
         self._instances = instances
         self._failed = failed
         self._finished = finished
+        self._delivered = delivered
         self._ready = EarliestStimulusFirst[OperatorId]()
         self._running = 0
 
@@ -185,6 +187,8 @@ class Execution:
             instance.watermark_us = watermark_us
             self._emit(instance, result.payload, batch.stimulus_s, result.watermark_us)
             self._flow.processed(incoming, batch)
+            if instance.sink is not None:
+                self._delivered(instance)
             if watermark_us >= WATERMARK_END and instance.state is State.RUNNING:
                 instance.state = State.FINISHED
                 self._finished(instance)

@@ -261,6 +261,18 @@ class Drop(msgspec.Struct, frozen=True, tag="drop"):
     query: QueryId
 
 
+class WantedAsk(msgspec.Struct, frozen=True, tag="wanted?"):
+    """We run operators for these queries that you have taken. Are they still wanted?"""
+
+    queries: tuple[QueryId, ...]
+
+
+class Unwanted(msgspec.Struct, frozen=True, tag="unwanted"):
+    """Answer to WantedAsk: those that are over, or not known (any more)."""
+
+    queries: tuple[QueryId, ...]
+
+
 class Done(msgspec.Struct, frozen=True, tag="done"):
     """The request has been carried out."""
 
@@ -291,6 +303,8 @@ Message: TypeAlias = (
     | QueriesAsk
     | Queries
     | Drop
+    | WantedAsk
+    | Unwanted
     | Done
 )
 

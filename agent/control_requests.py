@@ -1,0 +1,231 @@
+"""What people ask of their agent over the control socket, and the answers. The shapes of results are in `sbon.control`."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import sbon
+from agent.config import format_address
+from sbon.control import COMMANDS, ControlReply, ControlRequest, refusal
+from sbon.errors import ConfigError, QueryError, SbonError
+from sbon.membership.members import Member, MemberStatus
+from sbon.query.catalog import did_you_mean
+from sbon.query.text import describe
+
+if TYPE_CHECKING:
+    from agent.instance import Instance
+    from agent.node import Agent
+
+Reply = Callable[[ControlReply], None]
+Cancel = Callable[[], None]
+SQL_LENGTH_MAX = 1_000_000
+
+
+class ControlRequests:
+    """Answers one request at a time; several may be under way."""
+
+    def __init__(self, agent: "Agent") -> None:
+        self._agent = agent
+        self._answers: dict[str, Callable[[dict[str, Any], Callable[[Any], None]], None]] = {
+            "status": self._now(self.status),
+            "members": self._now(self.members),
+            "rtt": self._rtt,
+            "operators": self._now(self.operators),
+            "queries": lambda arguments, done: agent.queries.all_rows(done),
+            "submit": lambda arguments, done: agent.queries.submit(_text(arguments, "sql"), done),
+            "explain": lambda arguments, done: agent.queries.explain(_text(arguments, "sql"), done),
+            "drop": self._drop,
+            "leave": self._leave,
+            "shape": self._shape,
+        }
+
+    def answer(self, request: ControlRequest, reply: Reply) -> Cancel:
+        """Reply now or later; the returned function ends a stream of replies."""
+        try:
+            if request.command == "tail":
+                return self._tail(request, reply)
+            answer = self._answers.get(request.command)
+            if answer is None:
+                hint = did_you_mean(request.command, COMMANDS)
+                raise ConfigError(f"there is no request {request.command!r}" + (f"; {hint}" if hint else ""))
+            answer(request.arguments, lambda result: reply(_reply(request.id, result)))
+        except SbonError as problem:
+            reply(refusal(request.id, problem))
+        return lambda: None
+
+    def _now(self, result: Callable[[], Any]) -> Callable[[dict[str, Any], Callable[[Any], None]], None]:
+        return lambda arguments, done: done(result())
+
+    def status(self) -> dict[str, Any]:
+        """How this agent does."""
+        agent = self._agent
+        gossip = agent.gossip
+        coordinate = gossip.localiser.coordinate
+        statuses = [member.status for member in gossip.members.values()]
+        counters: dict[str, int] = {
+            **gossip.counters,
+            **{f"membership_{name}": count for name, count in sorted(gossip.machine.counters.items())},
+            **{f"coordinate_rejected_{name}": count for name, count in sorted(gossip.localiser.rejected.items())},
+            **agent.peers.counters,
+            **agent.engine.flow.counters,
+            **agent.migrations.counters,
+            **{f"telemetry_{name}": count for name, count in agent.telemetry.counters.items()},
+        }
+        return {
+            "name": agent.name,
+            "address": format_address(agent.address),
+            "status": gossip.machine.own.status.value,
+            "incarnation": gossip.machine.incarnation,
+            "uptime_s": round(agent.host.now() - agent.started_at_s, 3),
+            "version": sbon.__version__,
+            "labels": dict(agent.config.labels),
+            "members": {status.value: statuses.count(status) for status in MemberStatus},
+            "coordinate": _coordinate(coordinate),
+            "median_relative_error": gossip.localiser.median_relative_error(),
+            "operators": len(agent.engine.instances),
+            "queries": len(agent.queries.records),
+            "migrations": list(agent.measuring.migrations),
+            "counters": counters,
+            "data_dir": agent.config.data_dir,
+        }
+
+    def members(self) -> list[dict[str, Any]]:
+        """Everyone known, by name."""
+        return [self._member(member) for _, member in sorted(self._agent.gossip.members.items())]
+
+    def _member(self, member: Member) -> dict[str, Any]:
+        gossip = self._agent.gossip
+        coordinate = gossip.coordinate_of(member.name)
+        own = member.name == gossip.name
+        return {
+            "name": member.name,
+            "address": format_address(member.address),
+            "status": member.status.value,
+            "incarnation": member.incarnation,
+            "labels": dict(member.labels),
+            "coordinate": None if coordinate is None else _coordinate(coordinate),
+            "estimated_rtt_ms": gossip.estimated_rtt_ms(gossip.name, member.name),
+            "measured_rtt_ms": 0.0 if own else gossip.localiser.measured_rtt_ms(member.name),
+        }
+
+    def operators(self) -> list[dict[str, Any]]:
+        """What runs here."""
+        return [self._operator(instance) for instance in self._agent.engine.instances.values()]
+
+    def _operator(self, instance: "Instance") -> dict[str, Any]:
+        report = instance.report(self._agent.name)
+        return {
+            "id": instance.id,
+            "queries": sorted(instance.users),
+            "kind": str(instance.spec.params.__struct_config__.tag),
+            "text": describe(instance.spec.params),
+            "node": self._agent.name,
+            "state": report.state,
+            "reason": report.reason,
+            "pinned": not instance.movable,
+            "rows_in": report.rows_in,
+            "rows_out": report.rows_out,
+            "rows_per_s_in": report.rows_per_s_in,
+            "rows_per_s_out": report.rows_per_s_out,
+            "bytes_per_s_out": report.bytes_per_s_out,
+            "selectivity": report.rows_out / report.rows_in if report.rows_in else None,
+            "queue_batches": report.queue_batches,
+            "late_rows": report.late_rows,
+            "dropped_rows": report.dropped_rows,
+            "state_rows": report.state_rows,
+            "migrations": report.migrations,
+            "signature": instance.spec.signature,
+            "links": [
+                {"id": link, "node": instance.outputs[link].node, "rows_sent": sent, "rows_acknowledged": acknowledged, "bytes_per_s": rate}
+                for link, sent, acknowledged, _, rate in report.links
+            ],
+            "received": [{"id": link, "rows": rows} for link, rows in report.received],
+        }
+
+    def _rtt(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
+        gossip = self._agent.gossip
+        a, b = _text(arguments, "a"), arguments.get("b")
+        first, second = (a, b) if isinstance(b, str) else (gossip.name, a)
+        for name in (first, second):
+            if name not in gossip.members:
+                hint = did_you_mean(name, gossip.members)
+                raise ConfigError(f"there is no member {name}; {hint or '`sbon members` lists them'}")
+        measured = None
+        if gossip.name in (first, second):
+            measured = gossip.localiser.measured_rtt_ms(second if first == gossip.name else first)
+        coordinates = [gossip.coordinate_of(name) for name in (first, second)]
+        done(
+            {
+                "a": first,
+                "b": second,
+                "estimated_rtt_ms": gossip.estimated_rtt_ms(first, second),
+                "measured_rtt_ms": 0.0 if first == second else measured,
+                "error_estimate": max((c.error for c in coordinates if c is not None), default=None),
+            }
+        )
+
+    def _tail(self, request: ControlRequest, reply: Reply) -> Cancel:
+        queries = self._agent.queries
+        name, limit = _text(request.arguments, "query"), request.arguments.get("limit")
+        record = queries.find(name)
+        if record is None:
+            known = [r.id for r in queries.records.values()] + [r.name for r in queries.records.values()]
+            raise QueryError(
+                f"{self._agent.name} has taken no query {name}", hint=did_you_mean(name, known) or "ask the agent that took it"
+            )
+        tail = queries.tails.get(record.id)
+        if tail is None:
+            raise QueryError(f"the answers of {name} go to a sink", hint="`sbon queries` shows where it is")
+        left = limit if isinstance(limit, int) and limit >= 0 else None
+        over = False
+        cancel: list[Cancel] = []
+
+        def rows(piece: list[list[Any]] | None) -> None:
+            nonlocal left, over
+            if over:
+                return
+            piece_left = piece if piece is None or left is None else piece[:left]
+            if left is not None and piece_left is not None:
+                left -= len(piece_left)
+            over = piece is None or left == 0
+            reply(ControlReply(request.id, final=over, result={"columns": tail.columns, "rows": piece_left or []}))
+            if over and cancel:
+                cancel[0]()
+
+        if left == 0:
+            rows([])
+            return lambda: None
+        cancel.append(tail.watch(rows))
+        if over:
+            cancel[0]()
+        return cancel[0]
+
+    def _drop(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
+        name = _text(arguments, "query")
+        record = self._agent.queries.find(name)
+        self._agent.queries.drop(name, lambda problem: done(problem or {"dropped": [record.id if record is not None else name]}))
+
+    def _leave(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
+        self._agent.leave(lambda: done({"left": self._agent.name}))
+
+    def _shape(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
+        raise ConfigError("this agent's network cannot be shaped: only the testbed starts agents whose network can")
+
+
+def _reply(request_id: int, result: Any) -> ControlReply:
+    return refusal(request_id, result) if isinstance(result, SbonError) else ControlReply(request_id, final=True, result=result)
+
+
+def _text(arguments: dict[str, Any], name: str) -> str:
+    value = arguments.get(name)
+    if not isinstance(value, str) or not value.strip() or len(value) > SQL_LENGTH_MAX:
+        raise ConfigError(f"argument {name!r} is missing or not a text of at most {SQL_LENGTH_MAX} characters")
+    return value
+
+
+def _coordinate(coordinate: Any) -> dict[str, Any]:
+    return {
+        "vector": list(coordinate.vector),
+        "height_ms": coordinate.height_ms,
+        "error": coordinate.error,
+        "load_ms": coordinate.load_ms,
+    }

@@ -1,0 +1,106 @@
+"""Messages to nodes by name: the member table says where a node is, the connections carry, and what is for this node stays here."""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Protocol
+
+from agent.host import Host
+from agent.peers import Peers
+from sbon.errors import LinkError, SbonError
+from sbon.types import Address, NodeId
+from sbon.wire import Message, decode, encode
+
+Done = Callable[[Message | SbonError], None]
+
+REQUEST_TIMEOUT_S = 5.0
+
+
+class Requests(Protocol):
+    """Who answers requests that this node makes of itself."""
+
+    def handle(self, sender: NodeId, message: Message, respond: Done) -> None:
+        """Answer a request, now or later, once."""
+
+
+class Directory:
+    """The `agent.flow.Router` of an agent, and its way of asking others."""
+
+    def __init__(self, host: Host, me: NodeId, peers: Peers, address_of: Callable[[NodeId], Address | None], own: Requests) -> None:
+        self.me = me
+        self._host = host
+        self._peers = peers
+        self._address_of = address_of
+        self._own = own
+        self._wanted: dict[NodeId, Address] = {}
+
+    def send(self, node: NodeId, message: Message) -> bool:
+        """One way, on a standing connection; False, and the connection is wanted from now on, if there is none with room."""
+        address = self._want(node)
+        if address is None or self._peers.node_at(address) != node:
+            return False
+        return self._peers.send(address, encode(message))
+
+    def request(self, node: NodeId, message: Message, done: Done, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+        """Ask a node; `done` gets the answer or what went wrong, once."""
+        if node == self.me:
+            self._host.call_soon(partial(self._ask_self, message, done))
+            return
+        address = self._address_of(node)
+        if address is None:
+            self._host.call_soon(lambda: done(LinkError(f"{node} is not a known member")))
+            return
+        self._peers.request(address, encode(message), partial(self._answered, done), timeout_s)
+
+    def request_at(self, address: Address, message: Message, done: Done, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+        """Ask whoever is at an address."""
+        self._peers.request(address, encode(message), partial(self._answered, done), timeout_s)
+
+    def tell(self, node: NodeId, message: Message) -> None:
+        """Ask without caring for the answer: what it does will be noticed elsewhere if it fails."""
+        self.request(node, message, _ignored)
+
+    def node_at(self, address: Address) -> list[NodeId]:
+        """The nodes wanted at an address."""
+        return [node for node, known in self._wanted.items() if known == address]
+
+    def keep(self, nodes: Iterable[NodeId]) -> None:
+        """Let standing connections to all other nodes go, and follow those that have a new address."""
+        kept = set(nodes)
+        for node, address in list(self._wanted.items()):
+            if node not in kept:
+                del self._wanted[node]
+                if address not in self._wanted.values():
+                    self._peers.unwant(address)
+        for node in sorted(kept):
+            self._want(node)
+
+    def _want(self, node: NodeId) -> Address | None:
+        address = self._address_of(node)
+        if address is not None and self._wanted.get(node) != address:
+            old = self._wanted.get(node)
+            self._wanted[node] = address
+            if old is not None and old not in self._wanted.values():
+                self._peers.unwant(old)
+            self._peers.want(address)
+        return address
+
+    def _ask_self(self, message: Message, done: Done) -> None:
+        try:
+            self._own.handle(self.me, message, done)
+        except SbonError as problem:
+            done(problem)
+
+    def _answered(self, done: Done, result: bytes | SbonError) -> None:
+        if isinstance(result, SbonError):
+            done(result)
+            return
+        try:
+            answer = decode(result)
+        except SbonError as problem:
+            done(problem)
+            return
+        done(answer)
+
+
+def _ignored(result: Message | SbonError) -> None:
+    """Told, not asked."""

@@ -1,0 +1,220 @@
+"""Who else is there and how far away: the membership machine and the node's coordinate, wired to datagrams and to each other.
+
+Every answered probe is a sample for the coordinate, and every probe carries the coordinate onwards.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from agent.host import Host, Timer
+from sbon.cost_space.config import CoordinateConfig
+from sbon.cost_space.coordinate import Coordinate, estimated_rtt_ms
+from sbon.cost_space.localiser import Localiser
+from sbon.errors import RemoteProtocolError
+from sbon.membership.actions import (
+    Action,
+    CoordinateHeard,
+    LeaveDone,
+    MemberChanged,
+    MemberForgotten,
+    MemberUpdated,
+    NameConflict,
+    PingDone,
+    PushPull,
+    RttMeasured,
+    SendDatagram,
+)
+from sbon.membership.config import MembershipConfig
+from sbon.membership.machine import Membership
+from sbon.membership.members import Member, MemberStatus
+from sbon.sealing import NONCE_BYTES, KeyRing
+from sbon.types import Address, NodeId
+
+
+class GossipEvents(Protocol):
+    """Whom the gossip tells."""
+
+    def rtt_measured(self, peer: NodeId, rtt_ms: float, estimated_ms: float) -> None:
+        """A probe was answered; `estimated_ms` is what the coordinates said before it."""
+
+    def member_changed(self, name: NodeId, before: MemberStatus | None, after: MemberStatus) -> None:
+        """A member's status is another."""
+
+    def member_updated(self, name: NodeId, restarted: bool) -> None:
+        """A member's address or what it hosts is new."""
+
+    def push_pull(self, address: Address) -> None:
+        """Exchange tables with the agent there."""
+
+    def name_conflict(self, address: Address) -> None:
+        """Another agent bears our name."""
+
+    def left(self) -> None:
+        """Our departure has been told."""
+
+
+class Gossip:
+    """One agent's view of the others."""
+
+    def __init__(
+        self,
+        host: Host,
+        membership: MembershipConfig,
+        coordinate: CoordinateConfig,
+        name: NodeId,
+        address: Address,
+        labels: dict[str, str],
+        incarnation: int,
+        start: Coordinate | None,
+        key_ring: KeyRing | None,
+        events: GossipEvents,
+    ) -> None:
+        membership_rng, localiser_rng = host.rng.spawn(2)
+        self.key_ring = key_ring
+        self.localiser = Localiser(coordinate, localiser_rng, start)
+        self.machine = Membership(membership, name, address, labels, incarnation, lambda: self.localiser.coordinate, membership_rng)
+        self.counters = {"datagrams_sent": 0, "datagrams_received": 0, "datagrams_refused": 0}
+        self._host = host
+        self._events = events
+        self._timer: Timer | None = None
+        self._wake_at = float("inf")
+        self._pings: dict[int, Callable[[float | None], None]] = {}
+        self._closed = False
+
+    @property
+    def name(self) -> NodeId:
+        """Ours."""
+        return self.machine.name
+
+    @property
+    def members(self) -> Mapping[NodeId, Member]:
+        """All known members, ourselves among them."""
+        return self.machine.members
+
+    def join(self, seeds: Sequence[Address]) -> None:
+        """Begin."""
+        self._perform(self.machine.join(seeds, self._host.now()))
+
+    def leave(self) -> None:
+        """Say goodbye; `GossipEvents.left` follows."""
+        self._perform(self.machine.leave(self._host.now()))
+
+    def close(self) -> None:
+        """Do nothing more."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def datagram(self, data: bytes, sender: Address, received_at: float) -> None:
+        """One datagram, sealed if there is a key ring."""
+        if self._closed:
+            return
+        self.counters["datagrams_received"] += 1
+        try:
+            plain = data if self.key_ring is None else self.key_ring.open(data)
+            actions = self.machine.receive(plain, sender, self._host.now(), received_at)
+        except RemoteProtocolError:
+            self.counters["datagrams_refused"] += 1
+            return
+        self._perform(actions)
+
+    def merge(self, state: bytes, via: Address | None = None) -> None:
+        """Take in another agent's table.
+
+        Raises
+        ------
+        RemoteProtocolError
+            It is nonsense.
+        """
+        self._perform(self.machine.merge(state, self._host.now(), via))
+
+    def ping(self, peer: NodeId, done: Callable[[float | None], None]) -> None:
+        """Measure the RTT to a member now; `done` gets milliseconds, or None if nobody answered."""
+        token, actions = self.machine.ping(peer, self._host.now())
+        self._pings[token] = done
+        self._perform(actions)
+
+    def address_of(self, node: NodeId) -> Address | None:
+        """Where a member is; None if it is unknown or has departed."""
+        member = self.members.get(node)
+        return None if member is None or member.status is MemberStatus.LEFT else member.address
+
+    def coordinates(self) -> dict[NodeId, Coordinate]:
+        """The coordinates of all living members that have told one, ourselves included."""
+        found = {
+            member.name: member.coordinate
+            for member in self.members.values()
+            if member.status is MemberStatus.ALIVE and member.coordinate is not None
+        }
+        found[self.name] = self.localiser.coordinate
+        return found
+
+    def alive_labels(self) -> dict[NodeId, Mapping[str, str]]:
+        """The living members and their labels, in order of name."""
+        return {name: dict(m.labels) for name, m in sorted(self.members.items()) if m.status is MemberStatus.ALIVE}
+
+    def estimated_rtt_ms(self, a: NodeId, b: NodeId) -> float | None:
+        """What the coordinates say; None where one is unknown."""
+        if a == b:
+            return 0.0
+        first, second = self.coordinate_of(a), self.coordinate_of(b)
+        return None if first is None or second is None else estimated_rtt_ms(first, second)
+
+    def coordinate_of(self, node: NodeId) -> Coordinate | None:
+        """A member's coordinate, as last heard."""
+        if node == self.name:
+            return self.localiser.coordinate
+        member = self.members.get(node)
+        return None if member is None else member.coordinate
+
+    def _perform(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            self._perform_one(action)
+        self._rearm()
+
+    def _perform_one(self, action: Action) -> None:
+        match action:
+            case SendDatagram(address, data):
+                self._send(address, data)
+            case RttMeasured(peer, rtt_ms, coordinate):
+                before = estimated_rtt_ms(self.localiser.coordinate, coordinate)
+                if self.localiser.observe(peer, coordinate, rtt_ms, self._host.now()):
+                    self._events.rtt_measured(peer, rtt_ms, before)
+            case CoordinateHeard(peer, coordinate):
+                self.localiser.heard(peer, coordinate, self._host.now())
+            case MemberChanged(name, before_status, after):
+                self._events.member_changed(name, before_status, after)
+            case MemberUpdated(name, restarted):
+                self._events.member_updated(name, restarted)
+            case MemberForgotten(name):
+                self.localiser.forget(name)
+            case PingDone(token, _, rtt):
+                done = self._pings.pop(token, None)
+                if done is not None:
+                    done(rtt)
+            case PushPull(address):
+                self._events.push_pull(address)
+            case NameConflict(_, address):
+                self._events.name_conflict(address)
+            case LeaveDone():
+                self._events.left()
+
+    def _send(self, address: Address, data: bytes) -> None:
+        self.counters["datagrams_sent"] += 1
+        if self.key_ring is not None:
+            data = self.key_ring.seal(data, self._host.random_bytes(NONCE_BYTES))
+        self._host.send_datagram(data, address)
+
+    def _rearm(self) -> None:
+        when = self.machine.next_wake()
+        if self._closed or when is None or (self._timer is not None and when == self._wake_at):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wake_at = when
+        self._timer = self._host.call_at(when, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        if not self._closed:
+            self._perform(self.machine.wake(self._host.now()))

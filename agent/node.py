@@ -1,0 +1,370 @@
+"""The agent: every machine of one node, wired together over one `Host`. No sockets, threads or clocks here: the host has them.
+
+datagrams -> Gossip (members, coordinate) ---------> who is where
+streams   -> Peers -> Directory -> Answers --------> deployment, migration, candidates, replication
+                  \\-> Engine.flow (data, acks) ----> operators
+control   -> Inspection, OwnedQueries
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import agent.logs
+from agent.answers import Answers
+from agent.config import AgentConfig, format_address, parse_address
+from agent.connection import Connection
+from agent.connectors.base import ConnectorContext, SinkConnector
+from agent.connectors.system import SystemStreams
+from agent.control_requests import ControlRequests
+from agent.deployment import Deployed
+from agent.directory import Directory, Done
+from agent.engine import Engine
+from agent.gossip import Gossip
+from agent.host import Host, StreamHandler, Timer
+from agent.instance import Instance, Output
+from agent.measuring import Measuring
+from agent.migrations import MigrationRecord, Migrations
+from agent.peers import Peers
+from agent.placing import Placed, Placing
+from agent.queries import REPORT_INTERVAL_S, OwnedQueries
+from agent.query_record import QueryRecord
+from agent.rebalancing import Rebalancing
+from agent.replication import Replication
+from agent.state import SavedState, StateFile
+from agent.surveying import Surveying
+from agent.tails import Tail
+from agent.telemetry import DIRECTORY_NAME, Telemetry
+from sbon.control import ControlReply, ControlRequest
+from sbon.errors import ConfigError, LinkError, SbonError
+from sbon.membership.members import MemberStatus
+from sbon.query.plan import Plan, SinkParams
+from sbon.sealing import KeyRing
+from sbon.types import Address, NodeId, OperatorId
+from sbon.wire import Acknowledge, Data, Message, Moved, NoSuchLink, Unwanted, WantedAsk, decode, encode
+
+SAVE_INTERVAL_S = 10.0
+"""How often coordinate and incarnation are saved: what a crash costs is settling for so long."""
+WANTED_INTERVAL_S = 15.0
+"""How often the takers of queries are asked whether the operators here are still wanted."""
+LEAVE_TIMEOUT_S = 3.0
+
+
+class Agent:
+    """One node of the overlay."""
+
+    def __init__(self, config: AgentConfig, host: Host, key_ring: KeyRing | None) -> None:
+        if not config.name:
+            raise ConfigError("the agent has no name")
+        self.name: NodeId = config.name
+        self.address: Address = ("", 0)
+        self.config = config
+        self.host = host
+        self.key_ring = key_ring
+        self.started_at_s = host.now()
+        self.log = agent.logs.structlog.get_logger("agent").bind(node=config.name)
+        directory = None if not config.data_dir else _path(config.data_dir) / DIRECTORY_NAME
+        self.telemetry = Telemetry(config.telemetry, directory, host)
+        self.system = SystemStreams()
+        self._state = StateFile(_path(config.data_dir) if config.data_dir else "")
+        self._timers: dict[str, Timer] = {}
+        self._left: Callable[[], None] | None = None
+        self._stopped = False
+
+    # --------------------------------------------------------------------------------------------------- life cycle
+
+    def start(self) -> Address:
+        """Listen, and join the overlay.
+
+        Raises
+        ------
+        ConfigError
+            The address cannot be used.
+        """
+        config, host = self.config, self.host
+        self.peers = Peers(host, self.name, self.key_ring, config.peers, self)
+        bound = host.listen(parse_address(config.bind), self._datagram, self._accept)
+        self.address = parse_address(config.advertise) if config.advertise else bound
+        if self.address[1] == 0:
+            self.address = (self.address[0], bound[1])
+        saved = self._state.load(self.name)
+        self.gossip = Gossip(
+            host,
+            config.membership,
+            config.coordinate,
+            self.name,
+            self.address,
+            dict(config.labels),
+            saved.incarnation if saved is not None else 0,
+            saved.coordinate if saved is not None else None,
+            self.key_ring,
+            self,
+        )
+        self.directory = Directory(host, self.name, self.peers, self.gossip.address_of, self)
+        context = ConnectorContext(
+            host=host, node=self.name, labels=dict(config.labels), data_dir=str(_path(config.data_dir or ".")), system=self.system
+        )
+        self.engine = Engine(host, self.directory, self, context, config.engine, config.links, config.migration.remembered)
+        self.migrations = Migrations(host, self.directory, self.engine, config.migration, self)
+        self.surveying = Surveying(self.directory, self.gossip, self.engine)
+        self.replication = Replication(self.directory, self.gossip, lambda why: self.log.warning("table.refused", reason=why))
+        placing = Placing(host, self.gossip, self.surveying, config.placement, config.optimiser)
+        self.queries = OwnedQueries(host, self.directory, self.gossip, placing, self.replication, self)
+        self.rebalancing = Rebalancing(
+            host, self.directory, self.gossip, self.engine, self.surveying, self.migrations, config.optimiser, self.telemetry
+        )
+        self.measuring = Measuring(self)
+        self.answers = Answers(self.directory, self.engine, self.migrations, self.surveying, self.queries, self.replication)
+        self.requests = ControlRequests(self)
+        self.gossip.join([parse_address(seed) for seed in config.join])
+        self._every("sample", config.engine.sample_interval_s, self._sample)
+        self._every("watch", REPORT_INTERVAL_S, self.queries.watch)
+        self._every("save", SAVE_INTERVAL_S, self._save)
+        self._every("wanted", WANTED_INTERVAL_S, self._ask_whether_wanted)
+        self.rebalancing.start()
+        self.log.info("agent.started", address=format_address(self.address), sealed=self.key_ring is not None)
+        return self.address
+
+    def leave(self, done: Callable[[], None]) -> None:
+        """Say goodbye, then close, then `done`."""
+        if self._left is not None or self._stopped:
+            return
+        self._left = done
+        self._save()
+        self._timers["leave"] = self.host.call_at(self.host.now() + LEAVE_TIMEOUT_S, self.left)
+        self.gossip.leave()
+
+    def left(self) -> None:
+        """Our departure has been told (or there was nobody to tell)."""
+        done, self._left = self._left, None
+        if done is None:
+            return
+        self.log.info("agent.left")
+        self.stop()
+        done()
+
+    def stop(self) -> None:
+        """Close at once, without a word to the others."""
+        if self._stopped:
+            return
+        self._stopped = True
+        for timer in self._timers.values():
+            timer.cancel()
+        self.rebalancing.stop()
+        self.migrations.close()
+        self.engine.close()
+        self.gossip.close()
+        self.peers.close()
+        self.telemetry.close()
+
+    def reload(self, config: AgentConfig) -> list[str]:
+        """Take over the settings that can change while running; returns their names."""
+        applied = []
+        if config.membership != self.config.membership:
+            self.gossip.machine.reconfigure(config.membership)
+            applied.append("membership")
+        if config.optimiser != self.config.optimiser:
+            self.rebalancing.reconfigure(config.optimiser)
+            applied.append("optimiser")
+        if config.log != self.config.log:
+            applied.append("log")
+        self.config = config
+        return applied
+
+    def use_keys(self, key_ring: KeyRing) -> None:
+        """Seal with another ring from now on; connections that stand keep their keys."""
+        self.key_ring = self.gossip.key_ring = self.peers.key_ring = key_ring
+
+    def control(self, request: ControlRequest, reply: Callable[[ControlReply], None]) -> Callable[[], None]:
+        """Answer a person, or a script. The returned function ends a stream of replies."""
+        return self.requests.answer(request, reply)
+
+    # ------------------------------------------------------------------------------------------- what the host tells
+
+    def _datagram(self, data: bytes, sender: Address, received_at: float) -> None:
+        self.gossip.datagram(data, sender, received_at)
+
+    def _accept(self, peer: Address) -> StreamHandler:
+        return self.peers.accept(peer)
+
+    # ------------------------------------------------------------------------------ what the connections tell (PeerEvents)
+
+    def message(self, connection: Connection, payload: bytes) -> None:
+        """A one-way message."""
+        message = decode(payload)
+
+        def reply(answer: Message) -> bool:
+            return connection.send(encode(answer))
+
+        match message:
+            case Data():
+                self.engine.flow.receive(message, reply)
+            case Acknowledge():
+                self.engine.flow.acknowledged(message)
+            case NoSuchLink():
+                self.engine.flow.unknown_there(message)
+            case Moved(operator, node, epoch):
+                self.answers.moved(operator, node, epoch)
+            case _:
+                self.log.warning("message.unexpected", peer=connection.node, type=type(message).__name__)
+
+    def request(self, connection: Connection, payload: bytes, respond: Callable[[bytes | SbonError], None]) -> None:
+        """A request of another agent."""
+        message = decode(payload)
+        self.handle(connection.node, message, lambda result: respond(result if isinstance(result, SbonError) else encode(result)))
+
+    def handle(self, sender: NodeId, message: Message, respond: Done) -> None:
+        """A request of another agent, or of this one."""
+        if self._stopped:
+            raise LinkError(f"{self.name} is stopping")
+        self.answers.handle(sender, message, respond)
+
+    def connected(self, address: Address, node: NodeId) -> None:
+        """A wanted connection is up."""
+        self.engine.flow.reconnected(node)
+
+    def lost(self, address: Address, reason: str) -> None:
+        """A wanted connection is gone; it is dialled again."""
+        self.log.info("connection.lost", address=format_address(address), reason=reason)
+
+    def writable(self, address: Address) -> None:
+        """A full connection has room."""
+        for node in self.directory.node_at(address):
+            self.engine.flow.writable(node)
+
+    # ------------------------------------------------------------------------------- what the gossip tells (GossipEvents)
+
+    def rtt_measured(self, peer: NodeId, rtt_ms: float, estimated_ms: float) -> None:
+        """A probe was answered."""
+        self.measuring.probe(peer, rtt_ms, estimated_ms)
+
+    def member_changed(self, name: NodeId, before: MemberStatus | None, after: MemberStatus) -> None:
+        """A member's status is another."""
+        self.log.info(f"member.{after.value}", member=name, before=before.value if before is not None else None)
+        self.telemetry.record("member", member=name, before=before.value if before is not None else None, after=after.value)
+        if after in (MemberStatus.FAILED, MemberStatus.LEFT):
+            self.migrations.node_failed(name)
+            self.queries.node_failed(name)
+        elif after is MemberStatus.ALIVE and self.gossip.address_of(name) is not None and name in self.engine.flow.destinations():
+            self.directory.keep(self.engine.flow.destinations())
+
+    def member_updated(self, name: NodeId, restarted: bool) -> None:
+        """A member has another address, or is another process."""
+        if restarted:
+            self.log.info("member.restarted", member=name)
+        self.directory.keep(self.engine.flow.destinations())
+
+    def push_pull(self, address: Address) -> None:
+        """Exchange tables with the agent there."""
+        self.replication.exchange(address)
+
+    def name_conflict(self, address: Address) -> None:
+        """Another agent bears our name."""
+        self.log.error("name.conflict", other=format_address(address), hint="give one of the two another name")
+
+    # ------------------------------------------------------------------------------- what the engine tells (EngineEvents)
+
+    def operator_failed(self, instance: Instance) -> None:
+        """It can do no more."""
+        self.log.error("operator.failed", operator=instance.id, reason=instance.reason)
+        self.telemetry.record("operator_failed", operator=instance.id, reason=instance.reason)
+
+    def operator_finished(self, instance: Instance) -> None:
+        """All its input has ended."""
+        self.queries.finished(instance.id)
+
+    def delivered(self, instance: Instance) -> None:
+        """A sink has taken a batch."""
+        if isinstance(instance.sink, Tail):
+            instance.sink.publish()
+
+    def link_broken(self, instance: Instance, output: Output, reason: str) -> None:
+        """An output leads nowhere any more."""
+        self.log.warning("link.broken", link=output.link.id, reason=reason, rows_unacknowledged=output.sender.held)
+
+    def arrived_at_prepared(self, operator: OperatorId) -> None:
+        """Data for an operator that has arrived by migration and waits for the word."""
+        self.migrations.arrived_at_prepared(operator)
+
+    def make_sink(self, instance: Instance, params: SinkParams) -> SinkConnector | None:
+        """A tail is the agent's own."""
+        if params.connector != "tail":
+            return None
+        query = next(iter(instance.users))
+        tail = self.queries.tails[query] = Tail(query, instance.spec.schema)
+        return tail
+
+    # ---------------------------------------------------------------------------- what queries and migrations tell
+
+    def query_changed(self, record: QueryRecord) -> None:
+        """Begun, degraded, mended or ended."""
+        self.log.info(f"query.{record.state.value}", query=record.id, name=record.name, reason=record.reason)
+        self.telemetry.record("query", query=record.id, name=record.name, state=record.state.value, reason=record.reason)
+
+    def placed(self, plan: Plan, placed: Placed, deployed: Deployed) -> None:
+        """A decision has been carried out."""
+        self.telemetry.record("placement", **placed.explained(plan))
+
+    def migration_ended(self, record: MigrationRecord) -> None:
+        """Committed or abandoned."""
+        event = "migration.committed" if record.committed else "migration.abandoned"
+        fields: dict[str, Any] = {
+            "operator": record.operator,
+            "queries": list(record.queries),
+            "here": record.here,
+            "there": record.there,
+            "reason": record.reason,
+            "outcome": record.outcome,
+            "pause_ms": round(record.pause_s * 1000, 3),
+            "seconds": round(record.seconds, 6),
+            "state_bytes": record.state_bytes,
+        }
+        self.log.info(event, **fields)
+        self.telemetry.record("migration", committed=record.committed, **fields)
+        self.measuring.migrations.append({"committed": record.committed, "at_wall_s": self.host.wall(), **fields})
+        self.rebalancing.migration_ended(record)
+
+    def operator_arrived(self, instance: Instance) -> None:
+        """An operator runs here now that ran elsewhere."""
+        self.log.info("operator.arrived", operator=instance.id, epoch=instance.epoch)
+        self.rebalancing.arrived(instance)
+
+    # ---------------------------------------------------------------------------------------------------- periodically
+
+    def _sample(self) -> None:
+        self.engine.sample(self.host.now())
+        self.directory.keep(self.engine.flow.destinations())
+        self.measuring.sample()
+
+    def _save(self) -> None:
+        localiser = self.gossip.localiser
+        coordinate = localiser.coordinate if localiser.median_relative_error() is not None else None
+        self._state.save(SavedState(self.name, self.gossip.machine.incarnation, coordinate))
+
+    def _ask_whether_wanted(self) -> None:
+        """Operators whose query is over (its taker has restarted, or a release went astray) must not run for ever."""
+        by_owner: dict[NodeId, set[str]] = {}
+        for instance in self.engine.instances.values():
+            for query, owner in instance.users.items():
+                by_owner.setdefault(owner, set()).add(query)
+
+        def answered(result: Message | SbonError) -> None:
+            if isinstance(result, Unwanted):
+                for query in result.queries:
+                    destroyed = self.engine.release(query)
+                    self.log.info("query.released", query=query, operators=destroyed)
+
+        for owner in sorted(by_owner):
+            self.directory.request(owner, WantedAsk(queries=tuple(sorted(by_owner[owner]))), answered)
+
+    def _every(self, name: str, interval_s: float, call: Callable[[], None]) -> None:
+        def again() -> None:
+            self._timers[name] = self.host.call_at(self.host.now() + interval_s, again)
+            call()
+
+        self._timers[name] = self.host.call_at(self.host.now() + interval_s, again)
+
+
+def _path(text: str) -> Any:
+    from pathlib import Path
+
+    return Path(text).expanduser()

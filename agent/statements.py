@@ -1,0 +1,107 @@
+"""SQL text to what must be done, on an executor thread: this is the one place of the agent that loads the SQL parser."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
+
+import msgspec
+
+from sbon.query.catalog import Catalog, Entry
+from sbon.query.plan import Plan
+from sbon.query.system import SourceDefinition
+from sbon.types import NodeId, QueryId
+
+
+class Effect(Enum):
+    """What a statement asks for."""
+
+    NOTHING = "nothing"
+    ENTER = "enter"
+    """A name into the catalogue."""
+    FORGET = "forget"
+    """A name out of it."""
+    RUN = "run"
+    END = "end"
+    """A running query, by its name."""
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """One statement, understood."""
+
+    effect: Effect
+    kind: str
+    """"source", "view", "sink", "query" or "drop"."""
+    name: str
+    sql: str
+    message: str
+    source: SourceDefinition | None = None
+    plan: Plan | None = None
+
+
+def prepare(
+    sql: str, entries: Sequence[Entry], nodes: Mapping[NodeId, Mapping[str, str]], here: NodeId, ids: Iterator[QueryId], stamp: int
+) -> list[Prepared]:
+    """Understand all statements of a text, each with the names that those before it would have made.
+
+    Raises
+    ------
+    QueryError
+        The first statement that cannot be run. Nothing has been done.
+    """
+    from sbon.query.sql import parse
+
+    catalog = Catalog()
+    catalog.merge(entries)
+    return [_prepare_one(statement, catalog, nodes, here, ids, stamp) for statement in parse(sql)]
+
+
+def _prepare_one(
+    statement: object, catalog: Catalog, nodes: Mapping[NodeId, Mapping[str, str]], here: NodeId, ids: Iterator[QueryId], stamp: int
+) -> Prepared:
+    from sbon.query.planner import plan
+    from sbon.query.sql import CreateSink, CreateSource, CreateView, DropStatement, SelectQuery
+
+    match statement:
+        case CreateSource():
+            if statement.if_not_exists and catalog.get(statement.name) is not None:
+                return Prepared(Effect.NOTHING, "source", statement.name, statement.sql, f"source {statement.name} exists already")
+            source = msgspec.structs.replace(statement.definition, home=here)
+            catalog.put("source", statement.name, sql=statement.sql, owner=here, stamp=stamp, source=source)
+            message = f"source {statement.name} on {_some(source.hosts(nodes))}"
+            return Prepared(Effect.ENTER, "source", statement.name, statement.sql, message, source=source)
+        case CreateView():
+            if statement.if_not_exists and catalog.get(statement.name) is not None:
+                return Prepared(Effect.NOTHING, "view", statement.name, statement.sql, f"view {statement.name} exists already")
+            plan(
+                statement.query, catalog, nodes, here, "check"
+            )  # a view that cannot be run is refused when it is made, not when it is used
+            catalog.put("view", statement.name, sql=statement.sql, owner=here, stamp=stamp)
+            return Prepared(Effect.ENTER, "view", statement.name, statement.sql, f"view {statement.name}")
+        case CreateSink():
+            if statement.if_not_exists and catalog.get(statement.name) is not None:
+                return Prepared(Effect.NOTHING, "sink", statement.name, statement.sql, f"sink {statement.name} exists already")
+            planned = plan(statement, catalog, nodes, here, next(ids))
+            catalog.put("sink", statement.name, sql=statement.sql, owner=here, stamp=stamp, query=planned.query)
+            return Prepared(Effect.RUN, "sink", statement.name, statement.sql, f"sink {statement.name} runs", plan=planned)
+        case SelectQuery():
+            planned = plan(statement, catalog, nodes, here, next(ids))
+            return Prepared(Effect.RUN, "query", planned.query, statement.sql, f"follow it with: sbon tail {planned.query}", plan=planned)
+        case DropStatement():
+            return _prepare_drop(statement.kind, statement.name, statement.if_exists, statement.sql, catalog, here, stamp)
+    raise AssertionError(f"unknown statement {type(statement).__name__}")
+
+
+def _prepare_drop(kind: str, name: str, if_exists: bool, sql: str, catalog: Catalog, here: NodeId, stamp: int) -> Prepared:
+    if kind == "query":
+        return Prepared(Effect.END, "drop", name, sql, f"query {name} dropped")
+    if if_exists and catalog.get(name) is None:
+        return Prepared(Effect.NOTHING, "drop", name, sql, f"there is no {kind} {name}")
+    catalog.drop(kind, name, owner=here, stamp=stamp)
+    if kind == "sink":
+        return Prepared(Effect.END, "drop", name, sql, f"sink {name} dropped")
+    return Prepared(Effect.FORGET, kind, name, sql, f"{kind} {name} dropped")
+
+
+def _some(names: list[NodeId]) -> str:
+    if not names:
+        return "no living node yet"
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
