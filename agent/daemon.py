@@ -22,7 +22,7 @@ from agent import logs
 from agent.config import NAME, AgentConfig, format_address, is_loopback, parse_address
 from agent.control import Cancel, ControlServer, DataDirectory, Reply
 from agent.logs import structlog
-from sbon.config import setting_paths
+from sbon.config import ConfigType, setting_paths
 from sbon.control import ControlReply, ControlRequest, refusal
 from sbon.errors import ConfigError, SbonError
 from sbon.sealing import KeyRing
@@ -169,16 +169,16 @@ class Daemon:
             The new configuration is wrong; the old one stays in force.
         """
         fresh = resolved(self._read_again())
-        key_ring = read_key_ring(fresh)
         differing = changed(self._config, fresh)
-        done = set(self._agent.reload(fresh))
+        done = {"leave_timeout_s", *self._agent.reload(fresh)}
         if fresh.log != self._config.log:
             logs.set_up(fresh.log, node=self._config.name)
             done.add("log")
         applied = [path for path in differing if path in done or path.partition(".")[0] in done]
         waiting = [path for path in differing if path not in applied]
-        self._config = fresh
-        log.info("config.reloaded", applied=applied, restart_needed=waiting, keys=list(key_ring.ids) if key_ring else [])
+        for path in applied:
+            self._config = _replaced(self._config, path, _value(fresh, path))
+        log.info("config.reloaded", applied=applied, restart_needed=waiting)
         return {"applied": applied, "restart_needed": waiting}
 
     def hang_up(self) -> None:
@@ -199,15 +199,21 @@ class Daemon:
 
 def changed(old: AgentConfig, new: AgentConfig) -> list[str]:
     """Paths of the settings in which two configurations differ, sections taken apart."""
-
-    def value(config: Any, path: str) -> Any:
-        for name in path.split("."):
-            config = getattr(config, name)
-        return config
-
     paths = setting_paths(AgentConfig)
     leaves = [path for path in paths if not any(other.startswith(f"{path}.") for other in paths)]
-    return [path for path in leaves if value(old, path) != value(new, path)]
+    return [path for path in leaves if _value(old, path) != _value(new, path)]
+
+
+def _value(config: Any, path: str) -> Any:
+    for name in path.split("."):
+        config = getattr(config, name)
+    return config
+
+
+def _replaced(config: ConfigType, path: str, value: Any) -> ConfigType:
+    """The configuration with another value at a path; without its checks, which the whole has passed."""
+    name, _, below = path.partition(".")
+    return msgspec.structs.replace(config, **{name: _replaced(getattr(config, name), below, value) if below else value})
 
 
 async def _live(

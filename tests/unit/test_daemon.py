@@ -1,0 +1,174 @@
+"""The daemon's own decisions: keys and addresses, reload, leave. Against an agent that only remembers what it was told."""
+
+import asyncio
+import os
+
+import msgspec
+import pytest
+
+from agent.__main__ import main, overrides, parser
+from agent.config import AgentConfig
+from agent.daemon import Daemon, changed, read_key_ring, resolved
+from agent.logs import LogConfig
+from sbon.control import ControlReply, ControlRequest
+from sbon.errors import ConfigError
+from sbon.membership.config import MembershipConfig
+from sbon.sealing import generate_key
+
+
+class Recorder:
+    """An agent that applies new labels and nothing else."""
+
+    def __init__(self) -> None:
+        self.reloaded: list[AgentConfig] = []
+        self.goodbye = None
+        self.passed_on: list[ControlRequest] = []
+
+    def reload(self, config, key_ring=None):
+        self.reloaded.append(config)
+        return ["labels"]
+
+    def leave(self, done):
+        self.goodbye = done
+
+    def control(self, request, reply):
+        self.passed_on.append(request)
+        return lambda: None
+
+
+def daemon_with(config: AgentConfig, fresh: AgentConfig) -> tuple[Daemon, Recorder]:
+    agent = Recorder()
+    return Daemon(agent, config, lambda: fresh), agent
+
+
+CONFIG = resolved(AgentConfig(name="ams1", log=LogConfig(level="error")))
+
+
+def test_beyond_loopback_no_key_means_no_start():
+    for config in (AgentConfig(bind="0.0.0.0:7946"), AgentConfig(advertise="192.0.2.1:7946"), AgentConfig(bind="[::]:7946")):
+        with pytest.raises(ConfigError, match="there is no cluster key: make one with `sbon keygen"):
+            read_key_ring(config)
+    assert read_key_ring(AgentConfig(bind="127.0.0.1:0")) is None
+
+
+def test_key_file_is_read_and_one_that_others_can_read_is_warned_of(tmp_path, capsys):
+    path = tmp_path / "cluster.key"
+    path.write_text(generate_key(os.urandom(32)))
+    path.chmod(0o600)
+    assert len(read_key_ring(AgentConfig(bind="0.0.0.0:7946", key_file=str(path))).ids) == 1
+    assert capsys.readouterr().out == ""
+
+    path.chmod(0o644)
+    read_key_ring(AgentConfig(key_file=str(path)))
+    said = "".join(capsys.readouterr())
+    assert "key_file.readable_by_others" in said
+    assert path.read_text().strip() not in said
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\xff\xfe", b"c2hvcnQ=\n"])
+def test_key_file_of_no_use_is_refused(tmp_path, content):
+    path = tmp_path / "cluster.key"
+    if content is not None:
+        path.write_bytes(content)
+
+    with pytest.raises(ConfigError):
+        read_key_ring(AgentConfig(key_file=str(path)))
+
+
+def test_name_and_directories_are_resolved(monkeypatch, tmp_path):
+    monkeypatch.setattr("socket.gethostname", lambda: "My_Host(1).local")
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    config = resolved(AgentConfig(key_file="~/k"))
+
+    assert (config.name, config.data_dir, config.key_file) == ("My_Host-1-.local", f"{tmp_path}/.local/state/sbon", f"{tmp_path}/k")
+
+
+def test_options_become_a_layer_over_the_file():
+    options = parser().parse_args(["--join", "a:1", "--join", "b:2", "--label", "x=1", "--label", "y=a=b", "--log-level", "debug"])
+
+    assert overrides(options) == {"join": ["a:1", "b:2"], "labels": {"x": "1", "y": "a=b"}, "log": {"level": "debug"}}
+
+
+def test_wrong_options_and_settings_end_with_code_2_and_one_line(capsys, tmp_path):
+    assert main(["--label", "region"]) == 2
+    assert main(["--bind", "nowhere"]) == 2
+    assert main(["--config", str(tmp_path / "none.toml")]) == 2
+    assert main(["--bind", "0.0.0.0:0", "--data-dir", str(tmp_path)]) == 2
+    with pytest.raises(SystemExit) as ended:
+        main(["--lable", "region=eu"])
+    assert ended.value.code == 2
+    said = capsys.readouterr()
+    assert [line.partition(":")[0] for line in said.err.splitlines()] == ["sbon agent"] * 5
+    assert said.out == ""
+
+
+def test_settings_that_differ_are_found_in_sections_too():
+    new = msgspec.structs.replace(CONFIG, labels={"a": "b"}, membership=MembershipConfig(interval_s=0.25))
+
+    assert changed(CONFIG, new) == ["labels", "membership.interval_s"]
+
+
+def test_reload_says_what_took_effect_and_what_waits():
+    fresh = msgspec.structs.replace(CONFIG, labels={"a": "b"}, bind="127.0.0.1:1", log=LogConfig(level="warning"))
+    daemon, agent = daemon_with(CONFIG, fresh)
+
+    assert daemon.reload() == {"applied": ["labels", "log.level"], "restart_needed": ["bind"]}
+    assert agent.reloaded == [fresh]
+    assert daemon.reload() == {"applied": [], "restart_needed": ["bind"]}
+
+
+def test_wrong_configuration_changes_nothing_on_reload(capsys):
+    def wrong() -> AgentConfig:
+        raise ConfigError("agent.toml:1: nonsense")
+
+    agent = Recorder()
+    daemon = Daemon(agent, CONFIG, wrong)
+    said: list[ControlReply] = []
+
+    daemon.hang_up()
+    daemon.control(ControlRequest(1, "reload"), said.append)
+
+    assert agent.reloaded == []
+    assert said == [ControlReply(1, final=True, error="agent.toml:1: nonsense")]
+
+
+async def test_leave_waits_for_the_goodbye_and_answers_who_asked():
+    daemon, agent = daemon_with(CONFIG, CONFIG)
+    said: list[ControlReply] = []
+
+    daemon.control(ControlRequest(4, "leave"), said.append)
+    assert not daemon.ended.is_set()
+    agent.goodbye()
+
+    assert daemon.ended.is_set()
+    assert said == [ControlReply(4, final=True, result={"left": True})]
+
+
+async def test_leave_takes_no_longer_than_configured():
+    config = msgspec.structs.replace(CONFIG, leave_timeout_s=0.01)
+    daemon, agent = daemon_with(config, config)
+
+    daemon.leave()
+    await asyncio.wait_for(daemon.ended.wait(), timeout=10)
+
+    assert agent.goodbye is not None
+
+
+async def test_told_twice_to_leave_it_ends_at_once():
+    daemon, _ = daemon_with(CONFIG, CONFIG)
+
+    daemon.leave()
+    daemon.leave()
+
+    assert daemon.ended.is_set()
+
+
+async def test_other_commands_are_the_agent_s_and_shaping_is_the_testbed_s():
+    daemon, agent = daemon_with(CONFIG, CONFIG)
+    requests = [ControlRequest(1, "status"), ControlRequest(2, "shape", {"delays_ms": {}})]
+
+    for request in requests:
+        daemon.control(request, lambda reply: None)
+
+    assert agent.passed_on == requests
