@@ -1,0 +1,122 @@
+"""Connector `datagen` (source): rows from a seed. Row i depends on the seed and on i alone, not on when or in which batch it leaves.
+
+Options
+-------
+rows_per_second : number, or `max` for as fast as the overlay takes them; default 10
+rows : how many, then the stream ends; default: no end
+seed : whole number, default 0
+start : event time of the first row, ISO 8601 in UTC; default: the wall clock when the source starts
+event_rows_per_second : how many rows share a second of event time; default rows_per_second, a million with `max`
+disorder : every row's event time is up to this span (`2 s`) behind its place in the sequence; default none
+per_node : `true` mixes the node's name into the seed, so that each node of a logical source has rows of its own; default `false`
+batch_rows_max : rows of a batch, default 4096
+fields.COLUMN.kind : what fills a column
+    `random`    INT, FLOAT: min (0), max (1000; 1 for FLOAT). BOOL: probability (0.5). INTERVAL: min, max in seconds (0, 60)
+    `sequence`  INT, FLOAT: start (0) plus i * step (1), modulo `modulo` where given. TEXT: prefix, then that number
+    `normal`    INT, FLOAT: mean (0), stddev (1)
+    `zipf`      rank among `count` (100) with `exponent` (1); rank 0 most often. INT: min (0) plus rank. TEXT: prefix, then the rank
+    `choice`    one of `values` (a,b,c), by `weights` (5,1,1) where given; any type but TIME and INTERVAL
+    `node`      TEXT: the name of the node that makes the row
+    `label`     TEXT: the node's label `label`; NULL where it has none
+fields.COLUMN.null_fraction : share of NULLs, default 0
+
+Without a kind: INT and FLOAT `random`, TEXT `zipf`, BOOL and INTERVAL `random`. TIME columns hold the event time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import polars as pl
+
+from agent.connectors.base import BATCH_ROWS_MAX, ConnectorContext, Polled
+from agent.connectors.fields import Column, build_column, disorder, text_number
+from agent.connectors.options import Options
+from agent.connectors.watermark import Watermark
+from sbon.operators.times import parse_time
+from sbon.query.plan import SourceParams
+
+RATE_MAX = 1e8
+ROWS_MAX = 10**15
+
+
+class DatagenSource:
+    """Gives what is due by the clock, or without pause."""
+
+    dropped_rows = 0
+
+    def __init__(self, params: SourceParams, context: ConnectorContext) -> None:
+        options = Options(f"source {params.name}", params.connector, params.options)
+        self._params = params
+        self._rate = self._read_rate(options)
+        self._limit = options.integer("rows", ROWS_MAX, 0, ROWS_MAX)
+        seed = options.integer("seed", 0, 0, 2**63 - 1)
+        if options.flag("per_node", False):
+            seed ^= text_number(context.node)
+        default = 1_000_000.0 if math.isinf(self._rate) else self._rate
+        self._event_step_us = 1e6 / options.number("event_rows_per_second", default, 1e-6, 1e9)
+        self._start_us = self._read_start(options)
+        self._disorder_us = options.duration_us("disorder", 0)
+        self._batch_rows_max = options.integer("batch_rows_max", BATCH_ROWS_MAX, 1, 1_000_000)
+        self._columns: list[tuple[str, Column | None]] = []
+        for field in params.columns:
+            self._columns.append((field.name, build_column(field, options, seed, context)))
+        self._disorder = disorder(seed)
+        options.finish()
+        self._watermark = Watermark(params)
+        self._sent = 0
+        self._began: float | None = None
+
+    @staticmethod
+    def _read_rate(options: Options) -> float:
+        if options.text("rows_per_second", "").strip().lower() == "max":
+            return math.inf
+        return options.number("rows_per_second", 10.0, 1e-6, RATE_MAX)
+
+    @staticmethod
+    def _read_start(options: Options) -> int | None:
+        text = options.optional("start")
+        if text is None:
+            return None
+        start = pl.select(parse_time(pl.lit(text)).cast(pl.Int64)).item()
+        if not isinstance(start, int):
+            raise options.refuse("start", text, "a time such as '2026-01-31T12:00:00Z'")
+        return start
+
+    def start(self, ready: Callable[[], None]) -> None:
+        """The clock starts with the first poll."""
+
+    def poll(self, now: float, wall: float) -> Polled:
+        """What is due."""
+        if self._began is None:
+            self._began = now
+            if self._start_us is None:
+                self._start_us = round(wall * 1_000_000)
+        due = self._limit if math.isinf(self._rate) else min(self._limit, math.floor((now - self._began) * self._rate + 1e-6) + 1)
+        count = min(self._batch_rows_max, due - self._sent)
+        frame = None
+        if count > 0:
+            frame, newest = self._rows(self._sent, count)
+            self._sent += count
+            self._watermark.seen(newest if self._params.time_column is not None else None)
+        if self._sent >= self._limit:
+            return Polled(frame, self._watermark.end(), None, True)
+        if math.isinf(self._rate) or self._sent < due:
+            return Polled(frame, self._watermark.us, now)
+        return Polled(frame, self._watermark.us, self._began + self._sent / self._rate)
+
+    def stop(self) -> None:
+        """Nothing is held."""
+
+    def _rows(self, first: int, count: int) -> tuple[pl.DataFrame, int]:
+        assert self._start_us is not None
+        index = np.arange(first, first + count, dtype=np.int64)
+        offsets = np.floor(index * self._event_step_us)
+        if self._disorder_us:
+            offsets = np.floor(offsets - self._disorder(index) * self._disorder_us)
+        times = self._start_us + offsets.astype(np.int64)
+        event_time = pl.Series("", times).cast(pl.Datetime("us"))
+        columns = [(event_time if column is None else column(index)).alias(name) for name, column in self._columns]
+        return pl.DataFrame(columns), int(times.max())

@@ -1,0 +1,200 @@
+"""Columns of the `datagen` connector: functions of the row's number, by a hash of seed, column and number.
+
+The hash is SplitMix64 (Steele, Lea and Flood, Fast splittable pseudorandom number generators, OOPSLA 2014), whose output function turns
+any sequence of numbers into one that passes tests of randomness; so any row can be made without those before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from agent.connectors.base import ConnectorContext
+from agent.connectors.options import Options
+from sbon.operators.frames import polars_type
+from sbon.query.schema import ColumnType, Field
+from sbon.types import FloatArray
+
+Index = npt.NDArray[np.int64]
+Column: TypeAlias = Callable[[Index], pl.Series]
+
+COUNT_MAX = 1_000_000
+"""Ranks of a zipf column: its table takes 8 bytes each."""
+
+_WORD = 2**64 - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+_KINDS = {
+    ColumnType.INT: ("random", "sequence", "normal", "zipf", "choice"),
+    ColumnType.FLOAT: ("random", "sequence", "normal", "choice"),
+    ColumnType.TEXT: ("zipf", "sequence", "choice", "node", "label"),
+    ColumnType.BOOL: ("random", "choice"),
+    ColumnType.INTERVAL: ("random",),
+}
+
+
+def text_number(text: str) -> int:
+    """63 bits that differ from text to text, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+
+
+def uniform(seed: int, purpose: str, index: Index) -> FloatArray:
+    """Numbers from 0 up to below 1, one for each row number."""
+    base = np.uint64((seed * _GOLDEN + text_number(purpose)) & _WORD)
+    with np.errstate(over="ignore"):
+        z = index.astype(np.uint64) * np.uint64(_GOLDEN) + base
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z = z ^ (z >> np.uint64(31))
+    return (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def disorder(seed: int) -> Callable[[Index], FloatArray]:
+    """How far each row is behind its place, as a share of the whole."""
+    return lambda index: uniform(seed, "disorder", index)
+
+
+def build_column(field: Field, options: Options, seed: int, context: ConnectorContext) -> Column | None:
+    """The column as the options want it; None for times, which are the event time.
+
+    Raises
+    ------
+    ConnectorError
+        An option of the column is out of range.
+    """
+    if field.type is ColumnType.TIME:
+        return None
+    prefix = f"fields.{field.name}."
+    kinds = _KINDS[field.type]
+    kind = options.choice(prefix + "kind", kinds, kinds[0])
+    values = _BUILDERS[kind](field, prefix, options, seed, context)
+    null_fraction = options.number(prefix + "null_fraction", 0.0, 0.0, 1.0)
+    dtype = polars_type(field.type)
+
+    def column(index: Index) -> pl.Series:
+        series = values(index)
+        if series.dtype != dtype:
+            series = series.cast(dtype)
+        if null_fraction:
+            kept = pl.Series(uniform(seed, f"{field.name}/null", index) >= null_fraction)
+            series = pl.select(pl.when(kept).then(series)).to_series()
+        return series
+
+    return column
+
+
+def _random(field: Field, prefix: str, options: Options, seed: int, context: ConnectorContext) -> Column:
+    if field.type is ColumnType.BOOL:
+        probability = options.number(prefix + "probability", 0.5, 0.0, 1.0)
+        return lambda index: pl.Series(uniform(seed, field.name, index) < probability)
+    if field.type is ColumnType.INT:
+        least = options.integer(prefix + "min", 0, -(2**52), 2**52)
+        most = options.integer(prefix + "max", max(1000, least), least, 2**52)
+        return lambda index: pl.Series(least + np.floor(uniform(seed, field.name, index) * (most - least + 1)).astype(np.int64))
+    low = options.number(prefix + "min", 0.0, -1e300, 1e300)
+    high = options.number(prefix + "max", max(low, 1.0 if field.type is ColumnType.FLOAT else 60.0), low, 1e300)
+    if field.type is ColumnType.FLOAT:
+        return lambda index: pl.Series(low + uniform(seed, field.name, index) * (high - low))
+    return lambda index: pl.Series(np.round((low + uniform(seed, field.name, index) * (high - low)) * 1e6).astype(np.int64))
+
+
+def _sequence(field: Field, prefix: str, options: Options, seed: int, context: ConnectorContext) -> Column:
+    modulo = options.integer(prefix + "modulo", 0, 0, 2**62)
+    if field.type is ColumnType.FLOAT:
+        low = options.number(prefix + "start", 0.0, -1e300, 1e300)
+        stride = options.number(prefix + "step", 1.0, -1e300, 1e300)
+        return lambda index: pl.Series(low + (index % modulo if modulo else index) * stride)
+    start = options.integer(prefix + "start", 0, -(2**62), 2**62)
+    step = options.integer(prefix + "step", 1, -(2**31), 2**31)
+    text = options.text(prefix + "prefix", "") if field.type is ColumnType.TEXT else None
+
+    def values(index: Index) -> pl.Series:
+        numbers = pl.Series(start + (index % modulo if modulo else index) * step)
+        return numbers if text is None else _prefixed(text, numbers)
+
+    return values
+
+
+def _prefixed(prefix: str, numbers: pl.Series) -> pl.Series:
+    return pl.select(pl.concat_str([pl.lit(prefix), numbers.cast(pl.String)])).to_series()
+
+
+def _normal(field: Field, prefix: str, options: Options, seed: int, context: ConnectorContext) -> Column:
+    mean = options.number(prefix + "mean", 0.0, -1e15, 1e15)
+    stddev = options.number(prefix + "stddev", 1.0, 0.0, 1e15)
+
+    def values(index: Index) -> pl.Series:
+        # Box and Muller, A note on the generation of random normal deviates, Ann. Math. Statist. 29 (1958).
+        radius = np.sqrt(-2.0 * np.log(1.0 - uniform(seed, field.name, index)))
+        numbers = mean + stddev * radius * np.cos(2.0 * np.pi * uniform(seed, f"{field.name}/angle", index))
+        return pl.Series(np.round(numbers).astype(np.int64) if field.type is ColumnType.INT else numbers)
+
+    return values
+
+
+def _zipf(field: Field, prefix: str, options: Options, seed: int, context: ConnectorContext) -> Column:
+    count = options.integer(prefix + "count", 100, 1, COUNT_MAX)
+    exponent = options.number(prefix + "exponent", 1.0, 0.0, 20.0)
+    shares = np.cumsum(np.arange(1, count + 1, dtype=np.float64) ** -exponent)
+    shares /= shares[-1]
+    if field.type is ColumnType.INT:
+        least = options.integer(prefix + "min", 0, -(2**62), 2**62)
+        return lambda index: pl.Series(least + np.searchsorted(shares, uniform(seed, field.name, index), side="right").astype(np.int64))
+    text = options.text(prefix + "prefix", f"{field.name}-")
+    return lambda index: _prefixed(text, pl.Series(np.searchsorted(shares, uniform(seed, field.name, index), side="right")))
+
+
+def _choice(field: Field, prefix: str, options: Options, seed: int, context: ConnectorContext) -> Column:
+    words = options.words(prefix + "values")
+    if not words or len(words) > COUNT_MAX:
+        raise options.refuse(prefix + "values", ",".join(words[:3]), "a list such as 'a,b,c'")
+    weights = options.words(prefix + "weights") or ["1"] * len(words)
+    try:
+        shares = np.cumsum([float(weight) for weight in weights])
+    except ValueError:
+        shares = np.zeros(0)
+    if len(shares) != len(words) or not np.all(np.isfinite(shares)) or np.any(np.diff(shares, prepend=0.0) < 0) or shares[-1] <= 0:
+        raise options.refuse(prefix + "weights", ",".join(weights), f"{len(words)} numbers, one a value, not all 0")
+    shares /= shares[-1]
+    values = pl.Series(_parsed(field, prefix, options, words))
+    last = len(words) - 1
+    return lambda index: values.gather(np.minimum(np.searchsorted(shares, uniform(seed, field.name, index), side="right"), last))
+
+
+def _parsed(field: Field, prefix: str, options: Options, words: list[str]) -> list[int] | list[float] | list[bool] | list[str]:
+    try:
+        if field.type is ColumnType.INT:
+            return [int(word) for word in words]
+        if field.type is ColumnType.FLOAT:
+            return [float(word) for word in words]
+    except ValueError:
+        raise options.refuse(prefix + "values", ",".join(words), f"values of type {field.type.value}") from None
+    if field.type is ColumnType.BOOL:
+        if not set(words) <= {"true", "false"}:
+            raise options.refuse(prefix + "values", ",".join(words), "true and false")
+        return [word == "true" for word in words]
+    return words
+
+
+def _node(field: Field, prefix: str, options: Options, seed: int, context: ConnectorContext) -> Column:
+    return lambda index: pl.repeat(context.node, len(index), dtype=pl.String(), eager=True)
+
+
+def _label(field: Field, prefix: str, options: Options, seed: int, context: ConnectorContext) -> Column:
+    value = context.labels.get(options.required(prefix + "label", "region"))
+    return lambda index: pl.repeat(value, len(index), dtype=pl.String(), eager=True)
+
+
+_BUILDERS: dict[str, Callable[[Field, str, Options, int, ConnectorContext], Column]] = {
+    "random": _random,
+    "sequence": _sequence,
+    "normal": _normal,
+    "zipf": _zipf,
+    "choice": _choice,
+    "node": _node,
+    "label": _label,
+}

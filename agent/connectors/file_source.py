@@ -1,0 +1,296 @@
+"""Connector `file` (source): rows of a CSV, NDJSON or Parquet file, plain or gzipped (`.gz`; not Parquet).
+
+Options
+-------
+path : of the file; relative ones start in the agent's data directory
+format : `csv`, `ndjson` or `parquet`; default: by the name (`.csv`, `.tsv`, `.ndjson`, `.jsonl`, `.json`, `.parquet`)
+replay : `fast` (default) as fast as the overlay takes the rows, or `event_time` at the pace of their event times
+speed : with `event_time`, how many times faster; default 1
+header : CSV: `true` (default) if the first record names the fields; without, they are the columns in order
+separator : CSV: one character, default `,` (tab for `.tsv`)
+time_format, time_unit : see `parsing.TimeFormat`
+batch_rows_max : rows of a batch, default 4096
+
+The file is read in chunks, one ahead, on an executor thread. Columns are found by name; a column that the file lacks is an error, fields
+that are no column are ignored. Rows that cannot be read are left out and counted.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import IO, cast
+
+import polars as pl
+
+from agent.connectors.base import BATCH_ROWS_MAX, ConnectorContext, Polled
+from agent.connectors.options import Options
+from agent.connectors.parsing import CsvRows, JsonRows, TimeFormat
+from agent.connectors.watermark import Watermark
+from sbon.errors import ConnectorError
+from sbon.operators.frames import polars_schema
+from sbon.query.plan import SourceParams
+from sbon.query.schema import Schema
+
+CHUNK_BYTES = 1 << 20
+"""Read at once."""
+RECORD_BYTES_MAX = 16 << 20
+"""Longest record; beyond it the file is not what it is said to be."""
+PARQUET_ROWS = 65_536
+
+_FORMATS = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".ndjson": "ndjson",
+    ".jsonl": "ndjson",
+    ".json": "ndjson",
+    ".parquet": "parquet",
+}
+
+
+class FileSource:
+    """Reads one chunk ahead and gives it out in batches."""
+
+    def __init__(self, params: SourceParams, context: ConnectorContext) -> None:
+        options = Options(f"source {params.name}", params.connector, params.options)
+        path = Path(context.data_dir) / Path(options.required("path", "readings.csv")).expanduser()
+        self._what = f"source {params.name}"
+        self._time_column = params.time_column
+        self._replays = options.choice("replay", ("fast", "event_time"), "fast") == "event_time"
+        if self._replays and params.time_column is None:
+            raise options.refuse("replay", "event_time", "fast: the source has no event time (WATERMARK FOR)")
+        self._speed = options.number("speed", 1.0, 1e-6, 1e9)
+        self._batch_rows_max = options.integer("batch_rows_max", BATCH_ROWS_MAX, 1, 1_000_000)
+        suffixes = [suffix.lower() for suffix in path.suffixes]
+        zipped = suffixes[-1:] == [".gz"]
+        suffix = (suffixes[:-1] if zipped else suffixes)[-1:]
+        known = options.choice("format", ("csv", "ndjson", "parquet"), _FORMATS.get(suffix[0] if suffix else "", "unknown"))
+        if known == "unknown":
+            raise ConnectorError(f"{self._what}: the format of {path.name} is not clear from its name: write format = 'csv'")
+        header = options.flag("header", True)
+        separator = options.text("separator", "\t" if suffix == [".tsv"] else ",")
+        if len(separator) != 1 or not separator.isascii():
+            raise options.refuse("separator", separator, "one character")
+        times = TimeFormat.read(options)
+        options.finish()
+        self._reader = _Reader(self._what, path, zipped, known, params.columns, header, separator, times)
+        self._host = context.host
+        self._watermark = Watermark(params)
+        self._ready: Callable[[], None] | None = None
+        self._chunk: pl.DataFrame | None = None
+        self._next: pl.DataFrame | None = None
+        self._reading = self._ended = self._stopped = False
+        self._error: ConnectorError | None = None
+        self._began: tuple[float, int] | None = None
+
+    @property
+    def dropped_rows(self) -> int:
+        """Rows that could not be read."""
+        return self._reader.bad_rows
+
+    def start(self, ready: Callable[[], None]) -> None:
+        """Read the first chunk."""
+        self._ready = ready
+        self._read_ahead()
+
+    def poll(self, now: float, wall: float) -> Polled:
+        """The next rows that are here and due."""
+        if self._chunk is None:
+            self._chunk, self._next = self._next, None
+        if self._chunk is None:
+            if self._error is not None:
+                raise self._error
+            if self._ended:
+                return Polled(None, self._watermark.end(), None, True)
+            self._read_ahead()
+            return Polled(None, self._watermark.us, None)
+        self._read_ahead()
+        count, due_at = self._due(self._chunk.head(self._batch_rows_max), now)
+        if count == 0:
+            return Polled(None, self._watermark.us, due_at)
+        frame = self._chunk.head(count)
+        self._chunk = self._chunk.slice(count) if count < self._chunk.height else None
+        newest = frame[self._time_column].to_physical().max() if self._time_column is not None else None
+        return Polled(frame, self._watermark.seen(newest if isinstance(newest, int) else None), due_at)
+
+    def stop(self) -> None:
+        """Close the file, as soon as no read is under way."""
+        self._stopped = True
+        if not self._reading:
+            self._reader.close()
+
+    def _due(self, rows: pl.DataFrame, now: float) -> tuple[int, float]:
+        """How many of these rows may go now, and when to ask again."""
+        if not self._replays or self._time_column is None:
+            return rows.height, now
+        times = rows[self._time_column].to_physical()
+        if self._began is None:
+            first = times.drop_nulls().head(1)
+            if first.is_empty():
+                return rows.height, now
+            self._began = now, int(first[0])
+        began, origin = self._began
+        limit = origin + (now - began) * 1e6 * self._speed
+        late = (times > limit).arg_max() if bool((times > limit).any()) else None
+        if late is None:
+            return rows.height, now
+        # A row without a time goes with the one before it.
+        return late, began + (int(times[late]) - origin) / (1e6 * self._speed)
+
+    def _read_ahead(self) -> None:
+        if self._reading or self._ended or self._stopped or self._next is not None or self._error is not None:
+            return
+        self._reading = True
+        self._host.execute(self._reader.read, self._have_read, rows=PARQUET_ROWS)
+
+    def _have_read(self, result: pl.DataFrame | BaseException | None) -> None:
+        self._reading = False
+        if self._stopped:
+            self._reader.close()
+            return
+        if isinstance(result, ConnectorError):
+            self._error = result
+        elif isinstance(result, BaseException):
+            self._error = ConnectorError(f"{self._what}: {self._reader.path}: {type(result).__name__}: {result}")
+        elif result is None:
+            self._ended = True
+            self._reader.close()
+        else:
+            self._next = result
+        if self._ready is not None:
+            self._ready()
+
+
+class _Reader:
+    """The file itself; used on one executor thread at a time."""
+
+    def __init__(
+        self, what: str, path: Path, zipped: bool, kind: str, schema: Schema, header: bool, separator: str, times: TimeFormat
+    ) -> None:
+        self.path = path
+        self.bad_rows = 0
+        self._what = what
+        self._zipped = zipped
+        self._schema = schema
+        self._header = header
+        self._separator = separator
+        self._times = times
+        self._file: IO[bytes] | None = None
+        self._frames = {"csv": self._csv, "ndjson": self._ndjson, "parquet": self._parquet}[kind]()
+
+    def read(self) -> pl.DataFrame | None:
+        """The next rows, at least one; None at the end."""
+        try:
+            while True:
+                frame = next(self._frames, None)
+                if frame is None or frame.height:
+                    return frame
+        except (OSError, EOFError, zlib.error) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise ConnectorError(f"{self._what}: {self.path} cannot be read: {reason}") from error
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            first = str(error).strip().splitlines()
+            raise ConnectorError(f"{self._what}: {self.path} cannot be read: {first[0][:200] if first else 'malformed'}") from error
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._frames.close()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _open(self) -> IO[bytes]:
+        file = cast("IO[bytes]", gzip.open(self.path, "rb")) if self._zipped else self.path.open("rb")  # noqa: SIM115 - `close` does it
+        self._file = file
+        return file
+
+    def _blocks(self, quoted: bool) -> Generator[bytes, None, None]:
+        """Whole records, about `CHUNK_BYTES` at a time. With `quoted`, a line break between quotes ends no record."""
+        file = self._open()
+        held = b""
+        while True:
+            data = file.read(CHUNK_BYTES)
+            if not data:
+                if held.strip():
+                    yield held
+                return
+            held += data
+            end = _last_record_end(held, quoted)
+            if end:
+                yield held[:end]
+                held = held[end:]
+            elif len(held) > RECORD_BYTES_MAX:
+                raise ConnectorError(
+                    f"{self._what}: {self.path} has a record of more than {RECORD_BYTES_MAX} bytes, expected lines (is a quote unclosed?)"
+                )
+
+    def _csv(self) -> Generator[pl.DataFrame, None, None]:
+        rows: CsvRows | None = None
+        for block in self._blocks(quoted=True):
+            data = block.removeprefix(b"\xef\xbb\xbf") if rows is None else block
+            if rows is None:
+                names = [field.name for field in self._schema]
+                if self._header:
+                    end = _first_record_end(data)
+                    names, data = self._header_of(data[:end]), data[end:]
+                rows = CsvRows(self._schema, names, self._separator, self._times)
+            if data.strip():
+                frame, bad = rows.read(data)
+                self.bad_rows += bad
+                yield frame
+
+    def _header_of(self, record: bytes) -> list[str]:
+        text = record.decode("utf-8", errors="replace").strip("\r\n")
+        names = [name.strip().removeprefix('"').removesuffix('"') for name in text.split(self._separator)]
+        self._need(names)
+        return names
+
+    def _need(self, names: list[str]) -> None:
+        missing = [field.name for field in self._schema if field.name not in names]
+        if missing:
+            raise ConnectorError(f"{self._what}: {self.path} has no column {missing[0]}, it has {', '.join(names)[:300]}")
+
+    def _ndjson(self) -> Generator[pl.DataFrame, None, None]:
+        rows = JsonRows(self._schema, self._times)
+        for block in self._blocks(quoted=False):
+            frame, bad = rows.read(block.split(b"\n"))
+            self.bad_rows += bad
+            yield frame
+
+    def _parquet(self) -> Generator[pl.DataFrame, None, None]:
+        self._open().close()
+        lazy = pl.scan_parquet(self.path)
+        names = lazy.collect_schema().names()
+        self._need(names)
+        wanted = polars_schema(self._schema)
+        columns = [pl.col(name).cast(dtype, strict=False) for name, dtype in wanted.items()]
+        offset = 0
+        while True:
+            frame = lazy.slice(offset, PARQUET_ROWS).select(columns).collect()
+            if frame.is_empty():
+                return
+            offset += frame.height
+            yield frame
+
+
+def _last_record_end(data: bytes, quoted: bool) -> int:
+    """Where the last whole record ends; 0 where none does."""
+    end = data.rfind(b"\n") + 1
+    quotes = data.count(b'"', 0, end) if quoted else 0
+    while end and quotes % 2:
+        before = data.rfind(b"\n", 0, end - 1) + 1
+        quotes -= data.count(b'"', before, end)
+        end = before
+    return end
+
+
+def _first_record_end(data: bytes) -> int:
+    end = data.find(b"\n") + 1
+    quotes = data.count(b'"', 0, end)
+    while end and quotes % 2:
+        after = data.find(b"\n", end) + 1
+        quotes += data.count(b'"', end, after)
+        end = after
+    return end or len(data)

@@ -1,0 +1,165 @@
+"""Connections that carry lines: listening, or connecting and connecting again. For the `tcp` connector, on the agent's event loop.
+
+A connector is used in an agent on real sockets only; in a virtual world there is no event loop to ask for, and it is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Protocol, cast
+
+from agent.connectors.base import ConnectorContext
+from agent.connectors.options import Options
+from sbon.errors import ConnectorError
+
+RECONNECT_S_MIN = 0.1
+RECONNECT_S_MAX = 10.0
+"""Pause between attempts to connect: doubles from the least to the most, with up to a quarter off at random."""
+WRITE_BUFFER_BYTES = 256 * 1024
+"""What one connection holds before it counts as full."""
+
+
+class Owner(Protocol):
+    """The source or sink behind the connections."""
+
+    def connected(self, connection: Connection) -> None:
+        """A connection is open."""
+
+    def received(self, connection: Connection, data: bytes) -> None:
+        """Bytes have come."""
+
+    def writable(self) -> None:
+        """A connection that was full is no longer."""
+
+    def closed(self, connection: Connection) -> None:
+        """It is gone."""
+
+
+class Connection(asyncio.Protocol):
+    """One peer."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self.transport: asyncio.Transport | None = None
+        self.full = False
+        self.tail = b""
+        """The source's: a line not yet whole."""
+        self.skipping = False
+        """The source's: inside a line that is too long."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._endpoint.made(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._endpoint.owner.received(self, data)
+
+    def pause_writing(self) -> None:
+        self.full = True
+
+    def resume_writing(self) -> None:
+        self.full = False
+        self._endpoint.owner.writable()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._endpoint.lost(self)
+
+    def pause(self) -> None:
+        """Take no more from the peer for now: its sender will feel it."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def resume(self) -> None:
+        """Take again."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+
+class Endpoint:
+    """Keeps connections as the options ask.
+
+    Options
+    -------
+    mode : `connect` or `listen`
+    host : to connect to, or to listen on; default 127.0.0.1
+    port : of the peer; to listen on, 0 takes a free one
+    connections_max : with `listen`, default 16; further peers are closed at once
+    """
+
+    def __init__(self, what: str, options: Options, default_mode: str, context: ConnectorContext) -> None:
+        self.what = what
+        self.listens = options.choice("mode", ("connect", "listen"), default_mode) == "listen"
+        self.host = options.text("host", "127.0.0.1")
+        options.required("port", "9000")
+        self.port = options.integer("port", 0, 0 if self.listens else 1, 65_535)
+        self.connections_max = options.integer("connections_max", 16, 1, 1024) if self.listens else 1
+        self.connections: list[Connection] = []
+        self.owner: Owner = cast("Owner", None)
+        self.error: ConnectorError | None = None
+        self.address: tuple[str, int] | None = None
+        self._agent_host = context.host
+        loop = getattr(context.host, "loop", None)
+        if not isinstance(loop, asyncio.AbstractEventLoop):
+            raise ConnectorError(f"{what}: connector 'tcp' needs real sockets, and this world has none: use 'datagen', 'file' or 'discard'")
+        self.loop = loop
+        self._task: asyncio.Task[None] | None = None
+        self._server: asyncio.Server | None = None
+        self._lost = asyncio.Event()
+        self._stopped = False
+
+    def start(self, owner: Owner) -> None:
+        """Begin to listen or connect. On the loop's thread."""
+        self.owner = owner
+        self._task = self.loop.create_task(self._listen() if self.listens else self._connect())
+
+    def stop(self) -> None:
+        """Close everything; what connections hold still leaves. On the loop's thread."""
+        self._stopped = True
+        if self._task is not None:
+            self._task.cancel()
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for connection in list(self.connections):
+            if connection.transport is not None:
+                connection.transport.close()
+
+    def made(self, connection: Connection) -> None:
+        """A connection is open."""
+        assert connection.transport is not None
+        if self._stopped or len(self.connections) >= self.connections_max:
+            connection.transport.abort()
+            return
+        self.connections.append(connection)
+        self.owner.connected(connection)
+
+    def lost(self, connection: Connection) -> None:
+        """A connection is gone."""
+        self._lost.set()
+        if connection in self.connections:
+            self.connections.remove(connection)
+            self.owner.closed(connection)
+
+    async def _listen(self) -> None:
+        try:
+            self._server = await self.loop.create_server(lambda: Connection(self), self.host, self.port)
+        except OSError as error:
+            self.error = ConnectorError(f"{self.what}: cannot listen on {self.host}:{self.port}: {error.strerror or error}")
+            self.owner.writable()
+            return
+        name = self._server.sockets[0].getsockname()
+        self.address = name[0], name[1]
+
+    async def _connect(self) -> None:
+        pause_s = RECONNECT_S_MIN
+        while not self._stopped:
+            self._lost.clear()
+            with contextlib.suppress(OSError):
+                _, connection = await self.loop.create_connection(lambda: Connection(self), self.host, self.port)
+                if connection in self.connections:
+                    pause_s = RECONNECT_S_MIN
+                    await self._lost.wait()
+            await asyncio.sleep(pause_s * (1.0 - 0.25 * float(self._agent_host.rng.random())))
+            pause_s = min(RECONNECT_S_MAX, 2.0 * pause_s)

@@ -1,0 +1,152 @@
+"""The WITH clause of a source or sink: every option is read once, with its range, and one that nobody asked for is refused."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterable
+
+from sbon.errors import ConnectorError
+
+_UNITS_US = {
+    "us": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+}
+_LONG = {
+    "microsecond": "us",
+    "millisecond": "ms",
+    "sec": "s",
+    "second": "s",
+    "min": "m",
+    "minute": "m",
+    "hour": "h",
+    "day": "d",
+}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
+
+
+class Options:
+    """Options of one source or sink.
+
+    Parameters
+    ----------
+    what : `source rates`, for messages
+    connector : its name, for messages
+    options : as they stand in the statement
+    """
+
+    def __init__(self, what: str, connector: str, options: Iterable[tuple[str, str]]) -> None:
+        self._what = what
+        self._connector = connector
+        self._given = dict(options)
+        self._asked: dict[str, None] = {}
+
+    def refuse(self, key: str, value: object, expected: str) -> ConnectorError:
+        """The one line that says what is wrong with an option."""
+        return ConnectorError(f"{self._what}: option {key} = {value!r}, expected {expected}")
+
+    def given(self, key: str) -> bool:
+        """Whether the statement has this option."""
+        return key in self._given
+
+    def _take(self, key: str) -> str | None:
+        self._asked[key] = None
+        return self._given.get(key)
+
+    def text(self, key: str, default: str) -> str:
+        """Any text."""
+        value = self._take(key)
+        return default if value is None else value
+
+    def optional(self, key: str) -> str | None:
+        """Any text, or None where it is not given."""
+        return self._take(key)
+
+    def required(self, key: str, example: str) -> str:
+        """A text that must be there."""
+        value = self._take(key)
+        if not value:
+            raise ConnectorError(f"{self._what}: connector '{self._connector}' needs option {key}: write {key} = '{example}'")
+        return value
+
+    def choice(self, key: str, allowed: tuple[str, ...], default: str) -> str:
+        """One of the given words."""
+        value = self._take(key)
+        if value is None:
+            return default
+        if value.lower() not in allowed:
+            raise self.refuse(key, value, f"one of {', '.join(allowed)}")
+        return value.lower()
+
+    def flag(self, key: str, default: bool) -> bool:
+        """`true` or `false`."""
+        return self.choice(key, ("true", "false"), "true" if default else "false") == "true"
+
+    def integer(self, key: str, default: int, least: int, most: int) -> int:
+        """A whole number within a range."""
+        value = self._take(key)
+        if value is None:
+            return default
+        try:
+            number = int(value)
+        except ValueError:
+            raise self.refuse(key, value, f"a whole number from {least} to {most}") from None
+        if not least <= number <= most:
+            raise self.refuse(key, value, f"a whole number from {least} to {most}")
+        return number
+
+    def number(self, key: str, default: float, least: float, most: float) -> float:
+        """A number within a range."""
+        value = self._take(key)
+        if value is None:
+            return default
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not least <= number <= most:
+            raise self.refuse(key, value, f"a number from {least:g} to {most:g}")
+        return number
+
+    def duration_us(self, key: str, default_us: int) -> int:
+        """A span such as `10 s`, `250 ms`, `2 hours`; a bare number is seconds."""
+        value = self._take(key)
+        if value is None:
+            return default_us
+        match = _DURATION.fullmatch(value.strip().lower())
+        unit = match.group(2) if match else ""
+        if unit not in _UNITS_US:
+            unit = _LONG.get(unit.removesuffix("s"), "s" if unit == "" else "")
+        if match is None or not unit:
+            raise self.refuse(key, value, "a span such as '10 s', '250 ms' or '2 hours'")
+        return round(float(match.group(1)) * _UNITS_US[unit])
+
+    def words(self, key: str) -> list[str]:
+        """A list separated by commas; empty where it is not given."""
+        value = self._take(key)
+        if value is None:
+            return []
+        return [word.strip() for word in value.split(",")]
+
+    def with_prefix(self, prefix: str) -> list[str]:
+        """Keys that begin so, sorted."""
+        return sorted(key for key in self._given if key.startswith(prefix))
+
+    def finish(self) -> None:
+        """Refuse what nobody asked for.
+
+        Raises
+        ------
+        ConnectorError
+            An option that this connector, set up like this, does not have.
+        """
+        for key in sorted(self._given):
+            if key not in self._asked:
+                near = difflib.get_close_matches(key, self._asked, n=1)
+                hint = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(self._asked)}"
+                raise ConnectorError(f"{self._what}: option {key} is unknown to connector '{self._connector}'{hint}")

@@ -1,0 +1,194 @@
+"""From lines to rows: CSV records and NDJSON lines in the columns of a source.
+
+A row that cannot be read - no JSON, too many fields, a value that is not of its column's type - is left out and counted. The fast path
+reads all lines at once; only where that fails are they taken one by one, to find the bad ones.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import msgspec
+import polars as pl
+
+from agent.connectors.options import Options
+from sbon.operators.casts import cast
+from sbon.operators.frames import polars_schema, polars_type
+from sbon.operators.times import parse_time, parse_timestamps
+from sbon.query.schema import ColumnType, Schema
+
+_UNITS_US = {"s": 1_000_000.0, "ms": 1_000.0, "us": 1.0}
+
+
+class TimeFormat(msgspec.Struct, frozen=True):
+    """How times stand in lines: options `time_format` (strftime; default ISO 8601) and, for numbers, `time_unit` (`s`, `ms`, `us`)."""
+
+    text: str | None
+    unit_us: float
+
+    @classmethod
+    def read(cls, options: Options) -> TimeFormat:
+        """From the WITH clause."""
+        text = options.optional("time_format")
+        if text is not None:
+            try:
+                pl.select(parse_time(pl.lit("2026-01-31 12:00:00"), text))
+            except pl.exceptions.PolarsError as error:
+                raise options.refuse("time_format", text, "a format such as '%d/%m/%Y %H:%M'") from error
+        return cls(text, _UNITS_US[options.choice("time_unit", tuple(_UNITS_US), "s")])
+
+
+class TextRows:
+    """Turns columns of text into those of a schema. An empty text is NULL but in TEXT columns, where CSV tells `""` from nothing.
+
+    Parameters
+    ----------
+    texts : types whose columns come as text; the others have their own already
+    """
+
+    def __init__(self, schema: Schema, times: TimeFormat, texts: Collection[ColumnType] = tuple(ColumnType)) -> None:
+        self._columns: list[pl.Expr] = []
+        self._unfit = pl.lit(False)
+        for field in schema:
+            given = pl.col(field.name)
+            if field.type in texts and field.type is not ColumnType.TEXT:
+                value = _value(pl.when(given.str.strip_chars() != "").then(given.str.strip_chars()), field.type, times)
+                self._unfit = self._unfit | (value.is_null() & (given.str.strip_chars() != "").fill_null(False))
+                self._columns.append(value.alias(field.name))
+            else:
+                self._columns.append(given)
+
+    def convert(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+        """The rows, and how many were left out because a value is not of its column's type."""
+        rows = frame.select(*self._columns, self._unfit.alias("\0unfit"))
+        kept = rows.filter(~pl.col("\0unfit")).drop("\0unfit")
+        return kept, rows.height - kept.height
+
+
+def _value(text: pl.Expr, kind: ColumnType, times: TimeFormat) -> pl.Expr:
+    if kind is ColumnType.TIME:
+        parsed = parse_time(text, times.text)
+        return pl.coalesce([parsed, parse_timestamps(text.cast(pl.Float64, strict=False), times.unit_us)])
+    if kind is ColumnType.INTERVAL:
+        seconds = cast(text.cast(pl.Float64, strict=False), ColumnType.FLOAT, ColumnType.INTERVAL)
+        return pl.coalesce([seconds, cast(text, ColumnType.TEXT, ColumnType.INTERVAL)])
+    return cast(text, ColumnType.TEXT, kind)
+
+
+class CsvRows:
+    """CSV records (RFC 4180) without their header.
+
+    Parameters
+    ----------
+    header : names of the fields, in order
+    """
+
+    def __init__(self, schema: Schema, header: Sequence[str], separator: str, times: TimeFormat) -> None:
+        self._names = [field.name for field in schema]
+        self._places = [list(header).index(name) for name in self._names]
+        self._width = len(header)
+        self._raw = {f"f{i}": pl.String() for i in range(self._width)}
+        self._pick = [pl.col(f"f{place}").alias(name) for place, name in zip(self._places, self._names, strict=True)]
+        self._separator = separator
+        self._rows = TextRows(schema, times)
+
+    def read(self, data: bytes) -> tuple[pl.DataFrame, int]:
+        """Rows of whole records, and how many were left out."""
+        try:
+            frame = pl.read_csv(data, has_header=False, schema=self._raw, separator=self._separator)
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+            return self._read_one_by_one(data)
+        return self._rows.convert(frame.select(self._pick))
+
+    def _read_one_by_one(self, data: bytes) -> tuple[pl.DataFrame, int]:
+        bad = 0
+        columns: list[list[str | None]] = [[] for _ in self._names]
+        reader = csv.reader(io.StringIO(data.decode("utf-8", errors="replace"), newline=""), delimiter=self._separator, strict=False)
+        while True:
+            try:
+                record = next(reader)
+            except StopIteration:
+                break
+            except csv.Error:
+                bad += 1
+                continue
+            if not record:
+                continue
+            if len(record) > self._width or any("�" in value for value in record):
+                bad += 1
+                continue
+            for column, place in zip(columns, self._places, strict=True):
+                column.append(record[place] or None if place < len(record) else None)
+        texts = pl.DataFrame(dict(zip(self._names, columns, strict=True)), schema=dict.fromkeys(self._names, pl.String()))
+        rows, unfit = self._rows.convert(texts)
+        return rows, bad + unfit
+
+
+_JSON_TYPES: dict[ColumnType, Any] = {
+    ColumnType.BOOL: bool | None,
+    ColumnType.INT: int | None,
+    ColumnType.FLOAT: float | None,
+    ColumnType.TEXT: str | None,
+    ColumnType.TIME: str | int | float | None,
+    ColumnType.INTERVAL: str | int | float | None,
+}
+_JSON_TEXTS = (ColumnType.TIME, ColumnType.INTERVAL)
+"""Types that have no form of their own in JSON."""
+
+
+class JsonRows:
+    """NDJSON: one object a line; members that are no column are ignored, columns without a member are NULL."""
+
+    def __init__(self, schema: Schema, times: TimeFormat) -> None:
+        self._schema = schema
+        self._slots = [f"f{i}" for i in range(len(schema))]
+        members = [(slot, _JSON_TYPES[field.type], None) for slot, field in zip(self._slots, schema, strict=True)]
+        names = {slot: field.name for slot, field in zip(self._slots, schema, strict=True)}
+        row = msgspec.defstruct("Row", members, rename=names, gc=False)
+        self._one = msgspec.json.Decoder(row)
+        self._many = msgspec.json.Decoder(list[row])  # type: ignore[valid-type]
+        texts = {field.name: polars_type(ColumnType.TEXT) for field in schema if field.type in _JSON_TEXTS}
+        self._raw = polars_schema(schema) | texts
+        self._convert = TextRows(schema, times, _JSON_TEXTS)
+
+    def read(self, lines: Sequence[bytes]) -> tuple[pl.DataFrame, int]:
+        """Rows of lines, and how many were left out. Blank lines do not count."""
+        lines = [line for line in lines if line.strip()]
+        try:
+            rows = self._many.decode(b"[" + b",".join(lines) + b"]")
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            rows = None
+        if rows is None or len(rows) != len(lines):  # a line that closes the list and opens another is bad, too
+            rows = self._one_by_one(lines)
+        try:
+            frame = pl.DataFrame(self._columns(rows), schema=self._raw)
+        except (pl.exceptions.PolarsError, OverflowError, TypeError):
+            frame = pl.DataFrame(self._columns([row for row in rows if self._fits(row)]), schema=self._raw)
+        frame, _ = self._convert.convert(frame)
+        return frame, len(lines) - frame.height
+
+    def _one_by_one(self, lines: Sequence[bytes]) -> list[Any]:
+        rows = []
+        for line in lines:
+            try:
+                rows.append(self._one.decode(line))
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                continue
+        return rows
+
+    def _fits(self, row: Any) -> bool:
+        """Integers of JSON have no bound, ours have."""
+        values = (getattr(row, slot) for slot, field in zip(self._slots, self._schema, strict=True) if field.type is ColumnType.INT)
+        return all(value is None or -(2**63) <= value < 2**63 for value in values)
+
+    def _columns(self, rows: list[Any]) -> dict[str, list[Any]]:
+        columns = {}
+        for slot, field in zip(self._slots, self._schema, strict=True):
+            values = [getattr(row, slot) for row in rows]
+            if field.type in _JSON_TEXTS:
+                values = [None if value is None else str(value) for value in values]
+            columns[field.name] = values
+        return columns

@@ -1,0 +1,81 @@
+"""Connector `system` (source): what the agent measures of itself, as `sys.probes`, `sys.load` and `sys.links`. No options.
+
+The columns are in `sbon.query.system`. The watermark follows the wall clock, so that a quiet stream holds up no window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import polars as pl
+
+from agent.connectors.base import BATCH_ROWS_MAX, ConnectorContext, Polled
+from agent.connectors.options import Options
+from agent.connectors.watermark import Watermark
+from sbon.errors import ConnectorError
+from sbon.operators.frames import polars_schema, polars_type
+from sbon.query.plan import SourceParams
+from sbon.query.schema import ColumnType
+from sbon.query.system import SYSTEM_STREAMS
+
+WATERMARK_INTERVAL_S = 1.0
+"""How often a quiet stream's watermark moves. Shorter: windows over quiet streams close sooner, more messages."""
+
+
+class SystemSource:
+    """Drains this query's own queue of `SystemStreams`."""
+
+    def __init__(self, params: SourceParams, context: ConnectorContext) -> None:
+        definition = SYSTEM_STREAMS.get(params.name)
+        if definition is None:
+            raise ConnectorError(f"source {params.name}: there is no such system stream, expected one of {', '.join(SYSTEM_STREAMS)}")
+        Options(f"source {params.name}", params.connector, params.options).finish()
+        self._row = {field.name: polars_type(field.type) for field in definition.columns}
+        wanted = polars_schema(params.columns)
+        unknown = [name for name, dtype in wanted.items() if self._row.get(name) != dtype]
+        if unknown:
+            raise ConnectorError(f"source {params.name}: no column {unknown[0]}, expected {', '.join(self._row)}")
+        self._times = [name for name, dtype in self._row.items() if dtype == polars_type(ColumnType.TIME)]
+        self._params = params
+        self._streams = context.system
+        self._subscription = context.system.subscribe(params.name)
+        self._watermark = Watermark(params)
+
+    @property
+    def dropped_rows(self) -> int:
+        """Rows for which the queue had no room."""
+        return self._subscription.dropped_rows
+
+    def start(self, ready: Callable[[], None]) -> None:
+        """Listen."""
+        self._subscription.ready = ready
+
+    def poll(self, now: float, wall: float) -> Polled:
+        """What has been measured since."""
+        rows = self._subscription.take(BATCH_ROWS_MAX)
+        frame = None
+        newest = None
+        if rows:
+            raw = {name: pl.Int64() if name in self._times else dtype for name, dtype in self._row.items()}
+            try:
+                frame = pl.DataFrame(rows, schema=raw, orient="row")
+            except (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError) as error:
+                raise ConnectorError(f"source {self._params.name}: a measurement does not fit its columns: {error}") from error
+            newest = _newest(frame, self._params.time_column)
+            times = [pl.col(name).cast(pl.Datetime("us")) for name in self._times]
+            frame = frame.with_columns(times).select(field.name for field in self._params.columns)
+        if not len(self._subscription):
+            newest = max(newest or 0, int(wall * 1_000_000))
+        watermark = self._watermark.seen(newest)
+        return Polled(frame, watermark, now if len(self._subscription) else now + WATERMARK_INTERVAL_S)
+
+    def stop(self) -> None:
+        """Listen no more."""
+        self._subscription.close()
+
+
+def _newest(frame: pl.DataFrame, time_column: str | None) -> int | None:
+    if time_column is None:
+        return None
+    newest = frame[time_column].max()
+    return newest if isinstance(newest, int) else None

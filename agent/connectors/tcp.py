@@ -1,0 +1,253 @@
+"""Connector `tcp`: NDJSON lines over TCP, one object a line, UTF-8. As a source it reads rows, as a sink it writes them.
+
+Options of both
+---------------
+port : required
+host : default 127.0.0.1; to let others in, name an address of the machine, or 0.0.0.0 - there is no password on this port
+mode : `listen` (default of sources) or `connect` (default of sinks), which connects again whenever the peer has gone
+connections_max : with `listen`, default 16
+
+Options of a source
+-------------------
+line_bytes_max : longer lines are left out and counted; default 65536
+buffer_bytes_max : lines waiting for the overlay; beyond it the peers' sockets are no longer read; default 1 MiB
+idle_after : with an event time: after this span without a line the watermark follows the wall clock, that far behind; default never,
+    so that a silent peer holds windows open
+time_format, time_unit : see `parsing.TimeFormat`
+batch_rows_max : rows of a batch, default 4096
+
+Options of a sink
+-----------------
+buffer_bytes_max : lines waiting for the peer; beyond it the query waits; default 4 MiB
+
+With `listen`, every connected peer gets every row that is written while it is there, at the pace of the slowest; rows wait while nobody
+is connected. Rows that were handed to a connection when it broke may be lost: TCP does not say how far they came.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from agent.connectors.base import BATCH_ROWS_MAX, Congested, ConnectorContext, Polled
+from agent.connectors.formatting import LineFormat
+from agent.connectors.lines import Connection, Endpoint
+from agent.connectors.options import Options
+from agent.connectors.parsing import JsonRows, TimeFormat
+from agent.connectors.watermark import Watermark
+from sbon.errors import ConnectorError
+from sbon.query.plan import SinkParams, SourceParams
+from sbon.query.schema import Schema
+
+if TYPE_CHECKING:
+    import polars as pl
+
+FLUSH_ON_CLOSE_S = 5.0
+"""How long a closing sink may take to deliver what it holds."""
+IDLE_POLL_S = 1.0
+
+
+class TcpSource:
+    """Reads lines from all connections, in the order in which they came."""
+
+    def __init__(self, params: SourceParams, context: ConnectorContext) -> None:
+        what = f"source {params.name}"
+        options = Options(what, params.connector, params.options)
+        self._endpoint = Endpoint(what, options, "listen", context)
+        self._line_bytes_max = options.integer("line_bytes_max", 65_536, 16, 16 << 20)
+        self._buffer_bytes_max = options.integer("buffer_bytes_max", 1 << 20, 1024, 1 << 30)
+        self._batch_rows_max = options.integer("batch_rows_max", BATCH_ROWS_MAX, 1, 1_000_000)
+        self._idle_after_us = options.duration_us("idle_after", 0)
+        self._rows = JsonRows(params.columns, TimeFormat.read(options))
+        options.finish()
+        self.dropped_rows = 0
+        self._time_column = params.time_column
+        self._watermark = Watermark(params)
+        self._lines: deque[bytes] = deque()
+        self._held_bytes = 0
+        self._paused = False
+        self._ready: Callable[[], None] | None = None
+        self._last_line_at: float | None = None
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Where it listens, once it does."""
+        return self._endpoint.address
+
+    def start(self, ready: Callable[[], None]) -> None:
+        """Listen or connect."""
+        self._ready = ready
+        self._endpoint.start(self)
+
+    def poll(self, now: float, wall: float) -> Polled:
+        """Rows of the lines that are here."""
+        if self._endpoint.error is not None:
+            raise self._endpoint.error
+        lines = [self._lines.popleft() for _ in range(min(self._batch_rows_max, len(self._lines)))]
+        self._held_bytes -= sum(map(len, lines))
+        if self._paused and self._held_bytes <= self._buffer_bytes_max // 2:
+            self._paused = False
+            for connection in self._endpoint.connections:
+                connection.resume()
+        frame = None
+        if lines:
+            self._last_line_at = now
+            frame, bad = self._rows.read(lines)
+            self.dropped_rows += bad
+        self._advance(frame, now, wall)
+        next_poll = now if self._lines else now + IDLE_POLL_S if self._idle_after_us and self._time_column else None
+        return Polled(frame if frame is not None and frame.height else None, self._watermark.us, next_poll)
+
+    def stop(self) -> None:
+        """Close all connections."""
+        self._endpoint.stop()
+        self._lines.clear()
+
+    def _advance(self, frame: pl.DataFrame | None, now: float, wall: float) -> None:
+        if self._time_column is None:
+            return
+        if frame is not None and frame.height:
+            newest = frame[self._time_column].to_physical().max()
+            self._watermark.seen(newest if isinstance(newest, int) else None)
+            return
+        if self._last_line_at is None:
+            self._last_line_at = now
+        if self._idle_after_us and (now - self._last_line_at) * 1e6 >= self._idle_after_us:
+            self._watermark.seen(int(wall * 1e6) - self._idle_after_us)
+
+    # ------------------------------------------------------------------------------------------------- lines.Owner
+
+    def connected(self, connection: Connection) -> None:
+        """A peer; it waits with the others while the buffer is full."""
+        if self._paused:
+            connection.pause()
+
+    def received(self, connection: Connection, data: bytes) -> None:
+        """Cut into lines."""
+        *whole, connection.tail = (connection.tail + data).split(b"\n")
+        if whole and connection.skipping:
+            connection.skipping = False
+            del whole[0]
+        if connection.skipping or len(connection.tail) > self._line_bytes_max:
+            self.dropped_rows += not connection.skipping
+            connection.skipping, connection.tail = True, b""
+        kept = [line for line in whole if len(line) <= self._line_bytes_max]
+        self.dropped_rows += len(whole) - len(kept)
+        self._keep(kept)
+
+    def writable(self) -> None:
+        """Something has happened that a poll should see."""
+        if self._ready is not None:
+            self._ready()
+
+    def closed(self, connection: Connection) -> None:
+        """A last line may lack its end."""
+        if connection.tail.strip() and not connection.skipping:
+            self._keep([connection.tail])
+        connection.tail = b""
+
+    def _keep(self, lines: list[bytes]) -> None:
+        if not lines:
+            return
+        empty = not self._lines
+        self._lines.extend(lines)
+        self._held_bytes += sum(map(len, lines))
+        if self._held_bytes > self._buffer_bytes_max and not self._paused:
+            self._paused = True
+            for connection in self._endpoint.connections:
+                connection.pause()
+        if empty and self._ready is not None:
+            self._ready()
+
+
+class TcpSink:
+    """Writes lines to all connections. `write` comes on an executor thread, all else is done on the loop's."""
+
+    def __init__(self, params: SinkParams, schema: Schema, context: ConnectorContext) -> None:
+        what = f"sink {params.name}"
+        options = Options(what, params.connector, params.options)
+        self._endpoint = Endpoint(what, options, "connect", context)
+        self._buffer_bytes_max = options.integer("buffer_bytes_max", 4 << 20, 1024, 1 << 30)
+        options.finish()
+        self.dropped_rows = 0
+        self._what = what
+        self._lines = LineFormat("ndjson", schema)
+        self._lock = threading.Lock()
+        self._held: deque[tuple[bytes, int]] = deque()
+        self._held_bytes = 0
+        self._closing = False
+        self._endpoint.loop.call_soon_threadsafe(self._endpoint.start, self)
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Where it listens, once it does."""
+        return self._endpoint.address
+
+    def write(self, frame: pl.DataFrame) -> None:
+        """Queue the lines, if there is room: a frame larger than the buffer goes when the buffer is empty."""
+        if self._endpoint.error is not None:
+            raise self._endpoint.error
+        if self._closing:
+            raise ConnectorError(f"{self._what}: is closed")
+        with self._lock:
+            full = self._held_bytes >= self._buffer_bytes_max
+        data = b"" if full else self._lines.lines(frame)
+        with self._lock:
+            if full or (self._held and self._held_bytes + len(data) > self._buffer_bytes_max):
+                peer = "no peer is connected" if not self._endpoint.connections else "the peer reads too slowly"
+                raise Congested(f"{self._what}: {self._held_bytes} bytes wait, {peer}")
+            self._held.append((data, frame.height))
+            self._held_bytes += len(data)
+        self._endpoint.loop.call_soon_threadsafe(self._flush)
+
+    def close(self) -> None:
+        """Deliver what is held, in the background and for `FLUSH_ON_CLOSE_S` at most."""
+        if not self._closing:
+            self._closing = True
+            # The loop of an agent that is going down may have gone first, and every connection with it.
+            with contextlib.suppress(RuntimeError):
+                self._endpoint.loop.call_soon_threadsafe(self._finish)
+
+    def _finish(self) -> None:
+        self._flush()
+        if self._held:
+            self._endpoint.loop.call_later(FLUSH_ON_CLOSE_S, self._give_up)
+
+    def _give_up(self) -> None:
+        with self._lock:
+            self.dropped_rows += sum(rows for _, rows in self._held)
+            self._held.clear()
+            self._held_bytes = 0
+        self._endpoint.stop()
+
+    def _flush(self) -> None:
+        connections = self._endpoint.connections
+        while self._held and connections and not any(connection.full for connection in connections):
+            with self._lock:
+                data, _ = self._held.popleft()
+                self._held_bytes -= len(data)
+            for connection in connections:
+                if connection.transport is not None:
+                    connection.transport.write(data)
+        if self._closing and not self._held:
+            self._endpoint.stop()
+
+    # ------------------------------------------------------------------------------------------------- lines.Owner
+
+    def connected(self, connection: Connection) -> None:
+        """Someone to write to."""
+        self._flush()
+
+    def received(self, connection: Connection, data: bytes) -> None:
+        """What a peer says does not matter."""
+
+    def writable(self) -> None:
+        """A connection takes again."""
+        self._flush()
+
+    def closed(self, connection: Connection) -> None:
+        """The others may be faster."""
+        self._flush()
