@@ -24,8 +24,14 @@ class OptimiserConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """An operator moves only if this many bytes in transit are saved. Lower: even a trickle is moved about."""
     prediction_margin: float = 0.3
     """A saving must also exceed this share of the usage that is predicted by coordinates, not measured. Lower: trusts coordinates more."""
-    confirmations: int = 2
-    """Reviews in a row that must find the same saving. More: less moved by noise, slower."""
+    confirmations: int = 3
+    """Reviews in a row that must find the saving before an operator moves. More: less moved by noise, slower."""
+    samples_max: int = 10
+    """Reviews after which a saving that is still uncertain is given up until the next look. More: smaller savings are found."""
+    noise_fraction: float = 0.05
+    """Standard deviation of a measured saving that is expected before it is known. Higher: calmer, slower."""
+    certainty: float = 2.5
+    """Standard errors by which the mean saving must exceed its threshold. Higher: calmer, slower."""
     cooldown_s: float = 30.0
     """An operator that has moved stays at least this long. Longer: calmer, slower."""
     damping: float = 1.0
@@ -41,10 +47,20 @@ class OptimiserConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         for name in ("interval_s", "answer_timeout_s", "lookup_interval_s", "damping_half_life_s", "amortise_s"):
             if not 0 < getattr(self, name) <= 1e9:
                 raise ValueError(f"{name} = {getattr(self, name)}, expected more than 0")
-        for name in ("displacement_threshold_ms", "saving_min_bytes", "prediction_margin", "cooldown_s", "damping"):
+        for name in (
+            "displacement_threshold_ms",
+            "saving_min_bytes",
+            "prediction_margin",
+            "cooldown_s",
+            "damping",
+            "noise_fraction",
+            "certainty",
+        ):
             if not 0 <= getattr(self, name) <= 1e9:
                 raise ValueError(f"{name} = {getattr(self, name)}, expected 0 or more")
         if not 0 <= self.saving_min_fraction < 1:
             raise ValueError(f"saving_min_fraction = {self.saving_min_fraction}, expected 0 up to below 1")
+        if self.samples_max < self.confirmations:
+            raise ValueError(f"samples_max = {self.samples_max}, expected at least confirmations = {self.confirmations}")
         if self.candidates < 1 or self.confirmations < 1 or self.damping_migrations_max < 0:
             raise ValueError("candidates and confirmations, expected at least 1; damping_migrations_max, expected 0 or more")

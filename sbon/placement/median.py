@@ -55,10 +55,10 @@ def _rest(
     """(count, 3): the rest points of springs of the given constants: the solution of their linear system."""
     size = len(points)
     cells = np.concatenate([a * size + b, b * size + a])
-    flat: FloatArray = np.bincount(cells, np.concatenate([weight, weight]), minlength=size * size)
-    stiffness = flat.reshape(size, size)[:count]
+    stiffness = np.zeros(size * size)
+    np.add.at(stiffness, cells, np.concatenate([weight, weight]))
+    stiffness = stiffness.reshape(size, size)[:count]
     tie = TIE * max(float(weight.max()), 1e-12)
     system = np.diag(stiffness.sum(axis=1) + tie) - stiffness[:, :count]
     pull = stiffness[:, count:] @ points[count:] + tie * middle
-    solution: FloatArray = np.linalg.solve(system, pull)
-    return solution
+    return np.asarray(np.linalg.solve(system, pull), dtype=np.float64)

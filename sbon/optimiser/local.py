@@ -1,0 +1,266 @@
+"""The local optimiser: re-places the operators that run on this node, one at a time (SBON, section 3.2). A machine without I/O.
+
+    review -> None                 nothing to look for: cooling down, or the best point has not moved
+           -> Ask -> decide -> Stay       no saving, or not sure of it yet
+                            -> Migrate
+
+The best point is where the operator's links would carry least, given where its neighbours are. When it has moved by the displacement
+threshold, or a while has passed, candidates near it are asked for their RTTs to the neighbours. The saving of a candidate is the usage
+here minus the usage there, both from RTTs measured in the same way at the same time.
+
+Noise must not move operators to and fro. The first review that finds a saving opens an episode: the following reviews ask the same
+candidates again, and the operator moves when the mean saving exceeds its threshold by some standard errors of the mean (a one-sided
+sequential test; the deviation is estimated from the samples, with an expected one as prior). The threshold rises with each migration
+that lies not long behind, so that even nodes that are really equal do not swap operators for ever, and falls again with time.
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from sbon.cost.network_usage import MS_PER_S
+from sbon.cost.space import CostSpace
+from sbon.cost_space.coordinate import Coordinate
+from sbon.optimiser.config import OptimiserConfig
+from sbon.optimiser.views import Alternative, Ask, Migrate, OperatorView, Stay, Verdict
+from sbon.placement.candidates import CandidateReport
+from sbon.placement.config import PlacementConfig
+from sbon.placement.median import median_points
+from sbon.placement.problem import PlacementLink, PlacementProblem
+from sbon.placement.regions import ranked_regions
+from sbon.placement.relaxation import relax
+from sbon.types import NodeId, OperatorId
+
+PRIOR_SAMPLES = 2
+"""What the expected noise counts beside the samples of an episode."""
+REQUIRED_FRACTION_MAX = 0.9
+"""However often an operator has moved, it may still escape a place that is ten times as dear."""
+REMEMBERED_MAX = 10_000
+"""Operators remembered; beyond it the longest unseen are forgotten, and are merely looked at anew."""
+
+Point = tuple[float, float, float]
+Key = tuple[OperatorId, ...]
+
+
+class _Memory:
+    """What the optimiser remembers of one operator or body."""
+
+    def __init__(self) -> None:
+        self.point: Point | None = None
+        """Best point when candidates were last looked for."""
+        self.looked_at_s = -math.inf
+        self.here: NodeId = ""
+        self.episode: dict[NodeId, list[float]] = {}
+        """Savings of each candidate in the reviews of the present episode, as fractions."""
+
+
+class LocalOptimiser:
+    """Re-places the operators of one node.
+
+    Parameters
+    ----------
+    config, placement : when to move; what points, candidates and load mean
+    rng : for springs of operators that have no place yet
+    """
+
+    def __init__(self, config: OptimiserConfig, rng: np.random.Generator, placement: PlacementConfig | None = None) -> None:
+        self._config = config
+        self._placement = placement if placement is not None else PlacementConfig()
+        self._rng = rng
+        self._memory: dict[Key, _Memory] = {}
+
+    def review(self, view: OperatorView, coordinates: Mapping[NodeId, Coordinate] | CostSpace, now: float) -> Ask | None:
+        """Whom to ask about moving the operator; None if nothing speaks for looking.
+
+        `coordinates` are those of nodes that may be asked (and of neighbours). Where many operators are reviewed, make one `CostSpace`.
+        """
+        space = coordinates if isinstance(coordinates, CostSpace) else CostSpace(coordinates)
+        memory = self._remember(view)
+        if view.since_migration_s is not None and view.since_migration_s < self._config.cooldown_s:
+            return None
+        nodes = tuple(dict.fromkeys(neighbour.node for neighbour in view.neighbours))
+        if view.here not in space or not nodes or any(node not in space for node in nodes):
+            return None
+        if sum(neighbour.rate_bytes_per_s for neighbour in view.neighbours) <= 0:
+            return None
+        about = tuple(node for node in nodes if node != view.here)
+        if memory.episode:
+            watched = tuple(node for node in memory.episode if node in space)
+            return Ask(view.id, (view.here, *watched), about)
+        problem = _problem(view)
+        point = self._point(problem, space, view)
+        if memory.point is not None:
+            moved = math.dist(point, memory.point) >= max(self._config.displacement_threshold_ms, 1e-9)
+            if not moved and now - memory.looked_at_s < self._config.lookup_interval_s:
+                return None
+        memory.point, memory.looked_at_s = point, now
+        candidates = self._candidates(problem, space, view)
+        return Ask(view.id, (view.here, *candidates), about) if candidates else None
+
+    def decide(
+        self,
+        view: OperatorView,
+        reports: Mapping[NodeId, CandidateReport],
+        coordinates: Mapping[NodeId, Coordinate] | CostSpace,
+        now: float,
+    ) -> Verdict:
+        """What the answers to an Ask say. `reports` holds those that came, under the node's name, this node's own among them."""
+        space = coordinates if isinstance(coordinates, CostSpace) else CostSpace(coordinates)
+        memory = self._remember(view)
+        if any(node not in space for node in (view.here, *(neighbour.node for neighbour in view.neighbours))):
+            memory.episode = {}
+            return Stay(view.id, "a neighbour's node has no coordinate any more")
+        candidates = sorted(node for node in reports if node != view.here and node in space)
+        if memory.episode:
+            candidates = [node for node in candidates if node in memory.episode]
+        samples: dict[NodeId, list[float]] = {}
+        alternatives = []
+        for node in candidates:
+            alternative, saving = self._alternative(view, node, reports, space, memory.episode.get(node, []))
+            alternatives.append(alternative)
+            samples[node] = saving
+        alternatives.sort(key=lambda a: (-a.saving_fraction, a.node))
+        return self._verdict(view, memory, tuple(alternatives), samples)
+
+    def forget(self, operator: OperatorId) -> None:
+        """The operator runs here no more."""
+        for key in [key for key in self._memory if operator in key]:
+            del self._memory[key]
+
+    def _verdict(
+        self, view: OperatorView, memory: _Memory, alternatives: tuple[Alternative, ...], samples: Mapping[NodeId, list[float]]
+    ) -> Verdict:
+        """Move, make surer, or leave it."""
+        config = self._config
+        room = len(view.operators)
+        hopeful = [a for a in alternatives if a.saving_fraction > a.required_fraction and a.free_slots >= room]
+        if not hopeful:
+            memory.episode = {}
+            return Stay(view.id, _why_not(alternatives, room), alternatives)
+        surely = [a for a in hopeful if a.seen >= config.confirmations and self._is_sure(a, samples[a.node])]
+        if surely:
+            best = surely[0]
+            memory.episode = {}
+            memory.point = None
+            reason = (
+                f"{best.node} saves {best.saving_fraction:.0%} of the cost of {best.usage_here_bytes:.4g} bytes in transit on "
+                f"{view.here}, seen in {best.seen} reviews; {best.required_fraction:.0%} required"
+            )
+            return Migrate(
+                view.id, view.operators, best.node, best.usage_here_bytes, best.usage_bytes, best.saving_fraction, reason, alternatives
+            )
+        best = hopeful[0]
+        if best.seen >= config.samples_max:
+            memory.episode = {}
+            return Stay(view.id, f"the saving of {best.saving_fraction:.0%} on {best.node} stays within the noise", alternatives)
+        memory.episode = {a.node: samples[a.node] for a in hopeful}
+        reason = f"{best.node} may save {best.saving_fraction:.0%}, seen in {best.seen} reviews; asking again"
+        return Stay(view.id, reason, alternatives, pending=True)
+
+    def _is_sure(self, alternative: Alternative, samples: list[float]) -> bool:
+        """Whether the mean saving exceeds what is required by more than noise explains."""
+        prior, count = self._config.noise_fraction, len(samples)
+        mean = sum(samples) / count
+        spread = PRIOR_SAMPLES * prior * prior + sum((sample - mean) ** 2 for sample in samples)
+        error = math.sqrt(spread / (PRIOR_SAMPLES + count - 1) / count)
+        return alternative.saving_fraction - self._config.certainty * error > alternative.required_fraction
+
+    def _alternative(
+        self, view: OperatorView, node: NodeId, reports: Mapping[NodeId, CandidateReport], space: CostSpace, seen: list[float]
+    ) -> tuple[Alternative, list[float]]:
+        """One candidate against here, link by link: measured on both sides, or else predicted on both."""
+        here, there = reports.get(view.here), reports[node]
+        usage_here = usage_there = predicted = rates = 0.0
+        for neighbour in view.neighbours:
+            rate = neighbour.rate_bytes_per_s / MS_PER_S
+            rtt_here, rtt_there = _known_rtt_ms(view.here, neighbour.node, here), _known_rtt_ms(node, neighbour.node, there)
+            if rtt_here is None or rtt_there is None:
+                rtt_here, rtt_there = space.rtt_ms(view.here, neighbour.node), space.rtt_ms(node, neighbour.node)
+                predicted += rate * max(rtt_here, rtt_there) / 2
+            usage_here += rate * rtt_here / 2
+            usage_there += rate * rtt_there / 2
+            rates += rate
+        load_here = here.load_ms if here is not None else space.coordinates[view.here].load_ms
+        weight = self._placement.load_weight * rates / 2
+        cost_here, cost_there = usage_here + weight * load_here, usage_there + weight * there.load_ms
+        saving = (cost_here - cost_there) / cost_here if cost_here > 0 else 0.0
+        samples = [*seen, saving]
+        alternative = Alternative(
+            node=node,
+            usage_bytes=usage_there,
+            usage_here_bytes=usage_here,
+            saving_fraction=sum(samples) / len(samples),
+            required_fraction=self._required(view, node, cost_here, predicted, space),
+            measured=predicted == 0,
+            load_ms=there.load_ms,
+            free_slots=there.free_slots,
+            seen=len(samples),
+        )
+        return alternative, samples
+
+    def _required(self, view: OperatorView, node: NodeId, cost_here: float, predicted: float, space: CostSpace) -> float:
+        """The saving that a move must exceed, as a share of the cost here."""
+        config = self._config
+        if cost_here <= 0:
+            return REQUIRED_FRACTION_MAX
+        raised = 1.0
+        if view.since_migration_s is not None:
+            counted = min(view.migrations, config.damping_migrations_max)
+            raised += config.damping * counted * 0.5 ** (view.since_migration_s / config.damping_half_life_s)
+        # Bytes in transit for a time are byte-seconds, and so is state on its way: the one must pay for the other.
+        carrying = view.state_bytes * space.rtt_ms(view.here, node) / 2 / MS_PER_S / config.amortise_s
+        by_fraction = min(config.saving_min_fraction * raised, REQUIRED_FRACTION_MAX)
+        return (
+            max(by_fraction, config.saving_min_bytes / cost_here, carrying / cost_here) + config.prediction_margin * predicted / cost_here
+        )
+
+    def _point(self, problem: PlacementProblem, space: CostSpace, view: OperatorView) -> Point:
+        if self._placement.strategy == "relaxation":
+            return relax(problem, space, self._placement, self._rng, {view.id: space.coordinates[view.here].vector})[view.id]
+        x, y, z = median_points(problem, space)[0]
+        return float(x), float(y), float(z)
+
+    def _candidates(self, problem: PlacementProblem, space: CostSpace, view: OperatorView) -> tuple[NodeId, ...]:
+        """The nodes of least predicted cost; among them, first, the neighbours' own."""
+        k = self._config.candidates
+        ranked = ranked_regions(problem, space, k + 1, self._placement.load_weight)[view.id]
+        rate: dict[NodeId, float] = {}
+        for neighbour in view.neighbours:
+            rate[neighbour.node] = rate.get(neighbour.node, 0.0) + neighbour.rate_bytes_per_s
+        # To share a node with the neighbour of the highest rate is exact knowledge: that link costs nothing there, whatever is predicted.
+        heaviest = min(sorted(rate), key=lambda node: -rate[node])
+        return tuple(node for node in dict.fromkeys((heaviest, *ranked)) if node != view.here)[:k]
+
+    def _remember(self, view: OperatorView) -> _Memory:
+        memory = self._memory.pop(view.operators, None)
+        if memory is None or memory.here != view.here:
+            memory = _Memory()
+            memory.here = view.here
+        self._memory[view.operators] = memory
+        while len(self._memory) > REMEMBERED_MAX:
+            del self._memory[next(iter(self._memory))]
+        return memory
+
+
+def _problem(view: OperatorView) -> PlacementProblem:
+    """The operator alone, between neighbours that stay where they are."""
+    pinned = {f"\0{index}": neighbour.node for index, neighbour in enumerate(view.neighbours)}
+    links = tuple(PlacementLink(end, view.id, neighbour.rate_bytes_per_s) for end, neighbour in zip(pinned, view.neighbours, strict=True))
+    return PlacementProblem(pinned, (view.id,), links)
+
+
+def _known_rtt_ms(node: NodeId, neighbour: NodeId, report: CandidateReport | None) -> float | None:
+    """Measured RTT, 0 within a node; None if it has to be predicted."""
+    if node == neighbour:
+        return 0.0
+    return None if report is None else report.rtts_ms.get(neighbour)
+
+
+def _why_not(alternatives: tuple[Alternative, ...], room: int) -> str:
+    if not alternatives:
+        return "no candidate has answered"
+    best = alternatives[0]
+    if best.saving_fraction > best.required_fraction:
+        return f"{best.node} would save {best.saving_fraction:.0%}, but has room for {best.free_slots} operators, expected {room}"
+    return f"the best alternative, {best.node}, saves {best.saving_fraction:.1%}; {best.required_fraction:.0%} required"

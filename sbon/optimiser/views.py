@@ -1,0 +1,135 @@
+"""What the local optimiser sees and says."""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from sbon.types import NodeId, OperatorId
+
+
+class Neighbour(msgspec.Struct, frozen=True):
+    """The other end of one link of an operator."""
+
+    node: NodeId
+    rate_bytes_per_s: float
+    """Measured on the link."""
+    upstream: bool
+    operator: OperatorId = ""
+    """Needed only where operators of one node may move together (`bodies`)."""
+
+
+class OperatorView(msgspec.Struct, frozen=True):
+    """An unpinned operator of this node, or several that move as one body."""
+
+    id: OperatorId
+    here: NodeId
+    neighbours: tuple[Neighbour, ...]
+    """One for each link."""
+    migrations: int = 0
+    """Since it was made."""
+    since_migration_s: float | None = None
+    """Since it came here by migration; None if it was made here."""
+    state_bytes: int = 0
+    """What a migration would have to carry, roughly."""
+    members: tuple[OperatorId, ...] = ()
+    """Of a body: all its operators, upstream first, `id` being the first; () for a single operator."""
+
+    @property
+    def operators(self) -> tuple[OperatorId, ...]:
+        """What would move."""
+        return self.members or (self.id,)
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """Ask these nodes, as a new query's candidates are asked; the first is this node, whose own RTTs are measured the same way."""
+
+    operator: OperatorId
+    candidates: tuple[NodeId, ...]
+    about: tuple[NodeId, ...]
+    """Nodes of the operator's neighbours, this one left out: being on a neighbour's node costs nothing and needs no measuring."""
+
+
+class Alternative(msgspec.Struct, frozen=True):
+    """One node that was considered."""
+
+    node: NodeId
+    usage_bytes: float
+    """Network usage of the operator's links if it ran there."""
+    usage_here_bytes: float
+    """Of the same links where it runs now, from RTTs known in the same way."""
+    saving_fraction: float
+    """Of usage and load together; below 0 for a loss."""
+    required_fraction: float
+    """What the saving would have had to exceed."""
+    measured: bool
+    """All RTTs on both sides were measured."""
+    load_ms: float
+    free_slots: int
+    seen: int
+    """Reviews in a row that have measured this saving; the fractions are their means."""
+
+
+class Migrate(msgspec.Struct, frozen=True):
+    """The operator (or the whole body, in the order of `operators`) should move."""
+
+    operator: OperatorId
+    operators: tuple[OperatorId, ...]
+    to: NodeId
+    usage_now: float
+    usage_there: float
+    saving_fraction: float
+    reason: str
+    alternatives: tuple[Alternative, ...]
+    """Of most saving first."""
+
+
+class Stay(msgspec.Struct, frozen=True):
+    """The operator stays where it is for now."""
+
+    operator: OperatorId
+    reason: str
+    alternatives: tuple[Alternative, ...] = ()
+    pending: bool = False
+    """The next review will ask again, to make sure of a saving."""
+
+
+Verdict: TypeAlias = Migrate | Stay
+
+
+def bodies(views: Sequence[OperatorView]) -> tuple[OperatorView, ...]:
+    """Groups of operators of one node that are linked with each other, each group as one body.
+
+    Two operators with a strong link between them hold each other where they are: each alone would pay that link to leave. As a body they
+    move together. Groups of one are left out, since their single view says the same. Links within the body vanish.
+    """
+    by_id = {view.id: view for view in views}
+    root = {view.id: view.id for view in views}
+
+    def find(operator: OperatorId) -> OperatorId:
+        while root[operator] != operator:
+            operator = root[operator]
+        return operator
+
+    for view in views:
+        for neighbour in view.neighbours:
+            if neighbour.operator in by_id and neighbour.node == view.here:
+                root[find(neighbour.operator)] = find(view.id)
+    groups: dict[OperatorId, list[OperatorView]] = {}
+    for view in views:
+        groups.setdefault(find(view.id), []).append(view)
+    return tuple(_body(group) for group in groups.values() if len(group) > 1)
+
+
+def _body(group: Sequence[OperatorView]) -> OperatorView:
+    members = tuple(view.id for view in group)
+    ages = [view.since_migration_s for view in group if view.since_migration_s is not None]
+    return OperatorView(
+        id=members[0],
+        here=group[0].here,
+        neighbours=tuple(n for view in group for n in view.neighbours if n.operator not in members),
+        migrations=max(view.migrations for view in group),
+        since_migration_s=min(ages) if ages else None,
+        state_bytes=sum(view.state_bytes for view in group),
+        members=members,
+    )
