@@ -24,6 +24,33 @@ class CoordinateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """A longer RTT is refused and counted."""
     jump_ms_max: float = 2_000.0
     """The farthest that one sample may move the node. Lower: safer against liars, slower from a cold start."""
+    memory_peers: int = 512
+    """Peers whose samples are remembered. More: more accurate, about 0.4 kB and 0.01 microseconds an update each."""
+    sample_half_life_s: float = 300.0
+    """Age at which a sample counts half. Shorter: follows a changing network sooner, with fewer samples to rest on."""
+    trust_floor: float = 0.1
+    """Error estimate added to every peer's own when samples are weighed. Lower: sure peers count more, and so do liars who claim to be."""
+    rtt_floor_ms: float = 2.0
+    """RTTs below this weigh no more than this. Lower: near pairs are fitted better, at the cost of all others."""
+    scale_factor: float = 2.0
+    """Relative error at which a sample loses half its say, as a multiple of the node's own. Lower: closer fit to most, further off for
+    the rest."""
+    scale_min: float = 0.15
+    """Lower bound of that relative error."""
+    scale_max: float = 1.0
+    """Upper bound of that relative error. Lower: harder for a new node to find its place, or for liars to push it."""
+    across: float = 0.1
+    """Resistance across the line of sight in a pass. Higher: slower, steadier."""
+    prior_samples: float = 1.0
+    """Resistance against any move, in samples. Higher: steadier while there are few samples."""
+    step_share: float = 0.5
+    """Share of the move a pass asks for that is made. Above 0.5, nodes that all move at once overshoot."""
+    early_samples: int = 32
+    """Samples during which a new node makes `passes_early` passes each."""
+    passes_early: int = 3
+    """Passes a sample for a new node. More: places sooner, costs more."""
+    error_share: float = 0.05
+    """Weight of a new sample in the error estimate. Higher: faster, noisier."""
     vivaldi_ce: float = 0.25
     """Weight of a new sample in the error estimate. Higher: faster, noisier."""
     vivaldi_cc: float = 0.25

@@ -1,6 +1,7 @@
 """This node's coordinate: RTT samples and gossip go in, a place in the cost space comes out.
 
-Samples and coordinates of peers are hostile input. What cannot be true is refused and counted by reason in `rejected`.
+Samples and coordinates of peers are hostile input. What cannot be true is refused and counted by reason in `rejected`; what may be true
+moves the node by a bounded length.
 """
 
 import math
@@ -9,22 +10,39 @@ from collections import Counter
 import numpy as np
 
 from sbon.cost_space.config import CoordinateConfig
-from sbon.cost_space.coordinate import ORIGIN, Coordinate, check, estimated_rtt_ms
-from sbon.cost_space.rtt_filter import RttFilter, percentile
-from sbon.cost_space.vivaldi import vivaldi_step
+from sbon.cost_space.coordinate import ERROR_MAX, ORIGIN, Coordinate, check
+from sbon.cost_space.memory import Memory
+from sbon.cost_space.peer_table import COLUMNS, PeerTable
+from sbon.cost_space.refit import Place, Refit
+from sbon.cost_space.rtt_filter import percentile
+from sbon.cost_space.vivaldi import ERROR_MIN, clamped, random_direction, vivaldi_step
 from sbon.errors import CoordinateError
-from sbon.types import NodeId
+from sbon.types import FloatArray, NodeId
 
 
 class Localiser:
-    """Keeps the coordinate of one node."""
+    """Keeps the coordinate of one node.
 
-    def __init__(self, config: CoordinateConfig, rng: np.random.Generator, start: Coordinate | None = None) -> None:
+    Parameters
+    ----------
+    config : settings
+    rng : directions in which nodes on one point come apart
+    start : coordinate of an earlier run to go on from
+    table : peers' latest coordinates kept up to date by someone else, for simulations; otherwise `observe` and `heard` keep them
+    """
+
+    def __init__(
+        self, config: CoordinateConfig, rng: np.random.Generator, start: Coordinate | None = None, table: PeerTable | None = None
+    ) -> None:
         self._config = config
         self._rng = rng
-        self._coordinate = ORIGIN if start is None else start
-        self._filters: dict[NodeId, RttFilter] = {}
-        self._peers: dict[NodeId, Coordinate] = {}
+        self._coordinate = ORIGIN if start is None else check(start)
+        self._placed = start is not None
+        self._memory = Memory(config, table)
+        self._samples = 0
+        self._refit = Refit(16)
+        self._gathered: FloatArray = np.empty((COLUMNS, 16))
+        self._weight: FloatArray = np.empty(16)
         self.rejected: Counter[str] = Counter()
 
     @property
@@ -35,39 +53,91 @@ class Localiser:
     def set_load(self, load_ms: float) -> None:
         """Publish another load dimension with the coordinate."""
         c = self._coordinate
-        self._coordinate = check(Coordinate(c.vector, c.height_ms, c.error, load_ms))
+        if load_ms != c.load_ms:
+            self._coordinate = check(Coordinate(c.vector, c.height_ms, c.error, load_ms))
 
     def observe(self, peer: NodeId, peer_coordinate: Coordinate, rtt_ms: float, now: float) -> bool:
         """Take an RTT measured to a peer, and the coordinate that came with the answer; False if refused and counted."""
         if not self._accepts(peer_coordinate) or not self._accepts_rtt(rtt_ms):
             return False
-        rtt_filter = self._filters.get(peer)
-        if rtt_filter is None:
-            rtt_filter = self._filters[peer] = RttFilter()
-        filtered = rtt_filter.add(rtt_ms, self._config)
-        self._peers[peer] = peer_coordinate
-        self._coordinate = vivaldi_step(self._coordinate, peer_coordinate, filtered, self._config, self._rng)
+        filtered = self._memory.add(peer, peer_coordinate, rtt_ms, now)
+        if self._config.algorithm == "vivaldi":
+            self._coordinate = vivaldi_step(self._coordinate, peer_coordinate, filtered, self._config, self._rng)
+            return True
+        self._samples += 1
+        if not self._placed:
+            self._place_near(peer_coordinate, filtered)
+        else:
+            self._estimate_error(peer_coordinate, filtered)
+            self._fit(now)
         return True
 
     def heard(self, peer: NodeId, coordinate: Coordinate, now: float) -> None:
         """Take a peer's coordinate from gossip."""
-        if peer in self._peers and self._accepts(coordinate):
-            self._peers[peer] = coordinate
+        if peer in self._memory and self._accepts(coordinate):
+            self._memory.heard(peer, coordinate)
 
     def forget(self, peer: NodeId) -> None:
         """The peer is gone for good."""
-        self._filters.pop(peer, None)
-        self._peers.pop(peer, None)
+        self._memory.forget(peer)
 
     def measured_rtt_ms(self, peer: NodeId) -> float | None:
-        """Filtered RTT to a peer; None if never measured."""
-        rtt_filter = self._filters.get(peer)
-        return None if rtt_filter is None else rtt_filter.value_ms
+        """Filtered RTT to a peer; None if never measured, or so long ago that it is forgotten."""
+        return self._memory.filtered_rtt_ms(peer)
 
     def median_relative_error(self) -> float | None:
-        """Median over measured peers of |predicted - filtered RTT| / filtered RTT; None before the first sample."""
-        errors = [abs(estimated_rtt_ms(self._coordinate, self._peers[peer]) - f.value_ms) / f.value_ms for peer, f in self._filters.items()]
-        return percentile(errors, 50.0) if errors else None
+        """Median over remembered peers of |predicted - filtered RTT| / filtered RTT; None before the first sample."""
+        n = len(self._memory)
+        if n == 0:
+            return None
+        peers = self._memory.coordinates(np.empty((COLUMNS, n)))
+        own = np.array(self._coordinate.vector)[:, None]
+        predicted = np.sqrt(np.square(own - peers[:3]).sum(axis=0)) + self._coordinate.height_ms + peers[3]
+        return percentile((np.abs(predicted - self._memory.rtt_ms) / self._memory.rtt_ms).tolist(), 50.0)
+
+    def _place_near(self, peer: Coordinate, rtt_ms: float) -> None:
+        """The first sample: anywhere at that distance from the peer. Nodes that all start on one point would take long to come apart."""
+        direction = random_direction(self._rng)
+        x, y, z = (clamped(p + d * rtt_ms) for p, d in zip(peer.vector, direction, strict=True))
+        c = self._coordinate
+        self._coordinate = Coordinate((x, y, z), 0.0, c.error, c.load_ms)
+        self._placed = True
+
+    def _estimate_error(self, peer: Coordinate, rtt_ms: float) -> None:
+        """Fold in how far off the prediction for a fresh sample was, before the fit has seen it."""
+        c = self._coordinate
+        predicted = math.dist(c.vector, peer.vector) + c.height_ms + peer.height_ms
+        sample = min(abs(predicted - rtt_ms) / rtt_ms, 1.0)
+        share = max(self._config.error_share, 1.0 / (self._samples + 1)) if c.error > sample else self._config.error_share
+        error = min(max(c.error + share * (sample - c.error), ERROR_MIN), ERROR_MAX)
+        self._coordinate = Coordinate(c.vector, c.height_ms, error, c.load_ms)
+
+    def _fit(self, now: float) -> None:
+        config, memory = self._config, self._memory
+        n = len(memory)
+        if n > self._weight.shape[0]:
+            room = min(2 * n, config.memory_peers)
+            self._refit, self._gathered, self._weight = Refit(room), np.empty((COLUMNS, room)), np.empty(room)
+        peers = memory.coordinates(self._gathered)
+        rtt_ms, weight = memory.rtt_ms, self._weight[:n]
+        # Age halves a sample's weight every half-life; trust falls with the peer's own error; small RTTs do not rule over all.
+        np.subtract(memory.at, now, out=weight)
+        np.multiply(weight, 1.0 / config.sample_half_life_s, out=weight)
+        np.exp2(weight, out=weight)
+        np.divide(weight, peers[4] + config.trust_floor, out=weight)
+        floored = np.maximum(rtt_ms, config.rtt_floor_ms)
+        np.divide(weight, floored, out=weight)
+        np.divide(weight, floored, out=weight)
+        c = self._coordinate
+        scale = min(max(config.scale_factor * c.error, config.scale_min), config.scale_max)
+        place: Place = (*c.vector, c.height_ms)
+        for _ in range(config.passes_early if self._samples <= config.early_samples else 1):
+            move = self._refit.step(place, peers, rtt_ms, weight, scale, config.across, config.prior_samples)
+            length = math.hypot(*move)
+            share = min(config.step_share, config.jump_ms_max / length) if length > 0 else 0.0
+            x, y, z, h = (clamped(p + share * m) for p, m in zip(place, move, strict=True))
+            place = (x, y, z, max(h, 0.0))
+        self._coordinate = Coordinate(place[:3], place[3], c.error, c.load_ms)
 
     def _accepts(self, coordinate: Coordinate) -> bool:
         try:

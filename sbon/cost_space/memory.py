@@ -1,0 +1,115 @@
+"""What a node remembers of its samples: per peer the filtered RTT, when it was last measured, and where the peer is by the latest news."""
+
+import numpy as np
+
+from sbon.cost_space.config import CoordinateConfig
+from sbon.cost_space.coordinate import Coordinate
+from sbon.cost_space.peer_table import COLUMNS, PeerTable
+from sbon.cost_space.rtt_filter import RttFilter
+from sbon.types import FloatArray, NodeId
+
+
+class Memory:
+    """The last sample of each of up to `memory_peers` peers, in columns; the one measured longest ago makes room for a new peer.
+
+    A table of coordinates that was given is shared with others: whoever shares it keeps it up to date, and nothing is written here.
+    """
+
+    def __init__(self, config: CoordinateConfig, shared: PeerTable | None = None) -> None:
+        self._config = config
+        self._table = PeerTable() if shared is None else shared
+        self._own = shared is None
+        self._slots: dict[NodeId, int] = {}
+        self._filters: list[RttFilter] = []
+        self._peers: list[NodeId] = []
+        room = min(16, config.memory_peers)
+        self._rows = np.zeros(room, dtype=np.intp)
+        self._rtt_ms: FloatArray = np.zeros(room)
+        self._at: FloatArray = np.zeros(room)
+
+    def __len__(self) -> int:
+        return len(self._peers)
+
+    def __contains__(self, peer: NodeId) -> bool:
+        return peer in self._slots
+
+    @property
+    def peers(self) -> list[NodeId]:
+        """In the order of the columns."""
+        return self._peers
+
+    @property
+    def rtt_ms(self) -> FloatArray:
+        """(n,) filtered."""
+        return self._rtt_ms[: len(self._peers)]
+
+    @property
+    def at(self) -> FloatArray:
+        """(n,) monotonic seconds of the latest sample."""
+        return self._at[: len(self._peers)]
+
+    def coordinates(self, out: FloatArray) -> FloatArray:
+        """(5, n) of the peers, gathered into `out`: x, y, z, height, error."""
+        n = len(self._peers)
+        columns: FloatArray = np.take(self._table.columns, self._rows[:n], axis=1, out=out[:COLUMNS, :n], mode="clip")
+        return columns
+
+    def add(self, peer: NodeId, coordinate: Coordinate, rtt_ms: float, now: float) -> float:
+        """Take a checked sample; returns the filtered RTT."""
+        slot = self._slots.get(peer)
+        if slot is None:
+            slot = self._new_slot(peer)
+            self._rows[slot] = self._row(peer, coordinate)
+        elif self._own:
+            self._table.put(peer, coordinate)
+        filtered = self._filters[slot].add(rtt_ms, self._config)
+        self._rtt_ms[slot] = filtered
+        self._at[slot] = now
+        return filtered
+
+    def heard(self, peer: NodeId, coordinate: Coordinate) -> None:
+        """News of a peer; kept if the peer is remembered."""
+        if self._own and peer in self._slots:
+            self._table.put(peer, coordinate)
+
+    def coordinate(self, peer: NodeId) -> Coordinate | None:
+        """The latest coordinate of a remembered peer."""
+        return self._table.get(peer) if peer in self._slots else None
+
+    def filtered_rtt_ms(self, peer: NodeId) -> float | None:
+        """Of a remembered peer."""
+        slot = self._slots.get(peer)
+        return None if slot is None else self._filters[slot].value_ms
+
+    def forget(self, peer: NodeId) -> None:
+        """Drop a peer; the last column moves into its place."""
+        slot = self._slots.pop(peer, None)
+        if slot is None:
+            return
+        last = len(self._peers) - 1
+        if slot != last:
+            moved = self._peers[last]
+            self._slots[moved], self._peers[slot], self._filters[slot] = slot, moved, self._filters[last]
+            for column in (self._rows, self._rtt_ms, self._at):
+                column[slot] = column[last]
+        self._peers.pop()
+        self._filters.pop()
+        if self._own:
+            self._table.remove(peer)
+
+    def _row(self, peer: NodeId, coordinate: Coordinate) -> int:
+        row = self._table.row(peer)
+        return self._table.put(peer, coordinate) if row is None or self._own else row
+
+    def _new_slot(self, peer: NodeId) -> int:
+        if len(self._peers) >= self._config.memory_peers:
+            self.forget(self._peers[int(np.argmin(self.at))])
+        slot = len(self._peers)
+        if slot == len(self._rows):
+            room = min(2 * slot, self._config.memory_peers)
+            self._rows = np.resize(self._rows, room)
+            self._rtt_ms, self._at = np.resize(self._rtt_ms, room), np.resize(self._at, room)
+        self._slots[peer] = slot
+        self._peers.append(peer)
+        self._filters.append(RttFilter())
+        return slot

@@ -1,0 +1,66 @@
+"""The latest coordinates of peers, in columns, as the re-fit reads them.
+
+One agent has one table. A simulation may let many localisers of one overlay share one table: then gossip is instant, and memory small.
+"""
+
+import numpy as np
+
+from sbon.cost_space.coordinate import Coordinate
+from sbon.types import FloatArray, NodeId
+
+ROWS_MIN = 64
+COLUMNS = 5
+"""x, y, z, height in ms; error estimate."""
+
+
+class PeerTable:
+    """Coordinates of peers by row; a forgotten peer's row is used again."""
+
+    def __init__(self) -> None:
+        self._rows: dict[NodeId, int] = {}
+        self._free: list[int] = []
+        self.columns: FloatArray = np.zeros((COLUMNS, ROWS_MIN))
+        """(5, rows): x, y, z, height, error."""
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def row(self, peer: NodeId) -> int | None:
+        """Row of a known peer."""
+        return self._rows.get(peer)
+
+    def put(self, peer: NodeId, coordinate: Coordinate) -> int:
+        """Store a checked coordinate; returns the row."""
+        row = self._rows.get(peer)
+        if row is None:
+            if not self._free:
+                self._grow()
+            row = self._rows[peer] = self._free.pop()
+        x, y, z = coordinate.vector
+        self.columns[:, row] = (x, y, z, coordinate.height_ms, coordinate.error)
+        return row
+
+    def remove(self, peer: NodeId) -> None:
+        """Forget a peer, known or not."""
+        row = self._rows.pop(peer, None)
+        if row is not None:
+            self._free.append(row)
+
+    def get(self, peer: NodeId) -> Coordinate | None:
+        """The stored coordinate (without a load dimension)."""
+        row = self._rows.get(peer)
+        if row is None:
+            return None
+        x, y, z, height, error = self.columns[:, row].tolist()
+        return Coordinate((x, y, z), height, error)
+
+    def _grow(self) -> None:
+        used = len(self._rows)
+        size = self.columns.shape[1]
+        if used < size:  # The first rows of a new table.
+            self._free.extend(range(size - 1, used - 1, -1))
+            return
+        grown = np.zeros((COLUMNS, size * 2))
+        grown[:, :size] = self.columns
+        self.columns = grown
+        self._free.extend(range(size * 2 - 1, size - 1, -1))
