@@ -117,13 +117,17 @@ class Daemon:
     ----------
     agent : the running agent
     config : what it runs with
+    key_ring : the keys it runs with
     read_again : reads the configuration anew
     shaped : the testbed's delays, if this agent has them
     """
 
-    def __init__(self, agent: "Agent", config: AgentConfig, read_again: ReadConfig, shaped: "ShapedHost | None" = None) -> None:
+    def __init__(
+        self, agent: "Agent", config: AgentConfig, key_ring: KeyRing | None, read_again: ReadConfig, shaped: "ShapedHost | None" = None
+    ) -> None:
         self._agent = agent
         self._config = config
+        self._key_ring = key_ring
         self._read_again = read_again
         self._shaped = shaped
         self._leaving = False
@@ -156,7 +160,7 @@ class Daemon:
             self._end("told_twice")
             return
         self._leaving = True
-        log.info("agent.leaving")
+        log.info("daemon.leaving")
         asyncio.get_running_loop().call_later(self._config.leave_timeout_s, self._end, "time_is_up")
         self._agent.leave(lambda: self._end("said_goodbye"))
 
@@ -169,15 +173,23 @@ class Daemon:
             The new configuration is wrong; the old one stays in force.
         """
         fresh = resolved(self._read_again())
+        key_ring = read_key_ring(fresh)
         differing = changed(self._config, fresh)
         done = {"leave_timeout_s", *self._agent.reload(fresh)}
         if fresh.log != self._config.log:
             logs.set_up(fresh.log, node=self._config.name)
             done.add("log")
+        rekeyed = key_ring is not None and self._key_ring is not None and key_ring.ids != self._key_ring.ids
+        if key_ring is not None and rekeyed:
+            self._agent.use_keys(key_ring)
+            self._key_ring = key_ring
+            done.add("key_file")
         applied = [path for path in differing if path in done or path.partition(".")[0] in done]
         waiting = [path for path in differing if path not in applied]
         for path in applied:
             self._config = _replaced(self._config, path, _value(fresh, path))
+        if rekeyed and "key_file" not in applied:
+            applied.append("key_file")
         log.info("config.reloaded", applied=applied, restart_needed=waiting)
         return {"applied": applied, "restart_needed": waiting}
 
@@ -191,7 +203,7 @@ class Daemon:
     def _end(self, why: str) -> None:
         if self.ended.is_set():
             return
-        log.info("agent.left", how=why)
+        log.info("daemon.ending", why=why)
         for told in self._on_left:
             told()
         self.ended.set()
@@ -231,14 +243,14 @@ async def _live(
         shaped = ShapedHost.from_file(host, shaper_file)
     agent = Agent(config, shaped or host, key_ring)
     address = agent.start()
-    daemon = Daemon(agent, config, read_again, shaped)
+    daemon = Daemon(agent, config, key_ring, read_again, shaped)
     server = ControlServer(directory.path, daemon, config.control)
     try:
         await server.start()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, daemon.leave)
         loop.add_signal_handler(signal.SIGHUP, daemon.hang_up)
-        log.info("agent.started", address=format_address(address), data_dir=str(directory.path), process=os.getpid())
+        log.info("daemon.ready", address=format_address(address), socket=str(server.path), process=os.getpid())
         await daemon.ended.wait()
     finally:
         await server.close()

@@ -59,8 +59,9 @@ class Stream(Protocol):
 class Host(Protocol):
     """One machine, as its agent sees it."""
 
-    rng: np.random.Generator
-    """Randomness of this agent; `rng.spawn` gives each component its own."""
+    @property
+    def rng(self) -> np.random.Generator:
+        """Randomness of this agent; `rng.spawn` gives each component its own."""
 
     def now(self) -> float:
         """Monotonic seconds."""

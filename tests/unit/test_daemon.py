@@ -13,7 +13,7 @@ from agent.logs import LogConfig
 from sbon.control import ControlReply, ControlRequest
 from sbon.errors import ConfigError
 from sbon.membership.config import MembershipConfig
-from sbon.sealing import generate_key
+from sbon.sealing import KeyRing, generate_key
 
 
 class Recorder:
@@ -23,10 +23,14 @@ class Recorder:
         self.reloaded: list[AgentConfig] = []
         self.goodbye = None
         self.passed_on: list[ControlRequest] = []
+        self.rings: list[KeyRing] = []
 
-    def reload(self, config, key_ring=None):
+    def reload(self, config):
         self.reloaded.append(config)
         return ["labels"]
+
+    def use_keys(self, key_ring):
+        self.rings.append(key_ring)
 
     def leave(self, done):
         self.goodbye = done
@@ -38,7 +42,7 @@ class Recorder:
 
 def daemon_with(config: AgentConfig, fresh: AgentConfig) -> tuple[Daemon, Recorder]:
     agent = Recorder()
-    return Daemon(agent, config, lambda: fresh), agent
+    return Daemon(agent, config, None, lambda: fresh), agent
 
 
 CONFIG = resolved(AgentConfig(name="ams1", log=LogConfig(level="error")))
@@ -118,12 +122,27 @@ def test_reload_says_what_took_effect_and_what_waits():
     assert daemon.reload() == {"applied": [], "restart_needed": ["bind"]}
 
 
+def test_keys_added_to_the_file_are_taken_over_by_a_reload(tmp_path):
+    path = tmp_path / "cluster.key"
+    path.write_text(generate_key(b"a" * 32))
+    path.chmod(0o600)
+    config = msgspec.structs.replace(CONFIG, key_file=str(path))
+    agent = Recorder()
+    daemon = Daemon(agent, config, read_key_ring(config), lambda: config)
+
+    assert daemon.reload()["applied"] == []
+    path.write_text(generate_key(b"b" * 32) + "\n" + generate_key(b"a" * 32))
+    assert daemon.reload()["applied"] == ["key_file"]
+    assert daemon.reload()["applied"] == []
+    assert [len(ring.ids) for ring in agent.rings] == [2]
+
+
 def test_wrong_configuration_changes_nothing_on_reload(capsys):
     def wrong() -> AgentConfig:
         raise ConfigError("agent.toml:1: nonsense")
 
     agent = Recorder()
-    daemon = Daemon(agent, CONFIG, wrong)
+    daemon = Daemon(agent, CONFIG, None, wrong)
     said: list[ControlReply] = []
 
     daemon.hang_up()
