@@ -124,6 +124,8 @@ class Instance:
         self.rows_out = 0
         self.batches_in = 0
         self.migrations = 0
+        self.arrived_at_s: float | None = None
+        """When it came here by migration."""
         self.rate_in = Rate()
         self.rate_out = Rate()
 

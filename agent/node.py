@@ -110,7 +110,15 @@ class Agent:
         placing = Placing(host, self.gossip, self.surveying, config.placement, config.optimiser)
         self.queries = OwnedQueries(host, self.directory, self.gossip, placing, self.replication, self)
         self.rebalancing = Rebalancing(
-            host, self.directory, self.gossip, self.engine, self.surveying, self.migrations, config.optimiser, self.telemetry
+            host,
+            self.directory,
+            self.gossip,
+            self.engine,
+            self.surveying,
+            self.migrations,
+            config.optimiser,
+            config.placement,
+            self.telemetry,
         )
         self.measuring = Measuring(self)
         self.answers = Answers(self.directory, self.engine, self.migrations, self.surveying, self.queries, self.replication)
@@ -326,7 +334,7 @@ class Agent:
     def operator_arrived(self, instance: Instance) -> None:
         """An operator runs here now that ran elsewhere."""
         self.log.info("operator.arrived", operator=instance.id, epoch=instance.epoch)
-        self.rebalancing.arrived(instance)
+        instance.arrived_at_s = self.host.now()
 
     # ---------------------------------------------------------------------------------------------------- periodically
 

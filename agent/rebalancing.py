@@ -1,8 +1,11 @@
 """Running operators placed anew: the local optimiser (SBON, section 3.2), with real candidates answering and real migrations following.
 
-Every operator on this host that may move is reviewed once an interval, at instants of its own, so that the hosts of one query do not all
-ask at once.
+Once an interval, at instants of its own so that the hosts of one query do not all ask at once, every operator on this host that may move
+is reviewed, alone and together with those on this host that it is linked with: two operators with a strong link between them hold each
+other, and only move as one body, which they do one after the other.
 """
+
+from collections import deque
 
 from agent.directory import Directory
 from agent.engine import Engine
@@ -12,11 +15,18 @@ from agent.instance import Instance
 from agent.migrations import MigrationRecord, Migrations
 from agent.surveying import Surveying
 from agent.telemetry import Telemetry
+from sbon.cost.space import CostSpace
 from sbon.errors import MigrationError
 from sbon.optimiser.config import OptimiserConfig
-from sbon.optimiser.local import Ask, LocalOptimiser, Migrate, Neighbour, OperatorView
+from sbon.optimiser.local import LocalOptimiser
+from sbon.optimiser.views import Migrate, Neighbour, OperatorView, Verdict, bodies
 from sbon.placement.candidates import CandidateReport
+from sbon.placement.config import PlacementConfig
 from sbon.types import NodeId, OperatorId
+
+ROW_BYTES = 64
+"""A row of an operator's state, roughly: what its migration has to carry is estimated by it."""
+ALTERNATIVES_LOGGED = 5
 
 
 class Rebalancing:
@@ -31,6 +41,7 @@ class Rebalancing:
         surveying: Surveying,
         migrations: Migrations,
         config: OptimiserConfig,
+        placement: PlacementConfig,
         telemetry: Telemetry,
     ) -> None:
         self._host = host
@@ -40,10 +51,12 @@ class Rebalancing:
         self._surveying = surveying
         self._migrations = migrations
         self._config = config
+        self._placement = placement
         self._telemetry = telemetry
         self._rng = host.rng.spawn(1)[0]
-        self._machine = LocalOptimiser(config, host.rng.spawn(1)[0])
-        self._asking: set[OperatorId] = set()
+        self._machine = LocalOptimiser(config, host.rng.spawn(1)[0], placement)
+        self._asking: set[tuple[OperatorId, ...]] = set()
+        self._following: dict[OperatorId, tuple[deque[OperatorId], NodeId, str]] = {}
         self._timer: Timer | None = None
 
     def start(self) -> None:
@@ -59,18 +72,15 @@ class Rebalancing:
     def reconfigure(self, config: OptimiserConfig) -> None:
         """Other thresholds from the next review on."""
         self._config = config
-        self._machine = LocalOptimiser(config, self._host.rng.spawn(1)[0])
-
-    def arrived(self, instance: Instance) -> None:
-        """An operator runs here now that has just moved."""
-        self._machine.arrived(instance.id, instance.migrations, self._host.now())
+        self._machine = LocalOptimiser(config, self._host.rng.spawn(1)[0], self._placement)
 
     def migration_ended(self, record: MigrationRecord) -> None:
-        """One of ours has moved away, or could not."""
+        """One of ours has moved away, or could not. The rest of its body follows, or stays."""
+        following = self._following.pop(record.operator, None)
         if record.committed:
             self._machine.forget(record.operator)
-        else:
-            self._machine.abandoned(record.operator, self._host.now())
+            if following is not None:
+                self._migrate(*following)
 
     def _rearm(self) -> None:
         pause_s = self._config.interval_s * float(self._rng.uniform(0.75, 1.25))
@@ -80,45 +90,89 @@ class Rebalancing:
         self._rearm()
         if not self._config.enabled:
             return
-        for instance in list(self._engine.instances.values()):
-            if instance.id not in self._asking and self._migrations.may_migrate(instance.id):
-                self._review(instance)
+        movable = [i for i in self._engine.instances.values() if self._migrations.may_migrate(i.id)]
+        if not movable:
+            return
+        space = CostSpace(self._gossip.coordinates())
+        views = [self._view(instance) for instance in movable]
+        for view in (*views, *bodies(views)):
+            self._review(view, space)
 
-    def _review(self, instance: Instance) -> None:
-        view = self._view(instance)
-        question = self._machine.review(view, self._gossip.coordinates(), self._host.now())
+    def _review(self, view: OperatorView, space: CostSpace) -> None:
+        if view.operators in self._asking:
+            return
+        question = self._machine.review(view, space, self._host.now())
         if question is None:
             return
-        self._asking.add(instance.id)
+        self._asking.add(view.operators)
         waiting = set(question.candidates)
-        reports: list[CandidateReport] = []
+        reports: dict[NodeId, CandidateReport] = {}
 
         def answered(node: NodeId, report: CandidateReport | None) -> None:
             waiting.discard(node)
             if report is not None:
-                reports.append(report)
+                reports[node] = report
             if not waiting:
-                self._asking.discard(instance.id)
-                self._decide(instance, sorted(reports, key=lambda r: r.node))
+                self._asking.discard(view.operators)
+                self._decide(view, reports)
 
         for node in question.candidates:
             self._surveying.ask(node, question.about, (), self._config.answer_timeout_s, answered)
 
-    def _decide(self, instance: Instance, reports: list[CandidateReport]) -> None:
-        if self._engine.instances.get(instance.id) is not instance or not self._migrations.may_migrate(instance.id):
+    def _decide(self, asked: OperatorView, reports: dict[NodeId, CandidateReport]) -> None:
+        instances = [self._engine.instances.get(operator) for operator in asked.operators]
+        present = [i for i in instances if i is not None and self._migrations.may_migrate(i.id)]
+        if len(present) < len(asked.operators):
             return
-        decision = self._machine.decide(self._view(instance), reports, self._gossip.coordinates(), self._host.now())
-        self._telemetry.record("review", operator=instance.id, decision=type(decision).__name__.lower(), reason=decision.reason)
-        if isinstance(decision, Migrate):
-            try:
-                self._migrations.migrate(instance.id, decision.to, decision.reason)
-            except MigrationError as problem:
-                self._telemetry.record("review", operator=instance.id, decision="abandoned", reason=str(problem))
+        views = [self._view(instance) for instance in present]
+        now_views = [view for view in bodies(views) if view.operators == asked.operators] if len(views) > 1 else views
+        if not now_views:
+            return
+        verdict = self._machine.decide(now_views[0], reports, self._gossip.coordinates(), self._host.now())
+        self._log(asked, verdict)
+        if isinstance(verdict, Migrate):
+            self._migrate(deque(verdict.operators), verdict.to, verdict.reason)
+
+    def _migrate(self, operators: deque[OperatorId], there: NodeId, reason: str) -> None:
+        if not operators:
+            return
+        operator = operators.popleft()
+        self._following[operator] = (operators, there, reason)
+        try:
+            self._migrations.migrate(operator, there, reason)
+        except MigrationError as problem:
+            del self._following[operator]
+            self._telemetry.record("review", operator=operator, verdict="hindered", reason=str(problem), alternatives=[])
+
+    def _log(self, view: OperatorView, verdict: Verdict) -> None:
+        self._telemetry.record(
+            "review",
+            operator=view.id,
+            operators=list(view.operators),
+            verdict=type(verdict).__name__.lower(),
+            reason=verdict.reason,
+            alternatives=[
+                {
+                    "node": a.node,
+                    "network_usage": a.usage_bytes,
+                    "network_usage_here": a.usage_here_bytes,
+                    "saving_fraction": a.saving_fraction,
+                    "required_fraction": a.required_fraction,
+                    "measured": a.measured,
+                }
+                for a in verdict.alternatives[:ALTERNATIVES_LOGGED]
+            ],
+        )
 
     def _view(self, instance: Instance) -> OperatorView:
-        incoming = [Neighbour(i.node, i.byte_rate.per_s, upstream=True) for i in instance.inputs.values()]
-        outgoing = [Neighbour(o.node, o.byte_rate.per_s, upstream=False) for o in instance.outputs.values()]
-        return OperatorView(id=instance.id, here=self._directory.me, neighbours=tuple(incoming + outgoing))
-
-
-__all__ = ["Ask", "Rebalancing"]
+        incoming = [Neighbour(i.node, i.byte_rate.per_s, True, i.link.source) for i in instance.inputs.values()]
+        outgoing = [Neighbour(o.node, o.byte_rate.per_s, False, o.link.target) for o in instance.outputs.values()]
+        since = None if instance.arrived_at_s is None else self._host.now() - instance.arrived_at_s
+        return OperatorView(
+            id=instance.id,
+            here=self._directory.me,
+            neighbours=tuple(incoming + outgoing),
+            migrations=instance.migrations,
+            since_migration_s=since,
+            state_bytes=instance.operator.state_rows * ROW_BYTES if instance.operator is not None else 0,
+        )
