@@ -11,7 +11,7 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 import msgspec
 
@@ -149,7 +149,7 @@ class _Client(asyncio.Protocol):
         self._log = structlog.get_logger("control")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit from asyncio's
         if len(self._clients) >= self._config.clients_max:
             self._counters["clients_refused"] += 1
             transport.write(encode(ControlReply(0, final=True, error=f"the agent has {len(self._clients)} clients already; close some")))

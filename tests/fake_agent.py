@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from agent.asyncio_host import new_event_loop
 from agent.control import ControlConfig, ControlServer
 from sbon.control import ControlReply, ControlRequest, refusal
 from sbon.errors import LinkError, QueryError
@@ -180,7 +181,7 @@ class FakeAgent:
 @contextlib.contextmanager
 def serving(directory: Path, agent: FakeAgent, config: ControlConfig | None = None) -> Iterator[ControlServer]:
     """The fake agent's control socket, served by a thread of its own until the block ends."""
-    loop = agent.loop = asyncio.new_event_loop()
+    loop = agent.loop = new_event_loop()
     server = ControlServer(directory, agent, config or ControlConfig())
     loop.run_until_complete(server.start())
     thread = threading.Thread(target=loop.run_forever, daemon=True)
