@@ -9,7 +9,7 @@ import msgspec
 
 from sbon.errors import QueryError
 from sbon.query.expression import Call, Case, Cast, Column, Expression, Literal
-from sbon.query.functions import FUNCTIONS
+from sbon.query.functions import FUNCTIONS, MaybeType, common_type, result_type
 from sbon.query.schema import ColumnType
 
 NODES_MAX = 2_000
@@ -62,6 +62,27 @@ def walk(expression: Expression) -> Iterator[Expression]:
 def columns_of(expressions: Iterable[Expression]) -> tuple[str, ...]:
     """Names of the columns used, sorted, each once."""
     return tuple(sorted({node.name for expression in expressions for node in walk(expression) if isinstance(node, Column)}))
+
+
+def type_of(expression: Expression, types: Mapping[str, ColumnType]) -> MaybeType:
+    """The type of an expression over columns of these types; None for a bare NULL.
+
+    Raises
+    ------
+    QueryError
+        Arguments do not fit; never of what the planner has made.
+    """
+    match expression:
+        case Column(name=name):
+            return types[name]
+        case Literal(value=value, type=type_):
+            return None if value is None else type_
+        case Cast(type=type_):
+            return type_
+        case Case(branches=branches, default=default):
+            return common_type("case", [type_of(value, types) for value in (*(value for _, value in branches), default)])
+        case Call(function=function, arguments=arguments):
+            return result_type(function, [type_of(argument, types) for argument in arguments])
 
 
 def measure(expression: Expression) -> tuple[int, int]:

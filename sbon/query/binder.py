@@ -1,0 +1,321 @@
+"""SELECT trees to logical trees: names resolved, types checked, views and subqueries worked in, all else refused with its place."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from sbon.errors import QueryError
+from sbon.query.catalog import Catalog, did_you_mean
+from sbon.query.dialect import Text
+from sbon.query.expression import Cast, Column, Expression
+from sbon.query.functions import common_type
+from sbon.query.joins import join_inputs
+from sbon.query.relation import Relation, Scan, Select, Union
+from sbon.query.rewrite import conjuncts
+from sbon.query.scalar import Scalars
+from sbon.query.schema import ColumnType
+from sbon.query.scope import Scope, scope_of
+from sbon.query.sql import CreateSink, CreateView, SelectQuery, parse
+from sbon.query.statements import as_query, identifier
+from sbon.query.system import SYSTEM_STREAMS, SourceDefinition
+from sbon.query.text import expression_text
+from sbon.query.windows import WindowCall, aggregated, has_aggregate, read_window_call
+
+INPUTS_MAX = 100
+"""Tables in one query with all its views worked in: views of views must not grow without end."""
+
+_WINDOWED = "aggregate over a time window: FROM TUMBLE(stream, ts, INTERVAL '10 seconds') GROUP BY window_start"
+_REFUSED = {
+    "distinct": ("DISTINCT is not supported", "GROUP BY the columns over a time window"),
+    "order": ("ORDER BY is not supported: a stream has no end to sort", "rows of a window leave ordered by its start and keys"),
+    "sort": ("SORT BY is not supported: a stream has no end to sort", "rows of a window leave ordered by its start and keys"),
+    "limit": ("LIMIT is not supported: a stream has no end", "use `sbon tail QUERY --limit N`"),
+    "offset": ("OFFSET is not supported: a stream has no end", "use WHERE to leave rows out"),
+    "fetch": ("FETCH is not supported: a stream has no end", "use `sbon tail QUERY --limit N`"),
+    "qualify": ("QUALIFY is not supported", "use a subquery and WHERE"),
+    "windows": ("WINDOW is not supported", _WINDOWED),
+    "laterals": ("LATERAL is not supported", "JOIN the other stream within an interval"),
+    "pivots": ("PIVOT is not supported", "use CASE within aggregates"),
+    "match": ("MATCH_RECOGNIZE is not supported", "JOIN the stream with itself within an interval"),
+    "into": ("SELECT INTO is not supported", "use CREATE SINK"),
+    "locks": ("FOR UPDATE is not supported", "streams are only read"),
+    "sample": ("TABLESAMPLE is not supported", "use WHERE"),
+}
+_SELECT_PARTS = ("expressions", "from_", "joins", "where", "group", "having", "with_", "kind", "hint")
+
+
+@dataclass
+class Environment:
+    """What the names in FROM mean, and how much has been worked in."""
+
+    catalog: Catalog
+    label_names: tuple[str, ...]
+    """Labels that any node has, sorted."""
+    inputs: int = 0
+    open_views: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Binder:
+    """Binds the SELECTs of one text; common table expressions in force are in `tables`."""
+
+    environment: Environment
+    text: Text
+    tables: Mapping[str, tuple[exp.Query, "Binder"]]
+
+    def query(self, tree: exp.Expr) -> Relation:
+        """The relation of a SELECT, a UNION ALL, or either in brackets.
+
+        Raises
+        ------
+        QueryError
+            It is not of the dialect; points at the place.
+        """
+        if isinstance(tree, exp.Subquery):
+            self.refuse_parts(tree, ("this", "alias", "with_"))
+            return self._with(tree).query(tree.this)
+        if isinstance(tree, exp.SetOperation):
+            return self._with(tree)._union(tree)
+        if isinstance(tree, exp.Select):
+            return self._with(tree)._select(tree)
+        raise self.text.error(tree, "a SELECT is expected here", "write SELECT ... FROM ...")
+
+    def _with(self, tree: exp.Query) -> "Binder":
+        clause = tree.args.get("with_")
+        if clause is None:
+            return self
+        if clause.args.get("recursive"):
+            raise self.text.error(clause, "WITH RECURSIVE is not supported", "a stream cannot feed itself")
+        binder = self
+        for item in clause.expressions:
+            name = identifier(item.args["alias"].this)
+            if item.args["alias"].args.get("columns"):
+                raise self.text.error(item, f"column names of {name} are not expected here", "name columns in its SELECT, with AS")
+            binder = replace(binder, tables={**binder.tables, name: (as_query(self.text, item.this), binder)})
+        return binder
+
+    def refuse_parts(self, tree: exp.Expr, known: tuple[str, ...]) -> None:
+        """Raise QueryError at the first part of a tree that is not known here."""
+        for part, value in tree.args.items():
+            if part in known or value in (None, False, [], ""):
+                continue
+            where = value[0] if isinstance(value, list) else value
+            message, hint = _REFUSED.get(part, (f"{part.strip('_').upper()} is not supported", "leave it out"))
+            raise self.text.error(where if isinstance(where, exp.Expr) else tree, message, hint)
+
+    # UNION ALL
+
+    def _union(self, tree: exp.SetOperation) -> Relation:
+        self.refuse_parts(tree, ("this", "expression", "distinct", "with_"))
+        if not isinstance(tree, exp.Union):
+            raise self.text.error(tree.expression, f"{tree.key.upper()} is not supported", "JOIN the streams within an interval")
+        if tree.args.get("distinct"):
+            raise self.text.error(
+                tree.expression, "UNION without ALL is not supported: it would keep every row for ever", "write UNION ALL"
+            )
+        sides: list[exp.Expr] = []
+        node: exp.Expr = tree
+        # Long chains nest to the left; they are taken apart without recursion.
+        while isinstance(node, exp.Union) and not node.args.get("distinct") and (node is tree or node.args.get("with_") is None):
+            sides.append(node.expression)
+            node = node.this
+        sides.append(node)
+        relations = [self.query(side) for side in reversed(sides)]
+        return Union(self._same_types(list(reversed(sides)), relations))
+
+    def _same_types(self, trees: list[exp.Expr], relations: list[Relation]) -> tuple[Relation, ...]:
+        first = relations[0].schema
+        for tree, relation in zip(trees, relations, strict=True):
+            if len(relation.schema) != len(first):
+                hint = "give all of them the same columns"
+                raise self.text.error(tree, f"UNION ALL of {len(first)} columns and {len(relation.schema)}", hint)
+        types: list[ColumnType] = []
+        for index, column in enumerate(first):
+            try:
+                common = common_type("union", [relation.schema[index].type for relation in relations])
+            except QueryError as error:
+                raise self.text.error(
+                    trees[-1], f"column {column.name} has other types in other parts of the UNION ALL", error.hint
+                ) from None
+            types.append(common or column.type)
+        return tuple(_widened(relation, types) for relation in relations)
+
+    # FROM
+
+    def table(self, tree: exp.Expr, *, window: bool = True) -> tuple[Relation, Scope, WindowCall | None]:
+        """One input of a FROM: its relation, its names, and the window around it if there is one."""
+        self.environment.inputs += 1
+        if self.environment.inputs > INPUTS_MAX:
+            raise self.text.error(tree, f"more than {INPUTS_MAX} inputs, views worked in", "split the query")
+        alias_tree = tree.args.get("alias")
+        if alias_tree is not None and alias_tree.args.get("columns"):
+            raise self.text.error(alias_tree, "column names are not expected here", "name columns in the SELECT, with AS")
+        alias = identifier(alias_tree.this) if alias_tree is not None and alias_tree.this is not None else None
+        if isinstance(tree, exp.Subquery):
+            relation = self.query(tree)
+            return relation, scope_of(relation, alias or "", frozenset()), None
+        if not isinstance(tree, exp.Table):
+            raise self.text.error(tree, "a source, a view or a SELECT in brackets is expected", "write FROM name")
+        self.refuse_parts(tree, ("this", "alias", "db", "catalog", "joins"))
+        if tree.args.get("joins"):
+            raise self.text.error(tree, "joins in brackets are not supported", "write a SELECT in the brackets")
+        if isinstance(tree.this, exp.Func):
+            if not window:
+                raise self.text.error(
+                    tree, "a window cannot be joined with something else", "aggregate it in a SELECT in brackets and join that"
+                )
+            call = read_window_call(self.text, tree.this)
+            relation, scope, _ = self.table(call.input, window=False)
+            names = [column.alias for column in scope.columns[:1]]
+            return relation, Scope(tuple(replace(c, alias=alias or names[0]) for c in scope.columns)), call
+        return (*self._named(tree, alias), None)
+
+    def _named(self, tree: exp.Table, alias: str | None) -> tuple[Relation, Scope]:
+        parts = [identifier(tree.args[part]) for part in ("catalog", "db") if tree.args.get(part) is not None]
+        last = identifier(tree.this)
+        name = ".".join([*parts, last])
+        if not parts and name in self.tables:
+            query, binder = self.tables[name]
+            relation = binder.query(query)
+            return relation, scope_of(relation, alias or last)
+        definition = self.environment.catalog.source(name)
+        if definition is not None:
+            scan = self._scan(definition)
+            return scan, scope_of(scan, alias or last, frozenset(scan.hidden))
+        entry = self.environment.catalog.get(name)
+        if entry is None or entry.kind != "view":
+            raise self._no_table(tree, name, "" if entry is None else entry.kind)
+        relation = self._view(tree, name, entry.sql)
+        return relation, scope_of(relation, alias or last)
+
+    def _no_table(self, tree: exp.Table, name: str, kind: str) -> QueryError:
+        if kind:
+            return self.text.error(
+                tree, f"{name} is a {kind}, nothing can be read from it", "read from the source or view that it is made of"
+            )
+        known = [*self.environment.catalog.names("source", "view"), *self.tables, *SYSTEM_STREAMS]
+        return self.text.error(tree, f"there is no source or view {name}", did_you_mean(name, known))
+
+    def _scan(self, definition: SourceDefinition) -> Scan:
+        declared = {column.name for column in definition.columns}
+        hidden = ["_node", *(f"_{label}" for label in self.environment.label_names if label != "node")]
+        return Scan(definition, tuple(name for name in hidden if name not in declared))
+
+    def _view(self, tree: exp.Table, name: str, sql: str) -> Relation:
+        views = self.environment.open_views
+        if name in views:
+            raise self.text.error(tree, f"view {name} is made of itself: {' -> '.join([*views, name])}", "drop one of them")
+        views.append(name)
+        try:
+            return bind_view(sql, self.environment)
+        except QueryError as error:
+            raise self.text.error(tree, f"view {name} cannot be used: {error.message}", error.hint) from error
+        finally:
+            views.pop()
+
+    # SELECT
+
+    def _select(self, tree: exp.Select) -> Relation:
+        self.refuse_parts(tree, _SELECT_PARTS)
+        source = tree.args.get("from_")
+        if source is None:
+            raise self.text.error(tree, "FROM is missing", "a stream query reads from a source: SELECT ... FROM name")
+        relation, scope, call = self.table(source.this)
+        where = tree.args.get("where")
+        conditions: tuple[Expression, ...] = ()
+        joins = tree.args.get("joins") or []
+        if joins and call is not None:
+            raise self.text.error(
+                source, "a window cannot be joined with something else", "aggregate it in a SELECT in brackets and join that"
+            )
+        if joins:
+            relation, scope, conditions = join_inputs(self, relation, scope, joins, None if where is None else where.this)
+        elif where is not None:
+            conditions = conjuncts(Scalars(self.text, scope).condition(where.this, "WHERE"))
+        if call is None and tree.args.get("group") is None and not has_aggregate(tree):
+            if tree.args.get("having") is not None:
+                raise self.text.error(tree.args["having"], "HAVING without GROUP BY", "use WHERE")
+            return Select(relation, conditions, self._columns(tree, scope, Scalars(self.text, scope)))
+        if conditions:
+            relation = Select(relation, conditions, tuple((c.name, Column(c.name), c.type) for c in relation.schema))
+        window, inner, scalars = aggregated(self.text, tree, relation, scope, call)
+        having = tree.args.get("having")
+        kept = () if having is None else conjuncts(scalars.condition(having.this, "HAVING"))
+        return Select(window, kept, self._columns(tree, inner, scalars))
+
+    def _columns(self, tree: exp.Select, scope: Scope, scalars: Scalars) -> tuple[tuple[str, Expression, ColumnType], ...]:
+        """The SELECT list, stars spelt out."""
+        columns: list[tuple[str, Expression, ColumnType]] = []
+        where: list[exp.Expr] = []
+        for item in tree.expressions:
+            added = self._star(item, scope) if item.is_star else [self._column(item, scalars)]
+            columns.extend(added)
+            where.extend([item] * len(added))
+        seen: set[str] = set()
+        for item, (name, _, _) in zip(where, columns, strict=True):
+            if name in seen:
+                raise self.text.error(
+                    item, f"two columns are named {name}", "name one of them with AS; name columns one by one instead of *"
+                )
+            seen.add(name)
+        return tuple(columns)
+
+    def _star(self, item: exp.Expr, scope: Scope) -> list[tuple[str, Expression, ColumnType]]:
+        if not isinstance(item, exp.Star) and not (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
+            raise self.text.error(item, "* is not a value", "name the column")
+        star = item if isinstance(item, exp.Star) else item.this
+        self.refuse_parts(star, ())
+        alias = identifier(item.args["table"]) if isinstance(item, exp.Column) and item.args.get("table") is not None else None
+        if alias is not None and alias not in scope.aliases:
+            raise self.text.error(item, f"there is no input {alias} in this FROM", did_you_mean(alias, scope.aliases))
+        return [(column.name, Column(column.column), column.type) for column in scope.visible(alias)]
+
+    def _column(self, item: exp.Expr, scalars: Scalars) -> tuple[str, Expression, ColumnType]:
+        value = item.this if isinstance(item, exp.Alias) else item
+        expression, type_ = scalars.value(value)
+        if isinstance(item, exp.Alias):
+            return identifier(item.args["alias"]), expression, type_
+        if isinstance(value, exp.Column):
+            return identifier(value.this), expression, type_
+        return expression_text(expression), expression, type_
+
+
+def _widened(relation: Relation, types: list[ColumnType]) -> Relation:
+    """The relation with whole numbers widened to floats where the union has floats."""
+    if [column.type for column in relation.schema] == types:
+        return relation
+    columns: list[tuple[str, Expression, ColumnType]] = []
+    for column, type_ in zip(relation.schema, types, strict=True):
+        value: Expression = Column(column.name)
+        columns.append((column.name, value if column.type is type_ else Cast(value, type_), type_))
+    return Select(relation, (), tuple(columns))
+
+
+def bind(statement: SelectQuery | CreateSink | CreateView, catalog: Catalog, labels: Mapping[str, Mapping[str, str]]) -> Relation:
+    """The relation of a statement.
+
+    Parameters
+    ----------
+    labels : of the living nodes, by node
+
+    Raises
+    ------
+    QueryError
+        It is not of the dialect, or names what is not there; points at the place.
+    """
+    names = tuple(sorted({label for of_node in labels.values() for label in of_node}))
+    query = statement if isinstance(statement, SelectQuery) else statement.query
+    try:
+        return Binder(Environment(catalog, names), query.text, {}).query(query.tree)
+    except RecursionError as error:
+        raise QueryError("the query is nested too deeply", line=1, column=1, hint="split it with CREATE VIEW") from error
+
+
+def bind_view(sql: str, environment: Environment) -> Relation:
+    """The relation of a view from the catalogue's text of it."""
+    statements = parse(sql)
+    if len(statements) != 1 or not isinstance(statements[0], CreateView):
+        raise QueryError("its text in the catalogue is no view")
+    query = statements[0].query
+    return Binder(environment, query.text, {}).query(query.tree)

@@ -1,0 +1,159 @@
+"""Between sqlglot and us: its tokens, its trees, its errors, and the place in the text that each tree came from.
+
+The text is read in the dialect of RisingWave, which is PostgreSQL's with sources, sinks and watermarks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+from sqlglot.dialects.risingwave import RisingWave
+from sqlglot.errors import ErrorLevel, ParseError, SqlglotError
+from sqlglot.parsers.risingwave import RisingWaveParser
+from sqlglot.tokenizer_core import Token, TokenType
+
+from sbon.errors import QueryError
+
+TEXT_LENGTH_MAX = 100_000
+TOKENS_MAX = 20_000
+
+
+class _Parser(RisingWaveParser):
+    """Where sqlglot would take a statement that it does not know as an opaque command, say so instead."""
+
+    def _parse_as_command(self, start: Token) -> exp.Command:
+        self.raise_error("Invalid expression / Unexpected token", self._curr or start)
+        return super()._parse_as_command(start)
+
+
+@dataclass(frozen=True)
+class Text:
+    """What was submitted, with the means to point into it."""
+
+    whole: str
+
+    def place(self, offset: int) -> tuple[int, int]:
+        """Line and column from 1 of a character offset from 0."""
+        offset = max(0, min(offset, len(self.whole)))
+        before = self.whole[:offset]
+        return before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1
+
+    def error(self, where: exp.Expr | Token | int, message: str, hint: str = "") -> QueryError:
+        """An error that points at a tree, a token or an offset."""
+        if isinstance(where, int):
+            offset = where
+        elif isinstance(where, Token):
+            offset = where.start
+        else:
+            offset = start_of(where)
+        line, column = self.place(offset)
+        return QueryError(message, line=line, column=column, hint=hint)
+
+    def slice(self, tokens: Sequence[Token]) -> str:
+        """The text that these tokens span."""
+        return self.whole[tokens[0].start : tokens[-1].end + 1]
+
+
+def start_of(tree: exp.Expr) -> int:
+    """Offset of the first character known to belong to a tree; its parents' where it has none; 0 at worst."""
+    node: exp.Expr | None = tree
+    while node is not None:
+        starts = [start for part in node.walk() if isinstance(start := part.meta.get("start"), int)]
+        if starts:
+            return min(starts)
+        node = node.parent
+    return 0
+
+
+def tokenize(text: Text) -> list[Token]:
+    """The tokens of a text.
+
+    Raises
+    ------
+    QueryError
+        A quote or comment without an end, a text without a token, or one that is too long.
+    """
+    if len(text.whole) > TEXT_LENGTH_MAX:
+        raise QueryError(f"the text has {len(text.whole)} characters, expected at most {TEXT_LENGTH_MAX}", hint="submit it in parts")
+    try:
+        tokens = list(RisingWave().tokenize(text.whole))
+    except (SqlglotError, ValueError, IndexError) as error:
+        raise text.error(_open_quote(text.whole), "a quote is opened here and not closed", "close it; a quote inside is doubled") from error
+    if len(tokens) > TOKENS_MAX:
+        raise QueryError(f"the text has {len(tokens)} words, expected at most {TOKENS_MAX}", hint="submit it in parts")
+    return tokens
+
+
+def _open_quote(text: str) -> int:
+    """Offset of the quote or comment that does not end; 0 if the scan finds none."""
+    offset = 0
+    while offset < len(text):
+        if text.startswith("--", offset):
+            offset = text.find("\n", offset)
+        elif text.startswith("/*", offset):
+            end = text.find("*/", offset + 2)
+            if end < 0:
+                return offset
+            offset = end + 1
+        elif text[offset] in "'\"":
+            end = text.find(text[offset], offset + 1)
+            if end < 0:
+                return offset
+            offset = end
+        if offset < 0:
+            return 0
+        offset += 1
+    return 0
+
+
+def statements_of(tokens: Sequence[Token]) -> list[list[Token]]:
+    """The tokens of each statement, without the semicolons."""
+    statements: list[list[Token]] = [[]]
+    for token in tokens:
+        if token.token_type == TokenType.SEMICOLON:
+            statements.append([])
+        else:
+            statements[-1].append(token)
+    return [statement for statement in statements if statement]
+
+
+def parse_tree(text: Text, tokens: Sequence[Token]) -> exp.Expr:
+    """The tree of one statement.
+
+    Raises
+    ------
+    QueryError
+        No such statement can be read; points at the first token that does not fit.
+    """
+    parser = _Parser(error_level=ErrorLevel.IMMEDIATE, dialect=RisingWave())
+    try:
+        trees = parser.parse(list(tokens), text.whole)
+    except ParseError as error:
+        raise _translate(text, tokens, error) from error
+    except RecursionError as error:
+        raise text.error(tokens[0], "the statement is nested too deeply", "split it with CREATE VIEW") from error
+    except (SqlglotError, ValueError, TypeError, AttributeError, IndexError, KeyError) as error:
+        # Text that sqlglot itself stumbles over is the user's to mend, and must not look like a failure of the agent.
+        raise text.error(tokens[0], f"the statement cannot be read ({error})", "write it in the dialect of the README") from error
+    tree = trees[0] if len(trees) == 1 else None
+    if tree is None or isinstance(tree, exp.Command):
+        raise text.error(tokens[0], "the statement cannot be read", "write it in the dialect of the README")
+    return tree
+
+
+def _translate(text: Text, tokens: Sequence[Token], error: ParseError) -> QueryError:
+    details = error.errors[0] if error.errors else {}
+    description = str(details.get("description") or "the statement cannot be read").rstrip(".")
+    highlight = str(details.get("highlight") or "")
+    line, column = int(details.get("line") or 0), int(details.get("col") or 0)
+    # sqlglot counts the column of a token's last character.
+    if line and column and "\n" not in highlight:
+        column = max(1, column - max(0, len(highlight) - 1))
+    if not line:
+        line, column = text.place(tokens[-1].end + 1)
+    at = f"at {highlight!r}" if highlight else "here"
+    if "Unexpected token" in description:
+        message = f"the statement cannot be read {at}"
+    else:
+        message = f"{description[:1].lower()}{description[1:]} {at}"
+    return QueryError(message, line=line, column=column, hint="look for a misspelt word or a missing comma or bracket just before it")

@@ -1,0 +1,249 @@
+"""Joins of streams: which conditions are keys, which bound the time between two rows, and what is left.
+
+A condition on times is brought into the form `low <= right time - left time <= high`, whichever way round it was written; both bounds
+must be there, as rows would otherwise have to be kept for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from sbon.query.expression import Call, Cast, Column, Expression, Literal
+from sbon.query.fold import fold
+from sbon.query.relation import Join, Relation, Select
+from sbon.query.rewrite import columns_of, conjuncts, type_of
+from sbon.query.scalar import Scalars
+from sbon.query.schema import ColumnType
+from sbon.query.scope import Scope
+from sbon.query.text import duration_text
+
+if TYPE_CHECKING:
+    from sbon.query.binder import Binder
+
+KEEP_MAX_US = 30 * 86_400 * 1_000_000
+"""Longest interval of a join: rows of both sides are kept for so long."""
+
+_WITHIN = "add AND b.ts BETWEEN a.ts - INTERVAL '5 seconds' AND a.ts + INTERVAL '5 seconds'"
+_FLIPPED = {"le": "ge", "lt": "gt", "ge": "le", "gt": "lt", "eq": "eq"}
+
+
+@dataclass
+class _Span:
+    """What is known about right time - left time, in microseconds; None: not bounded."""
+
+    low: int | None = None
+    high: int | None = None
+
+    def narrow(self, comparison: str, bound: int) -> None:
+        """Add `right - left <comparison> bound`."""
+        if comparison in ("ge", "gt", "eq"):
+            low = bound + (comparison == "gt")
+            self.low = low if self.low is None else max(self.low, low)
+        if comparison in ("le", "lt", "eq"):
+            high = bound - (comparison == "lt")
+            self.high = high if self.high is None else min(self.high, high)
+
+
+def join_inputs(
+    binder: Binder, relation: Relation, scope: Scope, joins: Sequence[exp.Expr], where: exp.Expr | None
+) -> tuple[Relation, Scope, tuple[Expression, ...]]:
+    """Join the first input with all others, left to right.
+
+    Returns
+    -------
+    Relation, Scope
+        Of the whole FROM.
+    tuple of Expression
+        Conditions of WHERE that no join could use.
+
+    Raises
+    ------
+    QueryError
+        An outer join, no equality, no bound on the times, ...
+    """
+    left, names = _qualified(binder, joins[0], relation, scope)
+    rights: list[tuple[exp.Expr, Relation, list[Expression]]] = []
+    for tree in joins:
+        _refuse_kind(binder, tree)
+        right, right_scope, _ = binder.table(tree.this, window=False)
+        for alias in right_scope.aliases:
+            if alias in names.aliases:
+                raise binder.text.error(tree.this, f"two inputs are named {alias or 'nothing'}", "name one of them with AS")
+        right, right_scope = _qualified(binder, tree.this, right, right_scope)
+        conditions = _using(binder, tree, names, right_scope)
+        names = Scope((*names.columns, *right_scope.columns))
+        on = tree.args.get("on")
+        if on is not None:
+            conditions += conjuncts(fold(Scalars(binder.text, names).condition(on, "ON")))
+        rights.append((tree, right, conditions))
+    waiting = [] if where is None else list(conjuncts(fold(Scalars(binder.text, names).condition(where, "WHERE"))))
+    for tree, right, conditions in rights:
+        known = {column.name for side in (left, right) for column in side.schema}
+        mine = [condition for condition in waiting if known.issuperset(columns_of([condition]))]
+        waiting = [condition for condition in waiting if condition not in mine]
+        left = _join(binder, tree, left, right, [*conditions, *mine])
+    return left, names, tuple(waiting)
+
+
+def _refuse_kind(binder: Binder, tree: exp.Expr) -> None:
+    kind = " ".join(str(tree.args[part]) for part in ("method", "side", "kind") if tree.args.get(part)).upper()
+    if kind not in ("", "INNER", "CROSS"):
+        hint = "write JOIN: that a row has no partner is never known for sure" if tree.args.get("side") else "write JOIN ... ON"
+        raise binder.text.error(tree.this, f"{kind} JOIN is not supported", hint)
+    binder.refuse_parts(tree, ("this", "on", "using", "kind"))
+
+
+def _qualified(binder: Binder, tree: exp.Expr, relation: Relation, scope: Scope) -> tuple[Relation, Scope]:
+    """The input with its columns named `alias.column`, so that they are unique in the join."""
+    alias = scope.columns[0].alias
+    if "." in alias:
+        raise binder.text.error(tree, f"input {alias} of a join has a dot in its name", "name it with AS")
+    columns = tuple((f"{alias}.{column.name}", Column(column.name), column.type) for column in relation.schema)
+    renamed = tuple(replace(column, column=f"{alias}.{column.column}") for column in scope.columns)
+    return Select(relation, (), columns), Scope(renamed)
+
+
+def _using(binder: Binder, tree: exp.Expr, left: Scope, right: Scope) -> list[Expression]:
+    conditions: list[Expression] = []
+    for item in tree.args.get("using") or []:
+        column = exp.Column(this=item.copy())
+        column.this.meta.update(item.meta)
+        parts = tuple(Column(scope.resolve(binder.text, column).column) for scope in (left, right))
+        conditions.append(Call("eq", parts))
+    return conditions
+
+
+def _join(binder: Binder, tree: exp.Expr, left: Relation, right: Relation, conditions: Sequence[Expression]) -> Join:
+    """One join; conditions on one side become filters of that side."""
+    sides = tuple({column.name for column in side.schema} for side in (left, right))
+    filters: tuple[list[Expression], list[Expression]] = ([], [])
+    both: list[Expression] = []
+    for condition in conditions:
+        used = columns_of([condition])
+        touches = [any(name in side for name in used) for side in sides]
+        if all(touches):
+            both.append(condition)
+        else:
+            filters[1 if touches[1] else 0].append(condition)
+    left, right = (_filtered(side, tuple(own)) for side, own in zip((left, right), filters, strict=True))
+    left_time, right_time, span, used_up = _span(binder, tree, left, right, both)
+    types = {column.name: column.type for side in (left, right) for column in side.schema}
+    keys, residual = [], []
+    for condition in both:
+        key = _key(condition, sides, types)
+        if key is not None:
+            keys.append(key)
+        elif condition not in used_up:
+            residual.append(condition)
+    if not keys:
+        raise binder.text.error(tree.this, "JOIN without an equality between both sides", "add ON a.key = b.key")
+    columns = tuple((column.name, number, column.name) for number, side in enumerate((left, right)) for column in side.schema)
+    assert span.low is not None
+    assert span.high is not None
+    return Join(left, right, left_time, right_time, tuple(keys), -span.low, span.high, columns, tuple(residual))
+
+
+def _filtered(side: Relation, conditions: tuple[Expression, ...]) -> Relation:
+    return Select(side, conditions, tuple((c.name, Column(c.name), c.type) for c in side.schema)) if conditions else side
+
+
+def _key(condition: Expression, sides: tuple[set[str], ...], types: dict[str, ColumnType]) -> tuple[Expression, Expression] | None:
+    """The left and right value of an equality between the sides."""
+    if not isinstance(condition, Call) or condition.function != "eq":
+        return None
+    for one, other in (condition.arguments, condition.arguments[::-1]):
+        names = columns_of([one]), columns_of([other])
+        if names[0] and names[1] and sides[0].issuperset(names[0]) and sides[1].issuperset(names[1]):
+            return _alike(one, other, types)
+    return None
+
+
+def _alike(left: Expression, right: Expression, types: dict[str, ColumnType]) -> tuple[Expression, Expression]:
+    """Whole numbers beside floats are widened: keys are compared as they are stored."""
+    kinds = [type_of(side, types) for side in (left, right)]
+    if kinds == [ColumnType.INT, ColumnType.FLOAT]:
+        return Cast(left, ColumnType.FLOAT), right
+    if kinds == [ColumnType.FLOAT, ColumnType.INT]:
+        return left, Cast(right, ColumnType.FLOAT)
+    return left, right
+
+
+def _span(
+    binder: Binder, tree: exp.Expr, left: Relation, right: Relation, conditions: Sequence[Expression]
+) -> tuple[str, str, _Span, list[Expression]]:
+    """Event times of both sides with the interval between them, and the conditions that it stands for.
+
+    Several pairs of times may be bounded where a side is a join itself; the first that is bounded both ways is taken, the conditions
+    on the others stay conditions.
+    """
+    spans: dict[tuple[str, str], tuple[_Span, list[Expression]]] = {}
+    for condition in conditions:
+        found = _bound(condition, left, right)
+        if found is None:
+            continue
+        pair, comparison, bound = found
+        span, used = spans.setdefault(pair, (_Span(), []))
+        span.narrow(comparison, bound)
+        used.append(condition)
+    for (left_time, right_time), (span, used) in spans.items():
+        if span.low is None or span.high is None:
+            continue
+        if span.low > span.high:
+            raise binder.text.error(tree.this, "the interval of the JOIN is empty", "exchange its bounds")
+        if span.high - span.low > KEEP_MAX_US or max(abs(span.low), abs(span.high)) > KEEP_MAX_US:
+            hint = f"take one of at most {duration_text(KEEP_MAX_US)}"
+            raise binder.text.error(tree.this, f"the JOIN would keep rows for {duration_text(span.high - span.low)}", hint)
+        return left_time, right_time, span, used
+    for side in (left, right):
+        if not side.times:
+            name = side.schema[0].name.partition(".")[0]
+            hint = "declare WATERMARK FOR its time in CREATE SOURCE, and keep the column in subqueries"
+            raise binder.text.error(tree.this, f"input {name} of the JOIN has no event time", hint)
+    problem = "is bounded on one side only" if spans else "has no bound on the time between its rows"
+    raise binder.text.error(tree.this, f"the JOIN {problem}", _WITHIN)
+
+
+def _bound(condition: Expression, left: Relation, right: Relation) -> tuple[tuple[str, str], str, int] | None:
+    """`right base time - left base time <comparison> bound`, if the condition says that."""
+    if not isinstance(condition, Call) or condition.function not in _FLIPPED:
+        return None
+    form = _linear(Call("sub", condition.arguments))
+    if form is None:
+        return None
+    terms = {name: factor for name, factor in form[0].items() if factor}
+    on_left = [name for name in terms if name in left.times]
+    on_right = [name for name in terms if name in right.times]
+    if len(terms) != 2 or len(on_left) != 1 or len(on_right) != 1 or sorted(terms.values()) != [-1, 1]:
+        return None
+    comparison, constant = condition.function, form[1]
+    if terms[on_right[0]] == -1:
+        comparison, constant = _FLIPPED[comparison], -constant
+    left_base, left_offset = left.times[on_left[0]]
+    right_base, right_offset = right.times[on_right[0]]
+    # right - left + constant <comparison> 0, with each time = its base + offset.
+    return (left_base, right_base), comparison, -constant - right_offset + left_offset
+
+
+def _linear(expression: Expression) -> tuple[dict[str, int], int] | None:
+    """Sum of columns with whole factors, and of times and intervals as microseconds; None if it is not one."""
+    match fold(expression):
+        case Column(name=name):
+            return {name: 1}, 0
+        case Literal(value=int() as value, type=ColumnType.TIME | ColumnType.INTERVAL):
+            return {}, value
+        case Call(function="add" | "sub" as function, arguments=(first, second)):
+            one, other = _linear(first), _linear(second)
+            if one is None or other is None:
+                return None
+            sign = 1 if function == "add" else -1
+            terms = {name: one[0].get(name, 0) + sign * other[0].get(name, 0) for name in (*one[0], *other[0])}
+            return terms, one[1] + sign * other[1]
+        case Call(function="neg", arguments=(inner,)):
+            negated = _linear(inner)
+            return None if negated is None else ({name: -factor for name, factor in negated[0].items()}, -negated[1])
+        case _:
+            return None

@@ -1,0 +1,298 @@
+"""Statements to plans: which operators, on which nodes where that is certain, and the links between them.
+
+Pinned are the sources, the sinks, and filters and projections right above a source that make its stream no wider: by the triangle
+inequality no other node could carry fewer bytes over less distance. For the same reason a projection right below the sink that makes the
+stream no narrower is pinned to the sink's node. All else is for the overlay to place.
+
+A source has one operator on each node that it chooses and that is alive; conditions on `_node`, `_<label>` and, of system streams, `node`
+and `region` are worked out for each of them here, and nodes whose rows they would all leave out are not read at all.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from sbon.errors import QueryError
+from sbon.query.binder import bind
+from sbon.query.catalog import Catalog, did_you_mean
+from sbon.query.estimate import estimate, map_bytes_ratio, source_rate
+from sbon.query.expression import Column, Expression, Literal
+from sbon.query.fold import fold
+from sbon.query.lowering import lower_query
+from sbon.query.plan import (
+    JoinParams,
+    LinkSpec,
+    MapParams,
+    OperatorSpec,
+    Params,
+    Plan,
+    SinkParams,
+    SourceParams,
+    UnionParams,
+    WindowParams,
+    link_id,
+)
+from sbon.query.relation import Join, Relation, Scan, Select, Union, Window
+from sbon.query.rewrite import TRUE, columns_of, conjoin, substitute
+from sbon.query.schema import ColumnType, Schema
+from sbon.query.signature import signature
+from sbon.query.sql import CreateSink, CreateView, SelectQuery
+from sbon.query.system import SourceDefinition, known_columns
+from sbon.types import NodeId, QueryId
+
+OPERATORS_MAX = 5_000
+"""Operators of one plan: a query over more sources than this is refused."""
+
+Labels = Mapping[NodeId, Mapping[str, str]]
+"""Labels of the living nodes, by node."""
+
+
+def plan(
+    statement: SelectQuery | CreateSink,
+    catalog: Catalog,
+    nodes: Labels,
+    here: NodeId,
+    query: QueryId,
+    *,
+    notes: list[str] | None = None,
+) -> Plan:
+    """The plan of a query.
+
+    Parameters
+    ----------
+    statement : a SELECT, whose sink is `tail` at `here`, or a CREATE SINK
+    catalog : sources and views
+    nodes : labels of the living nodes, by node
+    here : the agent that took the statement
+    query : the new query's id
+    notes : gets sentences on what the user should know, such as named nodes that are not alive
+
+    Returns
+    -------
+    Plan
+        Operators upstream first, the sink last; rates as expected from declarations.
+
+    Raises
+    ------
+    QueryError
+        The query is not of the dialect, names what is not there, or no node has any of its rows; points at the place.
+    """
+    relation = lower_query(bind(statement, catalog, nodes))
+    builder = _Builder(query, nodes, here, [] if notes is None else notes)
+    if isinstance(statement, CreateSink):
+        name, sql = statement.name, statement.sql
+        sink = SinkParams(name, statement.connector, statement.options)
+        place = statement.node if statement.node is not None else here
+    else:
+        name, sql, place = query, statement.sql, here
+        sink = SinkParams(query, "tail", ())
+    if place not in nodes:
+        raise QueryError(f"the sink's node {place} is not alive", line=1, column=1, hint=did_you_mean(place, nodes))
+    builder.sink(relation, sink, place)
+    return estimate(Plan(query, name, sql, tuple(builder.operators), tuple(builder.links)))
+
+
+def check_view(statement: CreateView, catalog: Catalog, nodes: Labels) -> Schema:
+    """The columns of a view, before it is entered into the catalogue.
+
+    Raises
+    ------
+    QueryError
+        It could not be used.
+    """
+    return lower_query(bind(statement, catalog, nodes)).schema
+
+
+class _Builder:
+    """Collects the operators and links of one plan; equal operators are made once."""
+
+    def __init__(self, query: QueryId, nodes: Labels, here: NodeId, notes: list[str]) -> None:
+        self.operators: list[OperatorSpec] = []
+        self.links: list[LinkSpec] = []
+        self._query, self._nodes, self._here, self._notes = query, nodes, here, notes
+        self._made: dict[tuple[str, NodeId | None], OperatorSpec] = {}
+        self._rates: dict[str, float] = {}
+        self._empty: list[str] = []
+
+    def sink(self, relation: Relation, params: SinkParams, place: NodeId) -> None:
+        """Everything up to the sink."""
+        branches = self._emit(relation, place)
+        if not branches:
+            reason = "; ".join(dict.fromkeys(self._empty)) or "its conditions are never true"
+            raise QueryError(f"no row can come: {reason}", line=1, column=1, hint=f"living nodes: {_listed(sorted(self._nodes))}")
+        # A sink is never shared: the query is part of its signature.
+        self._add(params, branches[0].schema, None, [branches], place, f"{place} {self._query}")
+
+    def _emit(self, relation: Relation, top: NodeId | None = None) -> list[OperatorSpec]:
+        """The operators whose outputs together are the stream; none if it has no row.
+
+        `top` is the sink's node where the stream goes right into the sink.
+        """
+        match relation:
+            case Scan():
+                return [self._source(relation.source, node) for node in self._hosts(relation.source)]
+            case Select(input=Scan() as scan):
+                return self._emit_map_of_source(relation, scan, top)
+            case Select():
+                return self._emit_map(relation, top)
+            case Union():
+                return [branch for part in relation.inputs for branch in self._emit(part, top)]
+            case Window():
+                return self._emit_window(relation)
+            case Join():
+                return self._emit_join(relation)
+
+    def _hosts(self, source: SourceDefinition) -> list[NodeId]:
+        hosts = source.hosts(self._nodes)
+        absent = source.absent(self._nodes)
+        if absent:
+            note = f"source {source.name}: node {_listed(absent)} is not alive; planned without it"
+            if note not in self._notes:
+                self._notes.append(note)
+        if not hosts:
+            wanted = ", ".join(f"{label}={value}" for label, value in source.labels)
+            where = f"no living node has {wanted}" if wanted else f"{_listed(absent)} is not alive"
+            self._empty.append(f"source {source.name} is nowhere: {where}")
+        return hosts
+
+    def _source(self, source: SourceDefinition, node: NodeId) -> OperatorSpec:
+        params = SourceParams(source.name, source.connector, source.options, source.columns, source.time_column, source.watermark_delay_us)
+        operator = self._add(params, source.columns, source.time_column, [], node, node)
+        self._rates[operator.id] = source_rate(source)
+        return operator
+
+    def _emit_map_of_source(self, select: Select, scan: Scan, top: NodeId | None) -> list[OperatorSpec]:
+        """One filter and projection on each node that is not pruned; or one for all, where it makes the stream wider."""
+        source = scan.source
+        made: list[tuple[NodeId, MapParams]] = []
+        wanted = {c.name for c in source.columns}
+        hidden_used = any(name not in wanted for name in columns_of([value for _, value, _ in select.columns]))
+        hosts = self._hosts(source)
+        for node in hosts:
+            params = self._map_on(select, scan, node)
+            if params is not None:
+                made.append((node, params))
+        if hosts and not made:
+            self._empty.append(f"the conditions leave out every node of source {source.name}")
+        if not made:
+            return []
+        widens = map_bytes_ratio(made[0][1], source.columns, select.schema) > 1.0
+        alike = all(params == made[0][1] for _, params in made)
+        if widens and alike and not hidden_used:
+            inputs = [self._source(source, node) for node, _ in made]
+            return [self._add(made[0][1], select.schema, _time(select), [inputs], top)]
+        branches = []
+        for node, params in made:
+            operator = self._source(source, node)
+            branches.append(
+                operator if _is_identity(params, source.columns) else self._add(params, select.schema, _time(select), [[operator]], node)
+            )
+        return branches
+
+    def _map_on(self, select: Select, scan: Scan, node: NodeId) -> MapParams | None:
+        """The filter and projection on one node, what is known of the node filled in; None if no row would pass."""
+        declared = {column.name for column in scan.source.columns}
+        known = known_columns(scan.source, node, self._nodes[node])
+        values: dict[str, Expression] = {name: Literal(known.get(name), ColumnType.TEXT) for name in scan.hidden}
+        certain = dict(values)
+        if scan.source.everywhere:
+            certain.update({name: Literal(known[name], ColumnType.TEXT) for name in ("node", "region") if name in declared})
+        predicate = conjoin(fold(substitute(condition, certain)) for condition in select.conditions)
+        predicate = None if predicate is None else fold(predicate)
+        if isinstance(predicate, Literal) and predicate != TRUE:
+            return None
+        columns = tuple((name, fold(substitute(value, values))) for name, value, _ in select.columns)
+        return MapParams(None if predicate == TRUE else predicate, columns)
+
+    def _emit_map(self, select: Select, top: NodeId | None) -> list[OperatorSpec]:
+        branches = self._emit(select.input)
+        predicate = conjoin(select.conditions)
+        if not branches or (isinstance(predicate, Literal) and predicate != TRUE):
+            return []
+        params = MapParams(predicate, tuple((name, value) for name, value, _ in select.columns))
+        widens = map_bytes_ratio(params, select.input.schema, select.schema) >= 1.0
+        return [self._add(params, select.schema, _time(select), [branches], top if widens else None)]
+
+    def _emit_window(self, window: Window) -> list[OperatorSpec]:
+        branches = self._emit(window.input)
+        if not branches:
+            return []
+        params = WindowParams(
+            window.time_column,
+            window.size_us,
+            window.slide_us,
+            tuple((name, value) for name, value, _ in window.keys),
+            tuple(aggregate for aggregate, _ in window.aggregates),
+            window.lateness_us,
+        )
+        return [self._add(params, window.schema, _time(window), [branches], None)]
+
+    def _emit_join(self, join: Join) -> list[OperatorSpec]:
+        sides = [self._emit(join.left), self._emit(join.right)]
+        if not all(sides):
+            return []
+        params = JoinParams(
+            join.left_time,
+            join.right_time,
+            tuple(left for left, _ in join.keys),
+            tuple(right for _, right in join.keys),
+            join.before_us,
+            join.after_us,
+            join.columns,
+            conjoin(join.residual),
+        )
+        return [self._add(params, join.schema, _time(join), sides, None)]
+
+    def _add(
+        self,
+        params: Params,
+        schema: Schema,
+        time_column: str | None,
+        inputs: Sequence[Sequence[OperatorSpec]],
+        pinned: NodeId | None,
+        place: str = "",
+    ) -> OperatorSpec:
+        """An operator with the links into it, or the equal one that is there already."""
+        feeds = [self._without_twins(port) for port in inputs]
+        digest = signature(params, schema, [[operator.signature for operator in port] for port in feeds], place)
+        made = self._made.get((digest, pinned))
+        if made is not None:
+            return made
+        if len(self.operators) >= OPERATORS_MAX:
+            raise QueryError(f"the query needs more than {OPERATORS_MAX} operators", line=1, column=1, hint="name fewer nodes or labels")
+        operator = OperatorSpec(f"{self._query}.{len(self.operators)}", params, schema, time_column, pinned, digest, len(inputs))
+        for port, branches in enumerate(feeds):
+            for branch in branches:
+                name = link_id(branch.id, operator.id, port)
+                self.links.append(LinkSpec(name, branch.id, operator.id, port, self._rates.get(branch.id, 0.0), 0.0))
+        self.operators.append(operator)
+        self._made[digest, pinned] = operator
+        return operator
+
+    def _without_twins(self, branches: Sequence[OperatorSpec]) -> list[OperatorSpec]:
+        """The branches of a port; one that comes twice goes through a union of its own, as two links between the same ends are one."""
+        counts: dict[str, int] = {}
+        distinct = []
+        for branch in branches:
+            counts[branch.id] = counts.get(branch.id, 0) + 1
+            if counts[branch.id] > 1:
+                twin = f"twin {counts[branch.id]}"
+                branch = self._add(UnionParams(), branch.schema, branch.time_column, [[branch]], branch.pinned, twin)
+            distinct.append(branch)
+        return distinct
+
+
+def _time(relation: Relation) -> str | None:
+    """The event time of a stream; of a join, the left one if both are there."""
+    return next((name for name, base in sorted(relation.times.items(), key=lambda t: _position(relation, t[0])) if base == (name, 0)), None)
+
+
+def _position(relation: Relation, name: str) -> int:
+    return next(index for index, column in enumerate(relation.schema) if column.name == name)
+
+
+def _is_identity(params: MapParams, columns: Schema) -> bool:
+    same = tuple((column.name, Column(column.name)) for column in columns)
+    return params.predicate is None and params.columns == same
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

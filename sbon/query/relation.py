@@ -1,0 +1,147 @@
+"""The logical tree between SQL and plan: what is computed, before it is said where and in how many operators.
+
+Every node has a schema with unique names, and its *times*: columns that event-time windows and joins may use. A time is written as
+(base, offset): the column is always `base + offset`, and the stream's watermark holds for `base`. So `window_start` is a time of a
+windowed stream, at `window_end - size`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+from sbon.query.expression import Column, Expression
+from sbon.query.plan import Aggregate
+from sbon.query.schema import ColumnType, Field, Schema
+from sbon.query.system import SourceDefinition
+
+Times: TypeAlias = Mapping[str, tuple[str, int]]
+
+
+@dataclass(frozen=True)
+class Scan:
+    """All physical sources of a logical one, merged."""
+
+    source: SourceDefinition
+    hidden: tuple[str, ...]
+    """Names of TEXT columns that are constant on each node: `_node` and `_<label>`; not in `SELECT *`."""
+
+    @cached_property
+    def schema(self) -> Schema:
+        return (*self.source.columns, *(Field(name, ColumnType.TEXT) for name in self.hidden))
+
+    @property
+    def times(self) -> Times:
+        time = self.source.time_column
+        return {} if time is None else {time: (time, 0)}
+
+
+@dataclass(frozen=True)
+class Select:
+    """Rows for which all conditions hold, with columns computed from them."""
+
+    input: "Relation"
+    conditions: tuple[Expression, ...]
+    columns: tuple[tuple[str, Expression, ColumnType], ...]
+
+    @cached_property
+    def schema(self) -> Schema:
+        return tuple(Field(name, type_) for name, _, type_ in self.columns)
+
+    @cached_property
+    def times(self) -> Times:
+        inner = self.input.times
+        passed = {value.name: name for name, value, _ in reversed(self.columns) if isinstance(value, Column)}
+        found: dict[str, tuple[str, int]] = {}
+        for name, value, _ in self.columns:
+            if isinstance(value, Column) and value.name in inner:
+                base, offset = inner[value.name]
+                # Where the base itself is left out, one of its companions can stand for it only at the same instant.
+                if base in passed:
+                    found[name] = (passed[base], offset)
+                elif offset == 0:
+                    found[name] = (name, 0)
+        return found
+
+
+@dataclass(frozen=True)
+class Window:
+    """Aggregates by window and key; see `WindowParams`. Columns: window_start, window_end, keys, aggregates."""
+
+    input: "Relation"
+    time_column: str
+    size_us: int
+    slide_us: int
+    lateness_us: int
+    keys: tuple[tuple[str, Expression, ColumnType], ...]
+    aggregates: tuple[tuple[Aggregate, ColumnType], ...]
+
+    @cached_property
+    def schema(self) -> Schema:
+        return (
+            Field("window_start", ColumnType.TIME),
+            Field("window_end", ColumnType.TIME),
+            *(Field(name, type_) for name, _, type_ in self.keys),
+            *(Field(aggregate.name, type_) for aggregate, type_ in self.aggregates),
+        )
+
+    @property
+    def times(self) -> Times:
+        return {"window_end": ("window_end", 0), "window_start": ("window_end", -self.size_us)}
+
+
+@dataclass(frozen=True)
+class Join:
+    """Pairs with equal keys within an interval of time; see `JoinParams`."""
+
+    left: "Relation"
+    right: "Relation"
+    left_time: str
+    right_time: str
+    keys: tuple[tuple[Expression, Expression], ...]
+    before_us: int
+    after_us: int
+    columns: tuple[tuple[str, int, str], ...]
+    """Output name, side, input name: all columns of both sides."""
+    residual: tuple[Expression, ...]
+    """Over the output columns."""
+
+    @cached_property
+    def schema(self) -> Schema:
+        types = [{column.name: column.type for column in side.schema} for side in (self.left, self.right)]
+        return tuple(Field(name, types[side][inner]) for name, side, inner in self.columns)
+
+    @cached_property
+    def times(self) -> Times:
+        # The watermark of the output holds for both times of a pair: see `JoinParams`.
+        found: dict[str, tuple[str, int]] = {}
+        for side, base, times in ((0, self.left_time, self.left.times), (1, self.right_time, self.right.times)):
+            names = {inner: name for name, at, inner in self.columns if at == side}
+            for inner, name in names.items():
+                if inner in times and times[inner][0] == base and base in names:
+                    found[name] = (names[base], times[inner][1])
+        return found
+
+
+@dataclass(frozen=True)
+class Union:
+    """Rows of all inputs; columns are matched by position and named as in the first."""
+
+    inputs: tuple["Relation", ...]
+
+    @cached_property
+    def schema(self) -> Schema:
+        return self.inputs[0].schema
+
+    @cached_property
+    def times(self) -> Times:
+        positions = []
+        for relation in self.inputs:
+            at = {column.name: index for index, column in enumerate(relation.schema)}
+            positions.append({at[name]: (at[base], offset) for name, (base, offset) in relation.times.items() if base in at})
+        names = [column.name for column in self.schema]
+        common = {i: time for i, time in positions[0].items() if all(other.get(i) == time for other in positions[1:])}
+        return {names[i]: (names[base], offset) for i, (base, offset) in common.items() if base in common}
+
+
+Relation: TypeAlias = Scan | Select | Window | Join | Union

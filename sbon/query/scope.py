@@ -1,0 +1,70 @@
+"""Names in a query: which column of which input each one means."""
+
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from sbon.query.catalog import did_you_mean
+from sbon.query.dialect import Text
+from sbon.query.relation import Relation
+from sbon.query.schema import ColumnType
+from sbon.query.statements import identifier
+
+
+@dataclass(frozen=True)
+class ScopeColumn:
+    """A column that can be named."""
+
+    alias: str
+    """The input's name in this query."""
+    name: str
+    column: str
+    """Its name in the relation's schema."""
+    type: ColumnType
+    hidden: bool = False
+    """Not in `SELECT *`."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """All columns that can be named at one place of a query."""
+
+    columns: tuple[ScopeColumn, ...]
+
+    @property
+    def aliases(self) -> list[str]:
+        """Names of the inputs, each once, in order."""
+        return list(dict.fromkeys(column.alias for column in self.columns))
+
+    def visible(self, alias: str | None = None) -> list[ScopeColumn]:
+        """What `*` or `alias.*` stands for."""
+        return [column for column in self.columns if not column.hidden and alias in (None, column.alias)]
+
+    def resolve(self, text: Text, tree: exp.Column) -> ScopeColumn:
+        """The column that a name means.
+
+        Raises
+        ------
+        QueryError
+            None, or more than one.
+        """
+        name = identifier(tree.this)
+        table = identifier(tree.args.get("table")) if tree.args.get("table") is not None else None
+        db = tree.args.get("db")
+        if table is not None and table not in self.aliases:
+            known = did_you_mean(table, self.aliases)
+            raise text.error(tree, f"there is no input {identifier(db) + '.' if db is not None else ''}{table} in this FROM", known)
+        found = [column for column in self.columns if column.name == name and table in (None, column.alias)]
+        if len(found) > 1:
+            ways = " or ".join(f"{column.alias}.{name}" for column in found)
+            raise text.error(tree, f"column {name} is ambiguous", f"write {ways}")
+        if not found:
+            names = [column.name for column in self.columns if table in (None, column.alias)]
+            listed = names if name.startswith("_") else [n for n in names if not n.startswith("_")]
+            raise text.error(tree, f"there is no column {name}" + (f" in {table}" if table else ""), did_you_mean(name, listed))
+        return found[0]
+
+
+def scope_of(relation: Relation, alias: str, hidden: frozenset[str] = frozenset()) -> Scope:
+    """All columns of one input under its name."""
+    return Scope(tuple(ScopeColumn(alias, c.name, c.name, c.type, c.name in hidden) for c in relation.schema))

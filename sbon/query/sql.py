@@ -1,0 +1,30 @@
+"""SQL text to statements. This module and those it imports are the only ones that load sqlglot.
+
+statements = parse(text)                      # list of CreateSource, CreateView, CreateSink, SelectQuery, DropStatement
+plan(statement, catalog, nodes, here, query)  # sbon.query.planner: the last three but DropStatement become plans
+"""
+
+from sbon.errors import QueryError
+from sbon.query.dialect import Text, statements_of, tokenize
+from sbon.query.statements import CreateSink, CreateSource, CreateView, DropStatement, SelectQuery, Statement, read_statement
+
+
+def parse(text: str) -> list[Statement]:
+    """The statements of a text, in order.
+
+    Raises
+    ------
+    QueryError
+        Some statement is not of the dialect; points at the line and column. Nothing else is raised, whatever the text.
+    """
+    source = Text(text)
+    statements = statements_of(tokenize(source))
+    if not statements:
+        raise QueryError("there is no statement", line=1, column=1, hint="write a SELECT or a CREATE")
+    try:
+        return [read_statement(source, tokens) for tokens in statements]
+    except RecursionError as error:
+        raise QueryError("a statement is nested too deeply", line=1, column=1, hint="split it with CREATE VIEW") from error
+
+
+__all__ = ["CreateSink", "CreateSource", "CreateView", "DropStatement", "SelectQuery", "Statement", "parse"]

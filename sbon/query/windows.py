@@ -1,0 +1,326 @@
+"""TUMBLE and HOP windows, GROUP BY, and aggregates.
+
+    FROM TUMBLE(input, time column, size [, lateness => INTERVAL '5 seconds'])
+    FROM HOP(input, time column, slide, size [, lateness => ...])
+
+`input` is a source, a view, or a SELECT in brackets. GROUP BY names window_start or window_end (or both), and the keys. Without a window
+function, GROUP BY the event time of a stream that is windowed already aggregates the rows of each window once more.
+"""
+
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from sbon.errors import QueryError
+from sbon.query.catalog import did_you_mean
+from sbon.query.dialect import Text
+from sbon.query.expression import Case, Column, Expression, Literal
+from sbon.query.functions import MaybeType, aggregate_type
+from sbon.query.plan import Aggregate
+from sbon.query.relation import Relation, Window
+from sbon.query.rewrite import canonical
+from sbon.query.scalar import NULL, Bound, Scalars
+from sbon.query.schema import ColumnType
+from sbon.query.scope import Scope, ScopeColumn
+from sbon.query.statements import identifier, interval_of
+from sbon.query.text import aggregate_text, expression_text
+
+PANES_MAX = 10_000
+"""Windows that one row may lie in (size / slide)."""
+
+_GROUP_HINT = "write FROM TUMBLE(stream, ts, INTERVAL '10 seconds') ... GROUP BY window_start, keys"
+_BOUNDS = ("window_start", "window_end")
+
+_AGGREGATES: dict[type[exp.Expr], str] = {
+    exp.Count: "count",
+    exp.Sum: "sum",
+    exp.Min: "min",
+    exp.Max: "max",
+    exp.Avg: "avg",
+    exp.First: "first",
+    exp.FirstValue: "first",
+    exp.Last: "last",
+    exp.LastValue: "last",
+    exp.Stddev: "stddev",
+    exp.StddevSamp: "stddev",
+}
+
+
+@dataclass(frozen=True)
+class WindowCall:
+    """A TUMBLE or HOP as it was written."""
+
+    tree: exp.Func
+    input: exp.Expr
+    time: exp.Expr
+    size_us: int
+    slide_us: int
+    lateness_us: int
+
+
+def has_aggregate(tree: exp.Select) -> bool:
+    """Some value of the SELECT list or of HAVING aggregates."""
+    having = tree.args.get("having")
+    return any(_find_aggregate(part) is not None for part in [*tree.expressions, *([having] if having is not None else [])])
+
+
+def _find_aggregate(tree: exp.Expr) -> exp.Expr | None:
+    if isinstance(tree, exp.Window | exp.Query):
+        return None
+    if type(tree) in _AGGREGATES:
+        return tree
+    return next((found for child in tree.iter_expressions() if (found := _find_aggregate(child)) is not None), None)
+
+
+def read_window_call(text: Text, tree: exp.Func) -> WindowCall:
+    """The window function of a FROM.
+
+    Raises
+    ------
+    QueryError
+        It is none, or its arguments are not.
+    """
+    name = str(tree.this).upper() if isinstance(tree, exp.Anonymous) else tree.sql_name()
+    if name not in ("TUMBLE", "HOP"):
+        raise text.error(tree, f"there is no table function {name}", "use TUMBLE(input, ts, size) or HOP(input, ts, slide, size)")
+    form = "TUMBLE(input, ts, size)" if name == "TUMBLE" else "HOP(input, ts, slide, size)"
+    arguments = [a for a in tree.expressions if not isinstance(a, exp.Kwarg)]
+    if len(arguments) != (3 if name == "TUMBLE" else 4):
+        raise text.error(tree, f"{name} got {len(arguments)} arguments", f"write {form}")
+    spans = []
+    for argument in arguments[2:]:
+        span = interval_of(text, argument)
+        if span is None or span <= 0:
+            raise text.error(argument, "a positive INTERVAL is expected", f"write {form}, such as INTERVAL '10 seconds'")
+        spans.append(span)
+    slide, size = spans[0], spans[-1]
+    if size < slide:
+        raise text.error(arguments[3], f"HOP with a size below its slide would leave rows out; {form} names the slide first")
+    if size > PANES_MAX * slide:
+        raise text.error(arguments[2], f"each row would be in {size // slide} windows, expected at most {PANES_MAX}", "take a longer slide")
+    return WindowCall(tree, _as_table(text, arguments[0], form), arguments[1], size, slide, _lateness(text, tree))
+
+
+def _lateness(text: Text, tree: exp.Func) -> int:
+    lateness = 0
+    for argument in tree.expressions:
+        if not isinstance(argument, exp.Kwarg):
+            continue
+        span = interval_of(text, argument.expression)
+        if argument.this.name.lower() != "lateness" or span is None or span < 0:
+            raise text.error(argument, f"{argument.this.name} is not expected here", "write lateness => INTERVAL '5 seconds'")
+        lateness = span
+    return lateness
+
+
+def _as_table(text: Text, argument: exp.Expr, form: str) -> exp.Expr:
+    """The input of a window, as FROM would have it."""
+    if isinstance(argument, exp.Subquery):
+        return argument
+    if isinstance(argument, exp.Column) and isinstance(argument.this, exp.Identifier):
+        table = exp.Table(this=argument.this.copy(), db=argument.args.get("table"), catalog=argument.args.get("db"))
+        table.meta.update(argument.this.meta)
+        return table
+    raise text.error(argument, "the input of a window is a source, a view, or a SELECT in brackets", f"write {form}")
+
+
+class _Grouped(Scalars):
+    """Binds expressions over the output of a window: keys and aggregates of them."""
+
+    def __init__(self, inner: Scalars, keys: dict[Expression, tuple[str, ColumnType]], call: WindowCall | None) -> None:
+        super().__init__(inner.text, Scope(()))
+        self._inner = inner
+        self._keys = keys
+        self._call = call
+        self.aggregates: dict[str, tuple[Aggregate, MaybeType]] = {}
+
+    def bind(self, tree: exp.Expr) -> Bound:
+        """A key, a bound of the window, an aggregate, or something made of these."""
+        if self._call is not None and _is_bound(tree, self._inner.scope):
+            return Column(identifier(tree.this)), ColumnType.TIME
+        if type(tree) in _AGGREGATES or isinstance(tree, exp.Filter):
+            return self._aggregate(tree)
+        key = self._key(tree)
+        if key is not None:
+            return key
+        if isinstance(tree, exp.Column) and not isinstance(tree.this, exp.Star):
+            found = self._inner.scope.resolve(self.text, tree)
+            raise self.text.error(
+                tree, f"column {found.name} is neither grouped nor aggregated", f"add it to GROUP BY, or write max({found.name})"
+            )
+        return super().bind(tree)
+
+    def _key(self, tree: exp.Expr) -> Bound | None:
+        if not self._keys or isinstance(tree, exp.Literal | exp.Null | exp.Boolean) or _find_aggregate(tree) is not None:
+            return None
+        try:
+            expression, _ = self._inner.bind(tree)
+        except QueryError:
+            return None
+        named = self._keys.get(canonical(expression))
+        return None if named is None else (Column(named[0]), named[1])
+
+    def _aggregate(self, tree: exp.Expr) -> Bound:
+        condition: Expression | None = None
+        if isinstance(tree, exp.Filter):
+            condition = self._inner.condition(tree.expression.this, "FILTER")
+            tree = tree.this
+        function = _AGGREGATES.get(type(tree))
+        if function is None:
+            raise self.text.error(tree, "FILTER belongs to an aggregate", "write count(*) FILTER (WHERE ...)")
+        function, operand_tree = self._operand(tree, function)
+        operand: Expression | None = None
+        type_: MaybeType = None
+        if operand_tree is not None:
+            if _find_aggregate(operand_tree) is not None:
+                raise self.text.error(
+                    operand_tree, "an aggregate of an aggregate", "aggregate in a SELECT in brackets, and again around it"
+                )
+            operand, type_ = self._inner.value(operand_tree)
+        if condition is not None:
+            value: Expression = Literal(1, ColumnType.INT) if operand is None else operand
+            operand, type_ = Case(((condition, value),), NULL), type_ if operand is not None else ColumnType.INT
+        try:
+            result = aggregate_type(function, type_)
+        except QueryError as error:
+            raise self.text.error(tree, error.message, error.hint) from None
+        name = aggregate_text(function, None if operand is None else canonical(operand))
+        self.aggregates.setdefault(name, (Aggregate(name, function, operand), type_))
+        return Column(name), result
+
+    def _operand(self, tree: exp.Expr, function: str) -> tuple[str, exp.Expr | None]:
+        operand = tree.this
+        extra = [value for key, value in tree.args.items() if key not in ("this", "big_int") and value not in (None, False, [])]
+        if extra or isinstance(operand, exp.Order):
+            raise self.text.error(tree, f"{function} takes one argument", "order and options of aggregates are not supported")
+        if isinstance(operand, exp.Distinct):
+            if function in ("min", "max"):
+                return function, operand.expressions[0]
+            if function != "count" or len(operand.expressions) != 1:
+                raise self.text.error(tree, f"DISTINCT is not supported in {function}", "only count(DISTINCT column) has it")
+            return "count_distinct", operand.expressions[0]
+        if function == "count" and (operand is None or isinstance(operand, exp.Star)):
+            return function, None
+        return function, operand
+
+
+def aggregated(text: Text, tree: exp.Select, relation: Relation, scope: Scope, call: WindowCall | None) -> tuple[Window, Scope, Scalars]:
+    """The window of a SELECT, the names of its output, and the binder of expressions over it.
+
+    Raises
+    ------
+    QueryError
+        No window, no event time, or something in the SELECT that is neither grouped nor aggregated.
+    """
+    inner = Scalars(text, scope)
+    group = tree.args.get("group")
+    if group is None and call is not None:
+        raise text.error(call.tree, "a window without GROUP BY", "write GROUP BY window_start, keys, and aggregates in the SELECT list")
+    trees = _group_trees(text, tree, group, scope)
+    windowed = [item for item in trees if call is not None and _is_bound(item, scope)]
+    if call is None:
+        time, size, slide, lateness = _time_of_group(text, tree, relation, scope, trees), 1, 1, 0
+    else:
+        time, size, slide, lateness = _event_time(text, call, relation, scope), call.size_us, call.slide_us, call.lateness_us
+        if not windowed:
+            where = group if group is not None else call.tree
+            raise text.error(where, "GROUP BY names neither window_start nor window_end", "write GROUP BY window_start, keys")
+    keys: dict[Expression, tuple[str, ColumnType]] = {}
+    columns: list[tuple[str, Expression, ColumnType]] = []
+    for item in trees:
+        if any(item is bound for bound in windowed):
+            continue
+        expression, type_ = inner.value(item)
+        form = canonical(expression)
+        if form in keys:
+            continue
+        name = _free_name(expression_text(form), [*_BOUNDS, *(column[0] for column in columns)])
+        keys[form] = (name, type_)
+        columns.append((name, expression, type_))
+    grouped = _Grouped(inner, keys, call)
+    _collect(tree, grouped)
+    aggregates = tuple((aggregate, aggregate_type(aggregate.function, type_)) for aggregate, type_ in grouped.aggregates.values())
+    window = Window(relation, time, size, slide, lateness, tuple(columns), aggregates)
+    alias = scope.columns[0].alias
+    output = Scope(tuple(ScopeColumn(alias, column.name, column.name, column.type) for column in window.schema))
+    return window, output, grouped
+
+
+def _collect(tree: exp.Select, grouped: _Grouped) -> None:
+    """Bind the SELECT list and HAVING once, so that all aggregates are known before the window is made."""
+    for item in tree.expressions:
+        if item.is_star:
+            raise grouped.text.error(item, "* does not go with GROUP BY", "name the keys and aggregates")
+        grouped.bind(item.this if isinstance(item, exp.Alias) else item)
+    having = tree.args.get("having")
+    if having is not None:
+        grouped.bind(having.this)
+
+
+def _free_name(name: str, taken: list[str]) -> str:
+    number, free = 2, name
+    while free in taken:
+        free, number = f"{name}_{number}", number + 1
+    return free
+
+
+def _group_trees(text: Text, tree: exp.Select, group: exp.Expr | None, scope: Scope) -> list[exp.Expr]:
+    """What is grouped by; positions and names of the SELECT list are replaced by what they stand for."""
+    if group is None:
+        found = next(a for part in [*tree.expressions, tree.args.get("having")] if part is not None and (a := _find_aggregate(part)))
+        raise text.error(found, "an aggregate without GROUP BY would never end", _GROUP_HINT)
+    for part, value in group.args.items():
+        if part != "expressions" and value not in (None, False, []):
+            raise text.error(group, f"GROUP BY {part.upper()} is not supported", "list the keys")
+    named = {identifier(item.args["alias"]): item.this for item in tree.expressions if isinstance(item, exp.Alias)}
+    declared = {column.name for column in scope.columns}
+    trees: list[exp.Expr] = []
+    for item in group.expressions:
+        if isinstance(item, exp.Literal) and not item.args.get("is_string"):
+            position = int(item.this) if str(item.this).isdecimal() and len(str(item.this)) < 6 else 0
+            if not 1 <= position <= len(tree.expressions):
+                raise text.error(item, f"GROUP BY {item.this}: there are {len(tree.expressions)} columns")
+            item = tree.expressions[position - 1].unalias()
+        elif isinstance(item, exp.Column) and item.args.get("table") is None and identifier(item.this) not in declared:
+            item = named.get(identifier(item.this), item)
+        if isinstance(item, exp.Rollup | exp.Cube | exp.GroupingSets | exp.Tuple):
+            raise text.error(item, "GROUP BY of sets is not supported", "UNION ALL one SELECT per set")
+        if _find_aggregate(item) is not None:
+            raise text.error(item, "GROUP BY of an aggregate", "aggregate in a SELECT in brackets, and group around it")
+        trees.append(item)
+    return trees
+
+
+def _is_bound(tree: exp.Expr, scope: Scope) -> bool:
+    """The tree names a bound of the window, which hides columns of that name in the input."""
+    if not isinstance(tree, exp.Column) or identifier(tree.this) not in _BOUNDS:
+        return False
+    table = tree.args.get("table")
+    return table is None or identifier(table) in scope.aliases
+
+
+def _event_time(text: Text, call: WindowCall, relation: Relation, scope: Scope) -> str:
+    """The base time column of a window call."""
+    if not isinstance(call.time, exp.Column):
+        raise text.error(call.time, "the time of a window is a column", "write TUMBLE(stream, ts, INTERVAL '10 seconds')")
+    found = scope.resolve(text, call.time)
+    times = relation.times
+    if times.get(found.column) == (found.column, 0):
+        return found.column
+    bases = [column.name for column in scope.columns if times.get(column.column) == (column.column, 0)]
+    if not bases:
+        hint = "declare WATERMARK FOR it in CREATE SOURCE, and keep the column in subqueries"
+        raise text.error(call.time, f"column {found.name} is not an event time, and this input has none", hint)
+    raise text.error(call.time, f"column {found.name} is not an event time", did_you_mean(found.name, bases))
+
+
+def _time_of_group(text: Text, tree: exp.Select, relation: Relation, scope: Scope, trees: list[exp.Expr]) -> str:
+    """Without a window function, the event time among the keys stands for the window."""
+    times = relation.times
+    for item in trees:
+        if isinstance(item, exp.Column) and not isinstance(item.this, exp.Star):
+            found = scope.resolve(text, item)
+            if found.column in times:
+                return times[found.column][0]
+    where = tree.args["group"].expressions[0] if tree.args["group"].expressions else tree
+    raise text.error(where, "GROUP BY without a time window would never end", _GROUP_HINT)
