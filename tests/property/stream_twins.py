@@ -1,0 +1,81 @@
+"""Plain twins of the stateful operators: every row kept, answers by brute force, sums by `math.fsum` and fractions."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import Any
+
+import polars as pl
+
+from sbon.operators.operator import Operator
+
+Row = tuple[Any, ...]
+Event = tuple[str, int, Any]
+"""("rows", port, frame) or ("watermark", 0, watermark_us)."""
+
+
+def run(operator: Operator, events: Iterable[Event]) -> list[pl.DataFrame]:
+    """Feed an operator; all frames that it gives, in order."""
+    frames: list[pl.DataFrame] = []
+    for kind, port, value in events:
+        frames.extend(operator.process(port, value) if kind == "rows" else operator.advance(value))
+    return frames
+
+
+def rows_of(frames: Sequence[pl.DataFrame]) -> list[Row]:
+    """All rows, times and intervals as microseconds."""
+    rows: list[Row] = []
+    for frame in frames:
+        physical = frame.select(pl.col(name).to_physical() for name in frame.columns)
+        rows.extend(physical.rows())
+    return rows
+
+
+def window_twin(
+    rows: Sequence[tuple[int | None, str | None, float | None, int | None]], size: int, slide: int, lateness: int, watermark: int | None
+) -> dict[tuple[int, str | None], dict[str, Any]]:
+    """Answers by (window start, key) over rows of (time, key, float, int); windows that have closed by the watermark, None for all."""
+    groups: dict[tuple[int, str | None], list[Row]] = defaultdict(list)
+    for row in rows:
+        if row[0] is None:
+            continue
+        start = row[0] // slide * slide
+        while start > row[0] - size:
+            groups[start, row[1]].append(row)
+            start -= slide
+    closed = {g: rows for g, rows in groups.items() if watermark is None or g[0] + size + lateness <= watermark}
+    return {group: _aggregates(rows) for group, rows in closed.items()}
+
+
+def _aggregates(rows: Sequence[Row]) -> dict[str, Any]:
+    floats = [row[2] for row in rows if row[2] is not None]
+    integers = [row[3] for row in rows if row[3] is not None]
+    timed = sorted((row[0], row[3]) for row in rows if row[3] is not None)
+    n = len(floats)
+    mean = sum(map(Fraction, floats)) / n if n else Fraction(0)
+    return {
+        "rows": len(rows),
+        "count_f": n,
+        "sum_f": math.fsum(floats) if n else None,
+        "avg_f": float(mean) if n else None,
+        "min_f": min(floats, default=None),
+        "max_f": max(floats, default=None),
+        "stddev_f": math.sqrt(float(sum((Fraction(x) - mean) ** 2 for x in floats) / (n - 1))) if n > 1 else None,
+        "sum_i": sum(integers) if integers else None,
+        "avg_i": sum(integers) / len(integers) if integers else None,
+        "distinct_i": len(set(integers)),
+        "first_i": timed[0][1] if timed else None,
+        "last_i": timed[-1][1] if timed else None,
+    }
+
+
+def join_twin(left: Sequence[Row], right: Sequence[Row], before: int, after: int) -> list[Row]:
+    """Pairs (left time, key, left value, right time, right value) of rows (time, key, value), sorted."""
+    pairs = [
+        (lt, lk, lv, rt, rv)
+        for lt, lk, lv in left
+        for rt, rk, rv in right
+        if lk is not None and lk == rk and lt is not None and rt is not None and lt - before <= rt <= lt + after
+    ]
+    return sorted(pairs, key=repr)

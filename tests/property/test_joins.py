@@ -1,0 +1,87 @@
+"""Interval joins: equal to a brute-force twin, however batches interleave, and wherever a snapshot falls."""
+
+from typing import Any
+
+import polars as pl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sbon.operators.join import IntervalJoin
+from sbon.query.expression import Call, Column
+from sbon.query.plan import WATERMARK_END, JoinParams
+from tests.property.stream_twins import Event, join_twin, rows_of, run
+
+ROWS = st.lists(
+    st.tuples(st.one_of(st.integers(-40, 40), st.integers(-40, 40), st.none()), st.sampled_from(["a", "b", None]), st.integers(0, 9)),
+    max_size=20,
+)
+BOUNDS = st.tuples(st.integers(-15, 25), st.integers(-15, 25))
+ORDER = st.lists(st.tuples(st.integers(0, 1), st.integers(1, 6)), max_size=12)
+
+
+def params(before: int, after: int, **more: Any) -> JoinParams:
+    columns = (("lt", 0, "t"), ("k", 0, "k"), ("lv", 0, "v"), ("rt", 1, "t"), ("rv", 1, "v"))
+    return JoinParams("t", "t", (Column("k"),), (Column("k"),), before, after, columns, **more)
+
+
+def frame(rows: list[Any]) -> pl.DataFrame:
+    kinds = {"t": pl.Int64(), "k": pl.String(), "v": pl.Int64()}
+    return pl.DataFrame(rows, schema=kinds, orient="row").with_columns(pl.col("t").cast(pl.Datetime("us")))
+
+
+def interleaved(left: list[Any], right: list[Any], order: list[tuple[int, int]]) -> list[Event]:
+    """Batches of both sides, in the given order and sizes, the rest at the end."""
+    rest = [list(left), list(right)]
+    events: list[Event] = []
+    for port, count in [*order, (0, 1000), (1, 1000)]:
+        batch, rest[port] = rest[port][:count], rest[port][count:]
+        if batch:
+            events.append(("rows", port, frame(batch)))
+    return events
+
+
+@settings(max_examples=100, deadline=None)
+@given(ROWS, ROWS, BOUNDS, ORDER)
+def test_pairs_are_those_of_the_twin_however_batches_interleave(left: Any, right: Any, bounds: tuple[int, int], order: Any):
+    join = IntervalJoin(params(*bounds))
+    assert sorted(rows_of(run(join, interleaved(left, right, order))), key=repr) == join_twin(left, right, *bounds)
+    assert join.late_rows == sum(row[0] is None for row in (*left, *right))
+
+
+@settings(max_examples=60, deadline=None)
+@given(ROWS, ROWS, BOUNDS, ORDER, st.integers(-50, 50))
+def test_a_watermark_lets_rows_go_without_losing_a_pair(left: Any, right: Any, bounds: tuple[int, int], order: Any, watermark: int):
+    early = [[row for row in side if row[0] is not None and row[0] < watermark] for side in (left, right)]
+    late = [[row for row in side if row[0] is not None and row[0] >= watermark] for side in (left, right)]
+    join = IntervalJoin(params(*bounds))
+    first = rows_of(run(join, [*interleaved(*early, order), ("watermark", 0, watermark)]))
+    kept = join.state_rows
+    promise = join.output_watermark(watermark)
+    second = rows_of(run(join, interleaved(*late, order)))
+    assert sorted(first + second, key=repr) == join_twin(early[0] + late[0], early[1] + late[1], *bounds)
+    assert all(min(row[0], row[3]) >= promise for row in second)
+    before, after = bounds
+    still_wanted = sum(row[0] + after >= watermark for row in early[0] if row[1]) + sum(
+        row[0] + before >= watermark for row in early[1] if row[1]
+    )
+    assert kept == still_wanted
+    join.advance(WATERMARK_END)
+    assert join.state_rows == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(ROWS, ROWS, BOUNDS, ORDER, st.integers(-50, 50), st.integers(0, 40))
+def test_a_restored_snapshot_continues_as_if_nothing_had_happened(
+    left: Any, right: Any, bounds: tuple[int, int], order: Any, watermark: int, stop: int
+):
+    events = interleaved(left, right, order)
+    events.insert(len(events) // 2, ("watermark", 0, watermark))
+    stop %= len(events) + 1
+    residual = Call("ne", (Column("lv"), Column("rv")))
+    whole, before, after = (IntervalJoin(params(*bounds, residual=residual)) for _ in range(3))
+    uninterrupted = rows_of(run(whole, events))
+    begun = rows_of(run(before, events[:stop]))
+    after.restore(before.snapshot())
+    assert after.snapshot() == before.snapshot()
+    assert begun + rows_of(run(after, events[stop:])) == uninterrupted
+    assert (after.late_rows, after.state_rows) == (whole.late_rows, whole.state_rows)

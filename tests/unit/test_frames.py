@@ -1,0 +1,67 @@
+"""Frames travel as bytes and come back equal; what is not a frame is refused."""
+
+from datetime import datetime, timedelta
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
+
+from sbon.errors import RemoteProtocolError
+from sbon.operators.frames import decode, empty, encode, polars_schema
+from sbon.query.schema import ColumnType, Field
+
+SCHEMA = tuple(Field(kind.value, kind) for kind in ColumnType)
+
+
+def sample() -> pl.DataFrame:
+    rows = [
+        (True, 1, 0.5, "a", datetime(2020, 1, 1), timedelta(seconds=1)),
+        (None, None, None, None, None, None),
+        (False, -(2**63), float("inf"), "a text longer than twelve bytes", datetime(1900, 1, 1), timedelta(microseconds=-1)),
+    ]
+    return pl.DataFrame(rows, schema=polars_schema(SCHEMA), orient="row")
+
+
+def test_a_frame_survives_the_journey():
+    assert_frame_equal(decode(encode(sample()), SCHEMA), sample())
+
+
+def test_a_frame_without_rows_survives_too():
+    assert_frame_equal(decode(encode(empty(SCHEMA)), SCHEMA), empty(SCHEMA))
+
+
+def test_a_slice_does_not_drag_the_whole_frame_along():
+    large = pl.DataFrame({"text": [f"a text longer than twelve bytes {i}" for i in range(100_000)]})
+    assert len(encode(large.filter(pl.col("text").str.ends_with(" 7")))) < 2000
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pl.DataFrame({"bool": [True]}),
+        sample().select(reversed(sample().columns)),
+        sample().with_columns(pl.col("int").cast(pl.Float32)),
+        sample().rename({"int": "integer"}),
+    ],
+)
+def test_other_columns_than_the_plans_are_refused(frame: pl.DataFrame):
+    with pytest.raises(RemoteProtocolError, match="columns"):
+        decode(encode(frame), SCHEMA)
+
+
+@given(st.binary(max_size=300))
+def test_random_bytes_are_refused(data: bytes):
+    with pytest.raises(RemoteProtocolError):
+        decode(data, SCHEMA)
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_a_damaged_frame_is_refused(data: st.DataObject):
+    whole = encode(sample())
+    place = data.draw(st.integers(0, len(whole) - 1))
+    damaged = whole[:place] if data.draw(st.booleans()) else whole[:place] + bytes([whole[place] ^ 0x41]) + whole[place + 1 :]
+    with pytest.raises(RemoteProtocolError):
+        decode(damaged, SCHEMA)

@@ -1,0 +1,274 @@
+"""Expressions that travelled as data compute what the table of functions says, and nonsense is refused."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import polars as pl
+import pytest
+
+from sbon.errors import RemoteProtocolError
+from sbon.operators.compile import columns_of, compile_column, compile_expression
+from sbon.operators.scalars import SCALARS
+from sbon.query.expression import Call, Case, Cast, Column, Expression, Literal
+from sbon.query.functions import FUNCTIONS
+from sbon.query.schema import ColumnType
+
+BOOL, INT, FLOAT = ColumnType.BOOL, ColumnType.INT, ColumnType.FLOAT
+TEXT, TIME, INTERVAL = ColumnType.TEXT, ColumnType.TIME, ColumnType.INTERVAL
+SECOND = 1_000_000
+NAN = float("nan")
+
+
+def literal(value: Any, kind: ColumnType | None = None) -> Literal:
+    guessed = {bool: BOOL, int: INT, float: FLOAT, str: TEXT, type(None): TEXT}[type(value)]
+    return Literal(value, kind or guessed)
+
+
+def evaluate(expression: Expression, frame: pl.DataFrame | None = None) -> list[Any]:
+    frame = pl.DataFrame({"row": [0]}) if frame is None else frame
+    value, kind, _ = compile_column(expression, columns_of(frame))
+    result = frame.with_columns(value.alias("result"))["result"]
+    assert columns_of(result.to_frame()) == {"result": kind}
+    return result.to_list()
+
+
+def call(function: str, *arguments: Any) -> Any:
+    """Value of a call of literals."""
+    trees = [argument if isinstance(argument, Literal) else literal(argument) for argument in arguments]
+    (of_literals,) = evaluate(Call(function, tuple(trees)))
+    return of_literals
+
+
+def of_columns(function: str, *columns: list[Any]) -> list[Any]:
+    frame = pl.DataFrame({f"c{i}": values for i, values in enumerate(columns)}, strict=False)
+    return evaluate(Call(function, tuple(Column(name) for name in frame.columns)), frame)
+
+
+def test_every_function_of_the_table_can_be_compiled():
+    assert set(SCALARS) == set(FUNCTIONS)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "expected"),
+    [
+        ("add", (2, 3), 5),
+        ("add", (2, 0.5), 2.5),
+        ("add", (2, None), None),
+        ("sub", (2, 3), -1),
+        ("mul", (4, 2.5), 10.0),
+        ("div", (7, 2), 3),
+        ("div", (-7, 2), -3),
+        ("div", (7, -2), -3),
+        ("div", (-7, -2), 3),
+        ("div", (7, 0), None),
+        ("div", (7.0, 2), 3.5),
+        ("div", (7.0, 0.0), None),
+        ("mod", (7, 3), 1),
+        ("mod", (-7, 3), -1),
+        ("mod", (7, -3), 1),
+        ("mod", (7, 0), None),
+        ("mod", (-7.5, 2.0), -1.5),
+        ("neg", (5,), -5),
+        ("eq", (1, 1.0), True),
+        ("eq", ("a", "b"), False),
+        ("eq", (NAN, NAN), True),
+        ("gt", (NAN, 1e308), True),
+        ("ne", (1, None), None),
+        ("le", ("a", "b"), True),
+        ("and", (True, None), None),
+        ("and", (False, None), False),
+        ("and", (True, True, True), True),
+        ("or", (True, None), True),
+        ("or", (False, None), None),
+        ("not", (True,), False),
+        ("not", (None,), None),
+        ("is_null", (None,), True),
+        ("is_null", (1,), False),
+        ("like", ("eu-west", "eu%"), True),
+        ("like", ("eu-west", "__-west"), True),
+        ("like", ("a.c", "a.c"), True),
+        ("like", ("abc", "a.c"), False),
+        ("like", ("50%", "50\\%"), True),
+        ("like", ("501", "50\\%"), False),
+        ("like", ("a\nb", "a%b"), True),
+        ("like", (None, "a"), None),
+        ("ilike", ("EU-West", "eu%"), True),
+        ("in", (2, 1, 2, 3), True),
+        ("in", ("x", "a"), False),
+        ("in", (None, 1), None),
+        ("coalesce", (None, 3, 4), 3),
+        ("coalesce", (None, 3, 4.5), 3.0),
+        ("greatest", (1, None, 3), 3),
+        ("greatest", (1.0, NAN), NAN),
+        ("least", (4, 2, None), 2),
+        ("least", ("b", "a"), "a"),
+        ("abs", (-4,), 4),
+        ("abs", (-0.5,), 0.5),
+        ("sign", (-4,), -1),
+        ("sign", (0.0,), 0.0),
+        ("round", (2.5,), 3.0),
+        ("round", (-2.5,), -3.0),
+        ("round", (2.345, 2), 2.35),
+        ("round", (7,), 7),
+        ("floor", (-1.5,), -2.0),
+        ("ceil", (-1.5,), -1.0),
+        ("ceil", (3,), 3),
+        ("sqrt", (9,), 3.0),
+        ("sqrt", (-1.0,), None),
+        ("ln", (1.0,), 0.0),
+        ("ln", (0,), None),
+        ("log10", (1000,), pytest.approx(3.0)),
+        ("exp", (0,), 1.0),
+        ("power", (2, 10), 1024.0),
+        ("power", (-8.0, 0.5), None),
+        ("power", (0, -1), None),
+        ("lower", ("ÄB",), "äb"),
+        ("upper", ("äb",), "ÄB"),
+        ("length", ("héllo",), 5),
+        ("substr", ("hello", 2), "ello"),
+        ("substr", ("hello", 2, 3), "ell"),
+        ("substr", ("hello", -1, 4), "he"),
+        ("substr", ("hello", 0, 1), ""),
+        ("substr", ("hello", 9), ""),
+        ("substr", ("hello", 2, None), None),
+        ("concat", ("a", "b", "c"), "abc"),
+        ("concat", ("a", None), None),
+        ("trim", ("  a b ",), "a b"),
+        ("ltrim", (" a ",), "a "),
+        ("rtrim", (" a ",), " a"),
+        ("replace", ("a.b.c", ".", "-"), "a-b-c"),
+        ("replace", ("abc", "", "-"), "abc"),
+        ("starts_with", ("abc", "ab"), True),
+    ],
+)
+def test_functions_compute_what_their_table_says(function: str, arguments: tuple[Any, ...], expected: Any):
+    value = call(function, *arguments)
+    assert type(value) is type(expected) or not isinstance(expected, bool | int | float | str | None)
+    assert value == (pytest.approx(expected, nan_ok=True) if isinstance(expected, float) else expected)
+
+
+def time(text: str) -> Literal:
+    return Literal(round((datetime.fromisoformat(text) - datetime(1970, 1, 1)) / timedelta(microseconds=1)), TIME)
+
+
+MOMENT = time("2018-01-31T01:49:59.650000")
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "expected"),
+    [
+        ("add", (MOMENT, Literal(SECOND, INTERVAL)), datetime(2018, 1, 31, 1, 50, 0, 650000)),
+        ("sub", (MOMENT, time("2018-01-31T01:49:00")), timedelta(seconds=59.65)),
+        ("mul", (Literal(SECOND, INTERVAL), literal(1.5)), timedelta(seconds=1.5)),
+        ("mul", (literal(3), Literal(SECOND, INTERVAL)), timedelta(seconds=3)),
+        ("div", (Literal(-5, INTERVAL), literal(2)), timedelta(microseconds=-2)),
+        ("div", (Literal(5, INTERVAL), literal(2.0)), timedelta(microseconds=2)),
+        ("neg", (Literal(5, INTERVAL),), timedelta(microseconds=-5)),
+        ("abs", (Literal(-5, INTERVAL),), timedelta(microseconds=5)),
+        ("date_trunc", (literal("week"), MOMENT), datetime(2018, 1, 29)),
+        ("date_trunc", (literal("quarter"), MOMENT), datetime(2018, 1, 1)),
+        ("date_trunc", (literal("hour"), time("1969-12-31T23:59:59")), datetime(1969, 12, 31, 23)),
+        ("extract_year", (MOMENT,), 2018),
+        ("extract_quarter", (MOMENT,), 1),
+        ("extract_week", (MOMENT,), 5),
+        ("extract_dow", (time("2018-02-04T00:00:00"),), 0),
+        ("extract_doy", (MOMENT,), 31),
+        ("extract_second", (MOMENT,), 59.65),
+        ("extract_epoch", (MOMENT,), 1517363399.65),
+        ("extract_epoch", (Literal(1_500_000, INTERVAL),), 1.5),
+        ("extract_year", (Literal(2**62, TIME),), None),
+        ("date_trunc", (literal("day"), Literal(-(2**62), TIME)), None),
+    ],
+)
+def test_times_and_intervals(function: str, arguments: tuple[Literal, ...], expected: Any):
+    assert call(function, *arguments) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "target", "expected"),
+    [
+        (literal(2.5), INT, 3),
+        (literal(-2.5), INT, -3),
+        (literal(NAN), INT, None),
+        (literal(1e300), INT, None),
+        (literal(" 42 "), INT, 42),
+        (literal("4x"), INT, None),
+        (literal("1e3"), FLOAT, 1000.0),
+        (literal("Yes"), BOOL, True),
+        (literal("maybe"), BOOL, None),
+        (literal(0), BOOL, False),
+        (literal(True), INT, 1),
+        (literal(False), TEXT, "false"),
+        (literal(1.5), TEXT, "1.5"),
+        (literal("2018-01-31T01:49:59.650Z"), TIME, datetime(2018, 1, 31, 1, 49, 59, 650000)),
+        (literal("2001-01-01 00:47"), TIME, datetime(2001, 1, 1, 0, 47)),
+        (literal("2001-01-01"), TIME, datetime(2001, 1, 1)),
+        (literal("2018-01-31T01:49:00+02:00"), TIME, datetime(2018, 1, 30, 23, 49)),
+        (literal("yesterday"), TIME, None),
+        (literal(90), TIME, datetime(1970, 1, 1, 0, 1, 30)),
+        (literal(2**62), TIME, None),
+        (MOMENT, TEXT, "2018-01-31T01:49:59.650000Z"),
+        (MOMENT, INT, 1517363399),
+        (literal("1.5 hours"), INTERVAL, timedelta(hours=1.5)),
+        (literal("250 ms"), INTERVAL, timedelta(milliseconds=250)),
+        (literal("7 us"), INTERVAL, timedelta(microseconds=7)),
+        (literal("2 fortnights"), INTERVAL, None),
+        (literal(1.5), INTERVAL, timedelta(seconds=1.5)),
+        (Literal(1_500_000, INTERVAL), TEXT, "1.5 s"),
+        (literal(None), INT, None),
+    ],
+)
+def test_casts_convert_or_give_null(value: Literal, target: ColumnType, expected: Any):
+    assert evaluate(Cast(value, target)) == [expected]
+
+
+def test_case_takes_the_first_condition_that_is_true_and_widens_its_results():
+    level = Column("x")
+    tree = Case(
+        ((Call("gt", (level, literal(2))), literal(10)), (Call("gt", (level, literal(1))), literal(0.5))),
+        literal(None),
+    )
+    assert evaluate(tree, pl.DataFrame({"x": [3, 2, 1, None]})) == [10.0, 0.5, None, None]
+
+
+def test_columns_and_literals_mix_row_by_row():
+    assert of_columns("div", [7, -7, 7, None], [2, 2, 0, 1]) == [3, -3, None, None]
+    assert of_columns("greatest", [1.0, None, NAN], [2.0, 3.0, 1.0])[:2] == [2.0, 3.0]
+    assert of_columns("substr", ["hello", "abc"], [2, -1], [2, 3]) == ["el", "a"]
+    assert of_columns("starts_with", ["abc", "abc"], ["ab", "b"]) == [True, False]
+
+
+def test_integers_wrap_at_64_bits():
+    assert call("add", 2**63 - 1, 1) == -(2**63)
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        Column("missing"),
+        Call("system", (literal("rm"),)),
+        Call("add", (literal(1),)),
+        Call("add", (literal(1), literal("a"))),
+        Call("like", (Column("x"), Column("x"))),
+        Call("date_trunc", (literal("fortnight"), MOMENT)),
+        Call("round", (literal(1.0), literal(99))),
+        Cast(literal(True), TIME),
+        Case((), literal(1)),
+        Case(((literal(1), literal(1)),), literal(1)),
+        Literal("1", INT),
+        Literal(True, INT),
+        Literal(2**70, INT),
+        Call("like", (literal("a"), literal("a\\"))),
+    ],
+)
+def test_nonsense_from_a_peer_is_refused(tree: Expression):
+    with pytest.raises(RemoteProtocolError):
+        compile_expression(tree, {"x": TEXT})
+
+
+def test_a_tree_too_deep_for_the_stack_is_refused():
+    tree: Expression = Column("x")
+    for _ in range(5000):
+        tree = Call("neg", (tree,))
+    with pytest.raises(RemoteProtocolError, match="deep"):
+        compile_expression(tree, {"x": INT})
