@@ -28,54 +28,42 @@ States: HELLO (waiting for the peer's hello), FINISH (for its frame 0), OPEN, BR
 """
 
 import enum
-import hashlib
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from sbon.errors import LocalProtocolError, RemoteProtocolError
-from sbon.sealing import KEY_ID_BYTES, KEYS_MAX, KeyRing
+from sbon.handshake import (
+    HELLO,
+    HELLO_BODY_BYTES_MAX,
+    MAGIC,
+    NAME_BYTES_MAX,
+    PROTOCOL_VERSION,
+    PUBLIC_BYTES,
+    TAG_BYTES,
+    Cipher,
+    Mode,
+    Plain,
+    Refusal,
+    Sealed,
+    derive_keys,
+    hello,
+    name_problem,
+    public_key,
+    refusal_text,
+)
+from sbon.handshake import RANDOM_BYTES as RANDOM_BYTES
+from sbon.sealing import KEY_ID_BYTES, KeyRing
 from sbon.types import NodeId
 
-PROTOCOL_VERSION = 1
-RANDOM_BYTES = 32
-"""Fresh randomness that a stream needs, for its half of the key exchange."""
-NAME_BYTES_MAX = 255
-
-_MAGIC = b"sbon"
-_HELLO = struct.Struct(">4sBBH")
 _FRAME = struct.Struct(">IBI")
-_PUBLIC_BYTES = 32
-_TAG_BYTES = 16
-_HELLO_BODY_BYTES_MAX = KEYS_MAX * KEY_ID_BYTES + _PUBLIC_BYTES
 _JOIN_BYTES_MAX = 16 * 1024
 """Up to here header and body leave as one piece, which costs less than a second write."""
 
 FRAME_HEADER_BYTES = _FRAME.size
 FINISH_KIND = 0
 """The kind of frame 0 in each direction; no other frame may have it."""
-
-
-class _Mode(enum.IntEnum):
-    PLAIN = 0
-    SEALED = 1
-    REFUSED = 2
-
-
-class _Refusal(enum.IntEnum):
-    """Why an acceptor hangs up. Sent in the clear to whoever dialled: codes, so that no stranger's text reaches our logs."""
-
-    VERSION = 1
-    MODE = 2
-    KEY = 3
-
-
-_REFUSAL_TEXT = {
-    _Refusal.VERSION: "it speaks another protocol version",
-    _Refusal.MODE: "one of us has a cluster key and the other has none",
-    _Refusal.KEY: "we hold no cluster key in common",
-}
 
 
 class _State(enum.Enum):
@@ -109,49 +97,6 @@ class Frame:
 
 
 Event: TypeAlias = Send | Established | Frame
-
-
-class _Cipher(Protocol):
-    def seal(self, payload: bytes, header: bytes) -> bytes: ...
-    def open(self, body: memoryview, header: bytes) -> bytes: ...
-
-
-class _Plain:
-    tag_bytes = 0
-
-    def seal(self, payload: bytes, header: bytes) -> bytes:
-        return payload
-
-    def open(self, body: memoryview, header: bytes) -> bytes:
-        return bytes(body)
-
-
-class _Sealed:
-    """One direction: its key, and how many frames it has carried."""
-
-    def __init__(self, key: bytes) -> None:
-        from cryptography.exceptions import InvalidTag
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-        self._aead = AESGCM(key)
-        self._invalid_tag = InvalidTag
-        self._frames = 0
-
-    def _nonce(self) -> bytes:
-        nonce = self._frames.to_bytes(12, "big")
-        self._frames += 1
-        return nonce
-
-    def seal(self, payload: bytes, header: bytes) -> bytes:
-        return self._aead.encrypt(self._nonce(), payload, header)
-
-    def open(self, body: memoryview, header: bytes) -> bytes:
-        frame = self._frames
-        try:
-            return self._aead.decrypt(self._nonce(), body, header)
-        except self._invalid_tag:
-            text = "the peer does not hold the cluster key it named" if frame == 0 else f"frame {frame} was damaged, repeated or reordered"
-            raise RemoteProtocolError(f"authentication failed: {text}") from None
 
 
 class SecureStream:
@@ -190,7 +135,7 @@ class SecureStream:
     ) -> None:
         if key_ring is not None and len(random_bytes) != RANDOM_BYTES:
             raise LocalProtocolError(f"{len(random_bytes)} random bytes for a stream, expected {RANDOM_BYTES}")
-        if (problem := _name_problem(name)) is not None:
+        if (problem := name_problem(name)) is not None:
             raise LocalProtocolError(f"our own name {name!r} {problem}")
         self._dialler, self._name, self._ring, self._expect = dialler, name, key_ring, expect
         self._frame_bytes_max = frame_bytes_max
@@ -198,8 +143,8 @@ class SecureStream:
         self._state = _State.HELLO
         self._buffer = bytearray()
         self._own_hello = b""
-        self._sealer: _Cipher = _Plain()
-        self._opener: _Cipher = _Plain()
+        self._sealer: Cipher = Plain()
+        self._opener: Cipher = Plain()
         self.refusal = b""
         """What to write before closing after an error, so that the peer can say what is wrong; often empty."""
         if dialler:
@@ -280,44 +225,44 @@ class SecureStream:
 
     def _take_hello(self) -> list[Event] | None:
         buffer = self._buffer
-        if not _MAGIC.startswith(bytes(buffer[:4])):
-            raise RemoteProtocolError(f"stream begins with {bytes(buffer[:4])!r}, expected {_MAGIC!r}: the peer is no sbon agent")
+        if not MAGIC.startswith(bytes(buffer[:4])):
+            raise RemoteProtocolError(f"stream begins with {bytes(buffer[:4])!r}, expected {MAGIC!r}: the peer is no sbon agent")
         if len(buffer) > 4 and buffer[4] != PROTOCOL_VERSION:
-            self._refuse(_Refusal.VERSION)
+            self._refuse(Refusal.VERSION)
             raise RemoteProtocolError(
                 f"peer speaks protocol version {buffer[4]}, expected {PROTOCOL_VERSION}: run the same release on both"
             )
-        if len(buffer) < _HELLO.size:
+        if len(buffer) < HELLO.size:
             return None
-        _, _, mode, length = _HELLO.unpack_from(buffer)
-        if length > _HELLO_BODY_BYTES_MAX:
-            raise RemoteProtocolError(f"hello of {length} bytes, expected at most {_HELLO_BODY_BYTES_MAX}")
-        if len(buffer) < _HELLO.size + length:
+        _, _, mode, length = HELLO.unpack_from(buffer)
+        if length > HELLO_BODY_BYTES_MAX:
+            raise RemoteProtocolError(f"hello of {length} bytes, expected at most {HELLO_BODY_BYTES_MAX}")
+        if len(buffer) < HELLO.size + length:
             return None
-        hello = bytes(buffer[: _HELLO.size + length])
-        del buffer[: len(hello)]
-        return self._answer_hello(mode, hello)
+        whole = bytes(buffer[: HELLO.size + length])
+        del buffer[: len(whole)]
+        return self._answer_hello(mode, whole)
 
-    def _answer_hello(self, mode: int, hello: bytes) -> list[Event]:
-        body = hello[_HELLO.size :]
-        if self._dialler and mode == _Mode.REFUSED:
-            raise RemoteProtocolError(f"peer refuses: {_refusal_text(body)}")
-        if mode not in (_Mode.PLAIN, _Mode.SEALED):
-            raise RemoteProtocolError(f"hello of mode {mode}, expected {_Mode.PLAIN} or {_Mode.SEALED}")
+    def _answer_hello(self, mode: int, peer_hello: bytes) -> list[Event]:
+        body = peer_hello[HELLO.size :]
+        if self._dialler and mode == Mode.REFUSED:
+            raise RemoteProtocolError(f"peer refuses: {refusal_text(body)}")
+        if mode not in (Mode.PLAIN, Mode.SEALED):
+            raise RemoteProtocolError(f"hello of mode {mode}, expected {Mode.PLAIN} or {Mode.SEALED}")
         if mode != self._mode:
-            self._refuse(_Refusal.MODE)
+            self._refuse(Refusal.MODE)
             ours, theirs = ("holds", "none") if self._ring else ("has no", "one")
             raise RemoteProtocolError(f"this agent {ours} cluster key and the peer uses {theirs}: give both the same key file")
         if self._ring is None and body:
             raise RemoteProtocolError(f"plain hello with {len(body)} bytes more, expected none")
         if self._ring is not None:
-            ids, peer_public = body[:-_PUBLIC_BYTES], body[-_PUBLIC_BYTES:]
-            if not ids or len(ids) % KEY_ID_BYTES or len(peer_public) != _PUBLIC_BYTES:
+            ids, peer_public = body[:-PUBLIC_BYTES], body[-PUBLIC_BYTES:]
+            if not ids or len(ids) % KEY_ID_BYTES or len(peer_public) != PUBLIC_BYTES:
                 raise RemoteProtocolError(f"hello with {len(body)} bytes, expected ids of 4 bytes and a public key of 32")
             chosen, key = self._choose(ids)
             if not self._dialler:
                 self._own_hello = self._hello(chosen + self._public_key())
-            self._derive(hello, peer_public, key)
+            self._derive(peer_hello, peer_public, key)
         elif not self._dialler:
             self._own_hello = self._hello(b"")
         self._state = _State.FINISH
@@ -331,24 +276,15 @@ class SecureStream:
             for name, key in self._ring.named_keys:
                 if name in ids:
                     return name, key
-        self._refuse(_Refusal.KEY)
+        self._refuse(Refusal.KEY)
         theirs, ours = ", ".join(i.hex() for i in ids), ", ".join(self._ring.ids)
         raise RemoteProtocolError(f"peer holds cluster key {theirs}, expected one of {ours}")
 
     def _derive(self, peer_hello: bytes, peer_public: bytes, key: bytes) -> None:
-        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-        from cryptography.hazmat.primitives.hashes import SHA256
-        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
-        try:
-            shared = X25519PrivateKey.from_private_bytes(self._private).exchange(X25519PublicKey.from_public_bytes(peer_public))
-        except ValueError as error:  # a point of low order, which would make the exchange predictable
-            raise RemoteProtocolError("hello with an unusable public key") from error
-        self._private = b""
         hellos = self._own_hello + peer_hello if self._dialler else peer_hello + self._own_hello
-        salt = hashlib.sha256(hellos).digest()
-        keys = HKDF(algorithm=SHA256(), length=64, salt=salt, info=b"sbon stream 1").derive(shared + key)
-        from_dialler, from_acceptor = _Sealed(keys[:32]), _Sealed(keys[32:])
+        keys = derive_keys(self._private, peer_public, key, hellos)
+        self._private = b""
+        from_dialler, from_acceptor = Sealed(keys[0]), Sealed(keys[1])
         self._sealer, self._opener = (from_dialler, from_acceptor) if self._dialler else (from_acceptor, from_dialler)
 
     def _take_frame(self) -> list[Event] | None:
@@ -357,7 +293,7 @@ class SecureStream:
             return None
         length, kind, number = _FRAME.unpack_from(buffer)
         greatest = NAME_BYTES_MAX if self._state is _State.FINISH else self._frame_bytes_max
-        tag_bytes = _TAG_BYTES if self._ring else 0
+        tag_bytes = TAG_BYTES if self._ring else 0
         if not tag_bytes <= length <= greatest + tag_bytes:
             raise RemoteProtocolError(f"frame of {length} bytes, expected {tag_bytes} to {greatest + tag_bytes}")
         whole = FRAME_HEADER_BYTES + length
@@ -379,7 +315,7 @@ class SecureStream:
             peer = payload.decode("utf-8")
         except UnicodeDecodeError as error:
             raise RemoteProtocolError("peer's name is not UTF-8") from error
-        if (problem := _name_problem(peer)) is not None:
+        if (problem := name_problem(peer)) is not None:
             raise RemoteProtocolError(f"peer's name {peer!r} {problem}")
         if self._expect is not None and peer != self._expect:
             raise RemoteProtocolError(f"peer is called {peer!r}, expected {self._expect!r}")
@@ -388,39 +324,23 @@ class SecureStream:
         return [*events, Established(peer)]
 
     @property
-    def _mode(self) -> _Mode:
-        return _Mode.SEALED if self._ring else _Mode.PLAIN
+    def _mode(self) -> Mode:
+        return Mode.SEALED if self._ring else Mode.PLAIN
 
     def _hello(self, body: bytes) -> bytes:
-        return _HELLO.pack(_MAGIC, PROTOCOL_VERSION, self._mode, len(body)) + body
+        return hello(self._mode, body)
 
     def _public_key(self) -> bytes:
-        if self._ring is None:
-            return b""
-        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-
-        return X25519PrivateKey.from_private_bytes(self._private).public_key().public_bytes_raw()
+        return public_key(self._private) if self._ring else b""
 
     def _finish(self) -> bytes:
         return b"".join(self._seal(FINISH_KIND, 0, self._name.encode("utf-8")))
 
     def _seal(self, kind: int, number: int, payload: bytes) -> list[bytes]:
-        header = _FRAME.pack(len(payload) + (_TAG_BYTES if self._ring else 0), kind, number)
+        header = _FRAME.pack(len(payload) + (TAG_BYTES if self._ring else 0), kind, number)
         body = self._sealer.seal(payload, header)
         return [header + body] if len(body) <= _JOIN_BYTES_MAX else [header, body]
 
-    def _refuse(self, reason: _Refusal) -> None:
+    def _refuse(self, reason: Refusal) -> None:
         if not self._dialler:
-            self.refusal = _HELLO.pack(_MAGIC, PROTOCOL_VERSION, _Mode.REFUSED, 1) + bytes([reason])
-
-
-def _refusal_text(body: bytes) -> str:
-    code = body[0] if len(body) == 1 else 0
-    return _REFUSAL_TEXT[_Refusal(code)] if code in _REFUSAL_TEXT else f"for a reason this release does not know ({body.hex()})"
-
-
-def _name_problem(name: str) -> str | None:
-    """What keeps a name from being sent, if anything; names end in logs and tables, hence no control characters."""
-    if not name or len(name.encode("utf-8", "surrogatepass")) > NAME_BYTES_MAX:
-        return f"has {len(name)} characters, expected 1 to {NAME_BYTES_MAX} bytes of UTF-8"
-    return None if name.isprintable() else "has unprintable characters"
+            self.refusal = hello(Mode.REFUSED, bytes([reason]))

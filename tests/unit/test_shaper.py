@@ -4,7 +4,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from agent.shaper import HELD_BYTES_MAX, Shape, ShapedHost
+from agent.shaped_stream import HELD_BYTES_MAX
+from agent.shaper import Shape, ShapedHost
 from sbon.errors import ConfigError
 from testbed.network import NetworkConfig
 from testbed.simulated import SimulatedWorld

@@ -1,0 +1,152 @@
+"""The pieces of a stream's handshake: hellos, refusals, keys from the key exchange, and the ciphers that they make.
+
+What the pieces are for, and why they are so, is told at the top of `sbon.framing`.
+"""
+
+import enum
+import hashlib
+import struct
+from typing import Protocol
+
+from sbon.errors import RemoteProtocolError
+from sbon.sealing import KEY_ID_BYTES, KEYS_MAX
+
+PROTOCOL_VERSION = 1
+RANDOM_BYTES = 32
+"""Fresh randomness that a stream needs, for its half of the key exchange."""
+NAME_BYTES_MAX = 255
+PUBLIC_BYTES = 32
+TAG_BYTES = 16
+MAGIC = b"sbon"
+HELLO = struct.Struct(">4sBBH")
+HELLO_BODY_BYTES_MAX = KEYS_MAX * KEY_ID_BYTES + PUBLIC_BYTES
+
+
+class Mode(enum.IntEnum):
+    """What a hello says of the frames to come, or that there will be none."""
+
+    PLAIN = 0
+    SEALED = 1
+    REFUSED = 2
+
+
+class Refusal(enum.IntEnum):
+    """Why an acceptor hangs up. Sent in the clear to whoever dialled: codes, so that no stranger's text reaches our logs."""
+
+    VERSION = 1
+    MODE = 2
+    KEY = 3
+
+
+_REFUSAL_TEXT = {
+    Refusal.VERSION: "it speaks another protocol version",
+    Refusal.MODE: "one of us has a cluster key and the other has none",
+    Refusal.KEY: "we hold no cluster key in common",
+}
+
+
+class Cipher(Protocol):
+    """What seals or opens the frames of one direction."""
+
+    def seal(self, payload: bytes, header: bytes) -> bytes:
+        """The body of the next frame."""
+
+    def open(self, body: memoryview, header: bytes) -> bytes:
+        """The payload of the next frame; RemoteProtocolError if it is not that frame, untouched."""
+
+
+class Plain:
+    """Frames as they are, on loopback."""
+
+    def seal(self, payload: bytes, header: bytes) -> bytes:
+        """The payload."""
+        return payload
+
+    def open(self, body: memoryview, header: bytes) -> bytes:
+        """The body."""
+        return bytes(body)
+
+
+class Sealed:
+    """One direction: its key, and how many frames it has carried."""
+
+    def __init__(self, key: bytes) -> None:
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        self._aead = AESGCM(key)
+        self._invalid_tag = InvalidTag
+        self._frames = 0
+
+    def _nonce(self) -> bytes:
+        nonce = self._frames.to_bytes(12, "big")
+        self._frames += 1
+        return nonce
+
+    def seal(self, payload: bytes, header: bytes) -> bytes:
+        """See `Cipher`."""
+        return self._aead.encrypt(self._nonce(), payload, header)
+
+    def open(self, body: memoryview, header: bytes) -> bytes:
+        """See `Cipher`."""
+        frame = self._frames
+        try:
+            return self._aead.decrypt(self._nonce(), body, header)
+        except self._invalid_tag:
+            text = "the peer does not hold the cluster key it named" if frame == 0 else f"frame {frame} was damaged, repeated or reordered"
+            raise RemoteProtocolError(f"authentication failed: {text}") from None
+
+
+def hello(mode: Mode, body: bytes) -> bytes:
+    """The first bytes of either end."""
+    return HELLO.pack(MAGIC, PROTOCOL_VERSION, mode, len(body)) + body
+
+
+def public_key(private: bytes) -> bytes:
+    """The half of the key exchange that may be seen."""
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+def derive_keys(private: bytes, peer_public: bytes, cluster_key: bytes, hellos: bytes) -> tuple[bytes, bytes]:
+    """The keys of the two directions, the dialler's first.
+
+    Parameters
+    ----------
+    hellos
+        Both hellos as they were sent, the dialler's first.
+
+    Raises
+    ------
+    RemoteProtocolError
+        The peer's public key would make the exchange predictable.
+
+    Source
+    ------
+    X25519: RFC 7748, section 6.1, with its check for an all-zero result; HKDF: RFC 5869.
+    """
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    try:
+        shared = X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(peer_public))
+    except ValueError as error:
+        raise RemoteProtocolError("hello with an unusable public key") from error
+    salt = hashlib.sha256(hellos).digest()
+    keys = HKDF(algorithm=SHA256(), length=64, salt=salt, info=b"sbon stream 1").derive(shared + cluster_key)
+    return keys[:32], keys[32:]
+
+
+def refusal_text(body: bytes) -> str:
+    """What an acceptor's refusal means, for people."""
+    code = body[0] if len(body) == 1 else 0
+    return _REFUSAL_TEXT[Refusal(code)] if code in _REFUSAL_TEXT else f"for a reason this release does not know ({body.hex()})"
+
+
+def name_problem(name: str) -> str | None:
+    """What keeps a name from being sent, if anything; names end in logs and tables, hence no control characters."""
+    if not name or len(name.encode("utf-8", "surrogatepass")) > NAME_BYTES_MAX:
+        return f"has {len(name)} characters, expected 1 to {NAME_BYTES_MAX} bytes of UTF-8"
+    return None if name.isprintable() else "has unprintable characters"
