@@ -11,13 +11,14 @@ from sbon.query.dialect import Text
 from sbon.query.expression import Cast, Column, Expression
 from sbon.query.functions import common_type
 from sbon.query.joins import join_inputs
+from sbon.query.literals import identifier
 from sbon.query.relation import Relation, Scan, Select, Union
 from sbon.query.rewrite import conjuncts
 from sbon.query.scalar import Scalars
 from sbon.query.schema import ColumnType
 from sbon.query.scope import Scope, scope_of
 from sbon.query.sql import CreateSink, CreateView, SelectQuery, parse
-from sbon.query.statements import as_query, identifier
+from sbon.query.statements import as_query
 from sbon.query.system import SYSTEM_STREAMS, SourceDefinition
 from sbon.query.text import expression_text
 from sbon.query.windows import WindowCall, aggregated, has_aggregate, read_window_call
@@ -102,18 +103,19 @@ class Binder:
                 continue
             where = value[0] if isinstance(value, list) else value
             message, hint = _REFUSED.get(part, (f"{part.strip('_').upper()} is not supported", "leave it out"))
-            raise self.text.error(where if isinstance(where, exp.Expr) else tree, message, hint)
+            keyword = message.partition(" is ")[0]
+            raise self.text.keyword_error(where if isinstance(where, exp.Expr) else tree, keyword, message, hint)
 
     # UNION ALL
 
     def _union(self, tree: exp.SetOperation) -> Relation:
         self.refuse_parts(tree, ("this", "expression", "distinct", "with_"))
+        side, name = tree.expression, tree.key.upper()
         if not isinstance(tree, exp.Union):
-            raise self.text.error(tree.expression, f"{tree.key.upper()} is not supported", "JOIN the streams within an interval")
+            raise self.text.keyword_error(side, name, f"{name} is not supported", "JOIN the streams within an interval")
         if tree.args.get("distinct"):
-            raise self.text.error(
-                tree.expression, "UNION without ALL is not supported: it would keep every row for ever", "write UNION ALL"
-            )
+            message = "UNION without ALL is not supported: it would keep every row for ever"
+            raise self.text.keyword_error(side, name, message, "write UNION ALL")
         sides: list[exp.Expr] = []
         node: exp.Expr = tree
         # Long chains nest to the left; they are taken apart without recursion.
@@ -309,7 +311,7 @@ def bind(statement: SelectQuery | CreateSink | CreateView, catalog: Catalog, lab
     try:
         return Binder(Environment(catalog, names), query.text, {}).query(query.tree)
     except RecursionError as error:
-        raise QueryError("the query is nested too deeply", line=1, column=1, hint="split it with CREATE VIEW") from error
+        raise QueryError("the query is nested too deeply", hint="split it with CREATE VIEW") from error
 
 
 def bind_view(sql: str, environment: Environment) -> Relation:

@@ -5,6 +5,7 @@ The text is read in the dialect of RisingWave, which is PostgreSQL's with source
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sqlglot import exp
 from sqlglot.dialects.risingwave import RisingWave
@@ -19,7 +20,14 @@ TOKENS_MAX = 20_000
 
 
 class _Parser(RisingWaveParser):
-    """Where sqlglot would take a statement that it does not know as an opaque command, say so instead."""
+    """Where sqlglot would take a statement that it does not know as an opaque command, say so instead; intervals keep their place."""
+
+    def _parse_interval(self, *arguments: Any, **keywords: Any) -> exp.Expr | None:
+        first = self._curr
+        tree = super()._parse_interval(*arguments, **keywords)
+        if isinstance(tree, exp.Interval) and first is not None:
+            tree.meta["start"] = first.start
+        return tree
 
     def _parse_as_command(self, start: Token) -> exp.Command:
         self.raise_error("Invalid expression / Unexpected token", self._curr or start)
@@ -48,6 +56,14 @@ class Text:
             offset = start_of(where)
         line, column = self.place(offset)
         return QueryError(message, line=line, column=column, hint=hint)
+
+    def keyword_error(self, tree: exp.Expr, keyword: str, message: str, hint: str = "") -> QueryError:
+        """An error that points at the last occurrence of a keyword up to the tree, or at the tree if there is none."""
+        offset = start_of(tree)
+        found = (
+            self.whole.upper().rfind(keyword, 0, offset + len(keyword)) if keyword and len(self.whole.upper()) == len(self.whole) else -1
+        )
+        return self.error(found if found >= 0 else offset, message, hint)
 
     def slice(self, tokens: Sequence[Token]) -> str:
         """The text that these tokens span."""

@@ -93,7 +93,7 @@ def _refuse_kind(binder: Binder, tree: exp.Expr) -> None:
     kind = " ".join(str(tree.args[part]) for part in ("method", "side", "kind") if tree.args.get(part)).upper()
     if kind not in ("", "INNER", "CROSS"):
         hint = "write JOIN: that a row has no partner is never known for sure" if tree.args.get("side") else "write JOIN ... ON"
-        raise binder.text.error(tree.this, f"{kind} JOIN is not supported", hint)
+        raise binder.text.keyword_error(tree.this, kind, f"{kind} JOIN is not supported", hint)
     binder.refuse_parts(tree, ("this", "on", "using", "kind"))
 
 

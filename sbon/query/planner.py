@@ -75,8 +75,18 @@ def plan(
     QueryError
         The query is not of the dialect, names what is not there, or no node has any of its rows; points at the place.
     """
+    try:
+        return _plan(statement, catalog, nodes, here, query, [] if notes is None else notes)
+    except QueryError as error:
+        if error.line:
+            raise
+        text = (statement if isinstance(statement, SelectQuery) else statement.query).text
+        raise text.error(max(0, text.whole.find(statement.sql)), error.message, error.hint) from error
+
+
+def _plan(statement: SelectQuery | CreateSink, catalog: Catalog, nodes: Labels, here: NodeId, query: QueryId, notes: list[str]) -> Plan:
     relation = lower_query(bind(statement, catalog, nodes))
-    builder = _Builder(query, nodes, here, [] if notes is None else notes)
+    builder = _Builder(query, nodes, here, notes)
     if isinstance(statement, CreateSink):
         name, sql = statement.name, statement.sql
         sink = SinkParams(name, statement.connector, statement.options)
@@ -85,7 +95,7 @@ def plan(
         name, sql, place = query, statement.sql, here
         sink = SinkParams(query, "tail", ())
     if place not in nodes:
-        raise QueryError(f"the sink's node {place} is not alive", line=1, column=1, hint=did_you_mean(place, nodes))
+        raise QueryError(f"the sink's node {place} is not alive", hint=did_you_mean(place, nodes))
     builder.sink(relation, sink, place)
     return estimate(Plan(query, name, sql, tuple(builder.operators), tuple(builder.links)))
 
@@ -117,7 +127,7 @@ class _Builder:
         branches = self._emit(relation, place)
         if not branches:
             reason = "; ".join(dict.fromkeys(self._empty)) or "its conditions are never true"
-            raise QueryError(f"no row can come: {reason}", line=1, column=1, hint=f"living nodes: {_listed(sorted(self._nodes))}")
+            raise QueryError(f"no row can come: {reason}", hint=f"living nodes: {_listed(sorted(self._nodes))}")
         # A sink is never shared: the query is part of its signature.
         self._add(params, branches[0].schema, None, [branches], place, f"{place} {self._query}")
 
@@ -257,7 +267,7 @@ class _Builder:
         if made is not None:
             return made
         if len(self.operators) >= OPERATORS_MAX:
-            raise QueryError(f"the query needs more than {OPERATORS_MAX} operators", line=1, column=1, hint="name fewer nodes or labels")
+            raise QueryError(f"the query needs more than {OPERATORS_MAX} operators", hint="name fewer nodes or labels")
         operator = OperatorSpec(f"{self._query}.{len(self.operators)}", params, schema, time_column, pinned, digest, len(inputs))
         for port, branches in enumerate(feeds):
             for branch in branches:

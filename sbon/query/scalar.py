@@ -8,20 +8,17 @@ from sqlglot import exp
 from sbon.errors import QueryError
 from sbon.query.catalog import did_you_mean
 from sbon.query.dialect import Text
-from sbon.query.expression import Call, Case, Cast, Column, Expression, Literal
-from sbon.query.functions import FUNCTIONS, TIME_UNITS, MaybeType, common_type, result_type
+from sbon.query.expression import Call, Cast, Column, Expression, Literal
+from sbon.query.functions import common_type, result_type
+from sbon.query.literals import interval_of
 from sbon.query.rewrite import check_size
+from sbon.query.scalar_calls import CALLS, NOW_HINT, NULL, Bound, function_names, widen
 from sbon.query.schema import ColumnType
 from sbon.query.scope import Scope
 from sbon.query.spans import parse_interval, parse_time
-from sbon.query.statements import column_type, interval_of
-
-Bound = tuple[Expression, MaybeType]
-"""An expression and its type; None: a bare NULL."""
 
 BOOL, INT, FLOAT = ColumnType.BOOL, ColumnType.INT, ColumnType.FLOAT
 TEXT, TIME, INTERVAL = ColumnType.TEXT, ColumnType.TIME, ColumnType.INTERVAL
-NULL = Literal(None, TEXT)
 
 CONVERTIBLE = frozenset(
     {(BOOL, t) for t in (INT, FLOAT, TEXT)}
@@ -63,9 +60,6 @@ _UNARY: dict[type[exp.Expr], str] = {
     exp.Floor: "floor",
     exp.Ceil: "ceil",
 }
-_NAMED = {"truncate": "trunc", "char_length": "length", "substring": "substr", "pow": "power", "ceiling": "ceil"}
-_EXTRACT = ("year", "quarter", "month", "week", "day", "dow", "doy", "hour", "minute", "second", "epoch")
-_NOW_HINT = "queries depend on their rows alone: use the event time, such as ts"
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 
 
@@ -93,9 +87,9 @@ class Scalars:
         name = _UNARY.get(type(tree))
         if name is not None:
             if any(value not in (None, False, [], tree.this) for key, value in tree.args.items() if key not in ("this", "big_int")):
-                raise self._refuse(tree, f"{name} takes one argument")
+                raise self.refuse(tree, f"{name} takes one argument")
             return self.call(tree, name, [self.bind(tree.this)])
-        raise self._unknown(tree)
+        raise self.unknown(tree)
 
     def condition(self, tree: exp.Expr, clause: str) -> Expression:
         """The expression of a tree that must be a condition."""
@@ -124,7 +118,7 @@ class Scalars:
         try:
             result = result_type(name, types)
             if name in ("coalesce", "greatest", "least", "in"):
-                bound = [_widen(argument, common_type(name, types)) for argument in bound]
+                bound = [widen(argument, common_type(name, types)) for argument in bound]
         except QueryError as error:
             raise self.text.error(tree, error.message, error.hint) from None
         return Call(name, tuple(expression for expression, _ in bound)), result
@@ -146,40 +140,44 @@ class Scalars:
         try:
             return Literal(parse_time(value) if type_ is TIME else parse_interval(value), type_)
         except QueryError as error:
-            raise self.text.error(tree, error.message, error.hint) from None
+            where = next((literal for literal in tree.find_all(exp.Literal) if literal.this == value), tree)
+            raise self.text.error(where, error.message, error.hint) from None
 
-    def _refuse(self, tree: exp.Expr, message: str, hint: str = "") -> QueryError:
+    def refuse(self, tree: exp.Expr, message: str, hint: str = "") -> QueryError:
+        """An error that points at a tree."""
         return self.text.error(tree, message, hint)
 
-    def _unknown(self, tree: exp.Expr) -> QueryError:
+    def unknown(self, tree: exp.Expr) -> QueryError:
+        """The error for a tree that stands for nothing in this dialect, with what to write instead."""
         if isinstance(tree, exp.Window):
-            return self._refuse(tree, "OVER is not supported", "aggregate over a time window: FROM TUMBLE(...) GROUP BY window_start")
+            return self.refuse(tree, "OVER is not supported", "aggregate over a time window: FROM TUMBLE(...) GROUP BY window_start")
         if isinstance(tree, exp.Subquery | exp.Exists | exp.Select | exp.SetOperation):
-            return self._refuse(tree, "a subquery cannot be a value here", "JOIN the other stream within an interval")
+            return self.refuse(tree, "a subquery cannot be a value here", "JOIN the other stream within an interval")
         if isinstance(tree, exp.AggFunc | exp.Filter | exp.First | exp.Last):
-            return self._refuse(
+            return self.refuse(
                 tree, "an aggregate is not allowed here", "aggregates stand in the SELECT list or HAVING over FROM TUMBLE(...) or HOP(...)"
             )
         if isinstance(tree, exp.Star):
-            return self._refuse(tree, "* is not a value", "name the column")
+            return self.refuse(tree, "* is not a value", "name the column")
         if isinstance(tree, exp.CurrentTimestamp | exp.CurrentDate | exp.CurrentTime):
-            return self._refuse(tree, "the current time is not a value of a stream", _NOW_HINT)
+            return self.refuse(tree, "the current time is not a value of a stream", NOW_HINT)
         if isinstance(tree, exp.Func):
             name = tree.name if isinstance(tree, exp.Anonymous) else tree.sql_name()
-            return self._refuse(tree, f"there is no function {name.lower()}", did_you_mean(name.lower(), _function_names()))
+            return self.refuse(tree, f"there is no function {name.lower()}", did_you_mean(name.lower(), function_names()))
         shown = tree.sql(dialect="risingwave")
-        return self._refuse(tree, f"{shown[:60]} is not supported", "write it with the functions of the README")
+        return self.refuse(tree, f"{shown[:60]} is not supported", "write it with the functions of the README")
 
     def _binary(self, name: str, tree: exp.Expr) -> Bound:
         left, right = self.bind(tree.this), self.bind(tree.expression)
         if name in ("like", "ilike") and not (isinstance(right[0], Literal) and isinstance(right[0].value, str)):
-            raise self._refuse(tree.expression, "the pattern of LIKE is a literal text", "use starts_with for the start of a text")
+            raise self.refuse(tree.expression, "the pattern of LIKE is a literal text", "use starts_with for the start of a text")
         if name == "concat":
-            left, right = self._as_text(tree, left), self._as_text(tree, right)
+            left, right = self.as_text(tree, left), self.as_text(tree, right)
         bound = self.call(tree, name, [left, right])
         return self.call(tree, "not", [bound]) if tree.args.get("negate") else bound
 
-    def _as_text(self, tree: exp.Expr, bound: Bound) -> Bound:
+    def as_text(self, tree: exp.Expr, bound: Bound) -> Bound:
+        """The value as a text."""
         return bound if bound[1] in (TEXT, None) else self.cast(tree, bound, TEXT)
 
     def cast(self, tree: exp.Expr, bound: Bound, target: ColumnType) -> Bound:
@@ -190,7 +188,7 @@ class Scalars:
         if type_ is None:
             return Literal(None, target), target
         if (type_, target) not in CONVERTIBLE:
-            raise self._refuse(tree, f"{type_.value} does not convert to {target.value}", "go through TEXT, or EXTRACT(EPOCH FROM ...)")
+            raise self.refuse(tree, f"{type_.value} does not convert to {target.value}", "go through TEXT, or EXTRACT(EPOCH FROM ...)")
         if isinstance(expression, Literal) and isinstance(expression.value, str) and target in (TIME, INTERVAL):
             return self._literal_of(tree, expression.value, target), target
         return Cast(expression, target), target
@@ -200,7 +198,7 @@ class Scalars:
     def _column(self, tree: exp.Expr) -> Bound:
         assert isinstance(tree, exp.Column)
         if isinstance(tree.this, exp.Star):
-            raise self._refuse(tree, "* is not a value", "name the column")
+            raise self.refuse(tree, "* is not a value", "name the column")
         found = self.scope.resolve(self.text, tree)
         return Column(found.column), found.type
 
@@ -212,14 +210,14 @@ class Scalars:
             # Up to 64 bits; -2**63 is one more than the greatest, and is made of its negative here.
             number = int(value) if len(value) <= 19 else _INT_MAX + 1
             if number > _INT_MAX:
-                raise self._refuse(tree, f"number {value} does not fit into 64 bits", "write it with a point, as a float")
+                raise self.refuse(tree, f"number {value} does not fit into 64 bits", "write it with a point, as a float")
             return Literal(number, INT), INT
         try:
             real = float(value)
         except ValueError:
-            raise self._refuse(tree, f"number {value} cannot be read") from None
+            raise self.refuse(tree, f"number {value} cannot be read") from None
         if not math.isfinite(real):
-            raise self._refuse(tree, f"number {value} is too large", "floats reach to about 1.8e308")
+            raise self.refuse(tree, f"number {value} is too large", "floats reach to about 1.8e308")
         return Literal(real, FLOAT), FLOAT
 
     def _negative(self, tree: exp.Expr) -> Bound:
@@ -245,7 +243,7 @@ class Scalars:
     def _interval(self, tree: exp.Expr) -> Bound:
         span = interval_of(self.text, tree)
         if span is None:
-            raise self._refuse(tree, "an INTERVAL is a literal", "write INTERVAL '10 seconds', or multiply one: n * INTERVAL '1 second'")
+            raise self.refuse(tree, "an INTERVAL is a literal", "write INTERVAL '10 seconds', or multiply one: n * INTERVAL '1 second'")
         return Literal(span, INTERVAL), INTERVAL
 
     def _connective(self, tree: exp.Expr) -> Bound:
@@ -266,149 +264,30 @@ class Scalars:
             truth = self.call(tree, "eq", [operand, (Literal(bool(other.this), BOOL), BOOL)])
             bound = self.call(tree, "coalesce", [truth, (Literal(False, BOOL), BOOL)])
         else:
-            raise self._refuse(other, "IS takes NULL, TRUE or FALSE", "compare with = instead")
+            raise self.refuse(other, "IS takes NULL, TRUE or FALSE", "compare with = instead")
         return self.call(tree, "not", [bound]) if tree.args.get("negate") else bound
 
     def _between(self, tree: exp.Expr) -> Bound:
         operand, low, high = (self.bind(tree.args[part]) for part in ("this", "low", "high"))
         above, below = self.call(tree, "ge", [operand, low]), self.call(tree, "le", [operand, high])
         if tree.args.get("symmetric"):
-            raise self._refuse(tree, "BETWEEN SYMMETRIC is not supported", "put the lower bound first")
+            raise self.refuse(tree, "BETWEEN SYMMETRIC is not supported", "put the lower bound first")
         bound = self.call(tree, "and", [above, below])
         return self.call(tree, "not", [bound]) if tree.args.get("negate") else bound
 
     def _in(self, tree: exp.Expr) -> Bound:
         if tree.args.get("query") is not None or tree.args.get("unnest") is not None or tree.args.get("field") is not None:
-            raise self._refuse(tree, "IN takes a list of literals", "to match against another stream, JOIN it within an interval")
+            raise self.refuse(tree, "IN takes a list of literals", "to match against another stream, JOIN it within an interval")
         operand = self.bind(tree.this)
         values = [self.bind(value) for value in tree.expressions]
         for value_tree, (value, _) in zip(tree.expressions, values, strict=True):
             if not isinstance(value, Literal):
-                raise self._refuse(value_tree, "IN takes a list of literals", "write (a = x OR a = y)")
+                raise self.refuse(value_tree, "IN takes a list of literals", "write (a = x OR a = y)")
         present = [value for value in values if value[1] is not None]
         bound: Bound = self.call(tree, "in", [operand, *present]) if present else (Literal(None, BOOL), BOOL)
         if present and len(present) < len(values):
             bound = self.call(tree, "or", [bound, (Literal(None, BOOL), None)])
         return self.call(tree, "not", [bound]) if tree.args.get("negate") else bound
-
-    def _case(self, tree: exp.Expr) -> Bound:
-        subject = tree.args.get("this")
-        branches = []
-        for branch in tree.args["ifs"]:
-            if subject is None:
-                condition = self.condition(branch.this, "WHEN")
-            else:
-                condition, _ = self.call(branch, "eq", [self.bind(subject), self.bind(branch.this)])
-            branches.append((condition, self.bind(branch.args["true"])))
-        default = tree.args.get("default")
-        return self._chosen(tree, branches, (NULL, None) if default is None else self.bind(default))
-
-    def _chosen(self, tree: exp.Expr, branches: list[tuple[Expression, Bound]], default: Bound) -> Bound:
-        try:
-            result = common_type("case", [type_ for _, (_, type_) in branches] + [default[1]])
-        except QueryError as error:
-            raise self._refuse(tree, error.message, error.hint) from None
-        widened = tuple((condition, _widen(value, result)[0]) for condition, value in branches)
-        return Case(widened, _widen(default, result)[0]), result
-
-    def _if(self, tree: exp.Expr) -> Bound:
-        default = tree.args.get("false")
-        branch = (self.condition(tree.this, "IF"), self.bind(tree.args["true"]))
-        return self._chosen(tree, [branch], (NULL, None) if default is None else self.bind(default))
-
-    def _nullif(self, tree: exp.Expr) -> Bound:
-        first, second = self.bind(tree.this), self.bind(tree.expression)
-        same, _ = self.call(tree, "eq", [first, second])
-        return self._chosen(tree, [(same, (NULL, None))], first)
-
-    def _cast(self, tree: exp.Expr) -> Bound:
-        return self.cast(tree, self.bind(tree.this), column_type(self.text, tree.args.get("to"), tree))
-
-    def _list(self, tree: exp.Expr) -> Bound:
-        name = "coalesce" if isinstance(tree, exp.Coalesce) else "greatest" if isinstance(tree, exp.Greatest) else "least"
-        return self.call(tree, name, [self.bind(part) for part in (tree.this, *tree.expressions)])
-
-    def _concat(self, tree: exp.Expr) -> Bound:
-        # CONCAT takes NULL for an empty text; || does not.
-        parts = [self._as_text(tree, self.bind(part)) for part in tree.expressions]
-        filled = [self.call(tree, "coalesce", [part, (Literal("", TEXT), TEXT)]) for part in parts]
-        return filled[0] if len(filled) == 1 else self.call(tree, "concat", filled)
-
-    def _round(self, tree: exp.Expr) -> Bound:
-        arguments = [self.bind(tree.this)]
-        decimals = tree.args.get("decimals")
-        if decimals is not None:
-            digits = self.bind(decimals)
-            if not isinstance(digits[0], Literal) or not isinstance(digits[0].value, int) or not 0 <= digits[0].value <= 15:
-                raise self._refuse(decimals, "the number of decimals is a literal from 0 to 15")
-            arguments.append(digits)
-        return self.call(tree, "round", arguments)
-
-    def _log(self, tree: exp.Expr) -> Bound:
-        if tree.args.get("expression") is not None:
-            raise self._refuse(tree, "LOG takes one argument and has base 10", "write ln(x) / ln(base)")
-        return self.call(tree, "log10", [self.bind(tree.this)])
-
-    def _substring(self, tree: exp.Expr) -> Bound:
-        arguments = [self.bind(tree.this)]
-        start, length = tree.args.get("start"), tree.args.get("length")
-        arguments.append((Literal(1, INT), INT) if start is None else self.bind(start))
-        if length is not None:
-            arguments.append(self.bind(length))
-        return self.call(tree, "substr", arguments)
-
-    def _left(self, tree: exp.Expr) -> Bound:
-        return self.call(tree, "substr", [self.bind(tree.this), (Literal(1, INT), INT), self.bind(tree.expression)])
-
-    def _trim(self, tree: exp.Expr) -> Bound:
-        if tree.args.get("expression") is not None:
-            raise self._refuse(tree, "TRIM takes away blanks only", "use replace(text, 'x', '')")
-        position = str(tree.args.get("position") or "BOTH").upper()
-        return self.call(tree, {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(position, "trim"), [self.bind(tree.this)])
-
-    def _replace(self, tree: exp.Expr) -> Bound:
-        parts = [self.bind(tree.this), self.bind(tree.expression), self.bind(tree.args.get("replacement") or exp.Literal.string(""))]
-        if not all(isinstance(part, Literal) for part, _ in parts[1:]):
-            raise self._refuse(tree, "what REPLACE seeks and puts are literal texts")
-        return self.call(tree, "replace", parts)
-
-    def _date_trunc(self, tree: exp.Expr) -> Bound:
-        unit = (tree.args["unit"].name if tree.args.get("unit") is not None else "").lower()
-        if unit not in TIME_UNITS:
-            raise self._refuse(tree, f"DATE_TRUNC has no unit {unit}", did_you_mean(unit, TIME_UNITS))
-        return self.call(tree, "date_trunc", [(Literal(unit, TEXT), TEXT), self.bind(tree.this)])
-
-    def _extract(self, tree: exp.Expr) -> Bound:
-        unit = tree.this.name.lower()
-        unit = {"dayofweek": "dow", "dayofyear": "doy"}.get(unit, unit)
-        if unit not in _EXTRACT:
-            raise self._refuse(tree, f"EXTRACT has no field {unit}", did_you_mean(unit, _EXTRACT))
-        return self.call(tree, f"extract_{unit}", [self.bind(tree.expression)])
-
-    def _anonymous(self, tree: exp.Expr) -> Bound:
-        name = str(tree.this).lower()
-        name = _NAMED.get(name, name)
-        if name in ("now", "current_timestamp", "localtimestamp"):
-            raise self._refuse(tree, "the current time is not a value of a stream", _NOW_HINT)
-        if name not in FUNCTIONS or name in ("and", "or", "not", "in", "is_null") or name.startswith("extract_"):
-            raise self._unknown(tree)
-        return self.call(tree, name, [self.bind(argument) for argument in tree.expressions])
-
-
-def _widen(bound: Bound, target: MaybeType) -> Bound:
-    expression, type_ = bound
-    if target is None or type_ is target:
-        return bound
-    if type_ is None:
-        return Literal(None, target), target
-    if isinstance(expression, Literal) and isinstance(expression.value, int):
-        return Literal(float(expression.value), target), target
-    return Cast(expression, target), target
-
-
-def _function_names() -> list[str]:
-    hidden = ("add", "sub", "mul", "div", "neg", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "in", "is_null")
-    return [name for name in FUNCTIONS if name not in hidden and not name.startswith("extract_")] + ["extract", "cast", "nullif"]
 
 
 _HANDLERS: dict[type[exp.Expr], Callable[[Scalars, exp.Expr], Bound]] = {
@@ -425,23 +304,5 @@ _HANDLERS: dict[type[exp.Expr], Callable[[Scalars, exp.Expr], Bound]] = {
     exp.Is: Scalars._is,
     exp.Between: Scalars._between,
     exp.In: Scalars._in,
-    exp.Case: Scalars._case,
-    exp.If: Scalars._if,
-    exp.Nullif: Scalars._nullif,
-    exp.Cast: Scalars._cast,
-    exp.TryCast: Scalars._cast,
-    exp.Coalesce: Scalars._list,
-    exp.Greatest: Scalars._list,
-    exp.Least: Scalars._list,
-    exp.Concat: Scalars._concat,
-    exp.Round: Scalars._round,
-    exp.Log: Scalars._log,
-    exp.Substring: Scalars._substring,
-    exp.Left: Scalars._left,
-    exp.Trim: Scalars._trim,
-    exp.Replace: Scalars._replace,
-    exp.TimestampTrunc: Scalars._date_trunc,
-    exp.DateTrunc: Scalars._date_trunc,
-    exp.Extract: Scalars._extract,
-    exp.Anonymous: Scalars._anonymous,
+    **CALLS,
 }

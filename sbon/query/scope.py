@@ -6,9 +6,9 @@ from sqlglot import exp
 
 from sbon.query.catalog import did_you_mean
 from sbon.query.dialect import Text
+from sbon.query.literals import identifier
 from sbon.query.relation import Relation
 from sbon.query.schema import ColumnType
-from sbon.query.statements import identifier
 
 
 @dataclass(frozen=True)

@@ -19,15 +19,11 @@ from typing import TypeAlias
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from sbon.errors import QueryError
-from sbon.query.catalog import NAME_LENGTH_MAX, did_you_mean
+from sbon.query.catalog import NAME_LENGTH_MAX
+from sbon.query.definitions import read_connector, read_options, read_source, rest_of
 from sbon.query.dialect import Text, parse_tree
-from sbon.query.schema import ColumnType, Field, Schema
-from sbon.query.spans import parse_interval
-from sbon.query.system import SINK_CONNECTORS, SOURCE_CONNECTORS, SourceDefinition
-
-COLUMNS_MAX = 500
-OPTIONS_MAX = 500
+from sbon.query.literals import identifier
+from sbon.query.system import SINK_CONNECTORS, SourceDefinition
 
 
 @dataclass(frozen=True)
@@ -98,50 +94,6 @@ _INSTEAD = {
 }
 _READABLE = "write CREATE SOURCE, CREATE VIEW, CREATE SINK, DROP or SELECT"
 
-_TYPES = {
-    "BOOLEAN": ColumnType.BOOL,
-    "TINYINT": ColumnType.INT,
-    "SMALLINT": ColumnType.INT,
-    "INT": ColumnType.INT,
-    "BIGINT": ColumnType.INT,
-    "FLOAT": ColumnType.FLOAT,
-    "DOUBLE": ColumnType.FLOAT,
-    "DECIMAL": ColumnType.FLOAT,
-    "TEXT": ColumnType.TEXT,
-    "VARCHAR": ColumnType.TEXT,
-    "CHAR": ColumnType.TEXT,
-    "BPCHAR": ColumnType.TEXT,
-    "TIMESTAMP": ColumnType.TIME,
-    "TIMESTAMPTZ": ColumnType.TIME,
-    "TIMESTAMPNTZ": ColumnType.TIME,
-    "INTERVAL": ColumnType.INTERVAL,
-}
-
-
-def column_type(text: Text, kind: exp.Expr | None, where: exp.Expr) -> ColumnType:
-    """The column type that a type of SQL stands for.
-
-    Raises
-    ------
-    QueryError
-        There is none.
-    """
-    name = kind.this.name if isinstance(kind, exp.DataType) and isinstance(kind.this, exp.DType) else ""
-    if name == "" and isinstance(kind, exp.Interval):
-        name = "INTERVAL"
-    if name not in _TYPES:
-        hint = "write TIMESTAMP for an instant" if name in ("TIME", "DATE") else "use BOOLEAN, BIGINT, DOUBLE, TEXT, TIMESTAMP or INTERVAL"
-        shown = kind.sql(dialect="risingwave") if kind is not None else "no type"
-        raise text.error(where, f"type {shown} is not supported", hint)
-    return _TYPES[name]
-
-
-def identifier(tree: exp.Expr | None) -> str:
-    """A name as we keep it: lower case unless it was quoted."""
-    if isinstance(tree, exp.Identifier):
-        return str(tree.this) if tree.args.get("quoted") else str(tree.this).lower()
-    return tree.name.lower() if tree is not None else ""
-
 
 def read_statement(text: Text, tokens: list[Token]) -> Statement:
     """One statement from its tokens.
@@ -205,10 +157,10 @@ def _read_create(text: Text, tokens: list[Token]) -> Statement:
     if tree.args.get("replace"):
         raise text.error(tokens[1], "OR REPLACE is not supported", "DROP it first")
     sql = text.slice(tokens)
-    if kind == "SOURCE":
-        return _create_source(text, tree, sql)
     name = _create_name(text, tree)
     if_not_exists = bool(tree.args.get("exists"))
+    if kind == "SOURCE":
+        return CreateSource(name, read_source(text, tree, name), if_not_exists, sql)
     body = tree.expression
     if body is None:
         raise text.error(tree, f"what the {kind.lower()} is made of is missing", f"write CREATE {kind} {name} AS SELECT ...")
@@ -238,178 +190,8 @@ def _create_name(text: Text, tree: exp.Create) -> str:
     return name
 
 
-@dataclass(frozen=True)
-class _Option:
-    value: str
-    where: exp.Expr
-
-
-def _options(text: Text, tree: exp.Create) -> dict[str, _Option]:
-    """The WITH clause, keys in lower case."""
-    properties = tree.args.get("properties")
-    options: dict[str, _Option] = {}
-    for item in properties.expressions if properties is not None else []:
-        if type(item) is not exp.Property:
-            raise text.error(item, f"{item.sql(dialect='risingwave')} is not supported", "give options as WITH (name = 'value', ...)")
-        key = _option_key(item.this)
-        value = item.args.get("value")
-        if isinstance(value, exp.Neg) and isinstance(value.this, exp.Literal) and not value.this.is_string:
-            plain = f"-{value.this.this}"
-        elif isinstance(value, exp.Literal):
-            plain = str(value.this)
-        elif isinstance(value, exp.Boolean):
-            plain = "true" if value.this else "false"
-        else:
-            raise text.error(item, f"the value of {key} is neither a text nor a number", f"write {key} = '...'")
-        if key in options:
-            raise text.error(item, f"option {key} is given twice", "leave one of them out")
-        options[key] = _Option(plain, item)
-    if len(options) > OPTIONS_MAX:
-        raise text.error(tree, f"{len(options)} options, expected at most {OPTIONS_MAX}")
-    return options
-
-
-def _option_key(key: exp.Expr) -> str:
-    if isinstance(key, exp.Literal):
-        return str(key.this)
-    if isinstance(key, exp.Dot):
-        return f"{_option_key(key.this)}.{_option_key(key.expression)}"
-    if isinstance(key, exp.Column):
-        return ".".join(identifier(part) for part in key.parts)
-    return identifier(key)
-
-
-def _connector(text: Text, tree: exp.Create, options: dict[str, _Option], known: tuple[str, ...]) -> str:
-    option = options.pop("connector", None)
-    if option is None:
-        raise text.error(tree, "the connector is missing", f"add WITH (connector = '{known[0]}', ...); there is {', '.join(known)}")
-    if option.value not in known:
-        raise text.error(option.where, f"there is no connector {option.value!r} for this", did_you_mean(option.value, known))
-    return option.value
-
-
-def _create_source(text: Text, tree: exp.Create, sql: str) -> CreateSource:
-    name = _create_name(text, tree)
-    options = _options(text, tree)
-    connector = _connector(text, tree, options, SOURCE_CONNECTORS)
-    if not isinstance(tree.this, exp.Schema):
-        raise text.error(tree, f"the columns of source {name} are missing", f"write CREATE SOURCE {name} (column type, ...) WITH (...)")
-    columns, time_column, delay = _source_columns(text, tree.this)
-    nodes = _list_option(text, options, "nodes")
-    labels = []
-    for pair in _list_option(text, options, "labels"):
-        label, equals, value = (part.strip() for part in pair.partition("="))
-        if not (label and equals and value):
-            raise text.error(tree, f"label {pair!r} has no value", "write labels = 'region=eu,site=x'")
-        labels.append((label, value))
-    if nodes and labels:
-        raise text.error(tree, "both nodes and labels are given", "give one of them")
-    definition = SourceDefinition(
-        name,
-        connector,
-        _rest(options, "estimated_rows_per_second"),
-        columns,
-        time_column,
-        delay,
-        nodes=tuple(sorted(set(nodes))),
-        labels=tuple(sorted(set(labels))),
-        rows_per_s=_estimated_rate(text, options),
-    )
-    return CreateSource(name, definition, bool(tree.args.get("exists")), sql)
-
-
-def _rest(options: dict[str, _Option], *ours: str) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((key, option.value) for key, option in options.items() if key not in ours))
-
-
-def _estimated_rate(text: Text, options: dict[str, _Option]) -> float | None:
-    option = options.get("estimated_rows_per_second")
-    if option is None:
-        return None
-    try:
-        rate = float(option.value)
-    except ValueError:
-        rate = -1.0
-    if not 0 <= rate <= 1e12:
-        raise text.error(option.where, f"estimated_rows_per_second = {option.value}, expected a number from 0 to 1e12")
-    return rate
-
-
-def _list_option(text: Text, options: dict[str, _Option], key: str) -> list[str]:
-    option = options.pop(key, None)
-    if option is None:
-        return []
-    values = [value.strip() for value in option.value.split(",") if value.strip()]
-    if not values:
-        raise text.error(option.where, f"{key} is empty", f"name at least one, or leave {key} out")
-    return values
-
-
-def _source_columns(text: Text, schema: exp.Schema) -> tuple[Schema, str | None, int]:
-    columns: dict[str, Field] = {}
-    watermarks: list[exp.WatermarkColumnConstraint] = []
-    for item in schema.expressions:
-        if isinstance(item, exp.WatermarkColumnConstraint):
-            watermarks.append(item)
-            continue
-        if not isinstance(item, exp.ColumnDef):
-            raise text.error(item, "a column or WATERMARK FOR is expected", "write name type")
-        name = identifier(item.this)
-        if name in columns:
-            raise text.error(item, f"column {name} is declared twice", "give each column its own name")
-        if item.args.get("constraints"):
-            raise text.error(item, f"column {name} has a constraint", "write its name and type only")
-        columns[name] = Field(name, column_type(text, item.args.get("kind"), item))
-    if not columns or len(columns) > COLUMNS_MAX:
-        raise text.error(schema, f"{len(columns)} columns, expected 1 to {COLUMNS_MAX}")
-    if not watermarks:
-        return tuple(columns.values()), None, 0
-    if len(watermarks) > 1:
-        raise text.error(watermarks[1], "a source has one event time", "leave one WATERMARK out")
-    time_column, delay = _watermark(text, watermarks[0], columns)
-    return tuple(columns.values()), time_column, delay
-
-
-def _watermark(text: Text, watermark: exp.WatermarkColumnConstraint, columns: dict[str, Field]) -> tuple[str, int]:
-    name = identifier(watermark.this.this) if isinstance(watermark.this, exp.Column) else ""
-    if name not in columns:
-        raise text.error(watermark, f"there is no column {name or 'here'}", did_you_mean(name, columns))
-    if columns[name].type is not ColumnType.TIME:
-        raise text.error(watermark, f"the event time {name} is {columns[name].type.value}", "declare it as TIMESTAMP")
-    form = f"write WATERMARK FOR {name} AS {name} - INTERVAL '2 seconds'"
-    bound = watermark.expression
-    if isinstance(bound, exp.Column) and identifier(bound.this) == name:
-        return name, 0
-    if isinstance(bound, exp.Sub) and isinstance(bound.this, exp.Column) and identifier(bound.this.this) == name:
-        delay = interval_of(text, bound.expression)
-        if delay is not None and delay >= 0:
-            return name, delay
-    raise text.error(bound if isinstance(bound, exp.Expr) else watermark, "the watermark cannot be read", form)
-
-
-def interval_of(text: Text, tree: exp.Expr | None) -> int | None:
-    """Microseconds of an INTERVAL literal, negated or not; None if the tree is something else.
-
-    Raises
-    ------
-    QueryError
-        It is an interval that cannot be read.
-    """
-    if isinstance(tree, exp.Paren | exp.Neg):
-        inner = interval_of(text, tree.this)
-        return inner if inner is None or isinstance(tree, exp.Paren) else -inner
-    if not isinstance(tree, exp.Interval) or not isinstance(tree.this, exp.Literal):
-        return None
-    unit = tree.args.get("unit")
-    words = f"{tree.this.this} {unit.name if unit is not None else ''}"
-    try:
-        return parse_interval(words)
-    except QueryError as error:
-        raise text.error(tree, error.message, error.hint) from None
-
-
 def _create_sink(text: Text, tree: exp.Create, name: str, query: SelectQuery, if_not_exists: bool, sql: str) -> CreateSink:
-    options = _options(text, tree)
-    connector = _connector(text, tree, options, SINK_CONNECTORS)
+    options = read_options(text, tree)
+    connector = read_connector(text, tree, options, SINK_CONNECTORS)
     node = options.pop("node", None)
-    return CreateSink(name, query, connector, _rest(options), None if node is None else node.value, if_not_exists, sql)
+    return CreateSink(name, query, connector, rest_of(options), None if node is None else node.value, if_not_exists, sql)

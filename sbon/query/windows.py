@@ -16,13 +16,14 @@ from sbon.query.catalog import did_you_mean
 from sbon.query.dialect import Text
 from sbon.query.expression import Case, Column, Expression, Literal
 from sbon.query.functions import MaybeType, aggregate_type
+from sbon.query.literals import identifier, interval_of
 from sbon.query.plan import Aggregate
 from sbon.query.relation import Relation, Window
 from sbon.query.rewrite import canonical
-from sbon.query.scalar import NULL, Bound, Scalars
+from sbon.query.scalar import Scalars
+from sbon.query.scalar_calls import NULL, Bound
 from sbon.query.schema import ColumnType
 from sbon.query.scope import Scope, ScopeColumn
-from sbon.query.statements import identifier, interval_of
 from sbon.query.text import aggregate_text, expression_text
 
 PANES_MAX = 10_000
@@ -224,7 +225,9 @@ def aggregated(text: Text, tree: exp.Select, relation: Relation, scope: Scope, c
         time, size, slide, lateness = _event_time(text, call, relation, scope), call.size_us, call.slide_us, call.lateness_us
         if not windowed:
             where = group if group is not None else call.tree
-            raise text.error(where, "GROUP BY names neither window_start nor window_end", "write GROUP BY window_start, keys")
+            raise text.keyword_error(
+                where, "GROUP", "GROUP BY names neither window_start nor window_end", "write GROUP BY window_start, keys"
+            )
     keys: dict[Expression, tuple[str, ColumnType]] = {}
     columns: list[tuple[str, Expression, ColumnType]] = []
     for item in trees:

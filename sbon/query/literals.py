@@ -1,0 +1,73 @@
+"""Names, types and intervals in trees of sqlglot."""
+
+from sqlglot import exp
+
+from sbon.errors import QueryError
+from sbon.query.dialect import Text
+from sbon.query.schema import ColumnType
+from sbon.query.spans import parse_interval
+
+_TYPES = {
+    "BOOLEAN": ColumnType.BOOL,
+    "TINYINT": ColumnType.INT,
+    "SMALLINT": ColumnType.INT,
+    "INT": ColumnType.INT,
+    "BIGINT": ColumnType.INT,
+    "FLOAT": ColumnType.FLOAT,
+    "DOUBLE": ColumnType.FLOAT,
+    "DECIMAL": ColumnType.FLOAT,
+    "TEXT": ColumnType.TEXT,
+    "VARCHAR": ColumnType.TEXT,
+    "CHAR": ColumnType.TEXT,
+    "BPCHAR": ColumnType.TEXT,
+    "TIMESTAMP": ColumnType.TIME,
+    "TIMESTAMPTZ": ColumnType.TIME,
+    "TIMESTAMPNTZ": ColumnType.TIME,
+    "INTERVAL": ColumnType.INTERVAL,
+}
+
+
+def column_type(text: Text, kind: exp.Expr | None, where: exp.Expr) -> ColumnType:
+    """The column type that a type of SQL stands for.
+
+    Raises
+    ------
+    QueryError
+        There is none.
+    """
+    name = kind.this.name if isinstance(kind, exp.DataType) and isinstance(kind.this, exp.DType) else ""
+    if name == "" and isinstance(kind, exp.Interval):
+        name = "INTERVAL"
+    if name not in _TYPES:
+        hint = "write TIMESTAMP for an instant" if name in ("TIME", "DATE") else "use BOOLEAN, BIGINT, DOUBLE, TEXT, TIMESTAMP or INTERVAL"
+        shown = kind.sql(dialect="risingwave") if kind is not None else "no type"
+        raise text.error(where, f"type {shown} is not supported", hint)
+    return _TYPES[name]
+
+
+def identifier(tree: exp.Expr | None) -> str:
+    """A name as we keep it: lower case unless it was quoted."""
+    if isinstance(tree, exp.Identifier):
+        return str(tree.this) if tree.args.get("quoted") else str(tree.this).lower()
+    return tree.name.lower() if tree is not None else ""
+
+
+def interval_of(text: Text, tree: exp.Expr | None) -> int | None:
+    """Microseconds of an INTERVAL literal, negated or not; None if the tree is something else.
+
+    Raises
+    ------
+    QueryError
+        It is an interval that cannot be read.
+    """
+    if isinstance(tree, exp.Paren | exp.Neg):
+        inner = interval_of(text, tree.this)
+        return inner if inner is None or isinstance(tree, exp.Paren) else -inner
+    if not isinstance(tree, exp.Interval) or not isinstance(tree.this, exp.Literal):
+        return None
+    unit = tree.args.get("unit")
+    words = f"{tree.this.this} {unit.name if unit is not None else ''}"
+    try:
+        return parse_interval(words)
+    except QueryError as error:
+        raise text.error(tree, error.message, error.hint) from None

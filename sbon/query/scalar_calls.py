@@ -1,0 +1,188 @@
+"""Named functions of SQL - CASE, CAST, CONCAT, EXTRACT and the like - to calls of the plan. Operators are in `sbon.query.scalar`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+from sqlglot import exp
+
+from sbon.errors import QueryError
+from sbon.query.catalog import did_you_mean
+from sbon.query.expression import Case, Cast, Expression, Literal
+from sbon.query.functions import FUNCTIONS, TIME_UNITS, MaybeType, common_type
+from sbon.query.literals import column_type
+from sbon.query.schema import ColumnType
+
+if TYPE_CHECKING:
+    from sbon.query.scalar import Scalars
+
+Bound: TypeAlias = tuple[Expression, MaybeType]
+"""An expression and its type; None: a bare NULL."""
+
+INT, TEXT = ColumnType.INT, ColumnType.TEXT
+NULL = Literal(None, TEXT)
+NOW_HINT = "queries depend on their rows alone: use the event time, such as ts"
+
+_NAMED = {"truncate": "trunc", "char_length": "length", "substring": "substr", "pow": "power", "ceiling": "ceil"}
+_EXTRACT = ("year", "quarter", "month", "week", "day", "dow", "doy", "hour", "minute", "second", "epoch")
+
+
+def widen(bound: Bound, target: MaybeType) -> Bound:
+    """A whole number as a float, or a NULL as one of the target type, where the target asks for it."""
+    expression, type_ = bound
+    if target is None or type_ is target:
+        return bound
+    if type_ is None:
+        return Literal(None, target), target
+    if isinstance(expression, Literal) and isinstance(expression.value, int):
+        return Literal(float(expression.value), target), target
+    return Cast(expression, target), target
+
+
+def function_names() -> list[str]:
+    """What people may call, for hints."""
+    hidden = ("add", "sub", "mul", "div", "neg", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "in", "is_null")
+    return [name for name in FUNCTIONS if name not in hidden and not name.startswith("extract_")] + ["extract", "cast", "nullif"]
+
+
+def _case(scalars: Scalars, tree: exp.Expr) -> Bound:
+    subject = tree.args.get("this")
+    branches = []
+    for branch in tree.args["ifs"]:
+        if subject is None:
+            condition = scalars.condition(branch.this, "WHEN")
+        else:
+            condition, _ = scalars.call(branch, "eq", [scalars.bind(subject), scalars.bind(branch.this)])
+        branches.append((condition, scalars.bind(branch.args["true"])))
+    default = tree.args.get("default")
+    return _chosen(scalars, tree, branches, (NULL, None) if default is None else scalars.bind(default))
+
+
+def _chosen(scalars: Scalars, tree: exp.Expr, branches: list[tuple[Expression, Bound]], default: Bound) -> Bound:
+    try:
+        result = common_type("case", [type_ for _, (_, type_) in branches] + [default[1]])
+    except QueryError as error:
+        raise scalars.refuse(tree, error.message, error.hint) from None
+    widened = tuple((condition, widen(value, result)[0]) for condition, value in branches)
+    return Case(widened, widen(default, result)[0]), result
+
+
+def _if(scalars: Scalars, tree: exp.Expr) -> Bound:
+    default = tree.args.get("false")
+    branch = (scalars.condition(tree.this, "IF"), scalars.bind(tree.args["true"]))
+    return _chosen(scalars, tree, [branch], (NULL, None) if default is None else scalars.bind(default))
+
+
+def _nullif(scalars: Scalars, tree: exp.Expr) -> Bound:
+    first, second = scalars.bind(tree.this), scalars.bind(tree.expression)
+    same, _ = scalars.call(tree, "eq", [first, second])
+    return _chosen(scalars, tree, [(same, (NULL, None))], first)
+
+
+def _cast(scalars: Scalars, tree: exp.Expr) -> Bound:
+    return scalars.cast(tree, scalars.bind(tree.this), column_type(scalars.text, tree.args.get("to"), tree))
+
+
+def _list(scalars: Scalars, tree: exp.Expr) -> Bound:
+    name = "coalesce" if isinstance(tree, exp.Coalesce) else "greatest" if isinstance(tree, exp.Greatest) else "least"
+    return scalars.call(tree, name, [scalars.bind(part) for part in (tree.this, *tree.expressions)])
+
+
+def _concat(scalars: Scalars, tree: exp.Expr) -> Bound:
+    # CONCAT takes NULL for an empty text; || does not.
+    parts = [scalars.as_text(tree, scalars.bind(part)) for part in tree.expressions]
+    filled = [scalars.call(tree, "coalesce", [part, (Literal("", TEXT), TEXT)]) for part in parts]
+    return filled[0] if len(filled) == 1 else scalars.call(tree, "concat", filled)
+
+
+def _round(scalars: Scalars, tree: exp.Expr) -> Bound:
+    arguments = [scalars.bind(tree.this)]
+    decimals = tree.args.get("decimals")
+    if decimals is not None:
+        digits = scalars.bind(decimals)
+        if not isinstance(digits[0], Literal) or not isinstance(digits[0].value, int) or not 0 <= digits[0].value <= 15:
+            raise scalars.refuse(decimals, "the number of decimals is a literal from 0 to 15")
+        arguments.append(digits)
+    return scalars.call(tree, "round", arguments)
+
+
+def _log(scalars: Scalars, tree: exp.Expr) -> Bound:
+    if tree.args.get("expression") is not None:
+        raise scalars.refuse(tree, "LOG takes one argument and has base 10", "write ln(x) / ln(base)")
+    return scalars.call(tree, "log10", [scalars.bind(tree.this)])
+
+
+def _substring(scalars: Scalars, tree: exp.Expr) -> Bound:
+    arguments = [scalars.bind(tree.this)]
+    start, length = tree.args.get("start"), tree.args.get("length")
+    arguments.append((Literal(1, INT), INT) if start is None else scalars.bind(start))
+    if length is not None:
+        arguments.append(scalars.bind(length))
+    return scalars.call(tree, "substr", arguments)
+
+
+def _left(scalars: Scalars, tree: exp.Expr) -> Bound:
+    return scalars.call(tree, "substr", [scalars.bind(tree.this), (Literal(1, INT), INT), scalars.bind(tree.expression)])
+
+
+def _trim(scalars: Scalars, tree: exp.Expr) -> Bound:
+    if tree.args.get("expression") is not None:
+        raise scalars.refuse(tree, "TRIM takes away blanks only", "use replace(text, 'x', '')")
+    position = str(tree.args.get("position") or "BOTH").upper()
+    return scalars.call(tree, {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(position, "trim"), [scalars.bind(tree.this)])
+
+
+def _replace(scalars: Scalars, tree: exp.Expr) -> Bound:
+    parts = [scalars.bind(tree.this), scalars.bind(tree.expression), scalars.bind(tree.args.get("replacement") or exp.Literal.string(""))]
+    if not all(isinstance(part, Literal) for part, _ in parts[1:]):
+        raise scalars.refuse(tree, "what REPLACE seeks and puts are literal texts")
+    return scalars.call(tree, "replace", parts)
+
+
+def _date_trunc(scalars: Scalars, tree: exp.Expr) -> Bound:
+    unit = (tree.args["unit"].name if tree.args.get("unit") is not None else "").lower()
+    if unit not in TIME_UNITS:
+        raise scalars.refuse(tree, f"DATE_TRUNC has no unit {unit}", did_you_mean(unit, TIME_UNITS))
+    return scalars.call(tree, "date_trunc", [(Literal(unit, TEXT), TEXT), scalars.bind(tree.this)])
+
+
+def _extract(scalars: Scalars, tree: exp.Expr) -> Bound:
+    unit = tree.this.name.lower()
+    unit = {"dayofweek": "dow", "dayofyear": "doy"}.get(unit, unit)
+    if unit not in _EXTRACT:
+        raise scalars.refuse(tree, f"EXTRACT has no field {unit}", did_you_mean(unit, _EXTRACT))
+    return scalars.call(tree, f"extract_{unit}", [scalars.bind(tree.expression)])
+
+
+def _anonymous(scalars: Scalars, tree: exp.Expr) -> Bound:
+    name = str(tree.this).lower()
+    name = _NAMED.get(name, name)
+    if name in ("now", "current_timestamp", "localtimestamp"):
+        raise scalars.refuse(tree, "the current time is not a value of a stream", NOW_HINT)
+    if name not in FUNCTIONS or name in ("and", "or", "not", "in", "is_null") or name.startswith("extract_"):
+        raise scalars.unknown(tree)
+    return scalars.call(tree, name, [scalars.bind(argument) for argument in tree.expressions])
+
+
+CALLS: dict[type[exp.Expr], Callable[[Scalars, exp.Expr], Bound]] = {
+    exp.Case: _case,
+    exp.If: _if,
+    exp.Nullif: _nullif,
+    exp.Cast: _cast,
+    exp.TryCast: _cast,
+    exp.Coalesce: _list,
+    exp.Greatest: _list,
+    exp.Least: _list,
+    exp.Concat: _concat,
+    exp.Round: _round,
+    exp.Log: _log,
+    exp.Substring: _substring,
+    exp.Left: _left,
+    exp.Trim: _trim,
+    exp.Replace: _replace,
+    exp.TimestampTrunc: _date_trunc,
+    exp.DateTrunc: _date_trunc,
+    exp.Extract: _extract,
+    exp.Anonymous: _anonymous,
+}
