@@ -1,0 +1,43 @@
+"""Messages between agents: what is encoded comes back, and nonsense is refused with the one error meant for it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbon.errors import RemoteProtocolError
+from sbon.wire import Acknowledge, Data, Moved, OperatorsAsk, decode, encode
+
+texts = st.text(max_size=30)
+numbers = st.integers(-(2**62), 2**62)
+messages = st.one_of(
+    st.builds(
+        Data,
+        link=texts,
+        sequence=numbers,
+        stimulus_s=st.floats(allow_nan=False),
+        watermark_us=numbers,
+        rows=numbers,
+        payload=st.binary(max_size=200),
+    ),
+    st.builds(Acknowledge, link=texts, processed=numbers, credit=numbers, resume=st.booleans()),
+    st.builds(Moved, operator=texts, node=texts, epoch=numbers),
+    st.builds(OperatorsAsk, operators=st.lists(texts, max_size=5).map(tuple)),
+)
+
+
+@given(messages)
+def test_a_message_comes_back_as_it_was(message: Data | Acknowledge | Moved | OperatorsAsk) -> None:
+    assert decode(encode(message)) == message
+
+
+@given(st.binary(max_size=300))
+def test_random_bytes_are_refused_and_nothing_else_happens(data: bytes) -> None:
+    with pytest.raises(RemoteProtocolError):
+        decode(data)
+
+
+@given(messages, st.data())
+def test_a_message_cut_short_is_refused(message: Data | Acknowledge | Moved | OperatorsAsk, data: st.DataObject) -> None:
+    whole = encode(message)
+    with pytest.raises(RemoteProtocolError):
+        decode(whole[: data.draw(st.integers(0, len(whole) - 1))])
