@@ -118,8 +118,9 @@ class PeerEvents(Protocol):
 class _Request:
     """A request on its way: it ends exactly once, by the reply, its time-out or a loss."""
 
-    def __init__(self, remote: "_Remote", payload: bytes, done: Callable[[bytes | SbonError], None]) -> None:
+    def __init__(self, remote: "_Remote", payload: bytes, done: Callable[[bytes | SbonError], None], expect: NodeId | None) -> None:
         self.payload = payload
+        self.expect = expect
         self.connection: Connection | None = None
         self.timer: Timer | None = None
         self._remote, self._done = remote, done
@@ -244,8 +245,18 @@ class Peers:
         remote = self._remotes.get(address)
         return remote is not None and remote.ready is not None and remote.ready.send(payload)
 
-    def request(self, address: Address, payload: bytes, done: Callable[[bytes | SbonError], None], timeout_s: float) -> None:
+    def request(
+        self,
+        address: Address,
+        payload: bytes,
+        done: Callable[[bytes | SbonError], None],
+        timeout_s: float,
+        *,
+        expect: NodeId | None = None,
+    ) -> None:
         """Ask the agent at the address; dials if need be. `done` is called once, later, with the reply or with what went wrong.
+
+        Where `expect` names the agent that is meant, another one that has taken its address is not asked.
 
         What went wrong is a LinkError where the network or the time-out is to blame (the request may or may not have been carried
         out), else the error that the other agent answered with.
@@ -265,7 +276,7 @@ class Peers:
             self.counters["requests_refused"] += 1
             self._host.call_soon(partial(done, LinkError(f"{len(remote.requests)} requests to {remote.where} are open already")))
             return
-        request = _Request(remote, payload, done)
+        request = _Request(remote, payload, done, expect)
         remote.requests[request] = None
         error = LinkError(f"no reply from {remote.where} within {timeout_s:g} s")
         request.timer = self._host.call_at(self._host.now() + timeout_s, partial(self._time_out, request, error))
@@ -358,6 +369,10 @@ class Peers:
         if connection is None:
             return
         for request in remote.waiting:
+            if request.expect not in (None, connection.node):
+                error = LinkError(f"the agent at {remote.where} is {connection.node}, expected {request.expect}")
+                self._host.call_soon(partial(request.finish, error))
+                continue
             if not connection.may_send(len(request.payload)):
                 return
             request.connection = connection

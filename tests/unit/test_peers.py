@@ -219,6 +219,19 @@ def test_an_agent_restarted_under_another_name_is_reported_by_it(world):
     assert ada.log[2] == ("connected", bob.address, "carol")
 
 
+def test_a_request_meant_for_another_agent_is_not_sent(world, pair):
+    ada, bob = pair
+    outcomes = []
+    for name in ("carol", "bob"):
+        ada.peers.request(bob.address, name.encode(), outcomes.append, 5.0, expect=name)
+    world.until(lambda: len(outcomes) == 2)
+
+    assert isinstance(outcomes[0], LinkError)
+    assert "is bob, expected carol" in str(outcomes[0])
+    assert outcomes[1] == b"re: bob"
+    assert len(bob.connections) == 1
+
+
 def test_a_killed_peer_is_lost_and_its_open_requests_fail_at_once(world, pair):
     ada, bob = pair
     bob.answer = lambda payload, respond: None
