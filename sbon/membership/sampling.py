@@ -61,10 +61,14 @@ class ProbeOrder:
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
         self._names: list[NodeId] = []
+        self._listed: set[NodeId] = set()  # asked, never iterated
         self._position = 0
 
     def add(self, name: NodeId) -> None:
-        """Put a newcomer at a random place, so that not all probe it at once."""
+        """Put a newcomer at a random place, so that not all probe it at once; one that comes and goes keeps its place."""
+        if name in self._listed:
+            return
+        self._listed.add(name)
         place = int(self._rng.integers(0, len(self._names) + 1))
         self._names.insert(place, name)
         if place < self._position:
@@ -78,49 +82,66 @@ class ProbeOrder:
                 self._position += 1
                 if name in peers:
                     return name
-            self._names = [name for name in dict.fromkeys(self._names) if name in peers]
+            self._names = [name for name in self._names if name in peers]
+            self._listed = set(self._names)
             self._rng.shuffle(self._names)
             self._position = 0
         return None
 
 
 class VitalsToTell:
-    """Which members' vitals to pass on: half the newest, which few have yet, and half those that have waited longest.
+    """Which members' vitals to pass on: half those never told, newest first, as few have them yet, and half those told longest ago.
 
-    Each version is told once at most by one agent; a newer one takes the place of an older one.
+    One agent tells one version a few times at most; a newer version takes the place of an older one.
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[NodeId, Vitals] = {}  # oldest first
+        self._untold: dict[NodeId, Vitals] = {}  # oldest first
+        self._told: dict[NodeId, tuple[Vitals, int]] = {}  # told longest ago first
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._untold) + len(self._told)
 
     def add(self, vitals: Vitals) -> None:
         """Heard just now."""
-        self._waiting.pop(vitals.name, None)
-        self._waiting[vitals.name] = vitals
+        self.remove(vitals.name)
+        self._untold[vitals.name] = vitals
 
     def remove(self, name: NodeId) -> None:
         """Say no more about this one."""
-        self._waiting.pop(name, None)
+        self._untold.pop(name, None)
+        self._told.pop(name, None)
 
     def take(self, limit: int, room_bytes: int, besides: NodeId = "") -> list[Vitals]:
         """Up to `limit` vitals in `room_bytes`, none of `besides`, who knows its own."""
-        waiting = self._waiting
-        kept = waiting.pop(besides, None)
         taken: list[Vitals] = []
-        while waiting and len(taken) < limit:
-            oldest = len(taken) % 2 == 1
-            name = next(iter(waiting)) if oldest else next(reversed(waiting))
+        again: list[tuple[Vitals, int]] = []
+        untold, told = self._untold, self._told
+        for turn in range(limit + 1):
+            if len(taken) == limit or not (untold or told):
+                break
+            if untold and (turn % 2 == 0 or not told):
+                name, vitals = untold.popitem()
+                times = 0
+            else:
+                name = next(iter(told))
+                vitals, times = told.pop(name)
+            if name == besides:
+                again.append((vitals, times))
+                continue
             room_bytes -= len(name) + VITALS_OVERHEAD_BYTES
             if room_bytes < 0:
+                again.append((vitals, times))
                 break
-            taken.append(waiting.pop(name))
-        if kept is not None:
-            waiting[besides] = kept
+            taken.append(vitals)
+            if times + 1 < VITALS_TELLINGS:
+                again.append((vitals, times + 1))
+        for vitals, times in again:
+            told[vitals.name] = (vitals, times)
         return taken
 
 
+VITALS_TELLINGS = 2
+"""One agent tells one version so often at most. Newer versions cut this short while coordinates move."""
 VITALS_OVERHEAD_BYTES = 56
 """Vitals on the wire besides the name: two 64-bit integers, 32 bytes of values, and MessagePack's heads."""

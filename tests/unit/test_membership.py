@@ -1,0 +1,461 @@
+"""Membership: one machine, or one of its parts, at a time."""
+
+import numpy as np
+import pytest
+
+from sbon.cost_space.coordinate import ORIGIN, Coordinate
+from sbon.errors import ConfigError, LocalProtocolError, RemoteProtocolError
+from sbon.membership import (
+    Capacity,
+    CoordinateHeard,
+    MemberChanged,
+    Membership,
+    MembershipConfig,
+    MemberStatus,
+    PushPull,
+    RttMeasured,
+    SendDatagram,
+    make_digest,
+    may_contain,
+)
+from sbon.membership.broadcast import Broadcasts
+from sbon.membership.members import overrides
+from sbon.membership.messages import (
+    Ack,
+    Alive,
+    Envelope,
+    Failed,
+    Gossip,
+    IndirectProbe,
+    Left,
+    Nack,
+    Probe,
+    Relayed,
+    Suspect,
+    Vitals,
+    decode,
+    encode,
+    pack_vitals,
+)
+from sbon.membership.sampling import ProbeOrder, RandomPeers, VitalsToTell
+from sbon.membership.suspicion import LocalHealth, Suspicion, suspicion_timeout_s
+from sbon.membership.timers import Timers
+
+HERE = Coordinate((1.0, 2.0, 3.0), 4.0, 0.25, 0.0)
+A, B, C = ("10.0.0.1", 7946), ("10.0.0.2", 7946), ("10.0.0.3", 7946)
+ALIVE, SUSPECT, FAILED, LEFT = MemberStatus.ALIVE, MemberStatus.SUSPECT, MemberStatus.FAILED, MemberStatus.LEFT
+
+
+def make_membership(name="a", address=A, seed=1, **settings):
+    config = MembershipConfig(**settings)
+    return Membership(config, name, address, {}, 0, lambda: HERE, np.random.default_rng(seed))
+
+
+def alive(name, address=B, incarnation=0, boot=5):
+    return Alive(name, incarnation, boot, *address, {})
+
+
+def envelope(name="b", *, incarnation=0, boot=5, version=0, data=None, news=(), vitals=()):
+    return Envelope(name, incarnation, boot, version, pack_vitals(HERE, Capacity()) if data is None else data, list(news), list(vitals))
+
+
+def gossip(machine, *news, now=0.0, **speaker):
+    return machine.receive(encode(Gossip(envelope(news=news, **speaker))), B, now)
+
+
+def joined(**settings):
+    """A machine that knows b and c."""
+    machine = make_membership(**settings)
+    machine.join([], 0.0)
+    gossip(machine, alive("b"), alive("c", C))
+    return machine
+
+
+def sent(actions, kind):
+    return [
+        (action.address, message)
+        for action in actions
+        if isinstance(action, SendDatagram) and isinstance(message := decode(action.data), kind)
+    ]
+
+
+def next_probe(machine):
+    """Run until the machine probes somebody of itself."""
+    while True:
+        now = machine.next_wake()
+        probes = sent(machine.wake(now), Probe)
+        if probes:
+            return now, *probes[0]
+
+
+def run_to(machine, until):
+    """Wake the machine whenever it wants, collecting what it does."""
+    actions = []
+    while (when := machine.next_wake()) is not None and when <= until:
+        actions += machine.wake(when)
+    return actions
+
+
+def test_an_answered_probe_gives_the_rtt_without_the_time_that_the_peer_held_it():
+    machine = joined()
+    now, address, probe = next_probe(machine)
+    ack = Ack(envelope(probe.target, version=3), probe.sequence, held_us=20_000)
+    actions = machine.receive(encode(ack), address, now + 0.08, received_at=now + 0.05)
+    (measured,) = [action for action in actions if isinstance(action, RttMeasured)]
+    assert measured.peer == probe.target
+    assert measured.rtt_ms == pytest.approx(30.0)
+    assert measured.coordinate == HERE
+    assert not [action for action in actions if isinstance(action, CoordinateHeard)]
+
+
+@pytest.mark.parametrize(("held_us", "sequence_off"), [(60_000, 0), (0, 1)])
+def test_an_answer_that_cannot_be_true_measures_nothing(held_us, sequence_off):
+    machine = joined()
+    now, address, probe = next_probe(machine)
+    ack = Ack(envelope(probe.target), probe.sequence + sequence_off, held_us)
+    actions = machine.receive(encode(ack), address, now + 0.05)
+    assert not [action for action in actions if isinstance(action, RttMeasured)]
+    assert machine.counters["rtts_rejected"] + machine.counters["acks_late"] == 1
+
+
+def test_an_answer_from_somebody_else_measures_nothing():
+    machine = joined()
+    now, address, probe = next_probe(machine)
+    other = "c" if probe.target == "b" else "b"
+    actions = machine.receive(encode(Ack(envelope(other), probe.sequence, 0)), address, now + 0.05)
+    assert not [action for action in actions if isinstance(action, RttMeasured)]
+
+
+def test_a_probe_is_answered_with_the_time_that_it_was_held():
+    machine = joined()
+    actions = machine.receive(encode(Probe(envelope("b"), 77, "a")), B, 10.5, received_at=10.25)
+    ((address, ack),) = sent(actions, Ack)
+    assert (address, ack.sequence, ack.held_us) == (B, 77, 250_000)
+    assert ack.envelope.name == "a"
+
+
+def test_a_probe_for_another_name_is_not_answered():
+    machine = joined()
+    assert sent(machine.receive(encode(Probe(envelope("b"), 77, "somebody")), B, 1.0), Ack) == []
+    assert machine.counters["probes_misdirected"] == 1
+
+
+def test_a_silent_peer_is_asked_for_through_others_and_then_suspected_and_failed():
+    machine = joined(timeout_s_max=0.5, suspicion_s=2.0)
+    now, _, probe = next_probe(machine)
+    silent, helper = probe.target, "c" if probe.target == "b" else "b"
+    actions = run_to(machine, now + 0.5)
+    ((_, again),) = sent(actions, Probe)
+    ((address, request),) = sent(actions, IndirectProbe)
+    assert again.sequence == request.sequence == probe.sequence
+    assert (request.target, address) == (silent, B if helper == "b" else C)
+    machine.receive(encode(Nack(envelope(helper), probe.sequence)), address, now + 0.9)
+    assert machine.members[silent].status is ALIVE
+    run_to(machine, now + 1.5)
+    assert machine.members[silent].status is SUSPECT
+    assert machine.health_score == 0  # the helper is well, so we are
+    run_to(machine, now + 1.5 + 6.0 + 0.01)
+    assert machine.members[silent].status is FAILED
+
+
+def test_a_helpers_word_saves_a_peer_but_measures_nothing():
+    machine = joined()
+    now, _, probe = next_probe(machine)
+    run_to(machine, now + 0.5)
+    helper = "c" if probe.target == "b" else "b"
+    actions = machine.receive(encode(Relayed(envelope(helper), probe.sequence)), B if helper == "b" else C, now + 0.9)
+    assert not [action for action in actions if isinstance(action, RttMeasured)]
+    run_to(machine, now + 1.9)
+    assert machine.members[probe.target].status is ALIVE or machine.counters["probes_sent"] > 1
+
+
+def test_an_answer_to_a_repeated_probe_proves_life_and_measures_nothing():
+    """It may answer either of the two (Karn's rule)."""
+    machine = joined()
+    now, address, probe = next_probe(machine)
+    run_to(machine, now + 0.5)
+    actions = machine.receive(encode(Ack(envelope(probe.target), probe.sequence, 0)), address, now + 0.6)
+    assert not [action for action in actions if isinstance(action, RttMeasured)]
+    assert machine.counters["probes_unanswered"] == 0
+
+
+def test_an_indirect_probe_is_made_and_its_answer_passed_on():
+    machine = joined()
+    actions = machine.receive(encode(IndirectProbe(envelope("b"), 9, "c", *C, 400)), B, 1.0)
+    ((address, probe),) = sent(actions, Probe)
+    assert (address, probe.target) == (C, "c")
+    actions = machine.receive(encode(Ack(envelope("c"), probe.sequence, 0)), C, 1.1)
+    ((address, relayed),) = sent(actions, Relayed)
+    assert (address, relayed.sequence) == (B, 9)
+
+
+def test_an_indirect_probe_without_an_answer_gives_a_nack():
+    machine = joined()
+    machine.receive(encode(IndirectProbe(envelope("b"), 9, "c", *C, 400)), B, 1.0)
+    nacks = sent(run_to(machine, 1.41), Nack)
+    assert [(address, nack.sequence) for address, nack in nacks] == [(B, 9)]
+
+
+def test_no_more_probes_are_made_for_others_than_configured():
+    machine = joined(pending_max=3)
+    for sequence in range(10):
+        machine.receive(encode(IndirectProbe(envelope("b"), sequence, "c", *C, 400)), B, 0.0)
+    assert machine.counters["relays_refused"] == 7
+
+
+def test_a_suspicion_against_us_is_outbid_and_makes_us_doubt_ourselves():
+    machine = joined()
+    gossip(machine, Suspect("a", 0, "c"))
+    assert machine.incarnation == 1
+    assert machine.health_score == 1
+    told = [item for _, message in sent(run_to(machine, 0.3), Gossip) for item in message.envelope.news]
+    assert any(isinstance(item, Alive) and item.name == "a" and item.incarnation == 1 for item in told)
+
+
+def test_old_accusations_do_not_raise_the_incarnation_again():
+    machine = joined()
+    gossip(machine, Failed("a", 4, "c"))
+    gossip(machine, Suspect("a", 2, "c"), Left("a", 3))
+    assert machine.incarnation == 5
+
+
+def test_a_suspect_that_probes_us_hears_of_the_suspicion_in_the_answer():
+    machine = joined()
+    gossip(machine, Suspect("b", 0, "c"))
+    ((_, ack),) = sent(machine.receive(encode(Probe(envelope("b"), 1, "a")), B, 0.1), Ack)
+    assert ack.envelope.news[0] == Suspect("b", 0, "a")
+
+
+def test_a_bad_coordinate_is_dropped_and_the_news_beside_it_is_used():
+    machine = joined()
+    nan = pack_vitals(Coordinate((float("nan"), 0.0, 0.0), 0.0, 1.0), Capacity())
+    huge = pack_vitals(Coordinate((1e30, 0.0, 0.0), 0.0, 1.0), Capacity())
+    actions = gossip(machine, alive("d", ("10.0.0.4", 1)), vitals=[Vitals("c", 0, 9, nan)], version=9, data=huge)
+    assert MemberChanged("d", None, ALIVE) in actions
+    assert not [action for action in actions if isinstance(action, CoordinateHeard)]
+    assert machine.counters["coordinates_rejected"] == 2
+    assert machine.members["c"].coordinate is None
+    assert machine.members["b"].coordinate == HERE  # as of its first message
+
+
+def test_older_coordinates_do_not_replace_newer_ones():
+    machine = joined()
+    there = pack_vitals(Coordinate((9.0, 9.0, 9.0), 0.0, 0.5), Capacity(2, 0.5))
+    gossip(machine, version=7, data=there)
+    gossip(machine, version=6)
+    assert machine.members["b"].coordinate.vector == (9.0, 9.0, 9.0)
+    assert machine.members["b"].capacity == Capacity(2, 0.5)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x01", b"\x02\x90", b"\x01\xc0", b"\x01" + b"\x91" * 1000, b"\x01" * 1300])
+def test_nonsense_is_refused_and_changes_nothing(data):
+    machine = joined()
+    wake = machine.next_wake()
+    with pytest.raises(RemoteProtocolError):
+        machine.receive(data, B, 0.0)
+    with pytest.raises(RemoteProtocolError):
+        machine.merge(data, 0.0)
+    assert set(machine.members) == {"a", "b", "c"}
+    assert machine.next_wake() == wake
+
+
+@pytest.mark.parametrize("name", ["", "x" * 65, "white space", "new\nline", "end\n"])
+def test_names_that_do_not_fit_are_refused(name):
+    with pytest.raises(ConfigError):
+        make_membership(name)
+    machine = joined()
+    with pytest.raises(RemoteProtocolError):
+        gossip(machine, alive(name))
+
+
+def test_labels_that_do_not_fit_are_refused():
+    for labels in ({"a": "x" * 600}, {str(i): "" for i in range(17)}, {"": "x"}):
+        with pytest.raises(ConfigError):
+            Membership(MembershipConfig(), "a", A, labels, 0, lambda: ORIGIN, np.random.default_rng(1))
+
+
+def test_a_digest_that_does_not_fit_is_refused():
+    with pytest.raises(LocalProtocolError):
+        make_membership().announce(bytes(257), Capacity())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"interval_s": 0.0},
+        {"timeout_s_min": 1.0},
+        {"suspicion_ratio_max": 0.5},
+        {"gossip_fanout": 0},
+        {"stall_s": float("nan")},
+        {"join_backoff_s_max": 0.1},
+    ],
+)
+def test_settings_out_of_range_are_refused(settings):
+    with pytest.raises(ValueError, match=next(iter(settings)).removesuffix("_min")):
+        MembershipConfig(**settings)
+
+
+def test_strangers_are_asked_for_their_table_but_not_too_often():
+    machine = make_membership()
+    machine.join([], 0.0)
+    assert PushPull(B) in gossip(machine, now=5.0)
+    assert PushPull(B) not in gossip(machine, now=5.1)
+    assert PushPull(B) in gossip(machine, now=6.5)
+
+
+def test_our_own_name_from_the_network_is_ignored():
+    machine = joined()
+    assert gossip(machine, Suspect("b", 0, "c"), name="a") == []
+    assert machine.members["b"].status is ALIVE
+
+
+def test_a_late_timer_puts_off_what_we_wait_for():
+    machine = joined()
+    now, _, probe = next_probe(machine)
+    machine.wake(now + 20.0)
+    assert machine.counters["stalls"] == 1
+    assert machine.members[probe.target].status is ALIVE
+
+
+def test_settings_can_change_while_it_runs():
+    machine = joined()
+    gossip(machine, Suspect("a", 0, "c"))
+    machine.reconfigure(MembershipConfig(health_max=0, interval_s=0.1))
+    assert machine.health_score == 0
+    before = machine.counters["probes_sent"]
+    run_to(machine, 3.0)
+    assert machine.counters["probes_sent"] - before > 10
+
+
+# Parts
+
+
+def test_statements_are_ordered_by_incarnation_and_then_by_rank():
+    order = [(incarnation, status) for incarnation in (0, 1) for status in (ALIVE, SUSPECT, FAILED, LEFT)]
+    for i, first in enumerate(order):
+        for j, second in enumerate(order):
+            assert overrides(*first, *second) is (i > j)
+
+
+def test_a_suspects_time_shrinks_with_each_new_accuser():
+    suspicion = Suspicion(0, "a", now=100.0, confirmations_max=3)
+    assert suspicion.deadline_s(2.0, 6.0) == 106.0
+    assert not suspicion.confirm("a")
+    assert suspicion.confirm("b")
+    assert suspicion.deadline_s(2.0, 6.0) == 104.0
+    assert suspicion.confirm("c")
+    assert suspicion.confirm("d")
+    assert not suspicion.confirm("e")
+    assert suspicion.deadline_s(2.0, 6.0) == 102.0
+    assert suspicion_timeout_s(2.0, 6.0, 0, 0) == 2.0
+
+
+def test_local_health_stays_between_its_bounds():
+    health = LocalHealth(2)
+    health.change(-1)
+    assert health.factor == 1
+    for _ in range(5):
+        health.change(+1)
+    assert health.factor == 3
+
+
+def test_timers_come_due_in_order_and_can_move():
+    timers = Timers()
+    timers.set(("a", ""), 3.0)
+    timers.set(("b", 1), 1.0)
+    timers.set(("c", ""), 1.0)
+    timers.set(("a", ""), 0.5)
+    timers.cancel(("b", 1))
+    assert timers.next() == 0.5
+    assert [timers.pop_due(2.0), timers.pop_due(2.0), timers.pop_due(2.0)] == [("a", ""), ("c", ""), None]
+    assert timers.next() is None
+    timers.set(("x", ""), 1.0)
+    timers.set(("y", ""), 2.0)
+    timers.delay(frozenset({"x"}), 5.0)
+    assert timers.next() == 2.0
+
+
+def test_news_is_told_newest_first_and_each_piece_a_bounded_number_of_times():
+    news = Broadcasts()
+    for name in ("x", "y", "z"):
+        news.add(name, Left(name, 0))
+    told = [item.name for _ in range(6) for item in news.take(1000, 1, 2)[0]]
+    assert told[0] == "z"
+    assert sorted(told) == ["x", "x", "y", "y", "z", "z"]
+    assert sorted(told[:3]) == ["x", "y", "z"]
+    assert len(news) == 0
+
+
+def test_later_news_replaces_earlier_news_on_the_same_subject():
+    news = Broadcasts()
+    news.add("x", Suspect("x", 1, "a"))
+    news.add("x", alive("x", incarnation=2))
+    assert news.take(1000, 9, 9)[0] == [alive("x", incarnation=2)]
+
+
+def test_news_that_does_not_fit_waits():
+    news = Broadcasts()
+    news.add("x", Left("x" * 60, 0))
+    news.add("y", Left("y", 0))
+    items, used = news.take(20, 9, 1)
+    assert [item.name for item in items] == ["y"]
+    assert used <= 20
+    assert [item.name for item in news.take(100, 9, 1)[0]] == ["x" * 60]
+
+
+def test_every_peer_is_probed_once_a_round():
+    peers, order = RandomPeers(np.random.default_rng(1)), ProbeOrder(np.random.default_rng(2))
+    for i in range(10):
+        peers.add(str(i))
+        order.add(str(i))
+    first = [order.next(peers) for _ in range(10)]
+    second = [order.next(peers) for _ in range(10)]
+    assert sorted(first) == sorted(second) == [str(i) for i in range(10)]
+    assert first != second
+    peers.remove("3")
+    assert "3" not in [order.next(peers) for _ in range(18)]
+    for i in range(10):
+        peers.remove(str(i))
+    assert order.next(peers) is None
+
+
+def test_a_peer_that_comes_and_goes_is_still_probed_once_a_round():
+    peers, order = RandomPeers(np.random.default_rng(1)), ProbeOrder(np.random.default_rng(2))
+    for i in range(4):
+        peers.add(str(i))
+        order.add(str(i))
+    for _ in range(5):
+        peers.remove("1")
+        peers.add("1")
+        order.add("1")
+    assert sorted(order.next(peers) for _ in range(4)) == ["0", "1", "2", "3"]
+
+
+def test_random_peers_are_different_and_never_the_excluded_one():
+    peers = RandomPeers(np.random.default_rng(1))
+    for i in range(30):
+        peers.add(str(i))
+    for _ in range(50):
+        drawn = peers.draw(3, besides="7")
+        assert len(set(drawn)) == 3
+        assert "7" not in drawn
+    assert peers.draw(0) == []
+    assert sorted(RandomPeers(np.random.default_rng(1)).draw(3)) == []
+
+
+def test_vitals_are_told_newest_first_and_not_to_their_owner():
+    waiting = VitalsToTell()
+    for name in "abcd":
+        waiting.add(Vitals(name, 0, 0, b""))
+    assert waiting.take(1, 1000, besides="c")[0].name == "d"
+    assert {vitals.name for vitals in waiting.take(4, 1000, besides="c")} <= {"a", "b", "d"}
+    assert waiting.take(4, 10, besides="") == []
+
+
+def test_a_digest_finds_what_is_in_it_and_little_else():
+    signatures = [f"operator {i}" for i in range(100)]
+    digest = make_digest(signatures)
+    assert digest == make_digest(reversed(signatures))
+    assert len(digest) <= 256
+    assert all(may_contain(digest, signature) for signature in signatures)
+    assert sum(may_contain(digest, f"other {i}") for i in range(1000)) < 30
