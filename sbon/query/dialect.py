@@ -22,7 +22,7 @@ TOKENS_MAX = 20_000
 class _Parser(RisingWaveParser):
     """Where sqlglot would take a statement that it does not know as an opaque command, say so instead; intervals keep their place."""
 
-    def _parse_interval(self, *arguments: Any, **keywords: Any) -> exp.Expr | None:
+    def _parse_interval(self, *arguments: Any, **keywords: Any) -> exp.Add | exp.Interval | None:
         first = self._curr
         tree = super()._parse_interval(*arguments, **keywords)
         if isinstance(tree, exp.Interval) and first is not None:
@@ -60,9 +60,9 @@ class Text:
     def keyword_error(self, tree: exp.Expr, keyword: str, message: str, hint: str = "") -> QueryError:
         """An error that points at the last occurrence of a keyword up to the tree, or at the tree if there is none."""
         offset = start_of(tree)
-        found = (
-            self.whole.upper().rfind(keyword, 0, offset + len(keyword)) if keyword and len(self.whole.upper()) == len(self.whole) else -1
-        )
+        upper = self.whole.upper()
+        # A few letters have capitals of another length; offsets would be off then.
+        found = upper.rfind(keyword, 0, offset + len(keyword)) if keyword and len(upper) == len(self.whole) else -1
         return self.error(found if found >= 0 else offset, message, hint)
 
     def slice(self, tokens: Sequence[Token]) -> str:

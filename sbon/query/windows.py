@@ -224,10 +224,8 @@ def aggregated(text: Text, tree: exp.Select, relation: Relation, scope: Scope, c
     else:
         time, size, slide, lateness = _event_time(text, call, relation, scope), call.size_us, call.slide_us, call.lateness_us
         if not windowed:
-            where = group if group is not None else call.tree
-            raise text.keyword_error(
-                where, "GROUP", "GROUP BY names neither window_start nor window_end", "write GROUP BY window_start, keys"
-            )
+            message = "GROUP BY names neither window_start nor window_end"
+            raise text.keyword_error(trees[0] if trees else call.tree, "GROUP", message, "write GROUP BY window_start, keys")
     keys: dict[Expression, tuple[str, ColumnType]] = {}
     columns: list[tuple[str, Expression, ColumnType]] = []
     for item in trees:
