@@ -7,6 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from agent.host import Host, Stream
+from agent.shaped_stream import Way
+from agent.shaper import ShapedHost
 from sbon.types import Address
 from testbed.network import NetworkConfig
 from testbed.simulated import SimulatedHost, SimulatedWorld
@@ -96,6 +98,41 @@ class AsyncioPair:
             host.close()
         self.loop.run_until_complete(asyncio.sleep(0))
         self.loop.close()
+
+
+class UvloopPair(AsyncioPair):
+    """The same on the event loop that agents prefer."""
+
+    def __init__(self) -> None:
+        from agent.asyncio_host import AsyncioHost, new_event_loop
+
+        super().__init__()
+        self.loop.close()
+        self.loop = new_event_loop()
+        self.hosts = [AsyncioHost(self.loop, rng=np.random.default_rng(seed)) for seed in (1, 2)]
+
+
+class ShapedPair(AsyncioPair):
+    """The same through the testbed's shaper, with every address a few milliseconds away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bare = self.hosts
+        self.hosts = [_FarAway(host) for host in self.bare]
+
+    def kill(self, index: int) -> None:
+        """Close all that the host below has open."""
+        self.bare[index].close()
+
+    def close(self) -> None:
+        """Close the hosts below, and the loop."""
+        self.hosts = self.bare
+        super().close()
+
+
+class _FarAway(ShapedHost):
+    def path(self, address: Address) -> Way:
+        return Way(delay_ms=5.0, jitter_ms=2.0)
 
 
 class Recorder:

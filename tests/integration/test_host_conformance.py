@@ -1,14 +1,13 @@
 """What every implementation of `agent.host.Host` must do: the same tests for the virtual world and for asyncio."""
 
-import importlib.util
 from collections.abc import Iterator
 
 import pytest
 
 from sbon.errors import ConfigError
-from tests.integration.host_worlds import AsyncioPair, Listener, Recorder, SimulatedPair, TwoHosts
+from tests.integration.host_worlds import AsyncioPair, Listener, Recorder, ShapedPair, SimulatedPair, TwoHosts, UvloopPair
 
-WORLDS = {"simulated": SimulatedPair} | ({"asyncio": AsyncioPair} if importlib.util.find_spec("agent.asyncio_host") else {})
+WORLDS = {"simulated": SimulatedPair, "asyncio": AsyncioPair, "uvloop": UvloopPair, "shaped": ShapedPair}
 
 
 @pytest.fixture(params=sorted(WORLDS))
