@@ -85,7 +85,7 @@ class MainTable(Table):
         if kind == "count":
             self._make[name], self._merge[name] = x.count().cast(pl.Int64), kept.sum()
         elif kind == "sum":
-            self._make[name], self._merge[name] = x.cast(pl.Int64).cast(pl.Int128).sum(), kept.sum()
+            self._make[name], self._merge[name] = x.cast(pl.Int128).sum(), kept.sum()
         elif kind == "special":
             self._make[name], self._merge[name] = x.filter(~x.is_finite()).sum(), kept.sum()
         elif kind in ("min", "max"):
@@ -244,11 +244,8 @@ class Aggregates:
             return pl.Series(name, self._float_answers(function, operand, groups, merged, by), dtype=pl.Float64)
         total = pl.when(count > 0).then(pl.col(f"sum:{operand}"))
         if function == "avg":
-            average = total.cast(pl.Float64) / count
-            if self._results[index] is ColumnType.INTERVAL:
-                average = average.round(0, mode="half_away_from_zero").cast(pl.Int64)
-            return average.cast(result).alias(name)
-        return total.cast(pl.Int64, strict=False).cast(result).alias(name)
+            return (total.cast(pl.Float64) / count).alias(name)
+        return total.cast(pl.Int64, strict=False).alias(name)
 
     def _totals(self, name: str, groups: pl.DataFrame, merged: dict[str, pl.DataFrame], by: list[str]) -> list[tuple[int, int]]:
         table = self.tables[name]

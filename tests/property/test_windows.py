@@ -1,5 +1,6 @@
 """Windows: equal to a brute-force twin, however rows are cut into batches, and wherever a snapshot falls."""
 
+from itertools import pairwise
 from typing import Any
 
 import polars as pl
@@ -59,7 +60,7 @@ def frame(rows: list[Any]) -> pl.DataFrame:
 def cut(rows: list[Any], cuts: list[int]) -> list[Event]:
     """The rows as batches."""
     places = sorted({0, len(rows), *(c % (len(rows) + 1) for c in cuts)})
-    return [("rows", 0, frame(rows[a:b])) for a, b in zip(places, places[1:], strict=False)]
+    return [("rows", 0, frame(rows[a:b])) for a, b in pairwise(places)]
 
 
 def expected(twin: dict[tuple[int, str | None], dict[str, Any]], size: int) -> list[tuple[Any, ...]]:

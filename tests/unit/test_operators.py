@@ -1,0 +1,302 @@
+"""What each operator does at its edges; the bulk is in tests/property."""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import polars as pl
+import pytest
+
+from sbon.errors import LocalProtocolError, RemoteProtocolError
+from sbon.operators.frames import column_type
+from sbon.operators.registry import build
+from sbon.query.expression import Call, Column, Literal
+from sbon.query.functions import aggregate_type
+from sbon.query.plan import (
+    AGGREGATE_FUNCTIONS,
+    WATERMARK_END,
+    WATERMARK_MIN,
+    Aggregate,
+    JoinParams,
+    MapParams,
+    Params,
+    SinkParams,
+    UnionParams,
+    WindowParams,
+)
+from sbon.query.schema import ColumnType
+
+ONE = Literal(1, ColumnType.INT)
+X = Column("x")
+WINDOW = WindowParams("t", 10, 10, (("k", Column("k")),), (Aggregate("n", "count", None), Aggregate("total", "sum", X)))
+JOIN = JoinParams("t", "t", (Column("k"),), (Column("k"),), 5, 5, (("t", 0, "t"), ("k", 0, "k"), ("x", 0, "x"), ("y", 1, "x")))
+
+
+def frame(*rows: tuple[Any, ...], **types: pl.DataType) -> pl.DataFrame:
+    kinds = {"t": pl.Int64(), "k": pl.String(), "x": pl.Float64(), **types}
+    return pl.DataFrame(rows, schema=kinds, orient="row").with_columns(pl.col("t").cast(pl.Datetime("us")))
+
+
+def physical(frames: Any) -> list[tuple[Any, ...]]:
+    return [row for frame in frames for row in frame.select(pl.all().to_physical()).rows()]
+
+
+# ----------------------------------------------------------------------------------------------------------------- map
+
+
+def test_a_filter_keeps_rows_for_which_the_predicate_is_true_not_null():
+    (kept,) = build(MapParams(Call("gt", (X, ONE)), None)).process(0, frame((1, "a", 2.0), (2, "b", None), (3, "c", 0.5)))
+    assert kept["k"].to_list() == ["a"]
+
+
+def test_a_filter_that_keeps_nothing_gives_no_frame():
+    assert list(build(MapParams(Call("gt", (X, ONE)), None)).process(0, frame((1, "a", 0.0)))) == []
+
+
+def test_a_projection_computes_its_columns_from_the_input_alone():
+    swapped = MapParams(None, (("x", Call("neg", (X,))), ("y", X)))
+    (result,) = build(swapped).process(0, frame((1, "a", 2.0)))
+    assert result.rows() == [(-2.0, 2.0)]
+
+
+def test_a_projection_of_constants_has_as_many_rows_as_its_input():
+    constants = MapParams(None, (("one", ONE), ("nothing", Literal(None, ColumnType.FLOAT))))
+    (result,) = build(constants).process(0, frame((1, "a", 2.0), (2, "b", 3.0)))
+    assert result.schema == {"one": pl.Int64, "nothing": pl.Float64}
+    assert result["one"].to_list() == [1, 1]
+
+
+def test_constants_beside_columns_fill_all_rows():
+    (result,) = build(MapParams(None, (("one", ONE), ("x", X)))).process(0, frame((1, "a", 2.0), (2, "b", 3.0)))
+    assert result.rows() == [(1, 2.0), (1, 3.0)]
+
+
+def test_a_predicate_that_is_no_condition_is_refused():
+    with pytest.raises(RemoteProtocolError, match="predicate"):
+        build(MapParams(ONE, None)).process(0, frame((1, "a", 2.0)))
+
+
+def test_a_union_passes_its_rows_on():
+    rows = frame((1, "a", 2.0))
+    assert list(build(UnionParams()).process(3, rows)) == [rows]
+
+
+def test_sources_and_sinks_are_not_operators():
+    with pytest.raises(LocalProtocolError, match="connectors"):
+        build(SinkParams("s", "discard", ()))
+
+
+# ------------------------------------------------------------------------------------------------------------- windows
+
+
+def test_a_window_leaves_when_the_watermark_reaches_its_end():
+    window = build(WINDOW)
+    window.process(0, frame((0, "b", 1.0), (9, "a", 2.0), (10, "a", 4.0)))
+    assert physical(window.advance(9)) == []
+    assert physical(window.advance(10)) == [(0, 10, "a", 1, 2.0), (0, 10, "b", 1, 1.0)]
+    assert physical(window.advance(WATERMARK_END)) == [(10, 20, "a", 1, 4.0)]
+
+
+def test_allowed_lateness_keeps_a_window_open_for_longer():
+    window = build(msgspec.structs.replace(WINDOW, allowed_lateness_us=5))
+    assert physical(window.advance(14)) == []
+    window.process(0, frame((3, "a", 1.0)))
+    assert physical(window.advance(15)) == [(0, 10, "a", 1, 1.0)]
+    window.process(0, frame((3, "a", 1.0)))
+    assert window.late_rows == 1
+    assert window.output_watermark(14) == 10
+    assert window.output_watermark(15) == 20
+
+
+def test_a_hopping_row_counts_in_the_windows_that_are_still_open():
+    window = build(WindowParams("t", 10, 5, (), (Aggregate("n", "count", None),)))
+    window.process(0, frame((7, "a", 1.0)))
+    assert physical(window.advance(10)) == [(0, 10, 1)]
+    window.process(0, frame((8, "a", 1.0)))
+    assert window.late_rows == 0
+    assert physical(window.advance(WATERMARK_END)) == [(5, 15, 2)]
+
+
+def test_rows_between_windows_belong_to_none_and_are_not_late():
+    window = build(WindowParams("t", 2, 10, (), (Aggregate("n", "count", None),)))
+    window.process(0, frame((1, "a", 1.0), (5, "a", 1.0), (11, "a", 1.0)))
+    assert physical(window.advance(WATERMARK_END)) == [(0, 2, 1), (10, 12, 1)]
+    assert window.late_rows == 0
+
+
+def test_windows_before_1970_begin_at_multiples_of_the_slide_too():
+    window = build(WINDOW)
+    window.process(0, frame((-1, "a", 1.0), (-10, "a", 1.0), (-11, "a", 1.0)))
+    assert physical(window.advance(0)) == [(-20, -10, "a", 1, 1.0), (-10, 0, "a", 2, 2.0)]
+
+
+def test_rows_without_a_sane_event_time_are_late():
+    window = build(WINDOW)
+    window.process(0, frame((None, "a", 1.0), (2**62, "a", 1.0), (-(2**63), "a", 1.0), (2**63 - 1, "a", 1.0)))
+    assert (window.late_rows, window.state_rows) == (4, 0)
+
+
+def test_null_is_a_key_like_others_and_zeros_are_one_key():
+    window = build(WindowParams("t", 10, 10, (("x", X),), (Aggregate("n", "count", None),)))
+    window.process(0, frame((0, "a", None), (1, "a", -0.0), (2, "a", 0.0), (3, "a", None)))
+    assert [(row[2], row[3]) for row in physical(window.advance(WATERMARK_END))] == [(None, 2), (0.0, 2)]
+
+
+def test_aggregates_of_every_type_have_the_type_that_the_table_says():
+    rows = frame((0, "a", 1.5)).with_columns(
+        i=pl.lit(3, pl.Int64), b=pl.lit(True), d=pl.lit(5, pl.Int64).cast(pl.Duration("us")), s=pl.lit("text longer than twelve bytes")
+    )
+    summed = ("sum", "avg", "stddev")
+    asked = [(f, c) for c in "ixdst" for f in AGGREGATE_FUNCTIONS if c in "ix" or f not in summed]
+    params = WindowParams("t", 10, 10, (), tuple(Aggregate(f"{f}_{c}", f, Column(c)) for f, c in asked))
+    window = build(params)
+    window.process(0, rows)
+    window.restore(window.snapshot())
+    (answer,) = window.advance(WATERMARK_END)
+    assert answer["avg_i"].to_list() == [3.0]
+    assert answer.schema["max_d"] == answer.schema["first_d"] == pl.Duration("us")
+    assert answer["first_s"].to_list() == ["text longer than twelve bytes"]
+    assert answer["max_t"].to_list() == [datetime(1970, 1, 1)]
+    assert answer["stddev_x"].to_list() == [None]
+    for name in answer.columns[2:]:
+        function, _, column = name.rpartition("_")
+        assert column_type(answer.schema[name]) is aggregate_type(function, column_type(rows.schema[column]))
+
+
+def test_integer_sums_are_exact_and_null_beyond_64_bits():
+    params = WindowParams("t", 10, 10, (("k", Column("k")),), (Aggregate("total", "sum", X),))
+    window = build(params)
+    window.process(0, frame((0, "a", 2**62), (1, "a", 2**62), (2, "b", 2**62), (3, "b", 2**62 - 1), x=pl.Int64()))
+    assert [row[2:] for row in physical(window.advance(WATERMARK_END))] == [("a", None), ("b", 2**63 - 1)]
+
+
+def test_infinities_and_nan_take_part_as_floats_do():
+    window = build(WindowParams("t", 10, 10, (("k", Column("k")),), (Aggregate("s", "sum", X), Aggregate("d", "stddev", X))))
+    inf = float("inf")
+    window.process(0, frame((0, "a", inf), (1, "a", 1.0), (2, "b", inf), (3, "b", -inf)))
+    rows = physical(window.advance(WATERMARK_END))
+    assert [row[2:4] for row in rows[:1]] == [("a", inf)]
+    assert all(value != value for value in (rows[0][4], rows[1][3], rows[1][4]))
+
+
+def test_many_hopping_windows_closing_at_once_come_in_order():
+    window = build(WindowParams("t", 3600, 1, (), (Aggregate("n", "count", None),)))
+    window.process(0, frame(*((t, "a", 1.0) for t in range(0, 20_000, 2))))
+    rows = physical(window.advance(WATERMARK_END))
+    assert [row[0] for row in rows] == list(range(-3599, 19_999))
+    assert {row[2] for row in rows[3599:15_000]} == {1800}
+
+
+def test_a_window_without_length_is_refused():
+    with pytest.raises(RemoteProtocolError, match="expected 1 to"):
+        build(WindowParams("t", 0, 10, (), ()))
+
+
+def test_a_window_over_something_else_than_a_time_is_refused():
+    with pytest.raises(RemoteProtocolError, match="no time column"):
+        build(msgspec.structs.replace(WINDOW, time_column="x")).process(0, frame((0, "a", 1.0)))
+
+
+def test_an_aggregate_that_does_not_fit_its_operand_is_refused():
+    with pytest.raises(RemoteProtocolError, match="sum"):
+        build(msgspec.structs.replace(WINDOW, aggregates=(Aggregate("s", "sum", Column("k")),))).process(0, frame((0, "a", 1.0)))
+
+
+# --------------------------------------------------------------------------------------------------------------- joins
+
+
+def test_a_pair_is_given_once_by_whichever_row_comes_later():
+    join = build(JOIN)
+    assert physical(join.process(0, frame((10, "a", 1.0)))) == []
+    assert physical(join.process(1, frame((15, "a", 2.0), (16, "a", 3.0), (5, "b", 4.0)))) == [(10, "a", 1.0, 2.0)]
+    assert physical(join.process(0, frame((11, "a", 5.0)))) == [(11, "a", 5.0, 2.0), (11, "a", 5.0, 3.0)]
+
+
+def test_pairs_are_ordered_by_the_batch_that_completed_them_then_by_arrival():
+    join = build(JOIN)
+    join.process(0, frame((3, "a", 1.0), (1, "a", 2.0)))
+    join.process(0, frame((2, "a", 3.0)))
+    pairs = physical(join.process(1, frame((4, "a", 9.0), (0, "a", 8.0))))
+    assert [(row[3], row[2]) for row in pairs] == [(9.0, 1.0), (9.0, 2.0), (9.0, 3.0), (8.0, 1.0), (8.0, 2.0), (8.0, 3.0)]
+
+
+def test_rows_behind_the_watermark_are_late_and_the_promise_holds_to_the_microsecond():
+    join = build(msgspec.structs.replace(JOIN, before_us=7, after_us=3))
+    join.process(1, frame((93, "a", 2.0), (92, "a", 3.0)))
+    join.advance(100)
+    assert join.output_watermark(100) == 93
+    assert physical(join.process(0, frame((99, "a", 1.0), (100, "a", 1.0)))) == [(100, "a", 1.0, 2.0)]
+    assert join.late_rows == 1
+
+
+def test_a_busy_key_is_paired_within_the_interval_only():
+    """On keys alone these would be 4 * 10^8 pairs to throw away."""
+    join = build(JOIN)
+    times = [(t * 10, "a", 0.0) for t in range(20_000)]
+    join.process(0, frame(*times))
+    assert len(physical(join.process(1, frame(*times)))) == 20_000
+
+
+def test_keys_of_integers_and_floats_meet():
+    join = build(msgspec.structs.replace(JOIN, left_keys=(X,), right_keys=(X,)))
+    join.process(0, frame((0, "a", 2), x=pl.Int64()))
+    assert len(physical(join.process(1, frame((0, "b", 2.0))))) == 1
+
+
+def test_keys_that_cannot_be_compared_are_refused():
+    join = build(msgspec.structs.replace(JOIN, right_keys=(X,)))
+    join.process(0, frame((0, "a", 1.0)))
+    with pytest.raises(RemoteProtocolError, match="join keys"):
+        join.process(1, frame((0, "a", 1.0)))
+
+
+# ----------------------------------------------------------------------------------------------------------- snapshots
+
+
+@pytest.mark.parametrize("params", [WINDOW, JOIN, MapParams(None, None), UnionParams()])
+@pytest.mark.parametrize("state", [b"nonsense", b"\x81\xa1a\x01", b"\xc1", bytes(100)])
+def test_what_is_no_snapshot_is_refused(params: Params, state: bytes):
+    with pytest.raises(RemoteProtocolError):
+        build(params).restore(state)
+
+
+@pytest.mark.parametrize("params", [WINDOW, JOIN, MapParams(None, None), UnionParams()])
+def test_the_snapshot_of_a_fresh_operator_restores_a_fresh_operator(params: Params):
+    operator = build(params)
+    operator.restore(build(params).snapshot())
+    assert (operator.state_rows, operator.late_rows) == (0, 0)
+
+
+def test_a_snapshot_does_not_continue_under_other_parameters():
+    with pytest.raises(RemoteProtocolError, match="other parameters"):
+        build(msgspec.structs.replace(WINDOW, size_us=20)).restore(build(WINDOW).snapshot())
+
+
+def test_a_snapshot_with_other_tables_is_refused():
+    window = build(WINDOW)
+    window.process(0, frame((0, "a", 1.0)))
+    content = msgspec.msgpack.decode(window.snapshot())
+    content["frames"]["main"] = content["frames"]["input"]
+    with pytest.raises(RemoteProtocolError, match="main"):
+        build(WINDOW).restore(msgspec.msgpack.encode(content))
+
+
+def test_a_window_that_was_restored_closes_before_its_next_row():
+    window, other = build(WINDOW), build(WINDOW)
+    window.process(0, frame((0, "a", 1.0)))
+    other.restore(window.snapshot())
+    assert physical(other.advance(WATERMARK_END)) == [(0, 10, "a", 1, 1.0)]
+
+
+@pytest.mark.parametrize("params", [WINDOW, JOIN])
+def test_another_schema_in_mid_stream_is_refused(params: Params):
+    operator = build(params)
+    operator.process(0, frame((0, "a", 1.0)))
+    with pytest.raises(RemoteProtocolError, match="columns"):
+        operator.process(0, frame((0, "a", 1), x=pl.Int64()))
+
+
+@pytest.mark.parametrize("params", [MapParams(None, None), UnionParams(), WINDOW, JOIN])
+def test_the_ends_of_time_pass_through_every_operator(params: Params):
+    operator = build(params)
+    assert [operator.output_watermark(end) for end in (WATERMARK_MIN, WATERMARK_END)] == [WATERMARK_MIN, WATERMARK_END]
