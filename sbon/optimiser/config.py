@@ -28,9 +28,9 @@ class OptimiserConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Reviews in a row that must find the saving before an operator moves. More: less moved by noise, slower."""
     samples_max: int = 10
     """Reviews after which a saving that is still uncertain is given up until the next look. More: smaller savings are found."""
-    noise_fraction: float = 0.05
+    noise_fraction: float = 0.1
     """Standard deviation of a measured saving that is expected before it is known. Higher: calmer, slower."""
-    certainty: float = 2.5
+    certainty: float = 3.0
     """Standard errors by which the mean saving must exceed its threshold. Higher: calmer, slower."""
     cooldown_s: float = 30.0
     """An operator that has moved stays at least this long. Longer: calmer, slower."""

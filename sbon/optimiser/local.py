@@ -10,8 +10,8 @@ here minus the usage there, both from RTTs measured in the same way at the same 
 
 Noise must not move operators to and fro. The first review that finds a saving opens an episode: the following reviews ask the same
 candidates again, and the operator moves when the mean saving exceeds its threshold by some standard errors of the mean (a one-sided
-sequential test; the deviation is estimated from the samples, with an expected one as prior). The threshold rises with each migration
-that lies not long behind, so that even nodes that are really equal do not swap operators for ever, and falls again with time.
+sequential test; the deviation is learnt from successive differences, of this operator and of all of this node). The threshold rises with
+each migration that lies not long behind, so that even nodes that are really equal do not swap operators for ever, and falls with time.
 """
 
 import math
@@ -23,6 +23,7 @@ from sbon.cost.network_usage import MS_PER_S
 from sbon.cost.space import CostSpace
 from sbon.cost_space.coordinate import Coordinate
 from sbon.optimiser.config import OptimiserConfig
+from sbon.optimiser.noise import Noise
 from sbon.optimiser.views import Alternative, Ask, Migrate, OperatorView, Stay, Verdict
 from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
@@ -30,10 +31,12 @@ from sbon.placement.median import median_points
 from sbon.placement.problem import PlacementLink, PlacementProblem
 from sbon.placement.regions import ranked_regions
 from sbon.placement.relaxation import relax
-from sbon.types import NodeId, OperatorId
+from sbon.types import FloatArray, NodeId, OperatorId
 
-PRIOR_SAMPLES = 2
-"""What the expected noise counts beside the samples of an episode."""
+NOISE_WEIGHT_EXPECTED = 8.0
+"""Differences that the expected noise is worth to the node."""
+NOISE_WEIGHT_NODE = 4.0
+"""Differences that the node's noise is worth to an operator of which nothing is known."""
 REQUIRED_FRACTION_MAX = 0.9
 """However often an operator has moved, it may still escape a place that is ten times as dear."""
 REMEMBERED_MAX = 10_000
@@ -46,7 +49,10 @@ Key = tuple[OperatorId, ...]
 class _Memory:
     """What the optimiser remembers of one operator or body."""
 
-    def __init__(self) -> None:
+    def __init__(self, variance: float) -> None:
+        self.noise = Noise(variance, NOISE_WEIGHT_NODE)
+        self.last: dict[NodeId, float] = {}
+        """Savings of each candidate in the last review that had answers."""
         self.point: Point | None = None
         """Best point when candidates were last looked for."""
         self.looked_at_s = -math.inf
@@ -69,6 +75,7 @@ class LocalOptimiser:
         self._placement = placement if placement is not None else PlacementConfig()
         self._rng = rng
         self._memory: dict[Key, _Memory] = {}
+        self._noise = Noise(config.noise_fraction**2, NOISE_WEIGHT_EXPECTED)
 
     def review(self, view: OperatorView, coordinates: Mapping[NodeId, Coordinate] | CostSpace, now: float) -> Ask | None:
         """Whom to ask about moving the operator; None if nothing speaks for looking.
@@ -84,19 +91,19 @@ class LocalOptimiser:
             return None
         if sum(neighbour.rate_bytes_per_s for neighbour in view.neighbours) <= 0:
             return None
-        about = tuple(node for node in nodes if node != view.here)
         if memory.episode:
             watched = tuple(node for node in memory.episode if node in space)
-            return Ask(view.id, (view.here, *watched), about)
+            return Ask(view.id, (view.here, *watched), nodes)
         problem = _problem(view)
-        point = self._point(problem, space, view)
+        points = self._points(problem, space, view)
+        point = float(points[0, 0]), float(points[0, 1]), float(points[0, 2])
         if memory.point is not None:
             moved = math.dist(point, memory.point) >= max(self._config.displacement_threshold_ms, 1e-9)
             if not moved and now - memory.looked_at_s < self._config.lookup_interval_s:
                 return None
         memory.point, memory.looked_at_s = point, now
-        candidates = self._candidates(problem, space, view)
-        return Ask(view.id, (view.here, *candidates), about) if candidates else None
+        candidates = self._candidates(problem, space, view, points)
+        return Ask(view.id, (view.here, *candidates), nodes) if candidates else None
 
     def decide(
         self,
@@ -120,6 +127,10 @@ class LocalOptimiser:
             alternative, saving = self._alternative(view, node, reports, space, memory.episode.get(node, []))
             alternatives.append(alternative)
             samples[node] = saving
+            if node in memory.last:
+                memory.noise.learn(memory.last[node], saving[-1])
+                self._noise.learn(memory.last[node], saving[-1])
+        memory.last = {node: saving[-1] for node, saving in samples.items()}
         alternatives.sort(key=lambda a: (-a.saving_fraction, a.node))
         return self._verdict(view, memory, tuple(alternatives), samples)
 
@@ -138,7 +149,7 @@ class LocalOptimiser:
         if not hopeful:
             memory.episode = {}
             return Stay(view.id, _why_not(alternatives, room), alternatives)
-        surely = [a for a in hopeful if a.seen >= config.confirmations and self._is_sure(a, samples[a.node])]
+        surely = [a for a in hopeful if a.seen >= config.confirmations and self._is_sure(a, memory.noise)]
         if surely:
             best = surely[0]
             memory.episode = {}
@@ -158,12 +169,9 @@ class LocalOptimiser:
         reason = f"{best.node} may save {best.saving_fraction:.0%}, seen in {best.seen} reviews; asking again"
         return Stay(view.id, reason, alternatives, pending=True)
 
-    def _is_sure(self, alternative: Alternative, samples: list[float]) -> bool:
+    def _is_sure(self, alternative: Alternative, noise: Noise) -> bool:
         """Whether the mean saving exceeds what is required by more than noise explains."""
-        prior, count = self._config.noise_fraction, len(samples)
-        mean = sum(samples) / count
-        spread = PRIOR_SAMPLES * prior * prior + sum((sample - mean) ** 2 for sample in samples)
-        error = math.sqrt(spread / (PRIOR_SAMPLES + count - 1) / count)
+        error = math.sqrt(noise.variance / alternative.seen)
         return alternative.saving_fraction - self._config.certainty * error > alternative.required_fraction
 
     def _alternative(
@@ -215,16 +223,16 @@ class LocalOptimiser:
             max(by_fraction, config.saving_min_bytes / cost_here, carrying / cost_here) + config.prediction_margin * predicted / cost_here
         )
 
-    def _point(self, problem: PlacementProblem, space: CostSpace, view: OperatorView) -> Point:
+    def _points(self, problem: PlacementProblem, space: CostSpace, view: OperatorView) -> FloatArray:
+        """(1, 3): the operator's best point."""
         if self._placement.strategy == "relaxation":
-            return relax(problem, space, self._placement, self._rng, {view.id: space.coordinates[view.here].vector})[view.id]
-        x, y, z = median_points(problem, space)[0]
-        return float(x), float(y), float(z)
+            return np.array([relax(problem, space, self._placement, self._rng, {view.id: space.coordinates[view.here].vector})[view.id]])
+        return median_points(problem, space)
 
-    def _candidates(self, problem: PlacementProblem, space: CostSpace, view: OperatorView) -> tuple[NodeId, ...]:
+    def _candidates(self, problem: PlacementProblem, space: CostSpace, view: OperatorView, points: FloatArray) -> tuple[NodeId, ...]:
         """The nodes of least predicted cost; among them, first, the neighbours' own."""
         k = self._config.candidates
-        ranked = ranked_regions(problem, space, k + 1, self._placement.load_weight)[view.id]
+        ranked = ranked_regions(problem, space, k + 1, self._placement.load_weight, points=points)[view.id]
         rate: dict[NodeId, float] = {}
         for neighbour in view.neighbours:
             rate[neighbour.node] = rate.get(neighbour.node, 0.0) + neighbour.rate_bytes_per_s
@@ -235,7 +243,7 @@ class LocalOptimiser:
     def _remember(self, view: OperatorView) -> _Memory:
         memory = self._memory.pop(view.operators, None)
         if memory is None or memory.here != view.here:
-            memory = _Memory()
+            memory = _Memory(self._noise.variance)
             memory.here = view.here
         self._memory[view.operators] = memory
         while len(self._memory) > REMEMBERED_MAX:

@@ -47,7 +47,7 @@ class Ask(msgspec.Struct, frozen=True):
     operator: OperatorId
     candidates: tuple[NodeId, ...]
     about: tuple[NodeId, ...]
-    """Nodes of the operator's neighbours, this one left out: being on a neighbour's node costs nothing and needs no measuring."""
+    """Nodes of the operator's neighbours. A node asked about itself may say 0 or nothing."""
 
 
 class Alternative(msgspec.Struct, frozen=True):

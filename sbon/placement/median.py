@@ -7,7 +7,6 @@ their present length. Distances are smoothed by a length that shrinks from step 
 """
 
 import numpy as np
-import numpy.typing as npt
 
 from sbon.cost.space import CostSpace
 from sbon.placement.problem import PlacementProblem
@@ -33,7 +32,7 @@ def median_points(problem: PlacementProblem, space: CostSpace) -> FloatArray:
     anchors = space.vectors_ms[space.rows(list(problem.pinned.values()))]
     middle = anchors.mean(axis=0) if len(anchors) else np.zeros(3)
     row = {operator: index for index, operator in enumerate((*problem.unpinned, *problem.pinned))}
-    links = [link for link in problem.links if row[link.source] < count or row[link.target] < count]
+    links = [link for link in problem.links if min(row[link.source], row[link.target]) < count]
     if not links:
         return np.tile(middle, (count, 1))
     a = np.array([row[link.source] for link in links], dtype=np.intp)
@@ -41,24 +40,25 @@ def median_points(problem: PlacementProblem, space: CostSpace) -> FloatArray:
     rates = np.array([link.rate_bytes_per_s for link in links], dtype=np.float64)
     rates = rates / float(rates.max()) if rates.any() else np.ones(len(links))
     points = np.concatenate([np.tile(middle, (count, 1)), anchors])
+    # (links, nodes of the graph): +1 where a link starts, -1 where it ends. Springs of constants w pull with incidence^T w incidence.
+    incidence = np.zeros((len(links), len(points)))
+    incidence[np.arange(len(links)), a] += 1.0
+    incidence[np.arange(len(links)), b] -= 1.0
+    free, held = incidence[:, :count], incidence[:, count:] @ anchors
     for step in range(STEPS):
         smoothing = SMOOTHING_MS_START * (SMOOTHING_MS_END / SMOOTHING_MS_START) ** (step / (STEPS - 1))
-        difference = points[a] - points[b]
-        weight: FloatArray = rates if step == 0 else rates / np.sqrt((difference * difference).sum(axis=1) + smoothing * smoothing)
-        points[:count] = _rest(points, a, b, weight, count, middle)
+        extension = free @ points[:count] + held
+        weight = rates if step == 0 else rates / np.sqrt((extension * extension).sum(axis=1) + smoothing * smoothing)
+        points[:count] = _rest(free, held, weight, middle)
     return points[:count]
 
 
-def _rest(
-    points: FloatArray, a: npt.NDArray[np.intp], b: npt.NDArray[np.intp], weight: FloatArray, count: int, middle: FloatArray
-) -> FloatArray:
-    """(count, 3): the rest points of springs of the given constants: the solution of their linear system."""
-    size = len(points)
-    cells = np.concatenate([a * size + b, b * size + a])
-    stiffness = np.zeros(size * size)
-    np.add.at(stiffness, cells, np.concatenate([weight, weight]))
-    stiffness = stiffness.reshape(size, size)[:count]
+def _rest(free: FloatArray, held: FloatArray, weight: FloatArray, middle: FloatArray) -> FloatArray:
+    """(unpinned, 3): the rest points of springs of the given constants: the solution of their linear system."""
     tie = TIE * max(float(weight.max()), 1e-12)
-    system = np.diag(stiffness.sum(axis=1) + tie) - stiffness[:, :count]
-    pull = stiffness[:, count:] @ points[count:] + tie * middle
-    return np.asarray(np.linalg.solve(system, pull), dtype=np.float64)
+    pulled = free.T * weight
+    stiffness, pull = pulled @ free, tie * middle - pulled @ held
+    if len(stiffness) == 1:
+        return np.asarray(pull / (stiffness[0, 0] + tie), dtype=np.float64)
+    stiffness.flat[:: len(stiffness) + 1] += tie
+    return np.asarray(np.linalg.solve(stiffness, pull), dtype=np.float64)

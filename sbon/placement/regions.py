@@ -23,15 +23,17 @@ def ranked_regions(
     k: int,
     load_weight: float,
     placed: Mapping[OperatorId, NodeId] | None = None,
+    points: FloatArray | None = None,
 ) -> Regions:
     """The `k` best nodes for each operator by predicted usage of its links, load included.
 
     The other ends are taken to be at their nodes, where pinned or `placed`, else at the points where they would minimise usage (without
-    a height, which is the same for every candidate).
+    a height, which is the same for every candidate). `points`, (unpinned, 3), may be given where they are known already.
     """
     if not problem.unpinned:
         return {}
-    points = median_points(problem, space)
+    if points is None:
+        points = median_points(problem, space)
     rows = _rows_ranked(problem, space, points, k)
     cost = _predicted_cost(problem, space, points, rows, load_weight, placed or {})
     best = min(k, len(rows))

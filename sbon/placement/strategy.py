@@ -12,6 +12,7 @@ from sbon.placement.candidates import CandidateReport, Choice, Regions
 from sbon.placement.config import PlacementConfig
 from sbon.placement.joint import JointProblem
 from sbon.placement.mapping import walk
+from sbon.placement.median import median_points
 from sbon.placement.optimal import optimal_assignment
 from sbon.placement.problem import PlacementProblem
 from sbon.placement.regions import ranked_regions
@@ -62,12 +63,13 @@ class LeastUsage:
         Candidates of all operators and the pinned operators' nodes compete for every operator, so that neighbours may share a node.
         """
         weight = self._config.load_weight
-        found = ranked_regions(problem, space, k, weight)
+        points = median_points(problem, space)
+        found = ranked_regions(problem, space, k, weight, points=points)
         if len(problem.unpinned) <= 1:
             return found
         for _ in range(REFINEMENTS):
             choice = self.predict(problem, _shared(problem, found), space)
-            ranked = ranked_regions(problem, space, k, weight, choice.assignment)
+            ranked = ranked_regions(problem, space, k, weight, choice.assignment, points)
             # The node itself first: it fits best together with the others.
             again = {
                 operator: tuple(dict.fromkeys((choice.assignment[operator], *ranked[operator], *found[operator])))[:k]
