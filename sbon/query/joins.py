@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from sbon.query.expression import Call, Cast, Column, Expression, Literal
 from sbon.query.fold import fold
+from sbon.query.literals import identifier
 from sbon.query.relation import Join, Relation, Select
 from sbon.query.rewrite import columns_of, conjuncts, type_of
 from sbon.query.scalar import Scalars
@@ -75,7 +76,8 @@ def join_inputs(
                 raise binder.text.error(tree.this, f"two inputs are named {alias or 'nothing'}", "name one of them with AS")
         right, right_scope = _qualified(binder, tree.this, right, right_scope)
         conditions = _using(binder, tree, names, right_scope)
-        names = Scope((*names.columns, *right_scope.columns))
+        merged = {identifier(item) for item in tree.args.get("using") or []}
+        names = Scope((*names.columns, *(replace(c, hidden=True, merged=True) if c.name in merged else c for c in right_scope.columns)))
         on = tree.args.get("on")
         if on is not None:
             conditions += conjuncts(fold(Scalars(binder.text, names).condition(on, "ON")))

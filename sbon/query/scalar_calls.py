@@ -108,9 +108,14 @@ def _round(scalars: Scalars, tree: exp.Expr) -> Bound:
 
 
 def _log(scalars: Scalars, tree: exp.Expr) -> Bound:
-    if tree.args.get("expression") is not None:
-        raise scalars.refuse(tree, "LOG takes one argument and has base 10", "write ln(x) / ln(base)")
-    return scalars.call(tree, "log10", [scalars.bind(tree.this)])
+    # LOG(x) has base 10; of LOG(base, x) the base comes first. LOG10(x) is read as LOG(10, x).
+    first, second = tree.this, tree.args.get("expression")
+    if second is None:
+        return scalars.call(tree, "log10", [scalars.bind(first)])
+    if isinstance(first, exp.Literal) and first.this == "10":
+        return scalars.call(tree, "log10", [scalars.bind(second)])
+    parts = [scalars.call(tree, "ln", [scalars.bind(part)]) for part in (second, first)]
+    return scalars.call(tree, "div", parts)
 
 
 def _substring(scalars: Scalars, tree: exp.Expr) -> Bound:

@@ -23,6 +23,8 @@ class ScopeColumn:
     type: ColumnType
     hidden: bool = False
     """Not in `SELECT *`."""
+    merged: bool = False
+    """Equal to a column of the same name before it, by USING: meant only where its input is named."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class Scope:
             known = did_you_mean(table, self.aliases)
             raise text.error(tree, f"there is no input {identifier(db) + '.' if db is not None else ''}{table} in this FROM", known)
         found = [column for column in self.columns if column.name == name and table in (None, column.alias)]
+        if table is None:
+            found = [column for column in found if not column.merged] or found
         if len(found) > 1:
             ways = " or ".join(f"{column.alias}.{name}" for column in found)
             raise text.error(tree, f"column {name} is ambiguous", f"write {ways}")

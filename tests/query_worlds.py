@@ -1,0 +1,102 @@
+"""A small catalogue to plan queries against, and a way to run a plan without agents: every operator once, in the plan's order."""
+
+from collections.abc import Mapping
+
+import msgspec
+import polars as pl
+
+from sbon.operators.frames import empty, polars_schema
+from sbon.operators.registry import build
+from sbon.query.catalog import Catalog
+from sbon.query.plan import WATERMARK_END, OperatorSpec, Plan, SinkParams, SourceParams
+from sbon.query.planner import plan
+from sbon.query.sql import CreateSink, CreateSource, CreateView, SelectQuery, parse
+from sbon.query.text import describe
+
+NODES = {"a": {"region": "eu"}, "b": {"region": "us"}, "c": {"region": "eu", "site": "x"}}
+
+SOURCES = """
+CREATE SOURCE s (ts TIMESTAMP, k TEXT, v DOUBLE, n BIGINT, ok BOOLEAN, WATERMARK FOR ts AS ts - INTERVAL '2 seconds')
+    WITH (connector = 'datagen', labels = 'region=eu', rows_per_second = 100);
+CREATE SOURCE u (ts TIMESTAMP, k TEXT, w DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = 'b');
+CREATE SOURCE plain (k TEXT, v DOUBLE) WITH (connector = 'file', path = 'x.csv');
+CREATE VIEW fast AS SELECT ts, k, v FROM s WHERE v > 1;
+CREATE VIEW per_key AS SELECT window_end, k, sum(v) AS total, count(*) AS rows FROM TUMBLE(s, ts, INTERVAL '10 s') GROUP BY window_end, k;
+"""
+
+
+def make_catalog(text: str = SOURCES) -> Catalog:
+    catalog = Catalog()
+    for number, statement in enumerate(parse(text)):
+        if isinstance(statement, CreateSource):
+            source = msgspec.structs.replace(statement.definition, home="b")
+            catalog.put("source", statement.name, sql=statement.sql, owner="b", stamp=number, source=source)
+        elif isinstance(statement, CreateView):
+            catalog.put("view", statement.name, sql=statement.sql, owner="b", stamp=number)
+    return catalog
+
+
+CATALOG = make_catalog()
+
+
+def plan_of(sql: str, *, here: str = "b", query: str = "q", nodes: Mapping[str, Mapping[str, str]] = NODES) -> Plan:
+    (statement,) = parse(sql)
+    assert isinstance(statement, SelectQuery | CreateSink)
+    return plan(statement, CATALOG, nodes, here, query)
+
+
+def lines(plan_: Plan) -> list[str]:
+    """One line per operator: number, node, text, and where its input comes from."""
+    found = []
+    for operator in plan_.operators:
+        inputs = [
+            f"{link.source.partition('.')[2]}" + (f":{link.port}" if link.port else "")
+            for link in plan_.links
+            if link.target == operator.id
+        ]
+        arrow = f" <- {' '.join(inputs)}" if inputs else ""
+        found.append(f"{operator.id.partition('.')[2]} {operator.pinned or '-'} {describe(operator.params)}{arrow}")
+    return found
+
+
+def rows_of(source: OperatorSpec, count: int = 40) -> pl.DataFrame:
+    """Rows of any source, the same each time: a second apart, a few keys, some values NULL."""
+    number = pl.int_range(count, eager=True)
+    values = {
+        "bool": pl.select((number % 3 == 0).alias("x")).to_series(),
+        "int": number % 7,
+        "float": (number * 37 % 100) / 10 - 3,
+        "text": pl.Series([f"k{i * 5 % 4}" for i in range(count)]),
+        "time": pl.Series([i * 1_000_000 for i in range(count)]).cast(pl.Datetime("us")),
+        "interval": pl.Series([i * 1_000 for i in range(count)]).cast(pl.Duration("us")),
+    }
+    frame = pl.DataFrame({column.name: values[column.type.value] for column in source.schema})
+    assert isinstance(source.params, SourceParams)
+    if source.params.time_column is None:
+        return frame
+    keep = pl.col(source.params.time_column).dt.epoch("s") % 11 != 5
+    return frame.with_columns(
+        pl.when(keep | (pl.col(c.name).is_not_null() & (c.name == source.params.time_column))).then(pl.col(c.name)).alias(c.name)
+        for c in source.schema
+    )
+
+
+def run(plan_: Plan, inputs: Mapping[str, pl.DataFrame] | None = None) -> pl.DataFrame:
+    """The rows that reach the sink; `inputs` by node, for all sources on it."""
+    results: dict[str, pl.DataFrame] = {}
+    for operator in plan_.operators:
+        frames = [(link.port, results[link.source]) for link in plan_.links if link.target == operator.id]
+        if isinstance(operator.params, SourceParams):
+            given = None if inputs is None else inputs.get(operator.pinned or "")
+            results[operator.id] = rows_of(operator) if given is None else given
+            continue
+        if isinstance(operator.params, SinkParams):
+            results[operator.id] = pl.concat([frame for _, frame in frames])
+            continue
+        machine = build(operator.params)
+        made = [out for port, frame in frames if not frame.is_empty() for out in machine.process(port, frame)]
+        made += machine.advance(WATERMARK_END)
+        results[operator.id] = pl.concat([empty(operator.schema), *made])
+        assert dict(results[operator.id].schema) == dict(polars_schema(operator.schema)), operator.id
+        assert machine.late_rows == 0
+    return results[plan_.operators[-1].id]

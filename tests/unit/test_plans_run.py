@@ -1,0 +1,140 @@
+"""Statements of the dialect, each planned and run through the real operators; schemas must be what the plan says."""
+
+import polars as pl
+import pytest
+
+from sbon.operators.frames import polars_schema
+from tests.query_worlds import plan_of, run
+
+STATEMENTS = [
+    "SELECT * FROM s",
+    "SELECT s.* FROM s",
+    "SELECT k FROM s",
+    "SELECT k AS key, v AS value FROM s",
+    "SELECT t.k FROM s AS t",
+    'SELECT "k" AS "Key" FROM s',
+    "SELECT k, v FROM s WHERE v > 1",
+    "SELECT k FROM s WHERE v >= 1 AND n <> 3 OR NOT ok",
+    "SELECT k FROM s WHERE k LIKE 'k%' AND k NOT LIKE '%9'",
+    "SELECT k FROM s WHERE k ILIKE 'K_'",
+    "SELECT k FROM s WHERE n IN (1, 2, 3) AND k NOT IN ('k1', 'k2')",
+    "SELECT k FROM s WHERE v IN (1, 2.5) OR n IN (1, NULL)",
+    "SELECT k FROM s WHERE v BETWEEN 1 AND 5 AND n NOT BETWEEN 2 AND 3",
+    "SELECT k FROM s WHERE v IS NULL OR n IS NOT NULL",
+    "SELECT k FROM s WHERE ok IS TRUE OR ok IS NOT FALSE",
+    "SELECT k FROM s WHERE ok",
+    "SELECT CASE WHEN v > 1 THEN 'high' WHEN v > 0 THEN 'low' ELSE 'none' END AS level FROM s",
+    "SELECT CASE n WHEN 1 THEN 1.5 ELSE 2 END AS x, CASE WHEN ok THEN n END AS y FROM s",
+    "SELECT CAST(v AS BIGINT) AS i, n::DOUBLE AS f, CAST(n AS TEXT) AS t, CAST(k AS DOUBLE) AS d FROM s",
+    "SELECT COALESCE(v, n, 0) AS x, NULLIF(n, 3) AS y FROM s",
+    "SELECT ABS(v), ROUND(v), ROUND(v, 2), FLOOR(v), CEIL(v), SIGN(v) FROM s",
+    "SELECT SQRT(v), LN(v), LOG10(n), LOG(2, n), EXP(v), POWER(v, 2), v ^ 3, MOD(n, 3), n % 2 FROM s",
+    "SELECT GREATEST(v, n, 1), LEAST(v, n) FROM s",
+    "SELECT n / 2 AS half, v / n AS ratio, -v AS minus, n - 1 AS less, 2 * (n + 1) AS twice FROM s",
+    "SELECT LOWER(k), UPPER(k), LENGTH(k), SUBSTR(k, 1, 2), SUBSTRING(k FROM 2), LEFT(k, 1) FROM s",
+    "SELECT CONCAT(k, n, 'x') AS a, k || '-' || n AS b, TRIM(k), LTRIM(k), RTRIM(k), REPLACE(k, 'k', 'q') FROM s",
+    "SELECT STARTS_WITH(k, 'k1') AS yes FROM s",
+    "SELECT ts + INTERVAL '1 minute' AS later, ts - INTERVAL '1 hour 30 minutes' AS before FROM s",
+    "SELECT DATE_TRUNC('minute', ts) AS m, EXTRACT(EPOCH FROM ts) AS e, EXTRACT(HOUR FROM ts) AS h, DATE_PART('dow', ts) AS d FROM s",
+    "SELECT (ts - DATE_TRUNC('hour', ts)) * 2 AS d FROM s WHERE ts - TIMESTAMP '1970-01-01' > INTERVAL '5 seconds'",
+    "SELECT k FROM s WHERE ts > '1970-01-01 00:00:10' AND ts < TIMESTAMP '2030-01-01'",
+    "SELECT NULL AS nothing, 1 AS one, 'x' AS text, TRUE AS yes, INTERVAL '1 s' AS span, 1.5e3 AS real FROM s",
+    "SELECT _node, _region, _site, v FROM s",
+    "SELECT v FROM s WHERE _node = 'a' OR _site IS NOT NULL",
+    "SELECT x.v FROM s AS x WHERE x._region IN ('eu', 'us')",
+    "SELECT * FROM (SELECT k, v * 2 AS d FROM s) WHERE d > 1",
+    "SELECT d + 1 AS e FROM (SELECT v * 2 AS d, n FROM (SELECT v, n FROM s WHERE n > 1) AS i) AS o WHERE n < 6",
+    "WITH big AS (SELECT k, v FROM s WHERE v > 1), bigger AS (SELECT k FROM big WHERE v > 2) SELECT * FROM bigger",
+    "SELECT * FROM fast",
+    "SELECT k FROM fast WHERE v < 5",
+    "SELECT k, v FROM s UNION ALL SELECT k, w FROM u",
+    "SELECT k, n FROM s UNION ALL SELECT k, w FROM u UNION ALL SELECT k, v FROM plain",
+    "(SELECT k FROM s) UNION ALL (SELECT k FROM s)",
+    "SELECT k FROM (SELECT k, v FROM s UNION ALL SELECT k, w FROM u) AS all_rows WHERE v > 1",
+    "SELECT k, v FROM plain WHERE v > 0",
+    "SELECT * FROM sys.probes",
+    "SELECT node, rtt_ms FROM sys.probes WHERE region = 'eu' AND rtt_ms > 1.5 * estimated_ms",
+    "SELECT node, cpu FROM sys.load WHERE node <> 'a'",
+    "SELECT link, bytes_per_s FROM sys.links",
+    "SELECT count(*) FROM TUMBLE(s, ts, INTERVAL '10 seconds') GROUP BY window_start",
+    "SELECT window_start, window_end, k, count(*) FROM TUMBLE(s, ts, INTERVAL '10' SECOND) GROUP BY window_start, window_end, k",
+    "SELECT k, count(v), count(DISTINCT n), sum(n), sum(v), min(v), max(v), avg(v), first(v), last(v), stddev(v) "
+    "FROM TUMBLE(s, ts, INTERVAL '5 s') GROUP BY window_end, k",
+    "SELECT k, max(k), min(ts), last(ok) FROM HOP(s, ts, INTERVAL '5 s', INTERVAL '15 s') GROUP BY 1, window_end",
+    "SELECT n % 2 AS parity, avg(v) * 2 AS a FROM TUMBLE(s, ts, INTERVAL '10 s') GROUP BY window_start, n % 2 HAVING count(*) > 1",
+    "SELECT upper(k) AS big, count(*) AS c FROM TUMBLE(s, ts, INTERVAL '10 s') GROUP BY window_start, big",
+    "SELECT k FROM TUMBLE(s, ts, INTERVAL '10 s') GROUP BY window_start, k",
+    "SELECT t.k, sum(t.v) FROM TUMBLE(s, ts, INTERVAL '10 s') AS t WHERE t.n > 1 GROUP BY t.window_start, t.k",
+    "SELECT count(*) FILTER (WHERE v > 1) AS high, sum(v) FILTER (WHERE ok) FROM TUMBLE(s, ts, INTERVAL '10 s') GROUP BY window_end",
+    "SELECT k, count(*) FROM TUMBLE(s, ts, INTERVAL '10 s', lateness => INTERVAL '5 s') GROUP BY window_end, k",
+    "SELECT k, avg(v) FROM TUMBLE((SELECT ts, k, v FROM s WHERE n > 1), ts, INTERVAL '10 s') GROUP BY window_start, k",
+    "SELECT region, max(cpu) FROM TUMBLE(sys.load, ts, INTERVAL '10 s') GROUP BY window_end, region",
+    "SELECT k, total / rows AS mean FROM per_key WHERE rows > 1",
+    "SELECT window_end, max(total) AS top FROM per_key GROUP BY window_end",
+    "SELECT window_end, sum(total) AS minute FROM TUMBLE(per_key, window_end, INTERVAL '1 minute') GROUP BY window_end",
+    "SELECT s.k, v, w FROM s JOIN u ON s.k = u.k AND u.ts BETWEEN s.ts - INTERVAL '5 s' AND s.ts + INTERVAL '1 s'",
+    "SELECT s.k, v - w AS d FROM s, u WHERE s.k = u.k AND s.ts >= u.ts - INTERVAL '3 s' AND s.ts < u.ts AND v > w",
+    "SELECT l.k, l.v + r.v AS both FROM s AS l JOIN s AS r ON l.k = r.k AND l.ts = r.ts AND l.n < 5 WHERE r.ok",
+    "SELECT k, s.v, u.k AS again FROM s JOIN u USING (k) WHERE s.ts - u.ts BETWEEN INTERVAL '-2 s' AND INTERVAL '2 s'",
+    "SELECT * FROM s JOIN (SELECT ts AS at, k, w FROM u) AS r USING (k) WHERE s.ts = r.at",
+    "SELECT s.n, u.w FROM s JOIN u ON s.k = upper(lower(u.k)) AND u.ts BETWEEN s.ts AND s.ts + INTERVAL '2 s'",
+    "SELECT a.k, a.total, b.total AS other FROM per_key AS a JOIN per_key AS b ON a.k = b.k AND a.window_end = b.window_end",
+    "SELECT a.k FROM s AS a JOIN s AS b ON a.k = b.k AND a.ts = b.ts JOIN u AS c ON c.k = b.k AND c.ts = b.ts",
+    "SELECT count(*) FROM TUMBLE((SELECT s.ts, v FROM s JOIN u ON s.k = u.k AND s.ts = u.ts), ts, INTERVAL '9 s') GROUP BY window_end",
+    "SELECT s.v = u.w AS same FROM s JOIN u ON s.n = u.w AND s.ts = u.ts",
+    "SELECT 1 AS one FROM s JOIN u ON s.k = u.k AND s.ts = u.ts",
+    "CREATE SINK out AS SELECT k FROM s WITH (connector = 'discard')",
+    "CREATE SINK out FROM fast WITH (connector = 'file', path = 'out.csv', node = 'c')",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sql", STATEMENTS)
+def test_a_statement_runs_and_gives_the_columns_of_its_plan(sql: str) -> None:
+    plan = plan_of(sql)
+    assert plan.operators[-1].ports == 1
+    rows = run(plan)
+    assert dict(rows.schema) == dict(polars_schema(plan.operators[-1].schema))
+    assert len({operator.id for operator in plan.operators}) == len(plan.operators)
+    assert len({link.id for link in plan.links}) == len(plan.links)
+
+
+def test_a_window_over_two_nodes_counts_the_rows_of_both() -> None:
+    rows = run(plan_of("SELECT window_start, k, count(*) AS c, max(v) AS top FROM TUMBLE(s, ts, INTERVAL '20 s') GROUP BY window_start, k"))
+    assert rows["c"].sum() == 80
+    assert rows.columns == ["window_start", "k", "c", "top"]
+    assert rows["window_start"].dt.epoch("s").unique().to_list() == [0, 20]
+
+
+def test_a_union_with_itself_gives_every_row_twice() -> None:
+    once, twice = run(plan_of("SELECT n FROM s")), run(plan_of("SELECT n FROM s UNION ALL SELECT n FROM s"))
+    assert sorted(twice["n"].to_list(), key=str) == sorted(once["n"].to_list() * 2, key=str)
+
+
+def test_an_interval_join_gives_the_pairs_within_the_interval() -> None:
+    sql = "SELECT s.ts AS a, u.ts AS b, s.k FROM s JOIN u ON s.k = u.k AND u.ts BETWEEN s.ts - INTERVAL '5 s' AND s.ts + INTERVAL '1 s'"
+    rows = run(plan_of(sql))
+    away = rows.select((pl.col("b") - pl.col("a")).dt.total_seconds())["b"]
+    # Keys repeat every fourth second: partners are 4 s before, or at the same time. NULL keys at 5, 16, 27, 38.
+    assert sorted(away.unique().to_list()) == [-4, 0]
+
+
+def test_conditions_on_the_node_leave_its_rows_only() -> None:
+    assert run(plan_of("SELECT _node, v FROM s WHERE _node <> 'a'"))["_node"].unique().to_list() == ["c"]
+
+
+def test_the_same_answer_comes_with_conditions_inside_and_outside() -> None:
+    inside = run(plan_of("SELECT k, count(*) AS c FROM TUMBLE(s, ts, INTERVAL '10 s') WHERE k = 'k1' GROUP BY window_start, k"))
+    outside = run(
+        plan_of("SELECT k, c FROM (SELECT k, count(*) AS c FROM TUMBLE(s, ts, INTERVAL '10 s') GROUP BY window_start, k) WHERE k = 'k1'")
+    )
+    assert inside.equals(outside)
+    assert inside.height == 4
+
+
+def test_a_second_aggregation_sees_each_window_once() -> None:
+    per_key = run(plan_of("SELECT * FROM per_key"))
+    top = run(plan_of("SELECT window_end, max(total) AS top, count(*) AS keys FROM per_key GROUP BY window_end"))
+    expected = (
+        per_key.group_by("window_end").agg(pl.col("total").max().alias("top"), pl.len().cast(pl.Int64).alias("keys")).sort("window_end")
+    )
+    assert top.sort("window_end").equals(expected)
