@@ -96,7 +96,7 @@ def test_an_operator_that_has_just_arrived_stays():
 def test_savings_below_the_threshold_do_not_move():
     assert isinstance(run(make(saving_min_fraction=0.85), view()), Stay)
     assert isinstance(run(make(saving_min_bytes=201.0), view()), Stay)
-    assert isinstance(run(make(saving_min_fraction=0.6, saving_min_bytes=199.0), view()), Migrate)
+    assert isinstance(run(make(saving_min_fraction=0.6, saving_min_bytes=150.0), view()), Migrate)
 
 
 def test_a_large_state_stays_unless_the_saving_pays_for_carrying_it():
