@@ -18,7 +18,7 @@ import numpy as np
 
 from sbon.cost_space.coordinate import Coordinate
 from sbon.errors import ConfigError, CoordinateError, LocalProtocolError
-from sbon.membership.actions import Action, LeaveDone, PushPull
+from sbon.membership.actions import Action, PushPull
 from sbon.membership.config import MembershipConfig, check_labels
 from sbon.membership.exchange import merge_state, write_state
 from sbon.membership.members import Capacity, Member, MemberStatus
@@ -28,11 +28,12 @@ from sbon.membership.messages import (
     INCARNATION_MAX,
     Ack,
     Envelope,
+    HostName,
     IndirectProbe,
-    Left,
     Message,
     Nack,
     Name,
+    Port,
     Probe,
     Relayed,
     Vitals,
@@ -42,6 +43,7 @@ from sbon.membership.messages import (
 )
 from sbon.membership.probing import Probing
 from sbon.membership.roster import Roster
+from sbon.membership.rounds import Rounds
 from sbon.membership.sampling import ProbeOrder, RandomPeers
 from sbon.membership.suspicion import LocalHealth
 from sbon.membership.timers import Timers
@@ -52,11 +54,6 @@ AWAITING = frozenset({"direct", "deadline", "relay", "expire", "ping_end", "susp
 """Timers that wait for somebody else: put off when it was we who stood still."""
 CURIOSITY_S = 1.0
 """Pause between push-pulls with peers that turn out to know more of themselves than we do."""
-PUSH_PULL_SCALE = 32
-LEAVE_ROUNDS = 3
-LEAVE_FANOUT = 8
-CONFIRMERS = 6
-"""About so many members probe a new suspect at once, so that it is confirmed or cleared soon, whatever the size of the overlay."""
 CORRECTION_S = 1.0
 """Pause between unasked corrections of one peer that holds something outdated of itself."""
 
@@ -79,14 +76,15 @@ class Membership:
         Raises
         ------
         ConfigError
-            The name or the labels do not fit the protocol.
+            The name, the address or the labels do not fit the protocol.
         """
         check_name(name)
+        _check_address(address)
         if not 0 <= incarnation < INCARNATION_MAX:
             raise ConfigError(f"incarnation {incarnation}, expected 0 to {INCARNATION_MAX}")
         self.counters: Counter[str] = Counter()
         self._config = config
-        self._rng, peers_rng, order_rng, probing_rng = rng, *rng.spawn(3)
+        peers_rng, order_rng, probing_rng = rng.spawn(3)
         self._timers = Timers()
         self._health = LocalHealth(config.health_max)
         own = Member(
@@ -101,20 +99,17 @@ class Membership:
         self._roster = Roster(config, own, self._timers, self._health, self._peers, ProbeOrder(order_rng), self.counters)
         self._writer = Writer(self._roster, coordinate)
         self._probing = Probing(config, self._roster, self._writer, self._timers, self._health, self.counters, probing_rng)
+        self._rounds = Rounds(config, self._roster, self._peers, self._writer, self._probing, self._timers, self._health, rng)
         self._now = 0.0
-        self._seeds: list[Address] = []
-        self._seed_names: dict[Address, NodeId] = {}
-        self._join_backoff_s = config.join_backoff_s_min
-        self._leave_rounds = LEAVE_ROUNDS
         self._curious_at = -math.inf
         self._corrected_at: dict[NodeId, float] = {}
         self._on_timer: dict[str, Callable[[NodeId, float, list[Action]], None]] = {
-            "tick": self._tick,
-            "gossip": self._gossip,
-            "push_pull": self._push_pull,
-            "reconnect": self._reconnect,
-            "join": self._join_again,
-            "leave": self._leave_again,
+            "tick": self._rounds.tick,
+            "gossip": self._rounds.gossip,
+            "push_pull": self._rounds.push_pull,
+            "reconnect": self._rounds.reconnect,
+            "join": self._rounds.join_again,
+            "leave": self._rounds.leave_again,
             "confirm": self._probing.probe,
             "suspicion": self._roster.suspicion_ran_out,
             "forget": self._forget,
@@ -163,17 +158,9 @@ class Membership:
     def join(self, seeds: Sequence[Address], now: float) -> list[Action]:
         """Begin. Seeds are tried until some member is known; without seeds we wait to be found."""
         self._now = now
-        config = self._config
-        self._seeds = [seed for seed in dict.fromkeys(seeds) if seed != self.own.address]
-        for kind, pause_s in (
-            ("tick", config.interval_s),
-            ("push_pull", config.push_pull_interval_s),
-            ("reconnect", config.reconnect_interval_s),
-        ):
-            self._timers.set((kind, ""), now + pause_s * float(self._rng.random()))
         out: list[Action] = []
         self._writer.own_vitals()
-        self._join_again("", now, out)
+        self._rounds.start(seeds, now, out)
         return out
 
     def receive(self, data: bytes, sender: Address, now: float, received_at: float | None = None) -> list[Action]:
@@ -200,14 +187,14 @@ class Membership:
         roster.hear_vitals(Vitals(envelope.name, envelope.incarnation, envelope.version, envelope.data), out, quietly=is_ack)
         corrected = self._consider_speaker(envelope, sender, now, out)
         self._answer(message, sender, now, now if received_at is None else min(received_at, now), corrected, out)
-        self._after(now)
+        self._rounds.arm(now)
         return out
 
     def wake(self, now: float) -> list[Action]:
         """Do what is due."""
         out: list[Action] = []
         due = self._timers.next()
-        if due is not None and now - due > self._config.stall_s and self._started:
+        if due is not None and now - due > self._config.stall_s and self._rounds.running:
             self._stood_still(now - due)
         self._now = now
         while (key := self._timers.pop_due(now)) is not None:
@@ -216,7 +203,7 @@ class Membership:
                 self._on_sequence[kind](about, now, out)
             else:
                 self._on_timer[kind](about, now, out)
-        self._after(now)
+        self._rounds.arm(now)
         return out
 
     def next_wake(self) -> float | None:
@@ -231,9 +218,7 @@ class Membership:
             return out
         self._roster.leaving = True
         self.own.status, self.own.since_s = MemberStatus.LEFT, now
-        for kind in ("tick", "push_pull", "reconnect", "join"):
-            self._timers.cancel((kind, ""))
-        self._leave_again("", now, out)
+        self._rounds.start_leaving(now, out)
         return out
 
     def full_state(self) -> bytes:
@@ -252,10 +237,10 @@ class Membership:
         decoded = decode_state(state)
         self._now = now
         out: list[Action] = []
-        if via is not None and via in self._seeds:
-            self._seed_names[via] = decoded.name
+        if via is not None:
+            self._rounds.seed_answered(via, decoded.name)
         merge_state(self._roster, decoded, now, out)
-        self._after(now)
+        self._rounds.arm(now)
         return out
 
     def announce(self, digest: bytes, capacity: Capacity) -> None:
@@ -285,7 +270,7 @@ class Membership:
 
     def reconfigure(self, config: MembershipConfig) -> None:
         """Other settings from now on; instants already set stay."""
-        self._config = self._roster.config = self._probing.config = config
+        self._config = self._roster.config = self._probing.config = self._rounds.config = config
         self._health.limit(config.health_max)
 
     # Messages
@@ -335,70 +320,6 @@ class Membership:
 
     # Timers
 
-    @property
-    def _started(self) -> bool:
-        return ("tick", "") in self._timers
-
-    def _after(self, now: float) -> None:
-        """Arm what an event has made necessary."""
-        roster = self._roster
-        if roster.news and self._peers and ("gossip", "") not in self._timers:
-            self._timers.set(("gossip", ""), now + self._config.gossip_interval_s * (0.5 + 0.5 * float(self._rng.random())))
-        if roster.doubted:
-            for name in roster.doubted:
-                if float(self._rng.random()) * len(self._peers) < CONFIRMERS:
-                    self._timers.set(("confirm", name), now + 0.25 * self._config.interval_s * float(self._rng.random()))
-            roster.doubted.clear()
-
-    def _tick(self, _: str, now: float, out: list[Action]) -> None:
-        pause_s = self._config.interval_s * self._health.factor
-        self._timers.set(("tick", ""), now + pause_s * (0.95 + 0.1 * float(self._rng.random())))
-        self._probing.probe_next(now, out)
-
-    def _gossip(self, _: str, now: float, out: list[Action]) -> None:
-        self._tell(self._config.gossip_fanout, out)
-
-    def _tell(self, count: int, out: list[Action]) -> None:
-        for name in self._peers.draw(count):
-            if not self._roster.news:
-                return
-            out.append(self._writer.gossip(name, self._roster.members[name].address))
-
-    def _push_pull(self, _: str, now: float, out: list[Action]) -> None:
-        scale = max(1, math.ceil(math.log2((len(self._peers) + 1) / PUSH_PULL_SCALE)) + 1)
-        self._timers.set(("push_pull", ""), now + self._config.push_pull_interval_s * scale * (0.9 + 0.2 * float(self._rng.random())))
-        out.extend(PushPull(self._roster.members[name].address) for name in self._peers.draw(1))
-
-    def _reconnect(self, _: str, now: float, out: list[Action]) -> None:
-        """Dial one that is out of reach. Each one is dialled about once an interval by the whole overlay together."""
-        self._timers.set(("reconnect", ""), now + self._config.reconnect_interval_s * (0.9 + 0.2 * float(self._rng.random())))
-        members = self._roster.members
-        known = {member.address for member in members.values() if member.reachable or member is self.own}
-        targets = [member.address for member in members.values() if member.status is MemberStatus.FAILED]
-        for seed in self._seeds:
-            name = self._seed_names.get(seed)
-            if seed not in known and (name is None or name not in members or not members[name].reachable) and name != self.name:
-                targets.append(seed)
-        if targets and float(self._rng.random()) * (len(self._peers) + 1) < len(targets):
-            out.append(PushPull(targets[int(self._rng.integers(0, len(targets)))]))
-
-    def _join_again(self, _: str, now: float, out: list[Action]) -> None:
-        if self._peers or not self._seeds:
-            return
-        out.extend(PushPull(seed) for seed in self._seeds if self._seed_names.get(seed) != self.name)
-        self._timers.set(("join", ""), now + self._join_backoff_s * (0.5 + 0.5 * float(self._rng.random())))
-        self._join_backoff_s = min(2 * self._join_backoff_s, self._config.join_backoff_s_max)
-
-    def _leave_again(self, _: str, now: float, out: list[Action]) -> None:
-        if self._leave_rounds == 0 or not self._peers:
-            self._timers.clear()
-            out.append(LeaveDone())
-            return
-        self._leave_rounds -= 1
-        self._roster.pass_on(Left(self.name, self.incarnation))
-        self._tell(LEAVE_FANOUT, out)
-        self._timers.set(("leave", ""), now + self._config.gossip_interval_s)
-
     def _forget(self, name: NodeId, now: float, out: list[Action]) -> None:
         self._roster.forget(name, out)
         self._probing.forget(name)
@@ -424,3 +345,11 @@ def check_name(name: str) -> str:
         return msgspec.convert(name, Name)
     except msgspec.ValidationError as error:
         raise ConfigError(f"name {name!r}, expected 1 to 64 of A-Z a-z 0-9 _ . : -") from error
+
+
+def _check_address(address: Address) -> None:
+    """Others would refuse every record with an address that they cannot decode."""
+    try:
+        msgspec.convert(address, tuple[HostName, Port])
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"address {address}, expected a host name or address that others can reach and a port from 1 to 65535") from error

@@ -2,16 +2,17 @@
 
 One probe of our round (SWIM, section 3.1; Lifeguard, section IV-A):
 
-    sent --- ack ----------------------------------------------> answered (RTT measured, trust in ourselves grows)
+    sent --- ack ------------------------------> answered (RTT measured, trust in ourselves grows)
       |  no ack within the timeout of this peer
       v
-    asked --- ack (asked again, so no RTT), or a helper's ack --> answered
+    sent again, and through helpers --- an ack --> answered
       |  neither within the patience: longer for far helpers
       v
     unanswered: the peer is accused; we doubt ourselves too if fewer than half of the helpers at least said nack
 
-RTTs come from direct acks of a probe sent once (Karn's rule): the instant of arrival, less the instant of sending, less the peer's
-holding time. Indirect acks prove life and measure nothing.
+RTTs come from direct acks: the instant of arrival, less the instant of sending, less the peer's holding time. The second probe has a
+sequence number of its own, so that it is known which of the two was answered, and a peer that has become slow is still measured.
+Indirect acks prove life and measure nothing.
 """
 
 from collections import Counter
@@ -19,7 +20,7 @@ from collections import Counter
 import msgspec
 import numpy as np
 
-from sbon.cost_space.coordinate import Coordinate
+from sbon.cost_space.coordinate import Coordinate, estimated_rtt_ms
 from sbon.membership.actions import Action, PingDone, RttMeasured
 from sbon.membership.config import MembershipConfig
 from sbon.membership.messages import Ack, IndirectProbe
@@ -32,6 +33,8 @@ from sbon.types import Address, NodeId
 RTT_MULTIPLE = 3.0
 RTT_MARGIN_S = 0.1
 """A peer's timeout: this many of its RTTs, and time for a busy process to wake up."""
+ERROR_MAX = 0.5
+"""Coordinates that doubt themselves more than this say nothing about a timeout."""
 PING_SPACING_S = 0.02
 
 
@@ -42,7 +45,8 @@ class _Sent(msgspec.Struct):
     sent_at: float
     purpose: str
     """round, relay or ping."""
-    repeated: bool = False
+    twin: int | None = None
+    """Sequence of the other probe of the same turn, if there are two."""
     helpers: int = 0
     nacks: int = 0
     client: NodeId = ""
@@ -112,8 +116,9 @@ class Probing:
         if member is None or not member.reachable:
             del self._sent[sequence]
             return
-        probe.repeated = True
-        out.append(self._writer.probe(probe.peer, member.address, sequence))
+        probe.twin = self._next_sequence()
+        self._sent[probe.twin] = _Sent(probe.peer, now, "round", twin=sequence)
+        out.append(self._writer.probe(probe.peer, member.address, probe.twin))
         helpers = self._roster.peers.draw(self.config.indirect_probes, besides=probe.peer)
         probe.helpers = len(helpers)
         patience_s = self.timeout_s(probe.peer)
@@ -126,7 +131,8 @@ class Probing:
 
     def deadline_passed(self, sequence: int, now: float, out: list[Action]) -> None:
         """Nobody has heard of the peer: accuse it."""
-        probe = self._sent.pop(sequence)
+        probe = self._sent[sequence]
+        self._end_round_probe(sequence, probe)
         self._counters["probes_unanswered"] += 1
         if probe.nacks * 2 < probe.helpers or probe.helpers == 0:
             self._health.change(+1)
@@ -139,18 +145,20 @@ class Probing:
         if probe is None or probe.peer != name:
             self._counters["acks_late"] += 1
             return
-        del self._sent[message.sequence]
         rtt_s = received_at - probe.sent_at - message.held_us * 1e-6
         if rtt_s <= 0:
             self._counters["rtts_rejected"] += 1
-        elif not probe.repeated:
+        elif name in self._roster.members:
             known_s = self._rtt_s.get(name, rtt_s)
             self._rtt_s[name] = max(rtt_s, 0.9 * known_s + 0.1 * rtt_s)
             if coordinate is not None:
                 out.append(RttMeasured(name, rtt_s * 1000, coordinate))
         if probe.purpose == "round":
-            self._end_round_probe(message.sequence)
-        elif probe.purpose == "relay":
+            self._end_round_probe(message.sequence, probe)
+            self._health.change(-1)
+            return
+        del self._sent[message.sequence]
+        if probe.purpose == "relay":
             self._timers.cancel(("relay", message.sequence))
             self._timers.cancel(("expire", message.sequence))
             out.append(self._writer.relayed(probe.client, probe.client_address, probe.client_sequence))
@@ -161,8 +169,8 @@ class Probing:
         """A helper had an ack of the peer."""
         probe = self._sent.get(sequence)
         if probe is not None and probe.purpose == "round" and probe.helpers:
-            del self._sent[sequence]
-            self._end_round_probe(sequence)
+            self._end_round_probe(sequence, probe)
+            self._health.change(-1)
 
     def receive_nack(self, sequence: int) -> None:
         """A helper had no ack either, but is well, and so is the way to it."""
@@ -170,15 +178,20 @@ class Probing:
         if probe is not None and probe.purpose == "round" and probe.nacks < probe.helpers:
             probe.nacks += 1
 
-    def _end_round_probe(self, sequence: int) -> None:
-        self._timers.cancel(("direct", sequence))
-        self._timers.cancel(("deadline", sequence))
-        self._health.change(-1)
+    def _end_round_probe(self, sequence: int, probe: _Sent) -> None:
+        for number in (sequence, probe.twin):
+            if number is not None:
+                del self._sent[number]
+                self._timers.cancel(("direct", number))
+                self._timers.cancel(("deadline", number))
 
     def timeout_s(self, name: NodeId) -> float:
         """How long this peer's answer may take, as far as we know; longer while we doubt ourselves."""
-        rtt_s = self._rtt_s.get(name)
-        config = self.config
+        rtt_s, config = self._rtt_s.get(name), self.config
+        if rtt_s is None:
+            own, peer = self._roster.own.coordinate, self._roster.members[name].coordinate
+            if own is not None and peer is not None and own.error < ERROR_MAX and peer.error < ERROR_MAX:
+                rtt_s = estimated_rtt_ms(own, peer) / 1000
         wait_s = config.timeout_s_max if rtt_s is None else RTT_MULTIPLE * rtt_s + RTT_MARGIN_S
         return min(max(wait_s, config.timeout_s_min), config.timeout_s_max) * self._health.factor
 

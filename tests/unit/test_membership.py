@@ -41,7 +41,7 @@ from sbon.membership.sampling import ProbeOrder, RandomPeers, VitalsToTell
 from sbon.membership.suspicion import LocalHealth, Suspicion, suspicion_timeout_s
 from sbon.membership.timers import Timers
 
-HERE = Coordinate((1.0, 2.0, 3.0), 4.0, 0.25, 0.0)
+HERE = Coordinate((1.0, 2.0, 3.0), 4.0, 0.75, 0.0)  # too unsure of itself to shorten a timeout
 A, B, C = ("10.0.0.1", 7946), ("10.0.0.2", 7946), ("10.0.0.3", 7946)
 ALIVE, SUSPECT, FAILED, LEFT = MemberStatus.ALIVE, MemberStatus.SUSPECT, MemberStatus.FAILED, MemberStatus.LEFT
 
@@ -147,7 +147,7 @@ def test_a_silent_peer_is_asked_for_through_others_and_then_suspected_and_failed
     actions = run_to(machine, now + 0.5)
     ((_, again),) = sent(actions, Probe)
     ((address, request),) = sent(actions, IndirectProbe)
-    assert again.sequence == request.sequence == probe.sequence
+    assert again.sequence != request.sequence == probe.sequence
     assert (request.target, address) == (silent, B if helper == "b" else C)
     machine.receive(encode(Nack(envelope(helper), probe.sequence)), address, now + 0.9)
     assert machine.members[silent].status is ALIVE
@@ -169,13 +169,19 @@ def test_a_helpers_word_saves_a_peer_but_measures_nothing():
     assert machine.members[probe.target].status is ALIVE or machine.counters["probes_sent"] > 1
 
 
-def test_an_answer_to_a_repeated_probe_proves_life_and_measures_nothing():
-    """It may answer either of the two (Karn's rule)."""
+@pytest.mark.parametrize(("which", "expected_ms"), [(0, 600.0), (1, 100.0)])
+def test_an_answer_to_either_of_two_probes_measures_the_one_that_it_answers(which, expected_ms):
+    """A peer whose path has become slow would otherwise never be measured again."""
     machine = joined()
     now, address, probe = next_probe(machine)
-    run_to(machine, now + 0.5)
-    actions = machine.receive(encode(Ack(envelope(probe.target), probe.sequence, 0)), address, now + 0.6)
+    ((_, again),) = sent(run_to(machine, now + 0.5), Probe)
+    sequence = (probe.sequence, again.sequence)[which]
+    actions = machine.receive(encode(Ack(envelope(probe.target), sequence, 0)), address, now + 0.6)
+    (measured,) = [action for action in actions if isinstance(action, RttMeasured)]
+    assert measured.rtt_ms == pytest.approx(expected_ms)
+    actions = machine.receive(encode(Ack(envelope(probe.target), probe.sequence, 0)), address, now + 0.7)
     assert not [action for action in actions if isinstance(action, RttMeasured)]
+    run_to(machine, now + 0.9)
     assert machine.counters["probes_unanswered"] == 0
 
 
@@ -272,6 +278,12 @@ def test_labels_that_do_not_fit_are_refused():
     for labels in ({"a": "x" * 600}, {str(i): "" for i in range(17)}, {"": "x"}):
         with pytest.raises(ConfigError):
             Membership(MembershipConfig(), "a", A, labels, 0, lambda: ORIGIN, np.random.default_rng(1))
+
+
+@pytest.mark.parametrize("address", [("", 7946), ("10.0.0.1", 0), ("10.0.0.1", 70_000), ("a b", 1)])
+def test_an_address_that_nobody_could_use_is_refused(address):
+    with pytest.raises(ConfigError):
+        make_membership(address=address)
 
 
 def test_a_digest_that_does_not_fit_is_refused():
