@@ -156,6 +156,12 @@ def span(seconds: float | None) -> str:
     return f"{whole} s"
 
 
+def step_order(operator: dict[str, Any]) -> tuple[str, int, str]:
+    """Sorts operators by query, then by their step's number: `q.10` comes after `q.9`."""
+    query, _, step = str(operator["id"]).rpartition(".")
+    return (query, int(step) if step.isdigit() else 0, step)
+
+
 def pairs(values: dict[str, Any]) -> str:
     """Labels on one line."""
     return " ".join(f"{key}={value}" for key, value in sorted(values.items())) or "-"

@@ -6,7 +6,7 @@ import typer
 
 from sbon.cli.client import ControlClient, find_socket
 from sbon.cli.options import Json, Socket
-from sbon.cli.output import Column, amount, count, number, pairs, print_json, print_table, share, span
+from sbon.cli.output import Column, amount, count, number, pairs, print_json, print_table, share, span, step_order
 
 Rows = list[list[str]]
 
@@ -181,7 +181,7 @@ def operator_rows(result: list[dict[str, Any]]) -> Rows:
             count(operator.get("state_rows")),
             count(operator.get("migrations")),
         ]
-        for operator in result
+        for operator in sorted(result, key=step_order)
     ]
 
 

@@ -10,7 +10,7 @@ import typer
 
 from sbon.cli.client import ControlClient, RefusedError, find_socket
 from sbon.cli.options import Json, Socket, SqlFile, SqlText, read_sql
-from sbon.cli.output import Column, amount, number, print_json, print_table, sql_error
+from sbon.cli.output import Column, amount, number, print_json, print_table, sql_error, step_order
 
 QueryName = Annotated[str, typer.Argument(metavar="QUERY", help="Id or name, as `sbon queries` lists them.")]
 
@@ -45,10 +45,8 @@ def sql(file: SqlFile = None, command: SqlText = None, socket: Socket = None, js
     for statement in result:
         print(statement["message"])
         if placed := statement.get("operators"):
-            rows = [[o["id"], o["kind"], o["node"], "yes" if o.get("reused") else ""] for o in placed]
+            rows = [[o["id"], o["kind"], o["node"], "yes" if o.get("reused") else ""] for o in sorted(placed, key=step_order)]
             print_table(PLACED_COLUMNS, rows)
-        if statement["statement"] == "query" and statement.get("query"):
-            print(f"watch it: sbon tail {statement['name'] or statement['query']}")
 
 
 def explain(
@@ -121,8 +119,8 @@ def tail(
 
     \b
     Examples:
-      sbon tail q-paris-1
-      sbon tail q-paris-1 --limit 100 --json > rows.ndjson
+      sbon tail paris-1.k3f9ab
+      sbon tail alerts --limit 100 --json > rows.ndjson
     """
     with contextlib.suppress(KeyboardInterrupt), ControlClient(find_socket(socket)) as agent:
         query_id = resolve_query(agent, query)

@@ -82,7 +82,7 @@ def headline(seen: dict[str, Any]) -> str:
 def busiest(seen: dict[str, Any], most: int) -> list[list[str]]:
     """Rows of the operators that take in most."""
     ranked = sorted(seen["operators"], key=lambda o: (-(o.get("rows_per_s_in") or o.get("rows_per_s_out") or 0.0), o["id"]))
-    return [[row[i] for i in _BUSY] for row in operator_rows(ranked[:most])]
+    return [[row[i] for i in _BUSY] for operator in ranked[:most] for row in operator_rows([operator])]
 
 
 def nearest(seen: dict[str, Any], most: int) -> list[list[str]]:

@@ -101,7 +101,7 @@ def test_explain_shows_places_links_and_network_usage(agent, capsys):
     assert "  at the consumer        250 B   2.50 times as much" in out
 
 
-def test_sql_file_is_submitted_and_the_query_can_be_watched(agent, capsys, tmp_path):
+def test_sql_file_is_submitted_and_the_places_of_its_operators_shown(agent, capsys, tmp_path):
     (tmp_path / "q.sql").write_text("SELECT region FROM sys.load")
 
     code, out, _ = sbon(capsys, "sql", str(tmp_path / "q.sql"))
@@ -109,7 +109,7 @@ def test_sql_file_is_submitted_and_the_query_can_be_watched(agent, capsys, tmp_p
     assert code == 0
     assert agent.asked[-1].arguments == {"sql": "SELECT region FROM sys.load"}
     assert out.splitlines()[0] == "query q2 is running"
-    assert out.splitlines()[-1] == "watch it: sbon tail busy"
+    assert out.splitlines()[-1].split() == ["q2.1", "window", "paris-2"]
 
 
 def test_sql_error_shows_the_line_and_a_caret_under_the_column(agent, capsys, tmp_path):
