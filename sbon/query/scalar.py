@@ -171,6 +171,8 @@ class Scalars:
         left, right = self.bind(tree.this), self.bind(tree.expression)
         if name in ("like", "ilike") and not (isinstance(right[0], Literal) and isinstance(right[0].value, str)):
             raise self.refuse(tree.expression, "the pattern of LIKE is a literal text", "use starts_with for the start of a text")
+        if name in ("like", "ilike") and isinstance(right[0], Literal) and _ends_escaped(str(right[0].value)):
+            raise self.refuse(tree.expression, "the pattern of LIKE ends in a backslash that escapes nothing", "write two of them")
         if name == "concat":
             left, right = self.as_text(tree, left), self.as_text(tree, right)
         bound = self.call(tree, name, [left, right])
@@ -288,6 +290,10 @@ class Scalars:
         if present and len(present) < len(values):
             bound = self.call(tree, "or", [bound, (Literal(None, BOOL), None)])
         return self.call(tree, "not", [bound]) if tree.args.get("negate") else bound
+
+
+def _ends_escaped(pattern: str) -> bool:
+    return (len(pattern) - len(pattern.rstrip("\\"))) % 2 == 1
 
 
 _HANDLERS: dict[type[exp.Expr], Callable[[Scalars, exp.Expr], Bound]] = {
