@@ -1,0 +1,184 @@
+"""The daemon as a real process: small when idle, graceful, and sole owner of its data."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from agent.state import SavedState, StateFile
+from sbon.cli.client import ControlClient, UnreachableError
+from sbon.cost_space.coordinate import Coordinate
+from sbon.sealing import generate_key
+
+HEAVY = ("polars", "scipy", "sqlglot", "typer", "rich", "pandas", "matplotlib", "pyspark")
+IDLE_BYTES_MAX = 60 * 2**20
+"""Observed: 57.5 MiB with a cluster key, of which 11 are the cryptography library's; 49 without."""
+
+
+class Process:
+    """An agent in a process of its own; its log is kept."""
+
+    def __init__(self, directory: Path, name: str, *options: str, program: str | None = None) -> None:
+        self.directory = directory / name
+        self.log = directory / f"{name}.log"
+        arguments = ["--name", name, "--data-dir", str(self.directory), "--log-format", "json", *options]
+        command = ["-c", program, *arguments] if program else ["-m", "agent", *arguments]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, stderr=log)
+
+    def ask(self, command: str, **arguments):
+        with ControlClient(self.directory / "control.sock") as client:
+            return client.ask(command, **arguments)
+
+    def events(self) -> list[str]:
+        return [json.loads(line)["event"] for line in self.log.read_text().splitlines()]
+
+    def wait_until_ready(self) -> "Process":
+        def ready() -> bool:
+            assert self.process.poll() is None, self.log.read_text()
+            try:
+                return bool(self.ask("status"))
+            except UnreachableError:
+                return False
+
+        wait_until(ready)
+        return self
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Signal the process if it is there, wait for its end and keep what it printed."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        if self.process.stdout is not None and not self.process.stdout.closed:
+            self.said = self.process.communicate(timeout=20)[0].decode().strip()
+        return self.process.returncode
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "the condition has not come true in time"
+        signal.sigtimedwait([], 0.02)  # gives the processor to those that we wait for
+
+
+@pytest.fixture
+def start(tmp_path) -> Iterator[Callable[..., Process]]:
+    started: list[Process] = []
+
+    def make(name: str, *options: str, program: str | None = None) -> Process:
+        process = Process(tmp_path, name, "--bind", "127.0.0.1:0", *options, program=program)
+        started.append(process)
+        return process
+
+    yield make
+    for process in started:
+        process.end(signal.SIGKILL)
+
+
+def alive(agent: Process) -> int:
+    return agent.ask("status")["members"]["alive"]
+
+
+def test_idle_agent_is_small_and_loads_nothing_heavy(start, tmp_path):
+    """Joined, probing and sealed, but without operators."""
+    key_file = tmp_path / "cluster.key"
+    key_file.write_text(generate_key(os.urandom(32)))
+    key_file.chmod(0o600)
+    keyed = ("--key-file", str(key_file))
+    program = (
+        f"import sys\nfrom agent.__main__ import main\ncode = main()\nprint([m for m in {HEAVY!r} if m in sys.modules])\nsys.exit(code)"
+    )
+    seed = start("seed", *keyed).wait_until_ready()
+    idle = start("idle", *keyed, "--join", seed.ask("status")["address"], program=program).wait_until_ready()
+    wait_until(lambda: alive(idle) == 2)
+    wait_until(lambda: idle.ask("status")["median_relative_error"] is not None)
+
+    resident = psutil.Process(idle.process.pid).memory_info().rss
+    assert idle.end() == 0
+    assert idle.said == "[]"
+    assert resident < IDLE_BYTES_MAX
+
+
+def test_terminated_agent_leaves_in_good_order(start):
+    first = start("first").wait_until_ready()
+    second = start("second", "--join", first.ask("status")["address"]).wait_until_ready()
+    wait_until(lambda: alive(first) == 2)
+
+    assert second.end(signal.SIGTERM) == 0
+    wait_until(lambda: {m["name"]: m["status"] for m in first.ask("members")} == {"first": "alive", "second": "left"})
+
+    assert not (second.directory / "control.sock").exists()
+    assert "daemon.leaving" in second.events()
+    assert first.end(signal.SIGINT) == 0
+
+
+def test_agent_comes_back_with_the_coordinate_and_the_incarnation_it_had(start, tmp_path):
+    (tmp_path / "a").mkdir()
+    StateFile(tmp_path / "a").save(SavedState("a", 41, Coordinate((10.0, -20.0, 30.0), 4.0, 0.2)))
+
+    agent = start("a").wait_until_ready()
+    status = agent.ask("status")
+    agent.end()
+
+    assert status["coordinate"]["vector"] == [10.0, -20.0, 30.0]
+    assert status["incarnation"] >= 41
+    left_behind = StateFile(tmp_path / "a").load("a")
+    assert left_behind is not None
+    assert left_behind.incarnation == status["incarnation"]
+
+
+def test_damaged_state_costs_a_warning_and_not_the_start(start, tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "state.json").write_text("{damaged")
+
+    agent = start("a").wait_until_ready()
+
+    assert "state.unreadable" in agent.events()
+
+
+def test_second_agent_in_one_data_directory_is_refused_and_the_first_goes_on(start):
+    first = start("only").wait_until_ready()
+    second = start("only")
+
+    assert second.process.wait(timeout=20) == 2
+    assert f"belongs to a running agent (process {first.process.pid})" in first.log.read_text()
+    assert first.ask("status")["name"] == "only"
+
+
+def test_address_that_is_taken_is_refused_in_one_line(start, tmp_path):
+    first = start("first").wait_until_ready()
+    taken = first.ask("status")["address"]
+    second = Process(tmp_path, "second", "--bind", taken)
+
+    assert second.process.wait(timeout=20) == 2
+    said = second.log.read_text().splitlines()
+    assert len(said) == 1
+    assert said[0].startswith("sbon agent: ")
+    assert taken in said[0]
+
+
+def test_hang_up_reloads_what_can_be_and_names_what_waits(start, tmp_path):
+    config = tmp_path / "agent.toml"
+    config.write_text('[log]\nlevel = "info"\n')
+    agent = start("a", "--config", str(config)).wait_until_ready()
+
+    config.write_text('data_dir = "/elsewhere"\n[log]\nlevel = "warning"\n[membership]\ninterval_s = 0.5\n[links]\nwindow_batches = 9\n')
+    assert agent.ask("reload") == {"applied": ["log.level", "membership.interval_s"], "restart_needed": ["links.window_batches"]}
+
+    config.write_text("nonsense = 1\n")
+    agent.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: "config.refused" in agent.events())
+    assert agent.ask("status")["name"] == "a"
+
+
+def test_agent_told_over_its_socket_leaves(start):
+    agent = start("a").wait_until_ready()
+
+    assert agent.ask("leave") == {"left": True}
+    assert agent.process.wait(timeout=20) == 0
