@@ -101,7 +101,7 @@ class ControlServer:
         self._clients: list[_Client] = []
         self._server: asyncio.Server | None = None
         self._log = structlog.get_logger("control")
-        self.counters = {"clients_refused": 0, "requests": 0, "requests_bad": 0, "clients_too_slow": 0}
+        self.counters = {"control_clients_refused": 0, "control_requests": 0, "control_requests_bad": 0, "control_clients_too_slow": 0}
 
     async def start(self) -> None:
         """Open the socket.
@@ -151,7 +151,7 @@ class _Client(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit from asyncio's
         if len(self._clients) >= self._config.clients_max:
-            self._counters["clients_refused"] += 1
+            self._counters["control_clients_refused"] += 1
             transport.write(encode(ControlReply(0, final=True, error=f"the agent has {len(self._clients)} clients already; close some")))
             transport.close()
             return
@@ -165,7 +165,7 @@ class _Client(asyncio.Protocol):
             for body in self._reader.receive(data):
                 self._request(decode(body, ControlRequest))
         except RemoteProtocolError as problem:
-            self._counters["requests_bad"] += 1
+            self._counters["control_requests_bad"] += 1
             self._log.warning("control.request_refused", reason=str(problem))
             self._write(refusal(0, problem))
             self.close()
@@ -189,7 +189,7 @@ class _Client(asyncio.Protocol):
                 cancel()
 
     def _request(self, request: ControlRequest) -> None:
-        self._counters["requests"] += 1
+        self._counters["control_requests"] += 1
         if request.id in self._under_way:
             self._write(ControlReply(request.id, final=True, error=f"request {request.id} is under way already; number them apart"))
             return
@@ -218,7 +218,7 @@ class _Client(asyncio.Protocol):
             if request_id not in self._under_way:
                 return
             if self._transport is not None and self._transport.get_write_buffer_size() > self._config.buffer_bytes_max:
-                self._counters["clients_too_slow"] += 1
+                self._counters["control_clients_too_slow"] += 1
                 cancel = self._under_way.pop(request_id)
                 text = "rows arrive faster than they are read; filter the query or give it a file sink"
                 self._write(ControlReply(request_id, final=True, error=text))

@@ -12,7 +12,7 @@ import re
 import signal
 import socket
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,6 +130,8 @@ class Daemon:
         self._key_ring = key_ring
         self._read_again = read_again
         self._shaped = shaped
+        self.counters: list[Mapping[str, int]] = []
+        """What the parts around the agent count; `status` shows them among the agent's own."""
         self._leaving = False
         self._on_left: list[Callable[[], None]] = []
         self.ended = asyncio.Event()
@@ -150,9 +152,19 @@ class Daemon:
                 reply(ControlReply(request.id, final=True, result={}))
             except SbonError as problem:
                 reply(refusal(request.id, problem))
+        elif request.command == "status":
+            self._agent.control(request, lambda answer: reply(self._with_counters(answer)))
         else:
             return self._agent.control(request, reply)
         return _nothing
+
+    def _with_counters(self, answer: ControlReply) -> ControlReply:
+        if not isinstance(answer.result, dict):
+            return answer
+        counters = dict(answer.result.get("counters", {}))
+        for further in self.counters:
+            counters.update(further)
+        return msgspec.structs.replace(answer, result={**answer.result, "counters": counters})
 
     def leave(self) -> None:
         """Say goodbye and end; the second time, end at once."""
@@ -245,6 +257,7 @@ async def _live(
     address = agent.start()
     daemon = Daemon(agent, config, key_ring, read_again, shaped)
     server = ControlServer(directory.path, daemon, config.control)
+    daemon.counters += [host.counters, server.counters, *([shaped.counters] if shaped is not None else [])]
     try:
         await server.start()
         for number in (signal.SIGTERM, signal.SIGINT):

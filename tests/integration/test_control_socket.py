@@ -107,7 +107,7 @@ def test_nonsense_is_answered_once_counted_and_hung_up_on(tmp_path):
             connection.sendall(b"\x00\x00\x00\x10half a fra")
         with ControlClient(server.path) as client:
             assert client.ask("status")["name"] == "ams1"
-        assert server.counters["requests_bad"] == 3
+        assert server.counters["control_requests_bad"] == 3
 
 
 def test_clients_beyond_the_bound_are_told_and_let_go(tmp_path):
@@ -118,7 +118,7 @@ def test_clients_beyond_the_bound_are_told_and_let_go(tmp_path):
             assert "2 clients already" in str(replies(third)[0].error)
         first.close()
         second.close()
-        assert server.counters["clients_refused"] == 1
+        assert server.counters["control_clients_refused"] == 1
 
 
 def test_requests_beyond_the_bound_and_of_one_number_are_refused(tmp_path):
@@ -153,7 +153,7 @@ def test_reader_too_slow_for_its_stream_is_cut_off_with_a_reason(tmp_path):
     assert 1 <= len(said) < 40
     assert said[-1].final
     assert "arrive faster than they are read" in str(said[-1].error)
-    assert server.counters["clients_too_slow"] == 1
+    assert server.counters["control_clients_too_slow"] == 1
 
 
 def test_data_directory_has_one_owner_at_a_time(tmp_path):

@@ -37,6 +37,8 @@ class Recorder:
 
     def control(self, request, reply):
         self.passed_on.append(request)
+        if request.command == "status":
+            reply(ControlReply(request.id, final=True, result={"name": "ams1", "counters": {"late": 1}}))
         return lambda: None
 
 
@@ -191,3 +193,13 @@ async def test_other_commands_are_the_agent_s_and_shaping_is_the_testbed_s():
         daemon.control(request, lambda reply: None)
 
     assert agent.passed_on == requests
+
+
+async def test_status_counts_what_happens_around_the_agent_too():
+    daemon, _ = daemon_with(CONFIG, CONFIG)
+    daemon.counters.append({"requests_bad": 2})
+    said: list[ControlReply] = []
+
+    daemon.control(ControlRequest(1, "status"), said.append)
+
+    assert said == [ControlReply(1, final=True, result={"name": "ams1", "counters": {"late": 1, "requests_bad": 2}})]
