@@ -32,14 +32,14 @@ class CoordinateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Error estimate added to every peer's own when samples are weighed. Lower: sure peers count more, and so do liars who claim to be."""
     rtt_floor_ms: float = 2.0
     """RTTs below this weigh no more than this. Lower: near pairs are fitted better, at the cost of all others."""
-    scale_factor: float = 2.0
+    scale_factor: float = 1.0
     """Relative error at which a sample loses half its say, as a multiple of the node's own. Lower: closer fit to most, further off for
     the rest."""
-    scale_min: float = 0.15
+    scale_min: float = 0.05
     """Lower bound of that relative error."""
     scale_max: float = 1.0
     """Upper bound of that relative error. Lower: harder for a new node to find its place, or for liars to push it."""
-    across: float = 0.1
+    across: float = 0.05
     """Resistance across the line of sight in a pass. Higher: slower, steadier."""
     prior_samples: float = 1.0
     """Resistance against any move, in samples. Higher: steadier while there are few samples."""
