@@ -24,6 +24,7 @@ from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId
 from testbed.backend import Node, Tail, node_number
 from testbed.cpu import CpuConfig
+from testbed.logs import VirtualLog
 from testbed.network import NetworkConfig
 from testbed.simulated import PORT, SimulatedHost, SimulatedWorld
 from testbed.topology import CitiesConfig, Latencies, PairMask, Topology, TopologyConfig, build
@@ -66,6 +67,7 @@ class World:
     settings : for every agent, as in its TOML file
     settings_of : more settings for single agents, by number
     data_dir : agents keep their state under it, one folder each; None: they remember nothing, and telemetry is off
+    log_file : what the agents log, stamped with virtual time; None: nothing
     sealed : datagrams and streams are encrypted with a cluster key; costs real time
     make_agent : other agents than the real ones, for tests
     """
@@ -81,6 +83,7 @@ class World:
         settings: Layer | None = None,
         settings_of: Callable[[int], Layer] | None = None,
         data_dir: Path | None = None,
+        log_file: Path | None = None,
         sealed: bool = False,
         make_agent: MakeAgent | None = None,
     ) -> None:
@@ -88,6 +91,7 @@ class World:
         self.topology = nodes if isinstance(nodes, Topology) else build(topology or CitiesConfig(), nodes, seed)
         self.latencies = Latencies(self.topology)
         self.world = SimulatedWorld(self.topology.rtt_ms, seed, network, cpu)
+        self._log = VirtualLog(self.world.time, log_file)
         self.agents: list[AgentLike | None] = [None] * len(self.topology.nodes)
         self._hosts: list[SimulatedHost | None] = [None] * len(self.topology.nodes)
         self._settings = settings or {}
@@ -317,6 +321,7 @@ class World:
         """End every agent."""
         for number in range(len(self.agents)):
             self.kill(number)
+        self._log.close()
 
     def _request(self, command: str, arguments: Mapping[str, Any]) -> ControlRequest:
         self._requests += 1

@@ -124,8 +124,9 @@ def running(backend: Backend) -> Running:
                 int(row.get("rows_out", 0)),
                 int(row.get("late_rows", 0)),
             )
-            sent.update({link: (int(rows), int(acknowledged), float(rate)) for link, rows, acknowledged, _, rate in row.get("links", ())})
-            received.update({link: int(rows) for link, rows in row.get("received", ())})
+            for link in row.get("links", ()):
+                sent[link["id"]] = (int(link["rows_sent"]), int(link["rows_acknowledged"]), float(link["bytes_per_s"]))
+            received.update({link["id"]: int(link["rows"]) for link in row.get("received", ())})
     links = {}
     for link, (rows, acknowledged, rate) in sorted(sent.items()):
         source, target = link_ends(link)

@@ -5,10 +5,12 @@ identical files.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
+from sbon.errors import SbonError
 from testbed import report
 from testbed.backend import Backend
 from testbed.director import Asked, Director
@@ -21,7 +23,7 @@ def result_of(director: Director, backend_name: str, seed: int) -> dict[str, Any
     """Everything measured, as plain values in a fixed order; `problems` is empty where all went as expected."""
     backend, scenario = director.backend, director.scenario
     overlay = report.running(backend)
-    queries = _queries(backend)
+    queries = _queries(backend, director.asked)
     seen = report.members(backend)
     coordinates = report.coordinate_errors(backend)
     statements = [_statement_result(asked, queries) for asked in director.asked]
@@ -52,10 +54,13 @@ def result_of(director: Director, backend_name: str, seed: int) -> dict[str, Any
     }
 
 
-def _queries(backend: Backend) -> dict[str, dict[str, Any]]:
+def _queries(backend: Backend, asked: list[Asked]) -> dict[str, dict[str, Any]]:
+    """The queries by id, as the agents say that took them."""
     found: dict[str, dict[str, Any]] = {}
-    for table in report.ask_all(backend, "queries").values():
-        found.update({row["id"]: row for row in table})
+    for agent in sorted({one.agent for one in asked if one.query}):
+        # An agent lists everybody's queries: what another says of one is older news.
+        with suppress(SbonError):
+            found.update({row["id"]: row for row in backend.ask(agent, "queries") if row.get("owner", agent) == agent})
     return found
 
 

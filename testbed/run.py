@@ -74,6 +74,7 @@ def _make(backend_name: str, scenario: Scenario, topology: Topology, seed: int, 
 
 def _simulated(scenario: Scenario, topology: Topology, seed: int, directory: Path, layers: list[dict[str, Any]]) -> Backend:
     from testbed.harness import World
+    from testbed.logs import LOG_NAME
 
     world = World(
         topology,
@@ -82,6 +83,7 @@ def _simulated(scenario: Scenario, topology: Topology, seed: int, directory: Pat
         cpu=scenario.cpu,
         settings_of=lambda number: layers[number],
         data_dir=directory,
+        log_file=directory / LOG_NAME,
     )
     for number in range(len(topology.nodes)):
         world.config_of(number)

@@ -61,16 +61,11 @@ class FakeAgent:
     def _operators(self, _):
         if not self.queries:
             return []
+        link = {"id": "q1.a>q1.b:0", "node": self.config.name, "rows_sent": 10, "rows_acknowledged": 10, "bytes_per_s": 100.0}
+        common = {"node": self.config.name, "state": "running"}
         return [
-            {
-                "id": "q1.a",
-                "node": self.config.name,
-                "kind": "map",
-                "state": "running",
-                "migrations": 1,
-                "links": [["q1.a>q1.b:0", 10, 10, 1.0, 100.0]],
-            },
-            {"id": "q1.b", "node": self.config.name, "kind": "sink", "state": "running", "received": [["q1.a>q1.b:0", 10]]},
+            {"id": "q1.a", "kind": "map", "migrations": 1, "links": [link], **common},
+            {"id": "q1.b", "kind": "sink", "received": [{"id": "q1.a>q1.b:0", "rows": 10}], **common},
         ]
 
     def _queries(self, _):

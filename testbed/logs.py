@@ -1,0 +1,48 @@
+"""What agents of the virtual world log: one JSON line an event, stamped with virtual time, so that two runs of a seed log the same."""
+
+import logging
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Any
+
+from agent.logs import structlog
+from testbed.virtual_time import VirtualTime
+
+LOG_NAME = "agents.log"
+
+
+class VirtualLog:
+    """Takes the log of all agents of one world; the newest world made has it.
+
+    Parameters
+    ----------
+    file : where to; None keeps nothing
+    """
+
+    def __init__(self, time: VirtualTime, file: Path | None) -> None:
+        self._time = time
+        self._out = file.open("w", encoding="utf-8") if file is not None else None
+        level = logging.INFO if self._out else logging.CRITICAL
+        structlog.contextvars.clear_contextvars()
+        structlog.configure(
+            processors=[
+                structlog.processors.add_log_level,
+                self._stamp,
+                structlog.processors.format_exc_info,
+                structlog.processors.JSONRenderer(),
+            ],
+            wrapper_class=structlog.make_filtering_bound_logger(level),
+            logger_factory=structlog.PrintLoggerFactory(self._out),
+            cache_logger_on_first_use=False,
+        )
+
+    def close(self) -> None:
+        """End the file; what is logged later goes nowhere."""
+        if self._out is not None:
+            structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+            self._out.close()
+            self._out = None
+
+    def _stamp(self, logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        event["at_s"] = round(self._time.now_s, 6)
+        return event
