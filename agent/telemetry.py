@@ -24,7 +24,7 @@ class TelemetryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """What the agent keeps of its measurements, under `telemetry` in the data directory. TOML table [telemetry]."""
 
     enabled: bool = True
-    """Off: nothing is written, and `sbon analyze` has nothing to read."""
+    """Off: nothing is written, and nothing can be analysed later."""
     flush_interval_s: float = 5.0
     """Records wait this long in memory. Shorter: less is lost in a crash, more small writes."""
     buffer_records_max: int = 20_000

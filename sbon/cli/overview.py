@@ -4,9 +4,10 @@ from typing import Annotated, Any
 
 import typer
 
-from sbon.cli.client import ControlClient, find_socket
+from sbon.cli.client import ControlClient, RefusedError, find_socket
 from sbon.cli.options import Json, Socket
 from sbon.cli.output import Column, amount, count, number, pairs, print_json, print_table, share, span, step_order
+from sbon.cost_space.coordinate import Coordinate, estimated_rtt_ms
 
 Rows = list[list[str]]
 
@@ -68,16 +69,47 @@ def status(socket: Socket = None, json: Json = False) -> None:
 def members(
     socket: Socket = None,
     json: Json = False,
-    status: Annotated[str | None, typer.Option(help="Only those alive, suspect, failed or left.", show_default=False)] = None,
+    status: Annotated[
+        str | None, typer.Option(metavar="STATUS", help="Only those alive, suspect, failed or left.", show_default=False)
+    ] = None,
+    near: Annotated[
+        str | None, typer.Option(metavar="NODE", help="Round trips from there, not from this agent.", show_default=False)
+    ] = None,
 ) -> None:
     """List the agents that this one knows, nearest first."""
     with ControlClient(find_socket(socket)) as agent:
         result = agent.ask("members")
+    if near is not None:
+        result = seen_from(near, result)
     result = sorted((m for m in result if status in (None, m["status"])), key=_nearness)
     if json:
         print_json(result)
     else:
         print_table(MEMBER_COLUMNS, member_rows(result), empty="no members")
+
+
+def seen_from(node: str, members: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The members with the round trips that their coordinates predict from another node; only our own are measured.
+
+    Raises
+    ------
+    RefusedError
+        There is no such member, or its coordinate is not known.
+    """
+    there = next((member["coordinate"] for member in members if member["name"] == node), None)
+    if there is None:
+        raise RefusedError(f"no member called {node} has a coordinate; `sbon members` lists those there are")
+    origin = _coordinate(there)
+    seen = []
+    for member in members:
+        here = member.get("coordinate")
+        estimated = None if here is None else 0.0 if member["name"] == node else estimated_rtt_ms(origin, _coordinate(here))
+        seen.append({**member, "estimated_rtt_ms": estimated, "measured_rtt_ms": None})
+    return seen
+
+
+def _coordinate(told: dict[str, Any]) -> Coordinate:
+    return Coordinate(tuple(told["vector"]), told["height_ms"], told["error"])
 
 
 def rtt(

@@ -75,7 +75,8 @@ def explain(
 
 def print_plan(plan: dict[str, Any], *, candidates: bool) -> None:
     """The tables of `explain`."""
-    rows = [[o["id"], o["kind"], o["text"], o["node"], _reason(o)] for o in plan["operators"]]
+    operators = sorted(plan["operators"], key=step_order)
+    rows = [[o["id"], o["kind"], o["text"], o["node"], _reason(o)] for o in operators]
     print_table(PLAN_COLUMNS, rows, title="operators")
     if candidates:
         considered = [
@@ -85,7 +86,7 @@ def print_plan(plan: dict[str, Any], *, candidates: bool) -> None:
                 amount(c.get("network_usage"), "B"),
                 number(c.get("load_ms")),
             ]
-            for operator in plan["operators"]
+            for operator in operators
             for c in operator.get("candidates") or ()
         ]
         print_table(CANDIDATE_COLUMNS, considered, title="\ncandidates", empty="no operator is free to choose its node")
@@ -197,7 +198,7 @@ def cell_text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        return f"{value:.6g}"
+        return f"{value:.10g}"
     text = str(value)
     return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
 
@@ -224,4 +225,5 @@ def _compared(usage: dict[str, Any], name: str) -> str:
     here, there = usage.get("here"), usage[name]
     if name == "here" or not here or not there:
         return ""
-    return f"   {there / here:.2f} times as much"
+    times = there / here
+    return f"   {times:,.2f} times as much" if times < 10 else f"   {times:,.0f} times as much"

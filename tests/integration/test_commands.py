@@ -75,6 +75,20 @@ def test_members_are_a_table_nearest_first(agent, capsys):
     ]
 
 
+def test_members_are_seen_from_another_node_by_their_coordinates(agent, capsys):
+    further = {**MEMBERS[1], "name": "rome-1", "coordinate": {"vector": [3.0, 4.0, 0.0], "height_ms": 2.0, "error": 0.1, "load_ms": 0.0}}
+    agent.answers["members"] = [*MEMBERS, further]
+
+    code, out, _ = sbon(capsys, "members", "--near", "rome-1", "--json")
+    assert code == 0
+    assert [(m["name"], m["estimated_rtt_ms"], m["measured_rtt_ms"]) for m in json.loads(out)] == [
+        ("rome-1", 0.0, None),
+        ("paris-2", 8.0, None),
+        ("tokyo-1", None, None),
+    ]
+    assert sbon(capsys, "members", "--near", "tokyo-1")[0] == 1
+
+
 def test_degraded_query_shows_its_reason(agent, capsys):
     code, out, _ = sbon(capsys, "queries")
 
@@ -121,9 +135,9 @@ def test_sql_error_shows_the_line_and_a_caret_under_the_column(agent, capsys, tm
 
 def test_tail_prints_rows_in_columns_and_as_json_lines(agent, capsys):
     assert sbon(capsys, "tail", "load_by_region", "--limit", "2")[1].splitlines() == [
-        "region  cpu     alert",
-        "eu      0.5     NULL",
-        "asia    123457  true",
+        "region  cpu         alert",
+        "eu      0.5         NULL",
+        "asia    123456.789  true",
     ]
     assert agent.asked[-1].arguments == {"query": "q1", "limit": 2}
     out = sbon(capsys, "tail", "q1", "--limit", "2", "--json")[1]
