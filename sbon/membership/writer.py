@@ -70,7 +70,7 @@ class Writer:
         own = self._roster.own
         coordinate, capacity = self._coordinate(), own.capacity
         vitals = self._vitals
-        if vitals is None or coordinate is not self._packed[0] or capacity is not self._packed[1]:
+        if vitals is None or coordinate != self._packed[0] or capacity != self._packed[1]:
             version = vitals.version + 1 if vitals is not None else 0
             vitals = Vitals(own.name, own.incarnation, version, pack_vitals(coordinate, capacity))
         elif vitals.incarnation != own.incarnation:
