@@ -17,7 +17,7 @@ import polars as pl
 from agent.connectors.options import Options
 from sbon.operators.casts import cast
 from sbon.operators.frames import polars_schema, polars_type
-from sbon.operators.times import parse_time, parse_timestamps
+from sbon.operators.times import parse_time, parse_times, parse_timestamps
 from sbon.query.schema import ColumnType, Schema
 
 _UNITS_US = {"s": 1_000_000.0, "ms": 1_000.0, "us": 1.0}
@@ -50,32 +50,40 @@ class TextRows:
     """
 
     def __init__(self, schema: Schema, times: TimeFormat, texts: Collection[ColumnType] = tuple(ColumnType)) -> None:
-        self._columns: list[pl.Expr] = []
-        self._unfit = pl.lit(False)
-        for field in schema:
-            given = pl.col(field.name)
-            if field.type in texts and field.type is not ColumnType.TEXT:
-                value = _value(pl.when(given.str.strip_chars() != "").then(given.str.strip_chars()), field.type, times)
-                self._unfit = self._unfit | (value.is_null() & (given.str.strip_chars() != "").fill_null(False))
-                self._columns.append(value.alias(field.name))
-            else:
-                self._columns.append(given)
+        self._times = times
+        self._names = [field.name for field in schema]
+        self._typed = [field for field in schema if field.type in texts and field.type is not ColumnType.TEXT]
 
     def convert(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
         """The rows, and how many were left out because a value is not of its column's type."""
-        rows = frame.select(*self._columns, self._unfit.alias("\0unfit"))
-        kept = rows.filter(~pl.col("\0unfit")).drop("\0unfit")
+        values: list[pl.Series] = []
+        fits: pl.Series | None = None
+        for field in self._typed:
+            text = pl.col(field.name).str.strip_chars()
+            given = frame.select(pl.when(text != "").then(text)).to_series()
+            value = self._value(given, field.type)
+            if value.null_count() != given.null_count():
+                good = value.is_not_null() | given.is_null()
+                fits = good if fits is None else fits & good
+            values.append(value.alias(field.name))
+        rows = frame.select(self._names).with_columns(values)
+        kept = rows if fits is None else rows.filter(fits)
         return kept, rows.height - kept.height
 
-
-def _value(text: pl.Expr, kind: ColumnType, times: TimeFormat) -> pl.Expr:
-    if kind is ColumnType.TIME:
-        parsed = parse_time(text, times.text)
-        return pl.coalesce([parsed, parse_timestamps(text.cast(pl.Float64, strict=False), times.unit_us)])
-    if kind is ColumnType.INTERVAL:
-        seconds = cast(text.cast(pl.Float64, strict=False), ColumnType.FLOAT, ColumnType.INTERVAL)
-        return pl.coalesce([seconds, cast(text, ColumnType.TEXT, ColumnType.INTERVAL)])
-    return cast(text, ColumnType.TEXT, kind)
+    def _value(self, given: pl.Series, kind: ColumnType) -> pl.Series:
+        text = pl.col("text")
+        if kind is ColumnType.TIME:
+            times = parse_times(given, self._times.text)
+            if times.null_count() == given.null_count():
+                return times
+            numbers = given.to_frame("text").select(parse_timestamps(text.cast(pl.Float64, strict=False), self._times.unit_us)).to_series()
+            return times.fill_null(numbers)
+        if kind is ColumnType.INTERVAL:
+            seconds = cast(text.cast(pl.Float64, strict=False), ColumnType.FLOAT, ColumnType.INTERVAL)
+            value = pl.coalesce([seconds, cast(text, ColumnType.TEXT, ColumnType.INTERVAL)])
+        else:
+            value = cast(text, ColumnType.TEXT, kind)
+        return given.to_frame("text").select(value).to_series()
 
 
 class CsvRows:

@@ -1,0 +1,80 @@
+"""A host with a clock that tests turn and an executor that runs at once, for connectors."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from agent.connectors import ConnectorContext, Polled, SinkConnector, SourceConnector, SystemStreams, build_sink, build_source
+from sbon.query.plan import SinkParams, SourceParams
+from sbon.query.schema import ColumnType, Field, Schema
+
+WALL = 1_600_000_000.0
+
+
+class InlineHost:
+    """Of `agent.host.Host` what connectors use."""
+
+    def __init__(self, loop: Any = None) -> None:
+        self.rng = np.random.default_rng(0)
+        self.loop = loop
+
+    def execute(self, work: Callable[[], Any], done: Callable[[Any], None], *, rows: int) -> None:
+        """Run now."""
+        try:
+            result = work()
+        except Exception as error:
+            done(error)
+        else:
+            done(result)
+
+
+def context(data_dir: Path | str = "/nowhere", loop: Any = None, **labels: str) -> ConnectorContext:
+    """What connectors are given."""
+    host: Any = InlineHost(loop)
+    return ConnectorContext(host=host, node="n1", labels=labels, data_dir=str(data_dir), system=SystemStreams())
+
+
+def columns(**types: str) -> Schema:
+    """`columns(ts="time", x="float")`."""
+    return tuple(Field(name, ColumnType(kind)) for name, kind in types.items())
+
+
+def source(
+    connector: str,
+    schema: Schema,
+    where: ConnectorContext | None = None,
+    *,
+    name: str = "s",
+    time: str | None = None,
+    delay_us: int = 0,
+    **options: object,
+) -> SourceConnector:
+    """A source; `fields__x__kind` stands for the option `fields.x.kind`."""
+    given = tuple(sorted((key.replace("__", "."), str(value)) for key, value in options.items()))
+    return build_source(SourceParams(name, connector, given, schema, time, delay_us), where or context())
+
+
+def sink(connector: str, schema: Schema, where: ConnectorContext | None = None, **options: object) -> SinkConnector:
+    """A sink."""
+    return build_sink(
+        SinkParams("out", connector, tuple(sorted((key, str(value)) for key, value in options.items()))), schema, where or context()
+    )
+
+
+def drain(connector: SourceConnector, now: float = 0.0, wall: float = WALL, rounds: int = 10_000) -> tuple[pl.DataFrame, list[Polled]]:
+    """Poll until the source ends or has to wait; all its rows, and all answers."""
+    waiting = SimpleNamespace(ready=False)
+    connector.start(lambda: setattr(waiting, "ready", True))
+    answers: list[Polled] = []
+    for _ in range(rounds):
+        waiting.ready = False
+        polled = connector.poll(now, wall)
+        answers.append(polled)
+        if polled.finished or (polled.next_poll is None and not waiting.ready) or (polled.next_poll is not None and polled.next_poll > now):
+            break
+    frames = [polled.frame for polled in answers if polled.frame is not None]
+    return pl.concat(frames) if frames else pl.DataFrame(), answers

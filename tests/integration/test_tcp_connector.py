@@ -1,0 +1,257 @@
+"""The `tcp` connector on real sockets."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import polars as pl
+import pytest
+
+from agent.connectors.base import Congested
+from sbon.errors import ConnectorError
+from tests.connector_world import columns, context, sink, source
+
+SCHEMA = columns(ts="time", n="int")
+DEADLINE_S = 10.0
+
+
+async def until(condition: Callable[[], Any]) -> Any:
+    """Wait for something to be true."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "waited in vain"
+        await asyncio.sleep(0.005)
+    return value
+
+
+def lines(*numbers: int) -> bytes:
+    return b"".join(json.dumps({"ts": f"2020-01-01T00:00:{n % 60:02}Z", "n": n}).encode() + b"\n" for n in numbers)
+
+
+class Source:
+    """A started source and the rows it has given."""
+
+    def __init__(self, **options: Any) -> None:
+        where = context(loop=asyncio.get_running_loop())
+        self.connector: Any = source("tcp", SCHEMA, where, time="ts", **options)
+        self.numbers: list[int] = []
+        self.watermark_us = 0
+        self.connector.start(lambda: None)
+
+    def poll(self) -> int:
+        polled = self.connector.poll(time.monotonic(), time.time())
+        self.watermark_us = polled.watermark_us
+        if polled.frame is not None:
+            self.numbers.extend(polled.frame["n"].to_list())
+        return len(self.numbers)
+
+
+async def test_lines_of_many_peers_become_rows():
+    stream = Source(port=0)
+    host, port = await until(lambda: stream.connector.address)
+    peers = [await asyncio.open_connection(host, port) for _ in range(3)]
+    for i, (_, writer) in enumerate(peers):
+        writer.write(lines(*range(i * 10, i * 10 + 10)))
+    await until(lambda: stream.poll() == 30)
+    assert sorted(stream.numbers) == list(range(30))
+    assert stream.watermark_us == 1_577_836_829_000_000
+    for _, writer in peers:
+        writer.write(b'{"n": 99}')  # the last line lacks its end
+        writer.close()
+    await until(lambda: stream.poll() == 33)
+    stream.connector.stop()
+    stream.connector.stop()
+
+
+async def test_bad_and_endless_lines_are_counted_and_the_others_come_through():
+    stream = Source(port=0, line_bytes_max=100)
+    host, port = await until(lambda: stream.connector.address)
+    _, writer = await asyncio.open_connection(host, port)
+    writer.write(lines(1) + b"nonsense\n\n" + b"x" * 150 + b"\n" + lines(2))
+    await until(lambda: stream.poll() == 2)
+    writer.write(b"y" * 100_000)
+    await writer.drain()
+    writer.write(b"y" * 50 + b"\n" + lines(3))
+    await until(lambda: stream.poll() == 3)
+    assert stream.connector.dropped_rows == 3
+    writer.close()
+    stream.connector.stop()
+
+
+async def test_a_full_buffer_reaches_back_to_the_peer():
+    stream = Source(port=0, buffer_bytes_max=10_000, batch_rows_max=50)
+    host, port = await until(lambda: stream.connector.address)
+    _, writer = await asyncio.open_connection(host, port)
+    numbers = list(range(200_000))
+
+    async def send() -> None:
+        for at in range(0, len(numbers), 1000):
+            writer.write(lines(*numbers[at : at + 1000]))
+            await writer.drain()
+
+    sending = asyncio.create_task(send())
+    await until(lambda: stream.connector._paused)
+    held = stream.connector._held_bytes
+    assert held < 10_000 + 2**18  # one read beyond the limit
+    assert not sending.done()
+
+    def fast() -> bool:
+        stream.connector._batch_rows_max = 100_000
+        stream.connector._buffer_bytes_max = 1 << 20
+        return stream.poll() == len(numbers)
+
+    await until(fast)
+    assert stream.numbers == numbers
+    await sending
+    writer.close()
+    stream.connector.stop()
+
+
+async def test_a_connecting_source_comes_back_when_its_peer_does():
+    served = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(writer)
+        writer.write(lines(len(served)))
+        await writer.drain()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    stream = Source(mode="connect", port=port)
+    await until(lambda: stream.poll() == 1)
+    served[0].close()
+    await until(lambda: stream.poll() == 2)
+    stream.connector.stop()
+    server.close()
+
+
+async def test_an_idle_peer_holds_the_watermark_only_as_long_as_it_may():
+    stream = Source(port=0, idle_after="60 s")
+    connector = stream.connector
+    assert connector.poll(100.0, 1000.0).watermark_us < 0
+    assert connector.poll(159.0, 1059.0).watermark_us < 0
+    polled = connector.poll(160.0, 1060.0)
+    assert polled.watermark_us == 1_000_000_000
+    assert polled.next_poll == 161.0
+    connector.stop()
+
+
+async def test_a_taken_port_is_one_clear_error():
+    server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    stream = Source(port=port)
+    await until(lambda: stream.connector._endpoint.error)
+    with pytest.raises(ConnectorError, match=rf"source s: cannot listen on 127\.0\.0\.1:{port}: "):
+        stream.poll()
+    stream.connector.stop()
+    server.close()
+
+
+@pytest.mark.parametrize("kind", ["source", "sink"])
+def test_a_world_without_sockets_refuses(kind: str):
+    with pytest.raises(ConnectorError, match="needs real sockets"):
+        source("tcp", SCHEMA, port=9000) if kind == "source" else sink("tcp", SCHEMA, port=9000)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({}, "needs option port"), ({"port": "x"}, "port = 'x'"), ({"port": 1, "mode": "ask"}, "expected one of connect, listen")],
+)
+async def test_bad_options_are_refused(options: dict[str, Any], message: str):
+    with pytest.raises(ConnectorError, match=message):
+        source("tcp", SCHEMA, context(loop=asyncio.get_running_loop()), **options)
+
+
+# --------------------------------------------------------------------------------------------------------------- sinks
+
+
+def frame(*numbers: int) -> pl.DataFrame:
+    return pl.DataFrame({"ts": pl.Series([0] * len(numbers)).cast(pl.Datetime("us")), "n": list(numbers)})
+
+
+async def write(out: Any, *numbers: int) -> None:
+    """As the engine does: on another thread."""
+    await asyncio.to_thread(out.write, frame(*numbers))
+
+
+async def test_a_sink_delivers_every_row_before_it_goes():
+    received: list[dict[str, Any]] = []
+    ended = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received.extend([json.loads(line) async for line in reader])
+        ended.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    out: Any = sink("tcp", SCHEMA, context(loop=asyncio.get_running_loop()), port=server.sockets[0].getsockname()[1])
+    for i in range(50):
+        await write(out, *range(i * 100, i * 100 + 100))
+    await asyncio.to_thread(out.close)
+    await asyncio.wait_for(ended.wait(), DEADLINE_S)
+    assert [row["n"] for row in received] == list(range(5000))
+    assert received[0]["ts"] == "1970-01-01T00:00:00.000000Z"
+    server.close()
+
+
+async def test_a_sink_without_a_peer_asks_for_patience_and_then_delivers():
+    out: Any = sink("tcp", SCHEMA, context(loop=asyncio.get_running_loop()), mode="listen", port=0, buffer_bytes_max=2048)
+    host, port = await until(lambda: out.address)
+    taken = 0
+    while out._held_bytes < 2000:
+        await write(out, taken)
+        taken += 1
+    with pytest.raises(Congested, match="no peer is connected"):
+        await write(out, taken, taken)
+    assert 10 < taken < 100
+    reader, writer = await asyncio.open_connection(host, port)
+    got = [json.loads(await asyncio.wait_for(reader.readline(), DEADLINE_S))["n"] for _ in range(taken)]
+    assert got == list(range(taken))
+    await write(out, taken)
+    assert json.loads(await asyncio.wait_for(reader.readline(), DEADLINE_S))["n"] == taken
+    await asyncio.to_thread(out.close)
+    assert await asyncio.wait_for(reader.read(), DEADLINE_S) == b""
+    writer.close()
+
+
+async def test_a_frame_larger_than_the_buffer_still_goes():
+    out: Any = sink("tcp", SCHEMA, context(loop=asyncio.get_running_loop()), mode="listen", port=0, buffer_bytes_max=1024)
+    host, port = await until(lambda: out.address)
+    await write(out, *range(10_000))
+    with pytest.raises(Congested):
+        await write(out, 1)
+    reader, writer = await asyncio.open_connection(host, port)
+    out.close()
+    text = await asyncio.wait_for(reader.read(), DEADLINE_S)
+    assert [json.loads(line)["n"] for line in text.splitlines()] == list(range(10_000))
+    writer.close()
+
+
+async def test_a_slow_peer_slows_the_query_and_no_row_is_lost():
+    out: Any = sink("tcp", SCHEMA, context(loop=asyncio.get_running_loop()), mode="listen", port=0, buffer_bytes_max=100_000)
+    host, port = await until(lambda: out.address)
+    reader, writer = await asyncio.open_connection(host, port, limit=2**14)
+    total, refused = 0, 0
+    while refused < 3:
+        try:
+            await write(out, *range(total, total + 2000))
+            total += 2000
+        except Congested:
+            refused += 1
+            await asyncio.sleep(0.01)
+    out.close()
+    text = await asyncio.wait_for(reader.read(), DEADLINE_S)
+    assert [json.loads(line)["n"] for line in text.splitlines()] == list(range(total))
+    assert out.dropped_rows == 0
+    writer.close()
+
+
+async def test_a_closed_sink_without_peer_gives_up_and_says_how_many_rows(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("agent.connectors.tcp.FLUSH_ON_CLOSE_S", 0.01)
+    out: Any = sink("tcp", SCHEMA, context(loop=asyncio.get_running_loop()), mode="listen", port=0)
+    await write(out, 1, 2, 3)
+    out.close()
+    await until(lambda: out.dropped_rows == 3)
+    with pytest.raises(ConnectorError, match="closed"):
+        await write(out, 1)

@@ -1,0 +1,145 @@
+"""Rows from a seed."""
+
+from datetime import datetime
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
+
+from sbon.errors import ConnectorError
+from sbon.query.plan import WATERMARK_END
+from tests.connector_world import WALL, columns, context, drain, source
+
+SCHEMA = columns(ts="time", i="int", f="float", s="text", b="bool", d="interval")
+
+
+def test_a_limited_stream_ends_with_all_its_rows():
+    rows, answers = drain(source("datagen", SCHEMA, time="ts", rows=10_000, rows_per_second="max", start="2020-01-01"))
+    assert rows.height == 10_000
+    assert rows["ts"].to_list()[:2] == [datetime(2020, 1, 1), datetime(2020, 1, 1, 0, 0, 0, 1)]
+    assert [answer.frame.height for answer in answers if answer.frame is not None] == [4096, 4096, 1808]
+    assert answers[-1].finished
+    assert answers[-1].watermark_us == WATERMARK_END
+
+
+def test_rows_come_when_they_are_due():
+    stream = source("datagen", SCHEMA, time="ts", rows_per_second=10, delay_us=50_000)
+    first = stream.poll(100.0, WALL)
+    assert first.frame is not None
+    assert first.frame["ts"].to_list() == [datetime(2020, 9, 13, 12, 26, 40)]
+    assert first.watermark_us == int(WALL * 1e6) - 50_000
+    assert first.next_poll == pytest.approx(100.1)
+    assert stream.poll(100.05, WALL).frame is None
+    second = stream.poll(100.3, WALL)
+    assert second.frame is not None
+    assert second.frame.height == 3
+    assert second.next_poll == pytest.approx(100.4)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 400), st.integers(0, 5))
+def test_a_row_depends_on_seed_and_number_alone_not_on_its_batch(batch: int, seed: int):
+    options = {"rows": 500, "rows_per_second": "max", "start": "2020-01-01", "seed": seed, "disorder": "1 ms"}
+    whole, _ = drain(source("datagen", SCHEMA, time="ts", **options))
+    cut, _ = drain(source("datagen", SCHEMA, time="ts", batch_rows_max=batch, **options))
+    assert_frame_equal(whole, cut)
+
+
+def test_another_seed_gives_other_rows_and_nodes_differ_where_asked():
+    options = {"rows": 100, "rows_per_second": "max", "start": "2020-01-01"}
+    first, _ = drain(source("datagen", SCHEMA, **options))
+    assert not first.equals(drain(source("datagen", SCHEMA, seed=1, **options))[0])
+    assert not first.equals(drain(source("datagen", SCHEMA, per_node="true", **options))[0])
+
+
+def test_the_same_seed_gives_these_rows_on_every_machine():
+    rows, _ = drain(source("datagen", columns(i="int", s="text", b="bool"), rows=5, rows_per_second="max", seed=7))
+    assert rows.rows() == [(142, "s-5", True), (330, "s-5", False), (309, "s-0", True), (82, "s-0", False), (921, "s-94", False)]
+
+
+def test_every_kind_fills_its_column_as_described():
+    rows, _ = drain(
+        source(
+            "datagen",
+            columns(r="int", q="int", t="text", n="float", z="int", c="text", w="text", g="text", p="bool", u="float", d="interval"),
+            context(region="eu"),
+            rows=20_000,
+            rows_per_second="max",
+            fields__r__min=-2,
+            fields__r__max=2,
+            fields__q__kind="sequence",
+            fields__q__start=5,
+            fields__q__step=2,
+            fields__q__modulo=3,
+            fields__t__kind="sequence",
+            fields__t__prefix="row ",
+            fields__n__kind="normal",
+            fields__n__mean=10,
+            fields__n__stddev=2,
+            fields__z__kind="zipf",
+            fields__z__count=10,
+            fields__c__kind="choice",
+            fields__c__values="x, y",
+            fields__c__weights="3,1",
+            fields__w__kind="node",
+            fields__g__kind="label",
+            fields__g__label="region",
+            fields__p__probability=0.25,
+            fields__u__null_fraction=0.5,
+        )
+    )
+    assert sorted(set(rows["r"].to_list())) == [-2, -1, 0, 1, 2]
+    assert rows["q"].to_list()[:4] == [5, 7, 9, 5]
+    assert rows["t"].to_list()[:2] == ["row 0", "row 1"]
+    assert rows["n"].mean() == pytest.approx(10, abs=0.05)
+    assert rows["n"].std() == pytest.approx(2, abs=0.05)
+    ranks = rows["z"].value_counts().sort("z")["count"].to_list()
+    assert len(ranks) == 10
+    assert ranks[0] / ranks[1] == pytest.approx(2, rel=0.1)
+    assert (rows["c"] == "x").mean() == pytest.approx(0.75, abs=0.02)
+    assert set(rows["w"]) == {"n1"}
+    assert set(rows["g"]) == {"eu"}
+    assert rows["p"].mean() == pytest.approx(0.25, abs=0.02)
+    assert rows["u"].is_null().mean() == pytest.approx(0.5, abs=0.02)
+    assert rows.schema["d"] == pl.Duration("us")
+
+
+def test_disorder_moves_event_times_back_by_less_than_it_says():
+    rows, _ = drain(source("datagen", SCHEMA, time="ts", rows=1000, rows_per_second="max", start="2020-01-01", disorder="100 us"))
+    times = rows["ts"].cast(pl.Int64).to_numpy() - 1_577_836_800_000_000
+    behind = range(1000) - times
+    assert min(behind) >= 0
+    assert max(behind) <= 101
+    assert len(set(behind.tolist())) > 50
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rows_per_second": "-1"}, "rows_per_second = '-1', expected a number from"),
+        ({"rows_per_second": "fast"}, "rows_per_second"),
+        ({"rows_per_secnd": "1"}, "did you mean rows_per_second"),
+        ({"seed": "x"}, "seed = 'x', expected a whole number"),
+        ({"start": "soon"}, "start = 'soon', expected a time"),
+        ({"disorder": "3 parsecs"}, "disorder = '3 parsecs', expected a span"),
+        ({"fields__i__kind": "quantum"}, "expected one of random, sequence"),
+        ({"fields__nosuch__kind": "random"}, "fields.nosuch.kind is unknown"),
+        ({"fields__i__min": "9", "fields__i__max": "3"}, "fields.i.max"),
+        ({"fields__s__kind": "choice"}, "fields.s.values"),
+        ({"fields__i__kind": "choice", "fields__i__values": "1,b"}, "values of type int"),
+        ({"fields__s__kind": "choice", "fields__s__values": "a,b", "fields__s__weights": "1"}, "2 numbers"),
+        ({"fields__s__kind": "sequence", "fields__s__count": "3"}, "fields.s.count is unknown"),
+    ],
+)
+def test_bad_options_are_refused_in_one_line_that_names_them(options: dict[str, str], message: str):
+    with pytest.raises(ConnectorError) as refusal:
+        source("datagen", SCHEMA, **options)
+    assert message in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_an_unknown_connector_is_refused_with_the_known_ones():
+    with pytest.raises(ConnectorError, match=r"'datagn' is unknown, expected one of datagen, file, system, tcp; did you mean 'datagen'\?"):
+        source("datagn", SCHEMA)
