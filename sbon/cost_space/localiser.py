@@ -65,11 +65,10 @@ class Localiser:
             self._coordinate = vivaldi_step(self._coordinate, peer_coordinate, filtered, self._config, self._rng)
             return True
         self._samples += 1
-        if not self._placed:
-            self._place_near(peer_coordinate, filtered)
+        if self._placed:
+            self._fit(self._error_after(peer_coordinate, filtered))
         else:
-            self._estimate_error(peer_coordinate, filtered)
-            self._fit(now)
+            self._place_near(peer_coordinate, filtered)
         return True
 
     def heard(self, peer: NodeId, coordinate: Coordinate, now: float) -> None:
@@ -103,41 +102,35 @@ class Localiser:
         self._coordinate = Coordinate((x, y, z), 0.0, c.error, c.load_ms)
         self._placed = True
 
-    def _estimate_error(self, peer: Coordinate, rtt_ms: float) -> None:
-        """Fold in how far off the prediction for a fresh sample was, before the fit has seen it."""
+    def _error_after(self, peer: Coordinate, rtt_ms: float) -> float:
+        """The error estimate, after how far off the prediction for a fresh sample was before the fit has seen it."""
         c = self._coordinate
-        predicted = math.dist(c.vector, peer.vector) + c.height_ms + peer.height_ms
-        sample = min(abs(predicted - rtt_ms) / rtt_ms, 1.0)
-        share = max(self._config.error_share, 1.0 / (self._samples + 1)) if c.error > sample else self._config.error_share
-        error = min(max(c.error + share * (sample - c.error), ERROR_MIN), ERROR_MAX)
-        self._coordinate = Coordinate(c.vector, c.height_ms, error, c.load_ms)
+        sample = min(abs(math.dist(c.vector, peer.vector) + c.height_ms + peer.height_ms - rtt_ms) / rtt_ms, 1.0)
+        share = self._config.error_share
+        if sample < c.error:  # A new node knows nothing; its first samples count more.
+            share = max(share, 1.0 / (self._samples + 1))
+        return min(max(c.error + share * (sample - c.error), ERROR_MIN), ERROR_MAX)
 
-    def _fit(self, now: float) -> None:
+    def _fit(self, error: float) -> None:
         config, memory = self._config, self._memory
         n = len(memory)
         if n > self._weight.shape[0]:
             room = min(2 * n, config.memory_peers)
             self._refit, self._gathered, self._weight = Refit(room), np.empty((COLUMNS, room)), np.empty(room)
         peers = memory.coordinates(self._gathered)
-        rtt_ms, weight = memory.rtt_ms, self._weight[:n]
-        # Age halves a sample's weight every half-life; trust falls with the peer's own error; small RTTs do not rule over all.
-        np.subtract(memory.at, now, out=weight)
-        np.multiply(weight, 1.0 / config.sample_half_life_s, out=weight)
-        np.exp2(weight, out=weight)
-        np.divide(weight, peers[4] + config.trust_floor, out=weight)
-        floored = np.maximum(rtt_ms, config.rtt_floor_ms)
-        np.divide(weight, floored, out=weight)
-        np.divide(weight, floored, out=weight)
+        weight = self._weight[:n]
+        np.add(peers[4], config.trust_floor, out=weight)
+        np.divide(memory.youth, weight, out=weight)
         c = self._coordinate
-        scale = min(max(config.scale_factor * c.error, config.scale_min), config.scale_max)
+        scale = min(max(config.scale_factor * error, config.scale_min), config.scale_max)
         place: Place = (*c.vector, c.height_ms)
         for _ in range(config.passes_early if self._samples <= config.early_samples else 1):
-            move = self._refit.step(place, peers, rtt_ms, weight, scale, config.across, config.prior_samples)
+            move = self._refit.step(place, peers, memory.rtt_ms, memory.rtt_square, weight, scale, config.across, config.prior_samples)
             length = math.hypot(*move)
-            share = min(config.step_share, config.jump_ms_max / length) if length > 0 else 0.0
+            share = config.step_share if length * config.step_share <= config.jump_ms_max else config.jump_ms_max / length
             x, y, z, h = (clamped(p + share * m) for p, m in zip(place, move, strict=True))
             place = (x, y, z, max(h, 0.0))
-        self._coordinate = Coordinate(place[:3], place[3], c.error, c.load_ms)
+        self._coordinate = Coordinate(place[:3], place[3], error, c.load_ms)
 
     def _accepts(self, coordinate: Coordinate) -> bool:
         try:

@@ -8,6 +8,8 @@ from sbon.cost_space.peer_table import COLUMNS, PeerTable
 from sbon.cost_space.rtt_filter import RttFilter
 from sbon.types import FloatArray, NodeId
 
+YOUTH_EXPONENT_MAX = 100.0
+
 
 class Memory:
     """The last sample of each of up to `memory_peers` peers, in columns; the one measured longest ago makes room for a new peer.
@@ -25,7 +27,9 @@ class Memory:
         room = min(16, config.memory_peers)
         self._rows = np.zeros(room, dtype=np.intp)
         self._rtt_ms: FloatArray = np.zeros(room)
-        self._at: FloatArray = np.zeros(room)
+        self._square: FloatArray = np.zeros(room)
+        self._youth: FloatArray = np.zeros(room)
+        self._epoch_s: float | None = None
 
     def __len__(self) -> int:
         return len(self._peers)
@@ -44,9 +48,14 @@ class Memory:
         return self._rtt_ms[: len(self._peers)]
 
     @property
-    def at(self) -> FloatArray:
-        """(n,) monotonic seconds of the latest sample."""
-        return self._at[: len(self._peers)]
+    def rtt_square(self) -> FloatArray:
+        """(n,) of the RTT in ms, but no less than the floor's."""
+        return self._square[: len(self._peers)]
+
+    @property
+    def youth(self) -> FloatArray:
+        """(n,) weight by age: doubles with every half-life by which one sample is younger than another. Only ratios mean anything."""
+        return self._youth[: len(self._peers)]
 
     def coordinates(self, out: FloatArray) -> FloatArray:
         """(5, n) of the peers, gathered into `out`: x, y, z, height, error."""
@@ -64,7 +73,8 @@ class Memory:
             self._table.put(peer, coordinate)
         filtered = self._filters[slot].add(rtt_ms, self._config)
         self._rtt_ms[slot] = filtered
-        self._at[slot] = now
+        self._square[slot] = max(filtered, self._config.rtt_floor_ms) ** 2
+        self._youth[slot] = self._youth_at(now)
         return filtered
 
     def heard(self, peer: NodeId, coordinate: Coordinate) -> None:
@@ -90,12 +100,22 @@ class Memory:
         if slot != last:
             moved = self._peers[last]
             self._slots[moved], self._peers[slot], self._filters[slot] = slot, moved, self._filters[last]
-            for column in (self._rows, self._rtt_ms, self._at):
+            for column in (self._rows, self._rtt_ms, self._square, self._youth):
                 column[slot] = column[last]
         self._peers.pop()
         self._filters.pop()
         if self._own:
             self._table.remove(peer)
+
+    def _youth_at(self, now: float) -> float:
+        """Weight of a sample taken now. Growing weights instead of decaying ones leave all others untouched."""
+        if self._epoch_s is None:
+            self._epoch_s = now
+        half_lives = (now - self._epoch_s) / self._config.sample_half_life_s
+        if half_lives > YOUTH_EXPONENT_MAX:
+            self._youth *= 2.0 ** -min(half_lives, 1000.0)
+            self._epoch_s, half_lives = now, 0.0
+        return float(2.0 ** max(half_lives, -YOUTH_EXPONENT_MAX))
 
     def _row(self, peer: NodeId, coordinate: Coordinate) -> int:
         row = self._table.row(peer)
@@ -103,12 +123,13 @@ class Memory:
 
     def _new_slot(self, peer: NodeId) -> int:
         if len(self._peers) >= self._config.memory_peers:
-            self.forget(self._peers[int(np.argmin(self.at))])
+            self.forget(self._peers[int(np.argmin(self.youth))])
         slot = len(self._peers)
         if slot == len(self._rows):
             room = min(2 * slot, self._config.memory_peers)
             self._rows = np.resize(self._rows, room)
-            self._rtt_ms, self._at = np.resize(self._rtt_ms, room), np.resize(self._at, room)
+            self._rtt_ms, self._square = np.resize(self._rtt_ms, room), np.resize(self._square, room)
+            self._youth = np.resize(self._youth, room)
         self._slots[peer] = slot
         self._peers.append(peer)
         self._filters.append(RttFilter())

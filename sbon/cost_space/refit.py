@@ -26,6 +26,9 @@ Place = tuple[float, float, float, float]
 """x, y, z and height, in ms."""
 
 
+DISTANCE_MS_MIN = 1e-6
+
+
 class Refit:
     """Buffers for the passes over one node's samples; used again from call to call."""
 
@@ -33,10 +36,18 @@ class Refit:
         self._jacobian: FloatArray = np.ones((4, capacity))
         self._weighted: FloatArray = np.empty((4, capacity))
         self._square: FloatArray = np.empty((3, capacity))
-        self._scratch: FloatArray = np.empty((4, capacity))
+        self._scratch: FloatArray = np.empty((3, capacity))
 
     def step(
-        self, place: Place, peers: FloatArray, rtt_ms: FloatArray, weight: FloatArray, scale: float, across: float, prior: float
+        self,
+        place: Place,
+        peers: FloatArray,
+        rtt_ms: FloatArray,
+        rtt_square: FloatArray,
+        weight: FloatArray,
+        scale: float,
+        across: float,
+        prior: float,
     ) -> Place:
         """The move that one pass asks for.
 
@@ -45,7 +56,8 @@ class Refit:
         place : where the node is now
         peers : (4 or more, n) x, y, z, height of the peers
         rtt_ms : (n,)
-        weight : (n,) age times trust over the square of the RTT
+        rtt_square : (n,) square of the RTT, with a floor
+        weight : (n,) age times trust; only ratios mean anything
         scale : relative error at which a sample has half its say
         across : resistance across the line of sight, as a share of that along it
         prior : damping, in samples of average weight
@@ -56,28 +68,28 @@ class Refit:
         """
         n = rtt_ms.shape[0]
         jacobian, weighted, square = self._jacobian[:, :n], self._weighted[:, :n], self._square[:, :n]
-        distance, residual, say, bent = self._scratch[:, :n]
+        distance, residual, say = self._scratch[:, :n]
         x, y, z, height = place
         difference = jacobian[:3]
-        np.subtract(np.array(((x,), (y,), (z,))), peers[:3], out=difference)
+        np.subtract(((x,), (y,), (z,)), peers[:3], out=difference)
         np.multiply(difference, difference, out=square)
         np.add.reduce(square, axis=0, out=distance)
-        np.add(distance, 1e-6, out=distance)
         np.sqrt(distance, out=distance)
+        np.maximum(distance, DISTANCE_MS_MIN, out=distance)
         np.divide(difference, distance, out=difference)
         np.subtract(rtt_ms, distance, out=residual)
         np.subtract(residual, peers[3], out=residual)
         np.subtract(residual, height, out=residual)
-        np.divide(residual, rtt_ms, out=bent)
-        np.multiply(bent, 1.0 / scale, out=bent)
-        np.multiply(bent, bent, out=bent)
-        np.add(bent, 1.0, out=bent)
-        np.divide(weight, bent, out=say)
+        # weight / (rtt^2 * (1 + (residual / rtt / scale)^2)), with the fewest operations.
+        np.multiply(residual, residual, out=say)
+        np.multiply(say, 1.0 / (scale * scale), out=say)
+        np.add(say, rtt_square, out=say)
+        np.divide(weight, say, out=say)
         np.multiply(jacobian, say, out=weighted)
         matrix, right = weighted @ jacobian.T, weighted @ residual
         total = float(matrix[3, 3])
         matrix[:3, :3] *= 1.0 - across
-        damping = total * prior / n + 1e-12
+        damping = total * prior / n + 1e-300
         diagonal = matrix.reshape(16)[::5]
         diagonal += damping
         diagonal[:3] += across * total
