@@ -31,6 +31,9 @@ class EngineEvents(Protocol):
     def operator_finished(self, instance: Instance) -> None:
         """All its input has ended and been processed."""
 
+    def operator_destroyed(self, operator: OperatorId) -> None:
+        """Nobody uses it any more (or the agent stops)."""
+
     def delivered(self, instance: Instance) -> None:
         """A sink has taken a batch."""
 
@@ -151,6 +154,7 @@ class Engine:
         if instance is not None:
             self._execution.stop(instance)
             self._remove(instance)
+            self._events.operator_destroyed(operator)
 
     def connect(self, operator: OperatorId, end: End, query: QueryId) -> None:
         """Give an operator one more output, from its next batch on.
@@ -229,7 +233,16 @@ class Engine:
     def take(self, operator: OperatorId, done: Callable[[bytes | BaseException], None]) -> None:
         """Pause an operator and give its state as bytes. `resume` or `hand_over` must follow."""
         instance = self._known(operator)
-        self._execution.pause(instance, lambda: self._host.execute(export(instance), done, rows=0))
+
+        def idle() -> None:
+            try:
+                work = export(instance)
+            except LocalProtocolError as problem:
+                done(problem)  # called off before the operator came to rest
+                return
+            self._host.execute(work, done, rows=0)
+
+        self._execution.pause(instance, idle)
 
     def resume(self, operator: OperatorId) -> None:
         """The migration is off: the operator goes on."""

@@ -127,6 +127,13 @@ class Migrations:
         for leaving in list(self._leaving.values()):
             self._perform(leaving, leaving.steps.failed(node, self._host.now()))
 
+    def destroyed(self, operator: OperatorId) -> None:
+        """The last query that used an operator has ended, perhaps in the middle of a migration."""
+        self._arriving.pop(operator, None)
+        leaving = self._leaving.get(operator)
+        if leaving is not None:
+            self._perform(leaving, leaving.steps.refused("its queries have ended", self._host.now()))
+
     def arrived_at_prepared(self, operator: OperatorId) -> None:
         """Data has come for a prepared operator: its upstream has been told, so the migration is decided."""
         if operator in self._arriving:

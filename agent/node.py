@@ -280,6 +280,10 @@ class Agent:
         """All its input has ended."""
         self.queries.finished(instance.id)
 
+    def operator_destroyed(self, operator: OperatorId) -> None:
+        """Nobody uses it any more."""
+        self.migrations.destroyed(operator)
+
     def delivered(self, instance: Instance) -> None:
         """A sink has taken a batch."""
         if isinstance(instance.sink, Tail):

@@ -27,6 +27,9 @@ FRAME_ROWS_MAX = 65_536
 SPREAD_ROWS_MAX = 1_000_000
 """Rows of partials that are merged at once where many hopping windows close together."""
 
+PENDING_ROWS_MAX = 8_192
+"""Rows that wait to be aggregated together: a batch of a few rows costs as much as one of thousands."""
+
 _PANE, _WINDOW = "p", "w"
 
 
@@ -45,33 +48,55 @@ class Window(Operator):
         self._input = pl.DataFrame()
         self._columns: list[pl.Expr] = []
         self._aggregates: Aggregates | None = None
+        self._pending: list[pl.DataFrame] = []
+        self._pending_rows = 0
         self.late_rows = 0
 
     @property
     def state_rows(self) -> int:
-        """Partials kept."""
+        """Partials kept, and rows that are not yet part of one."""
+        return self._partials + self._pending_rows
+
+    @property
+    def _partials(self) -> int:
         return sum(table.rows for table in self._aggregates.tables.values()) if self._aggregates else 0
 
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
-        """Add rows to their panes."""
+        """Keep rows until there are many, or a window closes. Until then nothing can become late that is not already."""
         if self._aggregates is None:
             self._aggregates = self._compile(frame)
         elif frame.schema != self._input.schema:
             raise RemoteProtocolError(f"window input with columns {dict(frame.schema)}, expected {dict(self._input.schema)}")
+        self._pending.append(frame)
+        self._pending_rows += frame.height
+        times = frame[self._params.time_column].to_physical()
+        earliest = times.min()
+        late = times.null_count() > 0 or (isinstance(earliest, int) and earliest < self._open_from(self._watermark))
+        if late or self._pending_rows >= PENDING_ROWS_MAX:
+            self._aggregate_pending()  # what is late is counted at once
+        return ()
+
+    def _aggregate_pending(self) -> None:
+        """Add the rows that wait to their panes."""
+        if self._aggregates is None or not self._pending:
+            return
+        frame = self._pending[0] if len(self._pending) == 1 else pl.concat(self._pending)
+        self._pending, self._pending_rows = [], 0
         rows = self._in_time(frame.select(self._columns))
         if not rows.is_empty():
             by = [_PANE, *self._keys]
             rows = rows.with_columns((pl.col(TIME) // self._pane_us * self._pane_us).alias(_PANE))
             for table in self._aggregates.tables.values():
                 table.add(table.partial(rows, by), by)
-        return ()
 
     def advance(self, watermark_us: int) -> Sequence[pl.DataFrame]:
         """Give the windows that have closed."""
         before = self._open_from(self._watermark)
+        after = self._open_from(max(watermark_us, self._watermark))
+        if before != after:
+            self._aggregate_pending()
         self._watermark = max(watermark_us, self._watermark)
-        after = self._open_from(self._watermark)
-        if self._aggregates is None or before == after or not self.state_rows:
+        if self._aggregates is None or before == after or not self._partials:
             return ()
         by = [_PANE, *self._keys]
         tables = {name: frame for name, table in self._aggregates.tables.items() if (frame := table.folded(by)) is not None}
@@ -89,6 +114,7 @@ class Window(Operator):
 
     def snapshot(self) -> bytes:
         """The partials and the watermark, with the input's columns, so that a restored window can close before its next row comes."""
+        self._aggregate_pending()
         frames: dict[str, pl.DataFrame] = {}
         if self._aggregates is not None:
             frames["input"] = self._input
@@ -130,8 +156,7 @@ class Window(Operator):
         prepared = [pl.col(self._params.time_column).cast(pl.Int64).alias(TIME)]
         for name, (_, expression) in zip(self._keys, self._params.keys, strict=True):
             value, kind, _ = compile_column(expression, columns)
-            # 0.0 and -0.0 are one key; which of them came first is an accident.
-            prepared.append((value + 0.0 if kind is ColumnType.FLOAT else value).alias(name))
+            prepared.append(_one_zero(value, kind).alias(name))
         operands: dict[bytes, str] = {}
         types: dict[str, ColumnType] = {}
         names: list[str | None] = []
@@ -145,7 +170,7 @@ class Window(Operator):
             name = operands.setdefault(msgspec.msgpack.encode(aggregate.operand) + kind.value.encode(), f"x{len(operands)}")
             if name not in types:
                 types[name] = kind
-                prepared.append(value.alias(name))
+                prepared.append(_one_zero(value, kind).alias(name))
             names.append(name)
         self._input, self._columns = frame.clear(), prepared
         return Aggregates(self._params.aggregates, names, types)
@@ -174,7 +199,7 @@ class Window(Operator):
         slide = self._params.slide_us
         starts = self._spread(tables["main"].select(_PANE).unique(), first, end - slide)[_WINDOW].unique().sort()
         overlap = -(-self._params.size_us // slide)
-        rounds = -(-self.state_rows * min(overlap, max(1, starts.len())) // SPREAD_ROWS_MAX)
+        rounds = -(-self._partials * min(overlap, max(1, starts.len())) // SPREAD_ROWS_MAX)
         step = -(-starts.len() // max(1, rounds)) or 1
         by = [_WINDOW, *self._keys]
         frames: list[pl.DataFrame] = []
@@ -209,3 +234,9 @@ class Window(Operator):
             *keys,
             *values,
         )
+
+
+def _one_zero(value: pl.Expr, kind: ColumnType) -> pl.Expr:
+    """0.0 and -0.0 are one key and one extreme; which of them came first is an accident."""
+    # Not value + 0.0: polars knows that this changes nothing.
+    return pl.when(value == 0.0).then(0.0).otherwise(value) if kind is ColumnType.FLOAT else value
