@@ -182,3 +182,31 @@ def test_agent_told_over_its_socket_leaves(start):
 
     assert agent.ask("leave") == {"left": True}
     assert agent.process.wait(timeout=20) == 0
+
+
+def test_cluster_key_is_exchanged_without_a_pause_and_strangers_stay_outside(start, tmp_path):
+    old, new = generate_key(b"o" * 32), generate_key(b"n" * 32)
+
+    def key_file(name: str, *keys: str) -> str:
+        path = tmp_path / f"{name}.key"
+        path.write_text("\n".join(keys))
+        path.chmod(0o600)
+        return str(path)
+
+    agents = [start("a", "--key-file", key_file("a", old)).wait_until_ready()]
+    address = agents[0].ask("status")["address"]
+    agents.append(start("b", "--join", address, "--key-file", key_file("b", old)).wait_until_ready())
+    wait_until(lambda: alive(agents[0]) == 2)
+
+    for keys in ((old, new), (new, old), (new,)):
+        for name, agent in zip("ab", agents, strict=True):
+            key_file(name, *keys)
+            assert agent.ask("reload") == {"applied": ["key_file"], "restart_needed": []}
+    late = start("c", "--join", address, "--key-file", key_file("c", new)).wait_until_ready()
+    stranger = start("d", "--join", address, "--key-file", key_file("d", old)).wait_until_ready()
+    wait_until(lambda: alive(late) == 3)
+    wait_until(lambda: stranger.ask("status")["counters"]["dials_failed"] > 0)
+
+    assert sorted(m["name"] for m in agents[0].ask("members")) == ["a", "b", "c"]
+    assert {m["status"] for m in agents[0].ask("members")} == {"alive"}
+    assert alive(stranger) == 1
