@@ -26,6 +26,8 @@ from sbon.query.schema import ColumnType
 SPAN_US_MAX = 2**60
 FRAME_ROWS_MAX = 65_536
 """Rows of one frame of output."""
+EVICTIONS = 8
+"""How often rows are let go within the length of the interval."""
 CHUNKS_MAX = 32
 """Frames of a side before they are made one."""
 
@@ -103,6 +105,7 @@ class IntervalJoin(Operator):
         self._keys = [f"k{i}" for i in range(len(params.left_keys))]
         self._slice_us = max(1, params.before_us + params.after_us)
         self._watermark = WATERMARK_MIN
+        self._evicted_at = WATERMARK_MIN
         self._casts: list[pl.Expr] = []
         self._residual: pl.Expr | None = None
         self._ready = False
@@ -138,6 +141,10 @@ class IntervalJoin(Operator):
         """Let rows go whose partners would all be late."""
         if watermark_us > self._watermark:
             self._watermark = watermark_us
+            # Looking through everything kept for each batch's watermark costs more than keeping an eighth of it for longer.
+            if watermark_us - self._evicted_at < self._slice_us // EVICTIONS and watermark_us < WATERMARK_END:
+                return ()
+            self._evicted_at = watermark_us
             for port, side in enumerate(self._sides):
                 side.evict(watermark_us - self._reach(port)[0] if watermark_us < WATERMARK_END else 2**63 - 1)
         return ()
