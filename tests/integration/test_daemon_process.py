@@ -1,70 +1,20 @@
 """The daemon as a real process: small when idle, graceful, and sole owner of its data."""
 
-import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import psutil
 import pytest
 
 from agent.state import SavedState, StateFile
-from sbon.cli.client import ControlClient, UnreachableError
 from sbon.cost_space.coordinate import Coordinate
 from sbon.sealing import generate_key
+from tests.processes import Process, wait_until
 
 HEAVY = ("polars", "scipy", "sqlglot", "typer", "rich", "pandas", "matplotlib", "pyspark")
 IDLE_BYTES_MAX = 60 * 2**20
 """Observed: 57.5 MiB with a cluster key, of which 11 are the cryptography library's; 49 without."""
-
-
-class Process:
-    """An agent in a process of its own; its log is kept."""
-
-    def __init__(self, directory: Path, name: str, *options: str, program: str | None = None) -> None:
-        self.directory = directory / name
-        self.log = directory / f"{name}.log"
-        arguments = ["--name", name, "--data-dir", str(self.directory), "--log-format", "json", *options]
-        command = ["-c", program, *arguments] if program else ["-m", "agent", *arguments]
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, stderr=log)
-
-    def ask(self, command: str, **arguments):
-        with ControlClient(self.directory / "control.sock") as client:
-            return client.ask(command, **arguments)
-
-    def events(self) -> list[str]:
-        return [json.loads(line)["event"] for line in self.log.read_text().splitlines()]
-
-    def wait_until_ready(self) -> "Process":
-        def ready() -> bool:
-            assert self.process.poll() is None, self.log.read_text()
-            try:
-                return bool(self.ask("status"))
-            except UnreachableError:
-                return False
-
-        wait_until(ready)
-        return self
-
-    def end(self, number: int = signal.SIGTERM) -> int:
-        """Signal the process if it is there, wait for its end and keep what it printed."""
-        if self.process.poll() is None:
-            self.process.send_signal(number)
-        if self.process.stdout is not None and not self.process.stdout.closed:
-            self.said = self.process.communicate(timeout=20)[0].decode().strip()
-        return self.process.returncode
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition has not come true in time"
-        signal.sigtimedwait([], 0.02)  # gives the processor to those that we wait for
 
 
 @pytest.fixture

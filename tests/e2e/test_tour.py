@@ -1,0 +1,73 @@
+"""The README's five minutes, as they stand there: what it tells people to type works."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sbon.cli.__main__ import run
+from tests.processes import Process, wait_until
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+
+
+def sql_of_the_tour() -> str:
+    found = re.search(r"\$ cat prices\.sql\n(.*?)```", README, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def sql_of_the_dialect() -> str:
+    found = re.search(r"```sql\n(.*?)```", README, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+@pytest.fixture
+def agents(tmp_path, monkeypatch) -> Iterator[tuple[Process, Process]]:
+    ams = Process(tmp_path, "ams", "--bind", "127.0.0.1:0", "--label", "region=eu").wait_until_ready()
+    nyc = Process(tmp_path, "nyc", "--bind", "127.0.0.1:0", "--label", "region=us", "--join", ams.ask("status")["address"])
+    nyc.wait_until_ready()
+    monkeypatch.setenv("SBON_SOCKET", str(ams.directory))
+    wait_until(lambda: ams.ask("status")["members"]["alive"] == nyc.ask("status")["members"]["alive"] == 2)
+    yield ams, nyc
+    ams.end()
+    nyc.end()
+
+
+def sbon(capsys, *arguments: str) -> str:
+    code = run(list(arguments))
+    said = capsys.readouterr()
+    assert (code, said.err) == (0, "")
+    return said.out
+
+
+def test_tour_from_statement_to_rows(agents, capsys, tmp_path):
+    path = tmp_path / "prices.sql"
+    path.write_text(sql_of_the_tour())
+
+    plan = json.loads(sbon(capsys, "explain", str(path), "--json"))
+    submitted = json.loads(sbon(capsys, "sql", str(path), "--json"))
+    query = submitted[-1]["query"]
+    rows = [json.loads(line) for line in sbon(capsys, "tail", query, "--limit", "6", "--json").splitlines()]
+
+    assert {o["kind"]: o["node"] for o in plan["operators"]} == {"source": "nyc", "window": "nyc", "map": "nyc", "sink": "ams"}
+    assert plan["network_usage"]["here"] < plan["network_usage"]["consumer"]
+    assert [statement["statement"] for statement in submitted] == ["source", "view", "query"]
+    assert [set(row) for row in rows] == [{"window_start", "symbol", "price"}] * 6
+    assert query in sbon(capsys, "queries")
+    assert sbon(capsys, "drop", query) == f"dropped {query}\n"
+    assert json.loads(sbon(capsys, "queries", "--json")) == []
+
+
+def test_statements_of_the_dialect_section_run_and_share_operators(agents, capsys, tmp_path):
+    submitted = json.loads(sbon(capsys, "sql", "-c", sql_of_the_dialect(), "--json"))
+
+    assert [statement["statement"] for statement in submitted] == ["source", "view", "sink", "query", "query"]
+    assert any(operator["reused"] for operator in submitted[3]["operators"])
+    wait_until(lambda: {query["state"] for query in agents[0].ask("queries")} == {"running"})
+    written = agents[0].directory / "big.ndjson"
+    wait_until(lambda: written.exists() and written.stat().st_size > 0)
+    assert set(json.loads(written.read_text().splitlines()[0])) == {"window_start", "symbol", "turnover", "trades"}
