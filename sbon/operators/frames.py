@@ -61,9 +61,14 @@ def empty(schema: Schema) -> pl.DataFrame:
 
 
 def encode(frame: pl.DataFrame) -> bytes:
-    """A frame as bytes for `decode`. About 20 µs and 0.02 µs a row."""
+    """A frame as bytes for `decode`; equal frames give equally many bytes. About 50 µs and 0.02 µs a row.
+
+    How polars happens to hold a frame - in pieces, texts in shared buffers - depends on the machine and on hashes. In one piece, with
+    texts end to end (the older of the two text layouts of Arrow), it is the same everywhere but for what lies unseen under a NULL, and
+    no larger than it must be.
+    """
     buffer = io.BytesIO()
-    frame.write_ipc_stream(buffer)
+    frame.rechunk().write_ipc_stream(buffer, compat_level=pl.CompatLevel.oldest())
     body = buffer.getvalue()
     return _HEAD.pack(_MARK, frame.height, zlib.crc32(body)) + body
 

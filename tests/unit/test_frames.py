@@ -37,6 +37,12 @@ def test_a_slice_does_not_drag_the_whole_frame_along():
     assert len(encode(large.filter(pl.col("text").str.ends_with(" 7")))) < 2000
 
 
+def test_equal_frames_are_equal_bytes_however_they_are_held():
+    in_pieces = pl.concat([sample(), sample().head(1), sample()], rechunk=False).filter(pl.col("int").is_not_null())
+    in_one = pl.DataFrame(in_pieces.rows(), schema=in_pieces.schema, orient="row")
+    assert encode(in_pieces) == encode(in_one)
+
+
 @pytest.mark.parametrize(
     "frame",
     [

@@ -1,0 +1,39 @@
+"""Equal input gives equal bytes in every process: polars hashes with a seed of its own and splits work over threads."""
+
+import os
+import subprocess
+import sys
+
+SCRIPT = """
+import hashlib, numpy as np, polars as pl
+from sbon.operators.frames import encode
+from sbon.operators.registry import build
+from sbon.query.expression import Column
+from sbon.query.plan import AGGREGATE_FUNCTIONS, WATERMARK_END, Aggregate, JoinParams, WindowParams
+
+rng, digest, key = np.random.default_rng(1), hashlib.sha256(), Column("k")
+aggregates = tuple(Aggregate(function, function, Column("x")) for function in AGGREGATE_FUNCTIONS) + (Aggregate("k_", "max", key),)
+window = build(WindowParams("t", 10**6, 3 * 10**5, (("k", key),), aggregates))
+join = build(JoinParams("t", "t", (key,), (key,), 10**4, 10**4, (("t", 0, "t"), ("k", 0, "k"), ("x", 1, "x"))))
+for i in range(6):
+    times = i * 10**6 + rng.integers(0, 10**6, 1000)
+    x = pl.Series(rng.choice([0.0, -0.0, 1.5, float("nan"), 2.5e-8], 1000)).shift(i)
+    frame = pl.DataFrame({"t": times, "k": [f"a rather long key {k}" for k in rng.integers(0, 40, 1000)], "x": x})
+    frame = frame.with_columns(pl.col("t").cast(pl.Datetime("us")))
+    for operator, port in ((window, 0), (join, 0), (join, 1)):
+        for answer in [*operator.process(port, frame), *operator.advance((i - 1) * 10**6)]:
+            digest.update(encode(answer))
+        digest.update(operator.snapshot())
+for answer in window.advance(WATERMARK_END):
+    digest.update(encode(answer))
+print(digest.hexdigest())
+"""
+
+
+def digest(seed: str, threads: str) -> str:
+    environment = os.environ | {"PYTHONHASHSEED": seed, "POLARS_MAX_THREADS": threads}
+    return subprocess.run([sys.executable, "-c", SCRIPT], env=environment, check=True, capture_output=True, text=True, timeout=120).stdout
+
+
+def test_answers_and_snapshots_are_the_same_bytes_in_every_process():
+    assert digest("1", "1") == digest("2", "4") != ""
