@@ -8,8 +8,8 @@ from sqlglot import exp
 from sbon.errors import QueryError
 from sbon.query.catalog import Catalog, did_you_mean
 from sbon.query.dialect import Text
-from sbon.query.expression import Cast, Column, Expression
-from sbon.query.functions import common_type
+from sbon.query.expression import Cast, Column, Expression, Literal
+from sbon.query.functions import MaybeType, common_type
 from sbon.query.joins import join_inputs
 from sbon.query.literals import identifier
 from sbon.query.relation import Relation, Scan, Select, Union
@@ -135,7 +135,7 @@ class Binder:
         types: list[ColumnType] = []
         for index, column in enumerate(first):
             try:
-                common = common_type("union", [relation.schema[index].type for relation in relations])
+                common = common_type("union", [_type_at(relation, index) for relation in relations])
             except QueryError as error:
                 raise self.text.error(
                     trees[-1], f"column {column.name} has other types in other parts of the UNION ALL", error.hint
@@ -174,6 +174,8 @@ class Binder:
         return (*self._named(tree, alias), None)
 
     def _named(self, tree: exp.Table, alias: str | None) -> tuple[Relation, Scope]:
+        if any(isinstance(tree.args.get(part), str) for part in ("this", "db", "catalog")):
+            raise self.text.error(tree, "a part of the name is missing", "write FROM name")
         parts = [identifier(tree.args[part]) for part in ("catalog", "db") if tree.args.get(part) is not None]
         last = identifier(tree.this)
         name = ".".join([*parts, last])
@@ -283,14 +285,25 @@ class Binder:
         return expression_text(expression), expression, type_
 
 
+def _type_at(relation: Relation, index: int) -> MaybeType:
+    """The type of a column; None for a bare NULL, which goes with any type."""
+    if isinstance(relation, Select):
+        value = relation.columns[index][1]
+        if isinstance(value, Literal) and value.value is None:
+            return None
+    return relation.schema[index].type
+
+
 def _widened(relation: Relation, types: list[ColumnType]) -> Relation:
-    """The relation with whole numbers widened to floats where the union has floats."""
+    """The relation with whole numbers widened to floats where the union has floats, and NULLs of the union's types."""
     if [column.type for column in relation.schema] == types:
         return relation
     columns: list[tuple[str, Expression, ColumnType]] = []
-    for column, type_ in zip(relation.schema, types, strict=True):
+    for index, (column, type_) in enumerate(zip(relation.schema, types, strict=True)):
         value: Expression = Column(column.name)
-        columns.append((column.name, value if column.type is type_ else Cast(value, type_), type_))
+        if column.type is not type_:
+            value = Literal(None, type_) if _type_at(relation, index) is None else Cast(value, type_)
+        columns.append((column.name, value, type_))
     return Select(relation, (), tuple(columns))
 
 

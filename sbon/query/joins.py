@@ -114,27 +114,24 @@ def _using(binder: Binder, tree: exp.Expr, left: Scope, right: Scope) -> list[Ex
     for item in tree.args.get("using") or []:
         column = exp.Column(this=item.copy())
         column.this.meta.update(item.meta)
-        parts = tuple(Column(scope.resolve(binder.text, column).column) for scope in (left, right))
-        conditions.append(Call("eq", parts))
+        both = [scope.resolve(binder.text, column) for scope in (left, right)]
+        equal, _ = Scalars(binder.text, left).call(item, "eq", [(Column(one.column), one.type) for one in both])
+        conditions.append(equal)
     return conditions
 
 
 def _join(binder: Binder, tree: exp.Expr, left: Relation, right: Relation, conditions: Sequence[Expression]) -> Join:
-    """One join; conditions on one side become filters of that side."""
+    """One join; conditions on one side stay conditions, which `sbon.query.lowering` moves to their side."""
     sides = tuple({column.name for column in side.schema} for side in (left, right))
-    filters: tuple[list[Expression], list[Expression]] = ([], [])
     both: list[Expression] = []
+    residual: list[Expression] = []
     for condition in conditions:
         used = columns_of([condition])
-        touches = [any(name in side for name in used) for side in sides]
-        if all(touches):
-            both.append(condition)
-        else:
-            filters[1 if touches[1] else 0].append(condition)
-    left, right = (_filtered(side, tuple(own)) for side, own in zip((left, right), filters, strict=True))
+        crossing = all(any(name in side for name in used) for side in sides)
+        (both if crossing else residual).append(condition)
     left_time, right_time, span, used_up = _span(binder, tree, left, right, both)
     types = {column.name: column.type for side in (left, right) for column in side.schema}
-    keys, residual = [], []
+    keys = []
     for condition in both:
         key = _key(condition, sides, types)
         if key is not None:
@@ -147,10 +144,6 @@ def _join(binder: Binder, tree: exp.Expr, left: Relation, right: Relation, condi
     assert span.low is not None
     assert span.high is not None
     return Join(left, right, left_time, right_time, tuple(keys), -span.low, span.high, columns, tuple(residual))
-
-
-def _filtered(side: Relation, conditions: tuple[Expression, ...]) -> Relation:
-    return Select(side, conditions, tuple((c.name, Column(c.name), c.type) for c in side.schema)) if conditions else side
 
 
 def _key(condition: Expression, sides: tuple[set[str], ...], types: dict[str, ColumnType]) -> tuple[Expression, Expression] | None:

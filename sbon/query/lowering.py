@@ -9,7 +9,7 @@ named by its text - so that queries which compute the same name it alike, whatev
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sbon.query.expression import Column, Expression
+from sbon.query.expression import Column, Expression, Literal
 from sbon.query.fold import fold
 from sbon.query.plan import Aggregate
 from sbon.query.relation import Join, Relation, Scan, Select, Union, Window
@@ -70,6 +70,14 @@ def _types(relation: Relation) -> dict[str, ColumnType]:
     return {column.name: column.type for column in relation.schema}
 
 
+def _column_type(value: Expression, types: Mapping[str, ColumnType]) -> ColumnType:
+    """The type of an output column; of a NULL the type it is written with, as `sbon.operators.compile` has it."""
+    found = type_of(value, types)
+    if found is not None:
+        return found
+    return value.type if isinstance(value, Literal) else ColumnType.TEXT
+
+
 def _mapped(relation: Relation, conditions: tuple[Expression, ...], wanted: Sequence[Expression]) -> Lowered:
     """A filter and projection on top of a stream, where one is needed."""
     plain = not conditions and all(isinstance(value, Column) for value in wanted)
@@ -84,7 +92,7 @@ def _mapped(relation: Relation, conditions: tuple[Expression, ...], wanted: Sequ
     names: dict[Expression, str] = {Column(name): name for name in passed}
     for text in computed:
         names[values[text]] = _free(text, names.values())
-    columns = tuple((name, value, type_of(value, types) or ColumnType.TEXT) for value, name in names.items())
+    columns = tuple((name, value, _column_type(value, types)) for value, name in names.items())
     return Lowered(Select(relation, conditions, columns), tuple(names[canonical(value)] for value in wanted))
 
 
@@ -167,15 +175,20 @@ def _lower_join(join: Join, conditions: tuple[Expression, ...], wanted: Sequence
     inner_names = [{name: inner for name, at, inner in join.columns if at == side} for side in (0, 1)]
     pushed: tuple[list[Expression], list[Expression]] = ([], [])
     residual: list[Expression] = []
+    # The two sides of an equality are the same value: a condition on one holds on both, and one of them need not travel on.
+    same = _same_columns(join)
+    twins = ({column.name: right for right, column in same.items()}, {right: column.name for right, column in same.items()})
     for condition in _met([*join.residual, *conditions]):
-        sides = {side_of[name] for name in columns_of([condition])}
+        names = columns_of([condition])
+        sides = {side_of[name] for name in names}
         if len(sides) == 2:
             residual.append(condition)
-        else:
-            side = 1 if sides == {1} else 0
-            pushed[side].append(substitute(condition, {name: Column(inner) for name, inner in inner_names[side].items()}))
-    # The two sides of an equality are the same value: one of them need not travel on. (Floats are not: 0.0 equals -0.0.)
-    same = _same_columns(join)
+            continue
+        side = 1 if sides == {1} else 0
+        pushed[side].append(substitute(condition, {name: Column(inner) for name, inner in inner_names[side].items()}))
+        if names and all(name in twins[side] for name in names):
+            other = inner_names[1 - side]
+            pushed[1 - side].append(substitute(condition, {name: Column(other[twins[side][name]]) for name in names}))
     residual = [substitute(condition, same) for condition in residual]
     wanted = [fold(substitute(value, same)) for value in wanted]
     outputs = set(columns_of([*residual, *wanted])) or {
@@ -213,11 +226,11 @@ def _join_key(pair: tuple[Expression, Expression], places: Sequence[Mapping[str,
     return left, right
 
 
-def _same_columns(join: Join) -> dict[str, Expression]:
-    """Columns of the right side that equal one of the left side in every pair."""
+def _same_columns(join: Join) -> dict[str, Column]:
+    """Columns of the right side that equal one of the left side in every pair. (Floats do not count: 0.0 equals -0.0.)"""
     types = (_types(join.left), _types(join.right))
     out = {(side, inner): name for name, side, inner in join.columns}
-    same: dict[str, Expression] = {}
+    same: dict[str, Column] = {}
     for left, right in join.keys:
         if not isinstance(left, Column) or not isinstance(right, Column) or types[0][left.name] is ColumnType.FLOAT:
             continue

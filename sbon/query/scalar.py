@@ -86,7 +86,9 @@ class Scalars:
             return self._binary(name, tree)
         name = _UNARY.get(type(tree))
         if name is not None:
-            if any(value not in (None, False, [], tree.this) for key, value in tree.args.items() if key not in ("this", "big_int")):
+            if not isinstance(tree.this, exp.Expr) or any(
+                value not in (None, False, [], tree.this) for key, value in tree.args.items() if key not in ("this", "big_int")
+            ):
                 raise self.refuse(tree, f"{name} takes one argument")
             return self.call(tree, name, [self.bind(tree.this)])
         raise self.unknown(tree)
@@ -152,7 +154,8 @@ class Scalars:
         if isinstance(tree, exp.Window):
             return self.refuse(tree, "OVER is not supported", "aggregate over a time window: FROM TUMBLE(...) GROUP BY window_start")
         if isinstance(tree, exp.Subquery | exp.Exists | exp.Select | exp.SetOperation):
-            return self.refuse(tree, "a subquery cannot be a value here", "JOIN the other stream within an interval")
+            hint = "JOIN the other stream within an interval"
+            return self.text.keyword_error(tree, "SELECT", "a subquery cannot be a value here", hint)
         if isinstance(tree, exp.AggFunc | exp.Filter | exp.First | exp.Last):
             return self.refuse(
                 tree, "an aggregate is not allowed here", "aggregates stand in the SELECT list or HAVING over FROM TUMBLE(...) or HOP(...)"

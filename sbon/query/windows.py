@@ -195,7 +195,7 @@ class _Grouped(Scalars):
         if extra or isinstance(operand, exp.Order):
             raise self.text.error(tree, f"{function} takes one argument", "order and options of aggregates are not supported")
         if isinstance(operand, exp.Distinct):
-            if function in ("min", "max"):
+            if function in ("min", "max") and len(operand.expressions) == 1:
                 return function, operand.expressions[0]
             if function != "count" or len(operand.expressions) != 1:
                 raise self.text.error(tree, f"DISTINCT is not supported in {function}", "only count(DISTINCT column) has it")

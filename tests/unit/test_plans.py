@@ -1,0 +1,185 @@
+"""What plans look like: golden plans, pinning, pruning, sharing, rates."""
+
+import msgspec
+import pytest
+
+from sbon.query.estimate import Rate, estimate
+from sbon.query.plan import MapParams, Plan, SourceParams, WindowParams
+from sbon.query.planner import plan
+from sbon.query.sql import SelectQuery, parse
+from tests.query_worlds import CATALOG, NODES, lines, plan_of
+
+GOLDEN = {
+    "SELECT * FROM s": [
+        "0 a source s (datagen)",
+        "1 c source s (datagen)",
+        "2 b sink q (tail) <- 0 1",
+    ],
+    "SELECT k, v * 2 AS d FROM s WHERE v > 1 AND k = 'x'": [
+        "0 a source s (datagen)",
+        "1 a where k = 'x' and v > 1 select k, v * 2 as d <- 0",
+        "2 c source s (datagen)",
+        "3 c where k = 'x' and v > 1 select k, v * 2 as d <- 2",
+        "4 b sink q (tail) <- 1 3",
+    ],
+    "SELECT window_start, region, count(*) AS n, avg(rtt_ms) FROM TUMBLE(sys.probes, ts, INTERVAL '10 s') "
+    "WHERE region = 'eu' GROUP BY window_start, region HAVING count(*) > 3": [
+        "0 a source sys.probes",
+        "1 a select ts, region, rtt_ms <- 0",
+        "2 c source sys.probes",
+        "3 c select ts, region, rtt_ms <- 2",
+        "4 - window 10 s by region: avg(rtt_ms), count(*) <- 1 3",
+        "5 - where count(*) > 3 select window_start, region, count(*) as n, avg(rtt_ms) <- 4",
+        "6 b sink q (tail) <- 5",
+    ],
+    "SELECT s.k, v, w FROM s JOIN u ON s.k = u.k AND u.ts BETWEEN s.ts - INTERVAL '5 s' AND s.ts + INTERVAL '1 s' WHERE v > w AND n = 3": [
+        "0 a source s (datagen)",
+        "1 a where n = 3 select ts, k, v <- 0",
+        "2 c source s (datagen)",
+        "3 c where n = 3 select ts, k, v <- 2",
+        "4 b source u (datagen)",
+        "5 - join on k = k within -5 s to 1 s where v > w <- 1 3 4:1",
+        "6 b sink q (tail) <- 5",
+    ],
+    "SELECT k FROM (SELECT k, v FROM s UNION ALL SELECT k, w FROM u) WHERE v > 1": [
+        "0 a source s (datagen)",
+        "1 a where v > 1 select k <- 0",
+        "2 c source s (datagen)",
+        "3 c where v > 1 select k <- 2",
+        "4 b source u (datagen)",
+        "5 b where w > 1 select k <- 4",
+        "6 b sink q (tail) <- 1 3 5",
+    ],
+    # A condition on one side of an equality holds on the other too, so that both sides are one stream.
+    "SELECT a.k, a.total, b.rows FROM per_key AS a JOIN per_key AS b ON a.k = b.k AND a.window_end = b.window_end WHERE a.k <> 'x'": [
+        "0 a source s (datagen)",
+        "1 a where k <> 'x' select ts, k, v <- 0",
+        "2 c source s (datagen)",
+        "3 c where k <> 'x' select ts, k, v <- 2",
+        "4 - window 10 s by k: sum(v) <- 1 3",
+        "5 a where k <> 'x' select ts, k <- 0",
+        "6 c where k <> 'x' select ts, k <- 2",
+        "7 - window 10 s by k: count(*) <- 5 6",
+        "8 - join on k = k, window_end = window_end within 0 s to 0 s <- 4 7:1",
+        "9 b select k, sum(v) as total, count(*) as rows <- 8",
+        "10 b sink q (tail) <- 9",
+    ],
+    "CREATE SINK out AS SELECT k FROM u WITH (connector = 'file', path = 'x', node = 'c')": [
+        "0 b source u (datagen)",
+        "1 b select k <- 0",
+        "2 c sink out (file) <- 1",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sql", GOLDEN)
+def test_a_query_has_its_plan(sql: str) -> None:
+    assert lines(plan_of(sql)) == GOLDEN[sql]
+
+
+def test_operators_are_upstream_first_and_the_sink_is_last() -> None:
+    for sql in GOLDEN:
+        made = plan_of(sql)
+        at = {operator.id: index for index, operator in enumerate(made.operators)}
+        assert all(at[link.source] < at[link.target] for link in made.links)
+        assert at[made.links[-1].target] == len(made.operators) - 1
+
+
+def test_a_plan_travels() -> None:
+    for sql in GOLDEN:
+        made = plan_of(sql)
+        assert msgspec.msgpack.decode(msgspec.msgpack.encode(made), type=Plan) == made
+
+
+def test_conditions_on_the_node_or_its_labels_prune_sources() -> None:
+    def nodes_read(condition: str) -> list[str | None]:
+        made = plan_of(f"SELECT rtt_ms FROM sys.probes WHERE {condition}")
+        return [operator.pinned for operator in made.operators if isinstance(operator.params, SourceParams)]
+
+    assert nodes_read("node = 'a'") == ["a"]
+    assert nodes_read("node IN ('a', 'c') AND region <> 'us'") == ["a", "c"]
+    assert nodes_read("region = 'us' OR rtt_ms > 5") == ["a", "b", "c"]
+    assert nodes_read("_site = 'x'") == ["c"]
+    assert nodes_read("_site IS NULL") == ["a", "b"]
+    assert nodes_read("NOT (node LIKE 'a%') AND upper(region) = 'EU'") == ["c"]
+
+
+def test_what_pruning_has_decided_is_not_asked_again_of_each_row() -> None:
+    made = plan_of("SELECT rtt_ms FROM sys.probes WHERE (region = 'us' OR rtt_ms > 5) AND peer <> 'a'")
+    predicates = {o.pinned: o.params.predicate for o in made.operators if isinstance(o.params, MapParams)}
+    assert lines(made)[1] == "1 a where rtt_ms > 5 and peer <> 'a' select rtt_ms <- 0"
+    assert lines(made)[3] == "3 b where peer <> 'a' select rtt_ms <- 2"
+    assert len(predicates) == 3
+
+
+def test_a_projection_that_widens_the_stream_waits_for_the_sink() -> None:
+    made = plan_of("SELECT v, v + 1 AS a, v + 2 AS b, v + 3 AS c, v + 4 AS d, v + 5 AS e FROM s")
+    assert [operator.pinned for operator in made.operators] == ["a", "c", "b", "b"]
+
+
+def test_a_named_node_that_is_not_alive_is_left_out_and_told() -> None:
+    (statement,) = parse("SELECT k FROM u UNION ALL SELECT k FROM s")
+    assert isinstance(statement, SelectQuery)
+    notes: list[str] = []
+    made = plan(statement, CATALOG, {"a": NODES["a"]}, "a", "q", notes=notes)
+    assert [operator.pinned for operator in made.operators] == ["a", "a", "a"]
+    assert notes == ["source u: node b is not alive; planned without it"]
+
+
+def test_inner_names_are_not_in_the_plan() -> None:
+    one = plan_of("SELECT key, total FROM (SELECT k AS key, sum(v) AS total FROM TUMBLE(s, ts, INTERVAL '5 s') GROUP BY window_start, k)")
+    other = plan_of("WITH x AS (SELECT ts AS t, k AS a, v AS b FROM s) SELECT a AS key, sum(b) AS total FROM TUMBLE(x, t, INTERVAL '5 s') "
+                    "GROUP BY a, window_end")  # fmt: skip
+    assert one.operators == other.operators
+
+
+def test_the_source_and_its_node_are_in_the_signature() -> None:
+    signatures = [operator.signature for operator in plan_of("SELECT rtt_ms FROM sys.probes").operators]
+    assert len(set(signatures)) == len(signatures) == 7
+    again = [operator.signature for operator in plan_of("SELECT rtt_ms FROM sys.probes", query="other").operators]
+    assert signatures[:-1] == again[:-1]
+    assert signatures[-1] != again[-1]
+
+
+def test_other_constants_and_other_order_of_columns_are_other_signatures() -> None:
+    def window(sql: str) -> str:
+        return next(operator.signature for operator in plan_of(sql).operators if isinstance(operator.params, WindowParams))
+
+    base = "SELECT k, count(*) FROM TUMBLE(s, ts, INTERVAL '5 s') WHERE v > 1 GROUP BY window_start, k"
+    assert window(base) == window(base.replace("5 s", "5000 ms"))
+    for old, new in (
+        ("5 s", "6 s"),
+        ("v > 1", "v > 2"),
+        ("v > 1", "v >= 1"),
+        ("count(*)", "count(v)"),
+        ("TUMBLE(s, ts,", "HOP(s, ts, INTERVAL '1 s',"),
+    ):
+        assert window(base) != window(base.replace(old, new))
+    maps = [plan_of(f"SELECT {columns} FROM u").operators[1].signature for columns in ("k, w", "w, k")]
+    assert maps[0] != maps[1]
+
+
+def rates(made: Plan) -> list[tuple[float, float]]:
+    return [(round(link.rate_rows_per_s, 3), round(link.rate_bytes_per_s, 3)) for link in made.links]
+
+
+def test_rates_follow_from_declared_rates_and_the_form_of_conditions() -> None:
+    made = plan_of("SELECT k, count(*) AS c FROM TUMBLE(s, ts, INTERVAL '10 s') WHERE n = 3 GROUP BY window_end, k")
+    # 100 rows/s of 41 bytes from each node; a tenth of them, ts and k only; 10 keys every 10 s; the sink gets k and c.
+    assert rates(made) == [(100.0, 4100.0), (100.0, 4100.0), (10.0, 240.0), (10.0, 240.0), (1.0, 40.0), (1.0, 24.0)]
+    assert [round(operator.selectivity, 3) for operator in made.operators] == [1.0, 0.1, 1.0, 0.1, 0.05, 1.0, 1.0]
+
+
+def test_measured_rates_take_the_place_of_expected_ones() -> None:
+    made = plan_of("SELECT k, count(*) AS c FROM TUMBLE(u, ts, INTERVAL '10 s') GROUP BY window_end, k")
+    source, select, window, *_ = made.operators
+    measured = {source.signature: Rate(50.0, 5_000.0), window.signature: Rate(20.0)}
+    again = estimate(made, measured)
+    assert rates(again) == [(50.0, 5_000.0), (50.0, 1_200.0), (20.0, 800.0), (20.0, 480.0)]
+    assert again.operators[2].selectivity == 0.4
+    assert select.signature not in measured
+
+
+def test_a_declared_rate_is_each_nodes() -> None:
+    catalog_rate = plan_of("SELECT * FROM u").links[0].rate_rows_per_s
+    assert catalog_rate == 10.0

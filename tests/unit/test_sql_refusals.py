@@ -1,0 +1,161 @@
+"""What the dialect cannot do, with the place in the text and what to write instead."""
+
+import pytest
+
+from sbon.errors import QueryError
+from sbon.query.planner import check_view, plan
+from sbon.query.sql import CreateSink, CreateView, SelectQuery, parse
+from tests.query_worlds import CATALOG, NODES, make_catalog, plan_of
+
+WINDOW = "FROM TUMBLE(s, ts, INTERVAL '1 s') GROUP BY window_start, k"
+
+REFUSED = [
+    # text with ^ before the place, a part of the message, a part of the hint
+    ("SELECT ^a FROM s", "there is no column a", "there is k, n, ok, ts, v"),
+    ("SELECT ^valu FROM (SELECT v AS value FROM s)", "there is no column valu", "did you mean value?"),
+    ("SELECT k FROM ^t", "there is no source or view t", ""),
+    ("SELECT k FROM ^sys.prob", "there is no source or view sys.prob", "did you mean sys.probes?"),
+    ("SELECT ^z.k FROM s", "there is no input z", "there is s"),
+    ("SELECT k FROM s WHERE ^_nod = 'a'", "there is no column _nod", "did you mean _node?"),
+    ("SELECT ^ts FROM s AS a JOIN s AS b ON a.k = b.k AND a.ts = b.ts", "column ts is ambiguous", "write a.ts or b.ts"),
+    ("SELECT ^sqr(v) FROM s", "there is no function sqr", "did you mean sqrt?"),
+    ("SELECT ^now() FROM s", "current time", "use the event time"),
+    ("SELECT ^k + 1 FROM s", "add(text, int) does not fit", "it takes numbers"),
+    ("SELECT v FROM s WHERE ^k > 3", "gt(text, int) does not fit", "use CAST"),
+    ("SELECT v FROM s WHERE ^v", "WHERE needs a condition, this is float", "compare it"),
+    ("SELECT v FROM s WHERE ts > ^'yesterday'", "time 'yesterday' cannot be read", "write it as '2026-01-31"),
+    ("SELECT ts + ^INTERVAL '1 month' AS x FROM s", "has no fixed length", "count in days or weeks"),
+    ("SELECT CAST(^k AS DATE) FROM s", "type DATE is not supported", "write TIMESTAMP"),
+    ("SELECT CAST(^ok AS TIMESTAMP) FROM s", "bool does not convert to time", "go through TEXT"),
+    ("SELECT ^9223372036854775808 AS x FROM s", "does not fit into 64 bits", "as a float"),
+    ("SELECT k LIKE ^ts FROM s", "the pattern of LIKE is a literal text", "starts_with"),
+    ("SELECT k LIKE ^'a\\' FROM s", "ends in a backslash", "write two"),
+    ("SELECT round(v, ^1.5) FROM s", "the number of decimals", ""),
+    ("SELECT v FROM s WHERE ^v IN (SELECT w FROM u)", "IN takes a list of literals", "JOIN it within an interval"),
+    ("SELECT v FROM s WHERE v = (^SELECT max(w) FROM u)", "a subquery cannot be a value", "JOIN the other stream"),
+    ("SELECT ^sum(v) OVER (PARTITION BY k) FROM s", "OVER is not supported", "FROM TUMBLE"),
+    ("SELECT k, ^v AS k FROM s", "two columns are named k", "name one of them with AS"),
+    ("SELECT ^* FROM s AS a JOIN s AS b ON a.k = b.k AND a.ts = b.ts", "two columns are named ts", "one by one"),
+    ("SELECT ^DISTINCT k FROM s", "DISTINCT is not supported", "GROUP BY"),
+    ("SELECT k FROM s ^ORDER BY k", "ORDER BY is not supported", "ordered by its start and keys"),
+    ("SELECT k FROM s ^LIMIT 5", "LIMIT is not supported", "sbon tail QUERY --limit N"),
+    ("SELECT k\nFROM s\n^LIMIT 5", "LIMIT is not supported", "sbon tail QUERY --limit N"),
+    ("SELECT k FROM s ^UNION SELECT k FROM u", "UNION without ALL", "write UNION ALL"),
+    ("SELECT k FROM s ^EXCEPT SELECT k FROM u", "EXCEPT is not supported", "JOIN"),
+    ("SELECT k, v FROM s UNION ALL SELECT ^k FROM u", "UNION ALL of 2 columns and 1", "the same columns"),
+    ("SELECT k FROM s UNION ALL SELECT ^ok FROM s", "column k has other types", "use CAST"),
+    ("SELECT ^count(*) FROM s", "an aggregate without GROUP BY would never end", "FROM TUMBLE"),
+    ("SELECT k, count(*) FROM s GROUP BY ^k", "GROUP BY without a time window would never end", "FROM TUMBLE"),
+    ("SELECT k, count(*) FROM TUMBLE(s, ts, INTERVAL '1 s') ^GROUP BY k", "names neither window_start nor", "window_start, keys"),
+    ("SELECT k FROM ^TUMBLE(s, ts, INTERVAL '1 s')", "a window without GROUP BY", "GROUP BY window_start, keys"),
+    (f"SELECT ^v, count(*) {WINDOW}", "column v is neither grouped nor aggregated", "max(v)"),
+    (f"SELECT ^* {WINDOW}", "* does not go with GROUP BY", "name the keys"),
+    (f"SELECT max(^max(v)) {WINDOW}", "an aggregate of an aggregate", "SELECT in brackets"),
+    (f"SELECT ^sum(k) {WINDOW}", "sum(text) does not fit", "it takes numbers"),
+    (f"SELECT ^sum(DISTINCT v) {WINDOW}", "DISTINCT is not supported in sum", "count(DISTINCT column)"),
+    ("SELECT k FROM s WHERE ^max(v) > 1", "an aggregate is not allowed here", "HAVING"),
+    ("SELECT count(*) FROM TUMBLE(plain, ^v, INTERVAL '1 s') GROUP BY window_start", "this input has none", "WATERMARK"),
+    ("SELECT count(*) FROM TUMBLE(s, ^k, INTERVAL '1 s') GROUP BY window_start", "column k is not an event time", "there is ts"),
+    ("SELECT count(*) FROM ^TUMBLE(s, ts) GROUP BY window_start", "TUMBLE got 2 arguments", "TUMBLE(input, ts, size)"),
+    ("SELECT count(*) FROM TUMBLE(s, ts, ^5) GROUP BY window_start", "a positive INTERVAL is expected", "INTERVAL '10 seconds'"),
+    ("SELECT count(*) FROM HOP(s, ts, INTERVAL '9 s', ^INTERVAL '3 s') GROUP BY window_start", "a size below its slide", ""),
+    ("SELECT count(*) FROM ^CUMULATE(s, ts, 1) GROUP BY window_start", "there is no table function CUMULATE", "use TUMBLE"),
+    ("SELECT s.k FROM s ^LEFT JOIN u ON s.k = u.k", "LEFT JOIN is not supported", "write JOIN"),
+    ("SELECT s.k FROM s JOIN ^u ON s.k = u.k", "no bound on the time", "BETWEEN a.ts - INTERVAL"),
+    ("SELECT s.k FROM s JOIN ^u ON s.k = u.k AND s.ts > u.ts", "bounded on one side only", "BETWEEN a.ts - INTERVAL"),
+    ("SELECT s.k FROM s JOIN ^u ON s.k = u.k AND s.ts BETWEEN u.ts AND u.ts - INTERVAL '1 s'", "interval of the JOIN is empty", ""),
+    ("SELECT s.k FROM s JOIN ^u ON s.k = u.k AND s.ts BETWEEN u.ts AND u.ts + INTERVAL '90 d'", "would keep rows for 90 d", "at most 30 d"),
+    ("SELECT s.k FROM s JOIN ^u ON s.ts BETWEEN u.ts AND u.ts + INTERVAL '1 s'", "without an equality", "ON a.key = b.key"),
+    ("SELECT s.k FROM s JOIN ^plain ON s.k = plain.k", "input plain of the JOIN has no event time", "WATERMARK"),
+    ("SELECT k FROM s JOIN ^s ON s.k = s.k", "two inputs are named s", "AS"),
+    ("SELECT ^1", "FROM is missing", "SELECT ... FROM name"),
+    ("SELECT k frm ^s", "the statement cannot be read at 's'", "misspelt"),
+    ("SELECT k FROM s WHERE ^'abc", "a quote is opened here and not closed", "close it"),
+    ("SELECT (k ^FROM s", "expecting )", "bracket"),
+    ("^UPDATE s SET k = 1", "UPDATE is not a statement", "streams do not change"),
+    ("^EXPLAIN SELECT k FROM s", "EXPLAIN is not a statement", "sbon explain"),
+    ("SELECT k FROM s; ^SHOW TABLES", "SHOW is not a statement", "sbon queries"),
+    ("CREATE ^TABLE t (a INT)", "CREATE TABLE is not supported", "CREATE SOURCE"),
+    ("CREATE ^OR REPLACE VIEW t AS SELECT k FROM s", "OR REPLACE is not supported", "DROP it first"),
+    ("CREATE SOURCE t (a INT) WITH (connector=^'kafka')", "there is no connector 'kafka'", "datagen, file, tcp"),
+    ("CREATE SOURCE ^t (a INT)", "the connector is missing", "connector = 'datagen'"),
+    ("CREATE SOURCE ^t WITH (connector='file')", "the columns of source t are missing", "(column type, ...)"),
+    ("CREATE SOURCE t (^a STRUCT<b INT>) WITH (connector='file')", "type STRUCT<b INT> is not supported", "TIMESTAMP"),
+    ("CREATE SOURCE t (a INT, ^a INT) WITH (connector='file')", "column a is declared twice", "its own name"),
+    ("CREATE SOURCE t (a INT, WATERMARK FOR ^b AS b) WITH (connector='file')", "there is no column b", "there is a"),
+    ("CREATE SOURCE t (a INT, WATERMARK FOR ^a AS a) WITH (connector='file')", "the event time a is int", "TIMESTAMP"),
+    ("CREATE SOURCE t (a TIMESTAMP, WATERMARK FOR a AS ^a + 1) WITH (connector='file')", "watermark cannot be read", "WATERMARK FOR a"),
+    ("CREATE SOURCE t (a INT) WITH (connector='file', x = 1, x = ^2)", "option x is given twice", ""),
+    ("CREATE SINK ^k AS SELECT k FROM s", "the connector is missing", "connector = 'discard'"),
+    ("^CREATE SINK k AS SELECT k FROM s WITH (connector='discard', node='zz')", "node zz is not alive", "a, b, c"),
+    ("^SELECT k FROM s WHERE _region = 'us'", "no row can come", "living nodes: a, b, c"),
+    ("DROP ^TABLE s", "DROP TABLE is not supported", "DROP SOURCE"),
+    ("DROP SOURCE^", "the name of the source is missing", "DROP SOURCE name"),
+    ("DROP QUERY b.q1 ^now", "now is one word too many", "DROP QUERY name"),
+    ("WITH RECURSIVE ^x AS (SELECT k FROM x) SELECT k FROM x", "RECURSIVE", "cannot feed itself"),
+    ("", "there is no statement", "write a SELECT"),
+    ("-- nothing", "there is no statement", "write a SELECT"),
+]  # fmt: skip
+
+
+def understand(text: str) -> None:
+    for statement in parse(text):
+        if isinstance(statement, CreateView):
+            check_view(statement, CATALOG, NODES)
+        elif isinstance(statement, SelectQuery | CreateSink):
+            plan(statement, CATALOG, NODES, "b", "q")
+
+
+@pytest.mark.parametrize(("marked", "message", "hint"), REFUSED)
+def test_a_refusal_gives_the_place_and_a_way_out(marked: str, message: str, hint: str) -> None:
+    before, _, after = marked.partition("^")
+    with pytest.raises(QueryError) as refusal:
+        understand(before + after)
+    error = refusal.value
+    assert message in error.message
+    assert hint in error.hint
+    if "^" in marked:
+        assert (error.line, error.column) == (before.count("\n") + 1, len(before) - before.rfind("\n"))
+
+
+def test_a_view_of_itself_is_refused() -> None:
+    catalog_sql = "CREATE VIEW one AS SELECT k FROM two; CREATE VIEW two AS SELECT k FROM one;"
+    (select,) = parse("SELECT k FROM one")
+    assert isinstance(select, SelectQuery)
+    with pytest.raises(QueryError, match="made of itself: one -> two -> one") as refusal:
+        plan(select, make_catalog(catalog_sql), NODES, "b", "q")
+    assert (refusal.value.line, refusal.value.column) == (1, 15)
+
+
+def test_an_error_in_a_view_points_at_its_use() -> None:
+    (select,) = parse("SELECT k FROM one")
+    assert isinstance(select, SelectQuery)
+    with pytest.raises(QueryError, match="view one cannot be used: there is no source or view gone") as refusal:
+        plan(select, make_catalog("CREATE VIEW one AS SELECT a\n FROM gone"), NODES, "b", "q")
+    assert (refusal.value.line, refusal.value.column) == (1, 15)
+
+
+def test_expressions_that_double_at_each_level_are_refused() -> None:
+    inner = "SELECT v AS x0 FROM s"
+    for level in range(20):
+        inner = f"SELECT x{level} + x{level} AS x{level + 1} FROM ({inner})"
+    with pytest.raises(QueryError, match="an expression has 2047 parts"):
+        plan_of(inner)
+
+
+@pytest.mark.parametrize(
+    "text", ["SELECT " + "(" * 5000 + "v" + ")" * 5000 + " FROM s", "SELECT " + "-(" * 500 + "v" + ")" * 500 + " FROM s"]
+)
+def test_deep_nesting_is_refused(text: str) -> None:
+    with pytest.raises(QueryError, match=r"nested too deeply|levels"):
+        plan_of(text)
+
+
+def test_a_long_chain_of_conditions_is_no_deep_nesting() -> None:
+    plan = plan_of("SELECT k FROM s WHERE " + " AND ".join(f"n <> {number}" for number in range(500)))
+    assert len(plan.operators) == 5
+
+
+def test_too_long_a_text_is_refused() -> None:
+    with pytest.raises(QueryError, match="expected at most 100000"):
+        parse("SELECT k FROM s WHERE k = '" + "x" * 100_001 + "'")
