@@ -257,7 +257,7 @@ async def _live(
     address = agent.start()
     daemon = Daemon(agent, config, key_ring, read_again, shaped)
     server = ControlServer(directory.path, daemon, config.control)
-    daemon.counters += [host.counters, server.counters, *([shaped.counters] if shaped is not None else [])]
+    daemon.counters += [host.counters, server.counters, logs.standard_error.counters, *([shaped.counters] if shaped is not None else [])]
     try:
         await server.start()
         for number in (signal.SIGTERM, signal.SIGINT):

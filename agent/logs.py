@@ -6,7 +6,7 @@ module before anything else imports structlog gets it without.
 
 import logging
 import sys
-from typing import Any, Literal
+from typing import Any, Literal, TextIO, cast
 
 import msgspec
 
@@ -30,6 +30,31 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """`console` for people, `json` one object a line for collectors; `auto` is console on a terminal, else JSON."""
 
 
+class StandardError:
+    """Standard error that loses lines rather than raise: a full disk under the log must not stop what is being logged about."""
+
+    def __init__(self) -> None:
+        self.counters = {"log_lines_lost": 0}
+
+    def write(self, text: str) -> int:
+        """Write; count what cannot be."""
+        try:
+            return sys.stderr.write(text)
+        except OSError:
+            self.counters["log_lines_lost"] += 1
+            return len(text)
+
+    def flush(self) -> None:
+        """Flush; what cannot be flushed stays in the stream's buffer, whose size is bounded."""
+        try:
+            sys.stderr.flush()
+        except OSError:
+            self.counters["log_lines_lost"] += 1
+
+
+standard_error = StandardError()
+
+
 def set_up(config: LogConfig, **bound: Any) -> None:
     """Send structlog's events to standard error as configured, with `bound` in every one. May be called again to change the level."""
     console = config.format == "console" or (config.format == "auto" and sys.stderr.isatty())
@@ -46,6 +71,6 @@ def set_up(config: LogConfig, **bound: Any) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[config.level]),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, standard_error)),
         cache_logger_on_first_use=False,
     )

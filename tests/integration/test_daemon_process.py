@@ -1,7 +1,10 @@
 """The daemon as a real process: small when idle, graceful, and sole owner of its data."""
 
+import contextlib
 import os
+import random
 import signal
+import socket
 from collections.abc import Callable, Iterator
 
 import psutil
@@ -160,3 +163,53 @@ def test_cluster_key_is_exchanged_without_a_pause_and_strangers_stay_outside(sta
     assert sorted(m["name"] for m in agents[0].ask("members")) == ["a", "b", "c"]
     assert {m["status"] for m in agents[0].ask("members")} == {"alive"}
     assert alive(stranger) == 1
+
+
+def test_noise_on_the_agent_s_port_is_counted_and_survived(start):
+    agent = start("a").wait_until_ready()
+    host, _, port = agent.ask("status")["address"].rpartition(":")
+    address = (host, int(port))
+    noise = random.Random(7)
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        for size in (0, 1, 5, 60, 1200, 9000):
+            for _ in range(20):
+                sender.sendto(noise.randbytes(size), address)
+    for size in (1, 100, 100_000):
+        with socket.create_connection(address, timeout=10) as stream, contextlib.suppress(ConnectionError):
+            stream.sendall(noise.randbytes(size))
+            stream.shutdown(socket.SHUT_WR)
+            while stream.recv(1 << 16):
+                pass
+
+    def refused() -> bool:
+        counters = agent.ask("status")["counters"]
+        return sum(count for name, count in counters.items() if "bad" in name or "refused" in name or "failed" in name) >= 100
+
+    wait_until(refused)
+    assert agent.ask("status")["members"]["alive"] == 1
+    assert agent.end() == 0
+
+
+def test_agent_goes_on_when_nothing_can_be_written(start, tmp_path):
+    """As on a full disk: log, telemetry and state are refused by the kernel."""
+    config = tmp_path / "agent.toml"
+    config.write_text("[telemetry]\nflush_interval_s = 0.1\n")
+    program = (
+        "import resource, sys\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+        "from agent.__main__ import main\n"
+        "code = main()\n"
+        "sys.exit(code)"
+    )
+    seed = start("seed").wait_until_ready()
+    agent = start("full", "--config", str(config), "--join", seed.ask("status")["address"], program=program).wait_until_ready()
+
+    wait_until(lambda: agent.ask("status")["counters"]["telemetry_write_failures"] >= 2)
+    counters = agent.ask("status")["counters"]
+
+    assert counters["log_lines_lost"] > 0
+    assert counters["callbacks_failed"] == 0
+    assert alive(agent) == alive(seed) == 2
+    assert agent.end() == 0
+    assert agent.log.read_text() == ""
