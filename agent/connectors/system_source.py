@@ -6,6 +6,7 @@ The columns are in `sbon.query.system`. The watermark follows the wall clock, so
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import polars as pl
 
@@ -36,6 +37,7 @@ class SystemSource:
         if unknown:
             raise ConnectorError(f"source {params.name}: no column {unknown[0]}, expected {', '.join(self._row)}")
         self._times = [name for name, dtype in self._row.items() if dtype == polars_type(ColumnType.TIME)]
+        self._wanted = tuple(wanted)
         self._params = params
         self._streams = context.system
         self._subscription = context.system.subscribe(params.name)
@@ -56,26 +58,25 @@ class SystemSource:
         frame = None
         newest = None
         if rows:
-            raw = {name: pl.Int64() if name in self._times else dtype for name, dtype in self._row.items()}
             try:
-                frame = pl.DataFrame(rows, schema=raw, orient="row")
+                frame, newest = self._frame(rows)
             except (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError) as error:
                 raise ConnectorError(f"source {self._params.name}: a measurement does not fit its columns: {error}") from error
-            newest = _newest(frame, self._params.time_column)
-            times = [pl.col(name).cast(pl.Datetime("us")) for name in self._times]
-            frame = frame.with_columns(times).select(field.name for field in self._params.columns)
         if not len(self._subscription):
             newest = max(newest or 0, int(wall * 1_000_000))
         watermark = self._watermark.seen(newest)
         return Polled(frame, watermark, now if len(self._subscription) else now + WATERMARK_INTERVAL_S)
 
+    def _frame(self, rows: list[tuple[Any, ...]]) -> tuple[pl.DataFrame, int | None]:
+        """Rows as a frame, and the newest event time. Column by column: most batches are of one row, and queries on frames cost more."""
+        columns = dict(zip(self._row, zip(*rows, strict=True), strict=True))
+        series = []
+        for name in self._wanted:
+            values = pl.Series(name, columns[name], dtype=pl.Int64() if name in self._times else self._row[name])
+            series.append(values.cast(pl.Datetime("us")) if name in self._times else values)
+        time_column = self._params.time_column
+        return pl.DataFrame(series), max(columns[time_column]) if time_column is not None else None
+
     def stop(self) -> None:
         """Listen no more."""
         self._subscription.close()
-
-
-def _newest(frame: pl.DataFrame, time_column: str | None) -> int | None:
-    if time_column is None:
-        return None
-    newest = frame[time_column].max()
-    return newest if isinstance(newest, int) else None

@@ -193,31 +193,28 @@ class IntervalJoin(Operator):
 
     def _pair(self, port: int, rows: pl.DataFrame, other: _Side) -> list[pl.DataFrame]:
         ahead, behind = self._reach(port)
-        first, last = rows.select(pl.col(_TIME).min().alias("first"), pl.col(_TIME).max().alias("last")).row(0)
-        partners = other.within(first - behind, last + ahead)
+        times = rows[_TIME]
+        partners = other.within(_least(times) - behind, _greatest(times) + ahead)
         if partners is None or partners.is_empty() or ahead + behind < 0:
             return []
         if not self._ready:
             self._prepare_residual()
         # Partners of a row lie in the slice of the earliest possible one and, unless they coincide, that of the latest.
+        # One lazy query: for small batches each step of its own would cost as much as the whole.
         time, length = pl.col(_TIME), self._slice_us
         earliest, latest = (time - behind) // length, (time + ahead) // length
-        spread = rows.with_row_index("n")
+        indexed = rows.lazy().with_row_index("n").with_columns(self._casts)
+        spread = indexed.with_columns(earliest.alias(_SLICE))
         if length > 1 or ahead + behind > 0:
-            both = [spread.with_columns(earliest.alias(_SLICE)), spread.filter(latest != earliest).with_columns(latest.alias(_SLICE))]
-            spread = pl.concat(both)
-        else:
-            spread = spread.with_columns(earliest.alias(_SLICE))
-        spread = spread.with_columns(self._casts)
-        partners = partners.with_row_index("m").with_columns(*self._casts, (time // length).alias(_SLICE))
-        on = [*self._keys, _SLICE]
-        pairs = spread.join(partners, on=on, how="inner", suffix="_2").filter(pl.col("t_2").is_between(time - behind, time + ahead))
-        if pairs.is_empty():
-            return []
-        pairs = pairs.sort("n", "m").select(pl.col(f"c{i}").alias(name) for i, (name, _, _) in enumerate(self._params.columns))
+            spread = pl.concat([spread, indexed.filter(latest != earliest).with_columns(latest.alias(_SLICE))])
+        held = partners.lazy().with_row_index("m").with_columns(*self._casts, (time // length).alias(_SLICE))
+        pairs = spread.join(held, on=[*self._keys, _SLICE], how="inner", suffix="_2")
+        pairs = pairs.filter(pl.col("t_2").is_between(time - behind, time + ahead)).sort("n", "m")
+        pairs = pairs.select(pl.col(f"c{i}").alias(name) for i, (name, _, _) in enumerate(self._params.columns))
         if self._residual is not None:
             pairs = pairs.filter(self._residual)
-        return list(pairs.iter_slices(FRAME_ROWS_MAX)) if not pairs.is_empty() else []
+        answer = pairs.collect()
+        return list(answer.iter_slices(FRAME_ROWS_MAX)) if not answer.is_empty() else []
 
     def _prepare_residual(self) -> None:
         """Both inputs are known now: check the keys' types, compile the residual predicate."""
@@ -237,3 +234,15 @@ class IntervalJoin(Operator):
                 raise RemoteProtocolError(f"residual of type {residual.type}, expected a condition")
             self._residual = residual.value.cast(pl.Boolean)
         self._ready = True
+
+
+def _least(times: pl.Series) -> int:
+    least = times.min()
+    assert isinstance(least, int)
+    return least
+
+
+def _greatest(times: pl.Series) -> int:
+    greatest = times.max()
+    assert isinstance(greatest, int)
+    return greatest
