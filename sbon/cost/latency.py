@@ -27,9 +27,16 @@ class EstimatedLatencies:
     noise and the mean has less of it.
     """
 
-    def __init__(self, space: CostSpace) -> None:
+    def __init__(self, space: CostSpace, caution: float = 0.0) -> None:
         self.space = space
+        self._caution = caution
         self._rtt_ms: dict[NodeId, dict[NodeId, float]] = {}
+
+    def cautious(self, caution: float) -> "EstimatedLatencies":
+        """The same measurements; predictions count as dearer by `caution` times the error estimates of both nodes."""
+        other = EstimatedLatencies(self.space, caution)
+        other._rtt_ms = self._rtt_ms
+        return other
 
     def learn(self, node: NodeId, rtts_ms: Mapping[NodeId, float]) -> None:
         """Take RTTs that `node` has measured. Later words of one node about one peer replace earlier ones."""
@@ -46,11 +53,11 @@ class EstimatedLatencies:
         if source == target:
             return 0.0
         measured = self.measured_rtt_ms(source, target)
-        return self.space.rtt_ms(source, target) / 2 if measured is None else measured / 2
+        return float(self._predicted_ms([source], [target])[0, 0]) if measured is None else measured / 2
 
     def matrix_ms(self, sources: Sequence[NodeId], targets: Sequence[NodeId]) -> FloatArray:
         """(sources, targets) of the same."""
-        result = self.space.rtt_matrix_ms(sources, targets) / 2
+        result = self._predicted_ms(sources, targets)
         columns = {node: column for column, node in enumerate(targets)}
         rows = {node: row for row, node in enumerate(sources)}
         for node, rtts in self._rtt_ms.items():
@@ -61,6 +68,13 @@ class EstimatedLatencies:
                 if peer in rows and node in columns:
                     result[rows[peer], columns[node]] = value
         return result
+
+    def _predicted_ms(self, sources: Sequence[NodeId], targets: Sequence[NodeId]) -> FloatArray:
+        latency = self.space.rtt_matrix_ms(sources, targets) / 2
+        if self._caution:
+            errors = self.space.errors
+            latency *= 1 + self._caution * (errors[self.space.rows(sources)][:, None] + errors[self.space.rows(targets)][None, :])
+        return latency
 
 
 class KnownLatencies:

@@ -17,18 +17,21 @@ class CostSpace:
     ----------
     names : nodes in order of name
     vectors_ms : (nodes, 3)
-    heights_ms, loads_ms : (nodes,)
+    heights_ms, loads_ms, errors : (nodes,)
     """
 
     def __init__(self, coordinates: Mapping[NodeId, Coordinate]) -> None:
         self.coordinates = dict(coordinates)
         self.names: tuple[NodeId, ...] = tuple(sorted(coordinates))
         self.row = {name: row for row, name in enumerate(self.names)}
-        table = np.array([(*c.vector, c.height_ms, c.load_ms) for c in (coordinates[name] for name in self.names)], dtype=np.float64)
-        table = table.reshape(-1, 5)
+        table = np.array(
+            [(*c.vector, c.height_ms, c.load_ms, c.error) for c in (coordinates[name] for name in self.names)], dtype=np.float64
+        )
+        table = table.reshape(-1, 6)
         self.vectors_ms: FloatArray = table[:, :3]
         self.heights_ms: FloatArray = table[:, 3]
         self.loads_ms: FloatArray = table[:, 4]
+        self.errors: FloatArray = table[:, 5]
         self._index: NearestIndex | None = None
 
     def __len__(self) -> int:

@@ -14,11 +14,13 @@ class PlacementConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """`least-usage` minimises network usage itself and chooses by measured RTTs; `relaxation` is the paper's springs and nearest node;
     `producer`, `consumer` and `random` are there for comparison."""
     candidates: int = 10
-    """Nodes asked for an operator before one is chosen (the paper's k). More: nearer to the best node, more questions a query."""
+    """Nodes asked for an operator before one is chosen (the paper's k); least-usage asks up to twice as many. More: nearer to the best
+    node, more questions a query."""
     candidates_max: int = 160
     """Where nobody among the candidates can host an operator, their number doubles up to this. More: fuller overlays still find room."""
     probes: int = 100
-    """RTTs that all candidates of a query together may be asked for. More: nearer to the best, more probes on the network."""
+    """RTTs that candidates may be asked for, for each unpinned operator of a query. More: nearer to the best, more probes on the network;
+    0 chooses by coordinates alone."""
     delta: float = 0.1
     """Damping of a spring (relaxation): the share of the force that moves an operator in one step. Higher: faster, at 2 unstable."""
     force_threshold: float = 1.0

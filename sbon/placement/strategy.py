@@ -32,6 +32,9 @@ class Strategy(Protocol):
     def regions(self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator) -> Regions:
         """Up to `k` nodes for each unpinned operator, best first, from coordinates alone."""
 
+    def around(self, problem: PlacementProblem, space: CostSpace, k: int, assignment: Mapping[OperatorId, NodeId]) -> Regions:
+        """Up to `k` nodes for each unpinned operator, best first, given where the others go; {} if that changes nothing."""
+
     def choose(
         self,
         problem: PlacementProblem,
@@ -80,6 +83,12 @@ class LeastUsage:
             found = again
         return found
 
+    def around(self, problem: PlacementProblem, space: CostSpace, k: int, assignment: Mapping[OperatorId, NodeId]) -> Regions:
+        """The best nodes beside those of `assignment`; a single operator's neighbours are pinned, and its candidates stay the same."""
+        if len(problem.unpinned) <= 1 or any(operator not in assignment for operator in problem.unpinned):
+            return {}
+        return ranked_regions(problem, space, k, self._config.load_weight, assignment, np.zeros((len(problem.unpinned), 3)))
+
     def predict(self, problem: PlacementProblem, regions: Regions, space: CostSpace) -> Choice:
         """The choice if every candidate had room and all RTTs were as predicted."""
         many = len(problem.unpinned) + len(problem.pinned)
@@ -110,6 +119,10 @@ class _Walking:
     """Strategies that rank candidates and take the first that serves or has room."""
 
     measures = False
+
+    def around(self, problem: PlacementProblem, space: CostSpace, k: int, assignment: Mapping[OperatorId, NodeId]) -> Regions:
+        """Nothing: these strategies do not look again."""
+        return {}
 
     def choose(
         self,
