@@ -11,6 +11,7 @@
 Everything runs in the caller's thread; nothing happens while no method of the world is running.
 """
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,6 +29,9 @@ from testbed.logs import VirtualLog
 from testbed.network import NetworkConfig
 from testbed.simulated import PORT, SimulatedHost, SimulatedWorld
 from testbed.topology import CitiesConfig, Latencies, PairMask, Topology, TopologyConfig, build
+
+# The batches of virtual worlds are small, and handing them to a pool of threads costs more than the work. Read when polars loads.
+os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
 ANSWER_TIMEOUT_S = 60.0
 """Virtual seconds that an agent may take to answer a control request."""
