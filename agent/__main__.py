@@ -103,6 +103,8 @@ def main(arguments: list[str] | None = None) -> int:
         return _failed(problem, 2)
     except SbonError as problem:
         return _failed(problem, 1)
+    except KeyboardInterrupt:  # before the daemon has put its own handler in place
+        return 130
 
 
 def _failed(problem: SbonError, code: int) -> int:

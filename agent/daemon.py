@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("daemon")
 
+EVERYWHERE = ("0.0.0.0", "::")
+
 DRAIN_S_MAX = 2.0
 """Longest wait for the goodbyes to leave through connections that are closing."""
 
@@ -71,8 +73,16 @@ def resolved(config: AgentConfig) -> AgentConfig:
     Raises
     ------
     ConfigError
-        The host's name is none that an agent may have.
+        It leaves open what only the user can say: a usable name, a data directory, the address under which others reach this agent.
     """
+    host, port = parse_address(config.bind)
+    if host in EVERYWHERE and not config.advertise:
+        raise ConfigError(
+            f"bind = {config.bind} listens on every address, so others cannot be told where to reach this agent: "
+            f"give one of its addresses with --advertise HOST:{port}"
+        )
+    if not config.data_dir:
+        raise ConfigError("data_dir is empty; name a directory for state and control socket with --data-dir")
     name = config.name or re.sub(r"[^A-Za-z0-9_.:-]", "-", socket.gethostname())
     if not NAME.fullmatch(name):
         raise ConfigError(f"the host name {name!r} cannot serve as the agent's; give one with --name")

@@ -90,6 +90,19 @@ def test_name_and_directories_are_resolved(monkeypatch, tmp_path):
     assert (config.name, config.data_dir, config.key_file) == ("My_Host-1-.local", f"{tmp_path}/.local/state/sbon", f"{tmp_path}/k")
 
 
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (AgentConfig(bind="0.0.0.0:7946", name="a"), "give one of its addresses with --advertise HOST:7946"),
+        (AgentConfig(bind="[::]:9", name="a"), "give one of its addresses with --advertise HOST:9"),
+        (AgentConfig(data_dir="", name="a"), "data_dir is empty"),
+    ],
+)
+def test_what_only_the_user_can_say_must_be_said(config, message):
+    with pytest.raises(ConfigError, match=message):
+        resolved(config)
+
+
 def test_options_become_a_layer_over_the_file():
     options = parser().parse_args(["--join", "a:1", "--join", "b:2", "--label", "x=1", "--label", "y=a=b", "--log-level", "debug"])
 
