@@ -20,9 +20,10 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from sbon.query.catalog import NAME_LENGTH_MAX
-from sbon.query.definitions import read_connector, read_options, read_source, rest_of
+from sbon.query.definitions import read_source
 from sbon.query.dialect import Text, parse_tree
 from sbon.query.literals import identifier
+from sbon.query.options import read_options, rest_of, split_with, take_connector
 from sbon.query.system import SINK_CONNECTORS, SourceDefinition
 
 
@@ -151,7 +152,8 @@ def _read_create(text: Text, tokens: list[Token]) -> Statement:
     kind = kind_token.text.upper()
     if kind in ("TABLE", "INDEX", "FUNCTION", "CREATE"):
         raise text.error(kind_token, f"{'CREATE ' * (kind != 'CREATE')}{kind} is not supported", _READABLE)
-    tree = parse_tree(text, tokens)
+    head, with_clause = split_with(tokens)
+    tree = parse_tree(text, head)
     if not isinstance(tree, exp.Create) or tree.kind != kind:
         raise text.error(tokens[0], "the statement cannot be read", _READABLE)
     if tree.args.get("replace"):
@@ -159,23 +161,31 @@ def _read_create(text: Text, tokens: list[Token]) -> Statement:
     sql = text.slice(tokens)
     name = _create_name(text, tree)
     if_not_exists = bool(tree.args.get("exists"))
+    _refuse_properties(text, tree, tokens)
+    options = read_options(text, with_clause)
     if kind == "SOURCE":
-        return CreateSource(name, read_source(text, tree, name), if_not_exists, sql)
+        return CreateSource(name, read_source(text, tree, name, options, tokens[-1]), if_not_exists, sql)
     body = tree.expression
     if body is None:
         raise text.error(tree, f"what the {kind.lower()} is made of is missing", f"write CREATE {kind} {name} AS SELECT ...")
     query = SelectQuery(text, as_query(text, body), sql)
     if kind == "VIEW":
-        _refuse_options_of_view(text, tree)
+        if options:
+            raise text.error(with_clause[0], "a view takes no options", "give the options to its sources and sinks")
         return CreateView(name, query, if_not_exists, sql)
-    return _create_sink(text, tree, name, query, if_not_exists, sql)
+    connector = take_connector(text, options, SINK_CONNECTORS, tokens[-1])
+    node = options.pop("node", None)
+    return CreateSink(name, query, connector, rest_of(options), None if node is None else node.value, if_not_exists, sql)
 
 
-def _refuse_options_of_view(text: Text, tree: exp.Create) -> None:
+def _refuse_properties(text: Text, tree: exp.Create, tokens: list[Token]) -> None:
+    """Nothing but WITH (...) at the end says how; that has been cut off before."""
     properties = tree.args.get("properties")
-    for item in properties.expressions if properties is not None else []:
-        if not isinstance(item, exp.MaterializedProperty):
-            raise text.error(item, "a view takes no options", "give the options to its sources and sinks")
+    if all(isinstance(item, exp.MaterializedProperty) for item in (properties.expressions if properties is not None else [])):
+        return
+    closing = max((index for index, token in enumerate(tokens) if token.token_type == TokenType.R_PAREN), default=0)
+    stray = tokens[min(closing + 1, len(tokens) - 1)]
+    raise text.error(stray, f"{stray.text} is not supported here", "end the statement with WITH (name = 'value', ...)")
 
 
 def _create_name(text: Text, tree: exp.Create) -> str:
@@ -188,10 +198,3 @@ def _create_name(text: Text, tree: exp.Create) -> str:
     if not 0 < len(name) <= NAME_LENGTH_MAX:
         raise text.error(table, f"a name has {len(name)} characters, expected 1 to {NAME_LENGTH_MAX}")
     return name
-
-
-def _create_sink(text: Text, tree: exp.Create, name: str, query: SelectQuery, if_not_exists: bool, sql: str) -> CreateSink:
-    options = read_options(text, tree)
-    connector = read_connector(text, tree, options, SINK_CONNECTORS)
-    node = options.pop("node", None)
-    return CreateSink(name, query, connector, rest_of(options), None if node is None else node.value, if_not_exists, sql)

@@ -1,0 +1,117 @@
+"""The WITH clause of CREATE SOURCE and CREATE SINK, read word by word: any word may be the name of a connector's option."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot.tokenizer_core import Token, TokenType
+
+from sbon.query.catalog import did_you_mean
+from sbon.query.dialect import Text
+
+OPTIONS_MAX = 500
+
+_FORM = "write WITH (name = 'value', ...)"
+
+
+@dataclass(frozen=True)
+class Option:
+    """One entry."""
+
+    value: str
+    where: Token
+    """Its first word."""
+
+
+def split_with(tokens: Sequence[Token]) -> tuple[list[Token], list[Token]]:
+    """A statement without its WITH clause, and what is between the brackets of that; nothing where there is none at the end."""
+    if tokens[-1].token_type != TokenType.R_PAREN:
+        return list(tokens), []
+    depth, start = 0, len(tokens)
+    while start > 0:
+        start -= 1
+        depth += {TokenType.R_PAREN: 1, TokenType.L_PAREN: -1}.get(tokens[start].token_type, 0)
+        if depth == 0:
+            break
+    if depth or start == 0 or tokens[start - 1].token_type != TokenType.WITH:
+        return list(tokens), []
+    return list(tokens[: start - 1]), list(tokens[start + 1 : -1])
+
+
+def read_options(text: Text, tokens: Sequence[Token]) -> dict[str, Option]:
+    """Options by name in lower case; quoted names as they are.
+
+    Raises
+    ------
+    QueryError
+        Something is not `name = value`; points at it.
+    """
+    options: dict[str, Option] = {}
+    entry: list[Token] = []
+    for token in [*tokens, None]:
+        if token is not None and token.token_type != TokenType.COMMA:
+            entry.append(token)
+            continue
+        if not entry:
+            # A comma may follow the last option, and there may be none at all.
+            if token is not None:
+                raise text.error(token, "an option is missing before the comma", _FORM)
+            break
+        key, value = _read_entry(text, entry)
+        if key in options:
+            raise text.error(entry[0], f"option {key} is given twice", "leave one of them out")
+        options[key] = Option(value, entry[0])
+        entry = []
+    if len(options) > OPTIONS_MAX:
+        raise text.error(tokens[0], f"{len(options)} options, expected at most {OPTIONS_MAX}")
+    return options
+
+
+def _read_entry(text: Text, entry: list[Token]) -> tuple[str, str]:
+    equals = next((index for index, token in enumerate(entry) if token.token_type == TokenType.EQ), 0)
+    name, value = entry[:equals], entry[equals + 1 :]
+    if not name or any((token.token_type == TokenType.DOT) != (index % 2 == 1) for index, token in enumerate(name)) or len(name) % 2 == 0:
+        raise text.error(entry[0], "an option is a name, =, and a value", _FORM)
+    quoted = (TokenType.IDENTIFIER, TokenType.STRING)
+    key = "".join(token.text if token.token_type in quoted else token.text.lower() for token in name)
+    plain = value[-1] if value else None
+    negative = len(value) == 2 and value[0].token_type == TokenType.DASH and value[1].token_type == TokenType.NUMBER
+    if plain is None or not (len(value) == 1 or negative):
+        raise text.error(entry[0], f"the value of {key} is neither a text nor a number", f"write {key} = '...'")
+    if plain.token_type in (TokenType.STRING, TokenType.NUMBER):
+        return key, ("-" if negative else "") + plain.text
+    if plain.token_type in (TokenType.TRUE, TokenType.FALSE):
+        return key, plain.text.lower()
+    raise text.error(plain, f"the value of {key} is neither a text nor a number", f"write {key} = '{plain.text}'")
+
+
+def take_connector(text: Text, options: dict[str, Option], known: tuple[str, ...], end: Token) -> str:
+    """Take the connector out of the options.
+
+    Raises
+    ------
+    QueryError
+        It is missing, or none of the known.
+    """
+    option = options.pop("connector", None)
+    if option is None:
+        hint = f"add WITH (connector = '{known[0]}', ...); there is {', '.join(known)}"
+        raise text.error(end.end + 1, "the connector is missing", hint)
+    if option.value not in known:
+        raise text.error(option.where, f"there is no connector {option.value!r} for this", did_you_mean(option.value, known))
+    return option.value
+
+
+def take_list(text: Text, options: dict[str, Option], key: str) -> list[str]:
+    """Take an option out that lists values with commas; none where it is not given."""
+    option = options.pop(key, None)
+    if option is None:
+        return []
+    values = [value.strip() for value in option.value.split(",") if value.strip()]
+    if not values:
+        raise text.error(option.where, f"{key} is empty", f"name at least one, or leave {key} out")
+    return values
+
+
+def rest_of(options: dict[str, Option]) -> tuple[tuple[str, str], ...]:
+    """The options, sorted, as connectors take them."""
+    return tuple(sorted((key, option.value) for key, option in options.items()))

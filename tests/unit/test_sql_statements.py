@@ -1,0 +1,175 @@
+"""What CREATE and DROP say, and the small readers of spans and times."""
+
+import subprocess
+import sys
+
+import pytest
+
+from sbon.errors import QueryError
+from sbon.query.expression import Call, Case, Cast, Column, Literal
+from sbon.query.functions import FUNCTIONS
+from sbon.query.plan import Aggregate, JoinParams, MapParams, SinkParams, SourceParams, UnionParams, WindowParams
+from sbon.query.schema import ColumnType, Field
+from sbon.query.spans import parse_interval, parse_time
+from sbon.query.sql import CreateSink, CreateSource, CreateView, DropStatement, SelectQuery, parse
+from sbon.query.system import SourceDefinition
+from sbon.query.text import describe, duration_text, expression_text
+
+
+def test_a_source_is_what_its_statement_says() -> None:
+    sql = """CREATE SOURCE IF NOT EXISTS Clicks (
+        Ts TIMESTAMP, "User" VARCHAR, n BIGINT, amount DECIMAL, ok BOOLEAN, took INTERVAL,
+        WATERMARK FOR ts AS ts - INTERVAL '1 minute 30 seconds'
+    ) WITH (connector = 'datagen', labels = 'region=eu, site=x', estimated_rows_per_second = 2.5,
+            fields.n.kind = 'random', fields.n.min = -5, rows_per_second = 100, strict = TRUE)"""
+    (statement,) = parse(sql + ";")
+    assert statement == CreateSource(
+        "clicks",
+        SourceDefinition(
+            "clicks",
+            "datagen",
+            (("fields.n.kind", "random"), ("fields.n.min", "-5"), ("rows_per_second", "100"), ("strict", "true")),
+            (
+                Field("ts", ColumnType.TIME),
+                Field("User", ColumnType.TEXT),
+                Field("n", ColumnType.INT),
+                Field("amount", ColumnType.FLOAT),
+                Field("ok", ColumnType.BOOL),
+                Field("took", ColumnType.INTERVAL),
+            ),
+            "ts",
+            90_000_000,
+            labels=(("region", "eu"), ("site", "x")),
+            rows_per_s=2.5,
+        ),
+        True,
+        sql,
+    )
+
+
+def test_a_source_without_watermark_has_no_event_time() -> None:
+    (statement,) = parse("CREATE SOURCE s (ts TIMESTAMP) WITH (connector = 'file', nodes = 'b, a,b')")
+    assert isinstance(statement, CreateSource)
+    assert (statement.definition.time_column, statement.definition.nodes) == (None, ("a", "b"))
+
+
+def test_sinks_and_views_keep_their_query() -> None:
+    text = (
+        "CREATE SINK out AS SELECT k FROM s WITH (connector = 'tcp', node = 'c', port = 9);\nCREATE MATERIALIZED VIEW v AS SELECT k FROM s"
+    )
+    sink, view = parse(text)
+    assert isinstance(sink, CreateSink)
+    assert (sink.name, sink.connector, sink.options, sink.node) == ("out", "tcp", (("port", "9"),), "c")
+    assert sink.sql == text.partition(";")[0]
+    assert isinstance(view, CreateView)
+    assert view.sql == text.partition("\n")[2]
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind", "name", "if_exists"),
+    [
+        ("DROP SOURCE S", "source", "s", False),
+        ('drop view if exists "V"', "view", "V", True),
+        ("DROP MATERIALIZED VIEW v", "view", "v", False),
+        ("DROP SINK out;", "sink", "out", False),
+        ("DROP QUERY b-12.Q1", "query", "b-12.Q1", False),
+        ("DROP QUERY 'b-12.Q1'", "query", "b-12.Q1", False),
+    ],
+)
+def test_drop_names_what_goes(sql: str, kind: str, name: str, if_exists: bool) -> None:
+    assert parse(sql) == [DropStatement(kind, name, if_exists, sql.rstrip(";"))]
+
+
+def test_statements_are_taken_apart() -> None:
+    text = "SELECT 1 FROM a; ; -- nothing\nSELECT ';' FROM b"
+    statements = parse(text)
+    assert [statement.sql for statement in statements] == ["SELECT 1 FROM a", "SELECT ';' FROM b"]
+    assert all(isinstance(statement, SelectQuery) for statement in statements)
+
+
+@pytest.mark.parametrize(
+    ("text", "microseconds"),
+    [
+        ("10 seconds", 10_000_000),
+        ("1 minute 30 s", 90_000_000),
+        ("0.5 h", 1_800_000_000),
+        ("-2 days", -172_800_000_000),
+        ("3ms", 3_000),
+        ("7 us", 7),
+        ("1 w", 604_800_000_000),
+    ],
+)
+def test_intervals_are_read(text: str, microseconds: int) -> None:
+    assert parse_interval(text) == microseconds
+
+
+@pytest.mark.parametrize("text", ["", "10", "1 month", "1 fortnight", "00:00:10", "s", "1 s 2", "999999999999999999 weeks"])
+def test_intervals_without_a_length_are_refused(text: str) -> None:
+    with pytest.raises(QueryError, match="interval"):
+        parse_interval(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "microseconds"),
+    [("1970-01-01", 0), ("1970-01-01T00:00:01.25", 1_250_000), ("1970-01-01 01:00+01:00", 0), ("1969-12-31 23:59:59Z", -1_000_000)],
+)
+def test_times_are_read_as_utc(text: str, microseconds: int) -> None:
+    assert parse_time(text) == microseconds
+
+
+K, V = Column("k"), Column("v")
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        (Call("sub", (V, Call("sub", (V, V)))), "v - (v - v)"),
+        (Call("mul", (Call("add", (V, V)), V)), "(v + v) * v"),
+        (Call("not", (Call("and", (K, V)),)), "not (k and v)"),
+        (Call("in", (K, Literal("it's", ColumnType.TEXT))), "k in ('it''s')"),
+        (Call("is_null", (K,)), "k is null"),
+        (Case(((K, V),), Literal(None, ColumnType.TEXT)), "case when k then v else null end"),
+        (Cast(K, ColumnType.INT), "cast(k as int)"),
+        (Call("lt", (V, Literal(1_500_000, ColumnType.INTERVAL))), "v < interval '1500 ms'"),
+        (Call("ge", (V, Literal(0, ColumnType.TIME))), "v >= timestamp '1970-01-01 00:00:00'"),
+        (Literal(2**61, ColumnType.TIME), f"timestamp '{2**61}'"),
+    ],
+)
+def test_expressions_are_written_as_sql(expression: Call, text: str) -> None:
+    assert expression_text(expression) == text
+
+
+def test_operators_are_described_in_one_line() -> None:
+    window = WindowParams("ts", 10_000_000, 5_000_000, (("k", K),), (Aggregate("c", "count", None), Aggregate("d", "count_distinct", V)))
+    join = JoinParams("a", "b", (K,), (V,), 5_000_000, 0, (), Call("gt", (K, V)))
+    assert describe(window) == "window 10 s every 5 s by k: count(*), count(distinct v)"
+    assert describe(join) == "join on k = v within -5 s to 0 s where k > v"
+    assert describe(MapParams(None, None)) == "pass on"
+    assert describe(UnionParams()) == "union all"
+    assert describe(SourceParams("s", "file", (), (), None)) == "source s (file)"
+    assert describe(SinkParams("q1", "tail", ())) == "sink q1 (tail)"
+    assert duration_text(90_061_000_000) == "90061 s"
+
+
+def test_every_function_says_what_it_does() -> None:
+    assert all(function.meaning.endswith(".") for function in FUNCTIONS.values())
+
+
+def test_what_agents_need_for_running_plans_loads_no_parser() -> None:
+    modules = (
+        "catalog",
+        "estimate",
+        "expression",
+        "fold",
+        "functions",
+        "plan",
+        "rewrite",
+        "schema",
+        "signature",
+        "spans",
+        "system",
+        "text",
+    )
+    imports = "; ".join(f"import sbon.query.{name}" for name in modules)
+    code = f"import sys; {imports}; print([m for m in ('sqlglot', 'polars', 'scipy') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
