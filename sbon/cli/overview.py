@@ -176,6 +176,7 @@ def status_rows(result: dict[str, Any]) -> Rows:
         ["median error", share(result.get("median_relative_error"))],
         ["operators", count(_number_of(result.get("operators")))],
         ["queries", count(_number_of(result.get("queries")))],
+        ["migrations", count(_number_of(result.get("migrations")))],
         ["data directory", str(result.get("data_dir", "-"))],
     ]
     return rows + [[name.replace("_", " "), count(value)] for name, value in sorted(result.get("counters", {}).items()) if value]

@@ -1,9 +1,12 @@
 """Configuration: files, flags, and messages that name the setting, its line and what to write instead."""
 
+import tomllib
 from typing import Literal
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agent.config import AgentConfig, format_address, is_loopback, parse_address, read_config
 from sbon.config import field_docstrings, load, sample, setting_paths, toml_value
@@ -108,6 +111,14 @@ def test_sample_documents_every_setting_and_loads_back_as_it_was():
     assert load(Outer, text, "sample") == config
     assert "# And nobody else." in text
     assert "# None: no limit.\n# limit =" in text
+
+
+PLAIN = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text()
+
+
+@given(st.dictionaries(st.text(), PLAIN | st.lists(PLAIN, max_size=3), max_size=4))
+def test_plain_values_are_written_as_toml_reads_them(values):
+    assert tomllib.loads(f"values = {toml_value(values)}") == {"values": values}
 
 
 def test_setting_paths_name_sections_and_what_is_in_them():
