@@ -176,6 +176,12 @@ class AsyncioHost:
             self._load = now, min(1.0, max(0.0, psutil.cpu_percent(None) / 100))
         return self._load[1]
 
+    def memory_fraction(self) -> float:
+        """Memory in use: 0 to 1."""
+        import psutil
+
+        return float(psutil.virtual_memory().percent) / 100
+
     def close(self) -> None:
         """Close all sockets and forget all callbacks, at once: what streams still hold is lost (`drain` before, to avoid it)."""
         self._closed = True

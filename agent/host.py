@@ -112,3 +112,6 @@ class Host(Protocol):
 
     def load_fraction(self) -> float:
         """CPU use of the machine right now, 0 to 1 per core."""
+
+    def memory_fraction(self) -> float:
+        """Memory of the machine in use, 0 to 1."""

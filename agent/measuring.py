@@ -3,8 +3,6 @@
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-import psutil
-
 from sbon.cost_space.load import LoadDimension
 from sbon.membership.digest import make_digest
 from sbon.membership.members import Capacity
@@ -48,7 +46,7 @@ class Measuring:
         digest = make_digest(agent.engine.running_signatures())
         agent.gossip.machine.announce(digest, Capacity(agent.engine.free_slots, round(self.cpu, 2)))
         if agent.system.wanted("sys.load"):
-            memory = psutil.virtual_memory().percent / 100
+            memory = agent.host.memory_fraction()
             operators = len(agent.engine.instances)
             agent.system.push("sys.load", (self._now_us(), agent.name, self._region, self.cpu, memory, load_ms, operators))
         if agent.system.wanted("sys.links"):

@@ -204,3 +204,7 @@ class ShapedHost:
     def load_fraction(self) -> float:
         """The host's, unless the table says otherwise."""
         return self._host.load_fraction() if self._load is None else self._load
+
+    def memory_fraction(self) -> float:
+        """The host's."""
+        return self._host.memory_fraction()

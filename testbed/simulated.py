@@ -164,6 +164,10 @@ class SimulatedHost:
         """CPU use of the machine, 0 to 1."""
         return self.machine.cpu.load_fraction()
 
+    def memory_fraction(self) -> float:
+        """Virtual machines have no memory to fill."""
+        return 0.0
+
     def kill(self, silent: bool = False) -> None:
         """End the process at once. Its streams are reset by the machine, unless that went off too (`silent`)."""
         if not self.alive:
