@@ -78,13 +78,17 @@ def coordinate_errors(backend: Backend) -> dict[str, float | int | None]:
 
     Keys: `pairs`, `median_relative_error`, `p90_relative_error`, `median_absolute_error_ms`; the errors are None without a pair.
     """
-    coordinates = []
-    for name, status in ask_all(backend, "status").items():
+    return errors_of(coordinates_of(backend, ask_all(backend, "status")), backend.latencies.rtt_ms())
+
+
+def coordinates_of(backend: Backend, statuses: Mapping[NodeId, Any]) -> list[tuple[int, Coordinate]]:
+    """The coordinates in answers to `status`, with the nodes' numbers."""
+    found = []
+    for name, status in statuses.items():
         given = status.get("coordinate")
         if given is not None:
-            coordinate = Coordinate(tuple(given["vector"]), given["height_ms"], given["error"])
-            coordinates.append((backend.topology.index(name), coordinate))
-    return errors_of(coordinates, backend.latencies.rtt_ms())
+            found.append((backend.topology.index(name), Coordinate(tuple(given["vector"]), given["height_ms"], given["error"])))
+    return found
 
 
 def errors_of(coordinates: list[tuple[int, Coordinate]], true_rtt_ms: FloatArray) -> dict[str, float | int | None]:

@@ -1,0 +1,83 @@
+"""What the demo shows: its agents' settings, its queries, and the event."""
+
+from typing import Any, NamedTuple
+
+NODES = 16
+CABLE = "atlantic"
+FACTOR = 2.0
+
+SOURCES = ("sao-paulo", "frankfurt", "san-francisco", "mumbai")
+"""Where the generated stream comes from. While the Atlantic is short, Frankfurt is the best place for what they are needed together
+for; when it is twice as long, Mumbai is, by a third."""
+ROWS_PER_S = 2_500
+"""Of each source: 10,000 together."""
+STREAM_S = 50.0
+"""After so long the generated stream ends, so that its rows can be counted to the last."""
+ROWS_PER_SOURCE = int(ROWS_PER_S * STREAM_S)
+
+SETTINGS: dict[str, Any] = {
+    "membership": {"interval_s": 0.15, "gossip_interval_s": 0.1},
+    "optimiser": {"interval_s": 2.0, "lookup_interval_s": 6.0, "cooldown_s": 20.0, "answer_timeout_s": 2.0},
+    "telemetry": {"flush_interval_s": 1.0},
+}
+"""Everything a few times faster than by default: a demo is watched."""
+
+
+class Question(NamedTuple):
+    """A statement, who takes it, and what people call it."""
+
+    name: str
+    agent: str
+    sql: str
+
+
+SOURCE_SQL = f"""
+CREATE SOURCE readings (ts TIMESTAMP, id BIGINT, sensor TEXT, value DOUBLE, WATERMARK FOR ts AS ts - INTERVAL '1 second')
+WITH (connector = 'datagen', nodes = '{",".join(SOURCES)}', rows_per_second = {ROWS_PER_S}, rows = {ROWS_PER_SOURCE},
+      per_node = 'true', seed = 7, "fields.id.kind" = 'sequence', "fields.sensor.kind" = 'zipf', "fields.sensor.count" = 20,
+      "fields.sensor.prefix" = 's', "fields.value.kind" = 'normal')
+"""
+
+READINGS = "10,000 readings a second, per sensor"
+
+QUESTIONS = (
+    Question(
+        "slow both ways, Europe and North America",
+        "london",
+        """
+SELECT a.ts, a.node, a.peer, a.rtt_ms, b.rtt_ms AS back_ms
+FROM sys.probes a JOIN sys.probes b
+  ON a.node = b.peer AND a.peer = b.node
+  AND b.ts BETWEEN a.ts - INTERVAL '5 seconds' AND a.ts + INTERVAL '5 seconds'
+WHERE a.region = 'eu' AND b.region = 'na' AND a.rtt_ms > a.estimated_ms * 1.3 AND b.rtt_ms > b.estimated_ms * 1.3
+""",
+    ),
+    Question(
+        "load per region",
+        "tokyo",
+        """
+SELECT window_start, region, COUNT(*) AS samples, AVG(cpu) AS cpu, MAX(operators) AS operators
+FROM TUMBLE(sys.load, ts, INTERVAL '5 seconds')
+GROUP BY window_start, region
+""",
+    ),
+    Question(
+        "busiest links",
+        "new-york",
+        """
+SELECT window_start, link, AVG(bytes_per_s) AS bytes_per_s
+FROM TUMBLE(sys.links, ts, INTERVAL '5 seconds')
+GROUP BY window_start, link
+HAVING AVG(bytes_per_s) > 20000
+""",
+    ),
+    Question(
+        READINGS,
+        "paris",
+        """
+SELECT window_start, sensor, COUNT(*) AS n, SUM(id) AS ids, AVG(value) AS mean
+FROM TUMBLE(readings, ts, INTERVAL '1 second')
+GROUP BY window_start, sensor
+""",
+    ),
+)

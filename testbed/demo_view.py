@@ -1,0 +1,112 @@
+"""How the demo shows itself: a live display on a terminal, plain lines elsewhere."""
+
+import sys
+from collections import deque
+from contextlib import ExitStack
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+_BARS = "▁▂▃▄▅▆▇█"
+_LINES = 12
+
+
+class View:
+    """Takes what is known and draws it.
+
+    Parameters
+    ----------
+    plain : one line for each thing that happens, and for the coordinates' error from time to time
+    """
+
+    def __init__(self, plain: bool) -> None:
+        self._console = Console()
+        self._live: Live | None = None
+        self._cleanup = ExitStack()
+        self._plain = plain or not self._console.is_terminal
+        self._said: deque[tuple[float, str]] = deque(maxlen=_LINES)
+        self._errors: list[float] = []
+        self._agents: list[tuple[str, ...]] = []
+        self._queries: list[tuple[str, ...]] = []
+        self._headline = ""
+        self._shown_error_at = -1e9
+
+    def __enter__(self) -> "View":
+        if not self._plain:
+            self._live = self._cleanup.enter_context(Live(console=self._console, refresh_per_second=4, transient=False))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._cleanup.close()
+
+    def say(self, now_s: float, what: str) -> None:
+        """Something has happened."""
+        self._said.append((now_s, what))
+        if self._plain:
+            print(f"{now_s:6.1f} s  {what}", flush=True)
+        self._draw()
+
+    def error(self, now_s: float, median: float | None, truth: str) -> None:
+        """The coordinates' median relative error against the true RTTs."""
+        if median is None:
+            return
+        self._errors.append(median)
+        self._headline = f"{now_s:5.1f} s   coordinates off by {median:.1%} (median, against the true RTTs{truth})"
+        if self._plain and now_s - self._shown_error_at >= 3:
+            self._shown_error_at = now_s
+            print(f"{now_s:6.1f} s  coordinates off by {median:.1%} (median)", flush=True)
+        self._draw()
+
+    def agents(self, rows: list[tuple[str, ...]]) -> None:
+        """Name, region, status, own error, operators."""
+        self._agents = rows
+        self._draw()
+
+    def queries(self, rows: list[tuple[str, ...]]) -> None:
+        """Name, taken at, state, rows, where its movable operators run."""
+        self._queries = rows
+        self._draw()
+
+    def page(self, text: str) -> None:
+        """The summary, below everything else."""
+        self._cleanup.close()
+        self._live = None
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+    def _draw(self) -> None:
+        if self._live is not None:
+            self._live.update(Group(*self._parts()))
+
+    def _parts(self) -> list[Any]:
+        parts: list[Any] = [Text(self._headline, style="bold"), Text(sparkline(self._errors[-90:]), style="cyan")]
+        if self._agents:
+            parts.append(_table(("agent", "region", "sees alive", "own error", "operators"), self._agents))
+        if self._queries:
+            parts.append(_table(("query", "taken at", "state", "rows", "its operators run on"), self._queries))
+        parts += [Text(f"{at_s:6.1f} s  {what}") for at_s, what in self._said]
+        return parts
+
+
+def sparkline(values: list[float]) -> str:
+    """Values as a row of bars; the tallest is the largest.
+
+    Examples
+    --------
+    >>> sparkline([0.0, 0.5, 1.0])
+    '▁▅█'
+    """
+    top = max(values, default=0.0)
+    if top <= 0:
+        return _BARS[0] * len(values)
+    return "".join(_BARS[min(len(_BARS) - 1, round(value / top * (len(_BARS) - 1) + 0.01))] for value in values)
+
+
+def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
+    table = Table(*columns, box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table
