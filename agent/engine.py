@@ -183,6 +183,14 @@ class Engine:
         self.flow.remove_output(instance, link)
         self._execution.consider(instance)
 
+    def give_up_dead_consumers(self, dead: Callable[[NodeId], bool]) -> None:
+        """Let go of outputs to nodes that are `dead`, where other consumers wait behind them for the operator's credit."""
+        for instance in self.instances.values():
+            for output in list(instance.outputs.values()):
+                if len(instance.outputs) > 1 and output.node != self._me and dead(output.node):
+                    self.disconnect(instance.id, output.link.id)
+                    self._events.link_broken(instance, output, f"{output.node} has been gone for too long")
+
     def use(self, operator: OperatorId, user: User, outputs: tuple[End, ...], through: LinkId | None) -> tuple[NodeId, ...]:
         """Let another query use an operator; returns the hosts of the operators that feed it, each once.
 

@@ -47,6 +47,8 @@ SAVE_INTERVAL_S = 10.0
 WANTED_INTERVAL_S = 15.0
 """How often the takers of queries are asked whether the operators here are still wanted."""
 LEAVE_TIMEOUT_S = 3.0
+DEAD_CONSUMER_S = 120.0
+"""An operator that serves several consumers waits so long for one whose node has failed: a partition may heal, a crash will not."""
 
 
 class Agent:
@@ -345,7 +347,13 @@ class Agent:
     def _sample(self) -> None:
         self.engine.sample(self.host.now())
         self.directory.keep(self.engine.flow.destinations())
+        self.engine.give_up_dead_consumers(self._is_dead)
         self.measuring.sample()
+
+    def _is_dead(self, node: NodeId) -> bool:
+        member = self.gossip.members.get(node)
+        gone = member is not None and member.status in (MemberStatus.FAILED, MemberStatus.LEFT)
+        return gone and member is not None and self.host.now() - member.since_s > DEAD_CONSUMER_S
 
     def _save(self) -> None:
         localiser = self.gossip.localiser

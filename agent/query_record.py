@@ -8,7 +8,7 @@ import msgspec
 from agent.deployment import Deployed
 from sbon.query.plan import LinkSpec, OperatorSpec, Plan
 from sbon.query.text import describe
-from sbon.types import NodeId, OperatorId
+from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire import OperatorReport
 
 
@@ -79,8 +79,13 @@ class QueryRecord:
         self.reports[operator] = report
         if report.state == "failed":
             self.troubles[operator] = f"{operator} ({self.text_of(operator)}) failed on {report.node}: {report.reason}"
+        elif missing := sorted(self._links_from(operator) - {link for link, *_ in report.links}):
+            self.troubles[operator] = f"{operator} ({self.text_of(operator)}) on {report.node} has given up its link {missing[0]}"
         else:
             self.troubles.pop(operator, None)
+
+    def _links_from(self, operator: OperatorId) -> set[LinkId]:
+        return {link.id for link in self.links if link.source == operator}
 
     def node_failed(self, node: NodeId) -> None:
         """A host has been declared failed."""

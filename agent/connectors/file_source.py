@@ -91,7 +91,8 @@ class FileSource:
         return self._reader.bad_rows
 
     def start(self, ready: Callable[[], None]) -> None:
-        """Read the first chunk."""
+        """Read the first chunk. A file that cannot be opened at all is refused now, when somebody still listens."""
+        self._reader.check()
         self._ready = ready
         self._read_ahead()
 
@@ -193,6 +194,13 @@ class _Reader:
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             first = str(error).strip().splitlines()
             raise ConnectorError(f"{self._what}: {self.path} cannot be read: {first[0][:200] if first else 'malformed'}") from error
+
+    def check(self) -> None:
+        """Raise ConnectorError if the file cannot be opened."""
+        try:
+            self.path.open("rb").close()
+        except OSError as error:
+            raise ConnectorError(f"{self._what}: {self.path} cannot be read: {error.strerror or error}") from error
 
     def close(self) -> None:
         """Let go of the file."""

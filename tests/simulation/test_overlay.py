@@ -1,0 +1,215 @@
+"""Whole overlays in virtual time: queries begin, share, move, lose operators and end."""
+
+from datetime import datetime
+from itertools import pairwise
+
+import pytest
+
+from sbon.errors import SbonError
+from testbed.harness import World
+from testbed.topology import pairs_between
+
+SOURCE = """
+CREATE SOURCE readings (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts)
+WITH (connector = 'datagen', nodes = '{nodes}', rows_per_second = 100, seed = 5, fields.key.min = 0, fields.key.max = 4)
+"""
+WINDOWED = """
+SELECT window_end, key, count(*) AS n FROM TUMBLE(readings, ts, INTERVAL '1 second') GROUP BY window_end, key
+"""
+QUIET = {"optimiser": {"enabled": False}, "engine": {"batch_interval_s": 0.2}}
+
+
+def make_world(nodes: int = 5, seed: int = 11, **settings: dict[str, object]) -> World:
+    world = World(nodes, seed=seed, settings={**QUIET, **settings})
+    world.start_all()
+    world.settle()
+    return world
+
+
+def query_row(world: World, query: str, at: int = 0) -> dict[str, object]:
+    return next(row for row in world.ask(at, "queries") if row["id"] == query)
+
+
+def all_operators(world: World) -> list[dict[str, object]]:
+    return [row for number in range(len(world.nodes)) if world.agents[number] is not None for row in world.ask(number, "operators")]
+
+
+def test_a_name_made_at_one_agent_serves_queries_at_another():
+    world = make_world()
+    world.submit(SOURCE.format(nodes=world.nodes[1]), at=0)
+    world.run(1.0)
+    query = world.submit(WINDOWED, at=3)
+
+    rows = world.rows(query, at=3, count=10)
+
+    assert sum(row[2] for row in rows[5:10]) == pytest.approx(100, abs=10)
+
+
+def test_a_dropped_query_leaves_nothing_behind_anywhere():
+    world = make_world()
+    world.submit(SOURCE.format(nodes=f"{world.nodes[1]},{world.nodes[2]}"))
+    query = world.submit(WINDOWED)
+    world.rows(query, count=5)
+    assert len(all_operators(world)) >= 4
+
+    world.ask(0, "drop", query=query)
+
+    world.run_until(lambda: all(not agent.engine.instances for agent in world.agents), 10, "every operator is gone")
+    assert world.ask(0, "queries") == []
+
+
+def test_a_query_can_be_dropped_at_any_agent():
+    world = make_world()
+    world.submit(SOURCE.format(nodes=world.nodes[1]))
+    query = world.submit(WINDOWED)
+    world.rows(query, count=5)
+
+    world.ask(3, "drop", query=query)
+
+    world.run_until(lambda: all(not agent.engine.instances for agent in world.agents), 10, "every operator is gone")
+
+
+def test_a_second_query_uses_the_operators_of_the_first_and_outlives_it():
+    world = make_world()
+    world.submit(SOURCE.format(nodes=f"{world.nodes[1]},{world.nodes[2]}"), at=0)
+    first = world.submit(WINDOWED, at=0)
+    world.rows(first, count=5)
+    before = len(all_operators(world))
+
+    second = world.submit(WINDOWED, at=3)
+    rows = world.rows(second, at=3, count=10)
+    after = all_operators(world)
+
+    windows = [row for row in after if row["kind"] == "window"]
+    assert [row["queries"] for row in windows] == [sorted([first, second])], "one window serves both"
+    assert len(after) < 2 * before
+    assert len(set(rows)) == len(rows)
+
+    world.ask(0, "drop", query=first)
+    seen = len(world.tail(second, 3).rows)
+    tail = world.tail(second, 3)
+    world.run(5.0)
+    assert len(tail.rows) > seen, "the second query goes on without the first"
+    assert query_row(world, second, at=3)["state"] == "running"
+
+    world.ask(3, "drop", query=second)
+    world.run_until(lambda: all(not agent.engine.instances for agent in world.agents), 10, "every operator is gone")
+
+
+def test_a_query_that_lost_an_operator_is_degraded_and_says_why():
+    world = make_world()
+    world.submit(SOURCE.format(nodes=f"{world.nodes[1]},{world.nodes[2]}"))
+    query = world.submit(WINDOWED)
+    world.rows(query, count=5)
+    assert query_row(world, query)["state"] == "running"
+    victim = world.nodes[1]
+
+    world.kill(victim)
+
+    world.run_until(lambda: query_row(world, query)["state"] == "degraded", 10, "the query is shown as degraded")
+    reason = str(query_row(world, query)["reason"])
+    assert victim in reason
+    assert "failed" in reason
+    lost = [operator for operator in query_row(world, query)["operators"] if operator["lost"]]
+    assert {operator["node"] for operator in lost} == {victim}
+
+
+def test_a_host_that_comes_back_empty_does_not_make_the_query_whole():
+    world = make_world()
+    world.submit(SOURCE.format(nodes=world.nodes[1]))
+    query = world.submit(WINDOWED)
+    world.rows(query, count=5)
+
+    world.restart(1)
+    world.run(20)
+
+    row = query_row(world, query)
+    assert row["state"] == "degraded"
+    assert "not on" in str(row["reason"])
+
+
+def test_a_partition_that_heals_makes_the_query_whole_again():
+    world = make_world()
+    world.submit(SOURCE.format(nodes=world.nodes[1]))
+    query = world.submit(WINDOWED)
+    tail = world.tail(query)
+    world.run_until(lambda: len(tail.rows) >= 5)
+
+    world.partition([[1]])
+    world.run_until(lambda: query_row(world, query)["state"] == "degraded", 20, "the query is shown as degraded")
+    world.heal()
+    world.run_until(lambda: query_row(world, query)["state"] == "running", 60, "the query is whole again")
+
+    world.run(10)
+    ends = sorted({datetime.fromisoformat(row[0]) for row in tail.rows})
+    assert len({(row[0], row[1]) for row in tail.rows}) == len(tail.rows), "nothing came twice"
+    assert {(b - a).total_seconds() for a, b in pairwise(ends)} == {1.0}, "what was held back in the partition has come"
+
+
+def test_operators_of_an_agent_that_has_forgotten_its_query_are_released():
+    world = make_world()
+    world.submit(SOURCE.format(nodes=world.nodes[1]), at=3)
+    query = world.submit(WINDOWED, at=3)
+    world.rows(query, at=3, count=5)
+
+    world.restart(3)
+
+    world.run_until(lambda: all(not agent.engine.instances for agent in world.agents), 60, "every operator is gone")
+
+
+def test_an_operator_moves_by_its_own_decision_when_the_network_changes():
+    world = World(
+        8, seed=3, settings={"engine": {"batch_interval_s": 0.2}, "membership": {"interval_s": 0.5}, "optimiser": {"interval_s": 4.0}}
+    )
+    world.start_all()
+    world.settle()
+    world.run(60)
+    sources = f"{world.nodes[1]},{world.nodes[2]}"
+    world.submit(SOURCE.format(nodes=sources).replace("rows_per_second = 100", "rows_per_second = 400"))
+    query = world.submit(WINDOWED)
+    tail = world.tail(query)
+    world.run_until(lambda: len(tail.rows) >= 20)
+    window = next(row for row in all_operators(world) if row["kind"] == "window")
+    host = world.nodes.index(str(window["node"]))
+
+    others = [number for number in range(len(world.nodes)) if number != host]
+    mask = pairs_between(world.topology, [host], others)
+    world.scale(mask, 6.0)
+
+    world.run_until(
+        lambda: any(record["committed"] for agent in world.agents for record in agent.measuring.migrations), 240, "an operator has moved"
+    )
+    world.run(5)
+    moved = [record for agent in world.agents for record in agent.measuring.migrations if record["committed"]][-1]
+    now_at = {str(row["id"]): row["node"] for row in all_operators(world)}
+    assert now_at[moved["operator"]] == moved["there"]
+    assert len({(row[0], row[1]) for row in tail.rows}) == len(tail.rows)
+    assert query_row(world, query)["state"] == "running"
+
+
+def test_nonsense_is_answered_with_one_line_and_changes_nothing():
+    world = make_world(2)
+    for sql, said in (
+        ("SELEC 1", "SELEC"),
+        ("SELECT * FROM nowhere", "nowhere"),
+        ("CREATE SOURCE s (a BIGINT) WITH (connector = 'carrier-pigeon')", "carrier-pigeon"),
+        ("SELECT node FROM sys.load ORDER BY node", "ORDER BY"),
+    ):
+        with pytest.raises(SbonError, match=said) as caught:
+            world.submit(sql)
+        assert "\n" not in str(caught.value)
+    assert world.ask(0, "queries") == []
+    with pytest.raises(SbonError, match="no query"):
+        world.ask(0, "drop", query="never")
+    with pytest.raises(SbonError, match="request"):
+        world.ask(0, "statuss")
+
+
+def test_a_source_that_cannot_be_read_refuses_the_query_and_leaves_nothing():
+    world = make_world(3)
+    world.submit(
+        f"CREATE SOURCE f (a BIGINT) WITH (connector = 'file', path = '/nonexistent/rows.csv', nodes = '{world.nodes[1]}')",
+    )
+    with pytest.raises(SbonError, match="nonexistent"):
+        world.submit("SELECT a FROM f")
+    world.run_until(lambda: all(not agent.engine.instances for agent in world.agents), 10, "every operator is gone")
