@@ -168,7 +168,8 @@ def _translate(text: Text, tokens: Sequence[Token], error: ParseError) -> QueryE
     if not line:
         line, column = text.place(tokens[-1].end + 1)
     at = f"at {highlight!r}" if highlight else "here"
-    if "Unexpected token" in description:
+    # sqlglot's own words for a missing part are of use to its authors only.
+    if "Unexpected token" in description or "<" in description:
         message = f"the statement cannot be read {at}"
     else:
         message = f"{description[:1].lower()}{description[1:]} {at}"

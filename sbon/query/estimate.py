@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from sbon.query.expression import Call, Column, Expression, Literal
-from sbon.query.plan import JoinParams, MapParams, OperatorSpec, Plan, SourceParams, WindowParams
+from sbon.query.plan import JoinParams, LinkSpec, MapParams, OperatorSpec, Plan, SourceParams, WindowParams
 from sbon.query.schema import ColumnType, Schema
 from sbon.query.system import SourceDefinition
 
@@ -140,14 +140,16 @@ def estimate(plan: Plan, measured: Mapping[str, Rate] | None = None) -> Plan:
     """
     known = measured or {}
     declared = {link.source: link.rate_rows_per_s for link in plan.links}
+    incoming: dict[str, list[LinkSpec]] = {}
+    for link in plan.links:
+        incoming.setdefault(link.target, []).append(link)
     rows: dict[str, float] = {}
     widths: dict[str, float] = {}
     operators: list[OperatorSpec] = []
     for operator in plan.operators:
         ports = [0.0] * max(1, operator.ports)
-        for link in plan.links:
-            if link.target == operator.id:
-                ports[link.port] += rows[link.source]
+        for link in incoming.get(operator.id, []):
+            ports[link.port] += rows[link.source]
         rate = known.get(operator.signature)
         if rate is not None:
             out = rate.rows_per_s

@@ -9,6 +9,7 @@ named by its text - so that queries which compute the same name it alike, whatev
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from sbon.query.estimate import TYPE_BYTES
 from sbon.query.expression import Column, Expression, Literal
 from sbon.query.fold import fold
 from sbon.query.plan import Aggregate
@@ -143,21 +144,26 @@ def _lower_window(window: Window, conditions: tuple[Expression, ...], wanted: Se
     needed = set(columns_of([*late, *wanted]))
     aggregates = [(aggregate, type_) for aggregate, type_ in window.aggregates if aggregate.name in needed]
     operands = [aggregate.operand for aggregate, _ in aggregates if aggregate.operand is not None]
-    inputs = list(dict.fromkeys([window.time_column, *columns_of([*keys.values(), *operands])]))
-    inner = lower(window.input, [substitute(condition, keys) for condition in early], [Column(name) for name in inputs])
-    values: dict[str, Expression] = {name: Column(found) for name, found in zip(inputs, inner.names, strict=True)}
+    narrow = _narrower(window, [*keys.values(), *operands])
+    others = [value for value in (*keys.values(), *operands) if value not in narrow]
+    inputs = list(dict.fromkeys([window.time_column, *columns_of(others)]))
+    asked = [*(Column(name) for name in inputs), *narrow]
+    inner = lower(window.input, [substitute(condition, keys) for condition in early], asked)
+    values: dict[str, Expression] = {name: Column(found) for name, found in zip(inputs, inner.names, strict=False)}
+    computed = {value: Column(found) for value, found in zip(narrow, inner.names[len(inputs) :], strict=True)}
     renamed: dict[str, Expression] = {}
     new_keys: dict[Expression, tuple[str, Expression, ColumnType]] = {}
-    for name, value, type_ in sorted(
-        ((n, fold(canonical(substitute(v, values))), t) for n, v, t in window.keys), key=lambda k: expression_text(k[1])
-    ):
+    found_keys = [(name, computed.get(value) or fold(canonical(substitute(value, values))), type_) for name, value, type_ in window.keys]
+    for name, value, type_ in sorted(found_keys, key=lambda key: expression_text(key[1])):
         if value not in new_keys:
             taken = ["window_start", "window_end", *(key for key, _, _ in new_keys.values())]
             new_keys[value] = (_free(expression_text(value), taken), value, type_)
         renamed[name] = Column(new_keys[value][0])
     new_aggregates: dict[str, tuple[Aggregate, ColumnType]] = {}
     for aggregate, type_ in aggregates:
-        operand = None if aggregate.operand is None else fold(canonical(substitute(aggregate.operand, values)))
+        operand = aggregate.operand
+        if operand is not None:
+            operand = computed.get(operand) or fold(canonical(substitute(operand, values)))
         name = aggregate_text(aggregate.function, operand)
         while name in (key for key, _, _ in new_keys.values()):
             name = f"{name}_2"
@@ -168,6 +174,19 @@ def _lower_window(window: Window, conditions: tuple[Expression, ...], wanted: Se
     ordered = tuple(new_aggregates[name] for name in sorted(new_aggregates))
     stream = replace(window, input=inner.relation, time_column=time.name, keys=tuple(new_keys.values()), aggregates=ordered)
     return _mapped(stream, tuple(substitute(c, renamed) for c in late), [substitute(value, renamed) for value in wanted])
+
+
+def _narrower(window: Window, values: Sequence[Expression]) -> list[Expression]:
+    """Values that are better computed below the window: they are narrower than the columns that only they use."""
+    types = _types(window.input)
+    candidates = [value for value in dict.fromkeys(values) if not isinstance(value, Column | Literal)]
+    chosen: list[Expression] = []
+    for value in candidates:
+        rest = {window.time_column, *columns_of(other for other in values if other != value)}
+        own = sum(TYPE_BYTES[types[name]] for name in columns_of([value]) if name not in rest)
+        if TYPE_BYTES[type_of(value, types) or ColumnType.BOOL] < own:
+            chosen.append(value)
+    return chosen
 
 
 def _lower_join(join: Join, conditions: tuple[Expression, ...], wanted: Sequence[Expression]) -> Lowered:

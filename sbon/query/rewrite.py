@@ -20,7 +20,7 @@ DEPTH_MAX = 100
 TRUE = Literal(True, ColumnType.BOOL)
 FALSE = Literal(False, ColumnType.BOOL)
 
-_MIRRORED = {"gt": "lt", "ge": "le"}
+_MIRRORED = {"gt": "lt", "ge": "le", "lt": "gt", "le": "ge"}
 _NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
 
 
@@ -150,8 +150,8 @@ def conjuncts(expression: Expression | None) -> tuple[Expression, ...]:
 
 
 def conjoin(parts: Iterable[Expression]) -> Expression | None:
-    """The conditions joined by AND, each once, in canonical order; None if there is none."""
-    unique = {sort_key(canonical(part)): part for part in parts}
+    """The conditions joined by AND, each once, all in canonical form and order; None if there is none."""
+    unique = {sort_key(form): form for part in parts for form in conjuncts(canonical(part))}
     ordered = [unique[key] for key in sorted(unique)]
     if not ordered:
         return None
@@ -175,7 +175,7 @@ def canonical(expression: Expression) -> Expression:
     if not isinstance(expression, Call):
         return rebuild(expression, parts)
     name = expression.function
-    if name in _MIRRORED:
+    if name in _MIRRORED and sort_key(parts[0]) > sort_key(parts[1]):
         name, parts = _MIRRORED[name], parts[::-1]
     if name == "not" and isinstance(parts[0], Call):
         inner = parts[0]

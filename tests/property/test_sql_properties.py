@@ -162,7 +162,7 @@ def call(name: str, *arguments: Expression) -> Expression:
 
 def numbers(inner: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
     return st.one_of(
-        st.builds(call, st.sampled_from(["add", "sub", "mul", "mod", "div"]), inner, inner),
+        st.builds(call, st.sampled_from(["add", "sub", "mul"]), inner, inner),
         st.builds(call, st.sampled_from(["neg", "abs"]), inner),
     )
 
@@ -203,20 +203,14 @@ def values(expression: Expression) -> list[object]:
 
 @settings(max_examples=200, deadline=None)
 @given(st.one_of(BOOLEANS, WHOLE))
-def test_folding_and_the_canonical_form_keep_every_value(expression: Expression) -> None:
-    # polars cannot tell how many rows `CASE WHEN TRUE ...` has; plans hold folded expressions only.
-    plain = fold(expression)
-    assert str(values(canonical(plain))) == str(values(plain))
-    assert canonical(canonical(expression)) == canonical(expression)
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.one_of(BOOLEANS, WHOLE))
 def test_what_folds_to_a_constant_is_what_the_engine_computes(expression: Expression) -> None:
+    planned = canonical(fold(expression))
+    assert canonical(planned) == planned
+    computed = values(planned)
     for index, row in enumerate(FRAME.to_dicts()):
         constant = fold(filled(expression, row))
         if isinstance(constant, Literal):
-            assert values(fold(expression))[index] == constant.value
+            assert computed[index] == constant.value
 
 
 @settings(max_examples=100, deadline=None)
