@@ -28,10 +28,12 @@ class Scan:
 
     @cached_property
     def schema(self) -> Schema:
+        """Columns of the output."""
         return (*self.source.columns, *(Field(name, ColumnType.TEXT) for name in self.hidden))
 
     @property
     def times(self) -> Times:
+        """Columns that are event times; see the module."""
         time = self.source.time_column
         return {} if time is None else {time: (time, 0)}
 
@@ -46,10 +48,12 @@ class Select:
 
     @cached_property
     def schema(self) -> Schema:
+        """Columns of the output."""
         return tuple(Field(name, type_) for name, _, type_ in self.columns)
 
     @cached_property
     def times(self) -> Times:
+        """Columns that are event times; see the module."""
         inner = self.input.times
         passed = {value.name: name for name, value, _ in reversed(self.columns) if isinstance(value, Column)}
         found: dict[str, tuple[str, int]] = {}
@@ -78,6 +82,7 @@ class Window:
 
     @cached_property
     def schema(self) -> Schema:
+        """Columns of the output."""
         return (
             Field("window_start", ColumnType.TIME),
             Field("window_end", ColumnType.TIME),
@@ -87,6 +92,7 @@ class Window:
 
     @property
     def times(self) -> Times:
+        """Columns that are event times; see the module."""
         return {"window_end": ("window_end", 0), "window_start": ("window_end", -self.size_us)}
 
 
@@ -108,11 +114,13 @@ class Join:
 
     @cached_property
     def schema(self) -> Schema:
+        """Columns of the output."""
         types = [{column.name: column.type for column in side.schema} for side in (self.left, self.right)]
         return tuple(Field(name, types[side][inner]) for name, side, inner in self.columns)
 
     @cached_property
     def times(self) -> Times:
+        """Columns that are event times; see the module."""
         # The watermark of the output holds for both times of a pair: see `JoinParams`.
         found: dict[str, tuple[str, int]] = {}
         for side, base, times in ((0, self.left_time, self.left.times), (1, self.right_time, self.right.times)):
@@ -131,10 +139,12 @@ class Union:
 
     @cached_property
     def schema(self) -> Schema:
+        """Columns of the output."""
         return self.inputs[0].schema
 
     @cached_property
     def times(self) -> Times:
+        """Columns that are event times; see the module."""
         positions = []
         for relation in self.inputs:
             at = {column.name: index for index, column in enumerate(relation.schema)}
