@@ -127,9 +127,14 @@ class _Builder:
         branches = self._emit(relation, place)
         if not branches:
             reason = "; ".join(dict.fromkeys(self._empty)) or "its conditions are never true"
-            raise QueryError(f"no row can come: {reason}", hint=f"living nodes: {_listed(sorted(self._nodes))}")
+            raise QueryError(f"no row can come: {reason}", hint=f"living nodes: {_listed(self._described())}")
         # A sink is never shared: the query is part of its signature.
         self._add(params, branches[0].schema, None, [branches], place, f"{place} {self._query}")
+
+    def _described(self) -> list[str]:
+        """Living nodes with their labels, `a (region=eu)`, as conditions may name them."""
+        labels = {node: ", ".join(f"{label}={value}" for label, value in sorted(self._nodes[node].items())) for node in sorted(self._nodes)}
+        return [f"{node} ({text})" if text else node for node, text in labels.items()]
 
     def _emit(self, relation: Relation, top: NodeId | None = None) -> list[OperatorSpec]:
         """The operators whose outputs together are the stream; none if it has no row.
