@@ -1,7 +1,11 @@
-"""Where the operators of a new query go: the full optimiser (SBON, section 3.2), with real candidates answering."""
+"""Where the operators of a new query go: the full optimiser (SBON, section 3.2), with real candidates answering.
+
+The optimiser is loaded with the first query: most agents take none.
+"""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -12,21 +16,22 @@ from sbon.errors import SbonError
 from sbon.membership.digest import may_contain
 from sbon.membership.members import MemberStatus
 from sbon.optimiser.config import OptimiserConfig
-from sbon.optimiser.decision import Decision
-from sbon.optimiser.full import Action, AskCandidate, FullOptimiser
-from sbon.optimiser.reuse import shareable_signatures
-from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
-from sbon.placement.problem import problem_of
 from sbon.query.plan import Plan
 from sbon.query.text import describe
 from sbon.types import NodeId, OperatorId
 
+if TYPE_CHECKING:
+    from sbon.optimiser.decision import Decision
+    from sbon.optimiser.full import Action
+    from sbon.placement.candidates import CandidateReport
 
-class Placed(msgspec.Struct, frozen=True):
+
+@dataclass(frozen=True)
+class Placed:
     """A decision in the engine's terms."""
 
-    decision: Decision
+    decision: "Decision"
     nodes: dict[OperatorId, NodeId]
     """Operators to be made, and where."""
     reused: dict[OperatorId, tuple[OperatorId, NodeId]]
@@ -101,12 +106,16 @@ class Placing:
 
     def place(self, plan: Plan, done: Callable[[Placed | SbonError], None], excluded: frozenset[NodeId] = frozenset()) -> None:
         """Decide; nodes in `excluded` count as full, and with any, nothing is shared."""
+        from sbon.optimiser.full import AskCandidate, FullOptimiser
+        from sbon.optimiser.reuse import shareable_signatures
+        from sbon.placement.problem import problem_of
+
         signatures = {} if excluded else shareable_signatures(plan)
         optimiser = FullOptimiser(
             problem_of(plan), signatures, self._gossip.coordinates(), self._config, self._rng, hosts=self._hosts(signatures)
         )
 
-        def perform(step: Callable[[], list[Action]]) -> None:
+        def perform(step: "Callable[[], list[Action]]") -> None:
             try:
                 actions = step()
             except SbonError as problem:
@@ -118,7 +127,7 @@ class Placing:
                 else:
                     done(_placed(plan, action))
 
-        def answered(node: NodeId, report: CandidateReport | None) -> None:
+        def answered(node: NodeId, report: "CandidateReport | None") -> None:
             if report is None:
                 perform(lambda: optimiser.unanswered(node))
             else:
@@ -141,7 +150,7 @@ class Placing:
         return found
 
 
-def _placed(plan: Plan, decision: Decision) -> Placed:
+def _placed(plan: Plan, decision: "Decision") -> Placed:
     pinned = {spec.id for spec in plan.operators if spec.pinned is not None}
     nodes = {operator: node for operator, node in decision.assignment.items() if operator not in decision.reused}
     return Placed(

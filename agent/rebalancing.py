@@ -6,6 +6,7 @@ other, and only move as one body, which they do one after the other.
 """
 
 from collections import deque
+from typing import TYPE_CHECKING
 
 from agent.directory import Directory
 from agent.engine import Engine
@@ -15,14 +16,16 @@ from agent.instance import Instance
 from agent.migrations import MigrationRecord, Migrations
 from agent.surveying import Surveying
 from agent.telemetry import Telemetry
-from sbon.cost.space import CostSpace
 from sbon.errors import MigrationError
 from sbon.optimiser.config import OptimiserConfig
-from sbon.optimiser.local import LocalOptimiser
 from sbon.optimiser.views import Migrate, Neighbour, OperatorView, Verdict, bodies
 from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
 from sbon.types import NodeId, OperatorId
+
+if TYPE_CHECKING:
+    from sbon.cost.space import CostSpace
+    from sbon.optimiser.local import LocalOptimiser
 
 ROW_BYTES = 64
 """A row of an operator's state, roughly: what its migration has to carry is estimated by it."""
@@ -54,7 +57,8 @@ class Rebalancing:
         self._placement = placement
         self._telemetry = telemetry
         self._rng = host.rng.spawn(1)[0]
-        self._machine = LocalOptimiser(config, host.rng.spawn(1)[0], placement)
+        self._machine_rng = host.rng.spawn(1)[0]
+        self._loaded: LocalOptimiser | None = None
         self._asking: set[tuple[OperatorId, ...]] = set()
         self._following: dict[OperatorId, tuple[deque[OperatorId], NodeId, str]] = {}
         self._timer: Timer | None = None
@@ -72,7 +76,16 @@ class Rebalancing:
     def reconfigure(self, config: OptimiserConfig) -> None:
         """Other thresholds from the next review on."""
         self._config = config
-        self._machine = LocalOptimiser(config, self._host.rng.spawn(1)[0], self._placement)
+        self._loaded = None
+
+    @property
+    def _machine(self) -> "LocalOptimiser":
+        """Loaded with the first operator that may move: most agents host none."""
+        if self._loaded is None:
+            from sbon.optimiser.local import LocalOptimiser
+
+            self._loaded = LocalOptimiser(self._config, self._machine_rng, self._placement)
+        return self._loaded
 
     def migration_ended(self, record: MigrationRecord) -> None:
         """One of ours has moved away, or could not. The rest of its body follows, or stays."""
@@ -93,12 +106,14 @@ class Rebalancing:
         movable = [i for i in self._engine.instances.values() if self._migrations.may_migrate(i.id)]
         if not movable:
             return
+        from sbon.cost.space import CostSpace
+
         space = CostSpace(self._gossip.coordinates())
         views = [self._view(instance) for instance in movable]
         for view in (*views, *bodies(views)):
             self._review(view, space)
 
-    def _review(self, view: OperatorView, space: CostSpace) -> None:
+    def _review(self, view: OperatorView, space: "CostSpace") -> None:
         if view.operators in self._asking:
             return
         question = self._machine.review(view, space, self._host.now())
