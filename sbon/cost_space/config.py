@@ -15,6 +15,10 @@ class CoordinateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Samples a peer that the percentile filter looks back on. More: steadier, slower to follow a change."""
     filter_percentile: float = 20.0
     """What of the window counts as the RTT. Lower: less disturbed by queues and busy processes, more by a single low reading."""
+    filter_span_s: float = 60.0
+    """Older samples leave the window. Longer: steadier for peers that are seldom probed, slower to follow a change."""
+    filter_keep: int = 1
+    """So many samples stay however old they are."""
     shift_samples: int = 4
     """So many samples in a row beyond `shift_ratio` of the filtered RTT are a new level, and the window starts again. Fewer: faster
     after a route change, more easily fooled by a burst."""
@@ -28,6 +32,11 @@ class CoordinateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Peers whose samples are remembered. More: more accurate, about 0.4 kB and 0.01 microseconds an update each."""
     sample_half_life_s: float = 300.0
     """Age at which a sample counts half. Shorter: follows a changing network sooner, with fewer samples to rest on."""
+    shock_ratio: float = 1.6
+    """When fresh samples are predicted this many times worse than usual, the network has changed, and memories age faster. Lower: follows
+    sooner, and forgets for nothing when the network is merely noisy."""
+    shock_half_lives: float = 0.5
+    """How much faster: by so many half-lives with every sample for as long as this lasts. 0 switches it off."""
     trust_floor: float = 0.1
     """Error estimate added to every peer's own when samples are weighed. Lower: sure peers count more, and so do liars who claim to be."""
     rtt_floor_ms: float = 2.0

@@ -19,6 +19,11 @@ from sbon.cost_space.vivaldi import ERROR_MIN, clamped, random_direction, vivald
 from sbon.errors import CoordinateError
 from sbon.types import FloatArray, NodeId
 
+RECENT_SHARE = 0.125
+"""Weight of a sample in the short average of errors that is held against the long one."""
+RECENT_ERROR_MAX = 0.5
+"""Of one sample, in the short average: a few liars shall not look like a changed network."""
+
 
 class Localiser:
     """Keeps the coordinate of one node.
@@ -40,6 +45,7 @@ class Localiser:
         self._placed = start is not None
         self._memory = Memory(config, table)
         self._samples = 0
+        self._recent_error = 0.0
         self._refit = Refit(16)
         self._gathered: FloatArray = np.empty((COLUMNS, 16))
         self._weight: FloatArray = np.empty(16)
@@ -106,6 +112,9 @@ class Localiser:
         """The error estimate, after how far off the prediction for a fresh sample was before the fit has seen it."""
         c = self._coordinate
         sample = min(abs(math.dist(c.vector, peer.vector) + c.height_ms + peer.height_ms - rtt_ms) / rtt_ms, 1.0)
+        self._recent_error += RECENT_SHARE * (min(sample, RECENT_ERROR_MAX) - self._recent_error)
+        if self._recent_error > self._config.shock_ratio * c.error:
+            self._memory.age(self._config.shock_half_lives)
         share = self._config.error_share
         if sample < c.error:  # A new node knows nothing; its first samples count more.
             share = max(share, 1.0 / (self._samples + 1))
@@ -124,13 +133,18 @@ class Localiser:
         c = self._coordinate
         scale = min(max(config.scale_factor * error, config.scale_min), config.scale_max)
         place: Place = (*c.vector, c.height_ms)
-        for _ in range(config.passes_early if self._samples <= config.early_samples else 1):
+        place = self._passes(place, peers, weight, scale, config.passes_early if self._samples <= config.early_samples else 1)
+        self._coordinate = Coordinate(place[:3], place[3], error, c.load_ms)
+
+    def _passes(self, place: Place, peers: FloatArray, weight: FloatArray, scale: float, count: int) -> Place:
+        config, memory = self._config, self._memory
+        for _ in range(count):
             move = self._refit.step(place, peers, memory.rtt_ms, memory.rtt_square, weight, scale, config.across, config.prior_samples)
             length = math.hypot(*move)
             share = config.step_share if length * config.step_share <= config.jump_ms_max else config.jump_ms_max / length
             x, y, z, h = (clamped(p + share * m) for p, m in zip(place, move, strict=True))
             place = (x, y, z, max(h, 0.0))
-        self._coordinate = Coordinate(place[:3], place[3], error, c.load_ms)
+        return place
 
     def _accepts(self, coordinate: Coordinate) -> bool:
         try:

@@ -30,6 +30,7 @@ class Memory:
         self._square: FloatArray = np.zeros(room)
         self._youth: FloatArray = np.zeros(room)
         self._epoch_s: float | None = None
+        self._extra_half_lives = 0.0
 
     def __len__(self) -> int:
         return len(self._peers)
@@ -71,7 +72,7 @@ class Memory:
             self._rows[slot] = self._row(peer, coordinate)
         elif self._own:
             self._table.put(peer, coordinate)
-        filtered = self._filters[slot].add(rtt_ms, self._config)
+        filtered = self._filters[slot].add(rtt_ms, self._config, now)
         self._rtt_ms[slot] = filtered
         self._square[slot] = max(filtered, self._config.rtt_floor_ms) ** 2
         self._youth[slot] = self._youth_at(now)
@@ -107,14 +108,18 @@ class Memory:
         if self._own:
             self._table.remove(peer)
 
+    def age(self, half_lives: float) -> None:
+        """Let all that is remembered count as older than it is."""
+        self._extra_half_lives += half_lives
+
     def _youth_at(self, now: float) -> float:
         """Weight of a sample taken now. Growing weights instead of decaying ones leave all others untouched."""
         if self._epoch_s is None:
             self._epoch_s = now
-        half_lives = (now - self._epoch_s) / self._config.sample_half_life_s
+        half_lives = (now - self._epoch_s) / self._config.sample_half_life_s + self._extra_half_lives
         if half_lives > YOUTH_EXPONENT_MAX:
             self._youth *= 2.0 ** -min(half_lives, 1000.0)
-            self._epoch_s, half_lives = now, 0.0
+            self._epoch_s, self._extra_half_lives, half_lives = now, 0.0, 0.0
         return float(2.0 ** max(half_lives, -YOUTH_EXPONENT_MAX))
 
     def _row(self, peer: NodeId, coordinate: Coordinate) -> int:
