@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 import sbon
 from agent.config import format_address
 from sbon.control import COMMANDS, ControlReply, ControlRequest, refusal
@@ -34,6 +36,7 @@ class ControlRequests:
             "submit": lambda arguments, done: agent.queries.submit(_text(arguments, "sql"), done),
             "explain": lambda arguments, done: agent.queries.explain(_text(arguments, "sql"), done),
             "drop": self._drop,
+            "migrate": self._migrate,
             "leave": self._leave,
             "shape": self._shape,
         }
@@ -203,6 +206,21 @@ class ControlRequests:
         name = _text(arguments, "query")
         record = self._agent.queries.find(name)
         self._agent.queries.drop(name, lambda problem: done(problem or {"dropped": [record.id if record is not None else name]}))
+
+    def _migrate(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
+        agent = self._agent
+        operator, node = _text(arguments, "operator"), _text(arguments, "node")
+        instance = agent.engine.instances.get(operator)
+        if instance is None:
+            hint = did_you_mean(operator, agent.engine.instances) or "`sbon queries` shows where operators are: ask there"
+            raise ConfigError(f"operator {operator} is not on {agent.name}; {hint}")
+        if not instance.movable:
+            raise ConfigError(f"operator {operator} is pinned to {agent.name}: sources and sinks stay where they are")
+        member = agent.gossip.members.get(node)
+        if member is None or member.status is not MemberStatus.ALIVE:
+            hint = did_you_mean(node, agent.gossip.alive_labels())
+            raise ConfigError(f"there is no living member {node}; {hint or '`sbon members` lists them'}")
+        agent.migrations.migrate(operator, node, "asked for by a person", lambda record: done(msgspec.to_builtins(record)))
 
     def _leave(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
         self._agent.leave(lambda: done({"left": self._agent.name}))

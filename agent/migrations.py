@@ -63,7 +63,8 @@ class MigrationEvents(Protocol):
 class _Leaving:
     """A migration away from here."""
 
-    def __init__(self, instance: Instance, steps: Migration, reason: str) -> None:
+    def __init__(self, instance: Instance, steps: Migration, reason: str, done: Callable[[MigrationRecord], None]) -> None:
+        self.done = done
         self.instance = instance
         self.steps = steps
         self.reason = reason
@@ -100,8 +101,10 @@ class Migrations:
             and not self._locks.held(operator, self._host.now())
         )
 
-    def migrate(self, operator: OperatorId, there: NodeId, reason: str) -> None:
-        """Begin; `MigrationEvents.migration_ended` follows.
+    def migrate(
+        self, operator: OperatorId, there: NodeId, reason: str, done: Callable[[MigrationRecord], None] = lambda record: None
+    ) -> None:
+        """Begin; `done` and `MigrationEvents.migration_ended` follow.
 
         Raises
         ------
@@ -118,7 +121,7 @@ class Migrations:
                 neighbours[node] = (*neighbours.get(node, ()), neighbour)
         now = self._host.now()
         owners = tuple(sorted(set(instance.users.values())))
-        leaving = _Leaving(instance, Migration(operator, there, neighbours, owners, self._config, now), reason)
+        leaving = _Leaving(instance, Migration(operator, there, neighbours, owners, self._config, now), reason, done)
         self._leaving[operator] = leaving
         self._perform(leaving, leaving.steps.start(now))
 
@@ -228,20 +231,20 @@ class Migrations:
             leaving.timer = None
         self._leaving.pop(leaving.instance.id, None)
         self.counters["migrations_committed" if action.committed else "migrations_abandoned"] += 1
-        self._events.migration_ended(
-            MigrationRecord(
-                operator=leaving.instance.id,
-                queries=tuple(sorted(leaving.instance.users)),
-                here=self._directory.me,
-                there=leaving.steps.there,
-                committed=action.committed,
-                reason=leaving.reason,
-                outcome=action.reason,
-                pause_s=action.pause_s,
-                seconds=action.seconds,
-                state_bytes=len(leaving.state),
-            )
+        record = MigrationRecord(
+            operator=leaving.instance.id,
+            queries=tuple(sorted(leaving.instance.users)),
+            here=self._directory.me,
+            there=leaving.steps.there,
+            committed=action.committed,
+            reason=leaving.reason,
+            outcome=action.reason,
+            pause_s=action.pause_s,
+            seconds=action.seconds,
+            state_bytes=len(leaving.state),
         )
+        self._events.migration_ended(record)
+        leaving.done(record)
 
     def _rearm(self, leaving: _Leaving) -> None:
         if leaving.timer is not None:

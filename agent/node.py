@@ -42,7 +42,7 @@ from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId, OperatorId
 from sbon.wire import Acknowledge, Data, Message, Moved, NoSuchLink, Unwanted, WantedAsk, decode, encode
 
-SAVE_INTERVAL_S = 10.0
+SAVE_INTERVAL_S = 30.0
 """How often coordinate and incarnation are saved: what a crash costs is settling for so long."""
 WANTED_INTERVAL_S = 15.0
 """How often the takers of queries are asked whether the operators here are still wanted."""

@@ -24,7 +24,21 @@ REQUEST_BYTES_MAX = 1 << 20
 REPLY_BYTES_MAX = 64 << 20
 """Larger replies are refused by the client."""
 
-COMMANDS = ("status", "members", "rtt", "operators", "queries", "submit", "explain", "tail", "drop", "leave", "reload", "shape")
+COMMANDS = (
+    "status",
+    "members",
+    "rtt",
+    "operators",
+    "queries",
+    "submit",
+    "explain",
+    "tail",
+    "drop",
+    "migrate",
+    "leave",
+    "reload",
+    "shape",
+)
 
 _LENGTH = struct.Struct(">I")
 

@@ -1,4 +1,4 @@
-"""Commands that take SQL or name a query: sql, explain, tail, drop."""
+"""Commands that take SQL, or name a query or one of its operators: sql, explain, tail, drop, migrate."""
 
 import contextlib
 import difflib
@@ -22,7 +22,7 @@ LINK_COLUMNS = (Column("from"), Column("to"), Column("rows/s", right=True), Colu
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the program."""
-    for command in (sql, explain, tail, drop):
+    for command in (sql, explain, tail, drop, migrate):
         app.command()(command)
 
 
@@ -141,6 +141,31 @@ def drop(query: QueryName, socket: Socket = None, json: Json = False) -> None:
         print_json(result)
     else:
         print(f"dropped {', '.join(result['dropped'])}")
+
+
+def migrate(
+    operator: Annotated[str, typer.Argument(metavar="OPERATOR", help="Its id, as `sbon operators` lists it.")],
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Where it should run.")],
+    socket: Socket = None,
+    json: Json = False,
+) -> None:
+    """Move an operator from this agent to another, with its state.
+
+    Agents move operators by themselves where it saves network usage; this is for a machine that has to be emptied, or to try it out.
+    The agents may move the operator again.
+
+    \b
+    Example:
+      sbon migrate london.t85s01.2 tokyo
+    """
+    with ControlClient(find_socket(socket)) as agent:
+        result = agent.ask("migrate", operator=operator, node=node)
+    if json:
+        print_json(result)
+    elif result["committed"]:
+        print(f"moved {operator} to {node}: paused {result['pause_s'] * 1000:.0f} ms, {result['state_bytes']} bytes of state")
+    if not result["committed"]:
+        raise RefusedError(f"{operator} runs where it was: {result['outcome']}")
 
 
 def resolve_query(agent: ControlClient, name: str) -> str:
