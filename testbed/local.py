@@ -60,6 +60,7 @@ class LocalWorld:
         self._tails: list[threading.Thread] = []
         self._group = [0] * len(topology.nodes)
         self._off: set[int] = set()
+        self._loads: dict[int, float] = {}
         self._lost: dict[int, int] = {}
         self._counters = {"started": 0, "killed": 0, "died": 0}
 
@@ -187,8 +188,9 @@ class LocalWorld:
         self._push_shapes()
 
     def load(self, node: Node, fraction: float) -> None:
-        """Refused: processes on one machine share its CPUs, so that one agent's machine alone cannot be loaded."""
-        raise ConfigError("load events need the virtual world: local processes share their CPUs")
+        """Let the agent believe that this share of its machine's CPU is taken: all agents here share the real ones."""
+        self._loads[node_number(self.topology, node)] = fraction
+        self._push_shapes()
 
     def _shape(self, number: int) -> dict[str, Any]:
         rtt_ms = self.latencies.rtt_ms()
@@ -197,6 +199,7 @@ class LocalWorld:
             "delays_ms": {self.addresses[other]: round(float(rtt_ms[number, other]) / 2, 4) for other in others},
             "jitter_ms": self._network.jitter_ms,
             "loss": self._network.loss,
+            "load": self._loads.get(number),
             "blocked": [
                 self.addresses[other]
                 for other in others

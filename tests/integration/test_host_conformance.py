@@ -199,5 +199,6 @@ def test_execute_returns_results_and_exceptions_later_and_leaves_the_thread_free
     assert host.workers >= 1
 
 
-def test_the_load_is_a_fraction(pair):
+def test_load_and_memory_are_fractions(pair):
     assert 0.0 <= pair.hosts[0].load_fraction() <= 1.0
+    assert 0.0 <= pair.hosts[0].memory_fraction() <= 1.0

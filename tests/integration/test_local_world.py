@@ -60,6 +60,9 @@ def test_agents_feel_the_topology_survive_a_kill_and_answer_queries(world):
     tail = world.tail(query, london)
     until(lambda: {row[1] for row in tail.rows} == {london, new_york, tokyo})
 
+    world.load(new_york, 0.7)
+    until(lambda: any(row[1] == new_york and row[2] == 0.7 for row in tail.rows))
+
     killed_at = time.monotonic()
     world.kill(tokyo)
     with pytest.raises(SbonError):

@@ -1,0 +1,40 @@
+"""`make demo` as a user runs it, and as one interrupts it."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import msgspec
+import psutil
+import pytest
+
+
+def demo(out):
+    command = [sys.executable, "-m", "sbon.cli", "testbed", "demo", "--out", str(out), "--plain"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_ctrl_c_ends_the_demo_and_leaves_no_process_behind(tmp_path):
+    with demo(tmp_path) as process:
+        line = process.stdout.readline()
+        assert "starting 16 agents" in line
+        deadline = time.monotonic() + 60
+        while len(agents := psutil.Process(process.pid).children(recursive=True)) < 16:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        assert process.returncode == 130
+    assert not any(agent.is_running() and agent.status() != psutil.STATUS_ZOMBIE for agent in agents)
+
+
+@pytest.mark.slow
+def test_the_demo_shows_all_that_it_promises(tmp_path):
+    with demo(tmp_path) as process:
+        out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, out + err
+    summary = msgspec.json.decode((tmp_path / "summary.json").read_bytes())
+    assert summary["missing"] == []
+    assert summary["tuples"]["readings"]["lost"] == summary["tuples"]["readings"]["repeated"] == 0
+    assert list((tmp_path / "agents").glob("*/telemetry/probe/*.ndjson"))
