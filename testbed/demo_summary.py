@@ -61,7 +61,7 @@ def _all_at(
 
 
 def delivery(first: Running, second: Running, third: Running) -> dict[str, Any]:
-    """Whether links lose or repeat, from three looks at running streams, some seconds apart.
+    """Whether links lose or repeat, from three looks at running streams, one after another.
 
     All that a link had sent at the first look must have been received by the second, and no more may have been received there than was
     sent by the third.
