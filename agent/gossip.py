@@ -27,6 +27,7 @@ from sbon.membership.actions import (
 from sbon.membership.config import MembershipConfig
 from sbon.membership.machine import Membership
 from sbon.membership.members import Member, MemberStatus
+from sbon.membership.messages import with_held
 from sbon.sealing import NONCE_BYTES, KeyRing
 from sbon.types import Address, NodeId
 
@@ -174,8 +175,8 @@ class Gossip:
 
     def _perform_one(self, action: Action) -> None:
         match action:
-            case SendDatagram(address, data):
-                self._send(address, data)
+            case SendDatagram():
+                self._send(action)
             case RttMeasured(peer, rtt_ms, coordinate):
                 before = estimated_rtt_ms(self.localiser.coordinate, coordinate)
                 if self.localiser.observe(peer, coordinate, rtt_ms, self._host.now()):
@@ -199,11 +200,18 @@ class Gossip:
             case LeaveDone():
                 self._events.left()
 
-    def _send(self, address: Address, data: bytes) -> None:
+    def _send(self, action: SendDatagram) -> None:
         self.counters["datagrams_sent"] += 1
+        data = action.data
+        # The nonce first: asking the system for it lets other threads have the interpreter, for milliseconds when operators are busy.
+        nonce = b"" if self.key_ring is None else self._host.random_bytes(NONCE_BYTES)
+        if action.answers_at is not None:
+            data = with_held(data, self._host.now() - action.answers_at)
         if self.key_ring is not None:
-            data = self.key_ring.seal(data, self._host.random_bytes(NONCE_BYTES))
-        self._host.send_datagram(data, address)
+            data = self.key_ring.seal(data, nonce)
+        if action.probe is not None:
+            self.machine.probe_leaves(action.probe, self._host.now())
+        self._host.send_datagram(data, action.address)
 
     def _rearm(self) -> None:
         when = self.machine.next_wake()

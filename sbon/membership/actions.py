@@ -10,10 +10,18 @@ from sbon.types import Address, NodeId
 
 
 class SendDatagram(msgspec.Struct, frozen=True):
-    """Seal and send, and forget."""
+    """Seal and send, and forget.
+
+    Instants matter to two kinds of datagrams, and the last moment before the system call is when they are known best: by then the
+    datagram has been sealed, which takes longer than a neighbour's round trip. An agent that cannot tell leaves both fields alone.
+    """
 
     address: Address
     data: bytes
+    probe: int | None = None
+    """The sequence number of this probe, for `Membership.probe_leaves` when it leaves."""
+    answers_at: float | None = None
+    """This is an ack of a probe that arrived then, monotonic seconds: `messages.with_held` puts in how long it was held."""
 
 
 class PushPull(msgspec.Struct, frozen=True):

@@ -206,6 +206,10 @@ class Membership:
         self._rounds.arm(now)
         return out
 
+    def probe_leaves(self, sequence: int, now: float) -> None:
+        """A probe is about to be sent: better known than when it was written. Changes no timer."""
+        self._probing.leaves(sequence, now)
+
     def next_wake(self) -> float | None:
         """When `wake` is wanted, monotonic seconds; None before `join`."""
         return self._timers.next()
@@ -290,7 +294,7 @@ class Membership:
         if isinstance(message, Probe):
             if message.target == self.own.name:
                 held_us = min(int((now - received_at) * 1e6), HELD_US_MAX)
-                out.append(self._writer.ack(envelope.name, sender, message.sequence, held_us, corrected))
+                out.append(self._writer.ack(envelope.name, sender, message.sequence, received_at, held_us, corrected))
             else:
                 self.counters["probes_misdirected"] += 1
             return

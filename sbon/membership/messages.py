@@ -187,11 +187,24 @@ _message_decoder = msgspec.msgpack.Decoder(Message)
 _state_decoder = msgspec.msgpack.Decoder(State)
 _PREFIX = bytes([VERSION])
 _VITALS = struct.Struct("<7fI")
+_HELD = struct.Struct(">BI")
+_UINT32 = 0xCE
+"""How MessagePack announces four bytes of an unsigned number."""
 
 
 def encode(message: Message | State) -> bytes:
     """Bytes of a message or a full state."""
     return _PREFIX + _encoder.encode(message)
+
+
+def encode_ack(message: Ack) -> bytes:
+    """An ack whose holding time can still be changed: always 32 bits wide."""
+    return encode(message)[: -len(_encoder.encode(message.held_us))] + _HELD.pack(_UINT32, message.held_us)
+
+
+def with_held(ack: bytes, held_s: float) -> bytes:
+    """The encoded ack with another holding time."""
+    return ack[: -_HELD.size] + _HELD.pack(_UINT32, min(max(int(held_s * 1e6), 0), HELD_US_MAX))
 
 
 def encoded_bytes(item: News) -> int:

@@ -109,6 +109,12 @@ class Probing:
         out.append(self._writer.probe(name, member.address, sequence))
         self._timers.set(("direct", sequence), now + self.timeout_s(name))
 
+    def leaves(self, sequence: int, now: float) -> None:
+        """The probe is being sent: what was needed to write and seal it is not part of its round trip."""
+        probe = self._sent.get(sequence)
+        if probe is not None:
+            probe.sent_at = now
+
     def direct_timed_out(self, sequence: int, now: float, out: list[Action]) -> None:
         """No ack yet: ask again, ourselves and through others."""
         probe = self._sent[sequence]

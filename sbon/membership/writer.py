@@ -18,6 +18,7 @@ from sbon.membership.messages import (
     Relayed,
     Vitals,
     encode,
+    encode_ack,
     encoded_bytes,
     pack_vitals,
 )
@@ -39,11 +40,12 @@ class Writer:
 
     def probe(self, peer: NodeId, address: Address, sequence: int) -> SendDatagram:
         """Are you there?"""
-        return SendDatagram(address, encode(Probe(self._envelope(peer, len(peer)), sequence, peer)))
+        return SendDatagram(address, encode(Probe(self._envelope(peer, len(peer)), sequence, peer)), probe=sequence)
 
-    def ack(self, peer: NodeId, address: Address, sequence: int, held_us: int, corrected: bool) -> SendDatagram:
+    def ack(self, peer: NodeId, address: Address, sequence: int, received_at: float, held_us: int, corrected: bool) -> SendDatagram:
         """I am. `corrected`: also what we hold the peer for, which it should know better."""
-        return SendDatagram(address, encode(Ack(self._envelope(peer, 0, corrected=corrected), sequence, held_us)))
+        message = Ack(self._envelope(peer, 0, corrected=corrected), sequence, held_us)
+        return SendDatagram(address, encode_ack(message), answers_at=received_at)
 
     def indirect_probe(
         self, helper: NodeId, address: Address, sequence: int, peer: NodeId, peer_address: Address, patience_s: float

@@ -1,5 +1,6 @@
 """Membership: one machine, or one of its parts, at a time."""
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -21,6 +22,7 @@ from sbon.membership import (
 from sbon.membership.broadcast import Broadcasts
 from sbon.membership.members import overrides
 from sbon.membership.messages import (
+    HELD_US_MAX,
     Ack,
     Alive,
     Envelope,
@@ -36,6 +38,7 @@ from sbon.membership.messages import (
     decode,
     encode,
     pack_vitals,
+    with_held,
 )
 from sbon.membership.sampling import ProbeOrder, RandomPeers, VitalsToTell
 from sbon.membership.suspicion import LocalHealth, Suspicion, suspicion_timeout_s
@@ -471,3 +474,30 @@ def test_a_digest_finds_what_is_in_it_and_little_else():
     assert len(digest) <= 256
     assert all(may_contain(digest, signature) for signature in signatures)
     assert sum(may_contain(digest, f"other {i}") for i in range(1000)) < 30
+
+
+def test_a_probe_s_time_begins_when_it_leaves_and_not_when_it_was_written():
+    machine = joined()
+    now = machine.next_wake()
+    while not (probes := [action for action in machine.wake(now) if isinstance(action, SendDatagram) and action.probe is not None]):
+        now = machine.next_wake()
+    probe = decode(probes[0].data)
+    assert probe.sequence == probes[0].probe
+
+    machine.probe_leaves(probes[0].probe, now + 0.004)
+    machine.probe_leaves(probes[0].probe + 1, now + 0.004)  # of nobody: forgotten in the meantime
+    actions = machine.receive(encode(Ack(envelope(probe.target), probe.sequence, held_us=0)), probes[0].address, now + 0.01)
+
+    assert [action.rtt_ms for action in actions if isinstance(action, RttMeasured)] == [pytest.approx(6.0)]
+
+
+@pytest.mark.parametrize(("held_s", "held_us"), [(0.0123, 12_300), (0.0, 0), (-1e-6, 0), (1e9, HELD_US_MAX)])
+def test_an_ack_says_how_long_it_was_held_until_it_leaves(held_s, held_us):
+    machine = joined()
+    (ack,) = machine.receive(encode(Probe(envelope(), 9, "a")), B, now=1.002, received_at=1.0)
+    assert ack.answers_at == 1.0
+    assert decode(ack.data).held_us == 2000
+
+    later = decode(with_held(ack.data, held_s))
+
+    assert later == msgspec.structs.replace(decode(ack.data), held_us=held_us)
