@@ -27,6 +27,9 @@ _BURST_MAX = 64
 """Datagrams read before other callbacks have their turn."""
 _AGE_S_MAX = 30.0
 """A stamp older than this, or of the future, tells of a step of the wall clock and not of the datagram."""
+_READING_S_MAX = 20e-6
+_READINGS_MAX = 3
+"""Two clocks read farther apart than this are read again, so often at most. Undisturbed they are less than a microsecond apart."""
 _RECEIVE_BUFFER_BYTES = 1 << 20
 """Asked of the kernel, which may give less: room for what arrives while Python is busy."""
 
@@ -86,7 +89,7 @@ class UdpSocket:
             except OSError as error:
                 log.debug("datagram.unreceivable", reason=str(error))
                 return
-            self._received(data, (sender[0], sender[1]), time.monotonic() - _age_s(ancillary))
+            self._received(data, (sender[0], sender[1]), _arrived_at(ancillary))
 
 
 def _ask_for_stamps(bound: socket.socket) -> bool:
@@ -97,11 +100,27 @@ def _ask_for_stamps(bound: socket.socket) -> bool:
     return True
 
 
-def _age_s(ancillary: list[tuple[int, int, bytes]]) -> float:
-    """How long ago the kernel took the datagram in; 0 where it does not say."""
+def _arrived_at(ancillary: list[tuple[int, int, bytes]]) -> float:
+    """Monotonic instant at which the kernel took the datagram in; now, where it does not say."""
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS and len(data) == _TIMESPEC.size:
             seconds, nanoseconds = _TIMESPEC.unpack(data)
-            age_s = (time.time_ns() - (seconds * 1_000_000_000 + nanoseconds)) / 1e9
-            return age_s if 0 <= age_s <= _AGE_S_MAX else 0.0
-    return 0.0
+            now, wall_ns = _both_clocks()
+            age_s = (wall_ns - (seconds * 1_000_000_000 + nanoseconds)) / 1e9
+            return now - age_s if 0 <= age_s <= _AGE_S_MAX else now
+    return time.monotonic()
+
+
+def _both_clocks() -> tuple[float, int]:
+    """Monotonic seconds and wall clock nanoseconds of one instant.
+
+    Another thread may run between the two readings; then they are taken again, lest its turn count as time in the socket's buffer.
+    """
+    now = 0.0
+    wall_ns = 0
+    for _ in range(_READINGS_MAX):
+        before, wall_ns, after = time.monotonic(), time.time_ns(), time.monotonic()
+        now = (before + after) / 2
+        if after - before <= _READING_S_MAX:
+            break
+    return now, wall_ns
