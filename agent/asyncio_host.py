@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 import structlog
 
+from agent.cpu_load import CpuLoad
 from agent.host import StreamHandler, Timer
 from agent.tcp import TcpStream
 from agent.udp import UdpSocket
@@ -31,8 +32,6 @@ log = structlog.get_logger()
 
 _PORT_ATTEMPTS = 32
 _BACKLOG = 1024
-_LOAD_PERIOD_S = 0.5
-"""Shorter, and the kernel's ticks of 10 ms make the load jump."""
 _NAMES_MAX = 256
 _NAME_TTL_S = 60.0
 _RESOLVING_MAX = 256
@@ -107,7 +106,7 @@ class AsyncioHost:
         self._streams: dict[TcpStream, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._resolved: dict[str, tuple[float, str]] = {}
-        self._load = (float("-inf"), 0.0)
+        self._load = CpuLoad()
         self._left: asyncio.Future[None] | None = None
         self._closed = False
 
@@ -168,13 +167,8 @@ class AsyncioHost:
         return self._workers
 
     def load_fraction(self) -> float:
-        """Share of all cores' time in use since the last call: 0 to 1."""
-        now = time.monotonic()
-        if now - self._load[0] >= _LOAD_PERIOD_S:
-            import psutil
-
-            self._load = now, min(1.0, max(0.0, psutil.cpu_percent(None) / 100))
-        return self._load[1]
+        """Use of the processors, 0 to 1, and above it, to 2, the pressure of work that waits for them (`agent.cpu_load`)."""
+        return self._load.fraction()
 
     def memory_fraction(self) -> float:
         """Memory in use: 0 to 1."""

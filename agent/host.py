@@ -111,7 +111,7 @@ class Host(Protocol):
         """Executor threads (in the virtual world: virtual cores)."""
 
     def load_fraction(self) -> float:
-        """CPU use of the machine right now, 0 to 1 per core."""
+        """CPU load of the machine right now: 0 idle, 1 all cores used; beyond 1, to 2 at most, where work waits for a core."""
 
     def memory_fraction(self) -> float:
         """Memory of the machine in use, 0 to 1."""

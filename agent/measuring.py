@@ -48,7 +48,8 @@ class Measuring:
         if agent.system.wanted("sys.load"):
             memory = agent.host.memory_fraction()
             operators = len(agent.engine.instances)
-            agent.system.push("sys.load", (self._now_us(), agent.name, self._region, self.cpu, memory, load_ms, operators))
+            cpu = min(1.0, self.cpu)  # people expect a share; what waits beyond it is in load_ms
+            agent.system.push("sys.load", (self._now_us(), agent.name, self._region, cpu, memory, load_ms, operators))
         if agent.system.wanted("sys.links"):
             self._push_links()
         if self._samples % LOG_EVERY == 0:

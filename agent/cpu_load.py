@@ -1,0 +1,93 @@
+"""How busy this machine's processors are, and how much work waits for them.
+
+load = use + pressure
+
+`use` is the share of all cores' time that was used since the last reading, 0 to 1. `pressure` is the kernel's share of the last ten
+seconds in which some task was ready and waited for a core, 0 to 1 ("some avg10" of PSI, Documentation/accounting/psi.rst of Linux). Use
+alone says 1 of a machine with one busy thread for each core and of one with ten, but only in the second would one operator more make all
+the others wait; and a machine with bursts waits long before it is used up. Their sum tells these apart: up to 1 where nobody waits, up to
+2 where somebody always does. Kernels without PSI give use alone.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from agent.logs import structlog
+
+PRESSURE_FILE = Path("/proc/pressure/cpu")
+PERIOD_S = 0.5
+"""Shorter, and the kernel's ticks of 10 ms make the use jump."""
+
+log = structlog.get_logger("cpu")
+
+
+def _use_percent() -> float:
+    import psutil  # here, as the first load is wanted a second after the start
+
+    return float(psutil.cpu_percent(None))
+
+
+class CpuLoad:
+    """Reads both at most twice a second.
+
+    Parameters
+    ----------
+    use_percent : use of all cores since its last call, 0 to 100
+    pressure_file : PSI of the processors; one that is not there, or that the kernel refuses to read, counts as no pressure
+    """
+
+    def __init__(
+        self,
+        use_percent: Callable[[], float] = _use_percent,
+        pressure_file: Path = PRESSURE_FILE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._use_percent, self._file, self._clock = use_percent, pressure_file, clock
+        self._has_pressure = True
+        self._read_at = -math.inf
+        self._load = 0.0
+
+    def fraction(self) -> float:
+        """The load now: 0 to 1, up to 2 where work waits."""
+        now = self._clock()
+        if now - self._read_at >= PERIOD_S:
+            self._read_at = now
+            self._load = min(1.0, max(0.0, self._use_percent() / 100)) + self._pressure()
+        return self._load
+
+    def _pressure(self) -> float:
+        if not self._has_pressure:
+            return 0.0
+        try:
+            return parse_pressure(self._file.read_text(encoding="ascii"))
+        except FileNotFoundError:
+            self._has_pressure = False  # an older kernel, or psi=0: it will not appear while we run
+        except (OSError, ValueError) as problem:
+            self._has_pressure = False
+            log.info("pressure.unreadable", path=str(self._file), reason=str(problem), doing="taking the use of the processors alone")
+        return 0.0
+
+
+def parse_pressure(text: str) -> float:
+    """The share of the last ten seconds in which some task waited, from the text of a PSI file.
+
+    Raises
+    ------
+    ValueError
+        It is no such text.
+
+    Examples
+    --------
+    >>> parse_pressure("some avg10=12.50 avg60=3.00 avg300=0.66 total=4211\\n")
+    0.125
+    """
+    for line in text.splitlines():
+        kind, *values = line.split()
+        if kind == "some":
+            given = dict(value.split("=", 1) for value in values)
+            percent = float(given.get("avg10", "nan"))
+            if 0 <= percent <= 100:
+                return percent / 100
+    raise ValueError(f"pressure file without `some avg10=` of 0 to 100: {text[:80]!r}")

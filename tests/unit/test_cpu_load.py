@@ -1,0 +1,62 @@
+"""The load of the machine's processors, with the kernel's files faked."""
+
+import pytest
+
+from agent.cpu_load import CpuLoad, parse_pressure
+
+PRESSURE = "some avg10={} avg60=9.00 avg300=1.00 total=123456\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_work_that_waits_counts_beyond_the_processors_use(tmp_path):
+    file, clock, used = tmp_path / "cpu", Clock(), iter([100.0, 100.0, 30.0])
+    load = CpuLoad(lambda: next(used), file, clock)
+    file.write_text(PRESSURE.format("0.00"))
+    assert load.fraction() == 1.0
+    clock.now += 1
+    file.write_text(PRESSURE.format("75.00"))
+    assert load.fraction() == 1.75
+    clock.now += 1
+    file.write_text(PRESSURE.format("20.00"))
+    assert load.fraction() == pytest.approx(0.5)
+
+
+def test_it_is_read_twice_a_second_at_most(tmp_path):
+    clock, used = Clock(), iter([10.0, 60.0])
+    load = CpuLoad(lambda: next(used), tmp_path / "none", clock)
+    assert load.fraction() == 0.1
+    clock.now += 0.4
+    assert load.fraction() == 0.1
+    clock.now += 0.1
+    assert load.fraction() == 0.6
+
+
+@pytest.mark.parametrize(
+    "content", [None, "", "nonsense", "some", "some avg10", "some avg10=nan", "some avg10=-3", "some avg10=101", "full avg10=1"]
+)
+def test_a_kernel_that_tells_no_pressure_gives_the_use_alone(tmp_path, content):
+    file, clock = tmp_path / "cpu", Clock()
+    if content is not None:
+        file.write_text(content)
+    load = CpuLoad(lambda: 40.0, file, clock)
+    assert load.fraction() == 0.4
+    clock.now += 1
+    assert load.fraction() == 0.4
+
+
+def test_use_beyond_its_bounds_is_cut_off(tmp_path):
+    clock, used = Clock(), iter([-1.0, 250.0])
+    load = CpuLoad(lambda: next(used), tmp_path / "none", clock)
+    assert load.fraction() == 0.0
+    clock.now += 1
+    assert load.fraction() == 1.0
+
+
+def test_only_some_and_the_last_ten_seconds_count():
+    assert parse_pressure("full avg10=99.00 avg60=0 avg300=0 total=1\nsome avg10=5.00 avg60=70.0 avg300=80.0 total=9\n") == 0.05
