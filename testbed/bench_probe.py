@@ -35,6 +35,13 @@ SECONDS_MIN = 2.0
 RATIO_TARGET, MARGIN_TARGET_MS = 1.2, 0.05
 """The saturated median should be at most this many idle medians and this much more."""
 
+SETTINGS = f"""
+membership = {{ interval_s = {INTERVAL_S} }}
+telemetry = {{ flush_interval_s = 0.25 }}
+optimiser = {{ enabled = false }}
+log = {{ level = "warning" }}
+"""
+
 LOAD = """
 CREATE SOURCE load_{name} (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts)
 WITH (connector = 'datagen', nodes = '{name}', rows_per_second = 'max', fields.key.min = 0, fields.key.max = 99);
@@ -97,10 +104,7 @@ def show(result: dict[str, Any]) -> None:
 def _agents(directory: Path, sealed: bool) -> Iterator[dict[str, ControlClient]]:
     """Two agents that know each other; they end with the block."""
     config = directory / "agent.toml"
-    config.write_text(
-        f'[membership]\ninterval_s = {INTERVAL_S}\n[telemetry]\nflush_interval_s = 0.25\n[optimiser]\nenabled = false\n[log]\nlevel = "warning"\n',
-        encoding="utf-8",
-    )
+    config.write_text(SETTINGS, encoding="utf-8")
     options = ["--config", str(config)]
     if sealed:
         key = directory / "cluster.key"
