@@ -16,12 +16,17 @@ from sbon.errors import SbonError
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 
-_EVALUATIONS = {"coordinates": "testbed.coordinates", "placement": "testbed.placement_evaluation"}
+_EVALUATIONS = {
+    "adversaries": "testbed.adversaries",
+    "coordinates": "testbed.coordinates",
+    "membership": "testbed.membership_evaluation",
+    "placement": "testbed.placement_evaluation",
+}
 _JSON = typer.Option("--json", metavar="FILE", help="Write the result as JSON; - for standard output.")
 
 
 class _Group(TyperGroup):
-    """`sbon testbed`, with two evaluations whose modules load only when they are asked for."""
+    """`sbon testbed`, with evaluations whose modules load only when they are asked for."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """All names."""

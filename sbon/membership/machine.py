@@ -111,6 +111,7 @@ class Membership:
             "join": self._rounds.join_again,
             "leave": self._rounds.leave_again,
             "confirm": self._probing.probe,
+            "call": self._probing.call,
             "suspicion": self._roster.suspicion_ran_out,
             "forget": self._forget,
             "ping": self._probing.ping_next,

@@ -44,7 +44,7 @@ class _Sent(msgspec.Struct):
     peer: NodeId
     sent_at: float
     purpose: str
-    """round, relay or ping."""
+    """round, relay, call or ping."""
     twin: int | None = None
     """Sequence of the other probe of the same turn, if there are two."""
     helpers: int = 0
@@ -164,12 +164,22 @@ class Probing:
             self._health.change(-1)
             return
         del self._sent[message.sequence]
+        self._timers.cancel(("expire", message.sequence))
         if probe.purpose == "relay":
             self._timers.cancel(("relay", message.sequence))
-            self._timers.cancel(("expire", message.sequence))
             out.append(self._writer.relayed(probe.client, probe.client_address, probe.client_sequence))
-        else:
+        elif probe.purpose == "ping":
             self._ping_answered(name, message.sequence, rtt_s * 1000 if rtt_s > 0 else None, now, out)
+
+    def call(self, name: NodeId, now: float, out: list[Action]) -> None:
+        """Tell a suspect what we hold it for: its ack brings its objection, if gossip has not brought us that."""
+        member = self._roster.members.get(name)
+        if member is None or len(self._sent) >= self.config.pending_max:
+            return
+        sequence = self._next_sequence()
+        self._sent[sequence] = _Sent(name, now, "call")
+        out.append(self._writer.probe(name, member.address, sequence))
+        self._timers.set(("expire", sequence), now + self.config.timeout_s_max * self._health.factor)
 
     def receive_relayed(self, sequence: int) -> None:
         """A helper had an ack of the peer."""

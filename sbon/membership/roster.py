@@ -41,6 +41,10 @@ from sbon.types import NodeId
 FORMER_SELVES_MAX = 3
 """So often we outbid our own name's other incarnations: a former self falls silent, another running agent outbids us in turn."""
 
+CALL_SHARE = 0.75
+"""A suspect is called after this share of its shortest time. Gossip misses one member in a few thousand, which would never hear of an
+objection that everybody else has heard; by now they have, so that few need to call unless the suspect is dead."""
+
 ALIVE, SUSPECT, FAILED, LEFT = MemberStatus.ALIVE, MemberStatus.SUSPECT, MemberStatus.FAILED, MemberStatus.LEFT
 
 
@@ -141,6 +145,7 @@ class Roster:
         suspicion = Suspicion(incarnation, by, now, min(self.config.suspicion_confirmations, others))
         self._suspicions[member.name] = suspicion
         self._timers.set(("suspicion", member.name), suspicion.deadline_s(*self._suspicion_bounds_s()))
+        self._timers.set(("call", member.name), now + CALL_SHARE * self.config.suspicion_s)
         self.pass_on(Suspect(member.name, incarnation, by))
 
     def accuse(self, name: NodeId, now: float, out: list[Action]) -> None:
@@ -283,6 +288,7 @@ class Roster:
         before = member.status
         self._suspicions.pop(member.name, None)
         self._timers.cancel(("suspicion", member.name))
+        self._timers.cancel(("call", member.name))
         if before is status:
             return
         member.status, member.since_s = status, now

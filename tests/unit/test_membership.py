@@ -352,6 +352,21 @@ def test_statements_are_ordered_by_incarnation_and_then_by_rank():
             assert overrides(*first, *second) is (i > j)
 
 
+def test_a_suspect_is_called_before_it_is_declared_failed_and_its_answer_clears_it():
+    """Gossip misses one member in a few thousand; it alone would hold a suspect that has long objected for failed."""
+    machine = joined(interval_s=1000.0, suspicion_s=2.0)
+    gossip(machine, Suspect("b", 0, "c"), name="c", now=10.0)
+    run_to(machine, 11.49)
+    ((address, call),) = sent(run_to(machine, 11.5), Probe)
+    assert (address, call.target) == (B, "b")
+    assert call.envelope.news[0] == Suspect("b", 0, "a")
+    objection = Ack(envelope("b", incarnation=1, news=[alive("b", incarnation=1)]), call.sequence, held_us=0)
+    machine.receive(encode(objection), B, 11.6)
+    assert machine.members["b"].status is ALIVE
+    run_to(machine, 30.0)
+    assert machine.members["b"].status is ALIVE
+
+
 def test_a_suspects_time_shrinks_with_each_new_accuser():
     suspicion = Suspicion(0, "a", now=100.0, confirmations_max=3)
     assert suspicion.deadline_s(2.0, 6.0) == 106.0
