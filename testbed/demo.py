@@ -29,7 +29,7 @@ BEFORE_EVENT_S = 10.0
 """From the last query to the event: time for rates to be measured."""
 AFTER_MIGRATION_S = 5.0
 """From a migration to the figures after it."""
-EVENT_WAIT_S = 32.0
+EVENT_WAIT_S = 40.0
 ARRIVAL_WAIT_S = 12.0
 """What has been sent on a link must have been received after so long."""
 END_WAIT_S = 15.0

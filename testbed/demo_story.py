@@ -11,13 +11,13 @@ SOURCES = ("sao-paulo", "frankfurt", "san-francisco", "mumbai")
 for; when it is twice as long, Mumbai is, by a third."""
 ROWS_PER_S = 2_500
 """Of each source: 10,000 together."""
-STREAM_S = 44.0
+STREAM_S = 56.0
 """After so long the generated stream ends, so that its rows can be counted to the last."""
 ROWS_PER_SOURCE = int(ROWS_PER_S * STREAM_S)
 
 SETTINGS: dict[str, Any] = {
     "membership": {"interval_s": 0.2, "gossip_interval_s": 0.1},
-    "optimiser": {"interval_s": 2.0, "lookup_interval_s": 6.0, "cooldown_s": 20.0, "answer_timeout_s": 2.0},
+    "optimiser": {"interval_s": 1.5, "lookup_interval_s": 4.5, "candidates": 8, "cooldown_s": 20.0, "answer_timeout_s": 2.0},
     "telemetry": {"flush_interval_s": 1.0},
 }
 """Everything a few times faster than by default: a demo is watched."""
