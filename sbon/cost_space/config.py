@@ -37,9 +37,9 @@ class CoordinateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     sooner, and forgets for nothing when the network is merely noisy."""
     shock_half_lives: float = 0.5
     """How much faster: by so many half-lives with every sample for as long as this lasts. 0 switches it off."""
-    trust_floor: float = 0.1
+    trust_floor: float = 0.5
     """Error estimate added to every peer's own when samples are weighed. Lower: sure peers count more, and so do liars who claim to be."""
-    rtt_floor_ms: float = 2.0
+    rtt_floor_ms: float = 10.0
     """RTTs below this weigh no more than this. Lower: near pairs are fitted better, at the cost of all others."""
     scale_factor: float = 1.0
     """Relative error at which a sample loses half its say, as a multiple of the node's own. Lower: closer fit to most, further off for
@@ -48,16 +48,18 @@ class CoordinateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Lower bound of that relative error."""
     scale_max: float = 1.0
     """Upper bound of that relative error. Lower: harder for a new node to find its place, or for liars to push it."""
-    across: float = 0.05
+    across: float = 0.03
     """Resistance across the line of sight in a pass. Higher: slower, steadier."""
-    prior_samples: float = 1.0
+    prior_samples: float = 0.2
     """Resistance against any move, in samples. Higher: steadier while there are few samples."""
-    step_share: float = 0.5
-    """Share of the move a pass asks for that is made. Above 0.5, nodes that all move at once overshoot."""
+    step_share: float = 0.7
+    """Share of the move a pass asks for that is made. Higher: faster, and nodes that all move at once may overshoot."""
     early_samples: int = 32
     """Samples during which a new node makes `passes_early` passes each."""
     passes_early: int = 3
     """Passes a sample for a new node. More: places sooner, costs more."""
+    fit_every: int = 2
+    """After that, one pass for so many samples. More: cheaper, slower to follow the peers' moves."""
     error_share: float = 0.05
     """Weight of a new sample in the error estimate. Higher: faster, noisier."""
     vivaldi_ce: float = 0.25

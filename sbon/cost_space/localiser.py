@@ -71,10 +71,16 @@ class Localiser:
             self._coordinate = vivaldi_step(self._coordinate, peer_coordinate, filtered, self._config, self._rng)
             return True
         self._samples += 1
-        if self._placed:
-            self._fit(self._error_after(peer_coordinate, filtered))
-        else:
+        if not self._placed:
             self._place_near(peer_coordinate, filtered)
+            return True
+        error = self._error_after(peer_coordinate, filtered)
+        early = self._samples <= self._config.early_samples
+        if early or self._samples % self._config.fit_every == 0:
+            self._fit(error, self._config.passes_early if early else 1)
+        else:
+            c = self._coordinate
+            self._coordinate = Coordinate(c.vector, c.height_ms, error, c.load_ms)
         return True
 
     def heard(self, peer: NodeId, coordinate: Coordinate, now: float) -> None:
@@ -120,7 +126,7 @@ class Localiser:
             share = max(share, 1.0 / (self._samples + 1))
         return min(max(c.error + share * (sample - c.error), ERROR_MIN), ERROR_MAX)
 
-    def _fit(self, error: float) -> None:
+    def _fit(self, error: float, passes: int) -> None:
         config, memory = self._config, self._memory
         n = len(memory)
         if n > self._weight.shape[0]:
@@ -133,18 +139,13 @@ class Localiser:
         c = self._coordinate
         scale = min(max(config.scale_factor * error, config.scale_min), config.scale_max)
         place: Place = (*c.vector, c.height_ms)
-        place = self._passes(place, peers, weight, scale, config.passes_early if self._samples <= config.early_samples else 1)
-        self._coordinate = Coordinate(place[:3], place[3], error, c.load_ms)
-
-    def _passes(self, place: Place, peers: FloatArray, weight: FloatArray, scale: float, count: int) -> Place:
-        config, memory = self._config, self._memory
-        for _ in range(count):
+        for _ in range(passes):
             move = self._refit.step(place, peers, memory.rtt_ms, memory.rtt_square, weight, scale, config.across, config.prior_samples)
             length = math.hypot(*move)
             share = config.step_share if length * config.step_share <= config.jump_ms_max else config.jump_ms_max / length
             x, y, z, h = (clamped(p + share * m) for p, m in zip(place, move, strict=True))
             place = (x, y, z, max(h, 0.0))
-        return place
+        self._coordinate = Coordinate(place[:3], place[3], error, c.load_ms)
 
     def _accepts(self, coordinate: Coordinate) -> bool:
         try:
