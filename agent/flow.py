@@ -17,9 +17,11 @@ from sbon.wire import Acknowledge, Data, Message, Moved, NoSuchLink
 
 Reply = Callable[[Message], bool]
 
-MISSING_MAX = 20
-"""So many times in a row may the other end not know a link before it is given up; an end that is being made needs a few."""
-MISSING_RETRY_S = 0.5
+MISSING_MAX = 6
+"""So many times in a row may the other end not know a link before it is given up for the sake of other consumers; half a minute."""
+MISSING_RETRY_S_MIN = 0.5
+"""Pause before what the other end did not know is sent again; doubles each time. An end that is being made needs one or two."""
+MISSING_RETRY_S_MAX = 30.0
 ACKNOWLEDGE_RETRY_S = 0.1
 ACKNOWLEDGE_TRIES = 50
 """An acknowledgement that finds its connection full is tried again so often; a connection that stays full for longer is broken."""
@@ -166,13 +168,17 @@ class Flow:
         self._events.runnable(instance)
 
     def unknown_there(self, message: NoSuchLink) -> None:
-        """The other end does not know the link: it may be in the making, or gone with a crash."""
+        """The other end does not know the link: it may be in the making, or have failed, or be gone with a crash.
+
+        An operator with other consumers gives the link up in the end, lest they all wait. One without keeps what it has, and with that
+        its sources come to rest: better than to go on and throw away.
+        """
         found = self._outputs.get(message.link)
         if found is None or self._again.get(message.link):
             return
         instance, output = found
         output.missing += 1
-        if output.missing > MISSING_MAX:
+        if output.missing > MISSING_MAX and len(instance.outputs) > 1:
             self.remove_output(instance, message.link)
             self._events.broken(instance, output, f"{output.node} does not run {output.link.target}")
             self._events.runnable(instance)
@@ -185,7 +191,8 @@ class Flow:
                 output.sender.rewind()
                 self.transmit(output)
 
-        self._host.call_at(self._host.now() + MISSING_RETRY_S, retry)
+        pause_s = min(MISSING_RETRY_S_MAX, MISSING_RETRY_S_MIN * 2.0 ** min(output.missing - 1, 16))
+        self._host.call_at(self._host.now() + pause_s, retry)
 
     # ---------------------------------------------------------------------------------------------------- receiving
 
@@ -195,7 +202,10 @@ class Flow:
         if found is None:
             reply(self._whereabouts_of(message.link))
             return
-        _, incoming = found
+        instance, incoming = found
+        if instance.state is State.FAILED:
+            reply(NoSuchLink(link=message.link))
+            return
         payload = Rows.of_bytes(message.payload, message.rows, incoming.schema) if message.rows else None
         incoming.reply = reply
         self._take(found, Batch(message.sequence, message.stimulus_s, message.watermark_us, payload))
@@ -234,6 +244,9 @@ class Flow:
         waiting, self._local = self._local, deque()
         for link, batch in waiting:
             found = self._inputs.get(link)
+            if found is not None and found[0].state is State.FAILED:
+                self.unknown_there(NoSuchLink(link=link))
+                continue
             if found is not None:
                 found[1].reply = None
                 self._take(found, batch)

@@ -213,3 +213,23 @@ def test_a_source_that_cannot_be_read_refuses_the_query_and_leaves_nothing():
     with pytest.raises(SbonError, match="nonexistent"):
         world.submit("SELECT a FROM f")
     world.run_until(lambda: all(not agent.engine.instances for agent in world.agents), 10, "every operator is gone")
+
+
+def test_a_sink_that_fails_stops_its_own_query_only():
+    world = make_world()
+    world.submit(SOURCE.format(nodes=world.nodes[1]), at=0)
+    healthy = world.submit(WINDOWED, at=0)
+    world.rows(healthy, count=5)
+    world.submit(f"CREATE SINK broken AS {WINDOWED.strip()} WITH (connector = 'file', path = '/dev/full', format = 'ndjson')", at=3)
+    broken = next(str(row["id"]) for row in world.ask(3, "queries") if row["name"] == "broken")
+
+    world.run_until(lambda: query_row(world, broken, at=3)["state"] == "degraded", 20, "the broken query is shown as degraded")
+    reason = str(query_row(world, broken, at=3)["reason"])
+    assert "/dev/full" in reason
+    world.run(60)
+    tail = world.tail(healthy)
+    before = len(tail.rows)
+    world.run(10)
+
+    assert len(tail.rows) >= before + 8 * 5, "the healthy query goes on"
+    assert query_row(world, healthy)["state"] == "running"
