@@ -63,23 +63,33 @@ def _all_at(
 def delivery(first: Running, second: Running, third: Running) -> dict[str, Any]:
     """Whether links lose or repeat, from three looks at running streams, one after another.
 
-    All that a link had sent at the first look must have been received by the second, and no more may have been received there than was
-    sent by the third.
+    All that was acknowledged to a sender at the first look must have been received by the second (what is not acknowledged is still held
+    and sent again), and no more may have been received there than was sent by the third. `waiting` is what had been sent at the first
+    look and not received by the second: a busy receiver, no loss.
     """
     lost: dict[LinkId, int] = {}
     repeated: dict[LinkId, int] = {}
-    checked = 0
+    checked = waiting = 0
     for name, link in second.links.items():
         before, after = first.links.get(name), third.links.get(name)
         if before is None or after is None or link.received is None:
             continue
         checked += 1
-        if link.received < before.sent:
-            lost[name] = before.sent - link.received
+        waiting += max(0, before.sent - link.received)
+        if link.received < before.acknowledged:
+            lost[name] = before.acknowledged - link.received
         if link.received > after.sent:
             repeated[name] = link.received - after.sent
     sent, received = _totals(second.links.values())
-    return {"links": checked, "sent": sent, "received": received, "in_flight": sent - received, "lost": lost, "repeated": repeated}
+    return {
+        "links": checked,
+        "sent": sent,
+        "received": received,
+        "in_flight": sent - received,
+        "waiting": waiting,
+        "lost": lost,
+        "repeated": repeated,
+    }
 
 
 def _totals(links: Iterable[Link]) -> tuple[int, int]:
