@@ -21,7 +21,7 @@ import structlog
 
 from agent.connection import Connection
 from agent.host import Host, Stream, StreamHandler, Timer
-from sbon.errors import LinkError, LocalProtocolError, RemoteProtocolError, SbonError
+from sbon.errors import KeyMismatchError, LinkError, LocalProtocolError, RemoteProtocolError, SbonError
 from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId
 
@@ -107,6 +107,9 @@ class PeerEvents(Protocol):
 
     def connected(self, address: Address, node: NodeId) -> None:
         """A wanted connection is ready; `node` is its name now, another one than before if another agent has taken the address."""
+
+    def no_common_key(self, address: Address) -> None:
+        """The agent dialled there holds none of our cluster keys."""
 
     def lost(self, address: Address, reason: str) -> None:
         """A wanted connection that was ready is gone; dialling goes on while it is wanted."""
@@ -414,6 +417,8 @@ class Peers:
 
     def rejected(self, connection: Connection, error: RemoteProtocolError) -> None:
         """The peer broke the rules; `finished` follows."""
+        if connection.dialled and isinstance(error, KeyMismatchError):
+            self._events.no_common_key(connection.address)
         # One line a minute for each machine: whoever sends nonsense at will must not fill the disk with our complaints.
         now, machine = self._host.now(), connection.address[0]
         if now - self._complained_at_s.get(machine, float("-inf")) < _COMPLAINT_PAUSE_S:

@@ -49,6 +49,10 @@ class RemoteProtocolError(ProtocolError):
     """A peer sent nonsense: count it, drop it."""
 
 
+class KeyMismatchError(RemoteProtocolError):
+    """A peer holds none of our cluster keys: one of us has missed a change of keys, or is a stranger."""
+
+
 class LinkError(SbonError):
     """The network broke a link: back off and reconnect."""
 

@@ -33,7 +33,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from sbon.errors import LocalProtocolError, RemoteProtocolError
+from sbon.errors import KeyMismatchError, LocalProtocolError, RemoteProtocolError
 from sbon.handshake import (
     HELLO,
     HELLO_BODY_BYTES_MAX,
@@ -246,7 +246,8 @@ class SecureStream:
     def _answer_hello(self, mode: int, peer_hello: bytes) -> list[Event]:
         body = peer_hello[HELLO.size :]
         if self._dialler and mode == Mode.REFUSED:
-            raise RemoteProtocolError(f"peer refuses: {refusal_text(body)}")
+            kind = KeyMismatchError if body == bytes([Refusal.KEY]) else RemoteProtocolError
+            raise kind(f"peer refuses: {refusal_text(body)}")
         if mode not in (Mode.PLAIN, Mode.SEALED):
             raise RemoteProtocolError(f"hello of mode {mode}, expected {Mode.PLAIN} or {Mode.SEALED}")
         if mode != self._mode:
@@ -278,7 +279,7 @@ class SecureStream:
                     return name, key
         self._refuse(Refusal.KEY)
         theirs, ours = ", ".join(i.hex() for i in ids), ", ".join(self._ring.ids)
-        raise RemoteProtocolError(f"peer holds cluster key {theirs}, expected one of {ours}")
+        raise KeyMismatchError(f"peer holds cluster key {theirs}, expected one of {ours}")
 
     def _derive(self, peer_hello: bytes, peer_public: bytes, key: bytes) -> None:
         hellos = self._own_hello + peer_hello if self._dialler else peer_hello + self._own_hello

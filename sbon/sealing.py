@@ -124,6 +124,51 @@ class KeyRing:
         """The key file that `parse` reads back: secret, so write it with mode 0600."""
         return "".join(base64.b64encode(key).decode("ascii") + "\n" for _, key in self._keys)
 
+    def with_key(self, key: bytes) -> "KeyRing":
+        """The ring that opens with this key too; itself where it does already.
+
+        Raises
+        ------
+        ConfigError
+            The ring is full, the key has another length, or another key of the ring has its id.
+        """
+        keys = [known for _, known in self._keys]
+        if key in keys:
+            return self
+        if key_id(key).hex() in self.ids:
+            raise ConfigError(f"another key has the id {key_id(key).hex()} already; make a new one with `sbon keygen`")
+        if len(keys) >= KEYS_MAX:
+            raise ConfigError(f"the ring holds {len(keys)} keys already, which is the most; remove one with `sbon keys remove ID`")
+        return KeyRing([*keys, key])
+
+    def with_primary(self, name: str) -> "KeyRing":
+        """The ring that seals with the key of this id.
+
+        Raises
+        ------
+        ConfigError
+            The ring does not hold it.
+        """
+        self._must_hold(name)
+        first = [key for known, key in self._keys if known.hex() == name]
+        return KeyRing([*first, *(key for known, key in self._keys if known.hex() != name)])
+
+    def without(self, name: str) -> "KeyRing":
+        """The ring that does not open with the key of this id any more; itself where it does not now.
+
+        Raises
+        ------
+        ConfigError
+            The key is the primary one.
+        """
+        if name == self.ids[0]:
+            raise ConfigError(f"key {name} is the primary one, which seals; `sbon keys use` another one first")
+        return KeyRing([key for known, key in self._keys if known.hex() != name]) if name in self.ids else self
+
+    def _must_hold(self, name: str) -> None:
+        if name not in self.ids:
+            raise ConfigError(f"there is no key {name} here, only {', '.join(self.ids)}; `sbon keys install` it first")
+
     def __repr__(self) -> str:
         return f"KeyRing({', '.join(self.ids)})"
 

@@ -39,6 +39,10 @@ class Recorder:
         """A wanted connection is ready."""
         self.log.append(("connected", address, node))
 
+    def no_common_key(self, address: Address) -> None:
+        """Somebody of another cluster."""
+        self.log.append(("no_common_key", address))
+
     def lost(self, address: Address, reason: str) -> None:
         """A wanted connection is gone."""
         self.log.append(("lost", address, reason))

@@ -109,3 +109,26 @@ def test_the_module_loads_no_cryptography_until_a_ring_is_made():
         "sbon.sealing.KeyRing([bytes(32)]); assert 'cryptography' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
+
+
+def test_a_ring_changes_step_by_step_and_never_lets_go_of_the_key_that_seals():
+    old, new = key_id(OLD).hex(), key_id(NEW).hex()
+    both = KeyRing([OLD]).with_key(NEW)
+    assert both.ids == (old, new)
+    assert both.with_key(NEW) is both
+    with pytest.raises(ConfigError, match=f"key {old} is the primary one"):
+        both.without(old)
+    turned = both.with_primary(new)
+    assert turned.ids == (new, old)
+    assert turned.without(old).ids == (new,)
+    assert turned.without("00000000") is turned
+    with pytest.raises(ConfigError, match=f"no key 00000000 here, only {new}, {old}"):
+        turned.with_primary("00000000")
+    with pytest.raises(ConfigError, match="31 bytes, expected 32"):
+        turned.with_key(bytes(31))
+
+
+def test_a_full_ring_takes_no_further_key():
+    ring = KeyRing([bytes([i]) * 32 for i in range(8)])
+    with pytest.raises(ConfigError, match="holds 8 keys already"):
+        ring.with_key(b"x" * 32)
