@@ -15,6 +15,11 @@ from sbon.wire import (
     CatalogUpdate,
     Drop,
     Instantiate,
+    KeyInstall,
+    KeyRemove,
+    KeysAsk,
+    KeysHeld,
+    KeyUse,
     Message,
     Moved,
     OperatorReports,
@@ -57,11 +62,25 @@ class Replicas(Protocol):
         """Take changed entries."""
 
 
+class Keys(Protocol):
+    """This agent's cluster keys."""
+
+    def apply(self, message: KeysAsk | KeyInstall | KeyUse | KeyRemove) -> KeysHeld:
+        """Change them, or only tell their ids."""
+
+
 class Answers:
     """Requests of others, by their type."""
 
     def __init__(
-        self, directory: Directory, engine: Engine, migrations: Migrations, surveying: Surveying, owned: Owned, replicas: Replicas
+        self,
+        directory: Directory,
+        engine: Engine,
+        migrations: Migrations,
+        surveying: Surveying,
+        owned: Owned,
+        replicas: Replicas,
+        keys: Keys,
     ) -> None:
         self._directory = directory
         self._engine = engine
@@ -69,6 +88,7 @@ class Answers:
         self._surveying = surveying
         self._owned = owned
         self._replicas = replicas
+        self._keys = keys
 
     def handle(self, sender: NodeId, message: Message, respond: Done) -> None:
         """Answer a request, now or later, once.
@@ -102,6 +122,8 @@ class Answers:
                 respond(DoneMessage())
             case WantedAsk(queries):
                 respond(Unwanted(queries=self._owned.unwanted(queries)))
+            case KeysAsk() | KeyInstall() | KeyUse() | KeyRemove():
+                respond(self._keys.apply(message))
             case QueriesAsk():
                 respond(QueriesAnswer(rows=self._owned.encoded_rows()))
             case Drop(query):

@@ -127,17 +127,13 @@ class Daemon:
     ----------
     agent : the running agent
     config : what it runs with
-    key_ring : the keys it runs with
     read_again : reads the configuration anew
     shaped : the testbed's delays, if this agent has them
     """
 
-    def __init__(
-        self, agent: "Agent", config: AgentConfig, key_ring: KeyRing | None, read_again: ReadConfig, shaped: "ShapedHost | None" = None
-    ) -> None:
+    def __init__(self, agent: "Agent", config: AgentConfig, read_again: ReadConfig, shaped: "ShapedHost | None" = None) -> None:
         self._agent = agent
         self._config = config
-        self._key_ring = key_ring
         self._read_again = read_again
         self._shaped = shaped
         self.counters: list[Mapping[str, int]] = []
@@ -201,10 +197,10 @@ class Daemon:
         if fresh.log != self._config.log:
             logs.set_up(fresh.log, node=self._config.name)
             done.add("log")
-        rekeyed = key_ring is not None and self._key_ring is not None and key_ring.ids != self._key_ring.ids
+        in_force = self._agent.key_ring  # `sbon keys` may have changed it since the last reload
+        rekeyed = key_ring is not None and in_force is not None and key_ring.ids != in_force.ids
         if key_ring is not None and rekeyed:
             self._agent.use_keys(key_ring)
-            self._key_ring = key_ring
             done.add("key_file")
         applied = [path for path in differing if path in done or path.partition(".")[0] in done]
         waiting = [path for path in differing if path not in applied]
@@ -265,7 +261,7 @@ async def _live(
         shaped = ShapedHost.from_file(host, shaper_file)
     agent = Agent(config, shaped or host, key_ring)
     address = agent.start()
-    daemon = Daemon(agent, config, key_ring, read_again, shaped)
+    daemon = Daemon(agent, config, read_again, shaped)
     server = ControlServer(directory.path, daemon, config.control)
     daemon.counters += [host.counters, server.counters, logs.standard_error.counters, *([shaped.counters] if shaped is not None else [])]
     try:

@@ -11,6 +11,7 @@ from typing import Any
 
 import agent.logs
 from agent.answers import Answers
+from agent.cluster_keys import ClusterKeys
 from agent.config import AgentConfig, format_address, parse_address
 from agent.connection import Connection
 from agent.connectors.base import ConnectorContext, SinkConnector
@@ -123,7 +124,8 @@ class Agent:
             self.telemetry,
         )
         self.measuring = Measuring(self)
-        self.answers = Answers(self.directory, self.engine, self.migrations, self.surveying, self.queries, self.replication)
+        self.keys = ClusterKeys(host, self.directory, self.gossip, config.key_file, lambda: self.key_ring, self.use_keys)
+        self.answers = Answers(self.directory, self.engine, self.migrations, self.surveying, self.queries, self.replication, self.keys)
         self.requests = ControlRequests(self)
         self.gossip.join([parse_address(seed) for seed in config.join])
         self._every("sample", config.engine.sample_interval_s, self._sample)
@@ -231,6 +233,10 @@ class Agent:
     def connected(self, address: Address, node: NodeId) -> None:
         """A wanted connection is up."""
         self.engine.flow.reconnected(node)
+
+    def no_common_key(self, address: Address) -> None:
+        """The agent there holds none of our cluster keys."""
+        self.keys.no_common_key(address)
 
     def lost(self, address: Address, reason: str) -> None:
         """A wanted connection is gone; it is dialled again."""

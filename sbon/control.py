@@ -34,6 +34,7 @@ COMMANDS = (
     "explain",
     "tail",
     "drop",
+    "keys",
     "migrate",
     "leave",
     "reload",

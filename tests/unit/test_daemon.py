@@ -23,6 +23,7 @@ class Recorder:
         self.reloaded: list[AgentConfig] = []
         self.goodbye = None
         self.passed_on: list[ControlRequest] = []
+        self.key_ring: KeyRing | None = None
         self.rings: list[KeyRing] = []
 
     def reload(self, config):
@@ -30,6 +31,7 @@ class Recorder:
         return ["labels"]
 
     def use_keys(self, key_ring):
+        self.key_ring = key_ring
         self.rings.append(key_ring)
 
     def leave(self, done):
@@ -44,7 +46,7 @@ class Recorder:
 
 def daemon_with(config: AgentConfig, fresh: AgentConfig) -> tuple[Daemon, Recorder]:
     agent = Recorder()
-    return Daemon(agent, config, None, lambda: fresh), agent
+    return Daemon(agent, config, lambda: fresh), agent
 
 
 CONFIG = resolved(AgentConfig(name="ams1", log=LogConfig(level="error")))
@@ -143,7 +145,8 @@ def test_keys_added_to_the_file_are_taken_over_by_a_reload(tmp_path):
     path.chmod(0o600)
     config = msgspec.structs.replace(CONFIG, key_file=str(path))
     agent = Recorder()
-    daemon = Daemon(agent, config, read_key_ring(config), lambda: config)
+    agent.key_ring = read_key_ring(config)
+    daemon = Daemon(agent, config, lambda: config)
 
     assert daemon.reload()["applied"] == []
     path.write_text(generate_key(b"b" * 32) + "\n" + generate_key(b"a" * 32))
@@ -157,7 +160,7 @@ def test_wrong_configuration_changes_nothing_on_reload(capsys):
         raise ConfigError("agent.toml:1: nonsense")
 
     agent = Recorder()
-    daemon = Daemon(agent, CONFIG, None, wrong)
+    daemon = Daemon(agent, CONFIG, wrong)
     said: list[ControlReply] = []
 
     daemon.hang_up()

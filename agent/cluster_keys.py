@@ -1,0 +1,250 @@
+"""The cluster's keys, changed on every agent from any one of them.
+
+install: all open with the new key -> use: all seal with it -> remove: none opens with the old one
+
+At no step does an agent receive what it cannot open: `use` is refused while some living agent lacks the key, `remove` while one still
+seals with it. Agents that have failed are left out, as a broken machine must not keep a stolen key in force; one that comes back with
+removed keys alone is a stranger, and says so (`no_common_key`). Keys travel on connections that the present key has authenticated and
+encrypted. Replies and logs name keys by their ids.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from agent.config import format_address
+from agent.directory import Directory
+from agent.gossip import Gossip
+from agent.key_file import replace_key_file
+from agent.logs import structlog
+from sbon.errors import ConfigError, SbonError
+from sbon.membership.members import MemberStatus
+from sbon.sealing import KeyRing
+from sbon.types import Address, NodeId
+from sbon.wire import KeyInstall, KeyRemove, KeysAsk, KeysHeld, KeyUse, Message
+
+if TYPE_CHECKING:
+    from agent.host import Host
+
+KeyMessage: TypeAlias = KeysAsk | KeyInstall | KeyUse | KeyRemove
+Answers: TypeAlias = dict[NodeId, KeysHeld | SbonError]
+"""Of every member that was asked."""
+AT_ONCE_MAX = 32
+"""Agents asked at the same time: each may need a connection of its own."""
+COMPLAINT_PAUSE_S = 60.0
+ACTIONS = ("list", "install", "use", "remove")
+
+
+class ClusterKeys:
+    """This agent's ring, and the way to change everybody's.
+
+    Parameters
+    ----------
+    key_file : where the ring is kept; empty keeps it in memory alone
+    ring : the ring in force; None without a cluster key
+    use : puts another one in force
+    """
+
+    def __init__(
+        self,
+        host: "Host",
+        directory: Directory,
+        gossip: Gossip,
+        key_file: str,
+        ring: Callable[[], KeyRing | None],
+        use: Callable[[KeyRing], None],
+    ) -> None:
+        self._host, self._directory, self._gossip = host, directory, gossip
+        self._key_file = key_file
+        self._ring, self._use = ring, use
+        self._complained_at_s = float("-inf")
+        self._refused_by: Address | None = None
+        self._log = structlog.get_logger("keys").bind(node=directory.me)
+
+    # ------------------------------------------------------------------------------------------------------ this agent
+
+    def apply(self, message: KeyMessage) -> KeysHeld:
+        """Change this agent's ring and its key file; the file first, so that a restart finds what was answered.
+
+        Raises
+        ------
+        ConfigError
+            The ring does not allow it, or the file cannot be written; nothing has changed.
+        """
+        ring = self._ring()
+        if ring is None:
+            raise ConfigError(f"{self._directory.me} runs without a cluster key; start every agent with --key-file")
+        fresh = _changed(ring, message)
+        if fresh.ids != ring.ids:
+            if self._key_file:
+                replace_key_file(Path(self._key_file), ring, fresh)
+            self._use(fresh)
+            self._log.info("keys.changed", before=list(ring.ids), after=list(fresh.ids), saved=bool(self._key_file))
+        return KeysHeld(ids=fresh.ids)
+
+    def no_common_key(self, address: Address) -> None:
+        """The agent there holds none of our keys. If nobody else talks to us, it is we who have missed a change."""
+        self._refused_by = address
+        now = self._host.now()
+        if now - self._complained_at_s < COMPLAINT_PAUSE_S:
+            return
+        self._complained_at_s = now
+        problem = self.problem
+        if problem is not None:
+            self._log.error("keys.outdated", reason=problem)
+        else:
+            advice = "if it is one of ours, give it the present key file and start it again"
+            self._log.warning("keys.not_shared", address=format_address(address), advice=advice)
+
+    @property
+    def problem(self) -> str | None:
+        """What keeps this agent out of its cluster, if its keys do."""
+        if self._refused_by is None:
+            return None
+        others = (m for m in self._gossip.members.values() if m.name != self._gossip.name and m.status is MemberStatus.ALIVE)
+        if any(others):
+            return None
+        ring = self._ring()
+        held = "no cluster key" if ring is None else f"only {_keys(ring.ids)}"
+        return (
+            f"the agent at {format_address(self._refused_by)} holds none of our cluster keys: this agent has {held}, "
+            f"and the cluster has probably changed its key meanwhile; copy the key file of an agent in the cluster to "
+            f"{self._key_file or 'this one'} and run `sbon reload` (or restart)"
+        )
+
+    # --------------------------------------------------------------------------------------------------- the whole cluster
+
+    def change(self, action: str, arguments: dict[str, Any], done: Callable[[dict[str, Any] | SbonError], None]) -> None:
+        """`list`, `install` (argument `key`: 32 bytes), `use` or `remove` (argument `id`) everywhere; the result is for `sbon keys`.
+
+        Raises
+        ------
+        ConfigError
+            The request makes no sense, here and therefore anywhere.
+        """
+        message = _message(action, arguments)
+        ring = self._ring()
+        if ring is None:
+            raise ConfigError(f"{self._directory.me} runs without a cluster key; start every agent with --key-file")
+        _changed(ring, message)
+        reached = (MemberStatus.ALIVE, MemberStatus.SUSPECT)
+        nodes = sorted(name for name, member in self._gossip.members.items() if member.status in reached)
+
+        def finish(answers: Answers) -> None:
+            done(self._result(action, answers))
+
+        def checked(held: Answers) -> None:
+            objection = _objection(message, held)
+            if objection is not None:
+                done(ConfigError(objection))
+            else:
+                self._ask_all(nodes, message, finish)
+
+        if isinstance(message, KeyUse | KeyRemove):
+            self._ask_all(nodes, KeysAsk(), checked)
+        else:
+            self._ask_all(nodes, message, finish)
+
+    def _ask_all(self, nodes: Iterable[NodeId], message: Message, done: Callable[[Answers], None]) -> None:
+        """Ask them, a bounded number at a time; `done` gets all answers in order of name."""
+        waiting = deque(nodes)
+        expected = len(waiting)
+        answers: Answers = {}
+
+        def answered(node: NodeId, result: Message | SbonError) -> None:
+            answers[node] = result if isinstance(result, KeysHeld | SbonError) else ConfigError("an answer of another kind")
+            if waiting:
+                ask(waiting.popleft())
+            elif len(answers) == expected:
+                done(dict(sorted(answers.items())))
+
+        def ask(node: NodeId) -> None:
+            self._directory.request(node, message, partial(answered, node))
+
+        for _ in range(min(AT_ONCE_MAX, expected)):
+            ask(waiting.popleft())
+
+    def _result(self, action: str, answers: Answers) -> dict[str, Any]:
+        nodes = []
+        for name, member in sorted(self._gossip.members.items()):
+            answer = answers.get(name)
+            error = None
+            if isinstance(answer, SbonError):
+                error = str(answer)
+            elif answer is None:
+                error = f"not asked, as it has {member.status.value}; it must have the keys before it comes back"
+            ids = list(answer.ids) if isinstance(answer, KeysHeld) else []
+            if answer is not None or member.status is not MemberStatus.LEFT:
+                nodes.append({"node": name, "status": member.status.value, "primary": ids[0] if ids else None, "ids": ids, "error": error})
+        if action != "list":
+            self._log.info("keys.told", action=action, nodes=len(answers), failed=[node["node"] for node in nodes if node["error"]])
+        return {"action": action, "nodes": nodes, "keys": _by_key(nodes), "problem": self.problem}
+
+
+def _changed(ring: KeyRing, message: KeyMessage) -> KeyRing:
+    match message:
+        case KeyInstall(key):
+            return ring.with_key(key)
+        case KeyUse(name):
+            return ring.with_primary(name)
+        case KeyRemove(name):
+            return ring.without(name)
+        case KeysAsk():
+            return ring
+
+
+def _message(action: str, arguments: dict[str, Any]) -> KeyMessage:
+    if action == "list":
+        return KeysAsk()
+    if action == "install":
+        key = arguments.get("key")
+        if not isinstance(key, bytes):
+            raise ConfigError("install needs the key's 32 bytes")
+        return KeyInstall(key=key)
+    name = arguments.get("id")
+    if action not in ACTIONS or not isinstance(name, str):
+        raise ConfigError(f"expected one of {', '.join(ACTIONS)}, and the id of a key for the last two")
+    return KeyUse(id=name) if action == "use" else KeyRemove(id=name)
+
+
+def _objection(message: KeyMessage, held: Answers) -> str | None:
+    """Why the change would cut somebody off, given what all living agents hold."""
+    unknown = [node for node, answer in held.items() if isinstance(answer, SbonError)]
+    if unknown:
+        first = held[unknown[0]]
+        return f"nothing has changed: {', '.join(unknown)} cannot be asked for its keys ({first}); try again when it answers or has left"
+    rings = {node: answer.ids for node, answer in held.items() if isinstance(answer, KeysHeld)}
+    if isinstance(message, KeyUse):
+        lacking = [node for node, ids in rings.items() if message.id not in ids]
+        if lacking:
+            return f"nothing has changed: {', '.join(lacking)} would be cut off without key {message.id}; `sbon keys install` it again"
+    if isinstance(message, KeyRemove):
+        if not any(message.id in ids for ids in rings.values()):
+            return f"no agent holds a key {message.id}; `sbon keys list` shows those there are"
+        sealing = [node for node, ids in rings.items() if ids[0] == message.id]
+        if sealing:
+            return (
+                f"nothing has changed: {', '.join(sealing)} would be cut off, sealing with key {message.id}; `sbon keys use` another first"
+            )
+    return None
+
+
+def _by_key(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each key, where it is held, and where it is not though the agent there was asked."""
+    asked = [node for node in nodes if not node["error"]]
+    ids = sorted({key for node in asked for key in node["ids"]})
+    return [
+        {
+            "id": key,
+            "primary_on": [node["node"] for node in asked if node["primary"] == key],
+            "held_by": [node["node"] for node in asked if key in node["ids"]],
+            "missing_on": [node["node"] for node in asked if key not in node["ids"]],
+        }
+        for key in ids
+    ]
+
+
+def _keys(ids: tuple[str, ...]) -> str:
+    return f"key {ids[0]}" if len(ids) == 1 else f"keys {', '.join(ids)}"

@@ -1,0 +1,159 @@
+"""A cluster changes its key while its agents probe each other: nobody is lost, and who missed it is told."""
+
+import base64
+import json
+import stat
+
+import pytest
+
+from sbon.errors import SbonError
+from sbon.sealing import KeyRing, generate_key, key_id
+from testbed.harness import World
+
+OLD, NEW, THIRD = bytes(range(32)), b"n" * 32, b"t" * 32
+"""The first is the key that the testbed gives to sealed worlds."""
+OLD_ID, NEW_ID, THIRD_ID = (key_id(key).hex() for key in (OLD, NEW, THIRD))
+
+
+def sealed_world(tmp_path, nodes=8, seed=5) -> World:
+    files = [tmp_path / f"{number}.key" for number in range(nodes)]
+    for file in files:
+        file.write_text(generate_key(OLD))
+        file.chmod(0o600)
+    world = World(
+        nodes,
+        seed=seed,
+        sealed=True,
+        settings={"membership": {"interval_s": 0.25}},
+        settings_of=lambda number: {"key_file": str(files[number])},
+        log_file=tmp_path / "agents.log",
+    )
+    world.key_files = files
+    world.start_all()
+    world.settle()
+    return world
+
+
+def statuses(world: World, at: int) -> set[str]:
+    return {member["status"] for member in world.ask(at, "members")}
+
+
+def events(tmp_path) -> list[dict]:
+    return [json.loads(line) for line in (tmp_path / "agents.log").read_text().splitlines()]
+
+
+def rings(world: World) -> set[tuple[str, ...]]:
+    return {agent.key_ring.ids for agent in world.agents if agent is not None}
+
+
+def test_a_cluster_of_eight_changes_its_key_without_losing_anybody(tmp_path):
+    world = sealed_world(tmp_path)
+    steps = [
+        (("install", {"key": NEW}), (OLD_ID, NEW_ID)),
+        (("use", {"id": NEW_ID}), (NEW_ID, OLD_ID)),
+        (("remove", {"id": OLD_ID}), (NEW_ID,)),
+    ]
+    for at, ((action, arguments), after) in enumerate(steps):
+        result = world.ask(at, "keys", action=action, **arguments)
+        assert [node["ids"] for node in result["nodes"]] == [list(after)] * 8
+        assert not any(node["error"] for node in result["nodes"])
+        assert rings(world) == {after}
+        world.run(20)
+
+    assert all(statuses(world, at) == {"alive"} for at in range(8))
+    world.run(60)
+    assert all(statuses(world, at) == {"alive"} for at in range(8))
+    world.close()
+    told = [event["event"] for event in events(tmp_path)]
+    assert "member.failed" not in told
+    assert told.count("keys.changed") == 8 * 3
+    for file in world.key_files:
+        assert KeyRing.parse(file.read_text()).ids == (NEW_ID,)
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    shown = (tmp_path / "agents.log").read_text()
+    for key in (OLD, NEW):
+        assert base64.b64encode(key).decode() not in shown
+        assert repr(key)[2:-1] not in shown
+
+
+def test_the_list_shows_who_holds_what_and_gives_no_key_away(tmp_path):
+    world = sealed_world(tmp_path, nodes=3)
+    world.agents[1].use_keys(KeyRing([OLD, THIRD]))
+
+    result = world.ask(0, "keys", action="list")
+
+    names = list(world.nodes)
+    assert [(node["node"], node["primary"]) for node in result["nodes"]] == [(name, OLD_ID) for name in sorted(names)]
+    assert {key["id"]: (key["held_by"], key["missing_on"]) for key in result["keys"]} == {
+        OLD_ID: (sorted(names), []),
+        THIRD_ID: ([names[1]], sorted({names[0], names[2]})),
+    }
+    assert result["problem"] is None
+    assert THIRD not in repr(result).encode()
+
+
+def test_no_step_is_taken_that_would_cut_somebody_off(tmp_path):
+    world = sealed_world(tmp_path, nodes=3)
+    with pytest.raises(SbonError, match="is the primary one"):
+        world.ask(0, "keys", action="remove", id=OLD_ID)
+    with pytest.raises(SbonError, match="there is no key"):
+        world.ask(0, "keys", action="use", id=NEW_ID)
+    world.agents[0].use_keys(KeyRing([OLD, NEW]))
+    with pytest.raises(SbonError, match=f"would be cut off without key {NEW_ID}"):
+        world.ask(0, "keys", action="use", id=NEW_ID)
+    world.agents[0].use_keys(KeyRing([NEW, OLD]))
+    with pytest.raises(SbonError, match="would be cut off, sealing with key"):
+        world.ask(0, "keys", action="remove", id=OLD_ID)
+    with pytest.raises(SbonError, match="no agent holds a key ffffffff"):
+        world.ask(0, "keys", action="remove", id="ffffffff")
+    for arguments in ({"action": "install"}, {"action": "burn"}, {"action": "use"}, {"action": "install", "key": b"short"}):
+        with pytest.raises(SbonError):
+            world.ask(0, "keys", **arguments)
+    assert {agent.key_ring.ids for agent in world.agents[1:]} == {(OLD_ID,)}
+
+
+def test_an_agent_whose_key_file_cannot_be_written_keeps_its_keys_and_says_why(tmp_path):
+    world = sealed_world(tmp_path, nodes=3)
+    world.key_files[1].write_text(generate_key(THIRD))
+
+    result = world.ask(0, "keys", action="install", key=NEW)
+
+    errors = {node["node"]: node["error"] for node in result["nodes"] if node["error"]}
+    assert list(errors) == [world.nodes[1]]
+    assert "changed by hand" in errors[world.nodes[1]]
+    assert world.agents[1].key_ring.ids == (OLD_ID,)
+    assert world.agents[2].key_ring.ids == (OLD_ID, NEW_ID)
+
+
+def test_an_agent_that_was_down_meanwhile_is_told_that_it_holds_no_valid_key(tmp_path):
+    world = sealed_world(tmp_path)
+    world.kill(5, silent=True)
+    world.run_until(lambda: "failed" in statuses(world, 0), 60, "the agent that is down is known to have failed")
+    for action, arguments in (("install", {"key": NEW}), ("use", {"id": NEW_ID}), ("remove", {"id": OLD_ID})):
+        result = world.ask(0, "keys", action=action, **arguments)
+        (absent,) = [node for node in result["nodes"] if node["node"] == world.nodes[5]]
+        assert "must have the keys before it comes back" in absent["error"]
+
+    world.restart(5)
+    world.run(20)
+
+    problem = world.ask(5, "status")["problem"]
+    assert "holds none of our cluster keys" in problem
+    assert f"only key {OLD_ID}" in problem
+    assert str(world.key_files[5]) in problem
+    assert "sbon reload" in problem
+    assert world.ask(5, "keys", action="list")["problem"] == problem
+    assert world.ask(0, "status")["problem"] is None
+    said = [event for event in events(tmp_path) if event["event"] == "keys.outdated"]
+    assert [event["reason"] for event in said] == [problem]
+
+    world.agents[5].use_keys(world.agents[0].key_ring)  # as `sbon reload` does
+    world.settle()
+    assert world.ask(5, "status")["problem"] is None
+
+
+def test_agents_without_a_cluster_key_have_none_to_change():
+    world = World(2, seed=1)
+    world.start_all()
+    with pytest.raises(SbonError, match="without a cluster key; start every agent with --key-file"):
+        world.ask(0, "keys", action="list")
