@@ -14,6 +14,7 @@ from sbon.wire import (
     CandidateAsk,
     CatalogUpdate,
     Drop,
+    InputLost,
     Instantiate,
     KeyInstall,
     KeyRemove,
@@ -111,6 +112,9 @@ class Answers:
                 self._use(message, respond)
             case Release(query):
                 self._engine.release(query)
+                respond(DoneMessage())
+            case InputLost(operator, link):
+                self._engine.input_lost(operator, link)
                 respond(DoneMessage())
             case Moved(operator, node, epoch):
                 self.moved(operator, node, epoch)

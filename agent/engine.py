@@ -191,6 +191,21 @@ class Engine:
                     self.disconnect(instance.id, output.link.id)
                     self._events.link_broken(instance, output, f"{output.node} has been gone for too long")
 
+    def look_at_inputs(self, dead: Callable[[NodeId], bool]) -> None:
+        """Wait no more for inputs from nodes that are `dead`: one crashed source must not hold up the answers of all others.
+
+        A node that comes back (a partition has healed) counts again; what it brings behind the watermark is late, and counted.
+        """
+        for instance in self.instances.values():
+            for incoming in instance.inputs.values():
+                incoming.lost = incoming.told_lost or (incoming.node != self._me and dead(incoming.node))
+
+    def input_lost(self, operator: OperatorId, link: LinkId) -> None:
+        """The taker of the query says that what feeds a link is no more."""
+        instance = self.instances.get(operator)
+        if instance is not None and link in instance.inputs:
+            instance.inputs[link].lost = instance.inputs[link].told_lost = True
+
     def use(self, operator: OperatorId, user: User, outputs: tuple[End, ...], through: LinkId | None) -> tuple[NodeId, ...]:
         """Let another query use an operator; returns the hosts of the operators that feed it, each once.
 

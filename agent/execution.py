@@ -33,6 +33,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Shortest pause between two batches of one source. Shorter: fresher answers; longer: larger batches, less work for the same rows."""
     operators_max: int = 256
     """Operators that this agent hosts at most, sources and sinks included. Candidates that are full refuse."""
+    lost_input_s: float = 30.0
+    """How long the answers of a query wait for a source whose node has failed. Longer: longer partitions lose nothing; shorter: the
+    answers of all other sources go on sooner after a crash. What comes back later is late, and counted."""
     sample_interval_s: float = 1.0
     """How often rates are taken. Shorter: quicker to notice, noisier."""
 
@@ -43,6 +46,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise ValueError(f"batch_interval_s = {self.batch_interval_s}, expected 0 to 60")
         if self.operators_max < 0:
             raise ValueError(f"operators_max = {self.operators_max}, expected 0 or more")
+        if self.lost_input_s < 0:
+            raise ValueError(f"lost_input_s = {self.lost_input_s}, expected 0 or more")
         if self.sample_interval_s <= 0:
             raise ValueError(f"sample_interval_s = {self.sample_interval_s}, expected above 0")
 

@@ -58,7 +58,20 @@ class Rate:
 class Input:
     """One incoming link."""
 
-    __slots__ = ("byte_rate", "bytes_in", "link", "node", "queue", "receiver", "reply", "schema", "unheard", "watermark_us")
+    __slots__ = (
+        "byte_rate",
+        "bytes_in",
+        "link",
+        "lost",
+        "node",
+        "queue",
+        "receiver",
+        "reply",
+        "schema",
+        "told_lost",
+        "unheard",
+        "watermark_us",
+    )
 
     def __init__(self, link: LinkSpec, node: NodeId, schema: Schema, receiver: LinkReceiver, watermark_us: int = WATERMARK_MIN) -> None:
         self.link = link
@@ -71,6 +84,8 @@ class Input:
         self.queue: deque[Batch] = deque()
         self.reply: Callable[[Any], bool] | None = None
         """Sends a message back on the connection that brought the last batch; None for a link within this host."""
+        self.lost = self.told_lost = False
+        """What feeds it is no more, as far as is known: nobody waits for its watermark."""
         self.unheard = 0
         """Acknowledgements in a row that found no connection to go by."""
         self.bytes_in = 0
@@ -153,8 +168,11 @@ class Instance:
         return best
 
     def watermark_with(self, changed: Input, watermark_us: int) -> int:
-        """The least watermark of all inputs, once `changed` has this one."""
-        return min((watermark_us if other is changed else other.watermark_us) for other in self.inputs.values())
+        """The least watermark of all inputs that are not lost, once `changed` has this one; never less than before."""
+        least = min(
+            watermark_us if other is changed else other.watermark_us for other in self.inputs.values() if other is changed or not other.lost
+        )
+        return max(least, self.watermark_us)
 
     @property
     def ended(self) -> bool:

@@ -353,13 +353,16 @@ class Agent:
     def _sample(self) -> None:
         self.engine.sample(self.host.now())
         self.directory.keep(self.engine.flow.destinations())
-        self.engine.give_up_dead_consumers(self._is_dead)
+        self.engine.give_up_dead_consumers(lambda node: self._gone_for(node, DEAD_CONSUMER_S))
+        self.engine.look_at_inputs(lambda node: self._gone_for(node, self.config.engine.lost_input_s))
         self.measuring.sample()
 
-    def _is_dead(self, node: NodeId) -> bool:
+    def _gone_for(self, node: NodeId, seconds: float) -> bool:
+        """A member has departed, or has been failed for so long."""
         member = self.gossip.members.get(node)
-        gone = member is not None and member.status in (MemberStatus.FAILED, MemberStatus.LEFT)
-        return gone and member is not None and self.host.now() - member.since_s > DEAD_CONSUMER_S
+        if member is None or member.status is MemberStatus.LEFT:
+            return member is not None
+        return member.status is MemberStatus.FAILED and self.host.now() - member.since_s > seconds
 
     def _save(self) -> None:
         localiser = self.gossip.localiser

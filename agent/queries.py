@@ -23,7 +23,7 @@ from sbon.errors import PlacementError, QueryError, SbonError
 from sbon.query.catalog import did_you_mean
 from sbon.query.plan import Plan
 from sbon.types import NodeId, OperatorId, QueryId
-from sbon.wire import Drop, Message, OperatorReports, OperatorsAsk, Queries, QueriesAsk, Release
+from sbon.wire import Drop, InputLost, Message, OperatorReports, OperatorsAsk, Queries, QueriesAsk, Release
 
 REPORT_INTERVAL_S = 2.0
 REPORT_TIMEOUT_S = 5.0
@@ -219,10 +219,17 @@ class OwnedQueries:
                         record.reported(report)
                 self._settle(record)
             if not waiting:
+                self._tell_of_lost_inputs(record)
                 then(record)
 
         for node, operators in sorted(by_node.items()):
             self._directory.request(node, OperatorsAsk(operators=tuple(operators)), partial(answered, node), REPORT_TIMEOUT_S)
+
+    def _tell_of_lost_inputs(self, record: QueryRecord) -> None:
+        """Operators that are gone for good (failed, or forgotten by a host that has restarted) feed their links no more."""
+        for link in record.links:
+            if link.source in record.gone and link.target not in record.gone:
+                self._directory.tell(record.nodes[link.target], InputLost(operator=link.target, link=link.id))
 
     def node_failed(self, node: NodeId) -> None:
         """A host has been declared failed."""

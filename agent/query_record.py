@@ -45,6 +45,8 @@ class QueryRecord:
         self.nodes: dict[OperatorId, NodeId] = dict(deployed.nodes)
         self.reports: dict[OperatorId, OperatorReport] = {}
         self.troubles: dict[OperatorId, str] = {}
+        self.gone: set[OperatorId] = set()
+        """Operators that will not come back: failed, or forgotten by a host that has restarted."""
         self.migrations = 0
 
     @property
@@ -74,10 +76,12 @@ class QueryRecord:
             self.nodes[operator] = report.node
             return
         if report.state == "missing":
+            self.gone.add(operator)
             self.troubles[operator] = f"{operator} ({self.text_of(operator)}) is not on {report.node} any more"
             return
         self.reports[operator] = report
         if report.state == "failed":
+            self.gone.add(operator)
             self.troubles[operator] = f"{operator} ({self.text_of(operator)}) failed on {report.node}: {report.reason}"
         elif missing := sorted(self._links_from(operator) - {link for link, *_ in report.links}):
             self.troubles[operator] = f"{operator} ({self.text_of(operator)}) on {report.node} has given up its link {missing[0]}"

@@ -148,6 +148,13 @@ class OperatorReports(msgspec.Struct, frozen=True, tag="operators"):
     reports: tuple[OperatorReport, ...]
 
 
+class InputLost(msgspec.Struct, frozen=True, tag="inputlost"):
+    """What feeds this link is no more: the operator at its end must not wait for it any longer."""
+
+    operator: OperatorId
+    link: LinkId
+
+
 class CandidateAsk(msgspec.Struct, frozen=True, tag="candidate?"):
     """Would you host these? Measure your RTT to these nodes and tell what you run and can take."""
 
@@ -322,6 +329,7 @@ Message: TypeAlias = (
     | Release
     | OperatorsAsk
     | OperatorReports
+    | InputLost
     | CandidateAsk
     | CandidateAnswer
     | Lock

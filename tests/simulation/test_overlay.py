@@ -256,3 +256,37 @@ def test_a_consumer_out_of_reach_stops_the_sources_and_memory_stays_bounded():
     assert times == sorted(set(times)), "in order, nothing lost or twice: rows are 10 ms apart"
     gaps = {round((b - a).total_seconds(), 3) for a, b in pairwise(map(datetime.fromisoformat, times))}
     assert gaps == {0.01}
+
+
+def test_a_crashed_source_does_not_hold_up_the_answers_of_the_others():
+    world = make_world(engine={"batch_interval_s": 0.2, "lost_input_s": 5.0})
+    world.submit(SOURCE.format(nodes=f"{world.nodes[1]},{world.nodes[2]}"))
+    query = world.submit(WINDOWED)
+    tail = world.tail(query)
+    world.run_until(lambda: len(tail.rows) >= 20)
+    window = next(row for row in all_operators(world) if row["kind"] == "window")
+
+    world.kill(next(node for node in (1, 2) if world.nodes[node] != window["node"]))
+    world.run(30)
+
+    before = len(tail.rows)
+    world.run(10)
+    assert len(tail.rows) >= before + 8 * 5
+    assert query_row(world, query)["state"] == "degraded"
+
+
+def test_a_source_that_its_host_has_forgotten_does_not_hold_up_the_others():
+    world = make_world()
+    world.submit(SOURCE.format(nodes=f"{world.nodes[1]},{world.nodes[2]}"))
+    query = world.submit(WINDOWED)
+    tail = world.tail(query)
+    world.run_until(lambda: len(tail.rows) >= 20)
+    window = next(row for row in all_operators(world) if row["kind"] == "window")
+    victim = next(node for node in (1, 2) if world.nodes[node] != window["node"])
+
+    world.restart(victim)
+    world.run(20)
+
+    before = len(tail.rows)
+    world.run(10)
+    assert len(tail.rows) >= before + 8 * 5
