@@ -15,7 +15,7 @@ from sbon.cost_space.memory import Memory
 from sbon.cost_space.peer_table import COLUMNS, PeerTable
 from sbon.cost_space.refit import Place, Refit
 from sbon.cost_space.rtt_filter import percentile
-from sbon.cost_space.vivaldi import ERROR_MIN, clamped, random_direction, vivaldi_step
+from sbon.cost_space.vivaldi import ERROR_MIN, clamped, pulled_back, random_direction, vivaldi_step
 from sbon.errors import CoordinateError
 from sbon.types import FloatArray, NodeId
 
@@ -23,6 +23,9 @@ RECENT_SHARE = 0.125
 """Weight of a sample in the short average of errors that is held against the long one."""
 RECENT_ERROR_MAX = 0.5
 """Of one sample, in the short average: a few liars shall not look like a changed network."""
+
+RESTORED_SAMPLES = 32.0
+"""How many samples the coordinate of an earlier run is worth."""
 
 
 class Localiser:
@@ -42,9 +45,11 @@ class Localiser:
         self._config = config
         self._rng = rng
         self._coordinate = ORIGIN if start is None else check(start)
-        self._placed = start is not None
+        # A coordinate from an earlier run holds on against its first samples, which are few and may be the odd ones.
+        self._placed = self._coordinate.error < ORIGIN.error
+        self._anchor = RESTORED_SAMPLES * (1.0 - self._coordinate.error) if self._placed else 0.0
+        self._samples = config.early_samples if self._placed else 0
         self._memory = Memory(config, table)
-        self._samples = 0
         self._recent_error = 0.0
         self._refit = Refit(16)
         self._gathered: FloatArray = np.empty((COLUMNS, 16))
@@ -137,15 +142,16 @@ class Localiser:
         np.add(peers[4], config.trust_floor, out=weight)
         np.divide(memory.youth, weight, out=weight)
         c = self._coordinate
+        prior = max(config.prior_samples, self._anchor - n)
         scale = min(max(config.scale_factor * error, config.scale_min), config.scale_max)
         place: Place = (*c.vector, c.height_ms)
         for _ in range(passes):
-            move = self._refit.step(place, peers, memory.rtt_ms, memory.rtt_square, weight, scale, config.across, config.prior_samples)
+            move = self._refit.step(place, peers, memory.rtt_ms, memory.rtt_square, weight, scale, config.across, prior)
             length = math.hypot(*move)
             share = config.step_share if length * config.step_share <= config.jump_ms_max else config.jump_ms_max / length
             x, y, z, h = (clamped(p + share * m) for p, m in zip(place, move, strict=True))
             place = (x, y, z, max(h, 0.0))
-        self._coordinate = Coordinate(place[:3], place[3], error, c.load_ms)
+        self._coordinate = Coordinate(pulled_back(place[:3], config.gravity_ms), place[3], error, c.load_ms)
 
     def _accepts(self, coordinate: Coordinate) -> bool:
         try:

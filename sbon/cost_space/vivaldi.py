@@ -31,9 +31,23 @@ def clamped(value: float, bound: float = VECTOR_MS_MAX) -> float:
     return min(max(value, -bound), bound)
 
 
-def vivaldi_step(
-    own: Coordinate, peer: Coordinate, rtt_ms: float, config: CoordinateConfig, rng: np.random.Generator, jump_ms_max: float | None = None
-) -> Coordinate:
+def pulled_back(place: Vector, gravity_ms: float) -> Vector:
+    """The place after one step of gravity towards the origin: (|place| / gravity)^2 ms, at most all the way.
+
+    RTTs fix how nodes lie to each other, not where all of them lie: errors and liars can push the space as a whole, for ever.
+
+    Source
+    ------
+    Ledlie, Gardner and Seltzer, "Network coordinates in the wild" (NSDI 2007), section 5.
+    """
+    length = math.hypot(*place)
+    if gravity_ms <= 0 or length == 0:
+        return place
+    share = 1.0 - min((length / gravity_ms) ** 2 / length, 1.0)
+    return (place[0] * share, place[1] * share, place[2] * share)
+
+
+def vivaldi_step(own: Coordinate, peer: Coordinate, rtt_ms: float, config: CoordinateConfig, rng: np.random.Generator) -> Coordinate:
     """The own coordinate after one sample; the inputs are checked already.
 
     The step is adaptive (section 4.3): a node that is sure of itself moves little, and least towards one that is not.
@@ -43,7 +57,6 @@ def vivaldi_step(
     own, peer : coordinates of the two nodes
     rtt_ms : measured between them, above 0
     rng : gives the direction in which two nodes on one point come apart
-    jump_ms_max : farthest move; the config's where None
 
     Source
     ------
@@ -55,8 +68,7 @@ def vivaldi_step(
     gain = config.vivaldi_ce * weight
     error = min(max(sample_error * gain + own.error * (1.0 - gain), ERROR_MIN), ERROR_MAX)
 
-    bound = config.jump_ms_max if jump_ms_max is None else jump_ms_max
-    force = clamped(config.vivaldi_cc * weight * (rtt_ms - predicted), bound)
+    force = clamped(config.vivaldi_cc * weight * (rtt_ms - predicted), config.jump_ms_max)
     distance = math.dist(own.vector, peer.vector)
     if distance > 1e-9 and predicted > 1e-9:
         unit = tuple((a - b) / predicted for a, b in zip(own.vector, peer.vector, strict=True))
@@ -67,4 +79,4 @@ def vivaldi_step(
         # A height of 0 on both sides would get no share of any force, ever (section 5.4 starts heights above 0).
         height = max(height, min(0.01 * force, 1.0))
     x, y, z = (clamped(a + force * u) for a, u in zip(own.vector, unit, strict=True))
-    return Coordinate((x, y, z), min(height, VECTOR_MS_MAX), error, own.load_ms)
+    return Coordinate(pulled_back((x, y, z), config.gravity_ms), min(height, VECTOR_MS_MAX), error, own.load_ms)

@@ -1,0 +1,58 @@
+"""The moving percentile filter: spikes stay hidden, lasting shifts show soon."""
+
+import pytest
+
+from sbon.cost_space.config import CoordinateConfig
+from sbon.cost_space.rtt_filter import RttFilter, percentile
+
+CONFIG = CoordinateConfig()
+
+
+def fill(rtts: list[float], interval_s: float = 5.0, config: CoordinateConfig = CONFIG) -> list[float]:
+    """Filtered RTT after each of the samples."""
+    rtt_filter = RttFilter()
+    return [rtt_filter.add(rtt, config, number * interval_s) for number, rtt in enumerate(rtts)]
+
+
+def test_the_twentieth_percentile_of_ten_samples_is_the_second_lowest():
+    assert fill([31.0, 30.0, 35.0, 32.0, 38.0, 39.0, 40.0, 41.0, 42.0, 43.0])[-1] == 31.0
+
+
+def test_single_spikes_never_show():
+    filtered = fill([30.0, 31.0, 30.0, 900.0, 31.0, 30.0, 1200.0, 800.0, 30.0])
+
+    assert max(filtered) <= 31.0
+
+
+def test_a_doubled_latency_shows_after_four_samples():
+    filtered = fill([50.0] * 10 + [100.0] * 4)
+
+    assert filtered[12] == 50.0
+    assert filtered[13] == 100.0
+
+
+def test_a_halved_latency_shows_within_two_samples():
+    assert fill([100.0] * 10 + [50.0] * 2)[-1] == 50.0
+
+
+def test_noise_around_one_level_is_no_shift():
+    noisy = [50.0, 55.0, 52.0, 58.0, 51.0, 57.0, 53.0, 56.0, 54.0, 59.0, 58.0, 59.0, 57.0, 58.0]
+
+    assert all(50.0 <= value <= 53.0 for value in fill(noisy))
+
+
+def test_a_seldom_probed_peer_is_not_judged_by_its_distant_past():
+    """Ten samples at one a minute would take eight minutes to show a change."""
+    assert fill([50.0, 50.0, 50.0, 100.0, 100.0], interval_s=50.0)[-1] == 100.0
+
+
+def test_a_percentile_takes_no_share_of_the_outlier_above_it():
+    assert percentile([30.0, 900.0], 20.0) == 30.0
+    assert percentile([7.0], 20.0) == 7.0
+    assert percentile([1.0, 2.0, 3.0], 100.0) == 3.0
+
+
+@pytest.mark.parametrize("field", [{"filter_window": 0}, {"shift_ratio": 1.0}, {"filter_percentile": 101.0}, {"scale_min": 5.0}])
+def test_settings_out_of_range_are_refused(field: dict[str, float]):
+    with pytest.raises(ValueError, match=next(iter(field)) if "scale_min" not in field else "scale_max"):
+        CoordinateConfig(**field)
