@@ -206,9 +206,7 @@ def adversaries_command(
     if json == "-":
         return
     honest = result["honest"]
-    print(
-        f"{result['nodes']} nodes, {result['liars']} of them lying, {result['rounds']} rounds, neighbours {result['neighbours']}, seed {seed}"
-    )
+    print(f"{result['nodes']} nodes, {result['liars']} of them lying, {rounds} rounds, neighbours {neighbours}, seed {seed}")
     print(f"  {'honest pairs':20}{'median':>10}{'p90':>10}{'ratio':>10}")
     for name, figures in (("without lies", {**honest, "ratio": 1.0}), *result["attacks"].items()):
         print(f"  {name:20}{figures['median_relative_error']:>10.1%}{figures['p90_relative_error']:>10.1%}{figures['ratio']:>10.2f}")

@@ -12,7 +12,7 @@ LABELS_BYTES_MAX = 512
 class MembershipConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How agents find each other and notice who is gone. TOML table [membership]."""
 
-    interval_s: float = 1.0
+    interval_s: float = 0.8
     """Pause between probes of one agent, each to one peer. Shorter: crashes noticed sooner, fresher coordinates, more traffic."""
     timeout_s_min: float = 0.2
     """Shortest wait for a direct reply, however near the peer. Shorter: a busy peer is asked through others for nothing."""
