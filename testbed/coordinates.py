@@ -9,32 +9,22 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 
 from sbon.cost_space.config import CoordinateConfig
-from sbon.cost_space.coordinate import Coordinate
 from sbon.cost_space.localiser import Localiser
 from sbon.cost_space.peer_table import PeerTable
 from sbon.errors import ConfigError, SbonError, ShapeError
 from sbon.types import FloatArray
+from testbed.liars import ATTACKS, Liar
 from testbed.matrix import load_matrix
 
 WARMUP_ROUNDS = (20, 50, 100)
 ROUND_S = 1.0
 """A round is as long as the agents' probe interval: samples age by it."""
-
-
-class Liar(Protocol):
-    """What some nodes tell instead of the truth."""
-
-    def tell(self, node: int, honest: Coordinate, round_number: int) -> Coordinate:
-        """The coordinate that `node` gives out."""
-
-    def rtt_ms(self, node: int, rtt_ms: float, round_number: int) -> float:
-        """The RTT that a prober of `node` measures: a liar can answer late, never early."""
 
 
 class Space:
@@ -205,6 +195,7 @@ def evaluate(
         "neighbours": "all" if neighbours is None else neighbours,
         "seed": seed,
         "gossip": "latest" if gossip is None else gossip,
+        **({} if liar is None else {"attack": type(liar).__name__.lower(), "liars": len(liars)}),
         **score(final, slices[-1], honest),
     }
     if len(slices) > 1:
@@ -255,12 +246,15 @@ def coordinates_command(
     seed: Annotated[int, typer.Option(help="Same seed, same result.")] = 0,
     algorithm: Annotated[str, typer.Option(help="refit or vivaldi.")] = "refit",
     gossip: Annotated[str, typer.Option(metavar="N|latest", help="Coordinates of others heard each round.")] = "latest",
+    attack: Annotated[str, typer.Option(metavar="NAME", help=f"Let a tenth of the nodes lie: {', '.join(ATTACKS)}.")] = "none",
     json: Annotated[str | None, typer.Option(metavar="FILE", help="Write the result as JSON; - for standard output.")] = None,
 ) -> None:
     """Find coordinates on a matrix of RTTs, and say how well they predict it."""
     try:
         if algorithm not in ("refit", "vivaldi"):
             raise ConfigError(f"--algorithm {algorithm}, expected refit or vivaldi")
+        if attack not in (*ATTACKS, "none"):
+            raise ConfigError(f"--attack {attack}, expected one of {', '.join(ATTACKS)}, none")
         result = evaluate(
             load_matrix(matrix),
             rounds,
@@ -268,6 +262,7 @@ def coordinates_command(
             seed,
             config=CoordinateConfig(algorithm="vivaldi" if algorithm == "vivaldi" else "refit"),
             gossip=_number("--gossip", gossip, "latest"),
+            liar=ATTACKS[attack]() if attack in ATTACKS else None,
             progress=_progress(rounds) if sys.stderr.isatty() else None,
         )
         _write(result, json)

@@ -62,4 +62,4 @@ def _from_text(path: Path) -> FloatArray:
             raise ConfigError(f"{path}, line {number}: {error}, expected milliseconds, nan or -") from error
         if len(words) != len(rows[0]):
             raise ConfigError(f"{path}, line {number}: {len(words)} values, expected {len(rows[0])} as in the first row")
-    return np.array(rows, dtype=np.float64).reshape(len(rows), -1)
+    return np.array(rows, dtype=np.float64)

@@ -19,6 +19,8 @@ from sbon.cost_space.vivaldi import ERROR_MIN, clamped, pulled_back, random_dire
 from sbon.errors import CoordinateError
 from sbon.types import FloatArray, NodeId
 
+RTT_MS_MIN = 0.001
+"""No two agents are nearer than a microsecond."""
 RECENT_SHARE = 0.125
 """Weight of a sample in the short average of errors that is held against the long one."""
 RECENT_ERROR_MAX = 0.5
@@ -166,7 +168,7 @@ class Localiser:
             reason = "rtt_not_finite"
         elif rtt_ms <= 0:
             reason = "rtt_not_positive"
-        elif rtt_ms > self._config.rtt_ms_max:
+        elif not RTT_MS_MIN <= rtt_ms <= self._config.rtt_ms_max:
             reason = "rtt_absurd"
         else:
             return True
