@@ -112,8 +112,8 @@ def _change(socket: str | None, json: bool, action: str, **arguments: Any) -> No
     if result["problem"]:
         print_error(result["problem"])
     if failed:
-        done = "could not be asked" if action == "list" else "have not done it: mend what they say, then run the same command again"
-        print_error(f"{', '.join(failed)} {done}")
+        advice = "" if action == "list" else "; mend that, then run the same command again"
+        print_error(f"{'not known' if action == 'list' else 'not done'} on {', '.join(failed)}, for the reason above{advice}")
         raise typer.Exit(1)
 
 

@@ -179,6 +179,8 @@ def status_rows(result: dict[str, Any]) -> Rows:
         ["migrations", count(_number_of(result.get("migrations")))],
         ["data directory", str(result.get("data_dir", "-"))],
     ]
+    if result.get("problem"):
+        rows.insert(3, ["problem", result["problem"]])
     return rows + [[name.replace("_", " "), count(value)] for name, value in sorted(result.get("counters", {}).items()) if value]
 
 
