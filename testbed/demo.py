@@ -29,7 +29,7 @@ BEFORE_EVENT_S = 10.0
 """From the last query to the event: time for rates to be measured."""
 AFTER_MIGRATION_S = 5.0
 """From a migration to the figures after it."""
-EVENT_WAIT_S = 34.0
+EVENT_WAIT_S = 28.0
 ARRIVAL_WAIT_S = 5.0
 """So long what has been sent is given to arrive before it counts as waiting."""
 END_WAIT_S = 15.0
