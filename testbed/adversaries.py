@@ -1,35 +1,24 @@
 """What a lying minority does to the honest nodes' coordinates: `sbon testbed adversaries`.
 
-Liars run the same code and answer probes, but give out coordinates that they make up, with the smallest error estimate they can claim,
-and may answer late. They act from one will: those who share a direction agreed on it. The attacks are those of Zage and Nita-Rotaru
-(CCS 2007), inflation, deflation and oscillation, and of Chan-Tin et al. (ACM TISSEC 14(3), 2011), frog-boiling.
+Liars (`testbed.liars`) run the same code and answer probes, but give out coordinates that they make up, and may answer late. Inflation,
+deflation and oscillation are those of Zage and Nita-Rotaru (CCS 2007), creeping is the frog-boiling of Chan-Tin et al. (ACM TISSEC 14(3),
+2011).
 """
 
-import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from sbon.cost_space.config import CoordinateConfig
 from sbon.cost_space.coordinate import Coordinate
 from sbon.errors import ConfigError
 from sbon.types import FloatArray
-from testbed.coordinates import Liar, evaluate
+from testbed.coordinates import evaluate
+from testbed.liars import ATTACKS, Liar
 from testbed.matrix import load_matrix
-
-CLAIMED_ERROR = 0.0
-"""Liars are sure of themselves."""
-INFLATED_MS = 2_000.0
-"""How far out inflating liars claim to be: several times the width of any real network, and still a valid coordinate."""
-DEFLATED_MS = 1.0
-OSCILLATION_MS = 500.0
-"""Edge of the cube over which oscillating liars jump, and their longest delay."""
-DRIFT_MS_PER_ROUND = 0.5
-"""Frog-boiling: each told coordinate is only this much further off than the one before; 250 ms in 500 rounds."""
 
 
 class Honest:
@@ -42,75 +31,6 @@ class Honest:
     def rtt_ms(self, node: int, rtt_ms: float, round_number: int) -> float:
         """The truth."""
         return rtt_ms
-
-
-class Inflation(Honest):
-    """Claim a place far outside, each in a direction of its own, to stretch the space."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self._rng = rng
-        self._place: dict[int, Coordinate] = {}
-
-    def tell(self, node: int, honest: Coordinate, round_number: int) -> Coordinate:
-        """Far out."""
-        if node not in self._place:
-            self._place[node] = _at(INFLATED_MS * _direction(self._rng))
-        return self._place[node]
-
-
-class Deflation(Honest):
-    """Claim to be all but at the origin, without a height, to pull everybody together."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self._rng = rng
-
-    def tell(self, node: int, honest: Coordinate, round_number: int) -> Coordinate:
-        """At the origin, a little apart from each other."""
-        return _at(DEFLATED_MS * _direction(self._rng))
-
-
-class Oscillation(Honest):
-    """Claim another place every time, and answer after any delay."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self._rng = rng
-
-    def tell(self, node: int, honest: Coordinate, round_number: int) -> Coordinate:
-        """Anywhere."""
-        return _at(OSCILLATION_MS * (self._rng.random(3) - 0.5))
-
-    def rtt_ms(self, node: int, rtt_ms: float, round_number: int) -> float:
-        """Late."""
-        return rtt_ms + OSCILLATION_MS * float(self._rng.random())
-
-
-class FrogBoiling(Honest):
-    """Claim the true place, shifted a little further every round, all in one direction: no single lie stands out."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self._step = DRIFT_MS_PER_ROUND * _direction(rng)
-
-    def tell(self, node: int, honest: Coordinate, round_number: int) -> Coordinate:
-        """A little off."""
-        return _at(np.array(honest.vector) + round_number * self._step, honest.height_ms)
-
-
-ATTACKS: dict[str, Callable[[np.random.Generator], Liar]] = {
-    "inflation": Inflation,
-    "deflation": Deflation,
-    "oscillation": Oscillation,
-    "frog-boiling": FrogBoiling,
-}
-
-
-def _direction(rng: np.random.Generator) -> FloatArray:
-    vector: FloatArray = rng.standard_normal(3)
-    return vector / math.sqrt(float(vector @ vector))
-
-
-def _at(vector: FloatArray, height_ms: float = 0.0) -> Coordinate:
-    x, y, z = vector.tolist()
-    return Coordinate((x, y, z), height_ms, CLAIMED_ERROR)
 
 
 def attacked(
@@ -129,7 +49,7 @@ def attacked(
     Parameters
     ----------
     matrix : [n, n] or [t, n, n] ms, NaN where not measured
-    attacks : names in `ATTACKS`
+    attacks : names in `testbed.liars.ATTACKS`
     fraction : share of the nodes that lie, from the first round on
     rounds, neighbours, seed, config : as of `testbed.coordinates.evaluate`
 
@@ -157,7 +77,7 @@ def attacked(
     progress(f"honest: median {honest['median_relative_error']:.1%}")
     found: dict[str, dict[str, float]] = {}
     for name in attacks:
-        figures = errors(ATTACKS[name](np.random.default_rng((seed, list(ATTACKS).index(name)))))
+        figures = errors(ATTACKS[name]())
         found[name] = {**figures, "ratio": figures["median_relative_error"] / honest["median_relative_error"]}
         progress(f"{name}: median {figures['median_relative_error']:.1%}")
     return {

@@ -12,7 +12,7 @@ LABELS_BYTES_MAX = 512
 class MembershipConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How agents find each other and notice who is gone. TOML table [membership]."""
 
-    interval_s: float = 0.8
+    interval_s: float = 0.6
     """Pause between probes of one agent, each to one peer. Shorter: crashes noticed sooner, fresher coordinates, more traffic."""
     timeout_s_min: float = 0.2
     """Shortest wait for a direct reply, however near the peer. Shorter: a busy peer is asked through others for nothing."""
@@ -36,7 +36,7 @@ class MembershipConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Peers told the news each time. More: faster, with more copies that the receiver knows already."""
     retransmit_multiplier: int = 4
     """One agent repeats a piece of news this many times log10 of the members. Fewer: some hear it only at a push-pull."""
-    vitals_per_datagram: int = 6
+    vitals_per_datagram: int = 4
     """Other members' coordinates added to each probe and reply. More: fresher tables, about 50 bytes each."""
     push_pull_interval_s: float = 30.0
     """Pause between exchanges of the whole table with one peer; grows with log2 of the members past 32. Repairs what gossip missed."""

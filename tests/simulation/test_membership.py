@@ -313,7 +313,8 @@ def test_datagrams_stay_within_their_limit_with_the_longest_names_and_labels():
     world.run(20)
     assert world.largest <= DATAGRAM_BYTES_MAX
     assert world.largest > 0.7 * DATAGRAM_BYTES_MAX  # the room is used
-    assert world.all_alive(names)
+    assert world.changes(FAILED) == []
+    world.run_until(lambda: world.all_alive(names), within_s=10)  # a fifth of all datagrams is lost: somebody may be under suspicion
 
 
 def test_duplicated_and_reordered_datagrams_change_nothing():
