@@ -1,0 +1,33 @@
+"""`sbon bench probe` on real agents, for a short time."""
+
+import json
+
+import pytest
+
+import testbed.bench_probe as bench
+from sbon.cli.__main__ import run
+from sbon.errors import ConfigError
+
+
+@pytest.mark.slow
+def test_a_busy_agent_measures_about_the_round_trips_of_an_idle_one(monkeypatch, capsys):
+    monkeypatch.setattr(bench, "WARM_S", 0.5)
+
+    assert run(["bench", "probe", "--seconds", "4", "--json"]) == 0
+
+    result = json.loads(capsys.readouterr().out)
+    idle, saturated = result["idle"], result["saturated"]
+    assert min(idle["samples"], saturated["samples"]) >= 20
+    assert idle["rows_per_s"] == 0
+    assert saturated["rows_per_s"] > 10_000
+    # Observed 0.07 and 0.08 ms; 0.4 ms when sealing is counted in, above 1 ms without the kernel's time of arrival.
+    assert 0 < idle["median_ms"] < 0.5
+    assert 0 < saturated["median_ms"] < 0.6
+    bench.show(result)
+    assert capsys.readouterr().out.splitlines()[1].startswith("idle")
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan")])
+def test_no_time_is_too_little(seconds):
+    with pytest.raises(ConfigError, match="at least 2"):
+        bench.measure(seconds)
