@@ -53,17 +53,19 @@ def run_scenario(
     topology = scenario_topology(scenario, seed, nodes, folder)
     with ExitStack() as cleanup:
         directory = out or Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="sbon-")))
-        backend = _make(backend_name, scenario, topology, seed, directory)
+        backend = _make(backend_name, scenario, topology, seed, directory, telemetry=out is not None)
         cleanup.callback(backend.close)
         director = Director(scenario, backend, duration_s, progress)
         director.play()
         return result_of(director, backend_name, seed)
 
 
-def _make(backend_name: str, scenario: Scenario, topology: Topology, seed: int, directory: Path) -> Backend:
+def _make(backend_name: str, scenario: Scenario, topology: Topology, seed: int, directory: Path, *, telemetry: bool) -> Backend:
     if backend_name not in BACKENDS:
         raise ConfigError(f"backend {backend_name}, expected one of {', '.join(BACKENDS)}")
     layers = [settings_of(scenario, topology, number) for number in range(len(topology.nodes))]
+    if not telemetry:  # nobody would see it: the folder goes with the run
+        layers = [layer | {"telemetry": {**layer.get("telemetry", {}), "enabled": False}} for layer in layers]
     directory.mkdir(parents=True, exist_ok=True)
     makers: dict[str, Callable[[], Backend]] = {
         "sim": lambda: _simulated(scenario, topology, seed, directory, layers),
