@@ -34,6 +34,8 @@ Answers: TypeAlias = dict[NodeId, KeysHeld | SbonError]
 AT_ONCE_MAX = 32
 """Agents asked at the same time: each may need a connection of its own."""
 COMPLAINT_PAUSE_S = 60.0
+REFUSAL_KEPT_S = 90.0
+"""How long a refusal counts. Whoever is alone dials again twice a minute at least."""
 ACTIONS = ("list", "install", "use", "remove")
 
 
@@ -42,7 +44,7 @@ class ClusterKeys:
 
     Parameters
     ----------
-    key_file : where the ring is kept; empty keeps it in memory alone
+    key_file : tells where the ring is kept; empty keeps it in memory alone
     ring : the ring in force; None without a cluster key
     use : puts another one in force
     """
@@ -52,7 +54,7 @@ class ClusterKeys:
         host: "Host",
         directory: Directory,
         gossip: Gossip,
-        key_file: str,
+        key_file: Callable[[], str],
         ring: Callable[[], KeyRing | None],
         use: Callable[[KeyRing], None],
     ) -> None:
@@ -60,7 +62,7 @@ class ClusterKeys:
         self._key_file = key_file
         self._ring, self._use = ring, use
         self._complained_at_s = float("-inf")
-        self._refused_by: Address | None = None
+        self._refused: tuple[Address, float] | None = None
         self._log = structlog.get_logger("keys").bind(node=directory.me)
 
     # ------------------------------------------------------------------------------------------------------ this agent
@@ -78,16 +80,17 @@ class ClusterKeys:
             raise ConfigError(f"{self._directory.me} runs without a cluster key; start every agent with --key-file")
         fresh = _changed(ring, message)
         if fresh.ids != ring.ids:
-            if self._key_file:
-                replace_key_file(Path(self._key_file), ring, fresh)
+            file = self._key_file()
+            if file:
+                replace_key_file(Path(file), ring, fresh)
             self._use(fresh)
-            self._log.info("keys.changed", before=list(ring.ids), after=list(fresh.ids), saved=bool(self._key_file))
+            self._log.info("keys.changed", before=list(ring.ids), after=list(fresh.ids), saved=bool(file))
         return KeysHeld(ids=fresh.ids)
 
     def no_common_key(self, address: Address) -> None:
         """The agent there holds none of our keys. If nobody else talks to us, it is we who have missed a change."""
-        self._refused_by = address
         now = self._host.now()
+        self._refused = address, now
         if now - self._complained_at_s < COMPLAINT_PAUSE_S:
             return
         self._complained_at_s = now
@@ -101,7 +104,7 @@ class ClusterKeys:
     @property
     def problem(self) -> str | None:
         """What keeps this agent out of its cluster, if its keys do."""
-        if self._refused_by is None:
+        if self._refused is None or self._host.now() - self._refused[1] > REFUSAL_KEPT_S:
             return None
         others = (m for m in self._gossip.members.values() if m.name != self._gossip.name and m.status is MemberStatus.ALIVE)
         if any(others):
@@ -109,9 +112,9 @@ class ClusterKeys:
         ring = self._ring()
         held = "no cluster key" if ring is None else f"only {_keys(ring.ids)}"
         return (
-            f"the agent at {format_address(self._refused_by)} holds none of our cluster keys: this agent has {held}, "
+            f"the agent at {format_address(self._refused[0])} holds none of our cluster keys: this agent has {held}, "
             f"and the cluster has probably changed its key meanwhile; copy the key file of an agent in the cluster to "
-            f"{self._key_file or 'this one'} and run `sbon reload` (or restart)"
+            f"{self._key_file() or 'this one'} and run `sbon reload` (or restart)"
         )
 
     # --------------------------------------------------------------------------------------------------- the whole cluster

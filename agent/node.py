@@ -124,7 +124,7 @@ class Agent:
             self.telemetry,
         )
         self.measuring = Measuring(self)
-        self.keys = ClusterKeys(host, self.directory, self.gossip, config.key_file, lambda: self.key_ring, self.use_keys)
+        self.keys = ClusterKeys(host, self.directory, self.gossip, lambda: self.config.key_file, lambda: self.key_ring, self.use_keys)
         self.answers = Answers(self.directory, self.engine, self.migrations, self.surveying, self.queries, self.replication, self.keys)
         self.requests = ControlRequests(self)
         self.gossip.join([parse_address(seed) for seed in config.join])

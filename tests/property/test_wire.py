@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon.errors import RemoteProtocolError
-from sbon.wire import Acknowledge, Data, Moved, OperatorsAsk, decode, encode
+from sbon.wire import Acknowledge, Data, KeyInstall, KeysAsk, KeysHeld, Message, Moved, OperatorsAsk, decode, encode
 
 texts = st.text(max_size=30)
 numbers = st.integers(-(2**62), 2**62)
@@ -22,11 +22,14 @@ messages = st.one_of(
     st.builds(Acknowledge, link=texts, processed=numbers, credit=numbers, resume=st.booleans()),
     st.builds(Moved, operator=texts, node=texts, epoch=numbers),
     st.builds(OperatorsAsk, operators=st.lists(texts, max_size=5).map(tuple)),
+    st.builds(KeysAsk),
+    st.builds(KeyInstall, key=st.binary(max_size=64)),
+    st.builds(KeysHeld, ids=st.lists(texts, max_size=8).map(tuple)),
 )
 
 
 @given(messages)
-def test_a_message_comes_back_as_it_was(message: Data | Acknowledge | Moved | OperatorsAsk) -> None:
+def test_a_message_comes_back_as_it_was(message: Message) -> None:
     assert decode(encode(message)) == message
 
 
@@ -37,7 +40,13 @@ def test_random_bytes_are_refused_and_nothing_else_happens(data: bytes) -> None:
 
 
 @given(messages, st.data())
-def test_a_message_cut_short_is_refused(message: Data | Acknowledge | Moved | OperatorsAsk, data: st.DataObject) -> None:
+def test_a_message_cut_short_is_refused(message: Message, data: st.DataObject) -> None:
     whole = encode(message)
     with pytest.raises(RemoteProtocolError):
         decode(whole[: data.draw(st.integers(0, len(whole) - 1))])
+
+
+def test_a_key_on_its_way_does_not_show_in_logs() -> None:
+    secret = b"0123456789abcdef0123456789abcdef"
+    assert repr(KeyInstall(key=secret)) == "KeyInstall(32 bytes)"
+    assert "0123" not in f"{[KeyInstall(key=secret)]}"
