@@ -1,8 +1,8 @@
 """What membership costs and how soon it notices things, in virtual time: `sbon testbed membership`.
 
-One overlay of membership machines lives through five stories: it forms, all agents starting at once; it idles; some agents are slow while
+One overlay of membership machines lives through six stories: it forms, all agents starting at once; it idles; some agents are slow while
 others crash; half of the agents are restarted at once; it is cut in two and healed; and agents come back with a lower incarnation than
-the others remember.
+the others remember. Forming is the dearest for large overlays; without it they begin as if they had formed long ago.
 """
 
 import gc
@@ -35,6 +35,7 @@ CRASH_NOTICED_S = 15.0
 STALL_S_MAX = 1.0
 STALL_PAUSE_S = 1.0
 """Mean time for which a slow agent runs between two stalls."""
+STORIES = ("formation", "idle", "slow", "half-restarted", "partition", "lower-incarnation")
 RETURNING = 5
 INCARNATION = 1000
 
@@ -58,10 +59,15 @@ class MembershipTrial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Pause between crashes. Shorter: more of them; they must not overlap."""
     apart_s: float = 600.0
     """How long the overlay is cut in two."""
+    stories: tuple[str, ...] = ()
+    """Only these, in the usual order; none named: all. Without `formation` the overlay begins with everybody known to all."""
 
     def __post_init__(self) -> None:
         if not 2 * len(SEEDS) <= self.agents <= 10_000:
             raise ConfigError(f"agents = {self.agents}, expected {2 * len(SEEDS)} to 10000")
+        unknown = [name for name in self.stories if name not in STORIES]
+        if unknown:
+            raise ConfigError(f"story {unknown[0]!r} is unknown, expected one of {', '.join(STORIES)}")
         if not 0 <= self.slow_share < 0.5:
             raise ConfigError(f"slow_share = {self.slow_share}, expected 0 to less than 0.5")
         if self.crash_every_s <= CRASH_NOTICED_S:
@@ -117,13 +123,10 @@ class Verdicts:
 class Trial:
     """The stories, one after the other, in one overlay."""
 
-    def __init__(
-        self, trial: MembershipTrial, membership: MembershipConfig, network: MembershipWorldConfig, progress: Callable[[str], None]
-    ) -> None:
+    def __init__(self, trial: MembershipTrial, membership: MembershipConfig, network: MembershipWorldConfig) -> None:
         self._trial = trial
-        self._progress = progress
-        world_seed, self._rng = trial.seed, np.random.default_rng((trial.seed, 1))
-        self.world = MembershipWorld(trial.agents, world_seed, membership, network)
+        self._rng = np.random.default_rng((trial.seed, 1))
+        self.world = MembershipWorld(trial.agents, trial.seed, membership, network)
         self.verdicts = Verdicts(self.world)
 
     def formation(self) -> dict[str, Any]:
@@ -133,6 +136,12 @@ class Trial:
             world.start(number, SEEDS)
         seconds = world.run_until(world.whole, PATIENCE_S)
         return {"seconds": seconds, "bytes_per_agent": (world.datagram_bytes + world.stream_bytes) / agents}
+
+    def formed(self) -> None:
+        """As if the overlay had formed long ago."""
+        for number in range(self._trial.agents):
+            self.world.start(number, ())
+        self.world.acquaint()
 
     def idle(self) -> dict[str, Any]:
         """Nothing happens: what does it cost?"""
@@ -261,18 +270,23 @@ def evaluate(
     """
     started = time.perf_counter()
     network = network or MembershipWorldConfig()
-    stories = Trial(trial, membership or MembershipConfig(), network, progress)
+    stories = Trial(trial, membership or MembershipConfig(), network)
     result: dict[str, Any] = {"agents": trial.agents, "seed": trial.seed, "loss": network.loss, "jitter_ms": network.jitter_ms}
-    for name, story in (
-        ("formation", stories.formation),
-        ("idle", stories.idle),
-        ("slow", stories.slow_and_crashing),
-        ("half_restarted", stories.half_restarted),
-        ("partition", stories.cut_in_two),
-        ("lower_incarnation", stories.lower_incarnations),
-    ):
-        result[name] = story()
-        progress(f"{time.perf_counter() - started:7.1f} s  {name}: {result[name]}")
+    told: tuple[Callable[[], dict[str, Any]], ...] = (
+        stories.formation,
+        stories.idle,
+        stories.slow_and_crashing,
+        stories.half_restarted,
+        stories.cut_in_two,
+        stories.lower_incarnations,
+    )
+    chosen = trial.stories or STORIES
+    if "formation" not in chosen:
+        stories.formed()
+    for name, story in zip(STORIES, told, strict=True):
+        if name in chosen:
+            result[name.replace("-", "_")] = figures = story()
+            progress(f"{time.perf_counter() - started:7.1f} s  {name}: {figures}")
     result["virtual_s"] = stories.world.now
     result["seconds"] = time.perf_counter() - started
     result["memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -286,6 +300,7 @@ def membership_command(
     slow_share: Annotated[float, typer.Option(help="Share of the agents that stall.")] = 0.05,
     slow_s: Annotated[float, typer.Option(metavar="S", help="Virtual seconds with stalls and crashes.")] = 600.0,
     apart_s: Annotated[float, typer.Option(metavar="S", help="Virtual seconds for which the overlay is cut in two.")] = 600.0,
+    story: Annotated[list[str] | None, typer.Option(metavar="NAME", help=f"Only {', '.join(STORIES)}; may be repeated.")] = None,
     loss: Annotated[float, typer.Option(help="Share of datagrams that vanish.")] = 0.01,
     seed: Annotated[int, typer.Option(help="Same seed, same result.")] = 1,
     json: Annotated[str | None, typer.Option(metavar="FILE", help="Write the result as JSON; - for standard output.")] = None,
@@ -295,7 +310,8 @@ def membership_command(
 
     if not 0 <= loss < 1:
         raise ConfigError(f"--loss {loss}, expected 0 to less than 1")
-    trial = MembershipTrial(agents=agents, seed=seed, slow=slow, slow_share=slow_share, slow_s=slow_s, apart_s=apart_s)
+    stories = tuple(story or ())
+    trial = MembershipTrial(agents=agents, seed=seed, slow=slow, slow_share=slow_share, slow_s=slow_s, apart_s=apart_s, stories=stories)
     gc.disable()  # Millions of rows that live to the end would be looked through again and again.
     try:
         result = evaluate(trial, _profile(profile), MembershipWorldConfig(loss=loss), lambda line: print(line, file=sys.stderr, flush=True))
@@ -323,22 +339,28 @@ def _seconds(value: float | None) -> str:
 
 
 def _show(result: dict[str, Any]) -> None:
-    idle, slow, half, split, lower = (result[name] for name in ("idle", "slow", "half_restarted", "partition", "lower_incarnation"))
     print(f"{result['agents']} agents, seed {result['seed']}, {result['loss']:.0%} of datagrams lost; virtual time")
-    print(f"  all know all after                 {_seconds(result['formation']['seconds'])}")
-    print(
-        f"  idle, each agent                   {idle['datagram_bytes_per_s']:.0f} bytes/s in {idle['datagrams_per_s']:.2f} datagrams/s,"
-        f" {idle['push_pull_bytes_per_s']:.0f} bytes/s in push-pulls"
-    )
-    print(
-        f"  a crash is noticed after           {_seconds(slow['median_s'])} (median), {_seconds(slow['p99_s'])} (99 %),"
-        f" {_seconds(slow['max_s'])} (last); {slow['crashes']} crashes, {slow['unnoticed']} views without it"
-    )
-    print(
-        f"  {slow['agents']} slow agents for {slow['virtual_s']:.0f} s       {slow['suspicions']} suspicions against the living,"
-        f" {slow['false_failures']} false failures"
-    )
-    print(f"  half restarted at once: whole in   {_seconds(half['seconds'])}, {half['false_failures']} false failures")
-    print(f"  cut in two for {split['apart_s']:.0f} s: whole in       {_seconds(split['whole_s'])}")
-    print(f"  back with a lower incarnation in   {_seconds(lower['at_once_s'])} at once, {_seconds(lower['after_30_s_s'])} after 30 s away")
+    if (figures := result.get("formation")) is not None:
+        print(f"  all know all after                 {_seconds(figures['seconds'])}")
+    if (figures := result.get("idle")) is not None:
+        print(
+            f"  idle, each agent                   {figures['datagram_bytes_per_s']:.0f} bytes/s in {figures['datagrams_per_s']:.2f}"
+            f" datagrams/s, {figures['push_pull_bytes_per_s']:.0f} bytes/s in push-pulls"
+        )
+    if (figures := result.get("slow")) is not None:
+        print(
+            f"  a crash is noticed after           {_seconds(figures['median_s'])} (median), {_seconds(figures['p99_s'])} (99 %),"
+            f" {_seconds(figures['max_s'])} (last); {figures['crashes']} crashes, {figures['unnoticed']} views without it"
+        )
+        slow = f"{figures['agents']} slow agents for {figures['virtual_s']:.0f} s"
+        print(f"  {slow:34} {figures['suspicions']} suspicions against the living, {figures['false_failures']} false failures")
+    if (figures := result.get("half_restarted")) is not None:
+        print(f"  half restarted at once: whole in   {_seconds(figures['seconds'])}, {figures['false_failures']} false failures")
+    if (figures := result.get("partition")) is not None:
+        cut = f"cut in two for {figures['apart_s']:.0f} s: whole in"
+        print(f"  {cut:34} {_seconds(figures['whole_s'])}")
+    if (figures := result.get("lower_incarnation")) is not None:
+        print(
+            f"  back with a lower incarnation in   {_seconds(figures['at_once_s'])}, or {_seconds(figures['after_30_s_s'])} when 30 s away"
+        )
     print(f"  took {result['seconds']:.0f} s and {result['memory_mb']:.0f} MB")

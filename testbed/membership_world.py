@@ -26,6 +26,8 @@ from sbon.membership import (
     RttMeasured,
     SendDatagram,
 )
+from sbon.membership.broadcast import Broadcasts
+from sbon.membership.sampling import VitalsToTell
 from sbon.sealing import OVERHEAD_BYTES
 from sbon.types import Address, NodeId
 from testbed.network import Draws
@@ -139,6 +141,26 @@ class MembershipWorld:
         self.boot[number] = 0
         self.status[number, number], self.boot[number, number] = ALIVE, machine.own.boot
         self._perform(process, machine.join([self.processes[seed].address for seed in seeds], self.now))
+
+    def acquaint(self) -> None:
+        """Let all that run know each other at once, with nothing left to tell: skips the gossip that forming an overlay takes."""
+        running = [process for process in self.processes if process.machine is not None]
+        states = [process.machine.full_state() for process in running if process.machine is not None]
+        first = running[0]
+        for state in states[1:]:
+            self.merge(first, state)
+        assert first.machine is not None
+        whole = first.machine.full_state()
+        for process in running:
+            self.merge(process, whole)
+            assert process.machine is not None
+            roster = process.machine._roster
+            roster.news, roster.vitals_to_tell = Broadcasts(), VitalsToTell()
+
+    def merge(self, process: Process, state: bytes) -> None:
+        """Give a process another's full state."""
+        if process.machine is not None:
+            self._perform(process, process.machine.merge(state, self.now))
 
     def kill(self, number: int) -> None:
         """End a process without a word."""
