@@ -19,7 +19,7 @@ EXIT_USAGE = 2
 _EVALUATIONS = {
     "adversaries": "testbed.adversaries",
     "coordinates": "testbed.coordinates",
-    "membership": "testbed.membership_evaluation",
+    "membership": "testbed.membership_command",
     "placement": "testbed.placement_evaluation",
 }
 _JSON = typer.Option("--json", metavar="FILE", help="Write the result as JSON; - for standard output.")

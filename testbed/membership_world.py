@@ -142,15 +142,19 @@ class MembershipWorld:
         self.status[number, number], self.boot[number, number] = ALIVE, machine.own.boot
         self._perform(process, machine.join([self.processes[seed].address for seed in seeds], self.now))
 
+    def full_state(self, number: int) -> bytes:
+        """The whole table of a running agent, as a push-pull carries it."""
+        machine = self.processes[number].machine
+        assert machine is not None
+        return machine.full_state()
+
     def acquaint(self) -> None:
         """Let all that run know each other at once, with nothing left to tell: skips the gossip that forming an overlay takes."""
         running = [process for process in self.processes if process.machine is not None]
-        states = [process.machine.full_state() for process in running if process.machine is not None]
         first = running[0]
-        for state in states[1:]:
-            self.merge(first, state)
-        assert first.machine is not None
-        whole = first.machine.full_state()
+        for process in running[1:]:
+            self.merge(first, self.full_state(process.number))
+        whole = self.full_state(first.number)
         for process in running:
             self.merge(process, whole)
             assert process.machine is not None
