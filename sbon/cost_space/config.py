@@ -10,7 +10,7 @@ class CoordinateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     algorithm: Literal["refit", "vivaldi"] = "refit"
     """`refit` re-fits the node to its remembered samples and is the more accurate; `vivaldi` forgets each sample after one step and
-    needs no memory."""
+    costs a fifth."""
     filter_window: int = 10
     """Samples a peer that the percentile filter looks back on. More: steadier, slower to follow a change."""
     filter_percentile: float = 20.0
@@ -18,7 +18,8 @@ class CoordinateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     filter_span_s: float = 60.0
     """Older samples leave the window. Longer: steadier for peers that are seldom probed, slower to follow a change."""
     filter_keep: int = 1
-    """So many samples stay however old they are."""
+    """So many samples stay however old they are. More: spikes stay hidden in overlays where a peer is probed less than once a span, and
+    changes show later."""
     shift_samples: int = 4
     """So many samples in a row beyond `shift_ratio` of the filtered RTT are a new level, and the window starts again. Fewer: faster
     after a route change, more easily fooled by a burst."""
@@ -27,7 +28,7 @@ class CoordinateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     rtt_ms_max: float = 60_000.0
     """A longer RTT is refused and counted."""
     jump_ms_max: float = 2_000.0
-    """The farthest that one sample may move the node. Lower: safer against liars, slower from a cold start."""
+    """The farthest that one pass over the samples may move the node. Lower: safer against liars, slower from a cold start."""
     memory_peers: int = 512
     """Peers whose samples are remembered. More: more accurate, about 0.4 kB and 0.01 microseconds an update each."""
     sample_half_life_s: float = 300.0
