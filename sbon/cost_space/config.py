@@ -10,7 +10,7 @@ class CoordinateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     algorithm: Literal["refit", "vivaldi"] = "refit"
     """`refit` re-fits the node to its remembered samples and is the more accurate; `vivaldi` forgets each sample after one step and
-    costs a fifth."""
+    costs about a quarter."""
     filter_window: int = 10
     """Samples a peer that the percentile filter looks back on. More: steadier, slower to follow a change."""
     filter_percentile: float = 20.0
