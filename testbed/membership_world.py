@@ -33,7 +33,7 @@ from sbon.types import Address, NodeId
 from testbed.network import Draws
 
 SPREAD_MS = 80.0
-"""Edge of the cube in which agents lie: RTTs of 50 ms in the median, 130 at most, as within a continent."""
+"""Edge of the cube in which agents lie: RTTs of 55 ms in the median, 140 at most, as within a continent."""
 HEIGHT_MS = 2.0
 STREAM_TRIPS = 3
 """One-way delays until a push-pull has opened a stream and delivered its request."""
