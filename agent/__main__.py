@@ -83,7 +83,17 @@ def overrides(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the daemon to its end and return the exit code."""
+    """Run the daemon to its end and return the exit code, which a log that cannot be written does not change."""
+    code = _run(arguments)
+    try:
+        sys.stderr.flush()
+    except OSError:
+        # The interpreter would try once more at its end, and make exit code 120 of it. What is lost has been counted.
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    return code
+
+
+def _run(arguments: list[str] | None) -> int:
     options = parser().parse_args(arguments)
     try:
         flags = overrides(options)
@@ -108,7 +118,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _failed(problem: SbonError, code: int) -> int:
-    print(f"sbon agent: {' '.join(str(problem).split())}", file=sys.stderr)
+    logs.standard_error.write(f"sbon agent: {' '.join(str(problem).split())}\n")
     return code
 
 

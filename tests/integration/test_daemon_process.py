@@ -5,6 +5,8 @@ import os
 import random
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 
 import psutil
@@ -213,3 +215,17 @@ def test_agent_goes_on_when_nothing_can_be_written(start, tmp_path):
     assert alive(agent) == alive(seed) == 2
     assert agent.end() == 0
     assert agent.log.read_text() == ""
+
+
+def test_exit_code_is_the_agents_though_its_last_words_cannot_be_written(tmp_path):
+    """The interpreter flushes standard error at its end, and makes 120 of a failure."""
+    program = (
+        "import resource, sys\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+        "from agent.__main__ import main\n"
+        "sys.exit(main(['--bind', 'nonsense']))"
+    )
+    with (tmp_path / "log").open("wb") as log:
+        ended = subprocess.run([sys.executable, "-c", program], stderr=log, timeout=30)
+
+    assert ended.returncode == 2
