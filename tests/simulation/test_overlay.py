@@ -290,3 +290,22 @@ def test_a_source_that_its_host_has_forgotten_does_not_hold_up_the_others():
     before = len(tail.rows)
     world.run(10)
     assert len(tail.rows) >= before + 8 * 5
+
+
+@pytest.mark.parametrize("strategy", ["relaxation", "least-usage", "producer", "consumer", "random"])
+def test_every_strategy_places_queries_of_a_running_overlay(strategy: str):
+    world = make_world(8, placement={"strategy": strategy})
+    world.run(30)
+    world.submit(SOURCE.format(nodes=f"{world.nodes[1]},{world.nodes[2]},{world.nodes[5]}"))
+
+    plan = world.ask(0, "explain", sql=WINDOWED)
+    query = world.submit(WINDOWED)
+    rows = world.rows(query, count=10)
+
+    assert sum(row[2] for row in rows[5:10]) == pytest.approx(300, abs=30)
+    window = next(operator for operator in plan["operators"] if operator["kind"] == "window")
+    if strategy == "producer":
+        assert window["node"] in (world.nodes[1], world.nodes[2], world.nodes[5])
+    if strategy == "consumer":
+        assert window["node"] == world.nodes[0]
+    assert plan["network_usage"]["here"] > 0
