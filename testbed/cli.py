@@ -170,6 +170,8 @@ def _show(result: dict[str, Any]) -> None:
     print(f"  migrations {result['migrations']['total']}, network usage {result['network_usage_bytes']:.0f} bytes in transit")
     for line in result["skipped"]:
         print(f"  skipped: {line}")
+    if not result["expectations_checked"]:
+        print("  not checked: what the scenario expects of its whole length")
 
 
 def _examples(*lines: str) -> str:
