@@ -32,14 +32,14 @@ def test_ctrl_c_ends_the_demo_and_leaves_no_process_behind(tmp_path):
 @pytest.mark.slow
 def test_the_demo_shows_all_that_it_promises(tmp_path):
     # A demo is watched live: on a machine with something else to do, agents may decide too late for it. Its figures must hold then, too.
-    for attempt in range(2):
+    for _attempt in range(2):
         with demo(tmp_path) as process:
             out, err = process.communicate(timeout=240)
         tuples = msgspec.json.decode((tmp_path / "summary.json").read_bytes())["tuples"]
         assert tuples["readings"]["lost"] == tuples["readings"]["repeated"] == tuples["readings"]["ids_off"] == 0, out + err
         if process.returncode == 0:
             break
-    assert process.returncode == 0, f"attempt {attempt + 1}: {out}{err}"
+    assert process.returncode == 0, f"in two attempts: {out}{err}"
     summary = msgspec.json.decode((tmp_path / "summary.json").read_bytes())
     assert summary["missing"] == []
     assert summary["tuples"]["readings"]["lost"] == summary["tuples"]["readings"]["repeated"] == 0
