@@ -3,11 +3,12 @@
 import signal
 import subprocess
 import sys
-import time
 
 import msgspec
 import psutil
 import pytest
+
+from tests.processes import wait_until
 
 
 def demo(out):
@@ -19,10 +20,8 @@ def test_ctrl_c_ends_the_demo_and_leaves_no_process_behind(tmp_path):
     with demo(tmp_path) as process:
         line = process.stdout.readline()
         assert "starting 16 agents" in line
-        deadline = time.monotonic() + 60
-        while len(agents := psutil.Process(process.pid).children(recursive=True)) < 16:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: len(psutil.Process(process.pid).children(recursive=True)) >= 16, timeout_s=60)
+        agents = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
         assert process.returncode == 130

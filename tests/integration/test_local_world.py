@@ -14,16 +14,9 @@ from sbon.errors import SbonError
 from testbed.local import LocalWorld, free_ports
 from testbed.network import NetworkConfig
 from testbed.topology import CitiesConfig, build, pairs_between
+from tests.processes import wait_until
 
 FAST = {"membership": {"interval_s": 0.2, "gossip_interval_s": 0.1, "suspicion_s": 0.5, "reconnect_interval_s": 1.0}}
-
-
-def until(condition, timeout_s=40.0):
-    """Wait for something that other processes bring about."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never held"
-        time.sleep(0.05)
 
 
 def statuses(world, node):
@@ -38,7 +31,7 @@ def world(tmp_path):
             made.start(node)
         for node in range(3):
             made.wait_started(node)
-        until(lambda: all(list(statuses(made, node).values()) == ["alive"] * 3 for node in range(3)))
+        wait_until(lambda: all(list(statuses(made, node).values()) == ["alive"] * 3 for node in range(3)))
         yield made
     finally:
         made.close()
@@ -51,39 +44,39 @@ def test_agents_feel_the_topology_survive_a_kill_and_answer_queries(world):
     def measured(a, b):
         return world.ask(a, "rtt", a=b)["measured_rtt_ms"] or 0.0
 
-    until(lambda: abs(measured(london, tokyo) - true_ms[0, 2]) < 0.15 * true_ms[0, 2])
+    wait_until(lambda: abs(measured(london, tokyo) - true_ms[0, 2]) < 0.15 * true_ms[0, 2])
     world.scale(pairs_between(world.topology, [0], [1]), 2.0)
     doubled_ms = world.latencies.rtt_ms()[0, 1]
-    until(lambda: abs(measured(london, new_york) - doubled_ms) < 0.15 * doubled_ms)
+    wait_until(lambda: abs(measured(london, new_york) - doubled_ms) < 0.15 * doubled_ms)
 
     query = world.ask(london, "submit", sql="SELECT ts, node, cpu FROM sys.load")[0]["query"]
     tail = world.tail(query, london)
-    until(lambda: {row[1] for row in tail.rows} == {london, new_york, tokyo})
+    wait_until(lambda: {row[1] for row in tail.rows} == {london, new_york, tokyo})
 
     world.load(new_york, 0.7)
-    until(lambda: any(row[1] == new_york and row[2] == 0.7 for row in tail.rows))
+    wait_until(lambda: any(row[1] == new_york and row[2] == 0.7 for row in tail.rows))
 
     killed_at = time.monotonic()
     world.kill(tokyo)
     with pytest.raises(SbonError):
         world.ask(tokyo, "status")
-    until(lambda: statuses(world, london)[tokyo] == statuses(world, new_york)[tokyo] == "failed", 10)
+    wait_until(lambda: statuses(world, london)[tokyo] == statuses(world, new_york)[tokyo] == "failed", 10)
     assert time.monotonic() - killed_at < 10
-    until(lambda: world.ask(london, "queries")[0]["state"] == "degraded")
+    wait_until(lambda: world.ask(london, "queries")[0]["state"] == "degraded")
     assert tokyo in world.ask(london, "queries")[0]["reason"]
 
     world.restart(tokyo)
-    until(lambda: statuses(world, london)[tokyo] == "alive")
+    wait_until(lambda: statuses(world, london)[tokyo] == "alive")
     world.leave(new_york)
-    until(lambda: statuses(world, london)[new_york] == "left")
-    until(lambda: not world.alive(new_york))
+    wait_until(lambda: statuses(world, london)[new_york] == "left")
+    wait_until(lambda: not world.alive(new_york))
 
 
 def test_a_partition_divides_and_healing_joins_again(world):
     world.partition([[2]])
-    until(lambda: statuses(world, 0)["tokyo"] == "failed" and statuses(world, 2)["london"] == "failed")
+    wait_until(lambda: statuses(world, 0)["tokyo"] == "failed" and statuses(world, 2)["london"] == "failed")
     world.heal()
-    until(lambda: all(list(statuses(world, node).values()) == ["alive"] * 3 for node in range(3)))
+    wait_until(lambda: all(list(statuses(world, node).values()) == ["alive"] * 3 for node in range(3)))
 
 
 def test_nothing_outlives_a_testbed_that_is_killed(tmp_path):
@@ -106,7 +99,7 @@ def test_nothing_outlives_a_testbed_that_is_killed(tmp_path):
         assert all(psutil.pid_exists(agent) for agent in agents)
         os.kill(testbed.pid, signal.SIGKILL)
         testbed.wait()
-    until(lambda: not any(_runs(agent) for agent in agents))
+    wait_until(lambda: not any(_runs(agent) for agent in agents))
 
 
 def test_an_agent_that_cannot_start_is_reported_with_its_own_words(tmp_path):
