@@ -22,8 +22,8 @@ import structlog
 
 from agent.cpu_load import CpuLoad
 from agent.host import StreamHandler, Timer
-from agent.tcp import TcpStream
-from agent.udp import UdpSocket
+from agent.network.tcp import TcpStream
+from agent.network.udp import UdpSocket
 from sbon.errors import ConfigError
 from sbon.types import Address
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import msgspec
 
 from agent.control import ControlConfig
-from agent.execution import EngineConfig
+from agent.engine.execution import EngineConfig
 from agent.logs import LogConfig
-from agent.peers import PeerConfig
-from agent.telemetry import TelemetryConfig
+from agent.network.peers import PeerConfig
+from agent.telemetry.log import TelemetryConfig
 from sbon.config import Layer, load
 from sbon.control import DEFAULT_DATA_DIR
 from sbon.cost_space.config import CoordinateConfig
@@ -20,6 +20,7 @@ from sbon.membership.config import MembershipConfig, check_labels
 from sbon.migration import MigrationConfig
 from sbon.optimiser.config import OptimiserConfig
 from sbon.placement.config import PlacementConfig
+from sbon.placement.reservations import HostingConfig
 from sbon.types import Address
 
 NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
@@ -56,6 +57,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     coordinate: CoordinateConfig = CoordinateConfig()
     load: LoadConfig = LoadConfig()
     placement: PlacementConfig = PlacementConfig()
+    hosting: HostingConfig = HostingConfig()
     optimiser: OptimiserConfig = OptimiserConfig()
     engine: EngineConfig = EngineConfig()
     links: LinkConfig = LinkConfig()

@@ -14,7 +14,7 @@ from sbon.query.catalog import did_you_mean
 from sbon.query.text import describe
 
 if TYPE_CHECKING:
-    from agent.instance import Instance
+    from agent.engine.instance import Instance
     from agent.node import Agent
 
 Reply = Callable[[ControlReply], None]
@@ -72,6 +72,8 @@ class ControlRequests:
             **agent.peers.counters,
             **agent.engine.flow.counters,
             **agent.migrations.counters,
+            **agent.multicasting.counters,
+            **agent.remembering.counters,
             **{f"telemetry_{name}": count for name, count in agent.telemetry.counters.items()},
         }
         return {

@@ -24,14 +24,15 @@ from agent import logs
 from agent.config import NAME, AgentConfig, format_address, is_loopback, parse_address
 from agent.control import Cancel, ControlServer, DataDirectory, Reply
 from agent.logs import structlog
+from agent.telemetry.broker import access
 from sbon.config import ConfigType, setting_paths
 from sbon.control import ControlReply, ControlRequest, refusal
 from sbon.errors import ConfigError, SbonError
 from sbon.sealing import KeyRing
 
 if TYPE_CHECKING:
+    from agent.network.shaper import ShapedHost
     from agent.node import Agent
-    from agent.shaper import ShapedHost
 
 log = structlog.get_logger("daemon")
 
@@ -59,6 +60,8 @@ def run(config: AgentConfig, read_again: ReadConfig, shaper_file: str | None = N
     config = resolved(config)
     logs.set_up(config.log, node=config.name)
     key_ring = read_key_ring(config)
+    if config.telemetry.mqtt:
+        access(config.telemetry.mqtt_password_file, config.telemetry.mqtt_ca_file)  # wrong files are found before anything starts
     directory = DataDirectory(Path(config.data_dir))
     from agent.asyncio_host import new_event_loop
 
@@ -253,19 +256,23 @@ async def _live(
 ) -> int:
     from agent.asyncio_host import AsyncioHost
     from agent.node import Agent
+    from agent.telemetry.carriers import TelemetryCarriers
 
     loop = asyncio.get_running_loop()
     host = AsyncioHost(loop, workers=config.engine.workers)
     shaped = None
     if shaper_file is not None:
-        from agent.shaper import ShapedHost
+        from agent.network.shaper import ShapedHost
 
         shaped = ShapedHost.from_file(host, shaper_file)
     agent = Agent(config, shaped or host, key_ring)
+    carriers = TelemetryCarriers(agent.telemetry)
     address = agent.start()
+    carriers.begin()
     daemon = Daemon(agent, config, read_again, shaped)
     server = ControlServer(directory.path, daemon, config.control)
     daemon.counters += [host.counters, server.counters, logs.standard_error.counters, *([shaped.counters] if shaped is not None else [])]
+    daemon.counters += carriers.counters
     try:
         await server.start()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -279,6 +286,9 @@ async def _live(
         agent.stop()
         await host.drain(DRAIN_S_MAX)
         host.close()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, carriers.hurry)
+        await carriers.finish()
     return 0
 
 

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Protocol
 
 from agent.host import Host
-from agent.peers import Peers
+from agent.network.peers import Peers
 from sbon.errors import LinkError, SbonError
 from sbon.types import Address, NodeId
 from sbon.wire import Message, decode, encode
@@ -23,7 +23,7 @@ class Requests(Protocol):
 
 
 class Directory:
-    """The `agent.flow.Router` of an agent, and its way of asking others."""
+    """The `agent.engine.flow.Router` of an agent, and its way of asking others."""
 
     def __init__(self, host: Host, me: NodeId, peers: Peers, address_of: Callable[[NodeId], Address | None], own: Requests) -> None:
         self.me = me

@@ -3,9 +3,11 @@
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from agent.telemetry.figures import link_rates, operator_statistics
 from sbon.cost_space.load import LoadDimension
 from sbon.membership.digest import make_digest
 from sbon.membership.members import Capacity
+from sbon.telemetry.rows import CoordinateSample, Load
 from sbon.types import NodeId
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ class Measuring:
             member = agent.gossip.members.get(peer)
             peer_region = member.labels.get("region") if member is not None else None
             agent.system.push("sys.probes", (self._now_us(), agent.name, self._region, peer, peer_region, rtt_ms, estimated_ms))
-        agent.telemetry.record("probe", peer=peer, rtt_ms=round(rtt_ms, 3), estimated_ms=round(estimated_ms, 3))
+        agent.recording.probe(peer, rtt_ms, estimated_ms)
 
     def sample(self) -> None:
         """Once a second."""
@@ -67,29 +69,23 @@ class Measuring:
         agent = self._agent
         coordinate = agent.gossip.localiser.coordinate
         error = agent.gossip.localiser.median_relative_error()
-        agent.telemetry.record(
-            "coordinate",
-            vector=[round(x, 3) for x in coordinate.vector],
-            height_ms=round(coordinate.height_ms, 3),
-            error=round(coordinate.error, 4),
-            load_ms=round(coordinate.load_ms, 3),
-            median_relative_error=None if error is None else round(error, 4),
-        )
-        agent.telemetry.record("load", cpu=self.cpu, operators=len(agent.engine.instances))
-        for report in agent.engine.reports():
-            agent.telemetry.record(
-                "operator",
-                operator=report.id,
-                state=report.state,
-                rows_in=report.rows_in,
-                rows_out=report.rows_out,
-                rows_per_s_in=report.rows_per_s_in,
-                rows_per_s_out=report.rows_per_s_out,
-                bytes_per_s_out=report.bytes_per_s_out,
-                late_rows=report.late_rows,
-                queue_batches=report.queue_batches,
-                state_rows=report.state_rows,
+        record = agent.telemetry.record
+        record(
+            CoordinateSample(
+                vector_ms=tuple(round(float(x), 3) for x in coordinate.vector),
+                height_ms=round(float(coordinate.height_ms), 3),
+                error=round(float(coordinate.error), 4),
+                load_ms=round(float(coordinate.load_ms), 3),
+                median_relative_error=None if error is None else round(float(error), 4),
             )
+        )
+        dropped = agent.telemetry.counters["records_dropped"]
+        load_ms, operators = float(coordinate.load_ms), len(agent.engine.instances)
+        record(Load(float(self.cpu), agent.host.memory_fraction(), load_ms, operators, agent.engine.free_slots, dropped))
+        for instance in agent.engine.instances.values():
+            record(operator_statistics(instance, agent.name))
+            for row in link_rates(instance, agent.gossip):
+                record(row)
 
     @property
     def _region(self) -> str | None:

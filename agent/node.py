@@ -10,43 +10,49 @@ from collections.abc import Callable
 from typing import Any
 
 import agent.logs
-from agent.answers import Answers
 from agent.cluster_keys import ClusterKeys
 from agent.config import AgentConfig, format_address, parse_address
-from agent.connection import Connection
 from agent.connectors.base import ConnectorContext, SinkConnector
 from agent.connectors.system import SystemStreams
 from agent.control_requests import ControlRequests
-from agent.deployment import Deployed
 from agent.directory import Directory, Done
-from agent.engine import Engine
+from agent.engine.delays import Delays
+from agent.engine.engine import Engine
+from agent.engine.handing import Handing
+from agent.engine.instance import Instance, Output
 from agent.gossip import Gossip
 from agent.host import Host, StreamHandler, Timer
-from agent.instance import Instance, Output
 from agent.measuring import Measuring
-from agent.migrations import MigrationRecord, Migrations
-from agent.peers import Peers
-from agent.placing import Placed, Placing
-from agent.queries import REPORT_INTERVAL_S, OwnedQueries
-from agent.query_record import QueryRecord
-from agent.rebalancing import Rebalancing
-from agent.replication import Replication
+from agent.network.connection import Connection
+from agent.network.peers import Peers
+from agent.optimising.migrations import MigrationRecord, Migrations
+from agent.optimising.multicasting import Multicasting
+from agent.optimising.rebalancing import Rebalancing
+from agent.optimising.remembering import Remembering
+from agent.optimising.sharing import Sharing
+from agent.optimising.surveying import Surveying
+from agent.queries.answers import Answers
+from agent.queries.deployment import Deployed
+from agent.queries.placing import Placed, Placing
+from agent.queries.queries import OwnedQueries
+from agent.queries.record import QueryRecord
+from agent.queries.replication import Replication
+from agent.queries.tails import Tail
 from agent.state import SavedState, StateFile
-from agent.surveying import Surveying
-from agent.tails import Tail
-from agent.telemetry import DIRECTORY_NAME, Telemetry
+from agent.telemetry.figures import operator_statistics
+from agent.telemetry.log import DIRECTORY_NAME, Telemetry
+from agent.telemetry.recording import Recording
 from sbon.control import ControlReply, ControlRequest
 from sbon.errors import ConfigError, LinkError, SbonError
+from sbon.links import Batch
 from sbon.membership.members import MemberStatus
 from sbon.query.plan import Plan, SinkParams
 from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId, OperatorId
-from sbon.wire import Acknowledge, Data, Message, Moved, NoSuchLink, Unwanted, WantedAsk, decode, encode
+from sbon.wire import Acknowledge, Data, Message, Moved, NoSuchLink, Unwanted, UpstreamDelay, WantedAsk, decode, encode
 
 SAVE_INTERVAL_S = 30.0
 """How often coordinate and incarnation are saved: what a crash costs is settling for so long."""
-WANTED_INTERVAL_S = 15.0
-"""How often the takers of queries are asked whether the operators here are still wanted."""
 LEAVE_TIMEOUT_S = 3.0
 DEAD_CONSUMER_S = 120.0
 """An operator that serves several consumers waits so long for one whose node has failed: a partition may heal, a crash will not."""
@@ -66,7 +72,8 @@ class Agent:
         self.started_at_s = host.now()
         self.log = agent.logs.structlog.get_logger("agent").bind(node=config.name)
         directory = None if not config.data_dir else _path(config.data_dir) / DIRECTORY_NAME
-        self.telemetry = Telemetry(config.telemetry, directory, host)
+        self.telemetry = Telemetry(config.telemetry, directory, host, config.name)
+        self.recording = Recording(self.telemetry, host)
         self.system = SystemStreams()
         self._state = StateFile(_path(config.data_dir) if config.data_dir else "")
         self._timers: dict[str, Timer] = {}
@@ -102,16 +109,20 @@ class Agent:
             self.key_ring,
             self,
         )
+        self.telemetry.begin(f"{self.gossip.machine.own.boot:08x}")
         self.directory = Directory(host, self.name, self.peers, self.gossip.address_of, self)
         context = ConnectorContext(
             host=host, node=self.name, labels=dict(config.labels), data_dir=str(_path(config.data_dir or ".")), system=self.system
         )
-        self.engine = Engine(host, self.directory, self, context, config.engine, config.links, config.migration.remembered)
+        self.engine = Engine(host, self.directory, self, context, config.engine, config.links, config.migration.remembered, config.hosting)
         self.migrations = Migrations(host, self.directory, self.engine, config.migration, self)
-        self.surveying = Surveying(self.directory, self.gossip, self.engine)
+        self.delays = Delays(host, self.directory, self.gossip, self.engine)
+        sharing = Sharing(self.engine, config.hosting, lambda: self.measuring.cpu)
+        self.surveying = Surveying(host, self.directory, self.gossip, self.engine, sharing)
         self.replication = Replication(self.directory, self.gossip, lambda why: self.log.warning("table.refused", reason=why))
         placing = Placing(host, self.gossip, self.surveying, config.placement, config.optimiser)
         self.queries = OwnedQueries(host, self.directory, self.gossip, placing, self.replication, self)
+        self.remembering = Remembering(host, self.directory, self.gossip, config.optimiser)
         self.rebalancing = Rebalancing(
             host,
             self.directory,
@@ -119,20 +130,49 @@ class Agent:
             self.engine,
             self.surveying,
             self.migrations,
+            self.remembering,
             config.optimiser,
             config.placement,
-            self.telemetry,
+            self.recording,
+            lambda operator: self.multicasting.is_considering(operator),
+        )
+        handing = self.handing = Handing(host, self.directory, self.engine, self.migrations)
+        self.multicasting = Multicasting(
+            host,
+            self.directory,
+            self.gossip,
+            self.engine,
+            self.surveying,
+            self.migrations,
+            handing,
+            self.remembering,
+            config.optimiser,
+            config.placement,
+            self.recording,
         )
         self.measuring = Measuring(self)
         self.keys = ClusterKeys(host, self.directory, self.gossip, lambda: self.config.key_file, lambda: self.key_ring, self.use_keys)
-        self.answers = Answers(self.directory, self.engine, self.migrations, self.surveying, self.queries, self.replication, self.keys)
+        self.answers = Answers(
+            self.directory,
+            self.engine,
+            self.migrations,
+            self.surveying,
+            sharing,
+            handing,
+            self.remembering,
+            self.queries,
+            self.replication,
+            self.keys,
+        )
         self.requests = ControlRequests(self)
         self.gossip.join([parse_address(seed) for seed in config.join])
         self._every("sample", config.engine.sample_interval_s, self._sample)
-        self._every("watch", REPORT_INTERVAL_S, self.queries.watch)
+        self._every("watch", config.engine.report_interval_s, self.queries.watch)
         self._every("save", SAVE_INTERVAL_S, self._save)
-        self._every("wanted", WANTED_INTERVAL_S, self._ask_whether_wanted)
+        self._every("wanted", config.engine.wanted_interval_s, self._ask_whether_wanted)
         self.rebalancing.start()
+        self.multicasting.start()
+        self.recording.agent("started", format_address(self.address), config.labels)
         self.log.info("agent.started", address=format_address(self.address), sealed=self.key_ring is not None)
         return self.address
 
@@ -162,10 +202,12 @@ class Agent:
         for timer in self._timers.values():
             timer.cancel()
         self.rebalancing.stop()
+        self.multicasting.stop()
         self.migrations.close()
         self.engine.close()
         self.gossip.close()
         self.peers.close()
+        self.recording.agent("stopped", format_address(self.address), self.config.labels)
         self.telemetry.close()
 
     def reload(self, config: AgentConfig) -> list[str]:
@@ -175,7 +217,9 @@ class Agent:
             self.gossip.machine.reconfigure(config.membership)
             applied.append("membership")
         if config.optimiser != self.config.optimiser:
+            self.remembering.reconfigure(config.optimiser)
             self.rebalancing.reconfigure(config.optimiser)
+            self.multicasting.reconfigure(config.optimiser)
             applied.append("optimiser")
         if config.log != self.config.log:
             applied.append("log")
@@ -214,6 +258,8 @@ class Agent:
                 self.engine.flow.acknowledged(message)
             case NoSuchLink():
                 self.engine.flow.unknown_there(message)
+            case UpstreamDelay():
+                self.delays.told(message)
             case Moved(operator, node, epoch):
                 self.answers.moved(operator, node, epoch)
             case _:
@@ -256,7 +302,8 @@ class Agent:
     def member_changed(self, name: NodeId, before: MemberStatus | None, after: MemberStatus) -> None:
         """A member's status is another."""
         self.log.info(f"member.{after.value}", member=name, before=before.value if before is not None else None)
-        self.telemetry.record("member", member=name, before=before.value if before is not None else None, after=after.value)
+        member = self.gossip.members.get(name)
+        self.recording.member(name, before.value if before is not None else None, after.value, member.incarnation if member else 0)
         if after in (MemberStatus.FAILED, MemberStatus.LEFT):
             self.migrations.node_failed(name)
             self.queries.node_failed(name)
@@ -282,7 +329,7 @@ class Agent:
     def operator_failed(self, instance: Instance) -> None:
         """It can do no more."""
         self.log.error("operator.failed", operator=instance.id, reason=instance.reason)
-        self.telemetry.record("operator_failed", operator=instance.id, reason=instance.reason)
+        self.telemetry.record(operator_statistics(instance, self.name))
 
     def operator_finished(self, instance: Instance) -> None:
         """All its input has ended."""
@@ -290,10 +337,12 @@ class Agent:
 
     def operator_destroyed(self, operator: OperatorId) -> None:
         """Nobody uses it any more."""
+        self.recording.sink_ended(operator)
         self.migrations.destroyed(operator)
 
-    def delivered(self, instance: Instance) -> None:
+    def delivered(self, instance: Instance, batch: Batch) -> None:
         """A sink has taken a batch."""
+        self.recording.delivered(instance, batch.stimulus_s, batch.rows)
         if isinstance(instance.sink, Tail):
             instance.sink.publish()
 
@@ -318,11 +367,11 @@ class Agent:
     def query_changed(self, record: QueryRecord) -> None:
         """Begun, degraded, mended or ended."""
         self.log.info(f"query.{record.state.value}", query=record.id, name=record.name, reason=record.reason)
-        self.telemetry.record("query", query=record.id, name=record.name, state=record.state.value, reason=record.reason)
+        self.recording.query(record)
 
     def placed(self, plan: Plan, placed: Placed, deployed: Deployed) -> None:
         """A decision has been carried out."""
-        self.telemetry.record("placement", **placed.explained(plan))
+        self.recording.placement(plan, placed.decision)
 
     def migration_ended(self, record: MigrationRecord) -> None:
         """Committed or abandoned."""
@@ -339,7 +388,7 @@ class Agent:
             "state_bytes": record.state_bytes,
         }
         self.log.info(event, **fields)
-        self.telemetry.record("migration", committed=record.committed, **fields)
+        self.recording.migration(record)
         self.measuring.migrations.append({"committed": record.committed, "at_wall_s": self.host.wall(), **fields})
         self.rebalancing.migration_ended(record)
 
@@ -347,15 +396,20 @@ class Agent:
         """An operator runs here now that ran elsewhere."""
         self.log.info("operator.arrived", operator=instance.id, epoch=instance.epoch)
         instance.arrived_at_s = self.host.now()
+        if instance.is_multicast:
+            self.multicasting.tend(instance)
 
     # ---------------------------------------------------------------------------------------------------- periodically
 
     def _sample(self) -> None:
         self.engine.sample(self.host.now())
+        self.delays.sample()
         self.directory.keep(self.engine.flow.destinations())
         self.engine.give_up_dead_consumers(lambda node: self._gone_for(node, DEAD_CONSUMER_S))
         self.engine.look_at_inputs(lambda node: self._gone_for(node, self.config.engine.lost_input_s))
+        self.handing.look_at_losses()
         self.measuring.sample()
+        self.recording.look_at_sinks()
 
     def _gone_for(self, node: NodeId, seconds: float) -> bool:
         """A member has departed, or has been failed for so long."""

@@ -1,5 +1,7 @@
 """The error tree. A class exists because some caller acts on it; every message gives the value and what was expected."""
 
+import math
+
 
 class SbonError(Exception):
     """Any error that the project raises on purpose."""
@@ -35,6 +37,23 @@ class CoordinateError(SbonError):
 
 class PlacementError(SbonError):
     """No node can host an operator; the message gives its id."""
+
+
+class DelayBoundError(PlacementError):
+    """The candidates allow no placement within a query's delay bound.
+
+    Parameters
+    ----------
+    bound_ms : what was asked for
+    reachable_ms : the shortest delay that was found
+    """
+
+    def __init__(self, bound_ms: float, reachable_ms: float) -> None:
+        self.bound_ms, self.reachable_ms = bound_ms, reachable_ms
+        super().__init__(
+            f"no placement keeps within the delay bound of {bound_ms:.6g} ms; the best reachable delay is "
+            f"{math.ceil(10 * reachable_ms) / 10:.1f} ms, ask for at least that"
+        )
 
 
 class ProtocolError(SbonError):

@@ -1,7 +1,8 @@
 """What agents say to each other over their connections: data and its acknowledgement, deployment, migration, replication.
 
-Every message is a typed struct in MessagePack; decoding is the validation. Sealing, framing, request numbers and time-outs belong to
-the connection (`sbon.framing`, `agent.peers`) and are not seen here. Datagrams have messages of their own (`sbon.membership.messages`).
+Every message is a typed struct in MessagePack; decoding is the validation. Sealing, framing, request numbers and time-outs belong to the
+connection (`sbon.framing`, `agent.network.peers`) and are not seen here. Datagrams have messages of their own
+(`sbon.membership.messages`).
 """
 
 from typing import TypeAlias
@@ -59,6 +60,13 @@ class Moved(msgspec.Struct, frozen=True, tag="moved"):
     epoch: int
 
 
+class Handed(msgspec.Struct, frozen=True, tag="handed"):
+    """The sending end of a link belongs to another operator of the same host now: a multicast has taken it, or given it back."""
+
+    link: LinkSpec
+    node: NodeId
+
+
 # ------------------------------------------------------------------------------------------------------- deployment
 
 
@@ -77,6 +85,8 @@ class User(msgspec.Struct, frozen=True, array_like=True):
 
     query: QueryId
     owner: NodeId
+    delay_slack_ms: float | None = None
+    """By how much the query's longest way may still grow; None: it has no delay bound. Below 0 where the bound is exceeded."""
 
 
 class Instantiate(msgspec.Struct, frozen=True, tag="instantiate"):
@@ -110,10 +120,26 @@ class Release(msgspec.Struct, frozen=True, tag="release"):
     query: QueryId
 
 
+class DelaySlack(msgspec.Struct, frozen=True, tag="slack"):
+    """The slack of a query whose operators run here has changed; see `User.delay_slack_ms`."""
+
+    query: QueryId
+    slack_ms: float | None
+
+
+class UpstreamDelay(msgspec.Struct, frozen=True, tag="delay"):
+    """The longest way from a producer to the operator that feeds this link; one way, a later one replaces it."""
+
+    link: LinkId
+    delay_ms: float
+
+
 class OperatorsAsk(msgspec.Struct, frozen=True, tag="operators?"):
     """How do these operators do?"""
 
     operators: tuple[OperatorId, ...]
+    query: QueryId = ""
+    """For which query: the multicasts on its links are told too."""
 
 
 class OperatorReport(msgspec.Struct, frozen=True):
@@ -140,6 +166,10 @@ class OperatorReport(msgspec.Struct, frozen=True):
     """Per output link: rows sent, rows acknowledged, rows/s, bytes/s."""
     received: tuple[tuple[LinkId, int], ...] = ()
     """Per input link: rows processed."""
+    multicasts: tuple[tuple[OperatorId, NodeId, int], ...] = ()
+    """Those that carry its output for the query that asked: their hosts, and how many queries share each."""
+    upstream_delay_ms: float | None = None
+    """Latency of the longest way from a producer to here; None until it is known."""
 
 
 class OperatorReports(msgspec.Struct, frozen=True, tag="operators"):
@@ -149,10 +179,11 @@ class OperatorReports(msgspec.Struct, frozen=True, tag="operators"):
 
 
 class InputLost(msgspec.Struct, frozen=True, tag="inputlost"):
-    """What feeds this link is no more: the operator at its end must not wait for it any longer."""
+    """What feeds this link is no more: the operator at its end must not wait for it any longer. Or, `back`, it feeds it again."""
 
     operator: OperatorId
     link: LinkId
+    back: bool = False
 
 
 class CandidateAsk(msgspec.Struct, frozen=True, tag="candidate?"):
@@ -160,6 +191,10 @@ class CandidateAsk(msgspec.Struct, frozen=True, tag="candidate?"):
 
     about: tuple[NodeId, ...]
     signatures: tuple[str, ...]
+    query: QueryId = ""
+    """For which; room is kept for it for a while."""
+    slots: int = 0
+    """How many operators of the query might come; 0: keep no room."""
 
 
 class CandidateAnswer(msgspec.Struct, frozen=True, tag="candidate"):
@@ -168,8 +203,34 @@ class CandidateAnswer(msgspec.Struct, frozen=True, tag="candidate"):
     node: NodeId
     rtts_ms: dict[NodeId, float]
     free_slots: int
+    """Room that others have not been promised."""
     load_ms: float
     running: dict[str, OperatorId]
+    reserved: int = 0
+    """Room promised to others, which may come free again."""
+    upstream_delay_ms: dict[OperatorId, float] = {}
+    """Of those running: latency of the longest way from a producer, where it is known."""
+
+
+class Reserve(msgspec.Struct, frozen=True, tag="reserve"):
+    """The query has been placed, and so many of its operators will come here; 0: none, what was promised it is free again."""
+
+    query: QueryId
+    slots: int
+
+
+class RttsAsk(msgspec.Struct, frozen=True, tag="rtts?"):
+    """Which RTTs do you remember from probing? Those of your `nearest` nodes, and to those of `about` that you know."""
+
+    nearest: int
+    about: tuple[NodeId, ...] = ()
+
+
+class Rtts(msgspec.Struct, frozen=True, tag="rtts"):
+    """Answer to RttsAsk."""
+
+    remembered: tuple[tuple[NodeId, float, float], ...]
+    """Node, filtered RTT in ms, and its age in s."""
 
 
 # -------------------------------------------------------------------------------------------------------- migration
@@ -323,15 +384,21 @@ Message: TypeAlias = (
     | Acknowledge
     | NoSuchLink
     | Moved
+    | Handed
     | Instantiate
     | Use
     | Used
     | Release
+    | DelaySlack
+    | UpstreamDelay
     | OperatorsAsk
     | OperatorReports
     | InputLost
     | CandidateAsk
     | CandidateAnswer
+    | Reserve
+    | RttsAsk
+    | Rtts
     | Lock
     | Unlock
     | Prepare

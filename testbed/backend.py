@@ -1,4 +1,5 @@
-"""What both worlds offer to whoever drives them: the virtual one (`testbed.harness`) and that of local processes (`testbed.local`)."""
+"""What all worlds offer to whoever drives them: the virtual one (`testbed.virtual.harness`) and those of processes
+(`testbed.processes.local`, `testbed.netns`)."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -69,7 +70,7 @@ class Backend(Protocol):
     def run(self, seconds: float) -> None:
         """Let time pass."""
 
-    def ask(self, node: Node, command: str, **arguments: Any) -> Any:
+    def ask(self, node: Node, command: str, /, **arguments: Any) -> Any:
         """The result of a control request; SbonError where the agent refuses, is gone, or does not answer."""
 
     def tail(self, query: str, node: Node) -> Tail:

@@ -1,4 +1,4 @@
-"""`sbon testbed`: overlays to try things on, in virtual time or as processes of this machine."""
+"""`sbon testbed`: overlays to try things on, in virtual time, as processes of this machine, or in network namespaces."""
 
 import importlib
 import importlib.util
@@ -17,10 +17,13 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 
 _EVALUATIONS = {
-    "adversaries": "testbed.adversaries",
-    "coordinates": "testbed.coordinates",
-    "membership": "testbed.membership_command",
-    "placement": "testbed.placement_evaluation",
+    "adversaries": "testbed.coordinates.adversaries",
+    "coordinates": "testbed.coordinates.evaluation",
+    "figures": "testbed.figures.command",
+    "membership": "testbed.membership.command",
+    "placement": "testbed.placement.command",
+    "table1": "testbed.placement.table1",
+    "telemetry": "testbed.telemetry.generator",
 }
 _JSON = typer.Option("--json", metavar="FILE", help="Write the result as JSON; - for standard output.")
 
@@ -44,10 +47,20 @@ class _Group(TyperGroup):
 def register(app: typer.Typer) -> None:
     """Add `sbon testbed` to the program; called through the entry point group `sbon.commands`."""
     testbed = typer.Typer(
-        cls=_Group, no_args_is_help=True, help="Try overlays: in virtual time, or as processes of this machine.", rich_markup_mode=None
+        cls=_Group,
+        no_args_is_help=True,
+        help="Try overlays: in virtual time, as processes, in network namespaces.",
+        rich_markup_mode=None,
     )
-    testbed.command("run", epilog=_examples("testbed run testbed/scenarios/smoke.toml --backend sim --seed 7 --json a.json"))(run)
+    testbed.command(
+        "run",
+        epilog=_examples(
+            "testbed run testbed/scenarios/smoke.toml --backend sim --seed 7 --json a.json",
+            "testbed run testbed/scenarios/wan.toml --backend netns --out wan-out",
+        ),
+    )(run)
     testbed.command("demo", epilog=_examples("testbed demo --out demo-out"))(demo)
+    testbed.command("clean", epilog=_examples("testbed clean"))(clean)
     testbed.command("topologies", epilog=_examples("testbed topologies", "testbed topologies cities --nodes 16"))(topologies)
     app.add_typer(testbed, name="testbed")
 
@@ -55,7 +68,10 @@ def register(app: typer.Typer) -> None:
 def run(
     scenario: Annotated[Path, typer.Argument(metavar="SCENARIO.toml", help="What to run; see testbed/scenarios.")],
     backend: Annotated[
-        Literal["sim", "local"], typer.Option(help="sim: virtual time, from a seed. local: processes of this machine.")
+        Literal["sim", "local", "netns"],
+        typer.Option(
+            help="sim: virtual time, from a seed. local: processes of this machine. netns: each in its own network namespace, as root."
+        ),
     ] = "sim",
     seed: Annotated[int | None, typer.Option(help="Another seed than the scenario's.")] = None,
     duration: Annotated[
@@ -104,7 +120,7 @@ def demo(
     plain: Annotated[bool, typer.Option("--plain", help="Plain lines even on a terminal.")] = False,
 ) -> None:
     """Watch 16 agents find each other, answer queries, and move an operator when an ocean cable slows down."""
-    from testbed.demo import run_demo
+    from testbed.demo.run import run_demo
 
     _end_on_sigterm()
     try:
@@ -113,6 +129,17 @@ def demo(
         _interrupted()
     if missing:
         raise typer.Exit(EXIT_FAILED)
+
+
+def clean() -> None:
+    """Remove folders that killed runs have left behind; every run does so too. Processes and namespaces never outlive theirs."""
+    from testbed.leftovers import remove_leftovers
+
+    removed = remove_leftovers()
+    for directory in removed:
+        print(f"removed {directory}")
+    if not removed:
+        print("nothing to remove")
 
 
 def topologies(
@@ -158,6 +185,8 @@ def write_json(where: str, value: Any) -> None:
 
 
 def _show(result: dict[str, Any]) -> None:
+    from testbed.report import network_lines
+
     coordinates, members = result["coordinates"], result["members"]
     print(f"{result['scenario']}: {result['nodes']} nodes, {result['duration_s']:g} s, {result['backend']}, seed {result['seed']}")
     print(f"  alive {len(members['alive'])}, all agents agree: {'yes' if members['agree'] else 'no'}")
@@ -168,6 +197,8 @@ def _show(result: dict[str, Any]) -> None:
         rows = "" if statement["rows"] is None else f"{statement['rows']} rows {statement['rows_sha256'][:12]}"
         print(f"  {statement['name']}: {statement['error'] or statement['state'] or 'done'} {rows}")
     print(f"  migrations {result['migrations']['total']}, network usage {result['network_usage_bytes']:.0f} bytes in transit")
+    for line in network_lines(result["counters"]["world"]):
+        print(f"  {line}")
     for line in result["skipped"]:
         print(f"  skipped: {line}")
     if not result["expectations_checked"]:

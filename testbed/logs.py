@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.logs import structlog
-from testbed.virtual_time import VirtualTime
+from testbed.virtual.time import VirtualTime
 
 LOG_NAME = "agents.log"
 

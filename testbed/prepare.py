@@ -6,7 +6,7 @@ from typing import Any
 from sbon.config import overlay
 from sbon.errors import ConfigError
 from testbed.director import latency_pairs
-from testbed.scenario import Heal, Latency, Partition, Scenario, Statement
+from testbed.scenario import Heal, Latency, Load, Partition, Scenario, Statement
 from testbed.topology import Topology, build
 
 
@@ -47,6 +47,11 @@ def check_events(scenario: Scenario, topology: Topology) -> None:
                 topology.select(item.agents)
         except ConfigError as problem:
             raise ConfigError(f"{kind} {count}: {problem}") from problem
+
+
+def loaded_nodes(scenario: Scenario, topology: Topology) -> frozenset[int]:
+    """Numbers of the nodes whose load an event sets."""
+    return frozenset(node for event in scenario.event if isinstance(event, Load) for node in _selected(topology, event.agents, True))
 
 
 def settings_of(scenario: Scenario, topology: Topology, number: int) -> dict[str, Any]:

@@ -10,8 +10,12 @@ import numpy as np
 
 from sbon.cost_space.coordinate import Coordinate, estimated_rtt_ms
 from sbon.errors import SbonError
+from sbon.query.plan import target_of
 from sbon.types import FloatArray, LinkId, NodeId, OperatorId
 from testbed.backend import Backend, Tail
+
+LATE_MS_MAX = 5.0
+"""99th percentile of packets' lateness in network namespaces beyond which a run says that its times are not to be trusted."""
 
 
 class Operator(NamedTuple):
@@ -113,7 +117,7 @@ def errors_of(coordinates: list[tuple[int, Coordinate]], true_rtt_ms: FloatArray
 def running(backend: Backend) -> Running:
     """Every operator and link, from what their hosts say."""
     operators: dict[OperatorId, Operator] = {}
-    sent: dict[LinkId, tuple[int, int, float]] = {}
+    sent: dict[LinkId, tuple[OperatorId, int, int, float]] = {}
     received: dict[LinkId, int] = {}
     for name, table in ask_all(backend, "operators").items():
         for row in table:
@@ -129,19 +133,13 @@ def running(backend: Backend) -> Running:
                 int(row.get("late_rows", 0)),
             )
             for link in row.get("links", ()):
-                sent[link["id"]] = (int(link["rows_sent"]), int(link["rows_acknowledged"]), float(link["bytes_per_s"]))
+                # Who tells of it has it: a multicast has links that still bear the name of the operator that it is fed by.
+                sent[link["id"]] = (row["id"], int(link["rows_sent"]), int(link["rows_acknowledged"]), float(link["bytes_per_s"]))
             received.update({link["id"]: int(link["rows"]) for link in row.get("received", ())})
     links = {}
-    for link, (rows, acknowledged, rate) in sorted(sent.items()):
-        source, target = link_ends(link)
-        links[link] = Link(link, source, target, rows, acknowledged, received.get(link), rate)
+    for link, (source, rows, acknowledged, rate) in sorted(sent.items()):
+        links[link] = Link(link, source, target_of(link), rows, acknowledged, received.get(link), rate)
     return Running(dict(sorted(operators.items())), links)
-
-
-def link_ends(link: LinkId) -> tuple[OperatorId, OperatorId]:
-    """Source and target in a link's name: see `sbon.query.plan.link_id`."""
-    source, _, rest = link.partition(">")
-    return source, rest.rpartition(":")[0]
 
 
 def usage_bytes(links: Iterable[tuple[str, str, float]], rtt_ms: FloatArray, number: Mapping[str, int], where: Mapping[str, str]) -> float:
@@ -173,6 +171,14 @@ def rows_digest(tail: Tail) -> str:
     return digest.hexdigest()
 
 
+def column_sum(tail: Tail, column: str) -> int | None:
+    """The sum of a column over the rows so far; None where there is no such column."""
+    if column not in tail.columns:
+        return None
+    place = tail.columns.index(column)
+    return sum(row[place] or 0 for row in tail.rows)
+
+
 def summed_counters(backend: Backend) -> dict[str, int]:
     """Counters of all living agents, added up."""
     total: dict[str, int] = {}
@@ -180,3 +186,19 @@ def summed_counters(backend: Backend) -> dict[str, int]:
         for name, value in status.get("counters", {}).items():
             total[name] = total.get(name, 0) + int(value)
     return dict(sorted(total.items()))
+
+
+def network_lines(counters: Mapping[str, int]) -> list[str]:
+    """What the network of namespaces says of itself, in words; nothing for worlds that have another network."""
+    if "network_sent" not in counters:
+        return []
+    count = {name.removeprefix("network_"): value for name, value in counters.items() if name.startswith("network_")}
+    p50_ms, p99_ms = count.get("probes_late_us_p50", 0) / 1000, count.get("probes_late_us_p99", 0) / 1000
+    lines = [
+        f"network: {count['sent']:,} packets, {count['delivered']:,} delivered, {count['lost']:,} lost by chance, "
+        f"{count['blocked']:,} blocked, {count['tail_dropped'] + count['unread']:,} dropped from full queues",
+        f"network: packets came {p50_ms:.2f} ms late (median), {p99_ms:.2f} ms (99th percentile)",
+    ]
+    if p99_ms > LATE_MS_MAX or count["unread"]:
+        lines.append("network: this machine was too busy for the delays asked for; do not trust the times of this run")
+    return lines

@@ -1,10 +1,10 @@
-"""The result of a run as plain values, the same keys for either world.
+"""The result of a run as plain values, the same keys for every world.
 
 That of the virtual world depends on the scenario and the seed alone: it has no wall times and no paths in it, so that two runs write
 identical files.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -26,7 +26,7 @@ def result_of(director: Director, backend_name: str, seed: int) -> dict[str, Any
     queries = _queries(backend, director.asked)
     seen = report.members(backend)
     coordinates = report.coordinate_errors(backend)
-    statements = [_statement_result(asked, queries) for asked in director.asked]
+    statements = [_statement_result(asked, queries, scenario.expect.sums.get(asked.name, {})) for asked in director.asked]
     migrations = sum(operator.migrations for operator in overlay.operators.values())
     # What a scenario expects, it expects of its whole length.
     whole = director.duration_s >= scenario.duration_s
@@ -67,7 +67,7 @@ def _queries(backend: Backend, asked: list[Asked]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _statement_result(asked: Asked, queries: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _statement_result(asked: Asked, queries: Mapping[str, Mapping[str, Any]], summed: Iterable[str]) -> dict[str, Any]:
     query = queries.get(asked.query, {})
     tail = asked.tail
     return {
@@ -83,6 +83,7 @@ def _statement_result(asked: Asked, queries: Mapping[str, Mapping[str, Any]]) ->
         ],
         "rows": len(tail.rows) if tail else None,
         "rows_sha256": report.rows_digest(tail) if tail else None,
+        "sums": {column: report.column_sum(tail, column) for column in summed} if tail else {},
         "late_rows": query.get("late_rows"),
     }
 
@@ -104,6 +105,13 @@ def _unmet(
         rows = found.get(name, {}).get("rows") or 0
         if rows < least:
             unmet.append(f"statement {name} gave {rows} rows, expected at least {least}")
+    for name, count in expect.rows.items():
+        if (rows := found.get(name, {}).get("rows") or 0) != count:
+            unmet.append(f"statement {name} gave {rows} rows, expected exactly {count}")
+    for name, sums in expect.sums.items():
+        for column, total in sums.items():
+            if (got := found.get(name, {}).get("sums", {}).get(column)) != total:
+                unmet.append(f"statement {name} gave rows whose {column} adds up to {got}, expected {total}")
     for name, state in expect.states.items():
         if found.get(name, {}).get("state") != state:
             unmet.append(f"the query of statement {name} is {found.get(name, {}).get('state')}, expected {state}")

@@ -1,6 +1,5 @@
 """Runs a scenario in one of the worlds."""
 
-import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,12 +8,14 @@ from typing import Any
 from sbon.errors import ConfigError
 from testbed.backend import Backend
 from testbed.director import Director, Progress
-from testbed.prepare import check_events, scenario_topology, settings_of
+from testbed.leftovers import remove_leftovers, run_directory
+from testbed.prepare import check_events, loaded_nodes, scenario_topology, settings_of
 from testbed.result import result_of
 from testbed.scenario import Scenario
+from testbed.telemetry.files import write_tables
 from testbed.topology import Topology
 
-BACKENDS = ("sim", "local")
+BACKENDS = ("sim", "local", "netns")
 
 
 def run_scenario(
@@ -51,8 +52,11 @@ def run_scenario(
     if nodes is None:
         check_events(scenario, scenario_topology(scenario, seed, None, folder))
     topology = scenario_topology(scenario, seed, nodes, folder)
+    remove_leftovers()
     with ExitStack() as cleanup:
-        directory = out or Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="sbon-")))
+        directory = out or cleanup.enter_context(run_directory())
+        if out is not None:
+            cleanup.callback(write_tables, out)  # after the agents have ended
         backend = _make(backend_name, scenario, topology, seed, directory, telemetry=out is not None)
         cleanup.callback(backend.close)
         director = Director(scenario, backend, duration_s, progress)
@@ -70,13 +74,14 @@ def _make(backend_name: str, scenario: Scenario, topology: Topology, seed: int, 
     makers: dict[str, Callable[[], Backend]] = {
         "sim": lambda: _simulated(scenario, topology, seed, directory, layers),
         "local": lambda: _local(scenario, topology, directory, layers),
+        "netns": lambda: _netns(scenario, topology, seed, directory, layers),
     }
     return makers[backend_name]()
 
 
 def _simulated(scenario: Scenario, topology: Topology, seed: int, directory: Path, layers: list[dict[str, Any]]) -> Backend:
-    from testbed.harness import World
     from testbed.logs import LOG_NAME
+    from testbed.virtual.harness import World
 
     world = World(
         topology,
@@ -93,10 +98,22 @@ def _simulated(scenario: Scenario, topology: Topology, seed: int, directory: Pat
 
 
 def _local(scenario: Scenario, topology: Topology, directory: Path, layers: list[dict[str, Any]]) -> Backend:
+    from testbed.processes.local import LocalWorld
+
+    _check_settings(layers)
+    return LocalWorld(topology, directory.absolute(), scenario.network, layers)
+
+
+def _netns(scenario: Scenario, topology: Topology, seed: int, directory: Path, layers: list[dict[str, Any]]) -> Backend:
+    from testbed.netns.world import NetnsWorld
+
+    _check_settings(layers)
+    return NetnsWorld(topology, directory.absolute(), scenario.network, layers, seed, loaded_nodes(scenario, topology))
+
+
+def _check_settings(layers: list[dict[str, Any]]) -> None:
     from agent.config import AgentConfig
     from sbon.config import load
-    from testbed.local import LocalWorld
 
     for layer in layers:
         load(AgentConfig, "", "agent settings", layer)
-    return LocalWorld(topology, directory.absolute(), scenario.network, layers)

@@ -38,8 +38,8 @@ import msgspec
 
 from sbon.errors import ConfigError
 from testbed.cpu import CpuConfig
-from testbed.network import NetworkConfig
 from testbed.topology import CitiesConfig, TopologyConfig
+from testbed.virtual.network import NetworkConfig
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -133,6 +133,10 @@ class Expectations(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Operators moved at least so many times."""
     rows_min: dict[str, int] = {}
     """Least rows collected, by statement name."""
+    rows: dict[str, int] = {}
+    """Rows collected, neither less nor more, by statement name."""
+    sums: dict[str, dict[str, int]] = {}
+    """Sums of whole numbers over the rows collected, by statement name and column: with `rows`, that each row came once."""
     states: dict[str, str] = {}
     """State of a query at the end, by statement name."""
 
@@ -167,7 +171,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         names = [statement_name(self, number) for number in range(len(self.statement))]
         if len(set(names)) < len(names):
             raise ValueError(f"two statements are named {next(name for name in names if names.count(name) > 1)}")
-        for name in (*self.expect.rows_min, *self.expect.states):
+        for name in (*self.expect.rows_min, *self.expect.rows, *self.expect.sums, *self.expect.states):
             if name not in names:
                 raise ValueError(f"expect names the statement {name}; there are {', '.join(names) or 'none'}")
 

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from sbon.errors import ConfigError
+from sbon.errors import ConfigError, ShapeError
 from sbon.types import FloatArray, NodeId
 from testbed import transit_stub
 from testbed.cities import CABLES, CITIES, City, fibre_rtt_ms
@@ -132,7 +132,20 @@ class Latencies:
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
+        self._base = topology.rtt_ms
         self._factor = np.ones_like(topology.rtt_ms)
+
+    def replace(self, rtt_ms: FloatArray) -> None:
+        """Let these be the RTTs that events change, (nodes, nodes), instead of those there were at first.
+
+        Raises
+        ------
+        ShapeError
+            They are for another number of nodes.
+        """
+        if rtt_ms.shape != self._base.shape:
+            raise ShapeError(f"RTT matrix of shape {rtt_ms.shape}, expected {self._base.shape}")
+        self._base = rtt_ms
 
     def scale(self, pairs: PairMask, factor: float) -> None:
         """Make the paths of these pairs (without their access links) so many times as long as they were at first; both directions."""
@@ -141,8 +154,8 @@ class Latencies:
     def rtt_ms(self) -> FloatArray:
         """The RTTs now, (nodes, nodes)."""
         access = self.topology.access_ms[:, None] + self.topology.access_ms[None, :]
-        path = np.maximum(self.topology.rtt_ms - access, 0.0)
-        result: FloatArray = np.minimum(self.topology.rtt_ms, access) + path * self._factor
+        path = np.maximum(self._base - access, 0.0)
+        result: FloatArray = np.minimum(self._base, access) + path * self._factor
         np.fill_diagonal(result, 0.0)
         return result
 
@@ -204,7 +217,7 @@ def _cities(config: CitiesConfig, nodes: int, rng: np.random.Generator) -> Topol
 
 def _transit_stub(config: TransitStubConfig, nodes: int, rng: np.random.Generator) -> Topology:
     network = transit_stub.generate(
-        rng, config.transit_domains, config.transit_nodes, config.stub_domains, config.stub_nodes, config.diameter_ms
+        rng, config.transit_domains, config.transit_nodes, config.stub_domains, config.stub_nodes, config.diameter_ms / 2
     )
     stubs = [router for router, stub in enumerate(network.stub) if stub >= 0]
     if nodes > len(stubs):

@@ -1,16 +1,24 @@
 """A transit-stub network: backbone domains joined to each other, and stub domains hanging on them.
 
 After Zegura, Calvert and Bhattacharjee, "How to Model an Internetwork" (INFOCOM 1996), with the sizes of SBON (ICDE 2006), section
-4.1. Routers lie in a plane, and the latency of a wire is its length. Routes do not follow latency: they take the least sum of policy
-weights, which keeps traffic of a domain inside it, never takes a stub domain as a way through, and prefers few transit domains. As
-on the Internet, a route may so be longer than a detour over a third node.
+4.1: 10 transit domains of 5 routers, 3 stub domains on each of these, 10 routers in a stub domain on average, 1,550 in all. Routers lie
+in a plane, and the latency of a wire is its length. Routes do not follow latency: they take the least sum of policy weights, which keeps
+traffic of a domain inside it, never takes a stub domain as a way through, and prefers few transit domains. As on the Internet, a route
+may so be longer than a detour over a third node.
+
+The paper does not tell what its generator was given besides these sizes. The lengths here (of access wires above all) were chosen by the
+algorithms of its table 1 that owe nothing to a cost space: with these, OPTIMAL, IP MULTICAST, PRODUCER, CONSUMER and RANDOM come out near
+the paper's figures.
 """
 
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from sbon.types import FloatArray
+
+IntArray = npt.NDArray[np.int32]
 
 _WEIGHT_INSIDE = 1.0
 """A wire within a domain: routes there count hops."""
@@ -18,6 +26,20 @@ _WEIGHT_ACCESS = 50.0
 """A wire from a stub domain to its transit router: above any path inside a stub, so that nothing leaves and comes back."""
 _WEIGHT_BETWEEN = 20.0
 """A wire between transit domains: crossing a domain is cheaper than visiting another."""
+_WEIGHT_TIES = 1e-6
+"""What chance adds to a weight at most, so that there is one best route between two routers, the same in both directions."""
+
+_SIDE = 1000.0
+"""Of the square in which transit domains have their centres; all lengths are scaled at the end."""
+_TRANSIT_RADIUS = 120.0
+_STUB_RADIUS = 12.0
+_ACCESS_LENGTH = 300.0
+"""From a transit router to the middle of a stub domain: half of this up to one and a half."""
+_TRANSIT_EDGES = 0.6
+"""Share of the pairs of routers in a transit domain that have a wire, beside those that hold it together."""
+_STUB_EDGES = 0.4
+_BACKBONE_EDGES = 0.3
+"""Share of the pairs of transit domains that have a wire, beside those that hold all together."""
 
 
 class TransitStub(NamedTuple):
@@ -29,6 +51,15 @@ class TransitStub(NamedTuple):
     """Of each router: the transit domain that it is in or hangs on."""
     stub: list[int]
     """Of each router: its stub domain, -1 for transit routers."""
+    before: IntArray
+    """(routers, routers): the last router before the second on the route from the first; negative from a router to itself."""
+
+    def route(self, a: int, b: int) -> list[int]:
+        """The routers on the way from `a` to `b`, both included; the way back is the same."""
+        way = [b]
+        while way[-1] != a:
+            way.append(int(self.before[a, way[-1]]))
+        return way[::-1]
 
 
 class _Wires:
@@ -66,28 +97,44 @@ def generate(
     stub_nodes: int = 10,
     diameter_ms: float = 878.0,
 ) -> TransitStub:
-    """Draw a network; `stub_nodes` is the mean size of a stub domain, `diameter_ms` the greatest RTT, to which all are scaled."""
+    """Draw a network.
+
+    Parameters
+    ----------
+    stub_nodes : mean size of a stub domain; there are stub_domains x stub_nodes routers in all of them
+    diameter_ms : one-way latency of the route between the two routers farthest apart, to which all latencies are scaled
+    """
     wires = _Wires()
     transit: list[int] = []
     backbones: list[list[int]] = []
     for domain in range(transit_domains):
-        centre = (1000 * rng.random(), 1000 * rng.random())
-        backbones.append(wires.add_domain(transit_nodes, centre, 120.0, 0.6, rng))
+        centre = (_SIDE * rng.random(), _SIDE * rng.random())
+        backbones.append(wires.add_domain(transit_nodes, centre, _TRANSIT_RADIUS, _TRANSIT_EDGES, rng))
         transit += [domain] * transit_nodes
     _join_backbones(wires, backbones, rng)
+    routers = [router for backbone in backbones for router in backbone]
     stub = [-1] * len(transit)
-    for number in range(stub_domains):
-        domain = number % transit_domains
-        router = backbones[domain][int(rng.integers(transit_nodes))]
-        count = max(1, int(rng.integers(stub_nodes // 2, stub_nodes + stub_nodes - stub_nodes // 2 + 1)))
+    for number, count in enumerate(_stub_sizes(stub_domains, stub_nodes, rng)):
+        router = routers[number % len(routers)]
         x, y = wires.positions[router]
-        offset = rng.normal(0.0, 35.0, 2)
-        members = wires.add_domain(count, (x + float(offset[0]), y + float(offset[1])), 12.0, 0.4, rng)
+        angle, length = 2 * np.pi * rng.random(), _ACCESS_LENGTH * rng.uniform(0.5, 1.5)
+        members = wires.add_domain(count, (x + length * np.cos(angle), y + length * np.sin(angle)), _STUB_RADIUS, _STUB_EDGES, rng)
         wires.join(members[int(rng.integers(count))], router, _WEIGHT_ACCESS)
-        transit += [domain] * count
+        transit += [transit[router]] * count
         stub += [number] * count
-    rtt_ms = _routed_lengths(wires)
-    return TransitStub(rtt_ms * (diameter_ms / rtt_ms.max()), transit, stub)
+    one_way, before = _routed_lengths(wires, rng)
+    longest = float(one_way.max())
+    return TransitStub(2 * one_way * (diameter_ms / longest) if longest > 0 else one_way, transit, stub, before)
+
+
+def _stub_sizes(domains: int, mean: int, rng: np.random.Generator) -> list[int]:
+    """Sizes between half the mean and one and a half of it, that add up to domains x mean."""
+    low, high = max(1, mean // 2), mean + mean - max(1, mean // 2)
+    sizes: list[int] = [int(size) for size in rng.integers(low, high + 1, domains)]
+    while (missing := domains * mean - sum(sizes)) != 0:
+        one = int(rng.integers(domains))
+        sizes[one] = min(max(sizes[one] + (1 if missing > 0 else -1), low), high)
+    return sizes
 
 
 def _join_backbones(wires: _Wires, backbones: list[list[int]], rng: np.random.Generator) -> None:
@@ -100,22 +147,23 @@ def _join_backbones(wires: _Wires, backbones: list[list[int]], rng: np.random.Ge
         wire(domain, int(rng.integers(domain)))
     for a in range(len(backbones)):
         for b in range(a + 1, len(backbones)):
-            if rng.random() < 0.3:
+            if rng.random() < _BACKBONE_EDGES:
                 wire(a, b)
 
 
-def _routed_lengths(wires: _Wires) -> FloatArray:
-    """Latency along the routes of least weight, (routers, routers)."""
+def _routed_lengths(wires: _Wires, rng: np.random.Generator) -> tuple[FloatArray, IntArray]:
+    """Length of the routes of least weight, (routers, routers), and the last router but one on each."""
     from scipy.sparse import coo_matrix
     from scipy.sparse.csgraph import dijkstra
 
     count = len(wires.positions)
     position = np.array(wires.positions)
-    pairs = {(min(a, b), max(a, b)): weight for a, b, weight in wires.ends if a != b}
-    ends = np.array(list(pairs))
+    pairs = {(min(a, b), max(a, b)): weight for a, b, weight in wires.ends}
+    ends = np.array(list(pairs), dtype=np.intp).reshape(-1, 2)
     length = np.full((count, count), np.inf)
     length[ends[:, 0], ends[:, 1]] = length[ends[:, 1], ends[:, 0]] = np.linalg.norm(position[ends[:, 0]] - position[ends[:, 1]], axis=1)
-    graph = coo_matrix((np.array(list(pairs.values())), (ends[:, 0], ends[:, 1])), shape=(count, count)).tocsr()
+    weights = np.array(list(pairs.values())) + _WEIGHT_TIES * rng.random(len(pairs))
+    graph = coo_matrix((weights, (ends[:, 0], ends[:, 1])), shape=(count, count)).tocsr()
     weight, before = dijkstra(graph, directed=False, return_predecessors=True)
     # Every route is the route to its last hop but one, and a wire: fill in order of weight, all sources at once.
     order = np.argsort(weight, axis=1, kind="stable")
@@ -125,6 +173,6 @@ def _routed_lengths(wires: _Wires) -> FloatArray:
         target = order[:, step]
         hop = before[sources, target]
         result[sources, target] = result[sources, hop] + length[hop, target]
-    # Ties of weight may have been broken differently in the two directions; a wire has one latency.
+    # The wires of a route are added up in another order on the way back: the same to the last digits.
     symmetric: FloatArray = (result + result.T) / 2
-    return symmetric
+    return symmetric, before.astype(np.int32)

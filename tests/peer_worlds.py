@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from agent.connection import Connection
 from agent.host import Host
-from agent.peers import PeerConfig, Peers
+from agent.network.connection import Connection
+from agent.network.peers import PeerConfig, Peers
 from sbon.errors import SbonError
 from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId

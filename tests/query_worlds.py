@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 import polars as pl
 
-from sbon.operators.frames import empty, polars_schema
+from sbon.operators.frames import arranged, empty, polars_schema
 from sbon.operators.registry import build
 from sbon.query.catalog import Catalog
 from sbon.query.plan import WATERMARK_END, OperatorSpec, Plan, SinkParams, SourceParams
@@ -91,7 +91,8 @@ def run(plan_: Plan, inputs: Mapping[str, pl.DataFrame] | None = None) -> pl.Dat
             results[operator.id] = rows_of(operator) if given is None else given
             continue
         if isinstance(operator.params, SinkParams):
-            results[operator.id] = pl.concat([frame for _, frame in frames])
+            results[operator.id] = arranged(pl.concat([frame for _, frame in frames]), operator.params.columns)
+            assert dict(results[operator.id].schema) == dict(polars_schema(operator.schema)), operator.id
             continue
         machine = build(operator.params)
         made = [out for port, frame in frames if not frame.is_empty() for out in machine.process(port, frame)]

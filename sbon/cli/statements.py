@@ -106,6 +106,9 @@ def print_plan(plan: dict[str, Any], *, candidates: bool) -> None:
     for name, what in (("here", "as placed"), ("producer", "at the producers"), ("consumer", "at the consumer")):
         if usage.get(name) is not None:
             print(f"  {what:<18}{amount(usage[name], 'B'):>10}{_compared(usage, name)}")
+    if plan.get("delay_ms") is not None:
+        bound = plan.get("delay_bound_ms")
+        print(f"\nlongest way from a source: {number(plan['delay_ms'])} ms" + (f", bound {bound:g} ms" if bound is not None else ""))
 
 
 def tail(

@@ -1,9 +1,11 @@
 """One-way latencies between nodes: predicted by coordinates, measured, or known. A link's latency is half its RTT."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from sbon.cost.space import CostSpace
 from sbon.errors import ShapeError
@@ -27,21 +29,22 @@ class EstimatedLatencies:
     noise and the mean has less of it.
     """
 
-    def __init__(self, space: CostSpace, caution: float = 0.0) -> None:
+    def __init__(self, space: CostSpace, *, cautious: bool = False) -> None:
         self.space = space
-        self._caution = caution
+        self._cautious = cautious
         self._rtt_ms: dict[NodeId, dict[NodeId, float]] = {}
 
-    def cautious(self, caution: float) -> "EstimatedLatencies":
-        """The same measurements; predictions count as dearer by `caution` times the error estimates of both nodes."""
-        other = EstimatedLatencies(self.space, caution)
+    def cautious(self) -> "EstimatedLatencies":
+        """The same measurements; predictions count the dearer, the less the coordinates of their ends are to be relied upon."""
+        other = EstimatedLatencies(self.space, cautious=True)
         other._rtt_ms = self._rtt_ms
         return other
 
     def learn(self, node: NodeId, rtts_ms: Mapping[NodeId, float]) -> None:
         """Take RTTs that `node` has measured. Later words of one node about one peer replace earlier ones."""
-        own = self._rtt_ms.setdefault(node, {})
-        own.update((peer, rtt) for peer, rtt in rtts_ms.items() if np.isfinite(rtt) and rtt >= 0)
+        sane = {peer: rtt for peer, rtt in rtts_ms.items() if 0 <= rtt < math.inf}
+        if sane:
+            self._rtt_ms.setdefault(node, {}).update(sane)
 
     def measured_rtt_ms(self, a: NodeId, b: NodeId) -> float | None:
         """The RTT measured by either end; None if neither has."""
@@ -58,23 +61,36 @@ class EstimatedLatencies:
     def matrix_ms(self, sources: Sequence[NodeId], targets: Sequence[NodeId]) -> FloatArray:
         """(sources, targets) of the same."""
         result = self._predicted_ms(sources, targets)
+        for row, column, value in self._measured(sources, targets):
+            result[row, column] = value
+        return result
+
+    def is_measured(self, sources: Sequence[NodeId], targets: Sequence[NodeId]) -> npt.NDArray[np.bool_]:
+        """(sources, targets): whether that RTT has been measured; within a node nothing need be."""
+        result: npt.NDArray[np.bool_] = np.array([[source == target for target in targets] for source in sources], dtype=bool)
+        result = result.reshape(len(sources), len(targets))
+        for row, column, _ in self._measured(sources, targets):
+            result[row, column] = True
+        return result
+
+    def _measured(self, sources: Sequence[NodeId], targets: Sequence[NodeId]) -> Iterator[tuple[int, int, float]]:
+        """Row, column and one-way latency of what has been measured between them."""
         columns = {node: column for column, node in enumerate(targets)}
         rows = {node: row for row, node in enumerate(sources)}
         for node, rtts in self._rtt_ms.items():
+            here, there = rows.get(node), columns.get(node)
+            if here is None and there is None:
+                continue
             for peer in rtts:
-                value = self.one_way_ms(node, peer)
-                if node in rows and peer in columns:
-                    result[rows[node], columns[peer]] = value
-                if peer in rows and node in columns:
-                    result[rows[peer], columns[node]] = value
-        return result
+                row, column = rows.get(peer), columns.get(peer)
+                if here is not None and column is not None:
+                    yield here, column, self.one_way_ms(node, peer)
+                if there is not None and row is not None:
+                    yield row, there, self.one_way_ms(node, peer)
 
     def _predicted_ms(self, sources: Sequence[NodeId], targets: Sequence[NodeId]) -> FloatArray:
-        latency = self.space.rtt_matrix_ms(sources, targets) / 2
-        if self._caution:
-            errors = self.space.errors
-            latency *= 1 + self._caution * (errors[self.space.rows(sources)][:, None] + errors[self.space.rows(targets)][None, :])
-        return latency
+        s, t = np.array(self.space.rows(sources), dtype=np.intp), np.array(self.space.rows(targets), dtype=np.intp)
+        return self.space.rtt_of_rows_ms(s, t, cautious=self._cautious) / 2
 
 
 class KnownLatencies:

@@ -1,13 +1,23 @@
 """The coordinates of all known nodes as arrays, so that a placement looks at thousands of nodes at once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import overload
 
 import numpy as np
+import numpy.typing as npt
 
-from sbon.cost_space.coordinate import Coordinate
+from sbon.cost_space.coordinate import ORIGIN, Coordinate
 from sbon.cost_space.nearest import NearestIndex
-from sbon.errors import PlacementError
+from sbon.errors import CoordinateError, PlacementError, ShapeError
 from sbon.types import FloatArray, NodeId
+
+CAUTION_ERROR = 0.15
+"""What a node's error estimate counts, as a share of the typical RTT of the space, where candidates are compared by predictions alone. Of
+many that look equally good, the one whose coordinate knows less is probably worse than it looks, however near it seems."""
+CAUTION_HEIGHT = 1.0
+"""What its height counts besides: the height takes up what no place in three dimensions explains."""
+TYPICAL_SAMPLE = 256
+"""Nodes from which the typical RTT of a space is taken."""
 
 
 class CostSpace:
@@ -16,23 +26,87 @@ class CostSpace:
     Attributes
     ----------
     names : nodes in order of name
+    row : of each node in the arrays
+    coordinates : of each node
     vectors_ms : (nodes, 3)
     heights_ms, loads_ms, errors : (nodes,)
     """
 
     def __init__(self, coordinates: Mapping[NodeId, Coordinate]) -> None:
-        self.coordinates = dict(coordinates)
-        self.names: tuple[NodeId, ...] = tuple(sorted(coordinates))
-        self.row = {name: row for row, name in enumerate(self.names)}
-        table = np.array(
-            [(*c.vector, c.height_ms, c.load_ms, c.error) for c in (coordinates[name] for name in self.names)], dtype=np.float64
-        )
-        table = table.reshape(-1, 6)
-        self.vectors_ms: FloatArray = table[:, :3]
-        self.heights_ms: FloatArray = table[:, 3]
-        self.loads_ms: FloatArray = table[:, 4]
-        self.errors: FloatArray = table[:, 5]
+        names = tuple(sorted(coordinates))
+        rows = [(*c.vector, c.height_ms, c.load_ms, c.error) for c in (*(coordinates[name] for name in names), ORIGIN)]
+        self.coordinates: Mapping[NodeId, Coordinate] = dict(coordinates)
+        self._fill(names, {name: row for row, name in enumerate(names)}, np.array(rows, dtype=np.float64).T.copy())
+
+    @classmethod
+    def from_arrays(
+        cls,
+        names: npt.NDArray[np.str_],
+        vectors_ms: FloatArray,
+        heights_ms: FloatArray,
+        loads_ms: FloatArray | None = None,
+        errors: FloatArray | None = None,
+    ) -> "CostSpace":
+        """The same without an object for each node, for spaces of a million.
+
+        Parameters
+        ----------
+        names : (nodes,) in any order, each once
+        vectors_ms : (nodes, 3)
+        heights_ms, loads_ms, errors : (nodes,); 0 where left out
+
+        Raises
+        ------
+        ShapeError
+            The arrays differ in length, or a name comes twice.
+        CoordinateError
+            A number is not finite.
+        """
+        count = len(names)
+        if vectors_ms.shape != (count, 3) or any(a is not None and a.shape != (count,) for a in (heights_ms, loads_ms, errors)):
+            raise ShapeError(f"coordinates of {count} names in arrays of other lengths, expected one row for each name")
+        order = np.argsort(names, kind="stable")
+        ordered = names[order]
+        if (ordered[1:] == ordered[:-1]).any():
+            raise ShapeError(f"node {str(ordered[1:][ordered[1:] == ordered[:-1]][0])!r} comes twice among the names, expected each once")
+        columns = np.zeros((6, count + 1))
+        columns[:3, :count], columns[3, :count] = vectors_ms[order].T, heights_ms[order]
+        for column, values in ((4, loads_ms), (5, errors)):
+            if values is not None:
+                columns[column, :count] = values[order]
+        columns[5, count] = ORIGIN.error
+        if not np.isfinite(columns).all():
+            wrong = ordered[int(np.flatnonzero(~np.isfinite(columns).all(axis=0))[0])]
+            raise CoordinateError(f"coordinate of node {str(wrong)!r} is not finite, expected finite numbers")
+        space = cls.__new__(cls)
+        row = _Rows(ordered)
+        space._fill(_Names(ordered), row, columns)
+        space.coordinates = _Coordinates(row, columns)
+        return space
+
+    def _fill(self, names: Sequence[NodeId], row: Mapping[NodeId, int], columns: FloatArray) -> None:
+        count = len(names)
+        self.names = names
+        self.row = row
+        self.columns = columns
+        """(6, nodes + 1): x, y, z, height, load, error; behind the last node the origin, where strangers are taken to be."""
+        self.vectors_ms: FloatArray = columns[:3, :count].T
+        self.heights_ms: FloatArray = columns[3, :count]
+        self.loads_ms: FloatArray = columns[4, :count]
+        self.errors: FloatArray = columns[5, :count]
+        self._strangers: frozenset[NodeId] = frozenset()
         self._index: NearestIndex | None = None
+        self._cautious_heights_ms: FloatArray | None = None
+
+    def with_strangers(self, nodes: Sequence[NodeId]) -> "CostSpace":
+        """The same space, in which nodes without a coordinate are taken to be at the origin; they are not among its names."""
+        strangers = frozenset(node for node in nodes if node not in self.row)
+        if not strangers:
+            return self
+        other = CostSpace.__new__(CostSpace)
+        other.__dict__.update(self.__dict__)
+        other._strangers = self._strangers | strangers
+        return other
 
     def __len__(self) -> int:
         return len(self.names)
@@ -44,21 +118,48 @@ class CostSpace:
     def index(self) -> NearestIndex:
         """For the nearest nodes to a point; built when first asked for."""
         if self._index is None:
-            self._index = NearestIndex(self.coordinates)
+            self._index = NearestIndex.of_arrays(self.names, self.vectors_ms, self.loads_ms, self.heights_ms)
         return self._index
 
+    @property
+    def cautious_heights_ms(self) -> FloatArray:
+        """(nodes + 1,): heights that are to be used where predictions compete (see CAUTION_ERROR, CAUTION_HEIGHT); the origin's is last."""
+        if self._cautious_heights_ms is None:
+            heights, errors = self.columns[3], self.columns[5]
+            self._cautious_heights_ms = heights + CAUTION_HEIGHT * heights + CAUTION_ERROR * self._typical_rtt_ms() * errors
+        return self._cautious_heights_ms
+
+    def _typical_rtt_ms(self) -> float:
+        """Median over the pairs of some nodes; 0 where there are no two."""
+        some = np.unique(np.linspace(0, max(len(self) - 1, 0), min(len(self), TYPICAL_SAMPLE)).astype(np.intp))
+        if len(some) < 2:
+            return 0.0
+        return float(np.median(self.rtt_of_rows_ms(some, some)[np.triu_indices(len(some), 1)]))
+
     def rows(self, nodes: Sequence[NodeId]) -> list[int]:
-        """Rows of nodes.
+        """Rows of nodes; of strangers the origin's.
 
         Raises
         ------
         PlacementError
             A node has no coordinate.
         """
-        missing = [node for node in nodes if node not in self.row]
+        row = self.row
+        try:
+            return [row[node] for node in nodes]
+        except KeyError:
+            missing = [node for node in nodes if node not in row and node not in self._strangers]
         if missing:
             raise PlacementError(f"node {missing[0]!r} has no coordinate, expected one of {len(self)} known nodes")
-        return [self.row[node] for node in nodes]
+        return [row[node] if node in row else len(self) for node in nodes]
+
+    def points_ms(self, nodes: Sequence[NodeId]) -> FloatArray:
+        """(nodes, 3): where nodes are, strangers at the origin."""
+        return np.ascontiguousarray(self.columns[:3, self.rows(nodes)].T)
+
+    def coordinate(self, node: NodeId) -> Coordinate:
+        """Of a node; of a stranger the origin."""
+        return ORIGIN if node in self._strangers else self.coordinates[node]
 
     def rtt_ms(self, a: NodeId, b: NodeId) -> float:
         """Predicted RTT; 0 within a node."""
@@ -67,9 +168,77 @@ class CostSpace:
     def rtt_matrix_ms(self, sources: Sequence[NodeId], targets: Sequence[NodeId]) -> FloatArray:
         """(sources, targets) of predicted RTTs (distance plus both heights); 0 where both are one node."""
         s, t = np.array(self.rows(sources), dtype=np.intp), np.array(self.rows(targets), dtype=np.intp)
-        difference = self.vectors_ms[s][:, None, :] - self.vectors_ms[t][None, :, :]
-        rtt: FloatArray = np.sqrt(np.einsum("ijk,ijk->ij", difference, difference))
-        rtt += self.heights_ms[s][:, None]
-        rtt += self.heights_ms[t][None, :]
-        rtt[s[:, None] == t[None, :]] = 0.0
+        return self.rtt_of_rows_ms(s, t)
+
+    def rtt_of_rows_ms(self, s: npt.NDArray[np.intp], t: npt.NDArray[np.intp], *, cautious: bool = False) -> FloatArray:
+        """The same by rows; with cautious heights where wanted."""
+        # One dimension after the other: no array of differences, and no library that spreads small work over busy cores.
+        here, there = self.columns[:3, s], self.columns[:3, t]
+        rtt: FloatArray = np.zeros((len(s), len(t)))
+        for axis in range(3):
+            difference = np.subtract.outer(here[axis], there[axis])
+            difference *= difference
+            rtt += difference
+        np.sqrt(rtt, out=rtt)
+        heights = self.cautious_heights_ms if cautious else self.columns[3]
+        rtt += heights[s][:, None]
+        rtt += heights[t]
+        rtt[s[:, None] == t] = 0.0
         return rtt
+
+
+class _Names(Sequence[NodeId]):
+    """Names in an array, as plain strings."""
+
+    def __init__(self, names: npt.NDArray[np.str_]) -> None:
+        self._names = names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    @overload
+    def __getitem__(self, index: int) -> NodeId: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[NodeId]: ...
+    def __getitem__(self, index: int | slice) -> NodeId | Sequence[NodeId]:
+        return _Names(self._names[index]) if isinstance(index, slice) else str(self._names[index])
+
+
+class _Rows(Mapping[NodeId, int]):
+    """The row of each name, by bisection of the sorted names."""
+
+    def __init__(self, names: npt.NDArray[np.str_]) -> None:
+        self._names = names
+        self._width = names.dtype.itemsize // 4
+        """Characters; a longer name would make numpy widen the whole array to compare."""
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __iter__(self) -> Iterator[NodeId]:
+        return (str(name) for name in self._names)
+
+    def __getitem__(self, name: NodeId) -> int:
+        if isinstance(name, str) and len(name) <= self._width:
+            row = int(np.searchsorted(self._names, name))
+            if row < len(self._names) and self._names[row] == name:
+                return row
+        raise KeyError(name)
+
+
+class _Coordinates(Mapping[NodeId, Coordinate]):
+    """Coordinates made when they are asked for."""
+
+    def __init__(self, rows: _Rows, columns: FloatArray) -> None:
+        self._rows = rows
+        self._columns = columns
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[NodeId]:
+        return iter(self._rows)
+
+    def __getitem__(self, name: NodeId) -> Coordinate:
+        x, y, z, height, load, error = self._columns[:, self._rows[name]].tolist()
+        return Coordinate((x, y, z), height, error, load)

@@ -6,6 +6,7 @@ moves the node by a bounded length.
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -102,6 +103,15 @@ class Localiser:
     def measured_rtt_ms(self, peer: NodeId) -> float | None:
         """Filtered RTT to a peer; None if never measured, or so long ago that it is forgotten."""
         return self._memory.filtered_rtt_ms(peer)
+
+    def remembered(self, nearest: int, about: Iterable[NodeId], now: float) -> list[tuple[NodeId, float, float]]:
+        """Peer, filtered RTT in ms and age in s of the `nearest` peers and of those of `about` that are remembered."""
+        told = []
+        for peer in dict.fromkeys((*self._memory.nearest(nearest), *about)):
+            rtt_ms, age_s = self._memory.filtered_rtt_ms(peer), self._memory.age_s(peer, now)
+            if rtt_ms is not None and age_s is not None:
+                told.append((peer, rtt_ms, age_s))
+        return told
 
     def median_relative_error(self) -> float | None:
         """Median over remembered peers of |predicted - filtered RTT| / filtered RTT; None before the first sample."""

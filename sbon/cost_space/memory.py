@@ -92,6 +92,16 @@ class Memory:
         slot = self._slots.get(peer)
         return None if slot is None else self._filters[slot].value_ms
 
+    def age_s(self, peer: NodeId, now: float) -> float | None:
+        """Time since the last sample of a remembered peer."""
+        slot = self._slots.get(peer)
+        return None if slot is None else now - self._filters[slot].last_at_s
+
+    def nearest(self, count: int) -> list[NodeId]:
+        """The remembered peers of least filtered RTT, nearest first."""
+        order = np.argsort(self.rtt_ms, kind="stable")[: max(0, count)]
+        return [self._peers[index] for index in order.tolist()]
+
     def forget(self, peer: NodeId) -> None:
         """Drop a peer; the last column moves into its place."""
         slot = self._slots.pop(peer, None)

@@ -35,6 +35,11 @@ class RttFilter:
         self.value_ms = percentile(window, config.filter_percentile)
         return self.value_ms
 
+    @property
+    def last_at_s(self) -> float:
+        """When the last sample was taken."""
+        return self._at[-1]
+
     def _shifted(self, recent: list[float], ratio: float) -> bool:
         return min(recent) > self.value_ms * ratio or max(recent) * ratio < self.value_ms
 

@@ -7,6 +7,7 @@ refused before a reader that trusts its input sees it; it is no protection again
 import io
 import struct
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
@@ -53,6 +54,22 @@ def column_type(dtype: pl.DataType) -> ColumnType:
 def polars_schema(schema: Schema) -> dict[str, pl.DataType]:
     """Column names and polars types, in order."""
     return {field.name: _DTYPES[field.type] for field in schema}
+
+
+def arranged(frame: pl.DataFrame, columns: Sequence[tuple[str, str]] | None) -> pl.DataFrame:
+    """The frame with these columns, as (name, name in the frame), in this order; None: as it is.
+
+    Raises
+    ------
+    RemoteProtocolError
+        A column is not in the frame.
+    """
+    if columns is None:
+        return frame
+    missing = [found for _, found in columns if found not in frame.columns]
+    if missing:
+        raise RemoteProtocolError(f"column {missing[0]!r} is not among the input columns {', '.join(frame.columns)}")
+    return frame.select(pl.col(found).alias(name) for name, found in columns)
 
 
 def empty(schema: Schema) -> pl.DataFrame:

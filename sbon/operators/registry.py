@@ -3,10 +3,13 @@
 from sbon.errors import LocalProtocolError
 from sbon.operators.join import IntervalJoin
 from sbon.operators.map import Map
+from sbon.operators.multicast import Multicast
 from sbon.operators.operator import Operator
+from sbon.operators.session import Session
+from sbon.operators.top import Top
 from sbon.operators.union import Union
 from sbon.operators.window import Window
-from sbon.query.plan import JoinParams, MapParams, Params, UnionParams, WindowParams
+from sbon.query.plan import JoinParams, MapParams, MulticastParams, Params, SessionParams, TopParams, UnionParams, WindowParams
 
 
 def build(params: Params) -> Operator:
@@ -24,9 +27,15 @@ def build(params: Params) -> Operator:
             return Map(params)
         case WindowParams():
             return Window(params)
+        case SessionParams():
+            return Session(params)
+        case TopParams():
+            return Top(params)
         case JoinParams():
             return IntervalJoin(params)
         case UnionParams():
             return Union()
+        case MulticastParams():
+            return Multicast()
         case _:
             raise LocalProtocolError(f"build got {type(params).__name__}, expected an operator: sources and sinks are connectors")

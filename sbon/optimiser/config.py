@@ -16,30 +16,39 @@ class OptimiserConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Candidates are looked for only when an operator's best point has moved this far since the last look. Lower: more lookups."""
     lookup_interval_s: float = 60.0
     """Candidates are looked for after this time in any case, since nodes and loads change without moving the point."""
-    candidates: int = 6
+    neighbour_rtts: int = 64
+    """Before candidates are looked for, the nodes of an operator's neighbours are asked which RTTs they remember, to so many nodes nearby
+    and to as many promising ones. More: better candidates where coordinates are poor, larger answers (20 bytes each, once in
+    lookup_interval_s); 0: coordinates alone."""
+    candidates: int = 10
     """Nodes asked about one operator, its neighbours' nodes included. More: better places found, more questions."""
-    saving_min_fraction: float = 0.1
+    saving_min_fraction: float = 0.01
     """An operator moves only if its network usage falls by this share. Lower: nearer to the best, more migrations for little."""
     saving_min_bytes: float = 1.0
     """An operator moves only if this many bytes in transit are saved. Lower: even a trickle is moved about."""
     prediction_margin: float = 0.3
     """A saving must also exceed this share of the usage that is predicted by coordinates, not measured. Lower: trusts coordinates more."""
-    confirmations: int = 3
+    confirmations: int = 4
     """Reviews in a row that must find the saving before an operator moves. More: less moved by noise, slower."""
-    samples_max: int = 10
+    samples_max: int = 20
     """Reviews after which a saving that is still uncertain is given up until the next look. More: smaller savings are found."""
     noise_fraction: float = 0.1
     """Standard deviation of a measured saving that is expected before it is known. Higher: calmer, slower."""
-    certainty: float = 3.0
+    certainty: float = 5.0
     """Standard errors by which the mean saving must exceed its threshold. Higher: calmer, slower."""
     cooldown_s: float = 30.0
     """An operator that has moved stays at least this long. Longer: calmer, slower."""
-    damping: float = 1.0
+    damping: float = 5.0
     """How much each earlier migration raises the threshold for the next one (1: by once the threshold). Higher: calmer."""
     damping_migrations_max: int = 5
     """Earlier migrations that count. More: an operator that has moved often gets harder to move."""
     damping_half_life_s: float = 1800.0
     """The raise has fallen to half after so long without a migration. Longer: calmer."""
+    multicast: bool = True
+    """Split the outputs of this agent's operators by multicast operators near several consumers. Off: one copy goes to each consumer."""
+    multicast_saving_min_fraction: float = 0.05
+    """A multicast must save this share of what the outputs cost, beside saving_min_fraction. Lower: more of them for less, each of which
+    takes a slot, a hop and work of its host."""
     amortise_s: float = 300.0
     """Within this time the saving must have paid for carrying the operator's state to its new node. Shorter: large states stay."""
 
@@ -58,9 +67,12 @@ class OptimiserConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         ):
             if not 0 <= getattr(self, name) <= 1e9:
                 raise ValueError(f"{name} = {getattr(self, name)}, expected 0 or more")
-        if not 0 <= self.saving_min_fraction < 1:
-            raise ValueError(f"saving_min_fraction = {self.saving_min_fraction}, expected 0 up to below 1")
+        for name in ("saving_min_fraction", "multicast_saving_min_fraction"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} = {getattr(self, name)}, expected 0 up to below 1")
         if self.samples_max < self.confirmations:
             raise ValueError(f"samples_max = {self.samples_max}, expected at least confirmations = {self.confirmations}")
+        if not 0 <= self.neighbour_rtts <= 256:
+            raise ValueError(f"neighbour_rtts = {self.neighbour_rtts}, expected 0 to 256")
         if self.candidates < 1 or self.confirmations < 1 or self.damping_migrations_max < 0:
             raise ValueError("candidates and confirmations, expected at least 1; damping_migrations_max, expected 0 or more")

@@ -1,14 +1,16 @@
 """What the full optimiser decided, and why: everything that `sbon explain` and the telemetry show."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
+import numpy as np
 
-from sbon.cost.latency import EstimatedLatencies
+from sbon.cost.delay import longest_delay_ms
+from sbon.cost.latency import EstimatedLatencies, KnownLatencies, Latencies
 from sbon.cost.network_usage import MS_PER_S, usage_of_assignment
 from sbon.placement.baselines import at_consumer
-from sbon.placement.candidates import CandidateReport, Choice, Regions, Reuse, running_at
-from sbon.placement.problem import PlacementProblem
+from sbon.placement.candidates import CandidateReport, Choice, Regions, Reuse, begun_ms, running_at
+from sbon.placement.problem import PlacementLink, PlacementProblem
 from sbon.types import NodeId, OperatorId
 
 
@@ -74,6 +76,10 @@ class Decision(msgspec.Struct, frozen=True):
     candidates_asked: int
     rtts_measured: int
     """RTTs that candidates reported."""
+    delay_ms: float | None = None
+    """The longest way from a producer to a consumer, one way, over the links alone; None where a running operator's host does not tell
+    how long the way to it is."""
+    delay_bound_ms: float | None = None
 
 
 def decide(
@@ -86,21 +92,32 @@ def decide(
     asked: int,
 ) -> Decision:
     """The decision that a choice makes, with its explanation."""
+    known = _Known(problem, choice, regions, latencies)
     links = tuple(
-        _link(link.source, link.target, link.rate_bytes_per_s, choice, latencies)
+        _link(link, choice, known)
         for link in problem.links
         if link.source in choice.assignment and link.target in choice.assignment and link.target not in choice.reused
     )
+    neighbours = problem.links_of_each()
     placed = tuple(
         PlacedOperator(
             operator,
             node,
             operator in problem.pinned,
             choice.reused.get(operator),
-            () if operator in problem.pinned else _views(problem, operator, choice, regions, reports, signatures, latencies),
+            ()
+            if operator in problem.pinned
+            else _views(
+                [(choice.assignment[other], rate) for other, rate in neighbours[operator] if other in choice.assignment],
+                tuple(dict.fromkeys((node, *regions[operator]))),
+                {reuse.node: reuse for reuse in running_at(problem, operator, regions[operator], reports, signatures)},
+                reports,
+                known,
+            ),
         )
         for operator, node in choice.assignment.items()
     )
+    begun = begun_ms(problem, choice.reused, reports)
     return Decision(
         assignment=choice.assignment,
         reused=choice.reused,
@@ -108,54 +125,87 @@ def decide(
         explanation=placed,
         links=links,
         usage_here=sum(link.rate_bytes_per_s * link.latency_ms for link in links) / MS_PER_S,
-        usage_producer=_usage_at_producers(problem, latencies),
-        usage_consumer=_usage_at_consumer(problem, latencies),
+        usage_producer=_usage_at_producers(problem, known.ends),
+        usage_consumer=_usage_at_consumer(problem, known.ends),
         candidates_asked=asked,
         rtts_measured=sum(len(report.rtts_ms) for report in reports.values()),
+        delay_ms=None if begun is None else longest_delay_ms(problem, choice.assignment, known.ends, begun),
+        delay_bound_ms=problem.delay_bound_ms,
     )
 
 
-def _link(source: OperatorId, target: OperatorId, rate: float, choice: Choice, latencies: EstimatedLatencies) -> PlacedLink:
-    a, b = choice.assignment[source], choice.assignment[target]
-    return PlacedLink(source, target, a, b, rate, latencies.one_way_ms(a, b), a == b or latencies.measured_rtt_ms(a, b) is not None)
+class _Known:
+    """Latencies from all candidates to all nodes that take part, looked up once for all figures of a decision."""
+
+    def __init__(self, problem: PlacementProblem, choice: Choice, regions: Regions, latencies: EstimatedLatencies) -> None:
+        ends = tuple(dict.fromkeys((*choice.assignment.values(), *problem.pinned_nodes)))
+        nodes = tuple(dict.fromkeys((*ends, *(node for region in regions.values() for node in region))))
+        self.space = latencies.space
+        self.row = {node: row for row, node in enumerate(nodes)}
+        """Of nodes; those of `ends` are the columns, too."""
+        self.one_way_ms = latencies.matrix_ms(nodes, ends)
+        self.predicted_ms = latencies.space.rtt_matrix_ms(nodes, ends) / 2
+        self.measured = latencies.is_measured(nodes, ends)
+        self.ends = KnownLatencies(ends, 2 * self.one_way_ms[: len(ends)])
+
+
+def _link(link: PlacementLink, choice: Choice, known: _Known) -> PlacedLink:
+    a, b = choice.assignment[link.source], choice.assignment[link.target]
+    here, there = known.row[a], known.row[b]
+    latency_ms = float(known.one_way_ms[here, there])
+    return PlacedLink(link.source, link.target, a, b, link.rate_bytes_per_s, latency_ms, bool(known.measured[here, there]))
 
 
 def _views(
-    problem: PlacementProblem,
-    operator: OperatorId,
-    choice: Choice,
-    regions: Regions,
+    links: Sequence[tuple[NodeId, float]],
+    nodes: Sequence[NodeId],
+    running: Mapping[NodeId, Reuse],
     reports: Mapping[NodeId, CandidateReport],
-    signatures: Mapping[OperatorId, str],
-    latencies: EstimatedLatencies,
+    known: _Known,
 ) -> tuple[CandidateView, ...]:
-    ends = [(choice.assignment[other], rate) for other, rate in problem.neighbours(operator) if other in choice.assignment]
+    """An operator's candidates, given its links: the node and the rate of each."""
+    rows, columns = [known.row[node] for node in nodes], [known.row[end] for end, _ in links]
+    rates = np.array([rate for _, rate in links]) / MS_PER_S
+    # Sums over few links in plain order, so that equal nodes come out equal.
+    usage = (known.one_way_ms[rows][:, columns] * rates).sum(axis=1).tolist()
+    predicted = (known.predicted_ms[rows][:, columns] * rates).sum(axis=1).tolist()
+    measured: list[bool] = np.all(known.measured[rows][:, columns], axis=1).tolist()
     views = []
-    for node in dict.fromkeys((choice.assignment[operator], *regions[operator])):
+    for node, usage_bytes, predicted_bytes, is_measured in zip(nodes, usage, predicted, measured, strict=True):
         report = reports.get(node)
-        serving = running_at(operator, (node,), reports, signatures)
         views.append(
             CandidateView(
                 node=node,
-                usage_bytes=sum(rate * latencies.one_way_ms(node, end) for end, rate in ends) / MS_PER_S,
-                predicted_usage_bytes=sum(rate * latencies.space.rtt_ms(node, end) / 2 for end, rate in ends) / MS_PER_S,
-                measured=all(node == end or latencies.measured_rtt_ms(node, end) is not None for end, _ in ends),
-                load_ms=report.load_ms if report is not None else latencies.space.coordinates[node].load_ms,
+                usage_bytes=usage_bytes,
+                predicted_usage_bytes=predicted_bytes,
+                measured=is_measured,
+                load_ms=report.load_ms if report is not None else known.space.coordinate(node).load_ms,
                 free_slots=report.free_slots if report is not None else 0,
                 answered=report is not None,
-                runs=serving[0].operator if serving else None,
+                runs=running[node].operator if node in running else None,
             )
         )
     return tuple(sorted(views, key=lambda view: (view.usage_bytes, view.node)))
 
 
-def _usage_at_producers(problem: PlacementProblem, latencies: EstimatedLatencies) -> float | None:
-    nodes = sorted({problem.pinned[operator] for operator in problem.producers})
-    usages = [usage_of_assignment(problem.links, {**dict.fromkeys(problem.unpinned, node), **problem.pinned}, latencies) for node in nodes]
-    return sum(usages) / len(usages) if usages else None
+def _usage_at_producers(problem: PlacementProblem, latencies: Latencies) -> float | None:
+    """Mean over the producers' nodes of the usage with all unpinned operators there."""
+    there = sorted({problem.pinned[operator] for operator in problem.producers})
+    if not there:
+        return None
+    # Links between pinned operators stay as they are; those of unpinned ones lead from there to where their pinned ends are.
+    fixed, moving = 0.0, dict.fromkeys(problem.pinned_nodes, 0.0)
+    for link in problem.links:
+        ends = [problem.pinned[end] for end in (link.source, link.target) if end in problem.pinned]
+        if len(ends) == 2:
+            fixed += link.rate_bytes_per_s * latencies.one_way_ms(ends[0], ends[1])
+        elif ends:
+            moving[ends[0]] += link.rate_bytes_per_s
+    usages = np.array(list(moving.values())) @ latencies.matrix_ms(list(moving), there)
+    return (fixed + float(usages.mean())) / MS_PER_S
 
 
-def _usage_at_consumer(problem: PlacementProblem, latencies: EstimatedLatencies) -> float | None:
+def _usage_at_consumer(problem: PlacementProblem, latencies: Latencies) -> float | None:
     if not problem.consumers:
         return None
     return usage_of_assignment(problem.links, {**at_consumer(problem), **problem.pinned}, latencies)

@@ -8,7 +8,8 @@ Candidates are asked before they are used: they answer with RTTs that they have 
 strategy chooses. A choice that rests on predicted RTTs is verified, because among many predictions the best is often just the most
 wrong: its links, and those of the next best nodes of each operator, are measured and it is made again, until all those are known, for at
 most VERIFICATIONS rounds and within the budget of probes. Where nobody has room the circle widens (SBON, section 3.1.3), until all
-known nodes, or `candidates_max` for each operator, have been asked: then PlacementError.
+known nodes, or `candidates_max` for each operator, have been asked: then PlacementError. It widens, too, where the candidates allow no
+placement within the query's delay bound.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,8 +20,10 @@ import numpy as np
 
 from sbon.cost.latency import EstimatedLatencies
 from sbon.cost.space import CostSpace
-from sbon.cost_space.coordinate import ORIGIN, Coordinate
-from sbon.errors import LocalProtocolError, PlacementError
+from sbon.cost_space.coordinate import Coordinate
+from sbon.errors import DelayBoundError, LocalProtocolError, PlacementError
+from sbon.optimiser.asking import AskCandidate as AskCandidate  # those who perform actions find them here
+from sbon.optimiser.asking import links_chosen
 from sbon.optimiser.decision import Decision, decide
 from sbon.placement.candidates import CandidateReport, Choice, Regions
 from sbon.placement.config import PlacementConfig
@@ -32,22 +35,10 @@ VERIFICATIONS = 5
 """Rounds of questions about links that were only predicted. More changed no figure in the evaluation."""
 RIVALS = 8
 """Nodes of each operator, the chosen one included, whose links are measured in a round."""
-CAUTION = 0.25
-"""How much dearer a predicted RTT counts, for each unit of the two nodes' error estimates. Of many candidates that look equally good, the
-one whose coordinate knows less is probably worse. On PlanetLab, unmeasured choices cost 8.5 % above the optimum so, and 11 % without."""
+LATE_MAX = 2
+"""Times that the circle widens because the candidates allow no placement within a delay bound."""
 FIRST_SHARE = 0.5
 """Share of the probes spent on the first questions, where several operators depend on each other's places."""
-
-
-class AskCandidate(msgspec.Struct, frozen=True):
-    """Ask a node what it can offer. Answer with `answered` or `unanswered`; the node may be this one."""
-
-    node: NodeId
-    about: tuple[NodeId, ...]
-    """Nodes whose RTT it should report, the most important first."""
-    signatures: tuple[str, ...]
-    """Of which it should tell what it runs."""
-
 
 Action: TypeAlias = AskCandidate | Decision
 
@@ -77,10 +68,10 @@ class FullOptimiser:
         strategy: Strategy | None = None,
     ) -> None:
         space = coordinates if isinstance(coordinates, CostSpace) else CostSpace(coordinates)
-        strangers = [node for node in problem.pinned_nodes if node not in space]
-        self._known = frozenset(space.names)
-        self._space = CostSpace({**space.coordinates, **dict.fromkeys(strangers, ORIGIN)}) if strangers else space
+        self._space = space.with_strangers(problem.pinned_nodes)
         self._problem = problem
+        self._pinned_nodes = frozenset(problem.pinned_nodes)
+        self._links = problem.links_of_each()
         self._signatures = dict(signatures) if config.reuse else {}
         self._hosts = hosts or {}
         self._config = config
@@ -91,7 +82,7 @@ class FullOptimiser:
         self._latencies = EstimatedLatencies(self._space)
         self._outstanding: set[NodeId] = set()
         self._asked: dict[NodeId, set[NodeId]] = {}
-        self._verifications = 0
+        self._verifications = self._late = 0
         self._begun = self._done = False
         self._k = self._first_k()
 
@@ -128,7 +119,7 @@ class FullOptimiser:
         before = self._reports.get(report.node)
         rtts = {**(before.rtts_ms if before is not None else {}), **report.rtts_ms}
         self._reports[report.node] = msgspec.structs.replace(report, rtts_ms=rtts)
-        self._latencies.learn(report.node, {peer: rtt for peer, rtt in report.rtts_ms.items() if peer in self._space})
+        self._latencies.learn(report.node, {peer: rtt for peer, rtt in report.rtts_ms.items() if self._placed(peer)})
         return [] if self._outstanding else self._advance()
 
     def unanswered(self, node: NodeId) -> list[Action]:
@@ -148,9 +139,9 @@ class FullOptimiser:
     def _advance(self) -> list[Action]:
         """All answers are in: decide, or ask further."""
         try:
-            choice = self._choose()
-        except PlacementError:
-            further = self._widen()
+            choice = self._choose(cautious=self._config.probes == 0)
+        except PlacementError as problem:
+            further = self._widen() if self._may_help(problem) else []
             if not further:
                 self._done = True
                 raise
@@ -158,19 +149,42 @@ class FullOptimiser:
         verify = self._verify(choice)
         if verify:
             return verify
+        if self._config.probes > 0 and self._rests_on_predictions(choice):
+            choice = self._choose(cautious=True)
         self._done = True
         return [
             decide(self._problem, choice, self._regions, self._reports, self._signatures, self._latencies, asked=len(self._asked)),
         ]
 
-    def _choose(self) -> Choice:
-        return self._strategy.choose(self._problem, self._regions, self._reports, self._signatures, self._latencies.cautious(CAUTION))
+    def _may_help(self, problem: PlacementError) -> bool:
+        """Whether more candidates may. Those that would be fast have been asked first, as far as they have room; and what does not look at
+        delays would walk the same way through a wider circle."""
+        if isinstance(problem, DelayBoundError):
+            self._late += 1
+            return self._strategy.measures and self._late <= LATE_MAX
+        return True
+
+    def _choose(self, *, cautious: bool = False) -> Choice:
+        """What the strategy picks; cautious where nothing is verified any more.
+
+        Without caution the choice goes where predictions promise most, which is where it is most worth while to measure.
+        """
+        latencies = self._latencies.cautious() if cautious else self._latencies
+        try:
+            return self._strategy.choose(self._problem, self._regions, self._reports, self._signatures, latencies)
+        except DelayBoundError:
+            if not cautious:
+                raise
+            return self._choose()  # caution makes ways longer
+
+    def _rests_on_predictions(self, choice: Choice) -> bool:
+        return any(self._unmeasured(source, target) for source, target in links_chosen(self._problem, choice))
 
     def _first_k(self) -> int:
         """A measuring strategy asks twice the configured number of candidates, as far as the probes allow."""
         config = self._config
         anchors = sum(
-            len({self._problem.pinned[other] for other, _ in self._problem.neighbours(operator) if other in self._problem.pinned})
+            len({self._problem.pinned[other] for other, _ in self._links[operator] if other in self._problem.pinned})
             for operator in self._problem.unpinned
         )
         if not self._strategy.measures:
@@ -181,17 +195,17 @@ class FullOptimiser:
         """Ask the candidates of a wider circle that have not been asked; [] if there are none."""
         while True:
             if self._regions:
-                if self._k >= min(self._config.candidates_max, len(self._known)):
+                if self._k >= min(self._config.candidates_max, len(self._space)):
                     return []
                 self._k = min(2 * self._k, self._config.candidates_max)
-            if self._problem.unpinned and not self._known:
+            if self._problem.unpinned and not self._space:
                 raise PlacementError(f"no node is known that could host operator {self._problem.unpinned[0]!r}")
             rng = np.random.default_rng(self._seed)  # the same draws for every width
             fresh = self._strategy.regions(self._problem, self._space, self._k, rng) if self._problem.unpinned else {}
             for operator, region in fresh.items():
                 rumoured = sorted(self._hosts.get(self._signatures.get(operator, ""), ()))
                 wider = dict.fromkeys((*self._regions.get(operator, ()), *region, *rumoured))
-                self._regions[operator] = tuple(node for node in wider if node in self._known)
+                self._regions[operator] = tuple(node for node in wider if node in self._space)
             nodes = dict.fromkeys(node for region in self._regions.values() for node in region)
             if self._signatures:  # sources of other queries may serve, too
                 nodes.update(dict.fromkeys(self._problem.pinned_nodes))
@@ -201,14 +215,14 @@ class FullOptimiser:
 
     def _asks(self, nodes: Sequence[NodeId]) -> list[Action]:
         """Questions to nodes that have not been asked: the best candidates of each operator are asked about its pinned neighbours."""
+        about: dict[NodeId, dict[NodeId, None]] = {node: {} for node in nodes}
+        if self._probes_left() <= 0:
+            return self._questions(about)
         wanted: list[tuple[int, float, NodeId, NodeId]] = []
         for operator, region in self._regions.items():
-            ends = [
-                (self._problem.pinned[other], rate) for other, rate in self._problem.neighbours(operator) if other in self._problem.pinned
-            ]
+            ends = [(self._problem.pinned[other], rate) for other, rate in self._links[operator] if other in self._problem.pinned]
             wanted += [(rank, -rate, node, end) for rank, node in enumerate(region) if node not in self._asked for end, rate in ends]
         share = 1.0 if len(self._problem.unpinned) == 1 else FIRST_SHARE
-        about: dict[NodeId, dict[NodeId, None]] = {node: {} for node in nodes}
         self._want(about, [(node, end) for _, _, node, end in sorted(wanted)], int(share * self._probes_left()))
         return self._questions(about)
 
@@ -216,13 +230,8 @@ class FullOptimiser:
         """Questions about the links of a choice that are not measured, and about those of its rivals."""
         if self._probes_left() <= 0 or self._verifications >= VERIFICATIONS:
             return []
-        chosen = [
-            (choice.assignment[link.source], choice.assignment[link.target])
-            for link in self._problem.links
-            if link.source in choice.assignment and link.target in choice.assignment and link.target not in choice.reused
-        ]
         about: dict[NodeId, dict[NodeId, None]] = {}
-        self._want(about, [*chosen, *self._rivals(choice)], self._probes_left())
+        self._want(about, [*links_chosen(self._problem, choice), *self._rivals(choice)], self._probes_left())
         self._verifications += 1
         return self._questions(about)
 
@@ -236,9 +245,9 @@ class FullOptimiser:
         able = {node for node, report in self._reports.items() if report.free_slots > 0}
         ranked: list[tuple[int, NodeId, NodeId]] = []
         for operator in operators:
-            fresh = [node for node in around.get(operator, ()) if node in self._known and node not in self._asked]
+            fresh = [node for node in around.get(operator, ()) if node in self._space and node not in self._asked]
             nodes = sorted({*able, *fresh})
-            ends = [(choice.assignment[other], rate) for other, rate in self._problem.neighbours(operator) if other in choice.assignment]
+            ends = [(choice.assignment[other], rate) for other, rate in self._links[operator] if other in choice.assignment]
             if not ends or not nodes:
                 continue
             cost = self._latencies.matrix_ms(nodes, [node for node, _ in ends]) @ np.array([rate for _, rate in ends])
@@ -257,11 +266,15 @@ class FullOptimiser:
                 if not self._unmeasured(node, peer) or peer in about.get(node, ()) or node in about.get(peer, ()):
                     break
                 if (
-                    node in about or node in self._reports or (node in self._known and node not in self._asked)
+                    node in about or node in self._reports or (node in self._space and node not in self._asked)
                 ) and peer not in self._asked.get(node, ()):
                     about.setdefault(node, {})[peer] = None
                     taken += 1
                     break
+
+    def _placed(self, node: NodeId) -> bool:
+        """Whether its latencies can be told: it has a coordinate, or is pinned and taken to be at the origin."""
+        return node in self._pinned_nodes or node in self._space
 
     def _unmeasured(self, a: NodeId, b: NodeId) -> bool:
         return a != b and self._latencies.measured_rtt_ms(a, b) is None
@@ -272,10 +285,11 @@ class FullOptimiser:
 
     def _questions(self, about: Mapping[NodeId, Mapping[NodeId, None]]) -> list[Action]:
         result: list[Action] = []
+        signatures = self._all_signatures()
         for node, peers in about.items():
             self._asked.setdefault(node, set()).update(peers)
             self._outstanding.add(node)
-            result.append(AskCandidate(node, tuple(peers), self._all_signatures()))
+            result.append(AskCandidate(node, tuple(peers), signatures))
         return result
 
     def _all_signatures(self) -> tuple[str, ...]:

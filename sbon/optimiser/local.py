@@ -8,14 +8,13 @@ The best point is where the operator's links would carry least, given where its 
 threshold, or a while has passed, candidates near it are asked for their RTTs to the neighbours. The saving of a candidate is the usage
 here minus the usage there, both from RTTs measured in the same way at the same time.
 
-Noise must not move operators to and fro. The first review that finds a saving opens an episode: the following reviews ask the same
-candidates again, and the operator moves when the mean saving exceeds its threshold by some standard errors of the mean (a one-sided
-sequential test; the deviation is learnt from successive differences, of this operator and of all of this node). The threshold rises with
+Noise must not move operators to and fro: a saving must be seen again and again (`sbon.optimiser.trials`), and the threshold rises with
 each migration that lies not long behind, so that even nodes that are really equal do not swap operators for ever, and falls with time.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -23,22 +22,18 @@ from sbon.cost.network_usage import MS_PER_S
 from sbon.cost.space import CostSpace
 from sbon.cost_space.coordinate import Coordinate
 from sbon.optimiser.config import OptimiserConfig
-from sbon.optimiser.noise import Noise
+from sbon.optimiser.knowledge import NOTHING, Remembered, interleaved, rtt_matrix_ms
+from sbon.optimiser.slack import Way, lengthening_ms
+from sbon.optimiser.trials import REQUIRED_FRACTION_MAX, Trials, noise_of_a_node, raised
 from sbon.optimiser.views import Alternative, Ask, Migrate, OperatorView, Stay, Verdict
 from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
 from sbon.placement.median import median_points
 from sbon.placement.problem import PlacementLink, PlacementProblem
-from sbon.placement.regions import ranked_regions
+from sbon.placement.regions import NEARBY, SCAN_MAX, ranked_regions
 from sbon.placement.relaxation import relax
 from sbon.types import FloatArray, NodeId, OperatorId
 
-NOISE_WEIGHT_EXPECTED = 8.0
-"""Differences that the expected noise is worth to the node."""
-NOISE_WEIGHT_NODE = 4.0
-"""Differences that the node's noise is worth to an operator of which nothing is known."""
-REQUIRED_FRACTION_MAX = 0.9
-"""However often an operator has moved, it may still escape a place that is ten times as dear."""
 REMEMBERED_MAX = 10_000
 """Operators remembered; beyond it the longest unseen are forgotten, and are merely looked at anew."""
 
@@ -49,16 +44,12 @@ Key = tuple[OperatorId, ...]
 class _Memory:
     """What the optimiser remembers of one operator or body."""
 
-    def __init__(self, variance: float) -> None:
-        self.noise = Noise(variance, NOISE_WEIGHT_NODE)
-        self.last: dict[NodeId, float] = {}
-        """Savings of each candidate in the last review that had answers."""
+    def __init__(self, trials: Trials) -> None:
+        self.trials = trials
         self.point: Point | None = None
         """Best point when candidates were last looked for."""
         self.looked_at_s = -math.inf
         self.here: NodeId = ""
-        self.episode: dict[NodeId, list[float]] = {}
-        """Savings of each candidate in the reviews of the present episode, as fractions."""
 
 
 class LocalOptimiser:
@@ -75,12 +66,15 @@ class LocalOptimiser:
         self._placement = placement if placement is not None else PlacementConfig()
         self._rng = rng
         self._memory: dict[Key, _Memory] = {}
-        self._noise = Noise(config.noise_fraction**2, NOISE_WEIGHT_EXPECTED)
+        self._noise = noise_of_a_node(config)
 
-    def review(self, view: OperatorView, coordinates: Mapping[NodeId, Coordinate] | CostSpace, now: float) -> Ask | None:
+    def review(
+        self, view: OperatorView, coordinates: Mapping[NodeId, Coordinate] | CostSpace, now: float, remembered: Remembered = NOTHING
+    ) -> Ask | None:
         """Whom to ask about moving the operator; None if nothing speaks for looking.
 
         `coordinates` are those of nodes that may be asked (and of neighbours). Where many operators are reviewed, make one `CostSpace`.
+        `remembered` are RTTs that the neighbours' nodes know from their probing.
         """
         space = coordinates if isinstance(coordinates, CostSpace) else CostSpace(coordinates)
         memory = self._remember(view)
@@ -91,8 +85,8 @@ class LocalOptimiser:
             return None
         if sum(neighbour.rate_bytes_per_s for neighbour in view.neighbours) <= 0:
             return None
-        if memory.episode:
-            watched = tuple(node for node in memory.episode if node in space)
+        if memory.trials.watched:
+            watched = tuple(node for node in memory.trials.watched if node in space)
             return Ask(view.id, (view.here, *watched), nodes)
         problem = _problem(view)
         points = self._points(problem, space, view)
@@ -102,7 +96,7 @@ class LocalOptimiser:
             if not moved and now - memory.looked_at_s < self._config.lookup_interval_s:
                 return None
         memory.point, memory.looked_at_s = point, now
-        candidates = self._candidates(problem, space, view, points)
+        candidates = self._candidates(problem, space, view, points, remembered)
         return Ask(view.id, (view.here, *candidates), nodes) if candidates else None
 
     def decide(
@@ -116,23 +110,27 @@ class LocalOptimiser:
         space = coordinates if isinstance(coordinates, CostSpace) else CostSpace(coordinates)
         memory = self._remember(view)
         if any(node not in space for node in (view.here, *(neighbour.node for neighbour in view.neighbours))):
-            memory.episode = {}
+            memory.trials.end()
             return Stay(view.id, "a neighbour's node has no coordinate any more")
         candidates = sorted(node for node in reports if node != view.here and node in space)
-        if memory.episode:
-            candidates = [node for node in candidates if node in memory.episode]
+        if memory.trials.watched:
+            candidates = [node for node in candidates if node in memory.trials.watched]
         samples: dict[NodeId, list[float]] = {}
         alternatives = []
         for node in candidates:
-            alternative, saving = self._alternative(view, node, reports, space, memory.episode.get(node, []))
+            alternative, samples[node] = self._alternative(view, node, reports, space, memory.trials)
             alternatives.append(alternative)
-            samples[node] = saving
-            if node in memory.last:
-                memory.noise.learn(memory.last[node], saving[-1])
-                self._noise.learn(memory.last[node], saving[-1])
-        memory.last = {node: saving[-1] for node, saving in samples.items()}
+        memory.trials.learn({node: savings[-1] for node, savings in samples.items()})
         alternatives.sort(key=lambda a: (-a.saving_fraction, a.node))
         return self._verdict(view, memory, tuple(alternatives), samples)
+
+    def promising(self, view: OperatorView, space: CostSpace, count: int, remembered: Remembered = NOTHING) -> tuple[NodeId, ...]:
+        """The nodes of least cost by what is remembered and predicted: those that the neighbours' nodes should be asked about."""
+        nodes = tuple(dict.fromkeys(neighbour.node for neighbour in view.neighbours))
+        if not nodes or any(node not in space for node in nodes):
+            return ()
+        problem = _problem(view)
+        return self._ranked(problem, space, view, self._points(problem, space, view), count, remembered)
 
     def forget(self, operator: OperatorId) -> None:
         """The operator runs here no more."""
@@ -143,16 +141,18 @@ class LocalOptimiser:
         self, view: OperatorView, memory: _Memory, alternatives: tuple[Alternative, ...], samples: Mapping[NodeId, list[float]]
     ) -> Verdict:
         """Move, make surer, or leave it."""
-        config = self._config
         room = len(view.operators)
-        hopeful = [a for a in alternatives if a.saving_fraction > a.required_fraction and a.free_slots >= room]
+        slack_ms = max(view.delay_slack_ms, 0.0)
+        hopeful = [
+            a for a in alternatives if a.saving_fraction > a.required_fraction and a.free_slots >= room and a.lengthening_ms <= slack_ms
+        ]
         if not hopeful:
-            memory.episode = {}
-            return Stay(view.id, _why_not(alternatives, room), alternatives)
-        surely = [a for a in hopeful if a.seen >= config.confirmations and self._is_sure(a, memory.noise)]
+            memory.trials.end()
+            return Stay(view.id, _why_not(alternatives, room, slack_ms), alternatives)
+        surely = [a for a in hopeful if memory.trials.is_sure(a.saving_fraction, a.required_fraction, a.seen)]
         if surely:
             best = surely[0]
-            memory.episode = {}
+            memory.trials.end()
             memory.point = None
             reason = (
                 f"{best.node} saves {best.saving_fraction:.0%} of the cost of {best.usage_here_bytes:.4g} bytes in transit on "
@@ -162,24 +162,20 @@ class LocalOptimiser:
                 view.id, view.operators, best.node, best.usage_here_bytes, best.usage_bytes, best.saving_fraction, reason, alternatives
             )
         best = hopeful[0]
-        if best.seen >= config.samples_max:
-            memory.episode = {}
+        if memory.trials.is_over(best.seen):
+            memory.trials.end()
             return Stay(view.id, f"the saving of {best.saving_fraction:.0%} on {best.node} stays within the noise", alternatives)
-        memory.episode = {a.node: samples[a.node] for a in hopeful}
+        memory.trials.go_on({a.node: samples[a.node] for a in hopeful})
         reason = f"{best.node} may save {best.saving_fraction:.0%}, seen in {best.seen} reviews; asking again"
         return Stay(view.id, reason, alternatives, pending=True)
 
-    def _is_sure(self, alternative: Alternative, noise: Noise) -> bool:
-        """Whether the mean saving exceeds what is required by more than noise explains."""
-        error = math.sqrt(noise.variance / alternative.seen)
-        return alternative.saving_fraction - self._config.certainty * error > alternative.required_fraction
-
     def _alternative(
-        self, view: OperatorView, node: NodeId, reports: Mapping[NodeId, CandidateReport], space: CostSpace, seen: list[float]
+        self, view: OperatorView, node: NodeId, reports: Mapping[NodeId, CandidateReport], space: CostSpace, trials: Trials
     ) -> tuple[Alternative, list[float]]:
         """One candidate against here, link by link: measured on both sides, or else predicted on both."""
         here, there = reports.get(view.here), reports[node]
         usage_here = usage_there = predicted = rates = 0.0
+        ways = []
         for neighbour in view.neighbours:
             rate = neighbour.rate_bytes_per_s / MS_PER_S
             rtt_here, rtt_there = _known_rtt_ms(view.here, neighbour.node, here), _known_rtt_ms(node, neighbour.node, there)
@@ -189,21 +185,23 @@ class LocalOptimiser:
             usage_here += rate * rtt_here / 2
             usage_there += rate * rtt_there / 2
             rates += rate
+            ways.append(Way(neighbour.upstream, rtt_here / 2, rtt_there / 2, neighbour.delay_ms))
         load_here = here.load_ms if here is not None else space.coordinates[view.here].load_ms
         weight = self._placement.load_weight * rates / 2
         cost_here, cost_there = usage_here + weight * load_here, usage_there + weight * there.load_ms
         saving = (cost_here - cost_there) / cost_here if cost_here > 0 else 0.0
-        samples = [*seen, saving]
+        samples = trials.samples(node, saving)
         alternative = Alternative(
             node=node,
             usage_bytes=usage_there,
             usage_here_bytes=usage_here,
-            saving_fraction=sum(samples) / len(samples),
+            saving_fraction=trials.mean(samples),
             required_fraction=self._required(view, node, cost_here, predicted, space),
             measured=predicted == 0,
             load_ms=there.load_ms,
             free_slots=there.free_slots,
             seen=len(samples),
+            lengthening_ms=lengthening_ms(ways),
         )
         return alternative, samples
 
@@ -212,13 +210,9 @@ class LocalOptimiser:
         config = self._config
         if cost_here <= 0:
             return REQUIRED_FRACTION_MAX
-        raised = 1.0
-        if view.since_migration_s is not None:
-            counted = min(view.migrations, config.damping_migrations_max)
-            raised += config.damping * counted * 0.5 ** (view.since_migration_s / config.damping_half_life_s)
         # Bytes in transit for a time are byte-seconds, and so is state on its way: the one must pay for the other.
         carrying = view.state_bytes * space.rtt_ms(view.here, node) / 2 / MS_PER_S / config.amortise_s
-        by_fraction = min(config.saving_min_fraction * raised, REQUIRED_FRACTION_MAX)
+        by_fraction = min(config.saving_min_fraction * raised(config, view.migrations, view.since_migration_s), REQUIRED_FRACTION_MAX)
         return (
             max(by_fraction, config.saving_min_bytes / cost_here, carrying / cost_here) + config.prediction_margin * predicted / cost_here
         )
@@ -229,10 +223,12 @@ class LocalOptimiser:
             return np.array([relax(problem, space, self._placement, self._rng, {view.id: space.coordinates[view.here].vector})[view.id]])
         return median_points(problem, space)
 
-    def _candidates(self, problem: PlacementProblem, space: CostSpace, view: OperatorView, points: FloatArray) -> tuple[NodeId, ...]:
-        """The nodes of least predicted cost; among them, first, the neighbours' own."""
+    def _candidates(
+        self, problem: PlacementProblem, space: CostSpace, view: OperatorView, points: FloatArray, remembered: Remembered
+    ) -> tuple[NodeId, ...]:
+        """The nodes of least cost, as far as it is known; among them, first, the neighbours' own."""
         k = self._config.candidates
-        ranked = ranked_regions(problem, space, k + 1, self._placement.load_weight, points=points)[view.id]
+        ranked = self._ranked(problem, space, view, points, k + 1, remembered)
         rate: dict[NodeId, float] = {}
         for neighbour in view.neighbours:
             rate[neighbour.node] = rate.get(neighbour.node, 0.0) + neighbour.rate_bytes_per_s
@@ -240,10 +236,29 @@ class LocalOptimiser:
         heaviest = min(sorted(rate), key=lambda node: -rate[node])
         return tuple(node for node in dict.fromkeys((heaviest, *ranked)) if node != view.here)[:k]
 
+    def _ranked(
+        self, problem: PlacementProblem, space: CostSpace, view: OperatorView, points: FloatArray, k: int, remembered: Remembered
+    ) -> tuple[NodeId, ...]:
+        """The `k` nodes of least cost: by the RTTs that the neighbours remember, and by coordinates alone, in turn."""
+        load_weight = self._placement.load_weight
+        predicted = ranked_regions(problem, space, k, load_weight, points=points)[view.id]
+        if not any(remembered.get(neighbour.node) for neighbour in view.neighbours):
+            return predicted
+        names: Sequence[NodeId] = space.names
+        if len(space) > SCAN_MAX:
+            near = set(ranked_regions(problem, space, NEARBY, load_weight, points=points)[view.id])
+            known = {peer for neighbour in view.neighbours for peer in remembered.get(neighbour.node, ()) if peer in space}
+            names = sorted(near | known)
+        rates = np.array([neighbour.rate_bytes_per_s for neighbour in view.neighbours])
+        rtt_ms = rtt_matrix_ms(space, names, [neighbour.node for neighbour in view.neighbours], remembered)
+        cost = rtt_ms @ rates + load_weight * rates.sum() * space.loads_ms[space.rows(names)]
+        known_best = [names[index] for index in np.argsort(cost, kind="stable")[:k].tolist()]
+        return tuple(islice(interleaved(known_best, predicted), k))
+
     def _remember(self, view: OperatorView) -> _Memory:
         memory = self._memory.pop(view.operators, None)
         if memory is None or memory.here != view.here:
-            memory = _Memory(self._noise.variance)
+            memory = _Memory(Trials(self._config, self._noise))
             memory.here = view.here
         self._memory[view.operators] = memory
         while len(self._memory) > REMEMBERED_MAX:
@@ -265,10 +280,15 @@ def _known_rtt_ms(node: NodeId, neighbour: NodeId, report: CandidateReport | Non
     return None if report is None else report.rtts_ms.get(neighbour)
 
 
-def _why_not(alternatives: tuple[Alternative, ...], room: int) -> str:
+def _why_not(alternatives: tuple[Alternative, ...], room: int, slack_ms: float) -> str:
     if not alternatives:
         return "no candidate has answered"
     best = alternatives[0]
+    if best.saving_fraction > best.required_fraction and best.lengthening_ms > slack_ms:
+        return (
+            f"{best.node} would save {best.saving_fraction:.0%}, but lengthen the way of a query by {best.lengthening_ms:.3g} ms, "
+            f"expected at most {slack_ms:.3g} ms"
+        )
     if best.saving_fraction > best.required_fraction:
         return f"{best.node} would save {best.saving_fraction:.0%}, but has room for {best.free_slots} operators, expected {room}"
     return f"the best alternative, {best.node}, saves {best.saving_fraction:.1%}; {best.required_fraction:.0%} required"

@@ -1,5 +1,6 @@
 """What the local optimiser sees and says."""
 
+import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -17,6 +18,8 @@ class Neighbour(msgspec.Struct, frozen=True):
     upstream: bool
     operator: OperatorId = ""
     """Needed only where operators of one node may move together (`bodies`)."""
+    delay_ms: float | None = None
+    """Upstream: latency of the longest way from a producer to that operator, where it is known."""
 
 
 class OperatorView(msgspec.Struct, frozen=True):
@@ -34,6 +37,8 @@ class OperatorView(msgspec.Struct, frozen=True):
     """What a migration would have to carry, roughly."""
     members: tuple[OperatorId, ...] = ()
     """Of a body: all its operators, upstream first, `id` being the first; () for a single operator."""
+    delay_slack_ms: float = math.inf
+    """By how much the longest way through it may grow: the least slack of the queries that use it (`sbon.optimiser.slack`)."""
 
     @property
     def operators(self) -> tuple[OperatorId, ...]:
@@ -68,6 +73,8 @@ class Alternative(msgspec.Struct, frozen=True):
     free_slots: int
     seen: int
     """Reviews in a row that have measured this saving; the fractions are their means."""
+    lengthening_ms: float = 0.0
+    """How much longer the longest way through the operator would be there."""
 
 
 class Migrate(msgspec.Struct, frozen=True):
@@ -127,9 +134,11 @@ def _body(group: Sequence[OperatorView]) -> OperatorView:
     return OperatorView(
         id=members[0],
         here=group[0].here,
-        neighbours=tuple(n for view in group for n in view.neighbours if n.operator not in members),
+        # A way that enters at one member need not leave at each: what is known upstream of one does not excuse another.
+        neighbours=tuple(msgspec.structs.replace(n, delay_ms=None) for view in group for n in view.neighbours if n.operator not in members),
         migrations=max(view.migrations for view in group),
         since_migration_s=min(ages) if ages else None,
         state_bytes=sum(view.state_bytes for view in group),
         members=members,
+        delay_slack_ms=min(view.delay_slack_ms for view in group),
     )

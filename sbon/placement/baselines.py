@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from sbon.errors import PlacementError
-from sbon.placement.problem import PlacementProblem
+from sbon.placement.problem import PlacementProblem, reachable
 from sbon.types import NodeId, OperatorId
 
 Routes = Callable[[NodeId, NodeId], Sequence[NodeId]]
@@ -42,7 +42,7 @@ def on_multicast_tree(problem: PlacementProblem, routes: Routes) -> dict[Operato
     The union of the unicast routes is the tree; an operator needs all that its producers send, so that it goes to the first node on the
     way of the first producer that lies on the routes of all of them.
     """
-    up, down = _reachable(problem)
+    up, down = reachable(problem)
     result = {}
     for operator in problem.unpinned:
         producers = [other for other in problem.producers if other in up[operator]]
@@ -54,21 +54,6 @@ def on_multicast_tree(problem: PlacementProblem, routes: Routes) -> dict[Operato
         # Routes to one consumer meet there at the latest; routes to several may not meet at all.
         result[operator] = next((node for node in ways[0] if node in common), problem.pinned[consumers[-1]])
     return result
-
-
-def _reachable(problem: PlacementProblem) -> tuple[dict[OperatorId, set[OperatorId]], dict[OperatorId, set[OperatorId]]]:
-    """What lies upstream and downstream of every operator."""
-    everyone = (*problem.pinned, *problem.unpinned)
-    up: dict[OperatorId, set[OperatorId]] = {operator: set() for operator in everyone}
-    down: dict[OperatorId, set[OperatorId]] = {operator: set() for operator in everyone}
-    grown = True
-    while grown:
-        before = sum(map(len, up.values())) + sum(map(len, down.values()))
-        for link in problem.links:
-            up[link.target] |= up[link.source] | {link.source}
-            down[link.source] |= down[link.target] | {link.target}
-        grown = sum(map(len, up.values())) + sum(map(len, down.values())) > before
-    return up, down
 
 
 def _first(problem: PlacementProblem) -> str:

@@ -62,7 +62,7 @@ def minimise(unary: Sequence[FloatArray], pairwise: Mapping[tuple[int, int], Flo
     ----------
     unary : (domain,) of each variable
         Cost of each of its choices; infinite where it may not be taken.
-    pairwise : {(a, b): (domain of a, domain of b)}
+    pairwise : {(a, b): (domain of a, domain of b)}, a before b
 
     Returns
     -------
@@ -75,14 +75,14 @@ def minimise(unary: Sequence[FloatArray], pairwise: Mapping[tuple[int, int], Flo
         The graph is too dense for an exact answer with domains of this size.
     """
     sizes = [len(costs) for costs in unary]
-    tables = [_Table((variable,), costs) for variable, costs in enumerate(unary)]
-    tables += [_Table(pair, costs) for pair, costs in pairwise.items()]
     neighbours: dict[int, set[int]] = {variable: set() for variable in range(len(sizes))}
     for a, b in pairwise:
         neighbours[a].add(b)
         neighbours[b].add(a)
-    total = 0.0
-    eliminated: list[tuple[int, tuple[int, ...], npt.NDArray[np.int64]]] = []
+    alone = list(unary)
+    eliminated, total = _peel(alone, pairwise, neighbours)
+    tables = [_Table((variable,), alone[variable]) for variable in neighbours]
+    tables += [_Table(pair, costs) for pair, costs in pairwise.items() if pair[0] in neighbours and pair[1] in neighbours]
     while neighbours:
         variable = _next(neighbours, sizes)
         around = neighbours.pop(variable)
@@ -101,6 +101,41 @@ def minimise(unary: Sequence[FloatArray], pairwise: Mapping[tuple[int, int], Flo
     for variable, scope, best in reversed(eliminated):
         chosen[variable] = int(best[tuple(chosen[other] for other in scope)])
     return chosen, total
+
+
+_Eliminated = tuple[int, tuple[int, ...], npt.NDArray[np.int64]]
+"""A variable, its neighbours when it went, and its best choice for each of theirs."""
+
+
+def _peel(
+    alone: list[FloatArray], pairwise: Mapping[tuple[int, int], FloatArray], neighbours: dict[int, set[int]]
+) -> tuple[list[_Eliminated], float]:
+    """Eliminate trees, and what hangs on cycles: whoever has one neighbour left goes at once, without tables that need aligning.
+
+    What they cost is added to `alone` of their neighbours; those who are gone leave `neighbours`. Returns, too, the cost of whole trees.
+    """
+    eliminated: list[_Eliminated] = []
+    total = 0.0
+    leaves = [variable for variable, around in neighbours.items() if len(around) <= 1]
+    for variable in leaves:  # grows meanwhile
+        around = neighbours.pop(variable)
+        if not around:
+            choice = int(alone[variable].argmin())
+            total += float(alone[variable][choice])
+            eliminated.append((variable, (), np.array(choice, dtype=np.int64)))
+            continue
+        (other,) = around
+        costs = pairwise[other, variable] if other < variable else pairwise[variable, other].T
+        if costs.size > TABLE_MAX:
+            raise PlacementError(f"exact placement needs {costs.size:.2g} additions for one operator, expected at most {TABLE_MAX:.2g}")
+        summed = costs + alone[variable]
+        best = summed.argmin(axis=1).astype(np.int64, copy=False)
+        alone[other] = alone[other] + summed[np.arange(len(best)), best]
+        eliminated.append((variable, (other,), best))
+        neighbours[other].discard(variable)
+        if len(neighbours[other]) == 1:
+            leaves.append(other)
+    return eliminated, total
 
 
 def _next(neighbours: Mapping[int, set[int]], sizes: Sequence[int]) -> int:
@@ -123,7 +158,7 @@ def _eliminate(
     if not scope or elements * sizes[variable] <= BLOCK:
         summed = _sum(aligned)
         best = np.broadcast_to(summed.argmin(axis=-1), shape)
-        return np.broadcast_to(summed.min(axis=-1), shape), best
+        return np.take_along_axis(np.broadcast_to(summed, (*shape, sizes[variable])), best[..., None], -1)[..., 0], best
     cost = np.empty(shape)
     best = np.empty(shape, dtype=np.int64)
     slice_size = elements // shape[0] * sizes[variable]

@@ -3,6 +3,8 @@
 Every operator chooses among: a candidate that would run it anew; a candidate that runs it already for another query, whose inputs then
 cost nothing; and absence, which is allowed where all that it feeds is reused or absent. Costs are those of the links (rate x one-way
 latency) and of the candidates' load, so that placement and reuse are one minimum, found exactly among the candidates.
+
+Where the query has a delay bound that this minimum exceeds, the least cost within the bound is looked for (`sbon.placement.bounded`).
 """
 
 from collections import Counter
@@ -11,11 +13,14 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
+from sbon.cost.delay import longest_delay_ms
 from sbon.cost.latency import Latencies
 from sbon.cost.network_usage import MS_PER_S
-from sbon.placement.candidates import CandidateReport, Choice, Regions, Reuse, running_at
+from sbon.placement.bounded import choices_within
+from sbon.placement.candidates import CandidateReport, Choice, Regions, Reuse, begun_ms, running_at, upstream_delay_ms
 from sbon.placement.elimination import minimise
 from sbon.placement.mapping import no_room, room_of
+from sbon.placement.options import Options
 from sbon.placement.problem import PlacementProblem
 from sbon.types import FloatArray, NodeId, OperatorId
 
@@ -60,30 +65,36 @@ class JointProblem:
         nodes = sorted({node for region in regions.values() for node in region} | set(problem.pinned.values()))
         self._column = {node: column for column, node in enumerate(nodes)}
         self._latency_ms = latencies.matrix_ms(nodes, nodes)
-        self._reuses = {operator: running_at(operator, regions[operator], reports, signatures) for operator in problem.unpinned}
+        self._latencies = latencies
+        self._reuses = {operator: running_at(problem, operator, regions[operator], reports, signatures) for operator in problem.unpinned}
         self._pinned_reuses = {
-            operator: running_at(operator, (node,), reports, signatures) for operator, node in sorted(problem.pinned.items())
+            operator: running_at(problem, operator, (node,), reports, signatures) for operator, node in sorted(problem.pinned.items())
         }
         self._regions = {
             operator: [node for node in regions[operator] if node in reports and reports[node].free_slots > 0]
             for operator in problem.unpinned
         }
+        self._links = problem.links_of_each()
         self._variable = {operator: index for index, operator in enumerate(problem.unpinned)}
 
     def best(self) -> tuple[Choice, float]:
         """The choice of least cost that overfills no node, and its cost in bytes (load included, at its weight).
 
         A node chosen by more operators than it has room for keeps those that send or take most, and is closed to one more in each
-        round; this repair is a heuristic, the rest is exact.
+        round; this repair is a heuristic, the rest is exact (but for a delay bound on a plan that is no tree).
 
         Raises
         ------
         PlacementError
             The candidates cannot host all operators.
+        DelayBoundError
+            They can, but not within the query's delay bound.
         """
         closed: set[tuple[OperatorId, NodeId]] = set()
         for _ in range(REPAIRS_MAX):
             choice, cost = self._solve(closed)
+            if not self._in_time(choice):
+                choice, cost = self._solve_in_time(closed)
             overfull = self._overfull(choice)
             if overfull is None:
                 return choice, cost
@@ -99,9 +110,54 @@ class JointProblem:
         for node in sorted(taken):
             if taken[node] > max(room[node], 0):
                 here = [operator for operator in fresh if choice.assignment[operator] == node]
-                lightest = min(here, key=lambda operator: (sum(rate for _, rate in self._problem.neighbours(operator)), operator))
+                lightest = min(here, key=lambda operator: (self._rate(operator), operator))
                 return lightest, node
         return None
+
+    def _in_time(self, choice: Choice) -> bool:
+        if self._problem.delay_bound_ms is None:
+            return True
+        begun = begun_ms(self._problem, choice.reused, self._reports)
+        return self._problem.in_time(longest_delay_ms(self._problem, choice.assignment, self._latencies, begun))
+
+    def _solve_in_time(self, closed: set[tuple[OperatorId, NodeId]]) -> tuple[Choice, float]:
+        """The least cost within the delay bound."""
+        assert self._problem.delay_bound_ms is not None
+        domains = dict(zip(self._problem.unpinned, self._domains(closed), strict=True))
+        options = {operator: self._options(operator, domain) for operator, domain in domains.items()}
+        for operator, node in self._problem.pinned.items():
+            reuses = self._pinned_reuses[operator]
+            begun = upstream_delay_ms(self._problem, operator, reuses[0], self._reports) if reuses else None
+            options[operator] = Options(
+                np.array([self._column[node]], dtype=np.intp), np.array([np.nan if begun is None else begun]), np.zeros(1)
+            )
+        chosen = choices_within(self._problem, options, self._latency_ms, self._problem.delay_bound_ms)
+        indices = [domain.absent + chosen[operator] if operator in chosen else 0 for operator, domain in domains.items()]
+        choice = self._choice(list(domains.values()), indices)
+        return choice, self._cost(choice)
+
+    def _options(self, operator: OperatorId, domain: _Domain) -> Options:
+        """The choices of a domain but for absence."""
+        delays = [upstream_delay_ms(self._problem, operator, reuse, self._reports) for reuse in domain.reuses]
+        begun = [np.nan if delay is None else delay for delay in delays] + [np.nan] * len(domain.fresh)
+        columns = np.array(domain.columns[domain.absent :], dtype=np.intp)
+        return Options(columns, np.array(begun, dtype=np.float64), self._own_cost(operator, domain)[domain.absent :])
+
+    def _cost(self, choice: Choice) -> float:
+        """Of a whole choice, in bytes."""
+        load = sum(
+            self._load_weight * self._rate(operator) * self._reports[choice.assignment[operator]].load_ms / 2
+            for operator in self._problem.unpinned
+            if operator in choice.assignment and operator not in choice.reused
+        )
+        return load + sum(
+            link.rate_bytes_per_s / MS_PER_S * self._latencies.one_way_ms(choice.assignment[link.source], choice.assignment[link.target])
+            for link in self._problem.links
+            if link.source in choice.assignment and link.target in choice.assignment and link.target not in choice.reused
+        )
+
+    def _rate(self, operator: OperatorId) -> float:
+        return sum(rate for _, rate in self._links[operator]) / MS_PER_S
 
     def _solve(self, closed: set[tuple[OperatorId, NodeId]]) -> tuple[Choice, float]:
         domains = self._domains(closed)
@@ -156,14 +212,16 @@ class JointProblem:
 
     def _own_cost(self, operator: OperatorId, domain: _Domain) -> FloatArray:
         """Load counts like as much RTT on each of the operator's links; a running operator brings no load of its own."""
-        rate = sum(rate for _, rate in self._problem.neighbours(operator)) / MS_PER_S
+        rate = self._rate(operator)
         cost = np.zeros(domain.size)
-        cost[domain.first_fresh :] = [self._load_weight * rate * self._reports[node].load_ms / 2 for node in domain.fresh]
+        if self._load_weight:
+            cost[domain.first_fresh :] = [self._load_weight * rate * self._reports[node].load_ms / 2 for node in domain.fresh]
         return cost
 
     def _between(self, source: _Domain, target: _Domain, rate: float) -> FloatArray:
         """Cost of a link for each choice of its ends."""
-        table: FloatArray = rate * self._latency_ms[np.ix_(source.columns, target.columns)]
+        table: FloatArray = self._latency_ms[source.columns][:, target.columns]
+        table *= rate
         table[:, : target.first_fresh] = 0.0  # the inputs of a reused or absent operator cost nothing
         table[: source.absent, target.first_fresh :] = np.inf  # a new operator needs its inputs
         return table

@@ -23,7 +23,7 @@ def walk(
     reused: dict[OperatorId, Reuse] = {}
     for operator in reversed((*problem.pinned, *problem.unpinned)):
         where = regions[operator] if operator in regions else (problem.pinned[operator],)
-        serving = running_at(operator, where, reports, signatures)
+        serving = running_at(problem, operator, where, reports, signatures)
         if serving:
             reused[operator] = serving[0]
     kept = problem.needed(reused)

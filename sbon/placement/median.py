@@ -12,7 +12,8 @@ from sbon.cost.space import CostSpace
 from sbon.placement.problem import PlacementProblem
 from sbon.types import FloatArray
 
-STEPS = 24
+STEPS = 12
+"""Twice as many move points by less than coordinates are off."""
 SMOOTHING_MS_START = 50.0
 SMOOTHING_MS_END = 0.5
 """Below the accuracy of any coordinate."""
@@ -29,7 +30,7 @@ def median_points(problem: PlacementProblem, space: CostSpace) -> FloatArray:
         A pinned operator's node has no coordinate.
     """
     count = len(problem.unpinned)
-    anchors = space.vectors_ms[space.rows(list(problem.pinned.values()))]
+    anchors = space.points_ms(list(problem.pinned.values()))
     middle = anchors.mean(axis=0) if len(anchors) else np.zeros(3)
     row = {operator: index for index, operator in enumerate((*problem.unpinned, *problem.pinned))}
     links = [link for link in problem.links if min(row[link.source], row[link.target]) < count]

@@ -27,6 +27,8 @@ class PlacementProblem(msgspec.Struct, frozen=True):
     unpinned: tuple[OperatorId, ...]
     """In the plan's order: upstream first."""
     links: tuple[PlacementLink, ...]
+    delay_bound_ms: float | None = None
+    """The longest that the longest way from a producer to a consumer may take, over the links alone, one way."""
 
     def __post_init__(self) -> None:
         known = self.pinned.keys() | set(self.unpinned)
@@ -40,6 +42,8 @@ class PlacementProblem(msgspec.Struct, frozen=True):
                 raise PlacementError(
                     f"link {link.source!r} > {link.target!r} has the rate {link.rate_bytes_per_s}, expected finite and 0 or more"
                 )
+        if self.delay_bound_ms is not None and not self.delay_bound_ms >= 0:
+            raise PlacementError(f"delay bound {self.delay_bound_ms} ms, expected 0 or more")
 
     @property
     def pinned_nodes(self) -> tuple[NodeId, ...]:
@@ -58,6 +62,10 @@ class PlacementProblem(msgspec.Struct, frozen=True):
         sending = {link.source for link in self.links}
         return tuple(operator for operator in self.pinned if operator not in sending)
 
+    def in_time(self, delay_ms: float) -> bool:
+        """Whether a way of that length keeps within the delay bound, but for the rounding of sums."""
+        return self.delay_bound_ms is None or delay_ms <= self.delay_bound_ms * (1 + 1e-9) + 1e-9
+
     def neighbours(self, operator: OperatorId) -> tuple[tuple[OperatorId, float], ...]:
         """The operators linked with one, and the rate of each link in bytes/s."""
         found = []
@@ -67,6 +75,14 @@ class PlacementProblem(msgspec.Struct, frozen=True):
             if link.target == operator:
                 found.append((link.source, link.rate_bytes_per_s))
         return tuple(found)
+
+    def links_of_each(self) -> dict[OperatorId, list[tuple[OperatorId, float]]]:
+        """The same for every operator, in one pass over the links."""
+        found: dict[OperatorId, list[tuple[OperatorId, float]]] = {operator: [] for operator in (*self.pinned, *self.unpinned)}
+        for link in self.links:
+            found[link.source].append((link.target, link.rate_bytes_per_s))
+            found[link.target].append((link.source, link.rate_bytes_per_s))
+        return found
 
     def needed(self, reused: Container[OperatorId]) -> frozenset[OperatorId]:
         """Operators that take part when some are reused: those from which a consumer is reached without passing a reused one.
@@ -91,10 +107,26 @@ class PlacementProblem(msgspec.Struct, frozen=True):
         return frozenset(found)
 
 
+def reachable(problem: PlacementProblem) -> tuple[dict[OperatorId, set[OperatorId]], dict[OperatorId, set[OperatorId]]]:
+    """What lies upstream and downstream of every operator."""
+    everyone = (*problem.pinned, *problem.unpinned)
+    up: dict[OperatorId, set[OperatorId]] = {operator: set() for operator in everyone}
+    down: dict[OperatorId, set[OperatorId]] = {operator: set() for operator in everyone}
+    grown = True
+    while grown:
+        before = sum(map(len, up.values())) + sum(map(len, down.values()))
+        for link in problem.links:
+            up[link.target] |= up[link.source] | {link.source}
+            down[link.source] |= down[link.target] | {link.target}
+        grown = sum(map(len, up.values())) + sum(map(len, down.values())) > before
+    return up, down
+
+
 def problem_of(plan: Plan) -> PlacementProblem:
     """The placement problem of a query's plan."""
     return PlacementProblem(
         {operator.id: operator.pinned for operator in plan.operators if operator.pinned is not None},
         tuple(operator.id for operator in plan.operators if operator.pinned is None),
         tuple(PlacementLink(link.source, link.target, link.rate_bytes_per_s) for link in plan.links),
+        plan.delay_bound_ms,
     )

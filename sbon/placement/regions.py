@@ -8,12 +8,12 @@ import numpy.typing as npt
 from sbon.cost.space import CostSpace
 from sbon.placement.candidates import Regions
 from sbon.placement.median import median_points
-from sbon.placement.problem import PlacementProblem
+from sbon.placement.problem import PlacementProblem, reachable
 from sbon.types import FloatArray, NodeId, OperatorId
 
 SCAN_MAX = 4096
 """Up to so many nodes all are ranked; in larger spaces only those near the operators' points."""
-NEARBY = 256
+NEARBY = 128
 """Nodes near each operator's point that are ranked in a larger space."""
 
 
@@ -30,59 +30,121 @@ def ranked_regions(
     The other ends are taken to be at their nodes, where pinned or `placed`, else at the points where they would minimise usage (without
     a height, which is the same for every candidate). `points`, (unpinned, 3), may be given where they are known already.
     """
-    if not problem.unpinned:
-        return {}
-    if points is None:
-        points = median_points(problem, space)
-    rows = _rows_ranked(problem, space, points, k)
-    cost = _predicted_cost(problem, space, points, rows, load_weight, placed or {})
-    best = min(k, len(rows))
-    result: Regions = {}
-    for column, operator in enumerate(problem.unpinned):
-        costs = cost[:, column]
-        near = np.argpartition(costs, best - 1)[:best] if best < len(rows) else np.arange(len(rows))
-        # Rows are in order of name, which decides between equals.
-        order = near[np.lexsort((near, costs[near]))]
-        result[operator] = tuple(space.names[rows[index]] for index in order)
-    return result
+    return Ranking(problem, space, k, load_weight, points).regions(placed or {}) if problem.unpinned else {}
 
 
-def _rows_ranked(problem: PlacementProblem, space: CostSpace, points: FloatArray, k: int) -> npt.NDArray[np.intp]:
-    if len(space) <= SCAN_MAX:
-        return np.arange(len(space))
-    near = {
-        name
-        for x, y, z in points
-        for name, _ in space.index.nearest((float(x), float(y), float(z)), max(NEARBY, 4 * k))
-    }  # fmt: skip
-    return np.array(sorted(space.rows(sorted(near | set(problem.pinned.values())))))
+class Ranking:
+    """Ranks nodes for the operators of one query, as often as some of them find their places.
+
+    Under a delay bound, nodes through which even the direct way from a producer to a consumer would take too long come last, and the
+    consumer's node is among the candidates: with everything there, no way is longer than the direct ones.
+
+    Parameters
+    ----------
+    points : (unpinned, 3), where they are known already
+    cautious : nodes whose coordinates are less to be relied upon come later
+    """
+
+    def __init__(
+        self,
+        problem: PlacementProblem,
+        space: CostSpace,
+        k: int,
+        load_weight: float,
+        points: FloatArray | None = None,
+        *,
+        cautious: bool = False,
+    ) -> None:
+        self._problem = problem
+        self._space = space
+        self._k = k
+        self._links = problem.links_of_each()
+        self._column = {operator: column for column, operator in enumerate(problem.unpinned)}
+        self._points = median_points(problem, space) if points is None else points
+        self._rows = self._rows_ranked()
+        self._nodes = space.columns[:, self._rows]
+        self._heights_ms = space.cautious_heights_ms if cautious else space.columns[3]
+        self._rtt_ms: dict[NodeId, FloatArray] = {}
+        rates = np.array([sum(rate for _, rate in self._links[operator]) for operator in problem.unpinned])
+        self._load_cost: FloatArray = np.multiply.outer(load_weight * rates, self._nodes[4])
+        self._late = None if problem.delay_bound_ms is None else self._too_late(problem.delay_bound_ms)
+        self._last_resort = _last_resort(problem, space)
+
+    def regions(self, placed: Mapping[OperatorId, NodeId]) -> Regions:
+        """The best `k` nodes for each operator, best first, the others being where they are pinned or `placed`."""
+        cost = self._predicted_cost({**placed, **self._problem.pinned})
+        if self._late is not None:
+            cost[self._late] += float(cost.max(initial=0.0)) + 1.0
+        best = min(self._k, len(self._rows))
+        result: Regions = {}
+        for operator, costs in zip(self._problem.unpinned, cost, strict=True):
+            near = np.argpartition(costs, best - 1)[:best] if best < len(self._rows) else np.arange(len(self._rows))
+            # Rows are in order of name, which decides between equals.
+            order = near[np.lexsort((near, costs[near]))]
+            region = tuple(self._space.names[row] for row in self._rows[order].tolist())
+            must = self._last_resort
+            result[operator] = region if must is None or must in region else (*region[: self._k - 1], must)
+        return result
+
+    def _rows_ranked(self) -> npt.NDArray[np.intp]:
+        space = self._space
+        if len(space) <= SCAN_MAX:
+            return np.arange(len(space))
+        near = space.index.around(self._points, max(NEARBY, 4 * self._k))
+        pinned = np.array([space.row[node] for node in self._problem.pinned_nodes if node in space], dtype=np.intp)
+        return np.union1d(near, pinned)
+
+    def _predicted_cost(self, fixed: Mapping[OperatorId, NodeId]) -> FloatArray:
+        """(unpinned, rows): rate x predicted RTT over an operator's links, in no particular unit."""
+        cost = self._load_cost.copy()
+        floating: dict[OperatorId, FloatArray] = {}
+        for operator, column in self._column.items():
+            for other, rate in self._links[operator]:
+                if other in fixed:
+                    rtt = self._rtt_to(fixed[other])
+                else:
+                    if other not in floating:
+                        floating[other] = self._distance_to(self._points[self._column[other]], 0.0)
+                    rtt = floating[other]
+                cost[column] += rate * rtt
+        return cost
+
+    def _rtt_to(self, node: NodeId) -> FloatArray:
+        """(rows,) of predicted RTTs; kept, since most ends stay where they are."""
+        if node not in self._rtt_ms:
+            row = self._space.rows([node])[0]
+            rtt = self._distance_to(self._space.columns[:3, row], float(self._heights_ms[row]))
+            rtt[self._rows == row] = 0.0
+            self._rtt_ms[node] = rtt
+        return self._rtt_ms[node]
+
+    def _distance_to(self, point: FloatArray, height_ms: float) -> FloatArray:
+        squared = np.zeros(len(self._rows))
+        for axis in range(3):
+            difference = self._nodes[axis] - point[axis]
+            difference *= difference
+            squared += difference
+        np.sqrt(squared, out=squared)
+        squared += self._heights_ms[self._rows]
+        squared += height_ms
+        return squared
+
+    def _too_late(self, bound_ms: float) -> npt.NDArray[np.bool_]:
+        """(unpinned, rows): whether the way from a producer over the node to a consumer is predicted to be too long."""
+        up, down = reachable(self._problem)
+        late = np.zeros((len(self._problem.unpinned), len(self._rows)), dtype=bool)
+        for operator, column in self._column.items():
+            arrival, departure = np.zeros(len(self._rows)), np.zeros(len(self._rows))
+            for producer in sorted(up[operator] & self._problem.pinned.keys()):
+                arrival = np.maximum(arrival, self._rtt_to(self._problem.pinned[producer]) / 2)
+            for consumer in sorted(down[operator] & self._problem.pinned.keys()):
+                departure = np.maximum(departure, self._rtt_to(self._problem.pinned[consumer]) / 2)
+            late[column] = arrival + departure > bound_ms
+        return late
 
 
-def _predicted_cost(
-    problem: PlacementProblem,
-    space: CostSpace,
-    points: FloatArray,
-    rows: npt.NDArray[np.intp],
-    load_weight: float,
-    placed: Mapping[OperatorId, NodeId],
-) -> FloatArray:
-    """(rows, unpinned): rate x predicted latency over an operator's links, in no particular unit."""
-    fixed = {**placed, **problem.pinned}
-    column = {operator: index for index, operator in enumerate(problem.unpinned)}
-    others = sorted({other for operator in problem.unpinned for other, _ in problem.neighbours(operator)})
-    place = {other: index for index, other in enumerate(others)}
-    at = np.array([space.vectors_ms[space.row[fixed[o]]] if o in fixed else points[column[o]] for o in others]).reshape(-1, 3)
-    height = np.array([space.heights_ms[space.row[fixed[o]]] if o in fixed else 0.0 for o in others])
-    node_vectors, node_heights = space.vectors_ms[rows], space.heights_ms[rows]
-    squared = (node_vectors**2).sum(axis=1)[:, None] + (at**2).sum(axis=1)[None, :] - 2 * node_vectors @ at.T
-    rtt = np.sqrt(np.maximum(squared, 0.0)) + node_heights[:, None] + height[None, :]
-    position = {int(row): index for index, row in enumerate(rows)}
-    for other in others:
-        if other in fixed and space.row[fixed[other]] in position:
-            rtt[position[space.row[fixed[other]]], place[other]] = 0.0
-    rate = np.zeros((len(others), len(problem.unpinned)))
-    for operator in problem.unpinned:
-        for other, bytes_per_s in problem.neighbours(operator):
-            rate[place[other], column[operator]] += bytes_per_s
-    cost: FloatArray = rtt @ rate + load_weight * space.loads_ms[rows][:, None] * rate.sum(axis=0)[None, :]
-    return cost
+def _last_resort(problem: PlacementProblem, space: CostSpace) -> NodeId | None:
+    """The node of a consumer that waits for its answers."""
+    if problem.delay_bound_ms is None:
+        return None
+    return next((problem.pinned[operator] for operator in problem.consumers[::-1] if problem.pinned[operator] in space), None)

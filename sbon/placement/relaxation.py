@@ -77,7 +77,7 @@ def relax(
     SBON (Pietzuch et al., ICDE 2006), section 3.1.2, figure 7; all operators step at once, each from its neighbours' last points.
     """
     among, fixed = spring_weights(problem)
-    anchors = space.vectors_ms[space.rows(list(problem.pinned.values()))]
+    anchors = space.points_ms(list(problem.pinned.values()))
     # Draws are made for every operator, so that a given start of one does not change another's.
     points = rng.uniform(-PROVISIONAL_MS, PROVISIONAL_MS, size=(len(problem.unpinned), 3))
     for row, operator in enumerate(problem.unpinned):

@@ -5,22 +5,20 @@ from typing import Protocol
 
 import numpy as np
 
-from sbon.cost.latency import EstimatedLatencies, KnownLatencies, Latencies
+from sbon.cost.delay import longest_delay_ms
+from sbon.cost.latency import KnownLatencies, Latencies
 from sbon.cost.space import CostSpace
+from sbon.errors import DelayBoundError
 from sbon.placement import baselines
-from sbon.placement.candidates import CandidateReport, Choice, Regions
+from sbon.placement.candidates import CandidateReport, Choice, Regions, begun_ms
 from sbon.placement.config import PlacementConfig
 from sbon.placement.joint import JointProblem
 from sbon.placement.mapping import walk
-from sbon.placement.median import median_points
 from sbon.placement.optimal import optimal_assignment
 from sbon.placement.problem import PlacementProblem
-from sbon.placement.regions import ranked_regions
+from sbon.placement.regions import Ranking, ranked_regions
 from sbon.placement.relaxation import relax
 from sbon.types import NodeId, OperatorId
-
-REFINEMENTS = 2
-"""Rounds in which neighbours' points give way to the nodes predicted for them. More changed no figure in the evaluation."""
 
 
 class Strategy(Protocol):
@@ -49,6 +47,8 @@ class Strategy(Protocol):
         ------
         PlacementError
             They cannot host all operators.
+        DelayBoundError
+            Not within the query's delay bound.
         """
 
 
@@ -61,40 +61,20 @@ class LeastUsage:
         self._config = config
 
     def regions(self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator) -> Regions:
-        """Nodes of least predicted usage, given first the other operators' best points, then the nodes predicted for them.
+        """Nodes of least predicted usage, given the other operators' best points.
 
         Candidates of all operators and the pinned operators' nodes compete for every operator, so that neighbours may share a node.
+        (To rank again beside the nodes predicted for the neighbours gained nothing in the evaluation: it gathers candidates around one
+        guess, which may be wrong.)
         """
-        weight = self._config.load_weight
-        points = median_points(problem, space)
-        found = ranked_regions(problem, space, k, weight, points=points)
-        if len(problem.unpinned) <= 1:
-            return found
-        for _ in range(REFINEMENTS):
-            choice = self.predict(problem, _shared(problem, found), space)
-            ranked = ranked_regions(problem, space, k, weight, choice.assignment, points)
-            # The node itself first: it fits best together with the others.
-            again = {
-                operator: tuple(dict.fromkeys((choice.assignment[operator], *ranked[operator], *found[operator])))[:k]
-                for operator in problem.unpinned
-            }
-            if again == found:
-                break
-            found = again
-        return found
+        # Where nothing will be measured, a candidate that only looks good stays chosen.
+        return Ranking(problem, space, k, self._config.load_weight, cautious=self._config.probes == 0).regions({})
 
     def around(self, problem: PlacementProblem, space: CostSpace, k: int, assignment: Mapping[OperatorId, NodeId]) -> Regions:
         """The best nodes beside those of `assignment`; a single operator's neighbours are pinned, and its candidates stay the same."""
         if len(problem.unpinned) <= 1 or any(operator not in assignment for operator in problem.unpinned):
             return {}
         return ranked_regions(problem, space, k, self._config.load_weight, assignment, np.zeros((len(problem.unpinned), 3)))
-
-    def predict(self, problem: PlacementProblem, regions: Regions, space: CostSpace) -> Choice:
-        """The choice if every candidate had room and all RTTs were as predicted."""
-        many = len(problem.unpinned) + len(problem.pinned)
-        everyone = sorted({node for region in regions.values() for node in region})
-        reports = {node: CandidateReport(node, {}, many, float(space.loads_ms[space.row[node]])) for node in everyone}
-        return JointProblem(problem, regions, reports, {}, EstimatedLatencies(space), self._config.load_weight).best()[0]
 
     def choose(
         self,
@@ -132,8 +112,20 @@ class _Walking:
         signatures: Mapping[OperatorId, str],
         latencies: Latencies,
     ) -> Choice:
-        """The first candidate that runs the operator already, else the first with room."""
-        return walk(problem, regions, reports, signatures)
+        """The first candidate that runs the operator already, else the first with room; whether that keeps a delay bound is luck.
+
+        Raises
+        ------
+        DelayBoundError
+            It does not, or cannot be told because a running operator's delay is not known.
+        """
+        choice = walk(problem, regions, reports, signatures)
+        if problem.delay_bound_ms is not None:
+            begun = begun_ms(problem, choice.reused, reports)
+            delay_ms = np.inf if begun is None else longest_delay_ms(problem, choice.assignment, latencies, begun)
+            if not problem.in_time(delay_ms):
+                raise DelayBoundError(problem.delay_bound_ms, delay_ms)
+        return choice
 
 
 class Relaxation(_Walking):
@@ -202,7 +194,7 @@ def _around(problem: PlacementProblem, assignment: Mapping[OperatorId, NodeId], 
     for operator in problem.unpinned:
         node = assignment[operator]
         if node not in nearest:
-            point = space.coordinates[node].vector
+            point = space.coordinate(node).vector
             nearest[node] = tuple(dict.fromkeys((node, *(name for name, _ in space.index.nearest(point, k)))))[:k]
         result[operator] = nearest[node]
     return result

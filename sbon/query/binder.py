@@ -6,8 +6,10 @@ from dataclasses import dataclass, field, replace
 from sqlglot import exp
 
 from sbon.errors import QueryError
+from sbon.query.aggregate_calls import has_aggregate
 from sbon.query.catalog import Catalog, did_you_mean
 from sbon.query.dialect import Text
+from sbon.query.distinct import grouped_for_distinct
 from sbon.query.expression import Cast, Column, Expression, Literal
 from sbon.query.functions import MaybeType, common_type
 from sbon.query.joins import join_inputs
@@ -21,17 +23,17 @@ from sbon.query.sql import CreateSink, CreateView, SelectQuery, parse
 from sbon.query.statements import as_query
 from sbon.query.system import SYSTEM_STREAMS, SourceDefinition
 from sbon.query.text import expression_text
-from sbon.query.windows import WindowCall, aggregated, has_aggregate, read_window_call
+from sbon.query.top import first_rows, order_of
+from sbon.query.windows import WindowCall, aggregated, read_window_call
 
 INPUTS_MAX = 100
 """Tables in one query with all its views worked in: views of views must not grow without end."""
 
 _WINDOWED = "aggregate over a time window: FROM TUMBLE(stream, ts, INTERVAL '10 seconds') GROUP BY window_start"
 _REFUSED = {
-    "distinct": ("DISTINCT is not supported", "GROUP BY the columns over a time window"),
-    "order": ("ORDER BY is not supported: a stream has no end to sort", "rows of a window leave ordered by its start and keys"),
     "sort": ("SORT BY is not supported: a stream has no end to sort", "rows of a window leave ordered by its start and keys"),
-    "limit": ("LIMIT is not supported: a stream has no end", "use `sbon tail QUERY --limit N`"),
+    "order": ("ORDER BY is not supported here", "put the SELECT whose windows it orders in brackets"),
+    "limit": ("LIMIT is not supported here", "put the SELECT whose windows it cuts in brackets"),
     "offset": ("OFFSET is not supported: a stream has no end", "use WHERE to leave rows out"),
     "fetch": ("FETCH is not supported: a stream has no end", "use `sbon tail QUERY --limit N`"),
     "qualify": ("QUALIFY is not supported", "use a subquery and WHERE"),
@@ -43,7 +45,8 @@ _REFUSED = {
     "locks": ("FOR UPDATE is not supported", "streams are only read"),
     "sample": ("TABLESAMPLE is not supported", "use WHERE"),
 }
-_SELECT_PARTS = ("expressions", "from_", "joins", "where", "group", "having", "with_", "kind", "hint")
+_REFUSED_ORDER = {part: place for place, part in enumerate(_REFUSED)}
+_SELECT_PARTS = ("expressions", "distinct", "order", "limit", "from_", "joins", "where", "group", "having", "with_", "kind", "hint")
 
 
 @dataclass
@@ -55,6 +58,8 @@ class Environment:
     """Labels that any node has, sorted."""
     inputs: int = 0
     open_views: list[str] = field(default_factory=list)
+    delay_bounds_ms: list[float] = field(default_factory=list)
+    """Of the views that have been worked in."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +102,11 @@ class Binder:
         return binder
 
     def refuse_parts(self, tree: exp.Expr, known: tuple[str, ...]) -> None:
-        """Raise QueryError at the first part of a tree that is not known here."""
-        for part, value in tree.args.items():
+        """Raise QueryError at the first part of a tree, in the order that clauses are written in, that is not known here.
+
+        The parser gives some parts in an order that differs from process to process.
+        """
+        for part, value in sorted(tree.args.items(), key=lambda item: _REFUSED_ORDER.get(item[0], len(_REFUSED))):
             if part in known or value in (None, False, [], ""):
                 continue
             where = value[0] if isinstance(value, list) else value
@@ -222,6 +230,12 @@ class Binder:
 
     def _select(self, tree: exp.Select) -> Relation:
         self.refuse_parts(tree, _SELECT_PARTS)
+        order = order_of(self.text, tree)
+        select, scalars = self._rows(tree, [item.tree for item in order])
+        return first_rows(self.text, tree, select, scalars, order) if order else select
+
+    def _rows(self, tree: exp.Select, order: list[exp.Expr]) -> tuple[Select, Scalars]:
+        """All rows of a SELECT, and the binder of its values."""
         source = tree.args.get("from_")
         if source is None:
             raise self.text.error(tree, "FROM is missing", "a stream query reads from a source: SELECT ... FROM name")
@@ -237,16 +251,18 @@ class Binder:
             relation, scope, conditions = join_inputs(self, relation, scope, joins, None if where is None else where.this)
         elif where is not None:
             conditions = conjuncts(Scalars(self.text, scope).condition(where.this, "WHERE"))
+        tree = grouped_for_distinct(self.text, tree, relation, scope, call)
         if call is None and tree.args.get("group") is None and not has_aggregate(tree):
             if tree.args.get("having") is not None:
                 raise self.text.error(tree.args["having"], "HAVING without GROUP BY", "use WHERE")
-            return Select(relation, conditions, self._columns(tree, scope, Scalars(self.text, scope)))
+            plain = Scalars(self.text, scope)
+            return Select(relation, conditions, self._columns(tree, scope, plain)), plain
         if conditions:
             relation = Select(relation, conditions, tuple((c.name, Column(c.name), c.type) for c in relation.schema))
-        window, inner, scalars = aggregated(self.text, tree, relation, scope, call)
+        window, inner, scalars = aggregated(self.text, tree, relation, scope, call, order)
         having = tree.args.get("having")
         kept = () if having is None else conjuncts(scalars.condition(having.this, "HAVING"))
-        return Select(window, kept, self._columns(tree, inner, scalars))
+        return Select(window, kept, self._columns(tree, inner, scalars)), scalars
 
     def _columns(self, tree: exp.Select, scope: Scope, scalars: Scalars) -> tuple[tuple[str, Expression, ColumnType], ...]:
         """The SELECT list, stars spelt out."""
@@ -307,8 +323,10 @@ def _widened(relation: Relation, types: list[ColumnType]) -> Relation:
     return Select(relation, (), tuple(columns))
 
 
-def bind(statement: SelectQuery | CreateSink | CreateView, catalog: Catalog, labels: Mapping[str, Mapping[str, str]]) -> Relation:
-    """The relation of a statement.
+def bind(
+    statement: SelectQuery | CreateSink | CreateView, catalog: Catalog, labels: Mapping[str, Mapping[str, str]]
+) -> tuple[Relation, float | None]:
+    """The relation of a statement, and the shortest delay bound (ms) of it and of the views that it uses; None: they have none.
 
     Parameters
     ----------
@@ -321,10 +339,13 @@ def bind(statement: SelectQuery | CreateSink | CreateView, catalog: Catalog, lab
     """
     names = tuple(sorted({label for of_node in labels.values() for label in of_node}))
     query = statement if isinstance(statement, SelectQuery) else statement.query
+    environment = Environment(catalog, names)
     try:
-        return Binder(Environment(catalog, names), query.text, {}).query(query.tree)
+        relation = Binder(environment, query.text, {}).query(query.tree)
     except RecursionError as error:
         raise QueryError("the query is nested too deeply", hint="split it with CREATE VIEW") from error
+    own = None if isinstance(statement, SelectQuery) else statement.delay_bound_ms
+    return relation, min([*environment.delay_bounds_ms, *([] if own is None else [own])], default=None)
 
 
 def bind_view(sql: str, environment: Environment) -> Relation:
@@ -332,5 +353,7 @@ def bind_view(sql: str, environment: Environment) -> Relation:
     statements = parse(sql)
     if len(statements) != 1 or not isinstance(statements[0], CreateView):
         raise QueryError("its text in the catalogue is no view")
-    query = statements[0].query
+    query, bound_ms = statements[0].query, statements[0].delay_bound_ms
+    if bound_ms is not None:
+        environment.delay_bounds_ms.append(bound_ms)
     return Binder(environment, query.text, {}).query(query.tree)

@@ -5,6 +5,7 @@ The text is read in the dialect of RisingWave, which is PostgreSQL's with source
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from sqlglot import exp
@@ -95,6 +96,10 @@ def tokenize(text: Text) -> list[Token]:
         tokens = list(RisingWave().tokenize(text.whole))
     except (SqlglotError, ValueError, IndexError) as error:
         raise text.error(_open_quote(text.whole), "a quote is opened here and not closed", "close it; a quote inside is doubled") from error
+    for token, following in pairwise(tokens):
+        # A keyword to sqlglot; before a bracket it is a function of ours.
+        if token.token_type == TokenType.SESSION and following.token_type == TokenType.L_PAREN:
+            token.token_type = TokenType.VAR
     if len(tokens) > TOKENS_MAX:
         raise QueryError(f"the text has {len(tokens)} words, expected at most {TOKENS_MAX}", hint="submit it in parts")
     return tokens

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from sbon.query.expression import Call, Column, Expression, Literal
-from sbon.query.plan import JoinParams, LinkSpec, MapParams, OperatorSpec, Plan, SourceParams, WindowParams
+from sbon.query.plan import JoinParams, LinkSpec, MapParams, OperatorSpec, Plan, SessionParams, SourceParams, TopParams, WindowParams
 from sbon.query.schema import ColumnType, Schema
 from sbon.query.system import SourceDefinition
 
@@ -26,6 +26,8 @@ TYPE_BYTES = {
 
 DISTINCT_VALUES = 10.0
 """Different values of a key; of a BOOL, 2."""
+SESSION_GAPS = 10.0
+"""From the start of a session to that of its key's next one, in gaps."""
 _DATAGEN_MAX_ROWS_PER_S = 100_000.0
 _CONNECTOR_ROWS_PER_S = {"datagen": 10.0, "file": 1_000.0, "tcp": 100.0, "system": 1.0}
 _COMPARISON = {"eq": 1 / DISTINCT_VALUES, "ne": 1 - 1 / DISTINCT_VALUES, "lt": 1 / 3, "le": 1 / 3, "gt": 1 / 3, "ge": 1 / 3}
@@ -102,11 +104,16 @@ def output_rows(params: object, schema: Schema, rates: Sequence[float]) -> float
             return rates[0] * predicate_selectivity(params.predicate)
         case WindowParams():
             return _window_rows(params, schema, rates[0])
+        case SessionParams():
+            return _session_rows(params, schema, rates[0])
+        case TopParams():
+            return rates[0] * min(1.0, params.limit / DISTINCT_VALUES)
         case JoinParams():
             seconds = max(0.0, (params.before_us + params.after_us) / 1e6)
             # Rows of one side meet those of the other within the interval; a pair of equal event times counts as within a millisecond.
             pairs = rates[0] * rates[1] * max(seconds, 1e-3) * DISTINCT_VALUES ** -len(params.left_keys)
-            return pairs * predicate_selectivity(params.residual)
+            pairs *= predicate_selectivity(params.residual)
+            return pairs if params.outer is None else max(pairs, rates[0])
         case _:
             return sum(rates)
 
@@ -124,6 +131,13 @@ def _window_rows(params: WindowParams, schema: Schema, rate: float) -> float:
     # No more groups than rows in the window; each row is in size / slide windows.
     filled = min(groups, rate * params.size_us / 1e6)
     return filled / (params.slide_us / 1e6)
+
+
+def _session_rows(params: SessionParams, schema: Schema, rate: float) -> float:
+    types = {column.name: column.type for column in schema}
+    groups = math.prod(2.0 if types[name] is ColumnType.BOOL else DISTINCT_VALUES for name, _ in params.keys)
+    seconds = SESSION_GAPS * params.gap_us / 1e6
+    return min(groups, rate * seconds) / seconds
 
 
 def estimate(plan: Plan, measured: Mapping[str, Rate] | None = None) -> Plan:

@@ -4,12 +4,12 @@ Only functions whose value is beyond doubt are folded (comparisons, conditions, 
 Predicates over the node and its labels fold to TRUE, FALSE or NULL on each physical source, and FALSE or NULL prunes it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import reduce
 
 from sbon.query.expression import Call, Case, Cast, Expression, Literal
 from sbon.query.functions import result_type
-from sbon.query.rewrite import FALSE, TRUE, children, rebuild
+from sbon.query.rewrite import FALSE, TRUE, children, conjoin, conjuncts, rebuild
 from sbon.query.schema import ColumnType
 
 _INT_RANGE = range(-(2**63), 2**63)
@@ -51,6 +51,11 @@ def fold(expression: Expression) -> Expression:
             return Literal(literal.value, type_)
         case _:
             return whole
+
+
+def met(conditions: Iterable[Expression]) -> tuple[Expression, ...]:
+    """The conditions folded, taken apart, each once, in canonical order."""
+    return conjuncts(conjoin(part for condition in conditions for part in conjuncts(fold(condition))))
 
 
 def _fold_boolean(name: str, arguments: tuple[Expression, ...]) -> Expression:

@@ -287,11 +287,11 @@ def aggregate_type(function: str, operand: MaybeType) -> ColumnType:
     QueryError
         The operand's type does not fit.
     """
-    if function in ("count", "count_distinct"):
+    if function in ("count", "count_distinct") or (function == "approx_count_distinct" and operand is not None):
         return INT
     if operand is None:
         raise QueryError(f"{function} needs a column", hint="only COUNT takes *")
-    if function in ("avg", "stddev"):
+    if function in ("avg", "stddev", "approx_percentile"):
         if operand not in _NUMBERS:
             raise _refuse(function, [operand], _NUMBERS_ONLY)
         return FLOAT

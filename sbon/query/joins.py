@@ -64,7 +64,7 @@ def join_inputs(
     Raises
     ------
     QueryError
-        An outer join, no equality, no bound on the times, ...
+        A right or full join, no equality, no bound on the times, ...
     """
     left, names = _qualified(binder, joins[0], relation, scope)
     rights: list[tuple[exp.Expr, Relation, list[Expression]]] = []
@@ -85,7 +85,8 @@ def join_inputs(
     waiting = [] if where is None else list(conjuncts(fold(Scalars(binder.text, names).condition(where, "WHERE"))))
     for tree, right, conditions in rights:
         known = {column.name for side in (left, right) for column in side.schema}
-        mine = [condition for condition in waiting if known.issuperset(columns_of([condition]))]
+        # Behind a left join WHERE sees NULLs where ON has found no partner: it takes no part in finding them.
+        mine = [] if tree.args.get("side") else [condition for condition in waiting if known.issuperset(columns_of([condition]))]
         waiting = [condition for condition in waiting if condition not in mine]
         left = _join(binder, tree, left, right, [*conditions, *mine])
     return left, names, tuple(waiting)
@@ -93,10 +94,11 @@ def join_inputs(
 
 def _refuse_kind(binder: Binder, tree: exp.Expr) -> None:
     kind = " ".join(str(tree.args[part]) for part in ("method", "side", "kind") if tree.args.get(part)).upper()
-    if kind not in ("", "INNER", "CROSS"):
-        hint = "write JOIN: that a row has no partner is never known for sure" if tree.args.get("side") else "write JOIN ... ON"
+    if kind not in ("", "INNER", "CROSS", "LEFT", "LEFT OUTER"):
+        hints = {"RIGHT": "exchange the inputs and write LEFT JOIN", "FULL": "UNION ALL a LEFT JOIN and what the other side lacks"}
+        hint = hints.get(str(tree.args.get("side", "")).upper(), "write JOIN ... ON or LEFT JOIN ... ON")
         raise binder.text.keyword_error(tree.this, kind, f"{kind} JOIN is not supported", hint)
-    binder.refuse_parts(tree, ("this", "on", "using", "kind"))
+    binder.refuse_parts(tree, ("this", "on", "using", "kind", "side"))
 
 
 def _qualified(binder: Binder, tree: exp.Expr, relation: Relation, scope: Scope) -> tuple[Relation, Scope]:
@@ -143,7 +145,8 @@ def _join(binder: Binder, tree: exp.Expr, left: Relation, right: Relation, condi
     columns = tuple((column.name, number, column.name) for number, side in enumerate((left, right)) for column in side.schema)
     assert span.low is not None
     assert span.high is not None
-    return Join(left, right, left_time, right_time, tuple(keys), -span.low, span.high, columns, tuple(residual))
+    outer = bool(tree.args.get("side"))
+    return Join(left, right, left_time, right_time, tuple(keys), -span.low, span.high, columns, tuple(residual), outer)
 
 
 def _key(condition: Expression, sides: tuple[set[str], ...], types: dict[str, ColumnType]) -> tuple[Expression, Expression] | None:

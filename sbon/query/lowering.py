@@ -3,35 +3,55 @@
 One pass downwards carries what is asked of a stream: the conditions that its rows must meet and the values wanted of them. Projections
 dissolve into that; conditions go on to the side of a join, through the keys of a window, into every part of a union, down to the sources;
 columns that nobody wants are not sent. On the way up columns get canonical names - a source's column keeps its name, a computed one is
-named by its text - so that queries which compute the same name it alike, whatever their authors called it.
+named by its text - and a canonical order, so that queries which compute the same name it alike, whatever their authors called it. The two
+sides of a join and the parts of a union are put into an order of their own, too. What the author wanted to see, in names and order, is
+left to the sink, so that the operators before it can be shared.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from sbon.query.estimate import TYPE_BYTES
 from sbon.query.expression import Column, Expression, Literal
-from sbon.query.fold import fold
-from sbon.query.plan import Aggregate
-from sbon.query.relation import Join, Relation, Scan, Select, Union, Window
-from sbon.query.rewrite import canonical, columns_of, conjoin, conjuncts, substitute, type_of
-from sbon.query.schema import ColumnType
+from sbon.query.fold import fold, met
+from sbon.query.plan import Aggregate, OrderColumn
+from sbon.query.projection import Lowered, arranged, declared, free_name, mapped, types_of
+from sbon.query.relation import Join, Relation, Scan, Select, Top, Union, Window, sources_of
+from sbon.query.rewrite import canonical, columns_of, substitute, type_of
+from sbon.query.schema import ColumnType, Field, Schema
+from sbon.query.sides import same_columns, shared_out
 from sbon.query.text import aggregate_text, expression_text
 
 
 @dataclass(frozen=True)
-class Lowered:
-    """A stream, and where each wanted value is found in it."""
+class LoweredQuery:
+    """A whole query: a stream in canonical form, and its author's view of it."""
 
     relation: Relation
-    names: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...]
+    """Each column that its author wants, in order: name, and name in the stream."""
+
+    @property
+    def schema(self) -> Schema:
+        """What the author sees."""
+        types = types_of(self.relation)
+        return tuple(Field(name, types[found]) for name, found in self.columns)
+
+    @property
+    def is_plain(self) -> bool:
+        """The stream is as the author wants it."""
+        return tuple((name, name) for name in declared(self.relation)) == self.columns
 
 
-def lower_query(relation: Relation) -> Relation:
-    """The whole query, its columns named and ordered as its author did."""
+def lower_query(relation: Relation) -> LoweredQuery:
+    """The whole query. Its stream has all columns that its author wants, each once, and no others."""
     lowered = lower(relation, (), tuple(Column(column.name) for column in relation.schema))
-    wanted = [(column.name, name) for column, name in zip(relation.schema, lowered.names, strict=True)]
-    return _arranged(lowered.relation, wanted)
+    columns = tuple((column.name, name) for column, name in zip(relation.schema, lowered.names, strict=True))
+    wanted = {name for _, name in columns}
+    kept = [(name, name) for name in declared(lowered.relation) if name in wanted]
+    return LoweredQuery(arranged(lowered.relation, kept), columns)
 
 
 def lower(relation: Relation, conditions: Iterable[Expression], wanted: Sequence[Expression]) -> Lowered:
@@ -46,78 +66,22 @@ def lower(relation: Relation, conditions: Iterable[Expression], wanted: Sequence
     QueryError
         An expression grows too large.
     """
-    met = _met(conditions)
+    known = met(conditions)
     match relation:
         case Select():
             values = {name: value for name, value, _ in relation.columns}
-            inner = (*relation.conditions, *(substitute(condition, values) for condition in met))
+            inner = (*relation.conditions, *(substitute(condition, values) for condition in known))
             return lower(relation.input, inner, [fold(substitute(value, values)) for value in wanted])
         case Scan():
-            return _mapped(relation, met, wanted)
+            return mapped(relation, known, wanted)
         case Union():
-            return _lower_union(relation, met, wanted)
+            return _lower_union(relation, known, wanted)
         case Window():
-            return _lower_window(relation, met, wanted)
+            return _lower_window(relation, known, wanted)
+        case Top():
+            return _lower_top(relation, known, wanted)
         case Join():
-            return _lower_join(relation, met, wanted)
-
-
-def _met(conditions: Iterable[Expression]) -> tuple[Expression, ...]:
-    """Folded, taken apart, each once, in canonical order."""
-    return conjuncts(conjoin(part for condition in conditions for part in conjuncts(fold(condition))))
-
-
-def _types(relation: Relation) -> dict[str, ColumnType]:
-    return {column.name: column.type for column in relation.schema}
-
-
-def _column_type(value: Expression, types: Mapping[str, ColumnType]) -> ColumnType:
-    """The type of an output column; of a NULL the type it is written with, as `sbon.operators.compile` has it."""
-    found = type_of(value, types)
-    if found is not None:
-        return found
-    return value.type if isinstance(value, Literal) else ColumnType.TEXT
-
-
-def _mapped(relation: Relation, conditions: tuple[Expression, ...], wanted: Sequence[Expression]) -> Lowered:
-    """A filter and projection on top of a stream, where one is needed."""
-    plain = not conditions and all(isinstance(value, Column) for value in wanted)
-    if plain and not isinstance(relation, Scan):
-        return Lowered(relation, tuple(value.name for value in wanted if isinstance(value, Column)))
-    types = _types(relation)
-    values = {expression_text(canonical(value)): canonical(value) for value in wanted}
-    passed = [name for name in types if values.get(name) == Column(name)]
-    computed = sorted(name for name, value in values.items() if value != Column(name))
-    if plain and isinstance(relation, Scan) and tuple(passed) == tuple(column.name for column in relation.source.columns):
-        return Lowered(relation, tuple(expression_text(value) for value in wanted))
-    names: dict[Expression, str] = {Column(name): name for name in passed}
-    for text in computed:
-        names[values[text]] = _free(text, names.values())
-    columns = tuple((name, value, _column_type(value, types)) for value, name in names.items())
-    return Lowered(Select(relation, conditions, columns), tuple(names[canonical(value)] for value in wanted))
-
-
-def _free(name: str, taken: Iterable[str]) -> str:
-    names, number, free = set(taken), 2, name
-    while free in names:
-        free, number = f"{name}_{number}", number + 1
-    return free
-
-
-def _arranged(relation: Relation, columns: Sequence[tuple[str, str]]) -> Relation:
-    """The stream with exactly these columns, as (new name, name in the stream); nothing is added where it has them already."""
-    schema = relation.source.columns if isinstance(relation, Scan) else relation.schema
-    if [(column.name, column.name) for column in schema] == list(columns):
-        return relation
-    if isinstance(relation, Select):
-        values = {name: (value, type_) for name, value, type_ in relation.columns}
-        return replace(relation, columns=tuple((new, *values[old]) for new, old in columns))
-    if isinstance(relation, Union):
-        positions = {column.name: index for index, column in enumerate(relation.schema)}
-        order = [(new, positions[old]) for new, old in columns]
-        return Union(tuple(_arranged(part, [(new, part.schema[index].name) for new, index in order]) for part in relation.inputs))
-    types = _types(relation)
-    return Select(relation, (), tuple((new, Column(old), types[old]) for new, old in columns))
+            return _lower_join(relation, known, wanted)
 
 
 def _lower_union(union: Union, conditions: tuple[Expression, ...], wanted: Sequence[Expression]) -> Lowered:
@@ -126,13 +90,14 @@ def _lower_union(union: Union, conditions: tuple[Expression, ...], wanted: Seque
     for part in union.inputs:
         here: dict[str, Expression] = {ours.name: Column(theirs.name) for ours, theirs in zip(union.schema, part.schema, strict=True)}
         parts.append(lower(part, [substitute(c, here) for c in conditions], [fold(substitute(value, here)) for value in distinct]))
+    parts.sort(key=lambda part: repr(part.relation))  # no order is promised of a union's rows, so that of its parts is ours
     # Two values that are one column in the first part may be two in another: each gets a column of its own.
     targets: list[str] = []
     for name in parts[0].names:
-        targets.append(_free(name, targets))
+        targets.append(free_name(name, targets))
     place = {column.name: index for index, column in enumerate(parts[0].relation.schema)}
     order = sorted(range(len(distinct)), key=lambda index: (place[parts[0].names[index]], targets[index]))
-    streams = tuple(_arranged(part.relation, [(targets[i], part.names[i]) for i in order]) for part in parts)
+    streams = tuple(arranged(part.relation, [(targets[i], part.names[i]) for i in order]) for part in parts)
     found = dict(zip(distinct, targets, strict=True))
     return Lowered(Union(streams), tuple(found[canonical(value)] for value in wanted))
 
@@ -157,28 +122,28 @@ def _lower_window(window: Window, conditions: tuple[Expression, ...], wanted: Se
     for name, value, type_ in sorted(found_keys, key=lambda key: expression_text(key[1])):
         if value not in new_keys:
             taken = ["window_start", "window_end", *(key for key, _, _ in new_keys.values())]
-            new_keys[value] = (_free(expression_text(value), taken), value, type_)
+            new_keys[value] = (free_name(expression_text(value), taken), value, type_)
         renamed[name] = Column(new_keys[value][0])
     new_aggregates: dict[str, tuple[Aggregate, ColumnType]] = {}
     for aggregate, type_ in aggregates:
         operand = aggregate.operand
         if operand is not None:
             operand = computed.get(operand) or fold(canonical(substitute(operand, values)))
-        name = aggregate_text(aggregate.function, operand)
+        name = aggregate_text(aggregate.function, operand, aggregate.share)
         while name in (key for key, _, _ in new_keys.values()):
             name = f"{name}_2"
-        new_aggregates[name] = (Aggregate(name, aggregate.function, operand), type_)
+        new_aggregates[name] = (Aggregate(name, aggregate.function, operand, aggregate.share), type_)
         renamed[aggregate.name] = Column(name)
     time = values[window.time_column]
     assert isinstance(time, Column)
     ordered = tuple(new_aggregates[name] for name in sorted(new_aggregates))
     stream = replace(window, input=inner.relation, time_column=time.name, keys=tuple(new_keys.values()), aggregates=ordered)
-    return _mapped(stream, tuple(substitute(c, renamed) for c in late), [substitute(value, renamed) for value in wanted])
+    return mapped(stream, tuple(substitute(c, renamed) for c in late), [substitute(value, renamed) for value in wanted])
 
 
 def _narrower(window: Window, values: Sequence[Expression]) -> list[Expression]:
     """Values that are better computed below the window: they are narrower than the columns that only they use."""
-    types = _types(window.input)
+    types = types_of(window.input)
     candidates = [value for value in dict.fromkeys(values) if not isinstance(value, Column | Literal)]
     chosen: list[Expression] = []
     for value in candidates:
@@ -189,28 +154,64 @@ def _narrower(window: Window, values: Sequence[Expression]) -> list[Expression]:
     return chosen
 
 
+def _lower_top(top: Top, conditions: tuple[Expression, ...], wanted: Sequence[Expression]) -> Lowered:
+    """Which rows are the first depends on all columns of the author's; only conditions on whole windows may come before."""
+    early = [condition for condition in conditions if columns_of([condition]) == (top.time_column,)]
+    late = [condition for condition in conditions if condition not in early]
+    inputs = list(dict.fromkeys([top.time_column, *(column.name for column in top.order), *top.ties]))
+    inner = lower(top.input, early, [Column(name) for name in inputs])
+    places = dict(zip(inputs, inner.names, strict=True))
+    order: dict[str, OrderColumn] = {}
+    for column in top.order:
+        order.setdefault(places[column.name], msgspec.structs.replace(column, name=places[column.name]))
+    ties = tuple(sorted({places[name] for name in top.ties} - {places[top.time_column], *order}))
+    order.pop(places[top.time_column], None)
+    stream = Top(inner.relation, places[top.time_column], tuple(order.values()), ties, top.limit)
+    renamed: dict[str, Expression] = {name: Column(found) for name, found in places.items()}
+    return mapped(stream, tuple(substitute(c, renamed) for c in late), [substitute(value, renamed) for value in wanted])
+
+
 def _lower_join(join: Join, conditions: tuple[Expression, ...], wanted: Sequence[Expression]) -> Lowered:
-    side_of = {name: side for name, side, _ in join.columns}
+    """`a JOIN b` and `b JOIN a` are one: the side that comes first by its sources is left; if that does not tell, both are tried.
+
+    The sides of a left join have each their own part, and stay.
+    """
+    if join.outer:
+        return _lower_sides(join, conditions, wanted)
+    mirrored = _mirrored(join)
+    left, right = (sorted(map(repr, sources_of(side))) for side in (join.left, join.right))
+    if left != right:
+        return _lower_sides(join if left < right else mirrored, conditions, wanted)
+    tried = [_lower_sides(way, conditions, wanted) for way in (join, mirrored)]
+    return min(tried, key=lambda lowered: repr(lowered.relation))
+
+
+def _mirrored(join: Join) -> Join:
+    """The same join with its sides exchanged: `right - left` lies in the interval turned round."""
+    columns = tuple((name, 1 - side, inner) for at in (1, 0) for name, side, inner in join.columns if side == at)
+    keys = tuple((right, left) for left, right in join.keys)
+    return replace(
+        join,
+        left=join.right,
+        right=join.left,
+        left_time=join.right_time,
+        right_time=join.left_time,
+        keys=keys,
+        before_us=join.after_us,
+        after_us=join.before_us,
+        columns=columns,
+    )
+
+
+def _lower_sides(join: Join, conditions: tuple[Expression, ...], wanted: Sequence[Expression]) -> Lowered:
     inner_names = [{name: inner for name, at, inner in join.columns if at == side} for side in (0, 1)]
-    pushed: tuple[list[Expression], list[Expression]] = ([], [])
-    residual: list[Expression] = []
-    # The two sides of an equality are the same value: a condition on one holds on both, and one of them need not travel on.
-    same = _same_columns(join)
-    twins = ({column.name: right for right, column in same.items()}, {right: column.name for right, column in same.items()})
-    for condition in _met([*join.residual, *conditions]):
-        names = columns_of([condition])
-        sides = {side_of[name] for name in names}
-        if len(sides) == 2:
-            residual.append(condition)
-            continue
-        side = 1 if sides == {1} else 0
-        pushed[side].append(substitute(condition, {name: Column(inner) for name, inner in inner_names[side].items()}))
-        if names and all(name in twins[side] for name in names):
-            other = inner_names[1 - side]
-            pushed[1 - side].append(substitute(condition, {name: Column(other[twins[side][name]]) for name in names}))
-    residual = [substitute(condition, same) for condition in residual]
-    wanted = [fold(substitute(value, same)) for value in wanted]
-    outputs = set(columns_of([*residual, *wanted])) or {
+    parts = shared_out(join, conditions)
+    pushed, residual, above = parts.pushed, parts.residual, parts.above
+    if not join.outer:  # the right one need not travel on
+        same = same_columns(join)
+        residual = [substitute(condition, same) for condition in residual]
+        wanted = [fold(substitute(value, same)) for value in wanted]
+    outputs = set(columns_of([*residual, *above, *wanted])) or {
         next(name for name, side, inner in join.columns if (side, inner) == (0, join.left_time))
     }
     streams: list[Lowered] = []
@@ -233,8 +234,9 @@ def _lower_join(join: Join, conditions: tuple[Expression, ...], wanted: Sequence
         join.after_us,
         columns,
         tuple(substitute(condition, renamed) for condition in residual),
+        join.outer,
     )
-    return _mapped(stream, (), [substitute(value, renamed) for value in wanted])
+    return mapped(stream, tuple(substitute(condition, renamed) for condition in above), [substitute(value, renamed) for value in wanted])
 
 
 def _join_key(pair: tuple[Expression, Expression], places: Sequence[Mapping[str, str]]) -> tuple[Expression, Expression]:
@@ -243,19 +245,6 @@ def _join_key(pair: tuple[Expression, Expression], places: Sequence[Mapping[str,
         for value, place in zip(pair, places, strict=True)
     )
     return left, right
-
-
-def _same_columns(join: Join) -> dict[str, Column]:
-    """Columns of the right side that equal one of the left side in every pair. (Floats do not count: 0.0 equals -0.0.)"""
-    types = (_types(join.left), _types(join.right))
-    out = {(side, inner): name for name, side, inner in join.columns}
-    same: dict[str, Column] = {}
-    for left, right in join.keys:
-        if not isinstance(left, Column) or not isinstance(right, Column) or types[0][left.name] is ColumnType.FLOAT:
-            continue
-        if types[0][left.name] is types[1][right.name] and (0, left.name) in out and (1, right.name) in out:
-            same.setdefault(out[1, right.name], Column(out[0, left.name]))
-    return same
 
 
 def _join_columns(
@@ -271,7 +260,7 @@ def _join_columns(
         for column in streams[side].relation.schema:
             if column.name in found[side].values():
                 wish = f"{prefix}.{column.name}" if column.name in twice else column.name
-                named[column.name] = _free(wish, (name for name, _, _ in columns))
+                named[column.name] = free_name(wish, (name for name, _, _ in columns))
                 columns.append((named[column.name], side, column.name))
         renamed.update({name: Column(named[inner]) for name, inner in found[side].items()})
     return tuple(columns), renamed

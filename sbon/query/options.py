@@ -5,12 +5,15 @@ from dataclasses import dataclass
 
 from sqlglot.tokenizer_core import Token, TokenType
 
+from sbon.errors import QueryError
 from sbon.query.catalog import did_you_mean
 from sbon.query.dialect import Text
+from sbon.query.spans import parse_interval
 
 OPTIONS_MAX = 500
 
 _FORM = "write WITH (name = 'value', ...)"
+_DELAY_FORM = "write WITH (delay_bound = '250 ms')"
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,19 @@ def split_with(tokens: Sequence[Token]) -> tuple[list[Token], list[Token]]:
     if depth or start == 0 or tokens[start - 1].token_type != TokenType.WITH:
         return list(tokens), []
     return list(tokens[: start - 1]), list(tokens[start + 1 : -1])
+
+
+def split_early_with(tokens: Sequence[Token]) -> tuple[list[Token], list[Token]]:
+    """A statement without the WITH clause between its name and its AS or FROM, and what is between the brackets of that."""
+    depth = 0
+    for index, token in enumerate(tokens[:-1]):
+        if depth == 0 and token.token_type in (TokenType.ALIAS, TokenType.FROM):
+            break
+        if depth == 0 and token.token_type == TokenType.WITH and tokens[index + 1].token_type == TokenType.L_PAREN:
+            end = next((i for i in range(index, len(tokens)) if tokens[i].token_type == TokenType.R_PAREN), len(tokens) - 1)
+            return [*tokens[:index], *tokens[end + 1 :]], list(tokens[index + 2 : end])
+        depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
+    return list(tokens), []
 
 
 def read_options(text: Text, tokens: Sequence[Token]) -> dict[str, Option]:
@@ -110,6 +126,26 @@ def take_list(text: Text, options: dict[str, Option], key: str) -> list[str]:
     if not values:
         raise text.error(option.where, f"{key} is empty", f"name at least one, or leave {key} out")
     return values
+
+
+def take_delay_bound(text: Text, options: dict[str, Option]) -> float | None:
+    """Take the option `delay_bound` out, in milliseconds; None where it is not given.
+
+    Raises
+    ------
+    QueryError
+        It is no span of time, or none above 0.
+    """
+    option = options.pop("delay_bound", None)
+    if option is None:
+        return None
+    try:
+        bound_us = parse_interval(option.value)
+    except QueryError as error:
+        raise text.error(option.where, f"delay_bound: {error.message}", _DELAY_FORM) from None
+    if bound_us <= 0:
+        raise text.error(option.where, f"delay_bound is {option.value!r}, expected more than 0", _DELAY_FORM)
+    return bound_us / 1000
 
 
 def rest_of(options: dict[str, Option]) -> tuple[tuple[str, str], ...]:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import msgspec
 
 from sbon.query.expression import Expression
-from sbon.query.schema import Schema
+from sbon.query.schema import ColumnType, Schema
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 
 WATERMARK_MIN = -(2**62)
@@ -48,9 +48,23 @@ class Aggregate(msgspec.Struct, frozen=True, array_like=True):
     function: str
     """One of `AGGREGATE_FUNCTIONS`."""
     operand: Expression | None
+    share: float = 0.5
+    """Of `approx_percentile`: the share of the values at or below the answer, 0 to 1. All others leave it as it is."""
 
 
-AGGREGATE_FUNCTIONS = ("count", "count_distinct", "sum", "min", "max", "avg", "first", "last", "stddev")
+AGGREGATE_FUNCTIONS = (
+    "count",
+    "count_distinct",
+    "sum",
+    "min",
+    "max",
+    "avg",
+    "first",
+    "last",
+    "stddev",
+    "approx_count_distinct",
+    "approx_percentile",
+)
 
 
 class WindowParams(msgspec.Struct, frozen=True, tag="window"):
@@ -69,8 +83,43 @@ class WindowParams(msgspec.Struct, frozen=True, tag="window"):
     allowed_lateness_us: int = 0
 
 
+class SessionParams(msgspec.Struct, frozen=True, tag="session"):
+    """Sessions, aggregated by key: rows of a key less than `gap_us` apart in event time are in one.
+
+    A session begins at its first row and ends `gap_us` behind its last. Output columns and event time are those of `WindowParams`;
+    rows leave when the watermark reaches the end plus `allowed_lateness_us`, or up to a sixteenth of the gap later, ordered by start and
+    key among those that leave together.
+    """
+
+    time_column: str
+    gap_us: int
+    keys: tuple[tuple[str, Expression], ...]
+    aggregates: tuple[Aggregate, ...]
+    allowed_lateness_us: int = 0
+
+
+class OrderColumn(msgspec.Struct, frozen=True, array_like=True):
+    """A column to order by."""
+
+    name: str
+    descending: bool
+    nulls_first: bool
+
+
+class TopParams(msgspec.Struct, frozen=True, tag="top"):
+    """The first `limit` rows of each event time, by `order`, then by the columns `ties`, ascending, NULLs last.
+
+    Rows leave unchanged, in this order, when the watermark has passed their event time.
+    """
+
+    time_column: str
+    order: tuple[OrderColumn, ...]
+    ties: tuple[str, ...]
+    limit: int
+
+
 class JoinParams(msgspec.Struct, frozen=True, tag="join"):
-    """Inner equi-join of port 0 (left) and port 1 (right) within a time interval.
+    """Equi-join of port 0 (left) and port 1 (right) within a time interval.
 
     A pair matches when all keys are equal (and not NULL) and `left.time - before_us <= right.time <= left.time + after_us`; rows
     with `residual` (over the output columns) not true are left out. Output columns are given as (output name, side, input name).
@@ -84,10 +133,21 @@ class JoinParams(msgspec.Struct, frozen=True, tag="join"):
     after_us: int
     columns: tuple[tuple[str, int, str], ...]
     residual: Expression | None = None
+    outer: tuple[ColumnType, ...] | None = None
+    """A left outer join: left rows without a pair leave once, with NULLs for the right side's columns, of these types in their order, when
+    the watermark says that no partner can come. None: an inner join."""
 
 
 class UnionParams(msgspec.Struct, frozen=True, tag="union"):
     """Rows of all inputs, whose schemas are equal, unchanged."""
+
+
+class MulticastParams(msgspec.Struct, frozen=True, tag="multicast"):
+    """The stream of a shared operator, unchanged, nearer to several of its consumers (SBON, section 4.2.2). No plan has one: operators
+    that already run get them."""
+
+    of: OperatorId
+    """Whose stream it is."""
 
 
 class SinkParams(msgspec.Struct, frozen=True, tag="sink"):
@@ -96,9 +156,13 @@ class SinkParams(msgspec.Struct, frozen=True, tag="sink"):
     name: str
     connector: str
     options: tuple[tuple[str, str], ...]
+    columns: tuple[tuple[str, str], ...] | None = None
+    """What is written, in order: name, and name in the input, whose columns are named and ordered for sharing; None: all as they are."""
 
 
-Params: TypeAlias = SourceParams | MapParams | WindowParams | JoinParams | UnionParams | SinkParams
+Params: TypeAlias = (
+    SourceParams | MapParams | WindowParams | SessionParams | TopParams | JoinParams | UnionParams | MulticastParams | SinkParams
+)
 
 
 class OperatorSpec(msgspec.Struct, frozen=True):
@@ -107,7 +171,7 @@ class OperatorSpec(msgspec.Struct, frozen=True):
     id: OperatorId
     params: Params
     schema: Schema
-    """Of the output; for sinks, of the input."""
+    """Of the output; for sinks, of what they write."""
     time_column: str | None
     """The event time among the output columns, if it has survived."""
     pinned: NodeId | None
@@ -129,6 +193,8 @@ class LinkSpec(msgspec.Struct, frozen=True):
     port: int
     rate_rows_per_s: float
     rate_bytes_per_s: float
+    handed: int = 0
+    """How often its sending end has gone to a multicast, or back; of two words on its source the one with more is the later."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -141,8 +207,41 @@ class Plan(msgspec.Struct, frozen=True):
     operators: tuple[OperatorSpec, ...]
     """Upstream before downstream; the last one is the sink."""
     links: tuple[LinkSpec, ...]
+    delay_bound_ms: float | None = None
+    """Longest latency from any source to the sink that the author accepts, over the links; None: no bound."""
 
 
 def link_id(source: OperatorId, target: OperatorId, port: int) -> LinkId:
     """The name of a link, made of its ends so that both know it without asking."""
     return f"{source}>{target}:{port}"
+
+
+def target_of(link: LinkId) -> OperatorId:
+    """The operator that a link leads to, by the link's name.
+
+    Examples
+    --------
+    >>> target_of("ams.t1.0>ams.t1.1:0"), target_of("ams.t1.0>ams.t1.1:0#2")
+    ('ams.t1.1', 'ams.t1.1')
+    """
+    return link.rpartition(":")[0].rpartition(">")[2]
+
+
+MULTICAST_MARK = "~"
+"""In the ids of multicast operators, and in no other: names of agents have none."""
+
+
+def multicast_id(of: OperatorId, suffix: str) -> OperatorId:
+    """The id of a multicast operator, by whose stream it carries; of a multicast's own, the first one's.
+
+    Examples
+    --------
+    >>> multicast_id("ams.t1.2", "x"), multicast_id("ams.t1.2~x", "y")
+    ('ams.t1.2~x', 'ams.t1.2~y')
+    """
+    return f"{of.partition(MULTICAST_MARK)[0]}{MULTICAST_MARK}{suffix}"
+
+
+def is_multicast(operator: OperatorId) -> bool:
+    """Whether an operator, of which only the id is known, is a multicast."""
+    return MULTICAST_MARK in operator

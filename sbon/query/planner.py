@@ -16,7 +16,7 @@ from sbon.query.catalog import Catalog, did_you_mean
 from sbon.query.estimate import estimate, map_bytes_ratio, source_rate
 from sbon.query.expression import Column, Expression, Literal
 from sbon.query.fold import fold
-from sbon.query.lowering import lower_query
+from sbon.query.lowering import LoweredQuery, lower_query
 from sbon.query.plan import (
     JoinParams,
     LinkSpec,
@@ -24,13 +24,16 @@ from sbon.query.plan import (
     OperatorSpec,
     Params,
     Plan,
+    SessionParams,
     SinkParams,
     SourceParams,
+    TopParams,
     UnionParams,
     WindowParams,
     link_id,
 )
-from sbon.query.relation import Join, Relation, Scan, Select, Union, Window
+from sbon.query.projection import types_of
+from sbon.query.relation import Join, Relation, Scan, Select, Top, Union, Window
 from sbon.query.rewrite import TRUE, columns_of, conjoin, substitute
 from sbon.query.schema import ColumnType, Schema
 from sbon.query.signature import signature
@@ -85,19 +88,21 @@ def plan(
 
 
 def _plan(statement: SelectQuery | CreateSink, catalog: Catalog, nodes: Labels, here: NodeId, query: QueryId, notes: list[str]) -> Plan:
-    relation = lower_query(bind(statement, catalog, nodes))
+    bound, delay_bound_ms = bind(statement, catalog, nodes)
+    lowered = lower_query(bound)
+    columns = None if lowered.is_plain else lowered.columns
     builder = _Builder(query, nodes, here, notes)
     if isinstance(statement, CreateSink):
         name, sql = statement.name, statement.sql
-        sink = SinkParams(name, statement.connector, statement.options)
+        sink = SinkParams(name, statement.connector, statement.options, columns)
         place = statement.node if statement.node is not None else here
     else:
         name, sql, place = query, statement.sql, here
-        sink = SinkParams(query, "tail", ())
+        sink = SinkParams(query, "tail", (), columns)
     if place not in nodes:
         raise QueryError(f"the sink's node {place} is not alive", hint=did_you_mean(place, nodes))
-    builder.sink(relation, sink, place)
-    return estimate(Plan(query, name, sql, tuple(builder.operators), tuple(builder.links)))
+    builder.sink(lowered, sink, place)
+    return estimate(Plan(query, name, sql, tuple(builder.operators), tuple(builder.links), delay_bound_ms))
 
 
 def check_view(statement: CreateView, catalog: Catalog, nodes: Labels) -> Schema:
@@ -108,7 +113,7 @@ def check_view(statement: CreateView, catalog: Catalog, nodes: Labels) -> Schema
     QueryError
         It could not be used.
     """
-    return lower_query(bind(statement, catalog, nodes)).schema
+    return lower_query(bind(statement, catalog, nodes)[0]).schema
 
 
 class _Builder:
@@ -122,14 +127,14 @@ class _Builder:
         self._rates: dict[str, float] = {}
         self._empty: list[str] = []
 
-    def sink(self, relation: Relation, params: SinkParams, place: NodeId) -> None:
+    def sink(self, lowered: LoweredQuery, params: SinkParams, place: NodeId) -> None:
         """Everything up to the sink."""
-        branches = self._emit(relation, place)
+        branches = self._emit(lowered.relation, place)
         if not branches:
             reason = "; ".join(dict.fromkeys(self._empty)) or "its conditions are never true"
             raise QueryError(f"no row can come: {reason}", hint=f"living nodes: {_listed(self._described())}")
         # A sink is never shared: the query is part of its signature.
-        self._add(params, branches[0].schema, None, [branches], place, f"{place} {self._query}")
+        self._add(params, lowered.schema, None, [branches], place, f"{place} {self._query}")
 
     def _described(self) -> list[str]:
         """Living nodes with their labels, `a (region=eu)`, as conditions may name them."""
@@ -152,6 +157,8 @@ class _Builder:
                 return [branch for part in relation.inputs for branch in self._emit(part, top)]
             case Window():
                 return self._emit_window(relation)
+            case Top():
+                return self._emit_top(relation)
             case Join():
                 return self._emit_join(relation)
 
@@ -230,20 +237,25 @@ class _Builder:
         branches = self._emit(window.input)
         if not branches:
             return []
-        params = WindowParams(
-            window.time_column,
-            window.size_us,
-            window.slide_us,
-            tuple((name, value) for name, value, _ in window.keys),
-            tuple(aggregate for aggregate, _ in window.aggregates),
-            window.lateness_us,
-        )
+        keys = tuple((name, value) for name, value, _ in window.keys)
+        aggregates = tuple(aggregate for aggregate, _ in window.aggregates)
+        params: Params = WindowParams(window.time_column, window.size_us, window.slide_us, keys, aggregates, window.lateness_us)
+        if window.session:
+            params = SessionParams(window.time_column, window.size_us, keys, aggregates, window.lateness_us)
         return [self._add(params, window.schema, _time(window), [branches], None)]
+
+    def _emit_top(self, top: Top) -> list[OperatorSpec]:
+        branches = self._emit(top.input)
+        if not branches:
+            return []
+        params = TopParams(top.time_column, top.order, top.ties, top.limit)
+        return [self._add(params, top.schema, _time(top), [branches], None)]
 
     def _emit_join(self, join: Join) -> list[OperatorSpec]:
         sides = [self._emit(join.left), self._emit(join.right)]
         if not all(sides):
-            return []
+            return self._emit_left_alone(join, sides[0]) if join.outer and sides[0] else []
+        types = types_of(join.right)
         params = JoinParams(
             join.left_time,
             join.right_time,
@@ -253,8 +265,15 @@ class _Builder:
             join.after_us,
             join.columns,
             conjoin(join.residual),
+            tuple(types[inner] for _, side, inner in join.columns if side == 1) if join.outer else None,
         )
         return [self._add(params, join.schema, _time(join), sides, None)]
+
+    def _emit_left_alone(self, join: Join, branches: list[OperatorSpec]) -> list[OperatorSpec]:
+        """A left join whose right side has no row."""
+        types = types_of(join.right)
+        columns = tuple((name, Literal(None, types[inner]) if side else Column(inner)) for name, side, inner in join.columns)
+        return [self._add(MapParams(None, columns), join.schema, _time(join), [branches], None)]
 
     def _add(
         self,

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TypeAlias
 
 from sbon.query.expression import Column, Expression
-from sbon.query.plan import Aggregate
+from sbon.query.plan import Aggregate, OrderColumn
 from sbon.query.schema import ColumnType, Field, Schema
 from sbon.query.system import SourceDefinition
 
@@ -70,7 +70,7 @@ class Select:
 
 @dataclass(frozen=True)
 class Window:
-    """Aggregates by window and key; see `WindowParams`. Columns: window_start, window_end, keys, aggregates."""
+    """Aggregates by window and key; see `WindowParams` and `SessionParams`. Columns: window_start, window_end, keys, aggregates."""
 
     input: "Relation"
     time_column: str
@@ -79,6 +79,8 @@ class Window:
     lateness_us: int
     keys: tuple[tuple[str, Expression, ColumnType], ...]
     aggregates: tuple[tuple[Aggregate, ColumnType], ...]
+    session: bool = False
+    """Its windows are sessions, `size_us` is their gap."""
 
     @cached_property
     def schema(self) -> Schema:
@@ -93,6 +95,8 @@ class Window:
     @property
     def times(self) -> Times:
         """Columns that are event times; see the module."""
+        if self.session:  # of no fixed length
+            return {"window_end": ("window_end", 0)}
         return {"window_end": ("window_end", 0), "window_start": ("window_end", -self.size_us)}
 
 
@@ -111,6 +115,8 @@ class Join:
     """Output name, side, input name: all columns of both sides."""
     residual: tuple[Expression, ...]
     """Over the output columns."""
+    outer: bool = False
+    """Left rows without a pair stay, with NULLs on the right; see `JoinParams`."""
 
     @cached_property
     def schema(self) -> Schema:
@@ -123,12 +129,35 @@ class Join:
         """Columns that are event times; see the module."""
         # The watermark of the output holds for both times of a pair: see `JoinParams`.
         found: dict[str, tuple[str, int]] = {}
-        for side, base, times in ((0, self.left_time, self.left.times), (1, self.right_time, self.right.times)):
+        sides = ((0, self.left_time, self.left.times), (1, self.right_time, self.right.times))
+        for side, base, times in sides[:1] if self.outer else sides:  # a time that may be NULL is none
             names = {inner: name for name, at, inner in self.columns if at == side}
             for inner, name in names.items():
                 if inner in times and times[inner][0] == base and base in names:
                     found[name] = (names[base], times[inner][1])
         return found
+
+
+@dataclass(frozen=True)
+class Top:
+    """The first rows of each event time; see `TopParams`."""
+
+    input: "Relation"
+    time_column: str
+    order: tuple[OrderColumn, ...]
+    ties: tuple[str, ...]
+    limit: int
+
+    @property
+    def schema(self) -> Schema:
+        """Columns of the output."""
+        return self.input.schema
+
+    @property
+    def times(self) -> Times:
+        """Columns that are event times; see the module."""
+        # Rows wait for the watermark of the one time, which says nothing about others.
+        return {name: time for name, time in self.input.times.items() if time[0] == self.time_column}
 
 
 @dataclass(frozen=True)
@@ -154,4 +183,17 @@ class Union:
         return {names[i]: (names[base], offset) for i, (base, offset) in common.items() if base in common}
 
 
-Relation: TypeAlias = Scan | Select | Window | Join | Union
+Relation: TypeAlias = Scan | Select | Window | Top | Join | Union
+
+
+def sources_of(relation: Relation) -> tuple[SourceDefinition, ...]:
+    """The sources that a stream is made of, each as often as it is read."""
+    match relation:
+        case Scan():
+            return (relation.source,)
+        case Select() | Window() | Top():
+            return sources_of(relation.input)
+        case Join():
+            return (*sources_of(relation.left), *sources_of(relation.right))
+        case Union():
+            return tuple(source for part in relation.inputs for source in sources_of(part))

@@ -165,7 +165,7 @@ def sort_key(expression: Expression) -> bytes:
 
 
 def canonical(expression: Expression) -> Expression:
-    """One form for expressions that are equal by the order of commuting arguments, mirrored comparisons, or double negation.
+    """One form for expressions that are equal by the order of commuting arguments, mirrored comparisons, or negations within.
 
     The value is the same bit for bit: sums of more than two terms are not re-associated.
     """
@@ -181,11 +181,14 @@ def canonical(expression: Expression) -> Expression:
         inner = parts[0]
         if inner.function == "not":
             return inner.arguments[0]
+        if inner.function in ("and", "or"):  # de Morgan, which three-valued logic keeps
+            other = "or" if inner.function == "and" else "and"
+            return canonical(Call(other, tuple(Call("not", (argument,)) for argument in inner.arguments)))
         if inner.function in _NEGATED:
             return canonical(Call(_NEGATED[inner.function], inner.arguments))
     if name in ("and", "or"):
         flat = [p for part in parts for p in (part.arguments if isinstance(part, Call) and part.function == name else (part,))]
-        unique = {sort_key(part): part for part in flat}
+        unique = {sort_key(part): part for part in (_merged(flat) if name == "or" else flat)}
         parts = tuple(unique[key] for key in sorted(unique))
         return parts[0] if len(parts) == 1 else Call(name, parts)
     if name in ("in", "coalesce", "greatest", "least"):
@@ -193,6 +196,22 @@ def canonical(expression: Expression) -> Expression:
     if FUNCTIONS[name].commutative:
         parts = tuple(sorted(parts, key=sort_key))
     return Call(name, parts)
+
+
+def _merged(alternatives: list[Expression]) -> list[Expression]:
+    """`x = 1 OR x IN (2, 3)` is `x IN (1, 2, 3)`, where all constants are of one type and none is NULL: so IN is computed."""
+    found: dict[tuple[bytes, ColumnType], list[Expression]] = {}
+    rest: list[Expression] = []
+    for part in alternatives:
+        match part:
+            case Call(function="eq" | "in", arguments=(value, *options)) if not isinstance(value, Literal):
+                literals = [option for option in options if isinstance(option, Literal) and option.value is not None]
+                types = {literal.type for literal in literals}
+                if len(literals) == len(options) and len(types) == 1:
+                    found.setdefault((sort_key(value), types.pop()), [value]).extend(literals)
+                    continue
+        rest.append(part)
+    return [*rest, *(_canonical_list("in", tuple(parts)) for parts in found.values())]
 
 
 def _canonical_list(name: str, parts: tuple[Expression, ...]) -> Expression:

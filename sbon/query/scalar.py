@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from sqlglot import exp
 
 from sbon.errors import QueryError
+from sbon.query.aggregate_calls import aggregate_function
 from sbon.query.catalog import did_you_mean
 from sbon.query.dialect import Text
 from sbon.query.expression import Call, Cast, Column, Expression, Literal
@@ -156,7 +157,7 @@ class Scalars:
         if isinstance(tree, exp.Subquery | exp.Exists | exp.Select | exp.SetOperation):
             hint = "JOIN the other stream within an interval"
             return self.text.keyword_error(tree, "SELECT", "a subquery cannot be a value here", hint)
-        if isinstance(tree, exp.AggFunc | exp.Filter | exp.First | exp.Last):
+        if isinstance(tree, exp.AggFunc | exp.Filter | exp.First | exp.Last) or aggregate_function(tree) is not None:
             return self.refuse(
                 tree, "an aggregate is not allowed here", "aggregates stand in the SELECT list or HAVING over FROM TUMBLE(...) or HOP(...)"
             )

@@ -13,7 +13,19 @@ from typing import Any
 import msgspec
 
 from sbon.query.expression import Expression
-from sbon.query.plan import JoinParams, MapParams, Params, SinkParams, SourceParams, UnionParams, WindowParams
+from sbon.query.plan import (
+    Aggregate,
+    JoinParams,
+    MapParams,
+    MulticastParams,
+    Params,
+    SessionParams,
+    SinkParams,
+    SourceParams,
+    TopParams,
+    UnionParams,
+    WindowParams,
+)
 from sbon.query.rewrite import canonical, conjoin, conjuncts, sort_key
 from sbon.query.schema import Schema
 
@@ -42,7 +54,7 @@ def signature(params: Params, schema: Schema, inputs: Sequence[Sequence[str]], p
 
 def _form(params: Params) -> Any:
     match params:
-        case SourceParams() | SinkParams() | UnionParams():
+        case SourceParams() | SinkParams() | UnionParams() | MulticastParams() | TopParams():
             return msgspec.to_builtins(params)
         case MapParams():
             columns = None if params.columns is None else [(name, _expression(value)) for name, value in params.columns]
@@ -51,16 +63,28 @@ def _form(params: Params) -> Any:
             return [
                 [params.time_column, params.size_us, params.slide_us, params.allowed_lateness_us],
                 [(name, _expression(value)) for name, value in params.keys],
-                [(a.name, a.function, None if a.operand is None else _expression(a.operand)) for a in params.aggregates],
+                [_aggregate(aggregate) for aggregate in params.aggregates],
+            ]
+        case SessionParams():
+            return [
+                [params.time_column, params.gap_us, params.allowed_lateness_us],
+                [(name, _expression(value)) for name, value in params.keys],
+                [_aggregate(aggregate) for aggregate in params.aggregates],
             ]
         case JoinParams():
             keys = zip(params.left_keys, params.right_keys, strict=True)
-            return [
+            form = [
                 [params.left_time, params.right_time, params.before_us, params.after_us],
                 sorted((_expression(left), _expression(right)) for left, right in keys),
                 params.columns,
                 _predicate(params.residual),
             ]
+            return form if params.outer is None else [*form, "left", msgspec.to_builtins(params.outer)]
+
+
+def _aggregate(aggregate: Aggregate) -> list[Any]:
+    form = [aggregate.name, aggregate.function, None if aggregate.operand is None else _expression(aggregate.operand)]
+    return [*form, aggregate.share] if aggregate.function == "approx_percentile" else form
 
 
 def _expression(expression: Expression) -> str:

@@ -2,14 +2,17 @@
 
     CREATE SOURCE [IF NOT EXISTS] name (column type, ... [, WATERMARK FOR column AS column [- INTERVAL '2 seconds']])
         WITH (connector = '...', [nodes = 'a,b' | labels = 'region=eu,site=x',] [estimated_rows_per_second = 100,] option = value, ...)
-    CREATE [MATERIALIZED] VIEW name AS select
-    CREATE SINK name AS select WITH (connector = '...', [node = 'a',] option = value, ...)
+    CREATE [MATERIALIZED] VIEW name [WITH (delay_bound = '250 ms')] AS select
+    CREATE SINK name AS select WITH (connector = '...', [node = 'a',] [delay_bound = '250 ms',] option = value, ...)
     CREATE SINK name FROM source_or_view WITH (...)
     DROP SOURCE | VIEW | SINK | QUERY [IF EXISTS] name
     select
 
 `nodes` and `labels` say where a source has physical sources: on the named nodes, or on all nodes whose labels match (values of one
 label are alternatives, different labels must all match). Without either the one physical source is on the agent that takes the statement.
+
+`delay_bound` is the longest latency of the network that an answer may have behind it, from any of its sources to where it is wanted. That
+of a view holds for every query that reads from the view; of several the shortest counts. WITH may stand before AS, too.
 """
 
 from dataclasses import dataclass
@@ -23,7 +26,7 @@ from sbon.query.catalog import NAME_LENGTH_MAX
 from sbon.query.definitions import read_source
 from sbon.query.dialect import Text, parse_tree
 from sbon.query.literals import identifier
-from sbon.query.options import read_options, rest_of, split_with, take_connector
+from sbon.query.options import read_options, rest_of, split_early_with, split_with, take_connector, take_delay_bound
 from sbon.query.system import SINK_CONNECTORS, SourceDefinition
 
 
@@ -54,6 +57,8 @@ class CreateView:
     query: SelectQuery
     if_not_exists: bool
     sql: str
+    delay_bound_ms: float | None = None
+    """For every query that uses it."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,7 @@ class CreateSink:
     """Where the sink is; None: at the agent that takes the statement."""
     if_not_exists: bool
     sql: str
+    delay_bound_ms: float | None = None
 
 
 @dataclass(frozen=True)
@@ -153,6 +159,11 @@ def _read_create(text: Text, tokens: list[Token]) -> Statement:
     if kind in ("TABLE", "INDEX", "FUNCTION", "CREATE"):
         raise text.error(kind_token, f"{'CREATE ' * (kind != 'CREATE')}{kind} is not supported", _READABLE)
     head, with_clause = split_with(tokens)
+    if kind != "SOURCE":
+        head, early = split_early_with(head)
+        if early and with_clause:
+            raise text.error(with_clause[0], "WITH is given twice", "put all options into one of them")
+        with_clause = early or with_clause
     tree = parse_tree(text, head)
     if not isinstance(tree, exp.Create) or tree.kind != kind:
         raise text.error(tokens[0], "the statement cannot be read", _READABLE)
@@ -170,12 +181,15 @@ def _read_create(text: Text, tokens: list[Token]) -> Statement:
         raise text.error(tree, f"what the {kind.lower()} is made of is missing", f"write CREATE {kind} {name} AS SELECT ...")
     query = SelectQuery(text, as_query(text, body), sql)
     if kind == "VIEW":
+        bound_ms = take_delay_bound(text, options)
         if options:
-            raise text.error(with_clause[0], "a view takes no options", "give the options to its sources and sinks")
-        return CreateView(name, query, if_not_exists, sql)
+            stray = next(iter(options.values())).where
+            raise text.error(stray, "a view takes no option but delay_bound", "give the others to its sources and sinks")
+        return CreateView(name, query, if_not_exists, sql, bound_ms)
     connector = take_connector(text, options, SINK_CONNECTORS, tokens[-1])
     node = options.pop("node", None)
-    return CreateSink(name, query, connector, rest_of(options), None if node is None else node.value, if_not_exists, sql)
+    bound_ms = take_delay_bound(text, options)
+    return CreateSink(name, query, connector, rest_of(options), None if node is None else node.value, if_not_exists, sql, bound_ms)
 
 
 def _refuse_properties(text: Text, tree: exp.Create, tokens: list[Token]) -> None:

@@ -4,7 +4,19 @@ from datetime import UTC, datetime, timedelta
 
 from sbon.query.expression import Call, Case, Cast, Column, Expression, Literal
 from sbon.query.functions import FUNCTIONS
-from sbon.query.plan import Aggregate, JoinParams, MapParams, Params, SinkParams, SourceParams, UnionParams, WindowParams
+from sbon.query.plan import (
+    Aggregate,
+    JoinParams,
+    MapParams,
+    MulticastParams,
+    Params,
+    SessionParams,
+    SinkParams,
+    SourceParams,
+    TopParams,
+    UnionParams,
+    WindowParams,
+)
 from sbon.query.schema import ColumnType
 
 _BINDING = {"or": 1, "and": 2, "not": 3, "eq": 4, "ne": 4, "lt": 4, "le": 4, "gt": 4, "ge": 4, "like": 4, "ilike": 4, "in": 4, "is_null": 4}
@@ -94,9 +106,11 @@ def _call_text(name: str, arguments: tuple[Expression, ...], own: int) -> str:
     return f"{name}({', '.join(expression_text(argument) for argument in arguments)})"
 
 
-def aggregate_text(function: str, operand: Expression | None) -> str:
-    """`count(*)`, `avg(rtt_ms)`, `count(distinct peer)`."""
+def aggregate_text(function: str, operand: Expression | None, share: float = 0.5) -> str:
+    """`count(*)`, `avg(rtt_ms)`, `count(distinct peer)`, `approx_percentile(rtt_ms, 0.99)`."""
     inner = "*" if operand is None else expression_text(operand)
+    if function == "approx_percentile":
+        inner = f"{inner}, {share!r}"
     return f"count(distinct {inner})" if function == "count_distinct" else f"{function}({inner})"
 
 
@@ -111,16 +125,24 @@ def describe(params: Params) -> str:
     match params:
         case SourceParams(name=name, connector=connector):
             return f"source {name}" if connector == "system" else f"source {name} ({connector})"
-        case SinkParams(name=name, connector=connector):
-            return f"sink {name} ({connector})"
+        case SinkParams(name=name, connector=connector, columns=columns):
+            return f"sink {name} ({connector})" + (f" of {_named(columns)}" if columns is not None else "")
         case MapParams():
             return _describe_map(params)
-        case WindowParams():
+        case WindowParams() | SessionParams():
             return _describe_window(params)
         case JoinParams():
             return _describe_join(params)
+        case TopParams():
+            return _describe_top(params)
         case UnionParams():
             return "union all"
+        case MulticastParams(of=of):
+            return f"multicast of {of}"
+
+
+def _named(columns: tuple[tuple[str, str], ...]) -> str:
+    return ", ".join(name if name == found else f"{found} as {name}" for name, found in columns)
 
 
 def _describe_map(params: MapParams) -> str:
@@ -136,22 +158,37 @@ def _describe_map(params: MapParams) -> str:
     return " ".join(words) or "pass on"
 
 
-def _describe_window(params: WindowParams) -> str:
-    span = duration_text(params.size_us)
-    if params.slide_us != params.size_us:
-        span += f" every {duration_text(params.slide_us)}"
-    if params.size_us == 1:
-        span = f"per {params.time_column}"
+def _describe_window(params: WindowParams | SessionParams) -> str:
+    if isinstance(params, SessionParams):
+        what = f"sessions {duration_text(params.gap_us)} apart"
+    elif params.size_us == 1:
+        what = f"window per {params.time_column}"
+    else:
+        what = f"window {duration_text(params.size_us)}"
+        what += f" every {duration_text(params.slide_us)}" if params.slide_us != params.size_us else ""
     keys = ", ".join(expression_text(value) for _, value in params.keys)
-    values = ", ".join(aggregate_text(aggregate.function, aggregate.operand) for aggregate in params.aggregates)
-    return f"window {span}" + (f" by {keys}" if keys else "") + (f": {values}" if values else "")
+    values = ", ".join(aggregate_text(aggregate.function, aggregate.operand, aggregate.share) for aggregate in params.aggregates)
+    return what + (f" by {keys}" if keys else "") + (f": {values}" if values else "")
+
+
+def _describe_top(params: TopParams) -> str:
+    # NULLs are where PostgreSQL has them, unless it is said.
+    nulls = {True: " nulls first", False: " nulls last"}
+    order = [
+        column.name
+        + (" desc" if column.descending else "")
+        + (nulls[column.nulls_first] if column.nulls_first != column.descending else "")
+        for column in params.order
+    ]
+    return f"first {params.limit} per {params.time_column} by {', '.join(order or params.ties)}"
 
 
 def _describe_join(params: JoinParams) -> str:
     keys = ", ".join(
         f"{expression_text(left)} = {expression_text(right)}" for left, right in zip(params.left_keys, params.right_keys, strict=True)
     )
-    text = f"join on {keys} within {duration_text(-params.before_us)} to {duration_text(params.after_us)}"
+    text = "left " if params.outer is not None else ""
+    text += f"join on {keys} within {duration_text(-params.before_us)} to {duration_text(params.after_us)}"
     return text + (f" where {expression_text(params.residual)}" if params.residual is not None else "")
 
 

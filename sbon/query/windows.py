@@ -1,17 +1,20 @@
-"""TUMBLE and HOP windows, GROUP BY, and aggregates.
+"""TUMBLE, HOP and SESSION windows, GROUP BY, and aggregates.
 
     FROM TUMBLE(input, time column, size [, lateness => INTERVAL '5 seconds'])
     FROM HOP(input, time column, slide, size [, lateness => ...])
+    FROM SESSION(input, time column, gap [, lateness => ...])
 
 `input` is a source, a view, or a SELECT in brackets. GROUP BY names window_start or window_end (or both), and the keys. Without a window
 function, GROUP BY the event time of a stream that is windowed already aggregates the rows of each window once more.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
 
 from sbon.errors import QueryError
+from sbon.query.aggregate_calls import aggregate_function, find_aggregate, read_aggregate
 from sbon.query.catalog import did_you_mean
 from sbon.query.dialect import Text
 from sbon.query.expression import Case, Column, Expression, Literal
@@ -30,26 +33,13 @@ PANES_MAX = 10_000
 """Windows that one row may lie in (size / slide)."""
 
 _GROUP_HINT = "write FROM TUMBLE(stream, ts, INTERVAL '10 seconds') ... GROUP BY window_start, keys"
-_BOUNDS = ("window_start", "window_end")
-
-_AGGREGATES: dict[type[exp.Expr], str] = {
-    exp.Count: "count",
-    exp.Sum: "sum",
-    exp.Min: "min",
-    exp.Max: "max",
-    exp.Avg: "avg",
-    exp.First: "first",
-    exp.FirstValue: "first",
-    exp.Last: "last",
-    exp.LastValue: "last",
-    exp.Stddev: "stddev",
-    exp.StddevSamp: "stddev",
-}
+_FORMS = {"TUMBLE": "TUMBLE(input, ts, size)", "HOP": "HOP(input, ts, slide, size)", "SESSION": "SESSION(input, ts, gap)"}
+BOUNDS = ("window_start", "window_end")
 
 
 @dataclass(frozen=True)
 class WindowCall:
-    """A TUMBLE or HOP as it was written."""
+    """A TUMBLE, HOP or SESSION as it was written."""
 
     tree: exp.Func
     input: exp.Expr
@@ -57,20 +47,8 @@ class WindowCall:
     size_us: int
     slide_us: int
     lateness_us: int
-
-
-def has_aggregate(tree: exp.Select) -> bool:
-    """Some value of the SELECT list or of HAVING aggregates."""
-    having = tree.args.get("having")
-    return any(_find_aggregate(part) is not None for part in [*tree.expressions, *([having] if having is not None else [])])
-
-
-def _find_aggregate(tree: exp.Expr) -> exp.Expr | None:
-    if isinstance(tree, exp.Window | exp.Query):
-        return None
-    if type(tree) in _AGGREGATES:
-        return tree
-    return next((found for child in tree.iter_expressions() if (found := _find_aggregate(child)) is not None), None)
+    session: bool = False
+    """`size_us` and `slide_us` are the gap."""
 
 
 def read_window_call(text: Text, tree: exp.Func) -> WindowCall:
@@ -82,11 +60,11 @@ def read_window_call(text: Text, tree: exp.Func) -> WindowCall:
         It is none, or its arguments are not.
     """
     name = str(tree.this).upper() if isinstance(tree, exp.Anonymous) else tree.sql_name()
-    if name not in ("TUMBLE", "HOP"):
-        raise text.error(tree, f"there is no table function {name}", "use TUMBLE(input, ts, size) or HOP(input, ts, slide, size)")
-    form = "TUMBLE(input, ts, size)" if name == "TUMBLE" else "HOP(input, ts, slide, size)"
+    if name not in _FORMS:
+        raise text.error(tree, f"there is no table function {name}", f"use {', '.join(_FORMS.values())}")
+    form = _FORMS[name]
     arguments = [a for a in tree.expressions if not isinstance(a, exp.Kwarg)]
-    if len(arguments) != (3 if name == "TUMBLE" else 4):
+    if len(arguments) != (4 if name == "HOP" else 3):
         raise text.error(tree, f"{name} got {len(arguments)} arguments", f"write {form}")
     spans = []
     for argument in arguments[2:]:
@@ -99,7 +77,7 @@ def read_window_call(text: Text, tree: exp.Func) -> WindowCall:
         raise text.error(arguments[3], f"HOP with a size below its slide would leave rows out; {form} names the slide first")
     if size > PANES_MAX * slide:
         raise text.error(arguments[2], f"each row would be in {size // slide} windows, expected at most {PANES_MAX}", "take a longer slide")
-    return WindowCall(tree, _as_table(text, arguments[0], form), arguments[1], size, slide, _lateness(text, tree))
+    return WindowCall(tree, _as_table(text, arguments[0], form), arguments[1], size, slide, _lateness(text, tree), name == "SESSION")
 
 
 def _lateness(text: Text, tree: exp.Func) -> int:
@@ -139,7 +117,7 @@ class _Grouped(Scalars):
         """A key, a bound of the window, an aggregate, or something made of these."""
         if self._call is not None and _is_bound(tree, self._inner.scope):
             return Column(identifier(tree.this)), ColumnType.TIME
-        if type(tree) in _AGGREGATES or isinstance(tree, exp.Filter):
+        if aggregate_function(tree) is not None or isinstance(tree, exp.Filter):
             return self._aggregate(tree)
         key = self._key(tree)
         if key is not None:
@@ -152,7 +130,7 @@ class _Grouped(Scalars):
         return super().bind(tree)
 
     def _key(self, tree: exp.Expr) -> Bound | None:
-        if not self._keys or isinstance(tree, exp.Literal | exp.Null | exp.Boolean) or _find_aggregate(tree) is not None:
+        if not self._keys or isinstance(tree, exp.Literal | exp.Null | exp.Boolean) or find_aggregate(tree) is not None:
             return None
         try:
             expression, _ = self._inner.bind(tree)
@@ -166,14 +144,14 @@ class _Grouped(Scalars):
         if isinstance(tree, exp.Filter):
             condition = self._inner.condition(tree.expression.this, "FILTER")
             tree = tree.this
-        function = _AGGREGATES.get(type(tree))
-        if function is None:
+        name = aggregate_function(tree)
+        if name is None:
             raise self.text.error(tree, "FILTER belongs to an aggregate", "write count(*) FILTER (WHERE ...)")
-        function, operand_tree = self._operand(tree, function)
+        function, operand_tree, share = read_aggregate(self.text, tree, name)
         operand: Expression | None = None
         type_: MaybeType = None
         if operand_tree is not None:
-            if _find_aggregate(operand_tree) is not None:
+            if find_aggregate(operand_tree) is not None:
                 raise self.text.error(
                     operand_tree, "an aggregate of an aggregate", "aggregate in a SELECT in brackets, and again around it"
                 )
@@ -185,28 +163,17 @@ class _Grouped(Scalars):
             result = aggregate_type(function, type_)
         except QueryError as error:
             raise self.text.error(tree, error.message, error.hint) from None
-        name = aggregate_text(function, None if operand is None else canonical(operand))
-        self.aggregates.setdefault(name, (Aggregate(name, function, operand), type_))
+        name = aggregate_text(function, None if operand is None else canonical(operand), share)
+        self.aggregates.setdefault(name, (Aggregate(name, function, operand, share), type_))
         return Column(name), result
 
-    def _operand(self, tree: exp.Expr, function: str) -> tuple[str, exp.Expr | None]:
-        operand = tree.this
-        extra = [value for key, value in tree.args.items() if key not in ("this", "big_int") and value not in (None, False, [])]
-        if extra or isinstance(operand, exp.Order):
-            raise self.text.error(tree, f"{function} takes one argument", "order and options of aggregates are not supported")
-        if isinstance(operand, exp.Distinct):
-            if function in ("min", "max") and len(operand.expressions) == 1:
-                return function, operand.expressions[0]
-            if function != "count" or len(operand.expressions) != 1:
-                raise self.text.error(tree, f"DISTINCT is not supported in {function}", "only count(DISTINCT column) has it")
-            return "count_distinct", operand.expressions[0]
-        if function == "count" and (operand is None or isinstance(operand, exp.Star)):
-            return function, None
-        return function, operand
 
-
-def aggregated(text: Text, tree: exp.Select, relation: Relation, scope: Scope, call: WindowCall | None) -> tuple[Window, Scope, Scalars]:
+def aggregated(
+    text: Text, tree: exp.Select, relation: Relation, scope: Scope, call: WindowCall | None, more: Sequence[exp.Expr] = ()
+) -> tuple[Window, Scope, Scalars]:
     """The window of a SELECT, the names of its output, and the binder of expressions over it.
+
+    `more` are expressions outside the SELECT list and HAVING that may aggregate.
 
     Raises
     ------
@@ -235,13 +202,16 @@ def aggregated(text: Text, tree: exp.Select, relation: Relation, scope: Scope, c
         form = canonical(expression)
         if form in keys:
             continue
-        name = _free_name(expression_text(form), [*_BOUNDS, *(column[0] for column in columns)])
+        name = _free_name(expression_text(form), [*BOUNDS, *(column[0] for column in columns)])
         keys[form] = (name, type_)
         columns.append((name, expression, type_))
     grouped = _Grouped(inner, keys, call)
     _collect(tree, grouped)
+    for item in more:
+        grouped.bind(item)
     aggregates = tuple((aggregate, aggregate_type(aggregate.function, type_)) for aggregate, type_ in grouped.aggregates.values())
-    window = Window(relation, time, size, slide, lateness, tuple(columns), aggregates)
+    session = call is not None and call.session
+    window = Window(relation, time, size, slide, lateness, tuple(columns), aggregates, session)
     alias = scope.columns[0].alias
     output = Scope(tuple(ScopeColumn(alias, column.name, column.name, column.type) for column in window.schema))
     return window, output, grouped
@@ -268,7 +238,7 @@ def _free_name(name: str, taken: list[str]) -> str:
 def _group_trees(text: Text, tree: exp.Select, group: exp.Expr | None, scope: Scope) -> list[exp.Expr]:
     """What is grouped by; positions and names of the SELECT list are replaced by what they stand for."""
     if group is None:
-        found = next(a for part in [*tree.expressions, tree.args.get("having")] if part is not None and (a := _find_aggregate(part)))
+        found = next(a for part in [*tree.expressions, tree.args.get("having")] if part is not None and (a := find_aggregate(part)))
         raise text.error(found, "an aggregate without GROUP BY would never end", _GROUP_HINT)
     for part, value in group.args.items():
         if part != "expressions" and value not in (None, False, []):
@@ -286,7 +256,7 @@ def _group_trees(text: Text, tree: exp.Select, group: exp.Expr | None, scope: Sc
             item = named.get(identifier(item.this), item)
         if isinstance(item, exp.Rollup | exp.Cube | exp.GroupingSets | exp.Tuple):
             raise text.error(item, "GROUP BY of sets is not supported", "UNION ALL one SELECT per set")
-        if _find_aggregate(item) is not None:
+        if find_aggregate(item) is not None:
             raise text.error(item, "GROUP BY of an aggregate", "aggregate in a SELECT in brackets, and group around it")
         trees.append(item)
     return trees
@@ -294,7 +264,7 @@ def _group_trees(text: Text, tree: exp.Select, group: exp.Expr | None, scope: Sc
 
 def _is_bound(tree: exp.Expr, scope: Scope) -> bool:
     """The tree names a bound of the window, which hides columns of that name in the input."""
-    if not isinstance(tree, exp.Column) or identifier(tree.this) not in _BOUNDS:
+    if not isinstance(tree, exp.Column) or identifier(tree.this) not in BOUNDS:
         return False
     table = tree.args.get("table")
     return table is None or identifier(table) in scope.aliases

@@ -1,5 +1,6 @@
 """`make demo` as a user runs it, and as one interrupts it."""
 
+import importlib.util
 import signal
 import subprocess
 import sys
@@ -42,4 +43,9 @@ def test_the_demo_shows_all_that_it_promises(tmp_path):
     summary = msgspec.json.decode((tmp_path / "summary.json").read_bytes())
     assert summary["missing"] == []
     assert summary["tuples"]["readings"]["lost"] == summary["tuples"]["readings"]["repeated"] == 0
-    assert list((tmp_path / "agents").glob("*/telemetry/probe/*.ndjson"))
+    assert list((tmp_path / "agents").glob("*/telemetry/kind=probes/date=*/hour=*/*.parquet"))
+    if importlib.util.find_spec("pyspark") is not None:
+        report = msgspec.json.decode((tmp_path / "report" / "report.json").read_bytes())
+        assert report["log"]["agents"] == 16
+        assert report["migrations"]["committed"] == len(summary["migrations"])
+        assert str(tmp_path / "report" / "report.html") in out

@@ -7,11 +7,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from agent.host import Host, Stream
-from agent.shaped_stream import Way
-from agent.shaper import ShapedHost
+from agent.network.shaped_stream import Way
+from agent.network.shaper import ShapedHost
 from sbon.types import Address
-from testbed.network import NetworkConfig
-from testbed.simulated import SimulatedHost, SimulatedWorld
+from testbed.virtual.network import NetworkConfig
+from testbed.virtual.world import SimulatedHost, SimulatedWorld
 
 
 class TwoHosts(Protocol):

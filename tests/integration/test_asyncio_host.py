@@ -12,7 +12,7 @@ import pytest
 import structlog
 
 from agent.asyncio_host import AsyncioHost, new_event_loop
-from agent.shaper import Shape, ShapedHost
+from agent.network.shaper import Shape, ShapedHost
 from sbon.errors import ConfigError, LinkError
 from sbon.sealing import KeyRing
 from tests.peer_worlds import Recorder

@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from sbon.errors import SbonError
-from testbed.local import LocalWorld, free_ports
-from testbed.network import NetworkConfig
+from testbed.processes.local import LocalWorld, free_ports
 from testbed.topology import CitiesConfig, build, pairs_between
+from testbed.virtual.network import NetworkConfig
 from tests.processes import wait_until
 
 FAST = {"membership": {"interval_s": 0.2, "gossip_interval_s": 0.1, "suspicion_s": 0.5, "reconnect_interval_s": 1.0}}
@@ -83,8 +83,8 @@ def test_nothing_outlives_a_testbed_that_is_killed(tmp_path):
     script = textwrap.dedent(
         f"""
         import pathlib, sys, time
-        from testbed.local import LocalWorld
-        from testbed.network import NetworkConfig
+        from testbed.processes.local import LocalWorld
+        from testbed.virtual.network import NetworkConfig
         from testbed.topology import CitiesConfig, build
         world = LocalWorld(build(CitiesConfig(), 2, 1), pathlib.Path({str(tmp_path)!r}), NetworkConfig(), [{{}}, {{}}])
         world.start(0), world.start(1)

@@ -9,22 +9,26 @@ import hashlib, numpy as np, polars as pl
 from sbon.operators.frames import encode
 from sbon.operators.registry import build
 from sbon.query.expression import Column
-from sbon.query.plan import AGGREGATE_FUNCTIONS, WATERMARK_END, Aggregate, JoinParams, WindowParams
+from sbon.query.plan import AGGREGATE_FUNCTIONS, WATERMARK_END, Aggregate, JoinParams, OrderColumn, SessionParams, TopParams, WindowParams
+from sbon.query.schema import ColumnType
 
 rng, digest, key = np.random.default_rng(1), hashlib.sha256(), Column("k")
 aggregates = tuple(Aggregate(function, function, Column("x")) for function in AGGREGATE_FUNCTIONS) + (Aggregate("k_", "max", key),)
 window = build(WindowParams("t", 10**6, 3 * 10**5, (("k", key),), aggregates))
+session = build(SessionParams("t", 2 * 10**4, (("k", key),), aggregates))
 join = build(JoinParams("t", "t", (key,), (key,), 10**4, 10**4, (("t", 0, "t"), ("k", 0, "k"), ("x", 1, "x"))))
+left = build(JoinParams("t", "t", (key,), (key,), 10, 10, (("t", 0, "t"), ("k", 0, "k"), ("x", 1, "x")), outer=(ColumnType.FLOAT,)))
+top = build(TopParams("t", (OrderColumn("x", True, False),), ("k",), 3))
 for i in range(6):
     times = i * 10**6 + rng.integers(0, 10**6, 1000)
     x = pl.Series(rng.choice([0.0, -0.0, 1.5, float("nan"), 2.5e-8], 1000)).shift(i)
     frame = pl.DataFrame({"t": times, "k": [f"a rather long key {k}" for k in rng.integers(0, 40, 1000)], "x": x})
     frame = frame.with_columns(pl.col("t").cast(pl.Datetime("us")))
-    for operator, port in ((window, 0), (join, 0), (join, 1)):
+    for operator, port in ((window, 0), (session, 0), (join, 0), (join, 1), (left, 0), (left, 1), (top, 0)):
         for answer in [*operator.process(port, frame), *operator.advance((i - 1) * 10**6)]:
             digest.update(encode(answer))
         digest.update(operator.snapshot())
-for answer in window.advance(WATERMARK_END):
+for answer in [*window.advance(WATERMARK_END), *session.advance(WATERMARK_END), *left.advance(WATERMARK_END), *top.advance(WATERMARK_END)]:
     digest.update(encode(answer))
 print(digest.hexdigest())
 """

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from sbon.cost_space.config import CoordinateConfig
-from testbed.coordinates import evaluate
-from testbed.liars import ATTACKS
+from testbed.coordinates.evaluation import evaluate
+from testbed.coordinates.liars import ATTACKS
 from testbed.matrix import load_matrix
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "rtt"

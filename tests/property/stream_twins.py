@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -48,6 +48,25 @@ def window_twin(
     return {group: _aggregates(rows) for group, rows in closed.items()}
 
 
+def session_twin(
+    rows: Sequence[tuple[int | None, str | None, float | None, int | None]], gap: int, ended: int | None
+) -> dict[tuple[int, int, str | None], dict[str, Any]]:
+    """Answers by (session start, session end, key); sessions that end up to `ended`, None for all."""
+    answers: dict[tuple[int, int, str | None], dict[str, Any]] = {}
+    for key in {row[1] for row in rows}:
+        timed = sorted((row for row in rows if row[0] is not None and row[1] == key), key=lambda row: row[0] or 0)
+        session: list[Row] = []
+        for row in [*timed, None]:
+            if session and (row is None or row[0] - session[-1][0] >= gap):
+                start, end = session[0][0], session[-1][0] + gap
+                if ended is None or end <= ended:
+                    answers[start, end, key] = _aggregates(session)
+                session = []
+            if row is not None:
+                session.append(row)
+    return answers
+
+
 def _aggregates(rows: Sequence[Row]) -> dict[str, Any]:
     floats = [row[2] for row in rows if row[2] is not None]
     integers = [row[3] for row in rows if row[3] is not None]
@@ -65,6 +84,7 @@ def _aggregates(rows: Sequence[Row]) -> dict[str, Any]:
         "sum_i": sum(integers) if integers else None,
         "avg_i": sum(integers) / len(integers) if integers else None,
         "distinct_i": len(set(integers)),
+        "approx_distinct_i": len(set(integers)),
         "first_i": timed[0][1] if timed else None,
         "last_i": timed[-1][1] if timed else None,
     }
@@ -79,3 +99,15 @@ def join_twin(left: Sequence[Row], right: Sequence[Row], before: int, after: int
         if lk is not None and lk == rk and lt is not None and rt is not None and lt - before <= rt <= lt + after
     ]
     return sorted(pairs, key=repr)
+
+
+def left_join_twin(
+    left: Sequence[Row], right: Sequence[Row], before: int, after: int, matches: Callable[[Any, Any], bool] = lambda one, other: True
+) -> list[Row]:
+    """The pairs of `join_twin` whose values match, and left rows without one beside (NULL, NULL), sorted."""
+    answers: list[Row] = []
+    for row in left:
+        if row[0] is not None:
+            pairs = [pair for pair in join_twin([row], right, before, after) if matches(pair[2], pair[4])]
+            answers += pairs or [(*row, None, None)]
+    return sorted(answers, key=repr)

@@ -1,5 +1,7 @@
+import itertools
+
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sbon.cost.latency import KnownLatencies
@@ -9,6 +11,7 @@ from sbon.errors import PlacementError
 from sbon.optimiser.full import FullOptimiser
 from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
+from sbon.placement.elimination import minimise
 from sbon.placement.median import median_points
 from sbon.placement.optimal import optimal_assignment
 from sbon.placement.problem import PlacementLink, PlacementProblem
@@ -115,3 +118,44 @@ def test_nobody_gets_more_operators_than_it_has_room_for(world, data):
         for name in space.names:
             fresh = [op for op in problem.unpinned if decision.assignment[op] == name]
             assert not fresh or len(fresh) <= room[name] - sum(node == name for node in problem.pinned.values())
+
+
+@given(worlds(rates=st.floats(0.0, 1e6)), st.integers(0, 5))
+@settings(max_examples=60, deadline=None)
+def test_least_usage_is_never_dearer_than_everything_at_the_consumer(world, seed):
+    """Under the latencies that it was shown; the consumer's node is asked like any other."""
+    space, problem = world
+    assume(problem.consumers and problem.unpinned)
+    truth = truth_of(space, 0.5, seed)
+    config = PlacementConfig(load_weight=0.0, probes=10_000)
+
+    decision = place(FullOptimiser(problem, {}, space, config, np.random.default_rng(seed)), truthful(truth))
+
+    assert decision.usage_here <= decision.usage_consumer * (1 + 1e-9) + 1e-9
+
+
+@st.composite
+def cost_tables(draw):
+    """Costs over single variables and pairs of up to five variables: trees, cycles, cliques, and variables alone."""
+    sizes = draw(st.lists(st.integers(1, 3), min_size=1, max_size=5))
+    cost = st.one_of(st.integers(0, 50).map(float), st.just(float("inf")))
+    table = st.integers(0, 50).map(float)
+    unary = [np.array([draw(cost) for _ in range(size)]) for size in sizes]
+    pairs = [(a, b) for a in range(len(sizes)) for b in range(a + 1, len(sizes)) if draw(st.booleans())]
+    return unary, {(a, b): np.array([[draw(table) for _ in range(sizes[b])] for _ in range(sizes[a])]) for a, b in pairs}
+
+
+@given(cost_tables())
+@settings(max_examples=150, deadline=None)
+def test_elimination_finds_what_trying_everything_finds(tables):
+    unary, pairwise = tables
+
+    def total(choice):
+        return sum(costs[index] for costs, index in zip(unary, choice, strict=True)) + sum(
+            costs[choice[a], choice[b]] for (a, b), costs in pairwise.items()
+        )
+
+    chosen, cost = minimise(unary, pairwise)
+
+    assert cost == min(total(choice) for choice in itertools.product(*(range(len(costs)) for costs in unary)))
+    assert total(chosen) == cost

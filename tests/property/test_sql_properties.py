@@ -58,6 +58,10 @@ def test_any_words_of_the_dialect_are_understood_or_refused(text: str) -> None:
 
 
 MUTATED = [
+    "SELECT window_end, k, sum(n) AS t FROM TUMBLE(s, ts, INTERVAL '5 s') GROUP BY window_end, k ORDER BY t DESC, k LIMIT 3",
+    "SELECT DISTINCT window_end, k FROM TUMBLE(s, ts, INTERVAL '5 s') WHERE v > 1",
+    "SELECT s.k, u.w FROM s LEFT JOIN u ON s.k = u.k AND u.ts BETWEEN s.ts - INTERVAL '5 s' AND s.ts WHERE u.w IS NULL",
+    "SELECT window_end, approx_percentile(v, 0.9) AS p FROM SESSION(s, ts, INTERVAL '5' SECOND) GROUP BY window_end, k",
     "SELECT k, v * 2 AS d FROM s WHERE v > 1 AND k IN ('a', 'b') OR NOT ok",
     "SELECT window_start, k, count(*) AS c FROM TUMBLE(s, ts, INTERVAL '10 s') GROUP BY window_start, k HAVING count(*) > 1",
     "SELECT s.k, u.w FROM s JOIN u ON s.k = u.k AND u.ts BETWEEN s.ts - INTERVAL '5 s' AND s.ts WHERE s.v > u.w",
@@ -90,11 +94,13 @@ ATOMS: list[tuple[str, ...]] = [
     ("v > 1", "1 < v", "NOT v <= 1"),
     ("n = 3", "3 = n", "n IN (3)"),
     ("k LIKE 'a%'",),
-    ("n IN (1, 2, 5)", "n IN (5, 2, 1, 2)"),
+    ("n IN (1, 2, 5)", "n IN (5, 2, 1, 2)", "n = 5 OR n IN (2, 1)", "1 = n OR 5 = n OR n = 2"),
     ("v + n > 2", "2 < n + v"),
     ("v BETWEEN 0 AND 5", "v >= 0 AND v <= 5", "5 >= v AND 0 <= v"),
     ("ok", "NOT NOT ok"),
     ("v * 2 <> n", "n <> 2 * v", "NOT (v * 2 = n)"),
+    ("NOT (v > 3 OR n = 2)", "v <= 3 AND n <> 2", "NOT n = 2 AND 3 >= v"),
+    ("NOT (ok AND k = 'k1')", "k <> 'k1' OR NOT ok"),
 ]
 
 
@@ -133,7 +139,8 @@ def test_the_order_and_names_of_aggregates_do_not_change_the_window(aggregates: 
     signatures = [
         [o.signature for o in plan_of(text).operators if o.ports and not isinstance(o.params, SinkParams)] for text in (sql, plain)
     ]
-    assert signatures[0][:-1] == signatures[1][:-1]
+    assert len(signatures[0]) == len(signatures[1]) > 1
+    assert signatures[0] == signatures[1]
 
 
 # Expressions over columns of a frame, to compare folding and canonical forms with the engine.

@@ -26,6 +26,7 @@ AGGREGATES = (
     Aggregate("sum_i", "sum", I),
     Aggregate("avg_i", "avg", I),
     Aggregate("distinct_i", "count_distinct", I),
+    Aggregate("approx_distinct_i", "approx_count_distinct", I),
     Aggregate("first_i", "first", I),
     Aggregate("last_i", "last", I),
 )

@@ -7,7 +7,7 @@ from statistics import median
 import pytest
 
 from sbon.cost_space.coordinate import ORIGIN, Coordinate, check
-from testbed.harness import World
+from testbed.virtual.harness import World
 
 NODES = 8
 LIAR = 3

@@ -9,8 +9,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from testbed.harness import World
-from testbed.network import NetworkConfig
+from testbed.virtual.harness import World
+from testbed.virtual.network import NetworkConfig
 
 SEEDS = 200
 SEEDS_PER_TEST = 10

@@ -6,8 +6,8 @@ from itertools import pairwise
 import pytest
 
 from sbon.errors import SbonError
-from testbed.harness import World
 from testbed.topology import pairs_between
+from testbed.virtual.harness import World
 
 SOURCE = """
 CREATE SOURCE readings (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts)

@@ -5,8 +5,8 @@ import pytest
 
 from sbon.errors import LinkError
 from sbon.sealing import KeyRing
-from testbed.network import NetworkConfig
-from testbed.simulated import SimulatedWorld
+from testbed.virtual.network import NetworkConfig
+from testbed.virtual.world import SimulatedWorld
 from tests.peer_worlds import Recorder
 
 MACHINES = 4

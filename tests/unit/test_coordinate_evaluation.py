@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from sbon.errors import ConfigError
-from testbed.coordinates import coordinates_command, draw_peers, evaluate, per_pair_median, predicted_rtt_ms, score
+from testbed.coordinates.evaluation import coordinates_command, draw_peers, evaluate, per_pair_median, predicted_rtt_ms, score
 
 TIMES = ("seconds", "updates_per_second")
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from testbed.backend import Tail
-from testbed.demo_story import ROWS_PER_SOURCE, SOURCES
-from testbed.demo_summary import counted_readings, delivery, missing, usages
-from testbed.demo_view import sparkline
+from testbed.demo.story import ROWS_PER_SOURCE, SOURCES
+from testbed.demo.summary import counted_readings, delivery, missing, usages
+from testbed.demo.view import sparkline
 from testbed.report import Link, Operator, Running
 from testbed.topology import Latencies, Topology
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from sbon.cost.space import CostSpace
-from sbon.errors import LocalProtocolError, PlacementError
+from sbon.errors import DelayBoundError, LocalProtocolError, PlacementError
 from sbon.optimiser.decision import Decision
 from sbon.optimiser.full import AskCandidate, FullOptimiser
 from sbon.placement.candidates import CandidateReport, Reuse
@@ -166,6 +166,26 @@ def test_an_operator_that_feeds_a_new_one_too_is_kept():
     assert [(link.source, link.target) for link in decision.links] == [("p", "f"), ("f", "h"), ("g", "s"), ("h", "s")]
 
 
+@pytest.mark.parametrize("strategy", ["least-usage", "relaxation"])
+@pytest.mark.parametrize(("delay_ms", "shared"), [({"q1.f": 20.0}, True), ({"q1.f": 60.0}, False), ({}, False)])
+def test_under_a_delay_bound_a_running_operator_serves_only_if_its_own_delay_leaves_time(strategy, delay_ms, shared):
+    problem = PlacementProblem(FILTER.pinned, FILTER.unpinned, FILTER.links, delay_bound_ms=75.0)
+
+    def answer(ask):
+        rtts = {peer: LINE.rtt_ms(ask.node, peer) for peer in ask.about}
+        return CandidateReport(ask.node, rtts, 9, 0.0, {"flt": "q1.f"} if ask.node == "b" else {}, upstream_delay_ms=delay_ms)
+
+    optimiser = make(problem, signatures={"f": "flt"}, strategy=strategy)
+    if strategy == "relaxation" and delay_ms.get("q1.f") == 60.0:
+        with pytest.raises(DelayBoundError, match=r"bound of 75 ms; the best reachable delay is 105\.0 ms"):
+            place(optimiser, answer)
+        return
+    decision = place(optimiser, answer)
+
+    assert (decision.reused == {"f": Reuse("q1.f", "b")}) == shared
+    assert decision.delay_ms == pytest.approx(20.0 + 45.0 if shared else 50.0)
+
+
 def test_a_source_that_runs_already_is_shared():
     decision = place(make(FILTER, signatures={"p": "src"}), offers(running={"a": {"src": "q1.p"}}))
 
@@ -263,3 +283,15 @@ def test_measured_candidates_come_close_to_the_optimum():
         decision = place(make(problem, space), truthful(truth))
         penalties.append(usage(problem, decision.assignment, truth) / optimal_assignment(problem, truth, space.names)[1] - 1)
     assert np.mean(penalties) < 0.06  # 0.019 observed
+
+
+def test_usage_at_the_producers_is_the_mean_over_them():
+    space = synthetic_space(40, 8)
+    problem = join_tree(space, np.random.default_rng(8), 4)
+    problem = PlacementProblem(problem.pinned, problem.unpinned, (*problem.links, PlacementLink("p0", "c", 700.0)))
+    truth = truth_of(space, 0.0, 8)
+    decision = place(make(problem, space), truthful(truth))
+
+    there = sorted({problem.pinned[producer] for producer in problem.producers})
+    each = [usage(problem, {**dict.fromkeys(problem.unpinned, node), **problem.pinned}, truth) for node in there]
+    assert decision.usage_producer == pytest.approx(sum(each) / len(each))

@@ -5,10 +5,10 @@ import pytest
 from sbon.errors import ConfigError, SbonError
 from testbed import report
 from testbed.director import Director
-from testbed.harness import TimeoutInWorldError, World
 from testbed.result import result_of
 from testbed.scenario import parse_scenario
 from testbed.topology import pairs_between
+from testbed.virtual.harness import TimeoutInWorldError, World
 from tests.unit.fake_agents import maker
 
 

@@ -206,3 +206,38 @@ def test_forgotten_operators_are_looked_at_anew():
     optimiser.forget("f")
 
     assert optimiser.review(view(here="a"), LINE, now=10.0) is not None
+
+
+def far_and_near(**changes):
+    """Halfway between its strong producer at a and a weak one at d, where its consumer is: at a the weak one's rows go there and back."""
+    neighbours = (Neighbour("a", 5000.0, True, "p"), Neighbour("d", 100.0, True, "q"), Neighbour("d", 100.0, False, "s"))
+    return view(here="c", neighbours=neighbours, **changes)
+
+
+def test_an_operator_stays_where_the_ways_of_its_queries_must_not_grow():
+    verdict = run(make(candidates=1), far_and_near(delay_slack_ms=45.0))
+
+    assert isinstance(verdict, Stay)
+    assert verdict.reason == "a would save 92%, but lengthen the way of a query by 50 ms, expected at most 45 ms"
+    assert run(make(candidates=1), far_and_near(delay_slack_ms=55.0)).to == "a"
+    assert run(make(candidates=1), far_and_near()).to == "a"
+
+
+def test_beyond_its_bound_an_operator_may_only_move_where_the_ways_get_no_longer():
+    assert isinstance(run(make(candidates=1), far_and_near(delay_slack_ms=-5.0)), Stay)
+    assert run(make(), view(delay_slack_ms=-5.0)).to == "a"
+
+
+def test_a_way_that_is_far_from_the_longest_may_grow():
+    delays = (Neighbour("a", 5000.0, True, "p", 500.0), Neighbour("d", 100.0, True, "q", 0.0), Neighbour("d", 100.0, False, "s"))
+
+    assert run(make(candidates=1), view(here="c", neighbours=delays, delay_slack_ms=1.0)).to == "a"
+
+
+def test_a_body_bears_what_the_least_of_its_members_bears():
+    first = view(delay_slack_ms=30.0)
+    second = OperatorView("s", "d", (Neighbour("d", 1000.0, True, "f", 7.0), Neighbour("d", 1.0, False, "z")), delay_slack_ms=10.0)
+
+    body = bodies([first, second])[0]
+    assert body.delay_slack_ms == 10.0
+    assert all(neighbour.delay_ms is None for neighbour in body.neighbours)

@@ -19,8 +19,11 @@ from sbon.query.plan import (
     Aggregate,
     JoinParams,
     MapParams,
+    OrderColumn,
     Params,
+    SessionParams,
     SinkParams,
+    TopParams,
     UnionParams,
     WindowParams,
 )
@@ -29,7 +32,10 @@ from sbon.query.schema import ColumnType
 ONE = Literal(1, ColumnType.INT)
 X = Column("x")
 WINDOW = WindowParams("t", 10, 10, (("k", Column("k")),), (Aggregate("n", "count", None), Aggregate("total", "sum", X)))
+SESSION = SessionParams("t", 10, (("k", Column("k")),), (Aggregate("n", "count", None), Aggregate("total", "sum", X)))
 JOIN = JoinParams("t", "t", (Column("k"),), (Column("k"),), 5, 5, (("t", 0, "t"), ("k", 0, "k"), ("x", 0, "x"), ("y", 1, "x")))
+TOP = TopParams("t", (OrderColumn("x", True, False),), ("k",), 2)
+LEFT = msgspec.structs.replace(JOIN, outer=(ColumnType.FLOAT,))
 
 
 def frame(*rows: tuple[Any, ...], **types: pl.DataType) -> pl.DataFrame:
@@ -146,7 +152,7 @@ def test_aggregates_of_every_type_have_the_type_that_the_table_says():
     rows = frame((0, "a", 1.5)).with_columns(
         i=pl.lit(3, pl.Int64), b=pl.lit(True), d=pl.lit(5, pl.Int64).cast(pl.Duration("us")), s=pl.lit("text longer than twelve bytes")
     )
-    summed = ("sum", "avg", "stddev")
+    summed = ("sum", "avg", "stddev", "approx_percentile")
     asked = [(f, c) for c in "ixdst" for f in AGGREGATE_FUNCTIONS if c in "ix" or f not in summed]
     params = WindowParams("t", 10, 10, (), tuple(Aggregate(f"{f}_{c}", f, Column(c)) for f, c in asked))
     window = build(params)
@@ -253,14 +259,14 @@ def test_keys_that_cannot_be_compared_are_refused():
 # ----------------------------------------------------------------------------------------------------------- snapshots
 
 
-@pytest.mark.parametrize("params", [WINDOW, JOIN, MapParams(None, None), UnionParams()])
+@pytest.mark.parametrize("params", [WINDOW, SESSION, TOP, JOIN, LEFT, MapParams(None, None), UnionParams()])
 @pytest.mark.parametrize("state", [b"nonsense", b"\x81\xa1a\x01", b"\xc1", bytes(100)])
 def test_what_is_no_snapshot_is_refused(params: Params, state: bytes):
     with pytest.raises(RemoteProtocolError):
         build(params).restore(state)
 
 
-@pytest.mark.parametrize("params", [WINDOW, JOIN, MapParams(None, None), UnionParams()])
+@pytest.mark.parametrize("params", [WINDOW, SESSION, TOP, JOIN, LEFT, MapParams(None, None), UnionParams()])
 def test_the_snapshot_of_a_fresh_operator_restores_a_fresh_operator(params: Params):
     operator = build(params)
     operator.restore(build(params).snapshot())
@@ -288,7 +294,7 @@ def test_a_window_that_was_restored_closes_before_its_next_row():
     assert physical(other.advance(WATERMARK_END)) == [(0, 10, "a", 1, 1.0)]
 
 
-@pytest.mark.parametrize("params", [WINDOW, JOIN])
+@pytest.mark.parametrize("params", [WINDOW, SESSION, TOP, JOIN, LEFT])
 def test_another_schema_in_mid_stream_is_refused(params: Params):
     operator = build(params)
     operator.process(0, frame((0, "a", 1.0)))
@@ -296,7 +302,7 @@ def test_another_schema_in_mid_stream_is_refused(params: Params):
         operator.process(0, frame((0, "a", 1), x=pl.Int64()))
 
 
-@pytest.mark.parametrize("params", [MapParams(None, None), UnionParams(), WINDOW, JOIN])
+@pytest.mark.parametrize("params", [MapParams(None, None), UnionParams(), WINDOW, SESSION, TOP, JOIN, LEFT])
 def test_the_ends_of_time_pass_through_every_operator(params: Params):
     operator = build(params)
     assert [operator.output_watermark(end) for end in (WATERMARK_MIN, WATERMARK_END)] == [WATERMARK_MIN, WATERMARK_END]

@@ -4,12 +4,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from agent.connection import ErrorReply
-from agent.peers import PeerConfig
+from agent.network.connection import ErrorReply
+from agent.network.peers import PeerConfig
 from sbon.errors import LinkError, LocalProtocolError, MigrationError, ProtocolError, QueryError, RemoteProtocolError, SbonError
 from sbon.sealing import KeyRing
-from testbed.network import NetworkConfig
-from testbed.simulated import SimulatedWorld
+from testbed.virtual.network import NetworkConfig
+from testbed.virtual.world import SimulatedWorld
 from tests.peer_worlds import Recorder
 
 RING, OTHER_RING = KeyRing([bytes(32)]), KeyRing([bytes(range(32))])

@@ -4,10 +4,11 @@ import msgspec
 import pytest
 
 from sbon.query.estimate import Rate, estimate
-from sbon.query.plan import MapParams, Plan, SourceParams, WindowParams
+from sbon.query.plan import MapParams, Plan, SinkParams, SourceParams, WindowParams
 from sbon.query.planner import plan
-from sbon.query.sql import SelectQuery, parse
-from tests.query_worlds import CATALOG, NODES, lines, plan_of
+from sbon.query.schema import ColumnType, Field
+from sbon.query.sql import CreateSink, SelectQuery, parse
+from tests.query_worlds import CATALOG, NODES, SOURCES, lines, make_catalog, plan_of
 
 GOLDEN = {
     "SELECT * FROM s": [
@@ -17,10 +18,10 @@ GOLDEN = {
     ],
     "SELECT k, v * 2 AS d FROM s WHERE v > 1 AND k = 'x'": [
         "0 a source s (datagen)",
-        "1 a where k = 'x' and v > 1 select k, v * 2 as d <- 0",
+        "1 a where k = 'x' and v > 1 select k, v * 2 <- 0",
         "2 c source s (datagen)",
-        "3 c where k = 'x' and v > 1 select k, v * 2 as d <- 2",
-        "4 b sink q (tail) <- 1 3",
+        "3 c where k = 'x' and v > 1 select k, v * 2 <- 2",
+        "4 b sink q (tail) of k, v * 2 as d <- 1 3",
     ],
     "SELECT window_start, region, count(*) AS n, avg(rtt_ms) FROM TUMBLE(sys.probes, ts, INTERVAL '10 s') "
     "WHERE region = 'eu' GROUP BY window_start, region HAVING count(*) > 3": [
@@ -29,8 +30,8 @@ GOLDEN = {
         "2 c source sys.probes",
         "3 c select ts, region, rtt_ms <- 2",
         "4 - window 10 s by region: avg(rtt_ms), count(*) <- 1 3",
-        "5 - where count(*) > 3 select window_start, region, count(*) as n, avg(rtt_ms) <- 4",
-        "6 b sink q (tail) <- 5",
+        "5 - where count(*) > 3 select window_start, region, avg(rtt_ms), count(*) <- 4",
+        "6 b sink q (tail) of window_start, region, count(*) as n, avg(rtt_ms) <- 5",
     ],
     "SELECT s.k, v, w FROM s JOIN u ON s.k = u.k AND u.ts BETWEEN s.ts - INTERVAL '5 s' AND s.ts + INTERVAL '1 s' WHERE v > w AND n = 3": [
         "0 a source s (datagen)",
@@ -53,16 +54,15 @@ GOLDEN = {
     # A condition on one side of an equality holds on the other too, so that both sides are one stream.
     "SELECT a.k, a.total, b.rows FROM per_key AS a JOIN per_key AS b ON a.k = b.k AND a.window_end = b.window_end WHERE a.k <> 'x'": [
         "0 a source s (datagen)",
-        "1 a where k <> 'x' select ts, k, v <- 0",
+        "1 a where k <> 'x' select ts, k <- 0",
         "2 c source s (datagen)",
-        "3 c where k <> 'x' select ts, k, v <- 2",
-        "4 - window 10 s by k: sum(v) <- 1 3",
-        "5 a where k <> 'x' select ts, k <- 0",
-        "6 c where k <> 'x' select ts, k <- 2",
-        "7 - window 10 s by k: count(*) <- 5 6",
+        "3 c where k <> 'x' select ts, k <- 2",
+        "4 - window 10 s by k: count(*) <- 1 3",
+        "5 a where k <> 'x' select ts, k, v <- 0",
+        "6 c where k <> 'x' select ts, k, v <- 2",
+        "7 - window 10 s by k: sum(v) <- 5 6",
         "8 - join on k = k, window_end = window_end within 0 s to 0 s <- 4 7:1",
-        "9 b select k, sum(v) as total, count(*) as rows <- 8",
-        "10 b sink q (tail) <- 9",
+        "9 b sink q (tail) of k, sum(v) as total, count(*) as rows <- 8",
     ],
     "CREATE SINK out AS SELECT k FROM u WITH (connector = 'file', path = 'x', node = 'c')": [
         "0 b source u (datagen)",
@@ -83,6 +83,26 @@ def test_operators_are_upstream_first_and_the_sink_is_last() -> None:
         at = {operator.id: index for index, operator in enumerate(made.operators)}
         assert all(at[link.source] < at[link.target] for link in made.links)
         assert at[made.links[-1].target] == len(made.operators) - 1
+
+
+def test_the_shortest_delay_bound_of_a_query_and_its_views_holds() -> None:
+    catalog = make_catalog(
+        SOURCES
+        + """CREATE VIEW slow WITH (delay_bound = '2 s') AS SELECT ts, k FROM s;
+        CREATE VIEW quick WITH (delay_bound = '300 ms') AS SELECT ts, k FROM slow;"""
+    )
+
+    def bound(sql: str) -> float | None:
+        (statement,) = parse(sql)
+        assert isinstance(statement, SelectQuery | CreateSink)
+        return plan(statement, catalog, NODES, "b", "q").delay_bound_ms
+
+    assert bound("SELECT k FROM s") is None
+    assert bound("SELECT k FROM slow") == 2000.0
+    assert bound("SELECT k FROM quick") == 300.0
+    assert bound("SELECT k FROM fast UNION ALL SELECT k FROM slow") == 2000.0
+    assert bound("CREATE SINK o FROM slow WITH (connector = 'discard', delay_bound = '1 s')") == 1000.0
+    assert bound("CREATE SINK o FROM quick WITH (connector = 'discard', delay_bound = '1 s')") == 300.0
 
 
 def test_a_plan_travels() -> None:
@@ -141,7 +161,7 @@ def test_the_source_and_its_node_are_in_the_signature() -> None:
     assert signatures[-1] != again[-1]
 
 
-def test_other_constants_and_other_order_of_columns_are_other_signatures() -> None:
+def test_other_constants_are_other_signatures_and_another_order_of_columns_is_not() -> None:
     def window(sql: str) -> str:
         return next(operator.signature for operator in plan_of(sql).operators if isinstance(operator.params, WindowParams))
 
@@ -155,8 +175,27 @@ def test_other_constants_and_other_order_of_columns_are_other_signatures() -> No
         ("TUMBLE(s, ts,", "HOP(s, ts, INTERVAL '1 s',"),
     ):
         assert window(base) != window(base.replace(old, new))
-    maps = [plan_of(f"SELECT {columns} FROM u").operators[1].signature for columns in ("k, w", "w, k")]
-    assert maps[0] != maps[1]
+    maps = [plan_of(f"SELECT {columns} FROM u").operators[1] for columns in ("k, w", "w, k", "w AS x, k AS y, k AS z", "w")]
+    assert len({operator.signature for operator in maps[:3]}) == 1
+    assert maps[0].signature != maps[3].signature
+
+
+def test_the_sink_gives_the_columns_their_authors_names_and_order() -> None:
+    made = plan_of("SELECT w AS x, k, k AS again FROM u")
+    assert made.operators[1].schema == (Field("k", ColumnType.TEXT), Field("w", ColumnType.FLOAT))
+    sink = made.operators[-1]
+    assert sink.schema == (Field("x", ColumnType.FLOAT), Field("k", ColumnType.TEXT), Field("again", ColumnType.TEXT))
+    assert isinstance(sink.params, SinkParams)
+    assert sink.params.columns == (("x", "w"), ("k", "k"), ("again", "k"))
+
+
+def test_a_column_with_a_long_text_has_a_short_name() -> None:
+    value = " || ".join(f"k || '{number}'" for number in range(30))
+    made = plan_of(f"SELECT {value} AS long, {value} || 'x' AS longer FROM u")
+    names = [column.name for column in made.operators[1].schema]
+    assert len(set(names)) == 2
+    assert all(len(name) <= 80 for name in names)
+    assert [column.name for column in made.operators[-1].schema] == ["long", "longer"]
 
 
 def rates(made: Plan) -> list[tuple[float, float]]:

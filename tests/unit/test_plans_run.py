@@ -60,6 +60,18 @@ STATEMENTS = [
     "SELECT window_start, window_end, k, count(*) FROM TUMBLE(s, ts, INTERVAL '10' SECOND) GROUP BY window_start, window_end, k",
     "SELECT k, count(v), count(DISTINCT n), sum(n), sum(v), min(v), max(v), avg(v), first(v), last(v), stddev(v) "
     "FROM TUMBLE(s, ts, INTERVAL '5 s') GROUP BY window_end, k",
+    "SELECT k, approx_count_distinct(n), approx_percentile(v, 0.5), approx_percentile(n, 1) FILTER (WHERE ok) AS high "
+    "FROM TUMBLE(s, ts, INTERVAL '5 s') GROUP BY window_end, k HAVING approx_percentile(v, 0.9) < 100",
+    "SELECT window_start, window_end, k, count(*), avg(v), approx_percentile(v, 0.5) FROM SESSION(s, ts, INTERVAL '5' SECOND) "
+    "GROUP BY window_start, window_end, k",
+    "SELECT session.k, count(*) FROM SESSION((SELECT ts, k FROM s WHERE v > 1), ts, INTERVAL '3 s', lateness => INTERVAL '1 s') AS session "
+    "WHERE session.k <> 'k1' GROUP BY session.window_end, k HAVING count(*) > 1",
+    "SELECT DISTINCT window_start AS start, k, n % 2 AS parity, 1 AS one FROM TUMBLE(s, ts, INTERVAL '5 s') WHERE v > 1",
+    "SELECT DISTINCT window_end, k FROM per_key",
+    "SELECT DISTINCT window_end, k FROM per_key ORDER BY k DESC LIMIT 1",
+    "SELECT * FROM per_key ORDER BY total DESC NULLS LAST, rows LIMIT 2",
+    "SELECT k, total FROM per_key ORDER BY window_end LIMIT 2",
+    "SELECT DISTINCT t.k, t.ts FROM s AS t",
     "SELECT k, max(k), min(ts), last(ok) FROM HOP(s, ts, INTERVAL '5 s', INTERVAL '15 s') GROUP BY 1, window_end",
     "SELECT n % 2 AS parity, avg(v) * 2 AS a FROM TUMBLE(s, ts, INTERVAL '10 s') GROUP BY window_start, n % 2 HAVING count(*) > 1",
     "SELECT upper(k) AS big, count(*) AS c FROM TUMBLE(s, ts, INTERVAL '10 s') GROUP BY window_start, big",
@@ -138,3 +150,21 @@ def test_a_second_aggregation_sees_each_window_once() -> None:
         per_key.group_by("window_end").agg(pl.col("total").max().alias("top"), pl.len().cast(pl.Int64).alias("keys")).sort("window_end")
     )
     assert top.sort("window_end").equals(expected)
+
+
+def test_distinct_is_each_row_of_a_window_once() -> None:
+    """And the same operators as GROUP BY, so that both are shared."""
+    call = "TUMBLE(s, ts, INTERVAL '7 s')"
+    distinct, grouped = (
+        plan_of(f"SELECT DISTINCT window_end, n % 3 AS r, k FROM {call}"),
+        plan_of(f"SELECT window_end, n % 3 AS r, k FROM {call} GROUP BY k, window_start, n % 3"),
+    )
+    rows = run(distinct)
+    assert rows.height == rows.unique().height > 10
+    assert rows.equals(run(grouped))
+    assert [operator.signature for operator in distinct.operators[:-1]] == [operator.signature for operator in grouped.operators[:-1]]
+
+
+def test_distinct_of_a_common_table_that_is_used_twice() -> None:
+    once = "WITH d AS (SELECT DISTINCT window_end, k FROM TUMBLE(s, ts, INTERVAL '5 s')) SELECT window_end, k FROM d"
+    assert run(plan_of(f"{once} UNION ALL SELECT window_end, k FROM d")).height == 2 * run(plan_of(once)).height > 0

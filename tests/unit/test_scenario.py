@@ -32,6 +32,9 @@ def test_events_are_told_apart_by_their_kind():
         (HEAD + "[network]\nloss = 2", "loss = 2.0, expected 0 to 1"),
         (HEAD + '[topology]\nkind = "torus"', "topology.kind"),
         (HEAD + "[expect]\nrows_min = { a = 1 }", "expect names the statement a; there are none"),
+        (HEAD + "[expect]\nrows = { b = 1 }", "expect names the statement b; there are none"),
+        (HEAD + "[expect]\nsums = { c = { id = 1 } }", "expect names the statement c; there are none"),
+        (HEAD + "[network]\nqueue_bytes = -1", "queue_bytes = -1, expected 0 or more"),
         (
             HEAD + '[[statement]]\nat_s = 1\nsql = "a"\nname = "n"\n[[statement]]\nat_s = 1\nsql = "b"\nname = "n"',
             "two statements are named n",

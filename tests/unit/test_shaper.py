@@ -4,11 +4,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from agent.shaped_stream import HELD_BYTES_MAX
-from agent.shaper import Shape, ShapedHost
+from agent.network.shaped_stream import HELD_BYTES_MAX
+from agent.network.shaper import Shape, ShapedHost
 from sbon.errors import ConfigError
-from testbed.network import NetworkConfig
-from testbed.simulated import SimulatedWorld
+from testbed.virtual.network import NetworkConfig
+from testbed.virtual.world import SimulatedWorld
 from tests.peer_worlds import Recorder
 
 EARLY_S = 0.0005

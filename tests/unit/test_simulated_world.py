@@ -7,8 +7,8 @@ import pytest
 
 from sbon.errors import ConfigError, ShapeError
 from testbed.cpu import CpuConfig
-from testbed.network import NetworkConfig
-from testbed.simulated import SimulatedWorld
+from testbed.virtual.network import NetworkConfig
+from testbed.virtual.world import SimulatedWorld
 from tests.integration.host_worlds import Listener, Recorder
 
 CALM = NetworkConfig(jitter_ms=0.0, split=0.0)

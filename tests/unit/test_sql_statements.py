@@ -8,7 +8,18 @@ import pytest
 from sbon.errors import QueryError
 from sbon.query.expression import Call, Case, Cast, Column, Literal
 from sbon.query.functions import FUNCTIONS
-from sbon.query.plan import Aggregate, JoinParams, MapParams, SinkParams, SourceParams, UnionParams, WindowParams
+from sbon.query.plan import (
+    Aggregate,
+    JoinParams,
+    MapParams,
+    OrderColumn,
+    SessionParams,
+    SinkParams,
+    SourceParams,
+    TopParams,
+    UnionParams,
+    WindowParams,
+)
 from sbon.query.schema import ColumnType, Field
 from sbon.query.spans import parse_interval, parse_time
 from sbon.query.sql import CreateSink, CreateSource, CreateView, DropStatement, SelectQuery, parse
@@ -63,6 +74,24 @@ def test_sinks_and_views_keep_their_query() -> None:
     assert sink.sql == text.partition(";")[0]
     assert isinstance(view, CreateView)
     assert view.sql == text.partition("\n")[2]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "CREATE MATERIALIZED VIEW v WITH (delay_bound = '250 ms') AS SELECT k FROM s",
+        "CREATE VIEW v AS SELECT k FROM s WITH (delay_bound = '0.25 seconds')",
+        "CREATE VIEW v WITH (delay_bound = '250 ms') AS WITH x AS (SELECT k FROM s) SELECT k FROM x",
+        "CREATE SINK v AS SELECT k FROM s WITH (connector = 'discard', delay_bound = '250ms')",
+        "CREATE SINK v WITH (connector = 'discard', delay_bound = '250ms') FROM s",
+        "CREATE SINK v WITH (delay_bound = '250ms', connector = 'discard',) AS SELECT k FROM s WHERE k IN ('a')",
+    ],
+)
+def test_a_delay_bound_may_stand_before_or_after_the_query(sql: str) -> None:
+    (statement,) = parse(sql)
+    assert isinstance(statement, CreateView | CreateSink)
+    assert (statement.name, statement.delay_bound_ms, statement.sql) == ("v", 250.0, sql)
+    assert not isinstance(statement, CreateSink) or statement.options == ()
 
 
 @pytest.mark.parametrize(
@@ -144,6 +173,11 @@ def test_operators_are_described_in_one_line() -> None:
     join = JoinParams("a", "b", (K,), (V,), 5_000_000, 0, (), Call("gt", (K, V)))
     assert describe(window) == "window 10 s every 5 s by k: count(*), count(distinct v)"
     assert describe(join) == "join on k = v within -5 s to 0 s where k > v"
+    left = JoinParams("a", "b", (K,), (V,), 0, 0, (), outer=())
+    assert describe(left) == "left join on k = v within 0 s to 0 s"
+    top = TopParams("window_end", (OrderColumn("c", True, True), OrderColumn("k", False, True)), ("v",), 3)
+    assert describe(top) == "first 3 per window_end by c desc, k nulls first"
+    assert describe(SessionParams("ts", 5_000_000, (("k", K),), (Aggregate("c", "count", None),))) == "sessions 5 s apart by k: count(*)"
     assert describe(MapParams(None, None)) == "pass on"
     assert describe(UnionParams()) == "union all"
     assert describe(SourceParams("s", "file", (), (), None)) == "source s (file)"

@@ -1,13 +1,15 @@
-"""Measurements on disk: bounded, off the agent's thread, and never the agent's problem."""
+"""What agents record on its way to the spool: bounded, counted, never in the way."""
 
-import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 
-from agent.telemetry import Telemetry, TelemetryConfig, prune
+from agent.telemetry.log import Telemetry, TelemetryConfig
+from agent.telemetry.spool import Line, spooled
+from sbon.telemetry.layout import CLOSED, OPEN
+from sbon.telemetry.rows import Load, MulticastChange, Probe
 
 SEVEN = datetime(2026, 11, 21, 7, 59, 58, tzinfo=UTC).timestamp()
 
@@ -60,54 +62,104 @@ class Bench:
             step()
 
 
-def lines(path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+PROBE = Probe("n7", 31.25, 30.0)
 
 
-def test_records_go_to_a_file_of_their_kind_and_hour(tmp_path):
+def begun(config: TelemetryConfig, directory, bench: Bench) -> Telemetry:
+    telemetry = Telemetry(config, directory, bench, "a")
+    telemetry.begin("00c0ffee")
+    return telemetry
+
+
+def names(directory) -> list[str]:
+    return sorted(path.name for path in (directory / "spool").iterdir())
+
+
+def test_records_wait_in_pieces_of_an_hour(tmp_path):
     bench = Bench()
-    telemetry = Telemetry(TelemetryConfig(flush_interval_s=5), tmp_path, bench)
+    telemetry = begun(TelemetryConfig(flush_interval_s=5), tmp_path, bench)
+    ready = []
+    telemetry.on_piece = lambda: ready.append(names(tmp_path))
 
-    telemetry.record("probe", peer="n7", rtt_ms=31.25)
+    telemetry.record(PROBE)
     bench.pass_time(5)
-    telemetry.record("probe", peer="n8", rtt_ms=np.float64(1.5))
+    telemetry.record(Probe("n8", float(np.float64(1.5)), 1.0))
     bench.finish_work()
     bench.pass_time(5)
     bench.finish_work()
 
-    assert lines(tmp_path / "probe" / "2026-11-21T07.ndjson") == [{"time_s": SEVEN, "peer": "n7", "rtt_ms": 31.25}]
-    assert lines(tmp_path / "probe" / "2026-11-21T08.ndjson") == [{"time_s": SEVEN + 5, "peer": "n8", "rtt_ms": 1.5}]
+    assert names(tmp_path) == [f"a-00c0ffee-000001{CLOSED}", f"a-00c0ffee-000002{OPEN}"]
+    assert ready == [names(tmp_path)]
+    assert sorted(spooled(tmp_path), key=lambda line: line.sequence) == [
+        Line(int(SEVEN * 1e6), 1, PROBE),
+        Line(int((SEVEN + 5) * 1e6), 2, Probe("n8", 1.5, 1.0)),
+    ]
     assert bench.timers == []
 
 
-def test_full_buffer_drops_and_counts(tmp_path):
+def test_a_large_piece_is_closed_before_its_hour_is_over(tmp_path):
     bench = Bench()
-    telemetry = Telemetry(TelemetryConfig(buffer_records_max=3), tmp_path, bench)
+    telemetry = begun(TelemetryConfig(piece_bytes_max=1024), tmp_path, bench)
 
-    for i in range(5):
-        telemetry.record("rate", i=i)
+    for number in range(60):
+        telemetry.record(PROBE)
+        if number % 20 == 19:
+            telemetry.flush()
+            bench.finish_work()
 
-    assert telemetry.counters == {"records": 3, "records_dropped": 2, "write_failures": 0}
+    assert telemetry.counters["pieces_closed"] == len(names(tmp_path)) == 3
+    assert [line.sequence for line in spooled(tmp_path)] == list(range(1, 61))
+
+
+def test_pieces_that_no_writer_takes_are_bounded(tmp_path):
+    bench = Bench()
+    telemetry = begun(TelemetryConfig(piece_bytes_max=100_000, total_bytes_max=2**20), tmp_path, bench)
+
+    for _ in range(12):
+        for _ in range(2_500):
+            telemetry.record(PROBE)
+        telemetry.flush()
+        bench.finish_work()
+
+    assert telemetry.counters["pieces_closed"] == 12
+    assert telemetry.counters["pieces_deleted"] >= 9
+    assert sum(path.stat().st_size for path in (tmp_path / "spool").iterdir()) <= 2**18
+    assert max(line.sequence for line in spooled(tmp_path)) == 30_000
+
+
+def test_full_buffer_drops_and_counts_and_leaves_a_gap_in_the_numbers(tmp_path):
+    bench = Bench()
+    telemetry = begun(TelemetryConfig(buffer_records_max=3), tmp_path, bench)
+
+    for _ in range(5):
+        telemetry.record(PROBE)
+    telemetry.flush()
+    bench.finish_work()
+    telemetry.record(PROBE)
+    telemetry.close()
+
+    assert (telemetry.counters["records"], telemetry.counters["records_dropped"]) == (4, 2)
+    assert [line.sequence for line in spooled(tmp_path)] == [1, 2, 3, 6]
 
 
 def test_disk_that_refuses_is_counted_said_once_and_tried_again(tmp_path, capsys):
     bench = Bench()
     directory = tmp_path / "telemetry"
     directory.write_text("a file where a folder should be")
-    telemetry = Telemetry(TelemetryConfig(), directory, bench)
+    telemetry = begun(TelemetryConfig(), directory, bench)
 
     for _ in range(3):
-        telemetry.record("rate", rows_per_s=1.0)
+        telemetry.record(PROBE)
         telemetry.flush()
         bench.finish_work()
-    assert telemetry.counters == {"records": 3, "records_dropped": 3, "write_failures": 3}
+    assert telemetry.counters["records_dropped"] == telemetry.counters["write_failures"] == 3
 
     directory.unlink()
-    telemetry.record("rate", rows_per_s=2.0)
+    telemetry.record(PROBE)
     telemetry.flush()
     bench.finish_work()
 
-    assert [line["rows_per_s"] for line in lines(directory / "rate" / "2026-11-21T07.ndjson")] == [2.0]
+    assert [line.sequence for line in spooled(directory)] == [4]
     said = "".join(capsys.readouterr())
     assert said.count("telemetry.write_failed") == 1
     assert said.count("telemetry.resumed") == 1
@@ -115,44 +167,51 @@ def test_disk_that_refuses_is_counted_said_once_and_tried_again(tmp_path, capsys
 
 def test_close_writes_what_waits_and_takes_no_more(tmp_path):
     bench = Bench()
-    telemetry = Telemetry(TelemetryConfig(), tmp_path, bench)
+    telemetry = begun(TelemetryConfig(), tmp_path, bench)
 
-    telemetry.record("migration", operator="q.2")
+    telemetry.record(PROBE)
     telemetry.close()
-    telemetry.record("migration", operator="q.3")
+    telemetry.record(PROBE)
+    telemetry.close()
 
-    assert [line["operator"] for line in lines(tmp_path / "migration" / "2026-11-21T07.ndjson")] == ["q.2"]
+    assert names(tmp_path) == [f"a-00c0ffee-000001{CLOSED}"]
+    assert [line.row for line in spooled(tmp_path)] == [PROBE]
     assert bench.timers == []
 
 
 @pytest.mark.parametrize("config", [TelemetryConfig(enabled=False), TelemetryConfig()])
 def test_without_a_directory_or_switched_off_nothing_is_kept(tmp_path, config):
     bench = Bench()
-    telemetry = Telemetry(config, tmp_path if not config.enabled else None, bench)
+    telemetry = begun(config, tmp_path if not config.enabled else None, bench)
 
-    telemetry.record("rate", rows_per_s=1.0)
+    telemetry.record(PROBE)
     telemetry.close()
 
     assert (list(tmp_path.iterdir()), bench.timers, telemetry.counters["records"]) == ([], [], 0)
 
 
-def test_kind_that_would_leave_the_folder_is_a_bug_and_said_so(tmp_path):
-    with pytest.raises(ValueError, match="kind of record"):
-        Telemetry(TelemetryConfig(), tmp_path, Bench()).record("../etc", x=1)
+def test_listeners_get_every_row_even_those_that_the_spool_drops(tmp_path):
+    bench = Bench()
+    telemetry = begun(TelemetryConfig(buffer_records_max=1), tmp_path, bench)
+    heard = []
+    telemetry.listen(lambda time_us, sequence, row: heard.append((time_us, sequence, row)))
+
+    rows = [PROBE, Load(0.5, 0.25, 1.0, 2, 254, 0), MulticastChange("made", "q.1", "q.1*", "b", "")]
+    for row in rows:
+        telemetry.record(row)
+
+    assert heard == [(int(SEVEN * 1e6), number, row) for number, row in enumerate(rows, 1)]
 
 
-def test_old_hours_go_first_by_age_then_by_size_and_strangers_stay(tmp_path):
-    (tmp_path / "rate").mkdir()
-    sizes = {"2026-11-19T06": 10, "2026-11-21T05": 1000, "2026-11-21T06": 1000, "2026-11-21T07": 5000}
-    for hour, size in sizes.items():
-        (tmp_path / "rate" / f"{hour}.ndjson").write_bytes(b"x" * size)
-    (tmp_path / "rate" / "notes.ndjson").write_bytes(b"mine")
+def test_what_a_crash_has_left_is_for_the_writer(tmp_path):
+    bench = Bench()
+    telemetry = begun(TelemetryConfig(), tmp_path, bench)
+    telemetry.record(PROBE)
+    telemetry.flush()
+    bench.finish_work()
 
-    gone = prune(tmp_path, keep_hours=24, total_bytes_max=6000, wall_s=SEVEN)
+    again = Telemetry(TelemetryConfig(), tmp_path, bench, "a")
+    again.begin("0badcafe")
 
-    assert [path.stem for path in gone] == ["2026-11-19T06", "2026-11-21T05"]
-    assert sorted(path.name for path in (tmp_path / "rate").iterdir()) == [
-        "2026-11-21T06.ndjson",
-        "2026-11-21T07.ndjson",
-        "notes.ndjson",
-    ]
+    assert again.left_over == 1
+    assert names(tmp_path) == [f"a-00c0ffee-000001{CLOSED}"]

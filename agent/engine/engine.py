@@ -1,0 +1,423 @@
+"""The built-in engine: what the overlay layer asks of a node (SBON, section 3, figure 2).
+
+Instantiate, destroy, connect, disconnect and hand over operators, and read their figures. How batches travel is `agent.engine.flow`, when
+operators run is `agent.engine.execution`, what moves with an operator is `agent.engine.handover`.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from agent.connectors.base import ConnectorContext, SinkConnector
+from agent.engine.execution import EngineConfig, Execution
+from agent.engine.flow import Flow, Router
+from agent.engine.handover import export, install
+from agent.engine.instance import Input, Instance, Output, State
+from agent.engine.splitting import fold, may_fold, split
+from agent.host import Host
+from sbon.errors import LocalProtocolError, PlacementError, SbonError
+from sbon.links import Batch, LinkConfig, LinkReceiver, LinkSender
+from sbon.placement.reservations import HostingConfig, Reservations
+from sbon.query.plan import SinkParams, SourceParams
+from sbon.types import LinkId, NodeId, OperatorId, QueryId
+from sbon.wire import End, Instantiate, OperatorReport, User
+
+Answer = Callable[[SbonError | None], None]
+
+
+class EngineEvents(Protocol):
+    """Whom the engine tells."""
+
+    def operator_failed(self, instance: Instance) -> None:
+        """It can do no more; `instance.reason` says why."""
+
+    def operator_finished(self, instance: Instance) -> None:
+        """All its input has ended and been processed."""
+
+    def operator_destroyed(self, operator: OperatorId) -> None:
+        """Nobody uses it any more (or the agent stops)."""
+
+    def delivered(self, instance: Instance, batch: Batch) -> None:
+        """A sink has taken a batch."""
+
+    def link_broken(self, instance: Instance, output: Output, reason: str) -> None:
+        """The other end of an output is no more; the output has been removed."""
+
+    def arrived_at_prepared(self, operator: OperatorId) -> None:
+        """Data has come for an operator that waits for the word to run."""
+
+    def make_sink(self, instance: Instance, params: SinkParams) -> SinkConnector | None:
+        """A sink of the agent's own (`tail`), or None for one of the connectors."""
+
+
+class Engine:
+    """All operators on this host."""
+
+    def __init__(
+        self,
+        host: Host,
+        router: Router,
+        events: EngineEvents,
+        context: ConnectorContext,
+        config: EngineConfig,
+        links: LinkConfig,
+        remembered: int,
+        hosting: HostingConfig | None = None,
+    ) -> None:
+        self.instances: dict[OperatorId, Instance] = {}
+        self.reservations = Reservations(hosting if hosting is not None else HostingConfig())
+        self._host = host
+        self._me = router.me
+        self._events = events
+        self._context = context
+        self._config = config
+        self._links = links
+        self.flow = Flow(host, router, self, remembered)
+        self._execution = Execution(
+            host,
+            router.me,
+            config,
+            self.flow,
+            self.instances,
+            events.operator_failed,
+            events.operator_finished,
+            events.delivered,
+        )
+
+    # ----------------------------------------------------------------------------------- what the flow tells (FlowEvents)
+
+    def runnable(self, instance: Instance) -> None:
+        """Something to process, or new credit."""
+        self._execution.consider(instance)
+
+    def arrived_at_prepared(self, operator: OperatorId) -> None:
+        """Data for an operator that waits for the word to run."""
+        self._events.arrived_at_prepared(operator)
+
+    def broken(self, instance: Instance, output: Output, reason: str) -> None:
+        """The other end of a link is no more."""
+        self._events.link_broken(instance, output, reason)
+
+    # ------------------------------------------------------------------------------------------------ the interface
+
+    @property
+    def me(self) -> NodeId:
+        """This host's name."""
+        return self._me
+
+    @property
+    def free_slots(self) -> int:
+        """How many more operators would be taken, without what is promised."""
+        return max(0, self.empty_slots - self.reservations.held(self._host.now()))
+
+    @property
+    def empty_slots(self) -> int:
+        """Slots without an operator, promised ones included."""
+        return max(0, self._config.operators_max - len(self.instances))
+
+    def shareable(self) -> Iterator[tuple[str, Instance]]:
+        """Operators here that other queries may use, with their signatures."""
+        for instance in self.instances.values():
+            if instance.state is State.RUNNING and not isinstance(instance.spec.params, SinkParams):
+                yield instance.spec.signature, instance
+
+    def running_signatures(self) -> frozenset[str]:
+        """Signatures of the operators here that other queries may use."""
+        return frozenset(signature for signature, _ in self.shareable())
+
+    def instantiate(self, request: Instantiate, answer: Answer) -> None:
+        """Make an operator and run it; `answer(None)` when it runs, `answer(error)` when it cannot."""
+        spec = request.spec
+        if spec.id in self.instances:
+            answer(LocalProtocolError(f"operator {spec.id} is here already"))
+            return
+        if not self.reservations.fill(request.user.query, self.empty_slots, self._host.now()):
+            answer(
+                PlacementError(
+                    f"{self._me} hosts {len(self.instances)} operators, has promised the room for {self._promised} more, "
+                    f"and takes no more than {self._config.operators_max} (engine.operators_max)"
+                )
+            )
+            return
+        instance = Instance(spec, 0)
+        instance.used_by(request.user)
+        for end in request.inputs:
+            receiver = LinkReceiver(end.link.id, self._links)
+            instance.inputs[end.link.id] = Input(end.link, end.node, end.schema, receiver)
+        self.instances[spec.id] = instance
+        self.flow.forget_whereabouts(spec.id)
+        self.flow.add(instance)
+        for end in request.outputs:
+            self.connect(spec.id, end, request.user.query)
+
+        def built(result: object) -> None:
+            if self.instances.get(spec.id) is not instance:
+                answer(PlacementError(f"operator {spec.id} was dropped while it was made"))
+                return
+            if isinstance(result, BaseException):
+                self._remove(instance)
+                answer(
+                    result if isinstance(result, SbonError) else PlacementError(f"operator {spec.id}: {type(result).__name__}: {result}")
+                )
+                return
+            self._execution.start(instance)
+            if instance.state is State.FAILED:
+                reason = instance.reason
+                self._remove(instance)
+                answer(PlacementError(reason))
+                return
+            answer(None)
+
+        self._host.execute(lambda: self._build(instance), built, rows=0)
+
+    def destroy(self, operator: OperatorId) -> None:
+        """Stop and forget an operator, if it is here."""
+        instance = self.instances.get(operator)
+        if instance is not None:
+            self._execution.stop(instance)
+            self._remove(instance)
+            self._events.operator_destroyed(operator)
+
+    def connect(self, operator: OperatorId, end: End, query: QueryId) -> None:
+        """Give an operator one more output, from its next batch on.
+
+        Raises
+        ------
+        LocalProtocolError
+            The operator is not here.
+        """
+        instance = self._known(operator)
+        existing = instance.outputs.get(end.link.id)
+        if existing is not None:
+            existing.users.add(query)
+            return
+        sender = LinkSender(end.link.id, self._links)
+        output = Output(end.link, end.node, end.epoch, instance.spec.schema, sender, {query})
+        if instance.watermark_out_us >= 0 and instance.state is not State.BUILDING:
+            # What has been promised holds for the newcomer too, and it may wait for nothing else (an ended source says no more).
+            sender.offer(self._host.wall(), instance.watermark_out_us, None)
+        self.flow.add_output(instance, output)
+        self.flow.transmit(output)
+
+    def disconnect(self, operator: OperatorId, link: LinkId) -> None:
+        """Take an output away; what is not acknowledged on it is lost, on purpose."""
+        instance = self._known(operator)
+        self.flow.remove_output(instance, link)
+        self._execution.consider(instance)
+
+    def give_up_dead_consumers(self, dead: Callable[[NodeId], bool]) -> None:
+        """Let go of outputs to nodes that are `dead`, where other consumers wait behind them for the operator's credit."""
+        for instance in self.instances.values():
+            for output in list(instance.outputs.values()):
+                if instance.may_give_up_an_output and output.node != self._me and dead(output.node):
+                    self.disconnect(instance.id, output.link.id)
+                    self._events.link_broken(instance, output, f"{output.node} has been gone for too long")
+
+    def look_at_inputs(self, dead: Callable[[NodeId], bool]) -> None:
+        """Wait no more for inputs from nodes that are `dead`: one crashed source must not hold up the answers of all others.
+
+        A node that comes back (a partition has healed) counts again; what it brings behind the watermark is late, and counted.
+        """
+        for instance in self.instances.values():
+            for incoming in instance.inputs.values():
+                incoming.lost = incoming.told_lost or (incoming.node != self._me and dead(incoming.node))
+
+    def input_lost(self, operator: OperatorId, link: LinkId, back: bool = False) -> None:
+        """The taker of the query, or a multicast, says that what feeds a link is no more; or, `back`, that it feeds it again."""
+        instance = self.instances.get(operator)
+        if instance is not None and link in instance.inputs:
+            instance.inputs[link].lost = instance.inputs[link].told_lost = not back
+
+    def use(self, operator: OperatorId, user: User, outputs: tuple[End, ...], through: LinkId | None) -> Instance:
+        """Let another query use an operator, by a link that it has; returns it.
+
+        It is another one than who asks may know, where the link has gone to a multicast, or come back from one, in the meantime.
+
+        Raises
+        ------
+        LocalProtocolError
+            The operator is not here (any more).
+        """
+        carrier = self.flow.carrier(through) if through is not None else None
+        instance = carrier[0] if carrier is not None else self._known(operator)
+        if instance.state is State.FAILED:
+            raise LocalProtocolError(f"operator {operator} has failed: {instance.reason}")
+        instance.used_by(user)
+        if through is not None and through in instance.outputs:
+            instance.outputs[through].users.add(user.query)
+        for end in outputs:
+            self.connect(instance.id, end, user.query)
+        return instance
+
+    def slack_told(self, query: QueryId, slack_ms: float | None) -> None:
+        """By how much the ways of a query may still grow."""
+        for instance in self.instances.values():
+            if query in instance.users:
+                instance.slack_told(query, slack_ms)
+
+    def release(self, query: QueryId) -> list[OperatorId]:
+        """A query has ended: destroy what only it used. Returns what was destroyed."""
+        destroyed = []
+        for instance in list(self.instances.values()):
+            if not instance.unused_by(query):
+                continue
+            if not instance.users:
+                self.destroy(instance.id)
+                destroyed.append(instance.id)
+                continue
+            for output in list(instance.outputs.values()):
+                output.users.discard(query)
+                if not output.users:
+                    self.disconnect(instance.id, output.link.id)
+        return destroyed
+
+    def reports(self, operators: tuple[OperatorId, ...] | None = None, query: QueryId = "") -> list[OperatorReport]:
+        """Figures of these operators, or of all here, for a query. One that has left is reported `moved`, an unknown one `missing`."""
+        if operators is None:
+            return [instance.report(self._me) for instance in self.instances.values()]
+        return [self._report(operator, query) for operator in operators]
+
+    def sample(self, now: float) -> None:
+        """Take the rates; called every `sample_interval_s`."""
+        for instance in self.instances.values():
+            instance.sample(now)
+
+    # ---------------------------------------------------------------------------------------------------- multicasts
+
+    def split(self, operator: OperatorId, links: Sequence[LinkId], name: OperatorId) -> Instance:
+        """Make a multicast beside an operator, with these outputs of it; it runs."""
+        parent = self._known(operator)
+        relay = split(parent, links, name, self._links, self._me)
+        self.instances[name] = relay
+        for outgoing in relay.inputs:
+            self.flow.add_output(parent, parent.outputs[outgoing])
+        self.flow.add(relay)
+        self._execution.start(relay)
+        for output in relay.outputs.values():
+            self.flow.transmit(output)
+        self._execution.consider(parent)
+        return relay
+
+    def fold(self, relay: OperatorId, operator: OperatorId, free: Callable[[], bool], done: Callable[[list[Output]], None]) -> None:
+        """Give the outputs of a multicast back to the operator beside it that feeds it. If that is not possible now, it runs on.
+
+        `free` is asked at the last moment; `done` gets the outputs once it is done.
+        """
+        instance = self._known(relay)
+
+        def idle() -> None:
+            parent = self.instances.get(operator)
+            if self.instances.get(relay) is not instance or instance.state is not State.PAUSED:
+                return
+            if parent is None or not free() or not may_fold(parent, instance, self._links):
+                self.resume(relay)
+                return
+            outputs = fold(parent, instance, self.flow)
+            del self.instances[relay]
+            self._execution.consider(parent)
+            done(outputs)
+
+        self._execution.pause(instance, idle)
+
+    # ---------------------------------------------------------------------------------------------------- migration
+
+    def take(self, operator: OperatorId, done: Callable[[bytes | BaseException], None]) -> None:
+        """Pause an operator and give its state as bytes. `resume` or `hand_over` must follow."""
+        instance = self._known(operator)
+
+        def idle() -> None:
+            try:
+                work = export(instance)
+            except LocalProtocolError as problem:
+                done(problem)  # called off before the operator came to rest
+                return
+            self._host.execute(work, done, rows=0)
+
+        self._execution.pause(instance, idle)
+
+    def resume(self, operator: OperatorId) -> None:
+        """The migration is off: the operator goes on."""
+        instance = self.instances.get(operator)
+        if instance is not None and instance.state is State.PAUSED:
+            instance.when_idle = None
+            instance.state = State.FINISHED if instance.ended else State.RUNNING
+            self._execution.consider(instance)
+
+    def hand_over(self, operator: OperatorId, node: NodeId, epoch: int) -> None:
+        """The migration is decided: the operator is there now. Queues are dropped, their senders send to the new host."""
+        instance = self._known(operator)
+        self._remove(instance)
+        self.flow.left(operator, node, epoch)
+
+    def install(self, state: bytes, epoch: int, done: Callable[[Instance | BaseException], None]) -> None:
+        """Build an operator from its state, PREPARED; `activate` or `destroy` must follow."""
+
+        def installed(result: Instance | BaseException) -> None:
+            if isinstance(result, Instance):
+                if result.id in self.instances:
+                    done(LocalProtocolError(f"operator {result.id} is here already"))
+                    return
+                if not self.reservations.fill(result.id, self.empty_slots, self._host.now()):
+                    done(PlacementError(f"{self._me} takes no more operators"))
+                    return
+                self.instances[result.id] = result
+                self.flow.add(result)
+            done(result)
+
+        self._host.execute(lambda: install(state, epoch, self._links), installed, rows=0)
+
+    def activate(self, operator: OperatorId) -> None:
+        """Run a PREPARED operator; its unacknowledged output goes out again, from here."""
+        instance = self._known(operator)
+        if instance.state is not State.PREPARED:
+            return
+        self.flow.forget_whereabouts(operator)
+        self._execution.start(instance)
+        for output in instance.outputs.values():
+            self.flow.transmit(output)
+
+    def close(self) -> None:
+        """Stop everything."""
+        for instance in list(self.instances.values()):
+            self.destroy(instance.id)
+
+    # ------------------------------------------------------------------------------------------------------- inside
+
+    @property
+    def _promised(self) -> int:
+        return self.reservations.held(self._host.now())
+
+    def _known(self, operator: OperatorId) -> Instance:
+        instance = self.instances.get(operator)
+        if instance is None:
+            raise LocalProtocolError(f"operator {operator} is not on {self._me}")
+        return instance
+
+    def _remove(self, instance: Instance) -> None:
+        self.flow.remove(instance)
+        self.instances.pop(instance.id, None)
+
+    def _report(self, operator: OperatorId, query: QueryId) -> OperatorReport:
+        instance = self.instances.get(operator)
+        if instance is not None:
+            return instance.report(self._me, query)
+        gone = self.flow.whereabouts(operator)
+        if gone is not None:
+            return OperatorReport(id=operator, state="moved", node=gone[0], epoch=gone[1])
+        return OperatorReport(id=operator, state="missing", node=self._me)
+
+    def _build(self, instance: Instance) -> None:
+        """On an executor thread: what it imports is heavy."""
+        params = instance.spec.params
+        if isinstance(params, SourceParams):
+            from agent.connectors.registry import build_source
+
+            instance.source = build_source(params, self._context)
+        elif isinstance(params, SinkParams):
+            from agent.connectors.registry import build_sink
+
+            own = self._events.make_sink(instance, params)
+            instance.sink = own if own is not None else build_sink(params, instance.spec.schema, self._context)
+        else:
+            from sbon.operators.registry import build
+
+            instance.operator = build(params)

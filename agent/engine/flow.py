@@ -1,0 +1,314 @@
+"""Batches between operators: over the network when the other end is elsewhere, by hand within this host. The same machines serve both.
+
+The two ends of a link are `LinkSender` and `LinkReceiver` (`sbon.links`); this module carries what they say. Whatever cannot be carried now
+(no connection, full buffer) stays in the sender and goes when the connection is back or has room.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from agent.engine.instance import Input, Instance, Output, State
+from agent.engine.rows import Rows
+from agent.host import Host
+from sbon.links import Batch, Verdict
+from sbon.query.plan import LinkSpec, target_of
+from sbon.types import LinkId, NodeId, OperatorId
+from sbon.wire import Acknowledge, Data, Message, Moved, NoSuchLink
+
+Reply = Callable[[Message], bool]
+
+MISSING_MAX = 6
+"""So many times in a row may the other end not know a link before it is given up for the sake of other consumers; half a minute."""
+MISSING_RETRY_S_MIN = 0.5
+"""Pause before what the other end did not know is sent again; doubles each time. An end that is being made needs one or two."""
+MISSING_RETRY_S_MAX = 30.0
+ACKNOWLEDGE_RETRY_S = 0.1
+ACKNOWLEDGE_TRIES = 50
+"""An acknowledgement that finds its connection full is tried again so often; a connection that stays full for longer is broken."""
+
+
+class Router(Protocol):
+    """How a message reaches a node; the agent's directory and connections behind one call."""
+
+    me: NodeId
+
+    def send(self, node: NodeId, message: Message) -> bool:
+        """True if it is on its way; False if there is no connection with room: `Flow.reconnected` or `Flow.writable` will follow."""
+
+
+class FlowEvents(Protocol):
+    """Whom the flow tells."""
+
+    def runnable(self, instance: Instance) -> None:
+        """Something to process, or new credit."""
+
+    def arrived_at_prepared(self, operator: OperatorId) -> None:
+        """Data for an operator that waits for the word to run: its senders have been told, so the migration is decided."""
+
+    def broken(self, instance: Instance, output: Output, reason: str) -> None:
+        """The other end of a link is no more."""
+
+
+class Flow:
+    """All links that begin or end on this host."""
+
+    def __init__(self, host: Host, router: Router, events: FlowEvents, remembered: int) -> None:
+        self._host = host
+        self._router = router
+        self._events = events
+        self._remembered = remembered
+        self._inputs: dict[LinkId, tuple[Instance, Input]] = {}
+        self._outputs: dict[LinkId, tuple[Instance, Output]] = {}
+        self._gone: OrderedDict[OperatorId, tuple[NodeId, int]] = OrderedDict()
+        self._acks: dict[LinkId, Input] = {}
+        self._again: dict[LinkId, bool] = {}
+        self._local: deque[tuple[LinkId, Batch]] = deque()
+        self.counters = {"batches_duplicate": 0, "batches_missing": 0, "links_unknown": 0, "acknowledgements_bad": 0}
+
+    # -------------------------------------------------------------------------------------------------- the ends
+
+    def add(self, instance: Instance) -> None:
+        """Begin to carry for all links of an operator."""
+        for incoming in instance.inputs.values():
+            self._inputs[incoming.link.id] = (instance, incoming)
+        for outgoing in instance.outputs.values():
+            self.add_output(instance, outgoing)
+
+    def add_output(self, instance: Instance, output: Output) -> None:
+        """Begin to carry for one more output."""
+        instance.outputs[output.link.id] = output
+        self._outputs[output.link.id] = (instance, output)
+
+    def input(self, link: LinkId) -> Input | None:
+        """The receiving end of a link, if it is here."""
+        found = self._inputs.get(link)
+        return None if found is None else found[1]
+
+    def remove(self, instance: Instance) -> None:
+        """The operator is not here any more; batches waiting in its queues are forgotten, their senders keep them."""
+        for incoming in instance.inputs.values():
+            self._inputs.pop(incoming.link.id, None)
+            self._acks.pop(incoming.link.id, None)
+        for outgoing in instance.outputs.values():
+            self._outputs.pop(outgoing.link.id, None)
+
+    def remove_output(self, instance: Instance, link: LinkId) -> None:
+        """Nobody listens at the other end of this link any more."""
+        instance.outputs.pop(link, None)
+        self._outputs.pop(link, None)
+
+    def carrier(self, link: LinkId) -> tuple[Instance, Output] | None:
+        """The operator here that has the sending end of a link."""
+        return self._outputs.get(link)
+
+    def handed(self, link: LinkSpec, node: NodeId) -> None:
+        """The sending end of an input belongs to another operator now. Older news than what is known changes nothing."""
+        found = self._inputs.get(link.id)
+        if found is not None and link.handed > found[1].link.handed:
+            incoming = found[1]
+            incoming.link = msgspec.structs.replace(incoming.link, source=link.source, handed=link.handed)
+            incoming.node = node
+
+    def left(self, operator: OperatorId, node: NodeId, epoch: int) -> None:
+        """An operator has moved from here: tell latecomers. The oldest such notes are dropped."""
+        self._gone[operator] = (node, epoch)
+        self._gone.move_to_end(operator)
+        while len(self._gone) > self._remembered:
+            self._gone.popitem(last=False)
+
+    def whereabouts(self, operator: OperatorId) -> tuple[NodeId, int] | None:
+        """Where an operator that was here has gone."""
+        return self._gone.get(operator)
+
+    def forget_whereabouts(self, operator: OperatorId) -> None:
+        """The operator is back."""
+        self._gone.pop(operator, None)
+
+    def moved(self, operator: OperatorId, node: NodeId, epoch: int) -> None:
+        """An operator has a new host: send there what is not acknowledged. Older news than what is known changes nothing."""
+        if operator in self._gone and self._gone[operator][1] < epoch:
+            self.left(operator, node, epoch)
+        for _, output in list(self._outputs.values()):
+            if output.link.target == operator and epoch > output.epoch:
+                output.node, output.epoch = node, epoch
+                output.sender.rewind()
+                self.transmit(output)
+        for _, incoming in self._inputs.values():
+            if incoming.link.source == operator and incoming.node != node:
+                incoming.node = node
+                incoming.delay_ms = None  # it was that of the old place
+
+    # ------------------------------------------------------------------------------------------------------ sending
+
+    def transmit(self, output: Output) -> None:
+        """Send what may be sent."""
+        sender = output.sender
+        while (batch := sender.peek()) is not None:
+            if output.node == self._router.me:
+                self._local.append((output.link.id, batch))
+                if len(self._local) == 1:
+                    self._host.call_soon(self._carry_local)
+            elif not self._router.send(output.node, _data(output.link.id, batch)):
+                return
+            output.bytes_out += batch.size_bytes
+            sender.sent(batch)
+
+    def reconnected(self, node: NodeId) -> None:
+        """A new connection: what the old one swallowed goes again."""
+        for _, output in list(self._outputs.values()):
+            if output.node == node:
+                output.sender.rewind()
+                self.transmit(output)
+
+    def writable(self, node: NodeId) -> None:
+        """The connection has room again."""
+        for _, output in list(self._outputs.values()):
+            if output.node == node:
+                self.transmit(output)
+
+    def destinations(self) -> set[NodeId]:
+        """The other nodes that links lead to."""
+        return {output.node for _, output in self._outputs.values()} - {self._router.me}
+
+    def acknowledged(self, message: Acknowledge) -> None:
+        """The other end of an output has processed batches."""
+        found = self._outputs.get(message.link)
+        if found is None:
+            return
+        instance, output = found
+        output.missing = 0
+        if not output.sender.acknowledge(message.processed, message.credit):
+            self.counters["acknowledgements_bad"] += 1
+            return
+        if message.resume:
+            output.sender.rewind()
+        self.transmit(output)
+        self._events.runnable(instance)
+
+    def unknown_there(self, message: NoSuchLink) -> None:
+        """The other end does not know the link: it may be in the making, or have failed, or be gone with a crash.
+
+        An operator with other consumers gives the link up in the end, lest they all wait. One without keeps what it has, and with that
+        its sources come to rest: better than to go on and throw away.
+        """
+        found = self._outputs.get(message.link)
+        if found is None or self._again.get(message.link):
+            return
+        instance, output = found
+        output.missing += 1
+        if output.missing > MISSING_MAX and instance.may_give_up_an_output:
+            self.remove_output(instance, message.link)
+            self._events.broken(instance, output, f"{output.node} does not run {output.link.target}")
+            self._events.runnable(instance)
+            return
+        self._again[message.link] = True
+
+        def retry() -> None:
+            self._again.pop(message.link, None)
+            if message.link in self._outputs:
+                output.sender.rewind()
+                self.transmit(output)
+
+        pause_s = min(MISSING_RETRY_S_MAX, MISSING_RETRY_S_MIN * 2.0 ** min(output.missing - 1, 16))
+        self._host.call_at(self._host.now() + pause_s, retry)
+
+    # ---------------------------------------------------------------------------------------------------- receiving
+
+    def receive(self, message: Data, reply: Reply) -> None:
+        """Data from another host."""
+        found = self._inputs.get(message.link)
+        if found is None:
+            reply(self._whereabouts_of(message.link))
+            return
+        instance, incoming = found
+        if instance.state is State.FAILED:
+            reply(NoSuchLink(link=message.link))
+            return
+        payload = Rows.of_bytes(message.payload, message.rows, incoming.schema) if message.rows else None
+        incoming.reply = reply
+        self._take(found, Batch(message.sequence, message.stimulus_s, message.watermark_us, payload))
+
+    def processed(self, incoming: Input, batch: Batch) -> None:
+        """A batch has had its effect: acknowledge, soon, with others."""
+        incoming.receiver.process(batch.sequence, batch.rows)
+        incoming.bytes_in += batch.size_bytes
+        incoming.watermark_us = max(incoming.watermark_us, batch.watermark_us)
+        self._acknowledge_soon(incoming)
+
+    def _take(self, found: tuple[Instance, Input], batch: Batch) -> None:
+        instance, incoming = found
+        verdict = incoming.receiver.accept(batch.sequence)
+        if verdict is Verdict.ACCEPTED:
+            incoming.queue.append(batch)
+            if instance.state is State.PREPARED:
+                self._events.arrived_at_prepared(instance.id)
+            self._events.runnable(instance)
+        elif verdict is Verdict.DUPLICATE:
+            self.counters["batches_duplicate"] += 1
+            self._acknowledge_soon(incoming)
+        elif verdict is Verdict.GAP:
+            self.counters["batches_missing"] += 1
+            self._acknowledge(incoming, resume=True)
+
+    def _whereabouts_of(self, link: LinkId) -> Message:
+        target = target_of(link)
+        gone = self._gone.get(target)
+        if gone is not None:
+            return Moved(operator=target, node=gone[0], epoch=gone[1])
+        self.counters["links_unknown"] += 1
+        return NoSuchLink(link=link)
+
+    def _carry_local(self) -> None:
+        waiting, self._local = self._local, deque()
+        for link, batch in waiting:
+            found = self._inputs.get(link)
+            if found is not None and found[0].state is State.FAILED:
+                self.unknown_there(NoSuchLink(link=link))
+                continue
+            if found is not None:
+                found[1].reply = None
+                self._take(found, batch)
+                continue
+            answer = self._whereabouts_of(link)
+            if isinstance(answer, Moved):
+                self.moved(answer.operator, answer.node, answer.epoch)
+            elif isinstance(answer, NoSuchLink):
+                self.unknown_there(answer)
+
+    def _acknowledge_soon(self, incoming: Input) -> None:
+        if not self._acks:
+            self._host.call_soon(self._acknowledge_all)
+        self._acks[incoming.link.id] = incoming
+
+    def _acknowledge_all(self) -> None:
+        due, self._acks = self._acks, {}
+        for incoming in due.values():
+            self._acknowledge(incoming, resume=False)
+
+    def _acknowledge(self, incoming: Input, *, resume: bool) -> None:
+        receiver = incoming.receiver
+        message = Acknowledge(link=incoming.link.id, processed=receiver.processed, credit=receiver.credit, resume=resume)
+        if incoming.reply is None:
+            self.acknowledged(message)
+        elif incoming.reply(message):
+            incoming.unheard = 0
+        elif incoming.unheard < ACKNOWLEDGE_TRIES:
+            # The connection that brought the data is full, or gone. If gone, the sender comes again and hears it then; if full, it
+            # may wait for just this word before it sends anything at all.
+            incoming.unheard += 1
+            self._host.call_at(self._host.now() + ACKNOWLEDGE_RETRY_S, lambda: self._acknowledge(incoming, resume=resume))
+
+
+def _data(link: LinkId, batch: Batch) -> Data:
+    payload = batch.payload.data() if isinstance(batch.payload, Rows) else b""
+    return Data(
+        link=link,
+        sequence=batch.sequence,
+        stimulus_s=batch.stimulus_s,
+        watermark_us=batch.watermark_us,
+        rows=batch.rows,
+        payload=payload,
+    )

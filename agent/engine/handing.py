@@ -1,0 +1,116 @@
+"""What the receiving end of a link must know when its sending end has gone to a multicast, or back: the new name of its source.
+
+Until it has answered, the operator that has the sending end stays on this host (`Output.told`), so that whatever the receiver does by the
+old name (a migration's lock, a query that is to use all upstream) still comes here, where links are known by their own names.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from agent.directory import Directory, Done
+from agent.engine.engine import Engine
+from agent.engine.instance import Instance, Output
+from agent.host import Host
+from agent.optimising.migrations import Migrations
+from sbon.errors import LocalProtocolError, SbonError
+from sbon.types import LinkId
+from sbon.wire import Done as DoneMessage
+from sbon.wire import Handed, InputLost, Message
+
+RETRY_S_MIN = 0.5
+RETRY_S_MAX = 15.0
+"""A receiver that does not answer, or that is moving, is told again after a pause that doubles."""
+
+
+class Handing:
+    """Both sides of the word."""
+
+    def __init__(self, host: Host, directory: Directory, engine: Engine, migrations: Migrations) -> None:
+        self._host = host
+        self._directory = directory
+        self._engine = engine
+        self._migrations = migrations
+        self._telling: set[LinkId] = set()
+        self._lost: dict[LinkId, bool] = {}
+        """Outputs of multicasts whose receivers have been told that nothing feeds the multicast any more."""
+
+    # ----------------------------------------------------------------------------------------------------- telling
+
+    def tell(self, outputs: list[Output], told: Callable[[], None] = lambda: None) -> None:
+        """Tell the receivers of these outputs whose they are; `told` each time one has answered."""
+        for output in outputs:
+            output.told = False
+            if output.link.id not in self._telling:
+                self._telling.add(output.link.id)
+                self._tell(output.link.id, RETRY_S_MIN, told)
+
+    def _tell(self, link: LinkId, pause_s: float, told: Callable[[], None]) -> None:
+        found = self._engine.flow.carrier(link)
+        if found is None:
+            self._telling.discard(link)
+            return
+        output = found[1]
+        sent = output.link
+
+        def answered(result: Message | SbonError) -> None:
+            if isinstance(result, SbonError):
+                again = partial(self._tell, link, min(2 * pause_s, RETRY_S_MAX), told)
+                self._host.call_at(self._host.now() + pause_s, again)
+            elif output.link.handed != sent.handed:
+                self._tell(link, RETRY_S_MIN, told)
+            else:
+                self._telling.discard(link)
+                output.told = True
+                told()
+
+        self._directory.request(output.node, Handed(link=sent, node=self._directory.me), answered)
+
+    def look_at_losses(self) -> None:
+        """Tell on what multicasts have been told of their only input: behind a lost one nobody should wait either; called every second.
+
+        An operator whose source has crashed waits for it no more. With a multicast between the two, only its host would see it.
+        """
+        outputs: dict[LinkId, tuple[Output, bool]] = {}
+        for instance in self._engine.instances.values():
+            if instance.is_multicast:
+                lost = any(incoming.lost for incoming in instance.inputs.values())
+                outputs |= {link: (output, lost) for link, output in instance.outputs.items() if output.told}
+        for link in self._lost.keys() - outputs.keys():
+            if self._engine.flow.carrier(link) is None:
+                del self._lost[link]
+        for link, (output, lost) in outputs.items():
+            if lost != self._lost.get(link, False):
+                self._tell_loss(output, lost)
+
+    def _tell_loss(self, output: Output, lost: bool) -> None:
+        output.told = False
+
+        def answered(result: Message | SbonError) -> None:
+            output.told = True
+            if not isinstance(result, SbonError):
+                self._lost[output.link.id] = lost
+
+        ask = InputLost(operator=output.link.target, link=output.link.id, back=not lost)
+        self._directory.request(output.node, ask, answered)
+
+    # ------------------------------------------------------------------------------------------------------ being told
+
+    def handle(self, message: Handed, respond: Done) -> None:
+        """The sending end of an input has another owner.
+
+        Raises
+        ------
+        LocalProtocolError
+            The receiver is not here, or on its way elsewhere with what it knew: tell it again, there.
+        """
+        link = message.link
+        instance = self._engine.instances.get(link.target)
+        if instance is None or link.id not in instance.inputs or self._migrations.is_leaving(link.target):
+            raise LocalProtocolError(f"the receiver of {link.id} is not on {self._directory.me}, or about to leave")
+        self._engine.flow.handed(link, message.node)
+        respond(DoneMessage())
+
+
+def settled(instance: Instance) -> bool:
+    """Whether all receivers of an operator know whose their inputs are."""
+    return all(output.told for output in instance.outputs.values())

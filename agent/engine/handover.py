@@ -1,0 +1,166 @@
+"""An operator in transit: everything that its next host needs, as bytes.
+
+State, the number of the last batch processed on each input, and the output that is not acknowledged (`sbon.links` says why that is all).
+"""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from agent.engine.instance import Input, Instance, Output, State
+from agent.engine.rows import Rows
+from sbon.errors import LocalProtocolError, RemoteProtocolError
+from sbon.links import Batch, LinkConfig, LinkReceiver, LinkSender
+from sbon.query.plan import LinkSpec, OperatorSpec
+from sbon.query.schema import Schema
+from sbon.types import LinkId, NodeId, QueryId
+from sbon.wire import User
+
+
+class HeldBatch(msgspec.Struct, frozen=True, array_like=True):
+    """An unacknowledged batch of an output."""
+
+    sequence: int
+    stimulus_s: float
+    watermark_us: int
+    rows: int
+    data: bytes
+
+
+class InputState(msgspec.Struct, frozen=True, array_like=True):
+    """How far an input has been processed."""
+
+    link: LinkSpec
+    node: NodeId
+    schema: Schema
+    processed: int
+    rows_processed: int
+    watermark_us: int
+
+
+class OutputState(msgspec.Struct, frozen=True, array_like=True):
+    """What an output has still to deliver."""
+
+    link: LinkSpec
+    node: NodeId
+    epoch: int
+    users: tuple[QueryId, ...]
+    next_sequence: int
+    rows_offered: int
+    rows_acknowledged: int
+    held: tuple[HeldBatch, ...]
+
+
+class OperatorState(msgspec.Struct, frozen=True):
+    """One operator, between two batches."""
+
+    spec: OperatorSpec
+    users: tuple[User, ...]
+    inputs: tuple[InputState, ...]
+    outputs: tuple[OutputState, ...]
+    watermark_us: int
+    watermark_out_us: int
+    rows_in: int
+    rows_out: int
+    batches_in: int
+    migrations: int
+    operator: bytes
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(OperatorState)
+
+
+def export(instance: Instance) -> Callable[[], bytes]:
+    """The operator, which must be paused and idle, as work for an executor thread: it takes as long as the state is large.
+
+    What acknowledgements may still change in the meantime is read at once; a batch sent twice for it is dropped by its number.
+    """
+    if instance.operator is None or instance.state is not State.PAUSED:
+        raise LocalProtocolError(f"operator {instance.id} is {instance.state.value}, expected paused")
+    senders = {output.link.id: output.sender.export() for output in instance.outputs.values()}
+    return lambda: _encode(instance, senders)
+
+
+def _encode(instance: Instance, senders: Mapping[LinkId, tuple[int, int, int, tuple[Batch, ...]]]) -> bytes:
+    operator = instance.operator
+    assert operator is not None
+    state = OperatorState(
+        spec=instance.spec,
+        users=tuple(User(query, owner, instance.slack_ms.get(query)) for query, owner in sorted(instance.users.items())),
+        inputs=tuple(
+            InputState(_as_measured(i), i.node, i.schema, i.receiver.processed, i.receiver.rows_processed, i.watermark_us)
+            for i in instance.inputs.values()
+        ),
+        outputs=tuple(_output_state(output, senders[output.link.id]) for output in instance.outputs.values()),
+        watermark_us=instance.watermark_us,
+        watermark_out_us=instance.watermark_out_us,
+        rows_in=instance.rows_in,
+        rows_out=instance.rows_out,
+        batches_in=instance.batches_in,
+        migrations=instance.migrations,
+        operator=operator.snapshot(),
+    )
+    return _encoder.encode(state)
+
+
+def _output_state(output: Output, exported: tuple[int, int, int, tuple[Batch, ...]]) -> OutputState:
+    next_sequence, offered, acknowledged, held = exported
+    return OutputState(
+        _as_measured(output),
+        output.node,
+        output.epoch,
+        tuple(sorted(output.users)),
+        next_sequence,
+        offered,
+        acknowledged,
+        tuple(
+            HeldBatch(b.sequence, b.stimulus_s, b.watermark_us, b.rows, b.payload.data() if isinstance(b.payload, Rows) else b"")
+            for b in held
+        ),
+    )
+
+
+def _as_measured(end: Input | Output) -> LinkSpec:
+    """The link with the rate that it has shown here: the next host's optimiser goes on from it."""
+    return msgspec.structs.replace(end.link, rate_bytes_per_s=end.steady_rate.per_s)
+
+
+def install(data: bytes, epoch: int, links: LinkConfig) -> Instance:
+    """The operator that `export` gave, PREPARED: it takes batches but processes none yet. Call it on an executor thread.
+
+    Raises
+    ------
+    RemoteProtocolError
+        The bytes are not such a state.
+    """
+    from sbon.operators.registry import build
+
+    try:
+        state = _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        raise RemoteProtocolError(f"state of {len(data)} bytes is not one of an operator: {problem}") from problem
+    instance = Instance(state.spec, epoch)
+    instance.state = State.PREPARED
+    instance.operator = build(state.spec.params)
+    instance.operator.restore(state.operator)
+    for user in state.users:
+        instance.used_by(user)
+    instance.watermark_us, instance.watermark_out_us = state.watermark_us, state.watermark_out_us
+    instance.rows_in, instance.rows_out, instance.batches_in = state.rows_in, state.rows_out, state.batches_in
+    instance.migrations = state.migrations + 1
+    for given in state.inputs:
+        receiver = LinkReceiver(given.link.id, links, given.processed, given.rows_processed)
+        instance.inputs[given.link.id] = Input(given.link, given.node, given.schema, receiver, given.watermark_us)
+    for kept in state.outputs:
+        schema = state.spec.schema
+        held = [
+            Batch(b.sequence, b.stimulus_s, b.watermark_us, Rows.of_bytes(b.data, b.rows, schema) if b.rows else None) for b in kept.held
+        ]
+        try:
+            exported = (kept.next_sequence, kept.rows_offered, kept.rows_acknowledged, held)
+            sender = LinkSender.restored(kept.link.id, links, exported)
+        except LocalProtocolError as problem:
+            raise RemoteProtocolError(str(problem)) from problem
+        instance.outputs[kept.link.id] = Output(kept.link, kept.node, kept.epoch, schema, sender, set(kept.users))
+    return instance

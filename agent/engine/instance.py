@@ -1,0 +1,326 @@
+"""One operator as it runs on this host: its inputs with their queues, its outputs with what is not acknowledged, its figures."""
+
+import math
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from sbon.links import Batch, LinkReceiver, LinkSender
+from sbon.optimiser.slack import least_slack_ms
+from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, LinkSpec, MulticastParams, OperatorSpec, SinkParams, SourceParams, is_multicast
+from sbon.query.schema import Schema
+from sbon.types import NodeId, OperatorId, QueryId
+from sbon.wire import OperatorReport, User
+
+if TYPE_CHECKING:
+    from agent.connectors.base import SinkConnector, SourceConnector
+    from agent.host import Timer
+    from sbon.operators.operator import Operator
+
+
+class State(Enum):
+    """What an operator on this host is doing."""
+
+    BUILDING = "building"
+    """Being made; batches wait."""
+    RUNNING = "running"
+    PAUSED = "paused"
+    """About to migrate: nothing is processed."""
+    PREPARED = "prepared"
+    """Has arrived by migration and waits for the word."""
+    FINISHED = "finished"
+    """Every input has ended, and all of it has been processed."""
+    FAILED = "failed"
+
+
+class Rate:
+    """A counter's mean rate over the last few seconds, from samples taken once a second."""
+
+    __slots__ = ("_samples",)
+
+    WINDOW = 10
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, float]] = deque(maxlen=self.WINDOW + 1)
+
+    def sample(self, now: float, total: float) -> None:
+        """Take the counter's value."""
+        self._samples.append((now, total))
+
+    @property
+    def per_s(self) -> float:
+        """Per second; 0 until there are two samples."""
+        if len(self._samples) < 2:
+            return 0.0
+        (t0, v0), (t1, v1) = self._samples[0], self._samples[-1]
+        return (v1 - v0) / (t1 - t0) if t1 > t0 else 0.0
+
+
+class SteadyRate:
+    """A counter's mean rate over minutes, for decisions that must not follow every window that closes.
+
+    What a window gives comes all at once: over seconds its rate is now nothing, now many times the mean. And before the first one has
+    closed, the plan knows better than the counter: what was expected counts like a minute of measurement, less and less as the time fills.
+    """
+
+    __slots__ = ("_expected_per_s", "_last", "_samples")
+
+    HORIZON_S = 600.0
+    STEP_S = 10.0
+    EXPECTED_S = 60.0
+
+    def __init__(self, expected_per_s: float) -> None:
+        self._expected_per_s = expected_per_s
+        self._samples: deque[tuple[float, float]] = deque()
+        self._last = (0.0, 0.0)
+
+    def sample(self, now: float, total: float) -> None:
+        """Take the counter's value."""
+        self._last = (now, total)
+        if not self._samples or now - self._samples[-1][0] >= self.STEP_S:
+            self._samples.append(self._last)
+        while len(self._samples) > 1 and now - self._samples[1][0] >= self.HORIZON_S:
+            self._samples.popleft()
+
+    @property
+    def per_s(self) -> float:
+        """Per second; what was expected until there are samples."""
+        if not self._samples:
+            return self._expected_per_s
+        (t0, v0), (t1, v1) = self._samples[0], self._last
+        weight_s = self.EXPECTED_S * max(0.0, 1.0 - (t1 - t0) / self.HORIZON_S)
+        span_s = weight_s + t1 - t0
+        return (self._expected_per_s * weight_s + v1 - v0) / span_s if span_s > 0 else self._expected_per_s
+
+
+class Input:
+    """One incoming link."""
+
+    __slots__ = (
+        "byte_rate",
+        "bytes_in",
+        "delay_ms",
+        "link",
+        "lost",
+        "node",
+        "queue",
+        "receiver",
+        "reply",
+        "schema",
+        "steady_rate",
+        "told_lost",
+        "unheard",
+        "watermark_us",
+    )
+
+    def __init__(self, link: LinkSpec, node: NodeId, schema: Schema, receiver: LinkReceiver, watermark_us: int = WATERMARK_MIN) -> None:
+        self.link = link
+        self.node = node
+        """Where the link comes from, as last heard."""
+        self.schema = schema
+        self.receiver = receiver
+        self.watermark_us = watermark_us
+        """Of the last processed batch."""
+        self.queue: deque[Batch] = deque()
+        self.reply: Callable[[Any], bool] | None = None
+        """Sends a message back on the connection that brought the last batch; None for a link within this host."""
+        self.lost = self.told_lost = False
+        """What feeds it is no more, as far as is known: nobody waits for its watermark."""
+        self.unheard = 0
+        """Acknowledgements in a row that found no connection to go by."""
+        self.bytes_in = 0
+        self.byte_rate = Rate()
+        self.steady_rate = SteadyRate(link.rate_bytes_per_s)
+        self.delay_ms: float | None = None
+        """Latency of the longest way from a producer to where the link begins; None until its host has told."""
+
+
+class Output:
+    """One outgoing link."""
+
+    __slots__ = (
+        "byte_rate",
+        "bytes_out",
+        "epoch",
+        "link",
+        "missing",
+        "node",
+        "row_rate",
+        "schema",
+        "sender",
+        "steady_rate",
+        "told",
+        "users",
+    )
+
+    def __init__(self, link: LinkSpec, node: NodeId, epoch: int, schema: Schema, sender: LinkSender, users: set[QueryId]) -> None:
+        self.link = link
+        self.node = node
+        self.epoch = epoch
+        """How often the target had migrated when it was heard to be at `node`."""
+        self.schema = schema
+        self.sender = sender
+        self.users = users
+        self.missing = 0
+        """How often in a row the other end said that it has no such link."""
+        self.told = True
+        """The receiver knows whose the link is; until it does, the operator stays on this host."""
+        self.bytes_out = 0
+        self.byte_rate = Rate()
+        self.steady_rate = SteadyRate(link.rate_bytes_per_s)
+        self.row_rate = Rate()
+
+
+class Instance:
+    """One operator on this host."""
+
+    def __init__(self, spec: OperatorSpec, epoch: int) -> None:
+        self.spec = spec
+        self.epoch = epoch
+        self.state = State.BUILDING
+        self.reason = ""
+        self.users: dict[QueryId, NodeId] = {}
+        """The queries that use the operator, with the agents that took them."""
+        self.slack_ms: dict[QueryId, float] = {}
+        """Of those with a delay bound: by how much their longest way may still grow."""
+        self.upstream_delay_ms: float | None = None
+        """Latency of the longest way from a producer to here, as far as all hosts on it have told."""
+        self.inputs: dict[str, Input] = {}
+        self.outputs: dict[str, Output] = {}
+        self.operator: Operator | None = None
+        self.source: SourceConnector | None = None
+        self.sink: SinkConnector | None = None
+        self.watermark_us = WATERMARK_MIN
+        self.watermark_out_us = WATERMARK_MIN
+        self.busy = False
+        self.blocked = False
+        """Something to do, but no credit on some output."""
+        self.blocked_samples = 0
+        """How many samples in a row have found it so."""
+        self.when_idle: Callable[[], None] | None = None
+        self.timer: Timer | None = None
+        self.polled_at = float("-inf")
+        self.rows_in = 0
+        self.rows_out = 0
+        self.batches_in = 0
+        self.migrations = 0
+        self.arrived_at_s: float | None = None
+        """When it came here by migration."""
+        self.rate_in = Rate()
+        self.rate_out = Rate()
+
+    @property
+    def id(self) -> OperatorId:
+        """The operator's."""
+        return self.spec.id
+
+    @property
+    def movable(self) -> bool:
+        """May run elsewhere."""
+        return self.spec.pinned is None and not isinstance(self.spec.params, SourceParams | SinkParams)
+
+    @property
+    def delay_slack_ms(self) -> float:
+        """By how much the longest way through here may grow: the least slack of its users."""
+        return least_slack_ms(self.slack_ms.values())
+
+    def used_by(self, user: User) -> None:
+        """Another query uses the operator, or its slack is another."""
+        self.users[user.query] = user.owner
+        self.slack_told(user.query, user.delay_slack_ms)
+
+    def slack_told(self, query: QueryId, slack_ms: float | None) -> None:
+        """The taker of a query has told its slack; None: it has no bound. What is no number counts as no room at all."""
+        if slack_ms is None or query not in self.users:
+            self.slack_ms.pop(query, None)
+        else:
+            self.slack_ms[query] = slack_ms if math.isfinite(slack_ms) else 0.0
+
+    def unused_by(self, query: QueryId) -> bool:
+        """The query uses the operator no more; False if it did not."""
+        self.slack_ms.pop(query, None)
+        return self.users.pop(query, None) is not None
+
+    @property
+    def has_credit(self) -> bool:
+        """Every output would take another batch."""
+        return all(output.sender.has_credit for output in self.outputs.values())
+
+    def earliest(self) -> Input | None:
+        """The input whose next batch has the earliest stimulus time; of equals, the first."""
+        best: Input | None = None
+        for candidate in self.inputs.values():
+            if candidate.queue and (best is None or candidate.queue[0].stimulus_s < best.queue[0].stimulus_s):
+                best = candidate
+        return best
+
+    def watermark_with(self, changed: Input, watermark_us: int) -> int:
+        """The least watermark of all inputs that are not lost, once `changed` has this one; never less than before."""
+        least = min(
+            watermark_us if other is changed else other.watermark_us for other in self.inputs.values() if other is changed or not other.lost
+        )
+        return max(least, self.watermark_us)
+
+    @property
+    def ended(self) -> bool:
+        """No input will bring anything more."""
+        return self.watermark_us >= WATERMARK_END
+
+    @property
+    def is_multicast(self) -> bool:
+        """It only passes on what another operator computes."""
+        return isinstance(self.spec.params, MulticastParams)
+
+    @property
+    def may_give_up_an_output(self) -> bool:
+        """Others wait behind a consumer that is gone: its own other ones, or those of the operator that a multicast is fed by."""
+        return len(self.outputs) > 1 or self.is_multicast
+
+    def sample(self, now: float) -> None:
+        """Once a second: the rates."""
+        self.blocked_samples = self.blocked_samples + 1 if self.blocked else 0
+        self.rate_in.sample(now, self.rows_in)
+        self.rate_out.sample(now, self.rows_out)
+        for incoming in self.inputs.values():
+            incoming.byte_rate.sample(now, incoming.bytes_in)
+            incoming.steady_rate.sample(now, incoming.bytes_in)
+        for outgoing in self.outputs.values():
+            outgoing.byte_rate.sample(now, outgoing.bytes_out)
+            outgoing.steady_rate.sample(now, outgoing.bytes_out)
+            outgoing.row_rate.sample(now, outgoing.sender.rows_offered)
+
+    def multicasts(self, query: QueryId) -> tuple[tuple[OperatorId, NodeId, int], ...]:
+        """The multicasts fed from here that serve a query, with their hosts and the number of queries that share each."""
+        outputs = [o for o in self.outputs.values() if query in o.users and is_multicast(o.link.target)]
+        return tuple((o.link.target, o.node, len(o.users)) for o in outputs)
+
+    def report(self, node: NodeId, query: QueryId = "") -> OperatorReport:
+        """The figures, for the owners of queries and for `sbon operators`."""
+        late = self.operator.late_rows if self.operator is not None else 0
+        state = "blocked" if self.blocked and self.state is State.RUNNING else self.state.value
+        return OperatorReport(
+            id=self.id,
+            state=state,
+            node=node,
+            reason=self.reason,
+            epoch=self.epoch,
+            rows_in=self.rows_in,
+            rows_out=self.rows_out,
+            batches_in=self.batches_in,
+            rows_per_s_in=self.rate_in.per_s,
+            rows_per_s_out=self.rate_out.per_s,
+            bytes_per_s_out=sum(output.byte_rate.per_s for output in self.outputs.values()),
+            late_rows=late,
+            dropped_rows=self.source.dropped_rows if self.source is not None else 0,
+            queue_batches=sum(len(incoming.queue) for incoming in self.inputs.values()),
+            state_rows=self.operator.state_rows if self.operator is not None else 0,
+            migrations=self.migrations,
+            links=tuple(
+                (o.link.id, o.sender.rows_offered, o.sender.rows_acknowledged, o.row_rate.per_s, o.byte_rate.per_s)
+                for o in self.outputs.values()
+            ),
+            received=tuple((i.link.id, i.receiver.rows_processed) for i in self.inputs.values()),
+            upstream_delay_ms=self.upstream_delay_ms,
+            multicasts=self.multicasts(query) if query else (),
+        )

@@ -1,0 +1,387 @@
+"""One authenticated connection to another agent: messages, requests and their replies, keep-alive.
+
+Runs `sbon.framing.SecureStream` over a `Stream` of the host and gives its frames their meaning::
+
+    MESSAGE  one way                     PING, PONG  the other end is alive
+    REQUEST  answered by one REPLY or    BYE         closed on purpose, with the reason
+             ERROR of the same number
+
+A connection is *dialled* or *accepted*; apart from who pings (the dialler) and who asks (the dialler), both ends are alike. It is
+finished exactly once, by either end's close, an error or silence; from then on nothing it is told matters.
+
+Memory is bounded: past the host's send buffer (`Stream.congested`) only small messages are taken, and only up to `slack_bytes_max`;
+replies, which their requests were entitled to, up to `backlog_bytes_max` and one more.
+"""
+
+import enum
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from agent.host import Host, Stream
+from sbon.errors import (
+    ConfigError,
+    ConnectorError,
+    LinkError,
+    LocalProtocolError,
+    MigrationError,
+    PlacementError,
+    QueryError,
+    RemoteProtocolError,
+    SbonError,
+)
+from sbon.framing import RANDOM_BYTES, Established, Frame, SecureStream, Send
+from sbon.sealing import KeyRing
+from sbon.types import Address, NodeId
+
+if TYPE_CHECKING:
+    from agent.network.peers import PeerConfig
+
+SMALL_BYTES_MAX = 4096
+"""Acknowledgements, credit and the like: they may still pass when the send buffer is full, lest they wait behind what they would free."""
+
+_REASON_CHARACTERS_MAX = 200
+_ERROR_CHARACTERS_MAX = 2000
+_NUMBER_MAX = 2**32 - 1
+_ERRORS: dict[str, type[SbonError]] = {
+    error.__name__: error for error in (ConfigError, ConnectorError, LinkError, MigrationError, PlacementError, QueryError)
+}
+"""Errors that keep their class on the way to whoever asked; any other arrives as a plain SbonError."""
+
+
+class Kind(enum.IntEnum):
+    """What a frame is for."""
+
+    MESSAGE = 1
+    REQUEST = 2
+    REPLY = 3
+    ERROR = 4
+    PING = 5
+    PONG = 6
+    BYE = 7
+
+
+class ErrorReply(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """An error as it travels."""
+
+    kind: str
+    message: str
+    line: int = 0
+    column: int = 0
+    hint: str = ""
+
+    @classmethod
+    def of(cls, error: SbonError) -> "ErrorReply":
+        kind = type(error).__name__
+        if isinstance(error, QueryError):
+            return cls(kind, error.message[:_ERROR_CHARACTERS_MAX], error.line, error.column, error.hint[:_ERROR_CHARACTERS_MAX])
+        return cls(kind, str(error)[:_ERROR_CHARACTERS_MAX])
+
+    def error(self) -> SbonError:
+        """The error to hand to whoever asked."""
+        if self.kind == QueryError.__name__:
+            return QueryError(self.message, line=self.line, column=self.column, hint=self.hint)
+        return _ERRORS.get(self.kind, SbonError)(self.message)
+
+
+class Asked(Protocol):
+    """A request on its way."""
+
+    def finish(self, result: bytes | SbonError) -> None:
+        """The reply, or why there is none; calls after the first change nothing."""
+
+
+class Owner(Protocol):
+    """Who keeps the connection; each call is the last thing that its event does."""
+
+    counters: dict[str, int]
+
+    def rejected(self, connection: "Connection", error: RemoteProtocolError) -> None: ...
+    def established(self, connection: "Connection") -> None: ...
+    def message(self, connection: "Connection", payload: bytes) -> None: ...
+    def request_arrived(self, connection: "Connection", payload: bytes, respond: Callable[[bytes | SbonError], None]) -> None: ...
+    def writable(self, connection: "Connection") -> None: ...
+    def finished(self, connection: "Connection", reason: str) -> None: ...
+
+
+class Connection:
+    """One end of a connection; a `StreamHandler` of the host.
+
+    Attributes
+    ----------
+    node
+        The peer's authenticated name; empty until the handshake is done.
+    address
+        What was dialled, or where an accepted connection came from (a port of the moment, not the one that the peer listens on).
+    dialled
+        Whether this end opened it.
+    """
+
+    def __init__(
+        self, host: Host, owner: Owner, config: "PeerConfig", me: NodeId, ring: KeyRing | None, address: Address, dialled: bool
+    ) -> None:
+        self.node: NodeId = ""
+        self.address = address
+        self.dialled = dialled
+        now = host.now()
+        self.opened_at_s = self.established_at_s = self.used_at_s = now
+        self._received_at_s = self._sent_at_s = now
+        self._host, self._owner, self._config, self._me = host, owner, config, me
+        self._secure = SecureStream(
+            dialler=dialled,
+            name=me,
+            key_ring=ring,
+            random_bytes=host.random_bytes(RANDOM_BYTES) if ring else b"",
+            frame_bytes_max=config.frame_bytes_max,
+        )
+        self._stream: Stream | None = None
+        self._finished = self._closing = False
+        self._over_bytes = 0
+        self._number = 0
+        self._asked: dict[int, Asked] = {}
+        self._answering: dict[int, float] = {}
+
+    def __repr__(self) -> str:
+        arrow = "to" if self.dialled else "from"
+        return f"<Connection {arrow} {self.node or '?'} at {self.address[0]}:{self.address[1]}>"
+
+    @property
+    def is_ready(self) -> bool:
+        """The handshake is done and the connection stands."""
+        return not self._finished and not self._closing and bool(self.node)
+
+    @property
+    def is_finished(self) -> bool:
+        """Nothing will come of it any more."""
+        return self._finished
+
+    @property
+    def is_busy(self) -> bool:
+        """A request of either end waits for its reply."""
+        return bool(self._asked or self._answering)
+
+    def may_send(self, size_bytes: int) -> bool:
+        """Whether `send` would take a payload of this size now."""
+        if not self.is_ready or self._stream is None:
+            return False
+        if not self._stream.congested:
+            return True
+        return size_bytes <= SMALL_BYTES_MAX and self._over_bytes + size_bytes <= self._config.slack_bytes_max
+
+    def send(self, payload: bytes) -> bool:
+        """Send a one-way message; False if the connection is not ready or its buffer is full (the caller sends again later).
+
+        Raises
+        ------
+        LocalProtocolError
+            The payload is larger than `frame_bytes_max`.
+        """
+        if not self.may_send(len(payload)):
+            return False
+        self._write(Kind.MESSAGE, 0, payload)
+        self.used_at_s = self._sent_at_s
+        self._owner.counters["messages_sent"] += 1
+        return True
+
+    def ask(self, payload: bytes, asked: Asked) -> None:
+        """Send a request; `may_send` must have agreed."""
+        self._number = self._number % _NUMBER_MAX + 1
+        self._asked[self._number] = asked
+        self._write(Kind.REQUEST, self._number, payload)
+        self.used_at_s = self._sent_at_s
+
+    def forget(self, asked: Asked) -> None:
+        """The request has timed out: its reply, should it still come, is only counted."""
+        for number, other in self._asked.items():
+            if other is asked:
+                del self._asked[number]
+                return
+
+    def close(self, reason: str) -> None:
+        """Close on purpose, telling the peer why. What has been written still leaves; the owner is told afterwards."""
+        if self._finished or self._closing:
+            return
+        if self.is_ready:
+            self._write(Kind.BYE, 0, reason.encode("utf-8")[:_REASON_CHARACTERS_MAX])
+        self._closing = True
+        self._host.call_soon(lambda: self.finish(f"closed here: {reason}"))
+
+    def finish(self, reason: str) -> None:
+        """End it now, without a word to the peer; tells the owner and everyone who waits for a reply."""
+        if self._finished:
+            return
+        self._finished = True
+        if self._stream is not None:
+            self._stream.close()
+        for asked in self._asked.values():
+            self._host.call_soon(partial(asked.finish, LinkError(f"connection to {self.node} lost before its reply: {reason}")))
+        self._asked.clear()
+        self._answering.clear()
+        self._owner.finished(self, reason)
+
+    def check(self, now: float) -> None:
+        """Ping, or give up: called every half keep-alive interval."""
+        config = self._config
+        if not self.is_ready:
+            if now - self.opened_at_s >= config.handshake_timeout_s:
+                self.finish(f"no handshake within {config.handshake_timeout_s:g} s")
+        elif now - self._received_at_s >= config.silence_timeout_s:
+            self._owner.counters["connections_silent"] += 1
+            self.finish(f"silent for {now - self._received_at_s:.1f} s")
+        elif self.dialled and now - min(self._received_at_s, self._sent_at_s) >= config.keepalive_s:
+            # On our own silence too: the acceptor only listens, and would otherwise take us for dead while it sends to us.
+            self._write(Kind.PING, 0, b"")
+        for number, since in list(self._answering.items()):
+            if now - since >= config.answer_timeout_s:
+                self._owner.counters["requests_unanswered"] += 1
+                self._respond(number, LinkError(f"no answer within {config.answer_timeout_s:g} s"))
+
+    def excuse(self, now: float) -> None:
+        """This process has slept, so that the peer's silence up to now says nothing about the peer."""
+        self.opened_at_s = max(self.opened_at_s, now) if not self.is_ready else self.opened_at_s
+        self._received_at_s = now
+
+    # What the host tells.
+
+    def connected(self, stream: Stream) -> None:
+        """`StreamHandler.connected`."""
+        if self._finished:
+            stream.close()
+            return
+        self._stream = stream
+        if start := self._secure.start():
+            stream.write(start)
+
+    def received(self, data: bytes) -> None:
+        """`StreamHandler.received`."""
+        if self._finished or self._closing:
+            return
+        self._received_at_s = self._host.now()
+        self._owner.counters["bytes_received"] += len(data)
+        try:
+            for event in self._secure.receive(data):
+                self._handle(event)
+                if self._finished or self._closing:
+                    return
+        except RemoteProtocolError as error:
+            self._reject(error)
+        except Exception as error:
+            # A bug of ours: this stream's place is lost, so it cannot go on, and the host logs the error.
+            self.finish(f"internal error: {error!r}")
+            raise
+
+    def writable(self) -> None:
+        """`StreamHandler.writable`."""
+        self._over_bytes = 0
+        if self.is_ready:
+            self._owner.writable(self)
+
+    def closed(self, reason: str) -> None:
+        """`StreamHandler.closed`."""
+        if self._finished:
+            return
+        if self._stream is not None:
+            try:
+                self._secure.end()
+            except RemoteProtocolError as error:
+                reason = f"{reason}; {error}"
+        self.finish(reason)
+
+    def _handle(self, event: Send | Established | Frame) -> None:
+        if isinstance(event, Frame):
+            self._handle_frame(event)
+        elif isinstance(event, Send):
+            assert self._stream is not None
+            self._stream.write(event.data)
+        else:
+            if event.peer == self._me:
+                raise RemoteProtocolError(f"the peer is called {event.peer!r} as we are: this agent itself, or a second one of that name")
+            self.node = event.peer
+            self.established_at_s = self.used_at_s = self._host.now()
+            self._owner.established(self)
+
+    def _handle_frame(self, frame: Frame) -> None:
+        if frame.kind == Kind.MESSAGE:
+            self._owner.counters["messages_received"] += 1
+            self.used_at_s = self._received_at_s
+            self._owner.message(self, frame.payload)
+        elif frame.kind == Kind.REQUEST:
+            self._take_request(frame)
+        elif frame.kind in (Kind.REPLY, Kind.ERROR):
+            self._take_reply(frame)
+        elif frame.kind == Kind.PING:
+            self._write(Kind.PONG, 0, b"")
+        elif frame.kind == Kind.BYE:
+            text = frame.payload[:_REASON_CHARACTERS_MAX].decode("utf-8", "replace")
+            self.finish(f"closed by the peer: {''.join(c for c in text if c.isprintable())}")
+        elif frame.kind != Kind.PONG:
+            raise RemoteProtocolError(f"frame of kind {frame.kind}, expected 1 to {max(Kind)}")
+
+    def _take_request(self, frame: Frame) -> None:
+        number = frame.number
+        if number in self._answering:
+            raise RemoteProtocolError(f"request {number} sent twice")
+        self._answering[number] = self.used_at_s = self._received_at_s
+        if len(self._answering) > self._config.requests_max:
+            self._owner.counters["requests_refused"] += 1
+            self._respond(number, LinkError(f"more than {self._config.requests_max} requests open on one connection"))
+            return
+        answered = False
+
+        def respond(result: bytes | SbonError) -> None:
+            nonlocal answered
+            if answered:
+                raise LocalProtocolError(f"request {number} of {self.node} answered twice")
+            answered = True
+            self._respond(number, result)
+
+        try:
+            self._owner.request_arrived(self, frame.payload, respond)
+        except RemoteProtocolError:
+            raise
+        except SbonError as error:
+            respond(error)
+
+    def _respond(self, number: int, result: bytes | SbonError) -> None:
+        if self._answering.pop(number, None) is None or not self.is_ready:
+            return  # the connection went, or the answer came too late: whoever asked has been told
+        if isinstance(result, bytes) and len(result) > self._config.frame_bytes_max:
+            result = LinkError(f"reply of {len(result)} bytes, expected at most {self._config.frame_bytes_max}")
+        if self._over_bytes > self._config.backlog_bytes_max:
+            self._host.call_soon(lambda: self.finish("the peer asks and does not read the replies"))
+        elif isinstance(result, bytes):
+            self._write(Kind.REPLY, number, result)
+        else:
+            self._write(Kind.ERROR, number, msgspec.msgpack.encode(ErrorReply.of(result)))
+
+    def _take_reply(self, frame: Frame) -> None:
+        asked = self._asked.pop(frame.number, None)
+        if asked is None:
+            self._owner.counters["replies_late"] += 1
+            return
+        result: bytes | SbonError = frame.payload
+        if frame.kind == Kind.ERROR:
+            try:
+                result = msgspec.msgpack.decode(frame.payload, type=ErrorReply).error()
+            except msgspec.MsgspecError as error:
+                asked.finish(LinkError(f"{self.node} answered with an error that cannot be read"))
+                raise RemoteProtocolError(f"error reply: {error}") from error
+        asked.finish(result)
+
+    def _write(self, kind: Kind, number: int, payload: bytes) -> None:
+        assert self._stream is not None
+        for piece in self._secure.send(kind, number, payload):
+            if self._stream.congested:
+                self._over_bytes += len(piece)
+            self._owner.counters["bytes_sent"] += len(piece)
+            self._stream.write(piece)
+        self._sent_at_s = self._host.now()
+
+    def _reject(self, error: RemoteProtocolError) -> None:
+        self._owner.counters["frames_bad" if self.node else "handshakes_failed"] += 1
+        self._owner.rejected(self, error)
+        if self._secure.refusal and self._stream is not None:
+            self._stream.write(self._secure.refusal)
+        self.finish(str(error))

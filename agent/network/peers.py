@@ -1,0 +1,484 @@
+"""Reliable, authenticated connections to other agents: one-way messages, and requests with replies.
+
+For every address that is wanted, or asked something, there is one dialled connection::
+
+    idle --want, request--> dialling --handshake done--> ready --loss--> backing off --timer, want, request--> dialling
+                               '------------------failure-----------------^
+
+kept as long as it is wanted, or until it has been idle for `idle_s`. Other agents' connections are accepted beside it: when two agents
+dial each other at once, each sends on the one it dialled, and answers on the one that asked.
+
+A failed dial fails the requests that waited for it at once, as nobody can say how long a machine stays away; the wanted connection
+is tried again, with a pause that doubles and carries jitter, so that a hundred agents do not return to a restarted one in step.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from agent.host import Host, Stream, StreamHandler, Timer
+from agent.network.connection import Connection
+from sbon.errors import KeyMismatchError, LinkError, LocalProtocolError, RemoteProtocolError, SbonError
+from sbon.sealing import KeyRing
+from sbon.types import Address, NodeId
+
+log = structlog.get_logger()
+
+COUNTERS = (
+    "dials",
+    "dials_failed",
+    "connections_accepted",
+    "connections_refused",
+    "connections_silent",
+    "handshakes_failed",
+    "frames_bad",
+    "messages_sent",
+    "messages_received",
+    "requests_sent",
+    "requests_timed_out",
+    "requests_refused",
+    "requests_unanswered",
+    "replies_late",
+    "bytes_sent",
+    "bytes_received",
+)
+
+
+_COMPLAINT_PAUSE_S = 60.0
+_COMPLAINTS_MAX = 256
+
+
+class PeerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Connections to other agents. TOML table [peers]."""
+
+    dial_backoff_s_min: float = 0.2
+    """Pause before the first new attempt, doubled for each one after. Shorter: quicker back after a restart, more attempts in vain."""
+    dial_backoff_s_max: float = 5.0
+    """Longest pause. Shorter: quicker back after a long outage, more attempts during it."""
+    handshake_timeout_s: float = 5.0
+    """For opening a connection and its handshake: several round trips to the farthest peer. Shorter: strangers hold a place less long."""
+    keepalive_s: float = 2.0
+    """Idle time after which a peer is pinged. Shorter: dead connections are noticed earlier, more small packets."""
+    silence_timeout_s: float = 6.0
+    """Silence after which a connection is given up, several pings long. Shorter: losses show earlier, more false alarms when busy."""
+    idle_s: float = 15.0
+    """Idle time after which a connection that nobody wants is closed. Longer: fewer handshakes, more open sockets."""
+    answer_timeout_s: float = 60.0
+    """How long an incoming request may stay unanswered before it counts as lost; above every request's own time-out."""
+    incoming_max: int = 1024
+    """Connections that others may hold to this agent. Lower: less memory under attack, smaller overlays."""
+    handshaking_max: int = 64
+    """Those of them that may be within the handshake, which costs a key exchange each."""
+    requests_max: int = 256
+    """Requests that may be open to one address, and from one connection. Higher: more memory when a peer is slow."""
+    frame_bytes_max: int = 64 * 1024 * 1024
+    """Largest message, above any batch and any operator state. Lower: less memory, but larger states cannot move."""
+    slack_bytes_max: int = 256 * 1024
+    """Small messages (acknowledgements, credit) that may still be written when the send buffer is full."""
+    backlog_bytes_max: int = 8 * 1024 * 1024
+    """Replies that may be written when the send buffer is full; a peer that asks more without reading is dropped."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.dial_backoff_s_min <= self.dial_backoff_s_max:
+            raise ValueError(f"dial_backoff_s_min = {self.dial_backoff_s_min}, expected 0 < dial_backoff_s_min <= dial_backoff_s_max")
+        if not 0 < self.keepalive_s < self.silence_timeout_s:
+            raise ValueError(f"keepalive_s = {self.keepalive_s}, expected 0 < keepalive_s < silence_timeout_s")
+        for name in ("handshake_timeout_s", "idle_s", "answer_timeout_s"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} = {getattr(self, name)}, expected more than 0")
+        for name in ("incoming_max", "handshaking_max", "requests_max", "slack_bytes_max", "backlog_bytes_max"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} = {getattr(self, name)}, expected at least 1")
+        if not 64 * 1024 <= self.frame_bytes_max <= 2**31:
+            raise ValueError(f"frame_bytes_max = {self.frame_bytes_max}, expected 65536 to 2147483648")
+
+
+class PeerEvents(Protocol):
+    """Who is told what comes from other agents. Calls come one at a time, never before the call that caused them has returned."""
+
+    def message(self, connection: Connection, payload: bytes) -> None:
+        """A one-way message; `connection.send` answers on the same connection. RemoteProtocolError drops the connection."""
+
+    def request(self, connection: Connection, payload: bytes, respond: Callable[[bytes | SbonError], None]) -> None:
+        """A request: call `respond` once, now or later. An SbonError raised here is the response; RemoteProtocolError as for messages."""
+
+    def connected(self, address: Address, node: NodeId) -> None:
+        """A wanted connection is ready; `node` is its name now, another one than before if another agent has taken the address."""
+
+    def no_common_key(self, address: Address) -> None:
+        """The agent dialled there holds none of our cluster keys."""
+
+    def lost(self, address: Address, reason: str) -> None:
+        """A wanted connection that was ready is gone; dialling goes on while it is wanted."""
+
+    def writable(self, address: Address) -> None:
+        """A dialled connection that was full takes messages again."""
+
+
+class _Request:
+    """A request on its way: it ends exactly once, by the reply, its time-out or a loss."""
+
+    def __init__(self, remote: "_Remote", payload: bytes, done: Callable[[bytes | SbonError], None], expect: NodeId | None) -> None:
+        self.payload = payload
+        self.expect = expect
+        self.connection: Connection | None = None
+        self.timer: Timer | None = None
+        self._remote, self._done = remote, done
+
+    def finish(self, result: bytes | SbonError) -> None:
+        """Tell who asked; only the first call does."""
+        if self not in self._remote.requests:
+            return
+        del self._remote.requests[self]
+        if self.timer is not None:
+            self.timer.cancel()
+        self._done(result)
+
+
+class _Remote:
+    """One address that we dial."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.wanted = False
+        self.told = False
+        self.connection: Connection | None = None
+        self.requests: dict[_Request, None] = {}
+        self.failures = 0
+        self.reason = ""
+        self.timer: Timer | None = None
+        self.dialled_at_s = float("-inf")
+
+    @property
+    def where(self) -> str:
+        return f"{self.address[0]}:{self.address[1]}"
+
+    @property
+    def waiting(self) -> list[_Request]:
+        """Requests that have not been sent, in order."""
+        return [request for request in self.requests if request.connection is None]
+
+    @property
+    def ready(self) -> Connection | None:
+        return self.connection if self.connection is not None and self.connection.is_ready else None
+
+
+class _Turned:
+    """Handler of a connection that we have no room for."""
+
+    def connected(self, stream: Stream) -> None:
+        stream.close()
+
+    def received(self, data: bytes) -> None: ...
+    def writable(self) -> None: ...
+    def closed(self, reason: str) -> None: ...
+
+
+class Peers:
+    """All connections of one agent to others.
+
+    Parameters
+    ----------
+    me
+        Our name, told to every peer.
+    key_ring
+        None: connections are plain, for loopback only.
+    """
+
+    def __init__(self, host: Host, me: NodeId, key_ring: KeyRing | None, config: PeerConfig, events: PeerEvents) -> None:
+        self.key_ring = key_ring
+        """Used by connections from now on; those that stand keep their keys."""
+        self.counters: dict[str, int] = dict.fromkeys(COUNTERS, 0)
+        self._host, self._me, self._config, self._events = host, me, config, events
+        self._rng = host.rng.spawn(1)[0]
+        self._remotes: dict[Address, _Remote] = {}
+        self._connections: dict[Connection, None] = {}
+        self._check_timer: Timer | None = None
+        self._check_at_s = 0.0
+        self._closed = False
+        self._complained_at_s: dict[str, float] = {}
+
+    def want(self, address: Address) -> None:
+        """Keep a connection to this address up until `unwant`; `PeerEvents.connected` follows, also if one is up already.
+
+        Wanting again ends a pause between attempts, so call it on hearing that the agent there is alive again.
+        """
+        if self._closed:
+            return
+        remote = self._remote(address)
+        remote.wanted = True
+        if remote.ready is not None:
+            self._host.call_soon(partial(self._tell, remote))
+        self._dial_early(remote)
+
+    def unwant(self, address: Address) -> None:
+        """Let the connection go when requests and `idle_s` allow; it is not reported any more."""
+        remote = self._remotes.get(address)
+        if remote is None:
+            return
+        remote.wanted = remote.told = False
+
+    def is_connected(self, address: Address) -> bool:
+        """Whether the dialled connection is ready."""
+        remote = self._remotes.get(address)
+        return remote is not None and remote.ready is not None
+
+    def node_at(self, address: Address) -> NodeId | None:
+        """Who answers at the address, by the dialled connection that is ready."""
+        remote = self._remotes.get(address)
+        return remote.ready.node if remote is not None and remote.ready is not None else None
+
+    def send(self, address: Address, payload: bytes) -> bool:
+        """Send a one-way message on the dialled connection.
+
+        Returns
+        -------
+        bool
+            False: not connected, or full (`PeerEvents.connected` or `writable` follows); nothing was sent. Messages up to 4 KiB still
+            pass for a while when larger ones do not. True does not promise arrival: the connection may break.
+
+        Raises
+        ------
+        LocalProtocolError
+            The payload is larger than `frame_bytes_max`.
+        """
+        remote = self._remotes.get(address)
+        return remote is not None and remote.ready is not None and remote.ready.send(payload)
+
+    def request(
+        self,
+        address: Address,
+        payload: bytes,
+        done: Callable[[bytes | SbonError], None],
+        timeout_s: float,
+        *,
+        expect: NodeId | None = None,
+    ) -> None:
+        """Ask the agent at the address; dials if need be. `done` is called once, later, with the reply or with what went wrong.
+
+        Where `expect` names the agent that is meant, another one that has taken its address is not asked.
+
+        What went wrong is a LinkError where the network or the time-out is to blame (the request may or may not have been carried
+        out), else the error that the other agent answered with.
+
+        Raises
+        ------
+        LocalProtocolError
+            The payload is larger than `frame_bytes_max`.
+        """
+        if len(payload) > self._config.frame_bytes_max:
+            raise LocalProtocolError(f"request of {len(payload)} bytes, expected at most {self._config.frame_bytes_max}")
+        if self._closed:
+            self._host.call_soon(partial(done, LinkError("this agent is stopping")))
+            return
+        remote = self._remote(address)
+        if len(remote.requests) >= self._config.requests_max:
+            self.counters["requests_refused"] += 1
+            self._host.call_soon(partial(done, LinkError(f"{len(remote.requests)} requests to {remote.where} are open already")))
+            return
+        request = _Request(remote, payload, done, expect)
+        remote.requests[request] = None
+        error = LinkError(f"no reply from {remote.where} within {timeout_s:g} s")
+        request.timer = self._host.call_at(self._host.now() + timeout_s, partial(self._time_out, request, error))
+        self.counters["requests_sent"] += 1
+        self._dial_early(remote)
+        self._flush(remote)
+
+    def accept(self, peer: Address) -> StreamHandler:
+        """The handler of an incoming stream, for `Host.listen`."""
+        incoming = [connection for connection in self._connections if not connection.dialled]
+        handshaking = sum(not connection.node for connection in incoming)
+        if self._closed or len(incoming) >= self._config.incoming_max or handshaking >= self._config.handshaking_max:
+            self.counters["connections_refused"] += 1
+            return _Turned()
+        self.counters["connections_accepted"] += 1
+        return self._open(peer, dialled=False)
+
+    def close(self) -> None:
+        """Say goodbye on every connection and fail every request; nothing is reported from now on."""
+        self._closed = True
+        for connection in list(self._connections):
+            connection.close("leaving")
+        for remote in list(self._remotes.values()):
+            for request in list(remote.requests):
+                self._host.call_soon(partial(request.finish, LinkError("this agent is stopping")))
+            if remote.timer is not None:
+                remote.timer.cancel()
+        self._remotes.clear()
+        if self._check_timer is not None:
+            self._check_timer.cancel()
+
+    # Dialling.
+
+    def _remote(self, address: Address) -> _Remote:
+        if address not in self._remotes:
+            self._remotes[address] = _Remote(address)
+        return self._remotes[address]
+
+    def _drop(self, remote: _Remote) -> None:
+        if remote.timer is not None:
+            remote.timer.cancel()
+        if self._remotes.get(remote.address) is remote:
+            del self._remotes[remote.address]
+
+    def _dial_early(self, remote: _Remote) -> None:
+        """Dial now unless it stands, or the last attempt was only just made."""
+        if remote.connection is not None:
+            return
+        earliest = remote.dialled_at_s + self._config.dial_backoff_s_min
+        if remote.timer is None or self._host.now() >= earliest:
+            self._dial(remote)
+
+    def _dial(self, remote: _Remote) -> None:
+        if remote.timer is not None:
+            remote.timer.cancel()
+            remote.timer = None
+        if self._closed or remote.connection is not None:
+            return
+        if not remote.wanted and not remote.requests:
+            self._drop(remote)
+            return
+        self.counters["dials"] += 1
+        remote.dialled_at_s = self._host.now()
+        remote.connection = self._open(remote.address, dialled=True)
+        self._host.connect(remote.address, remote.connection)
+
+    def _open(self, address: Address, *, dialled: bool) -> Connection:
+        connection = Connection(self._host, self, self._config, self._me, self.key_ring, address, dialled)
+        self._connections[connection] = None
+        if self._check_timer is None:
+            self._check_after(self._host.now())
+        return connection
+
+    def _redial_later(self, remote: _Remote) -> None:
+        config = self._config
+        pause_s = min(config.dial_backoff_s_max, config.dial_backoff_s_min * 2.0 ** min(remote.failures, 30))
+        # Half of the pause is random ("equal jitter"): agents that lost the same peer spread out, and none returns at once.
+        remote.timer = self._host.call_at(self._host.now() + pause_s * self._rng.uniform(0.5, 1.0), partial(self._dial, remote))
+
+    def _tell(self, remote: _Remote) -> None:
+        connection = remote.ready
+        if connection is not None and remote.wanted and not remote.told and not self._closed:
+            remote.told = True
+            self._events.connected(remote.address, connection.node)
+
+    # Requests.
+
+    def _flush(self, remote: _Remote) -> None:
+        connection = remote.ready
+        if connection is None:
+            return
+        for request in remote.waiting:
+            if request.expect not in (None, connection.node):
+                error = LinkError(f"the agent at {remote.where} is {connection.node}, expected {request.expect}")
+                self._host.call_soon(partial(request.finish, error))
+                continue
+            if not connection.may_send(len(request.payload)):
+                return
+            request.connection = connection
+            connection.ask(request.payload, request)
+
+    def _time_out(self, request: _Request, error: LinkError) -> None:
+        self.counters["requests_timed_out"] += 1
+        if request.connection is not None:
+            request.connection.forget(request)
+        request.finish(error)
+
+    # Looking after connections.
+
+    def _check_after(self, now: float) -> None:
+        self._check_at_s = now + self._config.keepalive_s / 2
+        self._check_timer = self._host.call_at(self._check_at_s, self._check)
+
+    def _check(self) -> None:
+        now = self._host.now()
+        # Woken late, we may hold bytes unread that prove the peers alive: judge them from now on.
+        late = now - self._check_at_s > self._config.keepalive_s
+        self._check_timer = None
+        if self._connections and not self._closed:
+            self._check_after(now)
+        for connection in list(self._connections):
+            if late:
+                connection.excuse(now)
+            connection.check(now)
+            self._close_if_idle(connection, now)
+
+    def _close_if_idle(self, connection: Connection, now: float) -> None:
+        if not connection.dialled or not connection.is_ready or connection.is_busy or now - connection.used_at_s < self._config.idle_s:
+            return
+        remote = self._remotes.get(connection.address)
+        if remote is None or not (remote.wanted or remote.requests):
+            connection.close("idle")
+
+    # What connections tell (`agent.network.connection.Owner`).
+
+    def rejected(self, connection: Connection, error: RemoteProtocolError) -> None:
+        """The peer broke the rules; `finished` follows."""
+        if connection.dialled and isinstance(error, KeyMismatchError):
+            self._events.no_common_key(connection.address)
+        # One line a minute for each machine: whoever sends nonsense at will must not fill the disk with our complaints.
+        now, machine = self._host.now(), connection.address[0]
+        if now - self._complained_at_s.get(machine, float("-inf")) < _COMPLAINT_PAUSE_S:
+            return
+        if len(self._complained_at_s) >= _COMPLAINTS_MAX:
+            del self._complained_at_s[next(iter(self._complained_at_s))]
+        self._complained_at_s.pop(machine, None)
+        self._complained_at_s[machine] = now
+        log.warning("peer.rejected", peer=connection.node, address=connection.address, dialled=connection.dialled, reason=str(error))
+
+    def established(self, connection: Connection) -> None:
+        """The handshake is done."""
+        remote = self._remotes.get(connection.address)
+        if not connection.dialled or remote is None or remote.connection is not connection:
+            return
+        remote.reason = ""
+        self._flush(remote)
+        self._tell(remote)
+
+    def message(self, connection: Connection, payload: bytes) -> None:
+        """A one-way message."""
+        self._events.message(connection, payload)
+
+    def request_arrived(self, connection: Connection, payload: bytes, respond: Callable[[bytes | SbonError], None]) -> None:
+        """A request."""
+        self._events.request(connection, payload, respond)
+
+    def writable(self, connection: Connection) -> None:
+        """Its buffer has room again."""
+        remote = self._remotes.get(connection.address)
+        if not connection.dialled or remote is None or remote.connection is not connection:
+            return
+        self._flush(remote)
+        self._events.writable(remote.address)
+
+    def finished(self, connection: Connection, reason: str) -> None:
+        """It is gone."""
+        del self._connections[connection]
+        remote = self._remotes.get(connection.address)
+        if not connection.dialled or remote is None or remote.connection is not connection:
+            return
+        now = self._host.now()
+        remote.connection = None
+        was_ready, told, remote.told = bool(connection.node), remote.told, False
+        # A connection that does not last is a failure as well: without this, one that breaks at once would be redialled without pause.
+        lasted = was_ready and now - connection.established_at_s >= self._config.keepalive_s
+        remote.failures = 0 if lasted else remote.failures + 1
+        if was_ready and not remote.wanted and not remote.waiting:
+            self._drop(remote)
+        else:
+            self._redial_later(remote)
+        if not was_ready:
+            self._fail_dial(remote, reason)
+        if told:
+            self._events.lost(remote.address, reason)
+
+    def _fail_dial(self, remote: _Remote, reason: str) -> None:
+        self.counters["dials_failed"] += 1
+        if reason != remote.reason:
+            log.info("peer.unreachable", address=remote.address, reason=reason)
+        remote.reason = reason
+        for request in remote.waiting:
+            self._host.call_soon(partial(request.finish, LinkError(f"cannot reach {remote.where}: {reason}")))

@@ -1,0 +1,297 @@
+"""Multicast operators of this host's operators: made where one stream has several consumers near each other, ended where it has not.
+
+A multicast begins beside the operator that feeds it and takes some of its outputs over (`agent.engine.splitting`); the receivers are told;
+then it migrates to its place like any operator. It ends beside its feeder too: the outputs are given back, and nothing is left of it. So
+every change of the tree is a local one or a migration, and rows arrive once and in order throughout.
+"""
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from agent.directory import Directory
+from agent.engine.engine import Engine
+from agent.engine.handing import Handing, settled
+from agent.engine.instance import Instance, Output, State
+from agent.engine.splitting import feeds
+from agent.gossip import Gossip
+from agent.host import Host, Timer
+from agent.optimising.migrations import MigrationRecord, Migrations
+from agent.optimising.remembering import Remembering
+from agent.optimising.returning import Returning
+from agent.optimising.surveying import Surveying
+from agent.telemetry.recording import Recording
+from sbon.errors import MigrationError
+from sbon.optimiser.config import OptimiserConfig
+from sbon.optimiser.multicast_views import BRANCHES_MIN, Branch, Decision, Insert, SourceView
+from sbon.optimiser.slack import least_slack_ms
+from sbon.placement.candidates import CandidateReport
+from sbon.placement.config import PlacementConfig
+from sbon.query.plan import SinkParams, multicast_id
+from sbon.types import NodeId, OperatorId
+
+if TYPE_CHECKING:
+    from sbon.cost.space import CostSpace
+    from sbon.optimiser.multicast import MulticastOptimiser
+
+JOURNEY_S = 60.0
+"""A new multicast that has not left within this time is folded: its consumers do not answer, or its place does not take it."""
+JOURNEY_PAUSE_S = 2.0
+"""Between two attempts to leave."""
+SITES_LOGGED = 5
+SUFFIX_BITS = 40
+"""Random bits in the id of a multicast: two of one operator collide with a chance of one in 10**12."""
+
+
+class _Journey(msgspec.Struct, frozen=True):
+    """Where a new multicast is to go."""
+
+    there: NodeId
+    reason: str
+    until: float
+
+
+class Multicasting:
+    """All multicasts that begin or end on one host."""
+
+    def __init__(
+        self,
+        host: Host,
+        directory: Directory,
+        gossip: Gossip,
+        engine: Engine,
+        surveying: Surveying,
+        migrations: Migrations,
+        handing: Handing,
+        remembering: Remembering,
+        config: OptimiserConfig,
+        placement: PlacementConfig,
+        recording: Recording,
+    ) -> None:
+        self._host = host
+        self._directory = directory
+        self._gossip = gossip
+        self._engine = engine
+        self._surveying = surveying
+        self._migrations = migrations
+        self._handing = handing
+        self._remembering = remembering
+        self._config = config
+        self._placement = placement
+        self._recording = recording
+        self._rng = host.rng.spawn(1)[0]
+        self._returning = Returning(directory, engine, surveying, migrations, self._stands, recording)
+        self._loaded: MulticastOptimiser | None = None
+        self._asking: set[OperatorId] = set()
+        self._journeys: dict[OperatorId, _Journey] = {}
+        self._folded: dict[OperatorId, tuple[int, float]] = {}
+        """Of operators here: multicasts given up again, and when the last one was."""
+        self._timer: Timer | None = None
+        self.counters = {"multicasts_made": 0, "multicasts_folded": 0}
+
+    def start(self) -> None:
+        """Begin to review."""
+        pause_s = self._config.interval_s * float(self._rng.uniform(0.75, 1.25))
+        self._timer = self._host.call_at(self._host.now() + pause_s, self._review_all)
+
+    def stop(self) -> None:
+        """Review no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def reconfigure(self, config: OptimiserConfig) -> None:
+        """Other thresholds from the next review on."""
+        self._config = config
+        self._loaded = None
+
+    @property
+    def _machine(self) -> "MulticastOptimiser":
+        """Loaded with the first operator that has several consumers."""
+        if self._loaded is None:
+            from sbon.optimiser.multicast import MulticastOptimiser
+
+            self._loaded = MulticastOptimiser(self._config, self._placement)
+        return self._loaded
+
+    # ------------------------------------------------------------------------------------------------------- reviewing
+
+    def _review_all(self) -> None:
+        self.start()
+        here = self._engine.instances
+        self._folded = {operator: past for operator, past in self._folded.items() if operator in here}
+        for relay in [i for i in here.values() if i.is_multicast]:
+            self.tend(relay)
+        if not self._config.enabled or not self._config.multicast:
+            return
+        sources = [i for i in here.values() if self._may_split(i)]
+        if not sources:
+            return
+        from sbon.cost.space import CostSpace
+
+        space = CostSpace(self._gossip.coordinates())
+
+        def review() -> None:
+            for instance in sources:
+                if self._engine.instances.get(instance.id) is instance and self._may_split(instance):
+                    self._review(instance, space)
+
+        # The nearest nodes of all consumers are enough: a good place is near each of them.
+        nodes = [node for instance in sources for node in self._ends(instance)]
+        self._remembering.refresh(dict.fromkeys(self._remembering.stale(nodes), ()), review)
+
+    def _ends(self, instance: Instance) -> list[NodeId]:
+        """Where a multicast's links would lead: here, and to the consumers."""
+        return [self._directory.me, *(output.node for output in instance.outputs.values())]
+
+    def _may_split(self, instance: Instance) -> bool:
+        """Cheap to say no: most operators have one output."""
+        return (
+            self._leaving(instance) >= BRANCHES_MIN
+            and not isinstance(instance.spec.params, SinkParams)
+            and instance.id not in self._asking
+            and self._stands(instance)
+            and not any(feeds(instance, relay) for relay in self._underway())
+        )
+
+    def is_considering(self, operator: OperatorId) -> bool:
+        """A multicast of it is about to be made. It should wait with moving: with one copy fewer to send, its best place is another."""
+        instance = self._engine.instances.get(operator)
+        if instance is None or self._loaded is None or not self._config.multicast or self._leaving(instance) < BRANCHES_MIN:
+            return False
+        return self._loaded.is_unsure(operator) or any(feeds(instance, relay) for relay in self._underway())
+
+    def _leaving(self, instance: Instance) -> int:
+        """Outputs to other hosts."""
+        return sum(output.node != self._directory.me for output in instance.outputs.values())
+
+    def _underway(self) -> list[Instance]:
+        return [self._engine.instances[name] for name in self._journeys if name in self._engine.instances]
+
+    def _stands(self, instance: Instance) -> bool:
+        """It runs, does not move, and no neighbour does."""
+        return instance.state is State.RUNNING and instance.id not in self._journeys and self._migrations.may_be_rewired(instance.id)
+
+    def _review(self, instance: Instance, space: "CostSpace") -> None:
+        operator = instance.id
+        remembered = self._remembering.remembered(self._ends(instance))
+        question = self._machine.review(self._view(instance), space, self._host.now(), remembered)
+        if question is None:
+            return
+        self._asking.add(operator)
+        waiting = set(question.candidates)
+        reports: dict[NodeId, CandidateReport] = {}
+
+        def answered(node: NodeId, report: CandidateReport | None) -> None:
+            waiting.discard(node)
+            if report is not None:
+                reports[node] = report
+            if not waiting:
+                self._asking.discard(operator)
+                self._decide(operator, reports)
+
+        for node in question.candidates:
+            self._surveying.ask(node, question.about, (), self._config.answer_timeout_s, answered)
+
+    def _decide(self, operator: OperatorId, reports: dict[NodeId, CandidateReport]) -> None:
+        instance = self._engine.instances.get(operator)
+        if instance is None or not self._may_split(instance):
+            return
+        decision = self._machine.decide(self._view(instance), reports, self._gossip.coordinates(), self._host.now())
+        self._log(decision)
+        if isinstance(decision, Insert):
+            self.insert(decision)
+
+    def _view(self, instance: Instance) -> SourceView:
+        folded, at_s = self._folded.get(instance.id, (0, None))
+        return SourceView(
+            id=instance.id,
+            here=self._directory.me,
+            branches=tuple(
+                Branch(o.link.id, o.node, o.steady_rate.per_s, least_slack_ms(instance.slack_ms.get(query) for query in o.users))
+                for o in instance.outputs.values()
+            ),
+            folded=folded,
+            since_folded_s=None if at_s is None else self._host.now() - at_s,
+        )
+
+    # -------------------------------------------------------------------------------------------------------- inserting
+
+    def insert(self, decision: Insert) -> OperatorId | None:
+        """Split, tell, and go; returns the multicast's id, or None where something has changed since it was decided."""
+        parent = self._engine.instances.get(decision.operator)
+        if parent is None or not self._stands(parent) or not all(link in parent.outputs for link in decision.links):
+            return None
+        if not self._engine.free_slots or (parent.is_multicast and len(decision.links) == len(parent.outputs)):
+            return None  # all outputs of a multicast: its own migration does that
+        name = multicast_id(parent.id, f"{int(self._rng.integers(2**SUFFIX_BITS)):010x}")
+        relay = self._engine.split(parent.id, decision.links, name)
+        self.counters["multicasts_made"] += 1
+        self._journeys[name] = _Journey(decision.to, decision.reason, self._host.now() + JOURNEY_S)
+        self._handing.tell(list(relay.outputs.values()), partial(self._set_out, name))
+        self._recording.multicast("made", parent.id, name, decision.to, decision.reason)
+        return name
+
+    def _set_out(self, name: OperatorId) -> None:
+        """All consumers know it: it may go to its place."""
+        relay, journey = self._engine.instances.get(name), self._journeys.get(name)
+        if relay is None or journey is None:
+            self._journeys.pop(name, None)
+            return
+        if not settled(relay) or self._migrations.is_leaving(name):
+            return
+        if self._host.now() > journey.until:
+            del self._journeys[name]
+            return
+        try:
+            self._migrations.migrate(name, journey.there, journey.reason, partial(self._has_left, name))
+        except MigrationError:
+            self._try_again(name)
+
+    def _try_again(self, name: OperatorId) -> None:
+        self._host.call_at(self._host.now() + JOURNEY_PAUSE_S, partial(self._set_out, name))
+
+    def _has_left(self, name: OperatorId, record: MigrationRecord) -> None:
+        if record.committed:
+            self._journeys.pop(name, None)
+        elif name in self._journeys:
+            self._try_again(name)
+
+    # ---------------------------------------------------------------------------------------------------------- folding
+
+    def tend(self, relay: Instance) -> None:
+        """See whether a multicast of this host still has a reason to be."""
+        journey = self._journeys.get(relay.id)
+        if journey is not None:
+            if self._host.now() > journey.until and not self._migrations.is_leaving(relay.id):
+                del self._journeys[relay.id]
+            return
+        if not self._stands(relay):
+            return
+        if not relay.outputs:
+            self._engine.destroy(relay.id)
+        elif any(feeds(parent, relay) for parent in self._engine.instances.values()):
+            self._fold(relay)
+        elif len(relay.outputs) == 1:
+            self._returning.consider(relay)
+
+    def _fold(self, relay: Instance) -> None:
+        parent = next(instance for instance in self._engine.instances.values() if feeds(instance, relay))
+
+        def free() -> bool:
+            return self._migrations.may_be_rewired(parent.id) and self._migrations.may_be_rewired(relay.id)
+
+        def folded(outputs: list[Output]) -> None:
+            self.counters["multicasts_folded"] += 1
+            self._folded[parent.id] = (self._folded.get(parent.id, (0, 0.0))[0] + 1, self._host.now())
+            self._recording.multicast("folded", parent.id, relay.id, self._directory.me)
+            self._handing.tell(outputs)
+
+        if free() and settled(relay):
+            self._engine.fold(relay.id, parent.id, free, folded)
+
+    def _log(self, decision: Decision) -> None:
+        verdict = type(decision).__name__.lower()
+        considered = decision.sites[:SITES_LOGGED]
+        self._recording.review(decision.operator, (decision.operator,), verdict, decision.reason, considered)

@@ -1,0 +1,203 @@
+"""Running operators placed anew: the local optimiser (SBON, section 3.2), with real candidates answering and real migrations following.
+
+Once an interval, at instants of its own so that the hosts of one query do not all ask at once, every operator on this host that may move
+is reviewed, alone and together with those on this host that it is linked with: two operators with a strong link between them hold each
+other, and only move as one body, which they do one after the other.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from agent.directory import Directory
+from agent.engine.engine import Engine
+from agent.engine.instance import Instance
+from agent.gossip import Gossip
+from agent.host import Host, Timer
+from agent.optimising.migrations import MigrationRecord, Migrations
+from agent.optimising.remembering import Remembering
+from agent.optimising.surveying import Surveying
+from agent.telemetry.recording import Recording
+from sbon.errors import MigrationError
+from sbon.optimiser.config import OptimiserConfig
+from sbon.optimiser.views import Migrate, Neighbour, OperatorView, Verdict, bodies
+from sbon.placement.candidates import CandidateReport
+from sbon.placement.config import PlacementConfig
+from sbon.types import NodeId, OperatorId
+
+if TYPE_CHECKING:
+    from sbon.cost.space import CostSpace
+    from sbon.optimiser.local import LocalOptimiser
+
+ROW_BYTES = 64
+"""A row of an operator's state, roughly: what its migration has to carry is estimated by it."""
+ALTERNATIVES_LOGGED = 5
+
+
+class Rebalancing:
+    """The local optimiser of one host."""
+
+    def __init__(
+        self,
+        host: Host,
+        directory: Directory,
+        gossip: Gossip,
+        engine: Engine,
+        surveying: Surveying,
+        migrations: Migrations,
+        remembering: Remembering,
+        config: OptimiserConfig,
+        placement: PlacementConfig,
+        recording: Recording,
+        is_considering: Callable[[OperatorId], bool],
+    ) -> None:
+        self._host = host
+        self._directory = directory
+        self._gossip = gossip
+        self._engine = engine
+        self._surveying = surveying
+        self._migrations = migrations
+        self._remembering = remembering
+        self._config = config
+        self._placement = placement
+        self._recording = recording
+        self._is_considering = is_considering
+        self._rng = host.rng.spawn(1)[0]
+        self._machine_rng = host.rng.spawn(1)[0]
+        self._loaded: LocalOptimiser | None = None
+        self._asking: set[tuple[OperatorId, ...]] = set()
+        self._following: dict[OperatorId, tuple[deque[OperatorId], NodeId, str]] = {}
+        self._timer: Timer | None = None
+
+    def start(self) -> None:
+        """Begin to review."""
+        self._rearm()
+
+    def stop(self) -> None:
+        """Review no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def reconfigure(self, config: OptimiserConfig) -> None:
+        """Other thresholds from the next review on."""
+        self._config = config
+        self._loaded = None
+
+    @property
+    def _machine(self) -> "LocalOptimiser":
+        """Loaded with the first operator that may move: most agents host none."""
+        if self._loaded is None:
+            from sbon.optimiser.local import LocalOptimiser
+
+            self._loaded = LocalOptimiser(self._config, self._machine_rng, self._placement)
+        return self._loaded
+
+    def migration_ended(self, record: MigrationRecord) -> None:
+        """One of ours has moved away, or could not. The rest of its body follows, or stays."""
+        following = self._following.pop(record.operator, None)
+        if record.committed:
+            self._machine.forget(record.operator)
+            if following is not None:
+                self._migrate(*following)
+
+    def _rearm(self) -> None:
+        pause_s = self._config.interval_s * float(self._rng.uniform(0.75, 1.25))
+        self._timer = self._host.call_at(self._host.now() + pause_s, self._review_all)
+
+    def _review_all(self) -> None:
+        self._rearm()
+        if not self._config.enabled:
+            return
+        movable = [i for i in self._engine.instances.values() if self._migrations.may_migrate(i.id)]
+        if not movable:
+            return
+        from sbon.cost.space import CostSpace
+
+        space = CostSpace(self._gossip.coordinates())
+        single = [self._view(instance) for instance in movable]
+        views = (*single, *bodies(single))
+
+        def review() -> None:
+            for view in views:
+                self._review(view, space)
+
+        self._remembering.refresh(self._unheard(views, space), review)
+
+    def _unheard(self, views: Sequence[OperatorView], space: "CostSpace") -> dict[NodeId, list[NodeId]]:
+        """The neighbours' nodes that should be asked what they remember, each with the nodes that look promising."""
+        about: dict[NodeId, dict[NodeId, None]] = {}
+        for view in views:
+            nodes = [neighbour.node for neighbour in view.neighbours]
+            stale = self._remembering.stale(nodes)
+            if stale:
+                known = self._remembering.remembered(nodes)
+                promising = self._machine.promising(view, space, self._config.neighbour_rtts, known)
+                for node in stale:
+                    about.setdefault(node, {}).update(dict.fromkeys(promising))
+        return {node: list(others) for node, others in about.items()}
+
+    def _review(self, view: OperatorView, space: "CostSpace") -> None:
+        if view.operators in self._asking:
+            return
+        remembered = self._remembering.remembered(neighbour.node for neighbour in view.neighbours)
+        question = self._machine.review(view, space, self._host.now(), remembered)
+        if question is None:
+            return
+        self._asking.add(view.operators)
+        waiting = set(question.candidates)
+        reports: dict[NodeId, CandidateReport] = {}
+
+        def answered(node: NodeId, report: CandidateReport | None) -> None:
+            waiting.discard(node)
+            if report is not None:
+                reports[node] = report
+            if not waiting:
+                self._asking.discard(view.operators)
+                self._decide(view, reports)
+
+        for node in question.candidates:
+            self._surveying.ask(node, question.about, (), self._config.answer_timeout_s, answered)
+
+    def _decide(self, asked: OperatorView, reports: dict[NodeId, CandidateReport]) -> None:
+        instances = [self._engine.instances.get(operator) for operator in asked.operators]
+        present = [i for i in instances if i is not None and self._migrations.may_migrate(i.id)]
+        if len(present) < len(asked.operators):
+            return
+        views = [self._view(instance) for instance in present]
+        now_views = [view for view in bodies(views) if view.operators == asked.operators] if len(views) > 1 else views
+        if not now_views:
+            return
+        verdict = self._machine.decide(now_views[0], reports, self._gossip.coordinates(), self._host.now())
+        self._log(asked, verdict)
+        if isinstance(verdict, Migrate) and not any(self._is_considering(operator) for operator in verdict.operators):
+            self._migrate(deque(verdict.operators), verdict.to, verdict.reason)
+
+    def _migrate(self, operators: deque[OperatorId], there: NodeId, reason: str) -> None:
+        if not operators:
+            return
+        operator = operators.popleft()
+        self._following[operator] = (operators, there, reason)
+        try:
+            self._migrations.migrate(operator, there, reason)
+        except MigrationError as problem:
+            del self._following[operator]
+            self._recording.review(operator, (operator,), "hindered", str(problem))
+
+    def _log(self, view: OperatorView, verdict: Verdict) -> None:
+        considered = verdict.alternatives[:ALTERNATIVES_LOGGED]
+        self._recording.review(view.id, view.operators, type(verdict).__name__.lower(), verdict.reason, considered)
+
+    def _view(self, instance: Instance) -> OperatorView:
+        incoming = [Neighbour(i.node, i.steady_rate.per_s, True, i.link.source, i.delay_ms) for i in instance.inputs.values()]
+        outgoing = [Neighbour(o.node, o.steady_rate.per_s, False, o.link.target) for o in instance.outputs.values()]
+        since = None if instance.arrived_at_s is None else self._host.now() - instance.arrived_at_s
+        return OperatorView(
+            id=instance.id,
+            here=self._directory.me,
+            neighbours=tuple(incoming + outgoing),
+            migrations=instance.migrations,
+            since_migration_s=since,
+            state_bytes=instance.operator.state_rows * ROW_BYTES if instance.operator is not None else 0,
+            delay_slack_ms=instance.delay_slack_ms,
+        )

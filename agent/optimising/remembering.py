@@ -1,0 +1,68 @@
+"""RTTs that the nodes of neighbours remember: asked for before candidates are looked for, told when others ask. Nobody measures for it."""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+from agent.directory import Directory, Done
+from agent.gossip import Gossip
+from agent.host import Host
+from sbon.errors import SbonError
+from sbon.optimiser.config import OptimiserConfig
+from sbon.optimiser.knowledge import RttKnowledge
+from sbon.types import NodeId
+from sbon.wire import Message, Rtts, RttsAsk
+
+NEAREST_MAX = 256
+ABOUT_MAX = 256
+"""What one answer holds at most, whatever is asked: some 20 kB."""
+
+
+class Remembering:
+    """Both sides of the question."""
+
+    def __init__(self, host: Host, directory: Directory, gossip: Gossip, config: OptimiserConfig) -> None:
+        self._host = host
+        self._directory = directory
+        self._gossip = gossip
+        self._config = config
+        self._knowledge = RttKnowledge()
+        self.counters = {"remembered_rtts_bad": 0}
+
+    def reconfigure(self, config: OptimiserConfig) -> None:
+        """Other settings from now on."""
+        self._config = config
+
+    def stale(self, nodes: Iterable[NodeId]) -> list[NodeId]:
+        """Those of these nodes that should be asked again, each once."""
+        if not self._config.neighbour_rtts:
+            return []
+        now, span_s = self._host.now(), self._config.lookup_interval_s
+        return [node for node in dict.fromkeys(nodes) if self._knowledge.stale(node, now, span_s)]
+
+    def refresh(self, about: Mapping[NodeId, Iterable[NodeId]], done: Callable[[], None]) -> None:
+        """Ask each node for the RTTs to its nearest and to these others; `done` when all have answered or had their time."""
+        waiting = set(about)
+        if not waiting:
+            done()
+            return
+
+        def answered(node: NodeId, result: Message | SbonError) -> None:
+            told = result.remembered if isinstance(result, Rtts) else None
+            self.counters["remembered_rtts_bad"] += self._knowledge.heard(node, told, self._host.now())
+            waiting.discard(node)
+            if not waiting:
+                done()
+
+        for node in sorted(about):
+            ask = RttsAsk(nearest=self._config.neighbour_rtts, about=tuple(about[node])[:ABOUT_MAX])
+            self._directory.request(node, ask, partial(answered, node), self._config.answer_timeout_s)
+
+    def remembered(self, nodes: Iterable[NodeId]) -> dict[NodeId, dict[NodeId, float]]:
+        """What these nodes have told."""
+        return self._knowledge.remembered(nodes, self._host.now())
+
+    def answer(self, question: RttsAsk, respond: Done) -> None:
+        """Tell what probing has shown."""
+        nearest = min(max(question.nearest, 0), NEAREST_MAX)
+        told = self._gossip.localiser.remembered(nearest, question.about[:ABOUT_MAX], self._host.now())
+        respond(Rtts(remembered=tuple((peer, round(rtt_ms, 3), round(age_s, 1)) for peer, rtt_ms, age_s in told)))

@@ -1,0 +1,76 @@
+"""A multicast with one consumer left goes back beside the operator that feeds it, to be folded, unless the way by it is the shorter one."""
+
+from collections.abc import Callable
+
+from agent.directory import Directory
+from agent.engine.engine import Engine
+from agent.engine.instance import Instance
+from agent.optimising.migrations import Migrations
+from agent.optimising.surveying import Surveying
+from agent.telemetry.recording import Recording
+from sbon.errors import MigrationError
+from sbon.placement.candidates import CandidateReport
+from sbon.types import NodeId, OperatorId
+
+ANSWER_TIMEOUT_S = 3.0
+
+
+class Returning:
+    """Asks how long the ways are, and begins the migration."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        engine: Engine,
+        surveying: Surveying,
+        migrations: Migrations,
+        stands: Callable[[Instance], bool],
+        recording: Recording,
+    ) -> None:
+        self._directory = directory
+        self._engine = engine
+        self._surveying = surveying
+        self._migrations = migrations
+        self._stands = stands
+        self._recording = recording
+        self._asking: set[OperatorId] = set()
+
+    def consider(self, relay: Instance) -> None:
+        """Compare the ways, once, and go if the direct one is no longer."""
+        incoming, output = next(iter(relay.inputs.values())), next(iter(relay.outputs.values()))
+        feeder, consumer = incoming.node, output.node
+        if feeder == self._directory.me or relay.id in self._asking:
+            return
+        self._asking.add(relay.id)
+        reports: dict[NodeId, CandidateReport | None] = {}
+
+        def answered(node: NodeId, report: CandidateReport | None) -> None:
+            reports[node] = report
+            if len(reports) == 2:
+                self._asking.discard(relay.id)
+                direct, by_here = _rtt(reports[feeder], consumer), _sum(reports[self._directory.me], feeder, consumer)
+                if feeder == consumer or (direct is not None and by_here is not None and direct <= by_here):
+                    self._return(relay.id, feeder)
+
+        for node in (feeder, self._directory.me):
+            self._surveying.ask(node, (feeder, consumer), (), ANSWER_TIMEOUT_S, answered)
+
+    def _return(self, name: OperatorId, feeder: NodeId) -> None:
+        relay = self._engine.instances.get(name)
+        if relay is None or len(relay.outputs) != 1 or not self._stands(relay):
+            return
+        try:
+            self._migrations.migrate(name, feeder, "one consumer is left, which the way by here does not bring nearer")
+        except MigrationError as problem:
+            self._recording.review(name, (name,), "hindered", str(problem))
+
+
+def _rtt(report: CandidateReport | None, peer: NodeId) -> float | None:
+    if report is None:
+        return None
+    return 0.0 if peer == report.node else report.rtts_ms.get(peer)
+
+
+def _sum(report: CandidateReport | None, feeder: NodeId, consumer: NodeId) -> float | None:
+    parts = _rtt(report, feeder), _rtt(report, consumer)
+    return None if parts[0] is None or parts[1] is None else parts[0] + parts[1]

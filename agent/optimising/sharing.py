@@ -1,0 +1,66 @@
+"""Which running operators this host offers to other queries, and whether it has kept its word when one of them comes."""
+
+from collections.abc import Callable, Sequence
+
+from agent.engine.engine import Engine
+from agent.engine.instance import Instance
+from sbon.errors import PlacementError
+from sbon.optimiser.sharing import why_not_share
+from sbon.placement.reservations import HostingConfig
+from sbon.types import OperatorId
+from sbon.wire import Use
+
+STALLED_SAMPLES = 2
+"""An operator that waits for credit at so many samples in a row does not do so by chance."""
+
+
+class Sharing:
+    """The check before an operator gets one more consumer.
+
+    Parameters
+    ----------
+    load : of this machine's processors, 0 to 2
+    """
+
+    def __init__(self, engine: Engine, config: HostingConfig, load: Callable[[], float]) -> None:
+        self._engine = engine
+        self._config = config
+        self._load = load
+
+    def offered(self, signatures: Sequence[str]) -> dict[str, OperatorId]:
+        """Operators that may serve for these signatures: of several that compute the same, the one with the fewest outputs."""
+        wanted = set(signatures)
+        found: dict[str, Instance] = {}
+        for signature, instance in self._engine.shareable():
+            if signature in wanted and not self._refusal(instance):
+                other = found.get(signature)
+                if other is None or (len(instance.outputs), instance.id) < (len(other.outputs), other.id):
+                    found[signature] = instance
+        return {signature: instance.id for signature, instance in found.items()}
+
+    def check(self, request: Use) -> None:
+        """Things may have changed since the operator was offered.
+
+        Raises
+        ------
+        PlacementError
+            One more output would be at the cost of those who use the operator already.
+        """
+        instance = self._engine.instances.get(request.operator)
+        if instance is None or all(end.link.id in instance.outputs for end in request.outputs):
+            return
+        refusal = self._refusal(instance)
+        if refusal:
+            raise PlacementError(f"operator {instance.id} is not shared: {refusal}")
+
+    def _refusal(self, instance: Instance) -> str:
+        outputs = [output for other in self._engine.instances.values() for output in other.outputs.values()]
+        return why_not_share(
+            self._config,
+            outputs=len(instance.outputs),
+            bytes_per_s_one_more=max((output.byte_rate.per_s for output in instance.outputs.values()), default=0.0),
+            bytes_per_s_here=sum(output.byte_rate.per_s for output in outputs if output.node != self._engine.me),
+            load=self._load(),
+            stalled=instance.blocked_samples >= STALLED_SAMPLES,
+            movable=instance.movable,
+        )

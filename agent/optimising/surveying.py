@@ -1,0 +1,116 @@
+"""Asking candidates before they are used, and answering when asked (SBON, section 3.1.2: physical mapping, step 2).
+
+A candidate measures its RTT to the nodes that the operator would exchange data with, and tells its free slots, its load, and which of the
+wanted operators it runs already.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from agent.directory import Directory, Done
+from agent.engine.engine import Engine
+from agent.gossip import Gossip
+from agent.host import Host
+from agent.optimising.sharing import Sharing
+from sbon.errors import SbonError
+from sbon.placement.candidates import CandidateReport
+from sbon.types import NodeId, QueryId
+from sbon.wire import CandidateAnswer, CandidateAsk, Message, Reserve
+
+ABOUT_MAX = 256
+"""Nodes that one question may ask to be measured: each costs a few datagrams, and nobody may make us flood the network."""
+
+
+class Surveying:
+    """Both sides of the question."""
+
+    def __init__(self, host: Host, directory: Directory, gossip: Gossip, engine: Engine, sharing: Sharing) -> None:
+        self._host = host
+        self._directory = directory
+        self._gossip = gossip
+        self._engine = engine
+        self._sharing = sharing
+
+    def ask(
+        self,
+        node: NodeId,
+        about: Sequence[NodeId],
+        signatures: Sequence[str],
+        timeout_s: float,
+        done: Callable[[NodeId, CandidateReport | None], None],
+        query: QueryId = "",
+        slots: int = 0,
+    ) -> None:
+        """Ask one candidate, and let it keep so many slots for the query; None: no answer."""
+
+        def answered(result: Message | SbonError) -> None:
+            if not isinstance(result, CandidateAnswer):
+                done(node, None)
+                return
+            rtts = {peer: rtt for peer, rtt in result.rtts_ms.items() if 0 <= rtt < float("inf")}
+            free, reserved = max(0, result.free_slots), max(0, result.reserved)
+            load_ms, delays = max(0.0, result.load_ms), result.upstream_delay_ms
+            done(node, CandidateReport(node, rtts, free, load_ms, result.running, reserved, delays))
+
+        ask = CandidateAsk(about=tuple(about), signatures=tuple(signatures), query=query, slots=slots)
+        self._directory.request(node, ask, answered, timeout_s)
+
+    def decided(self, query: QueryId, slots: Mapping[NodeId, int]) -> None:
+        """Tell candidates how many operators of the query will come, so that they keep no more room than that."""
+        for node in sorted(slots):
+            self._directory.tell(node, Reserve(query=query, slots=slots[node]))
+
+    def answer(self, question: CandidateAsk, respond: Done) -> None:
+        """Keep room, measure, then answer."""
+        self._reserve(question)
+        about = sorted(set(question.about[:ABOUT_MAX]))
+        waiting = set(about)
+        rtts: dict[NodeId, float] = {}
+        started = self._host.now()
+
+        def measured(peer: NodeId, rtt_ms: float | None) -> None:
+            waiting.discard(peer)
+            if rtt_ms is None:
+                rtt_ms = self._without_answer(peer, started)
+            if rtt_ms is not None:
+                rtts[peer] = rtt_ms
+            if not waiting:
+                respond(self._answer(question, rtts))
+
+        if not about:
+            respond(self._answer(question, rtts))
+        for peer in about:
+            if peer == self._directory.me:
+                measured(peer, 0.0)
+            else:
+                self._gossip.ping(peer, partial(measured, peer))
+
+    def _without_answer(self, peer: NodeId, started: float) -> float | None:
+        """What a measurement that nobody answered still tells: the RTT is no less than the wait, whatever it was before."""
+        waited_ms = 1000 * (self._host.now() - started)
+        remembered = self._gossip.localiser.measured_rtt_ms(peer)
+        return waited_ms or None if remembered is None else max(remembered, waited_ms)
+
+    def _answer(self, question: CandidateAsk, rtts: dict[NodeId, float]) -> CandidateAnswer:
+        self._reserve(question)  # what has come free while we measured is told, and so must be kept
+        promised = self._engine.reservations.held(self._host.now(), besides=question.query)
+        empty = self._engine.empty_slots
+        running = self._sharing.offered(question.signatures)
+        delays = {operator: self._engine.instances[operator].upstream_delay_ms for operator in running.values()}
+        return CandidateAnswer(
+            node=self._directory.me,
+            rtts_ms=rtts,
+            free_slots=max(0, empty - promised),
+            load_ms=self._gossip.localiser.coordinate.load_ms,
+            running=running,
+            reserved=min(empty, promised),
+            upstream_delay_ms={operator: delay for operator, delay in delays.items() if delay is not None},
+        )
+
+    def _reserve(self, question: CandidateAsk) -> None:
+        if question.query and question.slots > 0:
+            self._engine.reservations.reserve(question.query, question.slots, self._engine.empty_slots, self._host.now())
+
+    def reserve(self, message: Reserve) -> None:
+        """A query has been placed."""
+        self._engine.reservations.decided(message.query, max(0, message.slots), self._host.now())

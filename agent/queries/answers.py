@@ -1,0 +1,187 @@
+"""What this agent does when another one (or it itself) asks: one place where requests find their component."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from agent.directory import Directory, Done
+from agent.engine.engine import Engine
+from agent.engine.handing import Handing
+from agent.optimising.migrations import Migrations
+from agent.optimising.remembering import Remembering
+from agent.optimising.sharing import Sharing
+from agent.optimising.surveying import Surveying
+from sbon.errors import RemoteProtocolError, SbonError
+from sbon.types import NodeId, OperatorId, QueryId
+from sbon.wire import (
+    CandidateAsk,
+    CatalogUpdate,
+    DelaySlack,
+    Drop,
+    Handed,
+    InputLost,
+    Instantiate,
+    KeyInstall,
+    KeyRemove,
+    KeysAsk,
+    KeysHeld,
+    KeyUse,
+    Message,
+    Moved,
+    OperatorReports,
+    OperatorsAsk,
+    PushPull,
+    QueriesAsk,
+    Release,
+    Reserve,
+    RttsAsk,
+    Unwanted,
+    Use,
+    Used,
+    WantedAsk,
+)
+from sbon.wire import Done as DoneMessage
+from sbon.wire import Queries as QueriesAnswer
+
+
+class Owned(Protocol):
+    """The queries that this agent has taken, as others may ask of them."""
+
+    def moved(self, operator: OperatorId, node: NodeId) -> None:
+        """An operator of theirs has a new host."""
+
+    def unwanted(self, queries: tuple[QueryId, ...]) -> tuple[QueryId, ...]:
+        """Those that are over or unknown."""
+
+    def encoded_rows(self) -> bytes:
+        """All of them, for `sbon queries` at another agent."""
+
+    def drop(self, query: QueryId, done: Callable[[SbonError | None], None]) -> None:
+        """End one."""
+
+
+class Replicas(Protocol):
+    """The tables that all agents keep alike."""
+
+    def pulled(self, message: PushPull) -> PushPull:
+        """Take another's tables and give ours."""
+
+    def updated(self, message: CatalogUpdate) -> None:
+        """Take changed entries."""
+
+
+class Keys(Protocol):
+    """This agent's cluster keys."""
+
+    def apply(self, message: KeysAsk | KeyInstall | KeyUse | KeyRemove) -> KeysHeld:
+        """Change them, or only tell their ids."""
+
+
+class Answers:
+    """Requests of others, by their type."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        engine: Engine,
+        migrations: Migrations,
+        surveying: Surveying,
+        sharing: Sharing,
+        handing: Handing,
+        remembering: Remembering,
+        owned: Owned,
+        replicas: Replicas,
+        keys: Keys,
+    ) -> None:
+        self._directory = directory
+        self._engine = engine
+        self._migrations = migrations
+        self._surveying = surveying
+        self._sharing = sharing
+        self._handing = handing
+        self._remembering = remembering
+        self._owned = owned
+        self._replicas = replicas
+        self._keys = keys
+
+    def handle(self, sender: NodeId, message: Message, respond: Done) -> None:
+        """Answer a request, now or later, once.
+
+        Raises
+        ------
+        SbonError
+            That is the answer.
+        """
+        if self._migrations.handle(sender, message, respond):
+            return
+        match message:
+            case OperatorsAsk(operators, query):
+                respond(OperatorReports(reports=tuple(self._engine.reports(operators, query))))
+            case CandidateAsk():
+                self._surveying.answer(message, respond)
+            case Reserve():
+                self._surveying.reserve(message)
+                respond(DoneMessage())
+            case Instantiate():
+                self._engine.instantiate(message, lambda problem: respond(problem or DoneMessage()))
+            case Use():
+                self._use(message, respond)
+            case Release(query):
+                self._engine.release(query)
+                respond(DoneMessage())
+            case DelaySlack(query, slack_ms):
+                self._engine.slack_told(query, slack_ms)
+                respond(DoneMessage())
+            case InputLost(operator, link, back):
+                self._engine.input_lost(operator, link, back)
+                respond(DoneMessage())
+            case Handed():
+                self._handing.handle(message, respond)
+            case Moved(operator, node, epoch):
+                self.moved(operator, node, epoch)
+                respond(DoneMessage())
+            case RttsAsk():
+                self._remembering.answer(message, respond)
+            case PushPull():
+                respond(self._replicas.pulled(message))
+            case CatalogUpdate():
+                self._replicas.updated(message)
+                respond(DoneMessage())
+            case WantedAsk(queries):
+                respond(Unwanted(queries=self._owned.unwanted(queries)))
+            case KeysAsk() | KeyInstall() | KeyUse() | KeyRemove():
+                respond(self._keys.apply(message))
+            case QueriesAsk():
+                respond(QueriesAnswer(rows=self._owned.encoded_rows()))
+            case Drop(query):
+                self._owned.drop(query, lambda problem: respond(problem or DoneMessage()))
+            case _:
+                raise RemoteProtocolError(f"{type(message).__name__} is not a request")
+
+    def moved(self, operator: OperatorId, node: NodeId, epoch: int) -> None:
+        """Another host runs the operator now."""
+        self._engine.flow.moved(operator, node, epoch)
+        self._owned.moved(operator, node)
+
+    def _use(self, message: Use, respond: Done) -> None:
+        """The query uses the operator and, by asking on, all that feeds it."""
+        self._sharing.check(message)
+        instance = self._engine.use(message.operator, message.user, message.outputs, message.through)
+        found: dict[OperatorId, NodeId] = {instance.id: self._directory.me}
+        waiting = {incoming.link.id for incoming in instance.inputs.values()}
+        problems: list[SbonError] = []
+
+        def used(link: str, result: Message | SbonError) -> None:
+            waiting.discard(link)
+            if isinstance(result, Used):
+                found.update(dict(result.operators))
+            elif isinstance(result, SbonError):
+                problems.append(result)
+            if not waiting:
+                respond(problems[0] if problems else Used(operators=tuple(sorted(found.items()))))
+
+        if not waiting:
+            respond(Used(operators=tuple(found.items())))
+        for incoming in list(instance.inputs.values()):
+            ask = Use(operator=incoming.link.source, user=message.user, through=incoming.link.id)
+            self._directory.request(incoming.node, ask, partial(used, incoming.link.id))

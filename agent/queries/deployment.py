@@ -1,0 +1,136 @@
+"""From a plan and a decision to running operators: which host is told what, in which order, and how it is undone.
+
+Downstream before upstream, so that every batch finds its target; running operators that are reused come last. Whatever fails, all that was
+made for the query is released.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import msgspec
+
+from agent.directory import Directory
+from sbon.errors import SbonError
+from sbon.query.plan import LinkSpec, OperatorSpec, Plan, link_id
+from sbon.types import NodeId, OperatorId
+from sbon.wire import End, Instantiate, Message, Release, Use, Used, User
+
+INSTANTIATE_TIMEOUT_S = 15.0
+"""A host that runs its first operator loads what operators need, which takes a second or two on a small machine."""
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """Where a query's operators go."""
+
+    nodes: Mapping[OperatorId, NodeId]
+    """Host of every operator that is made for the query."""
+    reused: Mapping[OperatorId, tuple[OperatorId, NodeId]]
+    """Operators of the plan for which running ones stand in; what fed only them is in neither."""
+    delay_slack_ms: float | None = None
+    """By how much the ways of the query may grow; None: it has no delay bound."""
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One host told one thing."""
+
+    node: NodeId
+    message: Instantiate | Use
+
+
+class Deployed(msgspec.Struct, frozen=True):
+    """What runs for a query now."""
+
+    operators: tuple[OperatorSpec, ...]
+    """Made for it."""
+    links: tuple[LinkSpec, ...]
+    nodes: dict[OperatorId, NodeId]
+    """Hosts of all operators that the query uses, reused ones and what feeds them included."""
+
+
+def rewired(plan: Plan, assignment: Assignment) -> tuple[LinkSpec, ...]:
+    """The links that are made for the query, with running operators in the place of those they stand in for."""
+    links = []
+    taken: set[str] = set()
+    for link in plan.links:
+        if link.target not in assignment.nodes:
+            continue
+        source = assignment.reused[link.source][0] if link.source in assignment.reused else link.source
+        name, number = link_id(source, link.target, link.port), 1
+        while name in taken:
+            # Two branches of the query for which one running operator stands in.
+            number += 1
+            name = f"{link_id(source, link.target, link.port)}#{number}"
+        taken.add(name)
+        links.append(msgspec.structs.replace(link, id=name, source=source))
+    return tuple(links)
+
+
+def stages(plan: Plan, assignment: Assignment, user: User) -> list[list[Step]]:
+    """What to tell whom: stage after stage, all of one stage at once."""
+    links = rewired(plan, assignment)
+    schemas = {op.id: op.schema for op in plan.operators}
+    for replaced, (running, _) in assignment.reused.items():
+        schemas[running] = schemas[replaced]
+    reused = dict(assignment.reused.values())
+    where: dict[OperatorId, NodeId] = {**reused, **assignment.nodes}
+    staged: dict[int, list[Step]] = {}
+    depth: dict[OperatorId, int] = {}
+    for spec in reversed(plan.operators):
+        if spec.id not in assignment.nodes:
+            continue
+        inputs = tuple(End(link, where[link.source], schemas[link.source]) for link in links if link.target == spec.id)
+        outputs = tuple(End(link, where[link.target], spec.schema) for link in links if link.source == spec.id)
+        depth[spec.id] = max((depth[end.link.target] + 1 for end in outputs), default=0)
+        step = Step(assignment.nodes[spec.id], Instantiate(spec=spec, inputs=inputs, outputs=outputs, user=user))
+        staged.setdefault(depth[spec.id], []).append(step)
+    last = []
+    for running, node in reused.items():
+        outputs = tuple(End(link, where[link.target], schemas[running]) for link in links if link.source == running)
+        last.append(Step(node, Use(operator=running, user=user, outputs=outputs)))
+    return [*(staged[level] for level in sorted(staged)), *([last] if last else [])]
+
+
+class Deployment:
+    """Carries out the stages of one query; `done` gets what runs, or why nothing does."""
+
+    def __init__(self, directory: Directory, plan: Plan, assignment: Assignment, done: Callable[[Deployed | SbonError], None]) -> None:
+        self._directory = directory
+        self._plan = plan
+        self._assignment = assignment
+        self._done = done
+        self._stages = stages(plan, assignment, User(plan.query, directory.me, assignment.delay_slack_ms))
+        self._touched: set[NodeId] = set()
+        self._nodes = dict(assignment.nodes)
+        self._waiting = 0
+        self._problem: SbonError | None = None
+        self.refused_by: set[NodeId] = set()
+        """Hosts that did not make an operator; known when `done` is called with an error."""
+
+    def run(self) -> None:
+        """Begin."""
+        if self._problem is not None:
+            for node in sorted(self._touched):
+                self._directory.tell(node, Release(query=self._plan.query))
+            self._done(self._problem)
+            return
+        if not self._stages:
+            made = tuple(op for op in self._plan.operators if op.id in self._assignment.nodes)
+            self._done(Deployed(made, rewired(self._plan, self._assignment), self._nodes))
+            return
+        stage = self._stages.pop(0)
+        self._waiting = len(stage)
+        for step in stage:
+            self._touched.add(step.node)
+            self._directory.request(step.node, step.message, partial(self._told, step), INSTANTIATE_TIMEOUT_S)
+
+    def _told(self, step: Step, result: Message | SbonError) -> None:
+        self._waiting -= 1
+        if isinstance(result, SbonError) and isinstance(step.message, Instantiate):
+            self.refused_by.add(step.node)
+        if isinstance(result, SbonError) and self._problem is None:
+            what = step.message.spec.id if isinstance(step.message, Instantiate) else step.message.operator
+            self._problem = type(result)(f"operator {what} cannot run on {step.node}: {result}")
+        elif isinstance(result, Used):
+            self._nodes.update(dict(result.operators))
+        if self._waiting == 0:
+            self.run()

@@ -1,0 +1,283 @@
+"""Where the operators of a new query go: the full optimiser (SBON, section 3.2), with real candidates answering.
+
+The optimiser is loaded with the first query: most agents take none.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from agent.gossip import Gossip
+from agent.host import Host
+from agent.optimising.surveying import Surveying
+from sbon.errors import PlacementError, SbonError
+from sbon.membership.digest import may_contain
+from sbon.membership.members import MemberStatus
+from sbon.optimiser.config import OptimiserConfig
+from sbon.placement.config import PlacementConfig
+from sbon.query.plan import Plan
+from sbon.query.text import describe
+from sbon.types import NodeId, OperatorId
+
+if TYPE_CHECKING:
+    from sbon.optimiser.decision import Decision
+    from sbon.optimiser.full import Action
+    from sbon.placement.candidates import CandidateReport
+
+    Answered = Callable[[NodeId, CandidateReport | None], None]
+
+ROOM_WAIT_S = 14.0
+"""A query waits at most so long, and at least half of it, for room that is promised to others, who may not take it. Two such waits (a
+query is placed once more when a host has refused) must end before the person at the command line gives up after 30 s."""
+ROOM_RETRY_S = 1.0
+"""Mean pause before it asks again; others have decided by then."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A decision in the engine's terms."""
+
+    decision: "Decision"
+    nodes: dict[OperatorId, NodeId]
+    """Operators to be made, and where."""
+    reused: dict[OperatorId, tuple[OperatorId, NodeId]]
+    """Operators for which running ones serve."""
+    unpinned_nodes: frozenset[NodeId]
+    """Nodes that were chosen, not given."""
+
+    def explained(self, plan: Plan) -> dict[str, Any]:
+        """As `sbon explain --json` shows it."""
+        specs = {spec.id: spec for spec in plan.operators}
+        rates = {(link.source, link.target): link.rate_rows_per_s for link in plan.links}
+        ids = {(link.source, link.target): link.id for link in plan.links}
+        decision = self.decision
+        return {
+            "query": plan.query,
+            "sql": plan.sql,
+            "operators": [
+                {
+                    "id": placed.operator,
+                    "kind": str(specs[placed.operator].params.__struct_config__.tag),
+                    "text": describe(specs[placed.operator].params),
+                    "node": placed.node,
+                    "pinned": placed.pinned,
+                    "reuse": placed.reuse.operator if placed.reuse is not None else None,
+                    "candidates": [
+                        {
+                            "node": view.node,
+                            "network_usage": view.usage_bytes,
+                            "predicted_network_usage": view.predicted_usage_bytes,
+                            "measured": view.measured,
+                            "load_ms": view.load_ms,
+                            "free_slots": view.free_slots,
+                            "answered": view.answered,
+                            "runs": view.runs,
+                        }
+                        for view in placed.candidates
+                    ],
+                }
+                for placed in decision.explanation
+            ],
+            "links": [
+                {
+                    "id": ids[link.source, link.target],
+                    "source": link.source,
+                    "target": link.target,
+                    "source_node": link.source_node,
+                    "target_node": link.target_node,
+                    "rate_rows_per_s": rates[link.source, link.target],
+                    "rate_bytes_per_s": link.rate_bytes_per_s,
+                    "latency_ms": link.latency_ms,
+                    "latency_measured": link.measured,
+                }
+                for link in decision.links
+            ],
+            "dropped": list(decision.dropped),
+            "network_usage": {"here": decision.usage_here, "producer": decision.usage_producer, "consumer": decision.usage_consumer},
+            "delay_ms": decision.delay_ms,
+            "delay_bound_ms": decision.delay_bound_ms,
+            "candidates_asked": decision.candidates_asked,
+            "rtts_measured": decision.rtts_measured,
+        }
+
+
+class Placing:
+    """Runs a full optimiser for each query that is placed."""
+
+    def __init__(self, host: Host, gossip: Gossip, surveying: Surveying, config: PlacementConfig, optimiser: OptimiserConfig) -> None:
+        self.host = host
+        self.gossip = gossip
+        self.surveying = surveying
+        self.config = config
+        self.optimiser = optimiser
+        self.rng = host.rng.spawn(1)[0]
+
+    def place(
+        self,
+        plan: Plan,
+        done: Callable[[Placed | SbonError], None],
+        excluded: frozenset[NodeId] = frozenset(),
+        *,
+        share: bool = True,
+        reserve: bool = True,
+    ) -> None:
+        """Decide.
+
+        Parameters
+        ----------
+        excluded : nodes that count as full
+        share : running operators of other queries may serve
+        reserve : candidates keep room until the operators come
+        """
+        _Placement(self, plan, done, excluded, share, reserve).begin()
+
+    def hosts(self, signatures: Mapping[OperatorId, str]) -> dict[str, list[NodeId]]:
+        """For each signature, the members whose digest says that they may run it."""
+        found: dict[str, list[NodeId]] = {}
+        for signature in sorted(set(signatures.values())):
+            nodes = [
+                name
+                for name, member in sorted(self.gossip.members.items())
+                if member.status is MemberStatus.ALIVE and may_contain(member.digest, signature)
+            ]
+            if nodes:
+                found[signature] = nodes
+        return found
+
+
+class _Placement:
+    """One query. Where room is short only because it is promised to others, it waits for what they leave, and tries again."""
+
+    def __init__(
+        self,
+        placing: Placing,
+        plan: Plan,
+        done: Callable[[Placed | SbonError], None],
+        excluded: frozenset[NodeId],
+        share: bool,
+        reserve: bool,
+    ) -> None:
+        from sbon.optimiser.reuse import shareable_signatures
+        from sbon.placement.problem import problem_of
+
+        self._placing = placing
+        self._plan = plan
+        self._done = done
+        self._excluded = excluded
+        self._reserve = reserve
+        self._signatures = shareable_signatures(plan) if share else {}
+        self._problem = problem_of(plan)
+        self._until = placing.host.now() + ROOM_WAIT_S * float(placing.rng.uniform(0.5, 1.0))
+        self._reports: dict[NodeId, CandidateReport] = {}
+        self._slots: dict[NodeId, int] = {}
+
+    def begin(self) -> None:
+        """Ask the first candidates."""
+        from sbon.optimiser.full import FullOptimiser
+
+        placing = self._placing
+        self._reports, self._slots = {}, {}
+        self._full: FullOptimiser = FullOptimiser(
+            self._problem,
+            self._signatures,
+            placing.gossip.coordinates(),
+            placing.config,
+            placing.rng,
+            hosts=placing.hosts(self._signatures),
+        )
+        self._perform(self._full.begin)
+
+    def _perform(self, step: "Callable[[], list[Action]]") -> None:
+        from sbon.optimiser.full import AskCandidate
+
+        try:
+            actions = step()
+        except SbonError as problem:
+            self._failed(problem)
+            return
+        for action in actions:
+            if isinstance(action, AskCandidate):
+                self._ask(action.node, action.about, action.signatures, self._answered)
+            else:
+                self._decided(action)
+
+    def _ask(self, node: NodeId, about: Sequence[NodeId], signatures: Sequence[str], answered: "Answered") -> None:
+        """Ask a node, and let it keep room for all that may come: whatever is pinned there, and every unpinned operator."""
+        if self._reserve:
+            self._slots[node] = sum(where == node for where in self._problem.pinned.values()) + len(self._problem.unpinned)
+        query = self._plan.query if self._reserve else ""
+        timeout_s = self._placing.optimiser.answer_timeout_s
+        self._placing.surveying.ask(node, about, signatures, timeout_s, answered, query, self._slots.get(node, 0))
+
+    def _answered(self, node: NodeId, report: "CandidateReport | None") -> None:
+        if report is None:
+            self._perform(lambda: self._full.unanswered(node))
+            return
+        told = msgspec.structs.replace(report, free_slots=0) if node in self._excluded else report
+        self._reports[node] = told
+        self._perform(lambda: self._full.answered(told))
+
+    def _decided(self, decision: "Decision") -> None:
+        placed = _placed(self._plan, decision)
+        coming = Counter(placed.nodes.values())
+        unasked = {node for node in coming if node not in self._slots} if self._reserve else set()
+
+        def answered(node: NodeId, report: "CandidateReport | None") -> None:
+            unasked.discard(node)
+            if report is not None:
+                self._reports[node] = report
+            if not unasked:
+                self._place(placed, coming)
+
+        for node in sorted(unasked):  # nodes to which operators are pinned
+            self._ask(node, (), (), answered)
+        if not unasked:
+            self._place(placed, coming)
+
+    def _place(self, placed: Placed, coming: Mapping[NodeId, int]) -> None:
+        """All nodes that take part have been asked: go, unless they have no room at this moment."""
+        short = [node for node, count in coming.items() if node in self._reports and self._reports[node].free_slots < count]
+        if any(self._reports[node].reserved for node in short) and self._waits():
+            return
+        self._settle(coming)
+        self._done(placed)
+
+    def _failed(self, problem: SbonError) -> None:
+        crowded = isinstance(problem, PlacementError) and any(
+            report.reserved for node, report in self._reports.items() if node not in self._excluded
+        )
+        if crowded and self._waits():
+            return
+        self._settle({})
+        self._done(problem)
+
+    def _waits(self) -> bool:
+        """Give back the promises, lest two queries wait for each other's, and try again; False when it has waited long enough.
+
+        Only room for what is pinned is kept, as that cannot go elsewhere. Of several queries that wait for each other so, the first to give
+        up leaves its room to the others.
+        """
+        host = self._placing.host
+        if not self._reserve or host.now() >= self._until:
+            return False
+        self._settle(Counter(self._problem.pinned.values()))
+        host.call_at(host.now() + float(self._placing.rng.uniform(0.5, 1.5)) * ROOM_RETRY_S, self.begin)
+        return True
+
+    def _settle(self, coming: Mapping[NodeId, int]) -> None:
+        slots = {node: coming.get(node, 0) for node, kept in self._slots.items() if kept}
+        self._placing.surveying.decided(self._plan.query, slots)
+
+
+def _placed(plan: Plan, decision: "Decision") -> Placed:
+    pinned = {spec.id for spec in plan.operators if spec.pinned is not None}
+    nodes = {operator: node for operator, node in decision.assignment.items() if operator not in decision.reused}
+    return Placed(
+        decision=decision,
+        nodes=nodes,
+        reused={operator: (reuse.operator, reuse.node) for operator, reuse in decision.reused.items()},
+        unpinned_nodes=frozenset(node for operator, node in nodes.items() if operator not in pinned),
+    )

@@ -1,0 +1,398 @@
+"""The queries that this agent has taken: statements in, operators placed and deployed, their health watched, and their end.
+
+Everything that needs the SQL parser or long thought runs on an executor thread (`agent.queries.statements`), so that probing stays
+punctual.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+import msgspec
+
+from agent.directory import Directory
+from agent.gossip import Gossip
+from agent.host import Host
+from agent.optimising.delay_bounds import DelayBounds, movable_of, slack_ms
+from agent.queries.deployment import Assignment, Deployed, Deployment
+from agent.queries.placing import Placed, Placing
+from agent.queries.record import QueryRecord, QueryState
+from agent.queries.replication import Replication
+from agent.queries.statements import Effect, Prepared, prepare
+from agent.queries.tails import Tail
+from sbon.errors import PlacementError, QueryError, SbonError
+from sbon.query.catalog import did_you_mean
+from sbon.query.plan import Plan
+from sbon.types import NodeId, OperatorId, QueryId
+from sbon.wire import Drop, InputLost, Message, OperatorReports, OperatorsAsk, Queries, QueriesAsk, Release
+
+REPORT_TIMEOUT_S = 5.0
+ENDED_MAX = 200
+"""Ended queries that are still shown."""
+QUERIES_MAX = 1000
+"""Queries that one agent takes."""
+
+Done = Callable[[Any], None]
+"""Gets a result, or the SbonError that stands in its way."""
+
+
+class QueryEvents(Protocol):
+    """Whom the queries tell."""
+
+    def query_changed(self, record: QueryRecord) -> None:
+        """Begun, degraded, mended or ended."""
+
+    def placed(self, plan: Plan, placed: Placed, deployed: Deployed) -> None:
+        """A decision has been carried out."""
+
+
+class OwnedQueries:
+    """All queries of one agent (`agent.queries.answers.Owned`)."""
+
+    def __init__(
+        self, host: Host, directory: Directory, gossip: Gossip, placing: Placing, replication: Replication, events: QueryEvents
+    ) -> None:
+        self.records: dict[QueryId, QueryRecord] = {}
+        self.tails: dict[QueryId, Tail] = {}
+        self._ended: OrderedDict[QueryId, QueryRecord] = OrderedDict()
+        self._beginning: set[QueryId] = set()
+        self._host = host
+        self._directory = directory
+        self._gossip = gossip
+        self._placing = placing
+        self._replication = replication
+        self._events = events
+        self._bounds = DelayBounds(directory)
+        self._last_stamp = 0
+        self._last_report = host.now()
+
+    # --------------------------------------------------------------------------------------------------- statements
+
+    def submit(self, sql: str, done: Done) -> None:
+        """Carry out all statements of a text, in order; `done` gets what each has done. The first that fails ends it.
+
+        Statements before the failed one stay done, and the error says how many they are.
+        """
+        self._prepare(sql, lambda prepared: self._carry_out(prepared, [], done), done)
+
+    def explain(self, sql: str, done: Done) -> None:
+        """What `submit` would do with the last query of a text; nothing is created and nothing runs."""
+
+        def prepared(effects: list[Prepared]) -> None:
+            plans = [effect.plan for effect in effects if effect.plan is not None]
+            if not plans:
+                done(QueryError("there is no query to explain", hint="give a SELECT or a CREATE SINK"))
+                return
+            plan = plans[-1]
+            self._placing.place(
+                plan, lambda placed: done(placed if isinstance(placed, SbonError) else placed.explained(plan)), reserve=False
+            )
+
+        self._prepare(sql, prepared, done)
+
+    def _prepare(self, sql: str, then: Callable[[list[Prepared]], None], done: Done) -> None:
+        me, wall_s = self._directory.me, self._host.wall()
+        ids = (self._new_id() for _ in range(QUERIES_MAX))
+        entries = self._replication.catalog.entries()
+        nodes = self._gossip.alive_labels()
+
+        def prepared(result: list[Prepared] | BaseException) -> None:
+            if isinstance(result, SbonError):
+                done(result)
+            elif isinstance(result, BaseException):
+                done(QueryError(f"the statement broke the planner ({type(result).__name__}: {result})", hint="please report it"))
+            else:
+                then(result)
+
+        self._host.execute(lambda: prepare(sql, entries, nodes, me, ids, int(wall_s * 1e6)), prepared, rows=0)
+
+    def _carry_out(self, waiting: list[Prepared], results: list[dict[str, Any]], done: Done) -> None:
+        if not waiting:
+            done(results)
+            return
+        effect, rest = waiting[0], waiting[1:]
+
+        def next_one(result: dict[str, Any] | SbonError) -> None:
+            if isinstance(result, QueryError):
+                before = f" ({len(results)} statements before it are done)" if results else ""
+                done(QueryError(result.message + before, line=result.line, column=result.column, hint=result.hint))
+            elif isinstance(result, SbonError):
+                done(result)
+            else:
+                self._carry_out(rest, [*results, result], done)
+
+        try:
+            self._carry_out_one(effect, next_one)
+        except SbonError as problem:
+            next_one(problem)
+
+    def _carry_out_one(self, effect: Prepared, done: Done) -> None:
+        stamp = int(self._host.wall() * 1e6)
+        row: dict[str, Any] = {"statement": effect.kind, "name": effect.name, "query": None, "operators": [], "message": effect.message}
+        match effect.effect:
+            case Effect.NOTHING:
+                done(row)
+            case Effect.ENTER:
+                self._replication.put(effect.kind, effect.name, sql=effect.sql, stamp=stamp, source=effect.source)
+                done(row)
+            case Effect.FORGET:
+                self._replication.drop(effect.kind, effect.name, stamp=stamp)
+                done(row)
+            case Effect.END:
+                self.drop(effect.name, lambda problem: done(problem or row))
+            case Effect.RUN:
+                self._begin(effect, row, done)
+
+    def _begin(self, effect: Prepared, row: dict[str, Any], done: Done) -> None:
+        plan = effect.plan
+        assert plan is not None
+        if len(self.records) >= QUERIES_MAX:
+            raise PlacementError(f"{self._directory.me} has {len(self.records)} queries and takes no more; drop some, or ask another agent")
+        self._beginning.add(plan.query)
+
+        def begun(result: QueryRecord | SbonError) -> None:
+            self._beginning.discard(plan.query)
+            if isinstance(result, SbonError):
+                self.tails.pop(plan.query, None)
+                done(result)
+                return
+            if effect.kind == "sink":
+                stamp = int(self._host.wall() * 1e6)
+                try:
+                    self._replication.put("sink", effect.name, sql=effect.sql, stamp=stamp, query=plan.query)
+                except QueryError as problem:
+                    self._end(result, QueryState.STOPPING)
+                    done(problem)
+                    return
+            row["query"] = plan.query
+            row["operators"] = [
+                {"id": operator, "node": node, "kind": result.kind_of(operator), "reused": operator not in result.specs}
+                for operator, node in result.nodes.items()
+            ]
+            done(row)
+
+        self._place_and_deploy(plan, begun, frozenset(), first=True)
+
+    def _place_and_deploy(self, plan: Plan, done: Done, excluded: frozenset[NodeId], *, first: bool) -> None:
+        def placed(result: Placed | SbonError) -> None:
+            if isinstance(result, SbonError):
+                done(result)
+                return
+            movable = movable_of(plan, len(result.reused))
+            slack = slack_ms(plan.delay_bound_ms, result.decision.delay_ms, movable)
+            assignment = Assignment(result.nodes, result.reused, slack)
+            deployment = Deployment(self._directory, plan, assignment, lambda outcome: deployed(result, deployment, outcome))
+            deployment.run()
+
+        def deployed(chosen: Placed, deployment: Deployment, result: Deployed | SbonError) -> None:
+            if isinstance(result, SbonError):
+                # Someone may have filled up, or gone, since it was asked. Once more, with what is known now, and without sharing.
+                if first and not isinstance(result, QueryError) and (chosen.unpinned_nodes or chosen.reused):
+                    self._place_and_deploy(plan, done, chosen.unpinned_nodes & deployment.refused_by, first=False)
+                else:
+                    done(result)
+                return
+            record = QueryRecord(plan, result, self._directory.me, self._host.wall(), chosen.decision.delay_ms)
+            self.records[plan.query] = record
+            self._events.placed(plan, chosen, result)
+            self._events.query_changed(record)
+            done(record)
+
+        self._placing.place(plan, placed, excluded, share=first)
+
+    def _new_id(self) -> QueryId:
+        self._last_stamp = max(self._last_stamp + 1, int(self._host.wall()))
+        return f"{self._directory.me}.{_base36(self._last_stamp)}"
+
+    # ------------------------------------------------------------------------------------------------------- health
+
+    def watch(self) -> None:
+        """Ask the hosts how the operators do; called every `engine.report_interval_s`."""
+        for record in list(self.records.values()):
+            self._ask_hosts(record, self._bounds.reported)
+
+    def _ask_hosts(self, record: QueryRecord, then: Callable[[QueryRecord], None]) -> None:
+        by_node: dict[NodeId, list[OperatorId]] = {}
+        for operator, node in record.nodes.items():
+            by_node.setdefault(node, []).append(operator)
+        waiting = set(by_node)
+
+        def answered(node: NodeId, result: Message | SbonError) -> None:
+            waiting.discard(node)
+            if isinstance(result, OperatorReports):
+                for report in result.reports:
+                    if record.nodes.get(report.id) == node:
+                        record.reported(report)
+                self._settle(record)
+            if not waiting:
+                self._tell_of_lost_inputs(record)
+                then(record)
+
+        for node, operators in sorted(by_node.items()):
+            self._directory.request(
+                node, OperatorsAsk(operators=tuple(operators), query=record.id), partial(answered, node), REPORT_TIMEOUT_S
+            )
+
+    def _tell_of_lost_inputs(self, record: QueryRecord) -> None:
+        """Operators that are gone for good (failed, or forgotten by a host that has restarted) feed their links no more."""
+        for link in record.lost_links():
+            self._directory.tell(record.nodes[link.target], InputLost(operator=link.target, link=link.id))
+
+    def node_failed(self, node: NodeId) -> None:
+        """A host has been declared failed."""
+        for record in self.records.values():
+            record.node_failed(node)
+            self._settle(record)
+
+    def moved(self, operator: OperatorId, node: NodeId) -> None:
+        """An operator of ours has a new host."""
+        for record in self.records.values():
+            if operator in record.nodes and record.nodes[operator] != node:
+                record.nodes[operator] = node
+                record.migrations += 1
+                self._bounds.moved(record)
+
+    def finished(self, operator: OperatorId) -> None:
+        """An operator on this host has had all its input. If it is the sink of a query of ours, the query has ended."""
+        for record in list(self.records.values()):
+            if record.sink == operator:
+                self._finish(record)
+
+    def _settle(self, record: QueryRecord) -> None:
+        before = record.state
+        record.settle()
+        if record.state is not before:
+            self._events.query_changed(record)
+        sink = record.reports.get(record.sink)
+        if sink is not None and sink.state == "finished" and record.id in self.records:
+            self._finish(record)
+
+    def _finish(self, record: QueryRecord) -> None:
+        """Take the last figures, then let everything go."""
+        if record.state in (QueryState.FINISHED, QueryState.STOPPING):
+            return
+        record.state = QueryState.FINISHED
+        if record.id in self.tails:
+            self.tails[record.id].end()
+        self._ask_hosts(record, lambda record: self._end(record, QueryState.FINISHED))
+
+    # -------------------------------------------------------------------------------------------------------- ending
+
+    def drop(self, name: str, done: Callable[[SbonError | None], None]) -> None:
+        """End a query by id or name, wherever it was taken."""
+        record = self.find(name)
+        if record is not None:
+            if record.id in self.records:
+                self._end(record, QueryState.STOPPING)
+            else:
+                self._ended.pop(record.id, None)
+            self._forget_name(record)
+            done(None)
+            return
+        owner, query = self._owner_of(name)
+        if owner is None or owner == self._directory.me:
+            known = [r.id for r in self.records.values()] + [r.name for r in self.records.values()]
+            done(QueryError(f"there is no query {name}", hint=did_you_mean(name, known) or "`sbon queries` lists them"))
+            return
+        self._directory.request(owner, Drop(query=query), lambda result: done(result if isinstance(result, SbonError) else None))
+
+    def find(self, name: str) -> QueryRecord | None:
+        """A query of ours by id, name, or an unambiguous beginning of its id."""
+        everything = {**self._ended, **self.records}
+        if name in everything:
+            return everything[name]
+        named = [record for record in everything.values() if record.name == name]
+        if named:
+            return named[-1]
+        begun = [record for query, record in everything.items() if query.startswith(name) or query.rpartition(".")[2].startswith(name)]
+        return begun[0] if len(begun) == 1 else None
+
+    def _owner_of(self, name: str) -> tuple[NodeId | None, QueryId]:
+        entry = self._replication.catalog.get(name)
+        if entry is not None and entry.query:
+            return entry.owner, entry.query
+        owner = name.rpartition(".")[0]
+        return (owner if owner in self._gossip.members else None), name
+
+    def _end(self, record: QueryRecord, state: QueryState) -> None:
+        record.state = state
+        self.records.pop(record.id, None)
+        for node in sorted(set(record.nodes.values())):
+            self._directory.tell(node, Release(query=record.id))
+        tail = self.tails.pop(record.id, None)
+        if tail is not None:
+            tail.end()
+            if state is QueryState.FINISHED:
+                self.tails[record.id] = tail
+        if state is QueryState.FINISHED:
+            self._ended[record.id] = record
+            while len(self._ended) > ENDED_MAX:
+                gone, _ = self._ended.popitem(last=False)
+                self.tails.pop(gone, None)
+        self._events.query_changed(record)
+
+    def _forget_name(self, record: QueryRecord) -> None:
+        entry = self._replication.catalog.get(record.name)
+        if entry is not None and entry.query == record.id:
+            self._replication.drop("sink", record.name, stamp=int(self._host.wall() * 1e6))
+
+    def unwanted(self, queries: tuple[QueryId, ...]) -> tuple[QueryId, ...]:
+        """Those of these queries of ours that are over, or unknown because this agent has restarted."""
+        return tuple(query for query in queries if query not in self.records and query not in self._beginning)
+
+    # ------------------------------------------------------------------------------------------------------- showing
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All queries of this agent, ended ones last."""
+        running = [record.row(self.network_usage(record)) for record in self.records.values()]
+        return running + [record.row(0.0) for record in self._ended.values()]
+
+    def network_usage(self, record: QueryRecord) -> float | None:
+        """Bytes in transit by measured rates and estimated latencies (SBON, equation 1); None while a coordinate is unknown."""
+        usage = 0.0
+        for source, target, rate in record.link_rates():
+            rtt_ms = self._gossip.estimated_rtt_ms(record.nodes[source], record.nodes[target])
+            if rtt_ms is None:
+                return None
+            usage += rate * rtt_ms / 2 / 1000.0
+        return usage
+
+    def encoded_rows(self) -> bytes:
+        """`rows`, for another agent."""
+        return msgspec.msgpack.encode(self.rows())
+
+    def all_rows(self, done: Callable[[list[dict[str, Any]]], None]) -> None:
+        """The queries of all agents that answer soon, ours first."""
+        found: dict[NodeId, list[dict[str, Any]]] = {}
+        others = [node for node in self._gossip.alive_labels() if node != self._directory.me]
+        waiting = set(others)
+        ours = self.rows()
+
+        def answered(node: NodeId, result: Message | SbonError) -> None:
+            waiting.discard(node)
+            if isinstance(result, Queries):
+                found[node] = _decode_rows(result.rows)
+            if not waiting:
+                done(ours + [row for other in sorted(found) for row in found[other]])
+
+        if not others:
+            done(ours)
+        for node in others:
+            self._directory.request(node, QueriesAsk(), partial(answered, node), timeout_s=2.0)
+
+
+def _decode_rows(data: bytes) -> list[dict[str, Any]]:
+    try:
+        return msgspec.msgpack.decode(data, type=list[dict[str, Any]])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return []
+
+
+def _base36(number: int) -> str:
+    digits = "0123456789abcdefghijklmnopqrstuvwxyz"
+    text = ""
+    while number:
+        number, last = divmod(number, 36)
+        text = digits[last] + text
+    return text or "0"

@@ -1,0 +1,208 @@
+"""What the agent that took a query knows of it: its operators and where they are, how they do, and what is wrong."""
+
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from agent.queries.deployment import Deployed
+from agent.queries.multicasts import QueryMulticasts, carriers
+from sbon.query.plan import LinkSpec, MulticastParams, OperatorSpec, Plan, is_multicast
+from sbon.query.text import describe
+from sbon.types import LinkId, NodeId, OperatorId
+from sbon.wire import OperatorReport
+
+
+class QueryState(Enum):
+    """As `sbon queries` shows it."""
+
+    RUNNING = "running"
+    DEGRADED = "degraded"
+    """It has lost something: answers are missing or late. The reason says what."""
+    FINISHED = "finished"
+    """Every source has ended and every answer has been delivered."""
+    STOPPING = "stopping"
+
+
+class Trouble(msgspec.Struct, frozen=True, array_like=True):
+    """One thing that is wrong with one operator."""
+
+    operator: OperatorId
+    reason: str
+
+
+class BoundState(msgspec.Struct):
+    """What the hosts have been told of a query's delay bound."""
+
+    reports: int = 0
+    """Rounds of reports so far."""
+    told_ms: float = 0.0
+    """The last slack."""
+    told_at: int = 0
+    """In which round."""
+    settled_at: int = 0
+    """From which round on the delay is that of the present places."""
+
+
+class QueryRecord:
+    """One query.
+
+    Parameters
+    ----------
+    delay_ms : of its longest way, as placement has predicted it
+    """
+
+    def __init__(self, plan: Plan, deployed: Deployed, me: NodeId, wall_s: float, delay_ms: float | None = None) -> None:
+        self.plan = plan
+        self.id = plan.query
+        self.name = plan.name
+        self.owner = me
+        self.started_wall_s = wall_s
+        self.state = QueryState.RUNNING
+        self.specs: dict[OperatorId, OperatorSpec] = {spec.id: spec for spec in deployed.operators}
+        self.links: tuple[LinkSpec, ...] = deployed.links
+        self.nodes: dict[OperatorId, NodeId] = dict(deployed.nodes)
+        self.reports: dict[OperatorId, OperatorReport] = {}
+        self.troubles: dict[OperatorId, str] = {}
+        self.gone: set[OperatorId] = set()
+        """Operators that will not come back: failed, or forgotten by a host that has restarted."""
+        self.multicasts = QueryMulticasts()
+        self.migrations = 0
+        self.bounds = BoundState()
+        self.late = ""
+        """How far the delay bound is exceeded; empty: it is not."""
+        self.delay_ms = delay_ms
+        """Latency of the longest way from a producer to the sink: as its host last knew it, or as predicted until it does."""
+
+    @property
+    def movable(self) -> int:
+        """Operators that are not known to be pinned."""
+        return sum(operator not in self.specs or self.specs[operator].pinned is None for operator in self.nodes)
+
+    @property
+    def sink(self) -> OperatorId:
+        """The operator that takes the answers."""
+        return self.plan.operators[-1].id
+
+    @property
+    def sink_node(self) -> NodeId:
+        """Where the answers go."""
+        return self.nodes[self.sink]
+
+    @property
+    def reason(self) -> str:
+        """What is wrong, one sentence; empty if nothing is."""
+        return "; ".join([*(self.troubles[operator] for operator in sorted(self.troubles)), *([self.late] if self.late else [])])
+
+    def text_of(self, operator: OperatorId) -> str:
+        """One line about an operator."""
+        spec = self.specs.get(operator)
+        if spec is None and is_multicast(operator):
+            return describe(MulticastParams(self.multicasts.feeders.get(operator, operator)))
+        return describe(spec.params) if spec is not None else "shared with another query"
+
+    def kind_of(self, operator: OperatorId) -> str:
+        """`window`, `sink` and so on; `multicast`; or `shared`, for what another query has brought."""
+        spec = self.specs.get(operator)
+        if spec is not None:
+            return str(spec.params.__struct_config__.tag)
+        return "multicast" if is_multicast(operator) else "shared"
+
+    def reported(self, report: OperatorReport) -> None:
+        """A host has told how one of the operators does."""
+        operator = report.id
+        if report.state == "moved":
+            self.nodes[operator] = report.node
+            return
+        if report.state == "missing" and is_multicast(operator) and not self.multicasts.missed(operator):
+            return
+        if report.state == "missing":
+            self.gone.add(operator)
+            self.troubles[operator] = f"{operator} ({self.text_of(operator)}) is not on {report.node} any more"
+            return
+        self.reports[operator] = report
+        if operator == self.sink and report.upstream_delay_ms is not None:
+            self.delay_ms = report.upstream_delay_ms
+        for ended in self.multicasts.heard(report, self.nodes):
+            self._multicast_ended(ended, operator)
+        if report.state == "failed":
+            self.gone.add(operator)
+            self.troubles[operator] = f"{operator} ({self.text_of(operator)}) failed on {report.node}: {report.reason}"
+        elif missing := [link for link in sorted(self._links_from(operator)) if not self._carried(report, link)]:
+            self.troubles[operator] = f"{operator} ({self.text_of(operator)}) on {report.node} has given up its link {missing[0]}"
+        else:
+            self.troubles.pop(operator, None)
+
+    def _carried(self, report: OperatorReport, link: LinkId) -> bool:
+        return any(known == link for known, *_ in report.links) or self.multicasts.carry(report.id, link, self.reports)
+
+    def _multicast_ended(self, name: OperatorId, feeder: OperatorId) -> None:
+        """What fed it has its links again."""
+        self.reports.pop(name, None)
+        self.troubles.pop(name, None)
+        self.gone.discard(name)
+        self.links = tuple(msgspec.structs.replace(link, source=feeder) if link.source == name else link for link in self.links)
+
+    def lost_links(self) -> list[LinkSpec]:
+        """Links to living operators that nothing feeds any more."""
+        carrier = carriers(self.reports)
+        fed_by = [(link, {link.source, carrier.get(link.id, link.source)}) for link in self.links if link.target not in self.gone]
+        return [link for link, sources in fed_by if sources & self.gone]
+
+    def _links_from(self, operator: OperatorId) -> set[LinkId]:
+        return {link.id for link in self.links if link.source == operator}
+
+    def node_failed(self, node: NodeId) -> None:
+        """A host has been declared failed."""
+        for operator, where in self.nodes.items():
+            if where == node:
+                self.troubles[operator] = f"{operator} ({self.text_of(operator)}) was on {node}, which failed"
+
+    def settle(self) -> None:
+        """Running or degraded, by what is wrong."""
+        if self.state in (QueryState.RUNNING, QueryState.DEGRADED):
+            self.state = QueryState.DEGRADED if self.troubles or self.late else QueryState.RUNNING
+
+    def link_rates(self) -> list[tuple[OperatorId, OperatorId, float]]:
+        """Source, target and measured bytes/s of the links made for the query, or the plan's figure until there is one.
+
+        Of a link to a multicast, the query's share.
+        """
+        measured = {link: rate for report in self.reports.values() for link, _, _, _, rate in report.links}
+        carrier = carriers(self.reports)
+        own = [(carrier.get(link.id, link.source), link.target, measured.get(link.id, link.rate_bytes_per_s)) for link in self.links]
+        return own + list(self.multicasts.feeding(self.reports))
+
+    def row(self, network_usage: float | None) -> dict[str, Any]:
+        """As `sbon queries --json` shows it."""
+        sink = self.reports.get(self.sink)
+        return {
+            "id": self.id,
+            "name": self.name,
+            "state": self.state.value,
+            "reason": self.reason,
+            "owner": self.owner,
+            "sql": self.plan.sql,
+            "sink_node": self.sink_node,
+            "operators": [self._operator_row(operator) for operator in self.nodes],
+            "rows_out": sink.rows_in if sink is not None else 0,
+            "late_rows": sum(report.late_rows for report in self.reports.values()),
+            "dropped_rows": sum(report.dropped_rows for report in self.reports.values()),
+            "network_usage": network_usage,
+            "delay_ms": self.delay_ms,
+            "delay_bound_ms": self.plan.delay_bound_ms,
+            "migrations": self.migrations,
+            "started_wall_s": self.started_wall_s,
+        }
+
+    def _operator_row(self, operator: OperatorId) -> dict[str, Any]:
+        spec = self.specs.get(operator)
+        return {
+            "id": operator,
+            "kind": self.kind_of(operator),
+            "text": self.text_of(operator),
+            "node": self.nodes[operator],
+            "pinned": spec is not None and spec.pinned is not None,
+            "reused": spec is None and not is_multicast(operator),
+            "lost": operator in self.troubles,
+        }

@@ -1,0 +1,136 @@
+"""The MQTT broker that telemetry goes through: its address, who we are there, and what the messages are.
+
+A message holds a batch of rows of one run of one agent, in the order of their numbers, on the topic PREFIX/telemetry/AGENT. It is sent
+again until the broker has acknowledged it (QoS 1), and so may come twice: whoever takes rows drops numbers that are not above the last.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from agent.telemetry.spool import Line
+from sbon.errors import ConfigError
+from sbon.types import NodeId
+
+PASSWORD_VARIABLE = "SBON_MQTT_PASSWORD"
+PORTS = {"mqtt": 1883, "mqtts": 8883}
+RETRY_S_MIN, RETRY_S_MAX = 0.5, 30.0
+"""Pause before the broker is tried again, doubled each time; each pause is drawn between its half and the whole."""
+_PREFIX = re.compile(r"[^+#\x00]{1,200}")
+
+
+class Batch(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One message, as MessagePack."""
+
+    version: int
+    agent: NodeId
+    start: str
+    lines: list[Line]
+
+
+class Broker(msgspec.Struct, frozen=True):
+    """Where it is and who we are there; never the password."""
+
+    host: str
+    port: int
+    tls: bool
+    user: str
+    prefix: str
+
+    def topic(self, agent: NodeId) -> str:
+        """Of the telemetry of an agent; "+" stands for all agents."""
+        return f"{self.prefix}/telemetry/{agent}"
+
+    def __str__(self) -> str:
+        """For logs."""
+        return f"{'mqtts' if self.tls else 'mqtt'}://{self.host}:{self.port}/{self.prefix}"
+
+
+def parse_broker(url: str) -> Broker:
+    """The broker that mqtt://[USER@]HOST[:PORT]/PREFIX means (mqtts:// with TLS).
+
+    Raises
+    ------
+    ConfigError
+        It is no such address, or has a password in it.
+
+    Examples
+    --------
+    >>> print(parse_broker("mqtts://ams@broker.example/plant/7"))
+    mqtts://broker.example:8883/plant/7
+    """
+    expected = "expected mqtt://[USER@]HOST[:PORT]/PREFIX, or mqtts:// for TLS"
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ConfigError(f"the broker's address is none; {expected}") from None
+    if parts.password is not None:
+        raise ConfigError(f"the broker's address has a password in it, which would be shown: put it in a file, or in {PASSWORD_VARIABLE}")
+    prefix = unquote(parts.path).strip("/")
+    if parts.scheme not in PORTS or not parts.hostname or not _PREFIX.fullmatch(prefix) or parts.query or parts.fragment:
+        raise ConfigError(f"{url!r} is no broker's address; {expected}")
+    return Broker(parts.hostname, port or PORTS[parts.scheme], parts.scheme == "mqtts", unquote(parts.username or ""), prefix)
+
+
+class Access(msgspec.Struct, frozen=True):
+    """What it takes to be let in. Its text shows no password."""
+
+    password: str | None
+    ca_file: str
+
+    def __repr__(self) -> str:
+        return f"Access(password={'given' if self.password else None}, ca_file={self.ca_file!r})"
+
+    __str__ = __repr__
+
+
+def access(password_file: str, ca_file: str, environment: Mapping[str, str] = os.environ) -> Access:
+    """The password from a file or else from the environment, and the certificates' file.
+
+    Raises
+    ------
+    ConfigError
+        A file cannot be read, or others can read the password.
+    """
+    password = environment.get(PASSWORD_VARIABLE)
+    if password_file:
+        path = Path(password_file).expanduser()
+        try:
+            mode = stat.S_IMODE(path.stat().st_mode)
+            password = path.read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as problem:
+            reason = problem.strerror if isinstance(problem, OSError) else "not UTF-8 text"
+            raise ConfigError(f"cannot read the broker's password file {path}: {reason}") from None
+        if mode & 0o077:
+            raise ConfigError(f"others can read the broker's password file {path} (mode {mode:04o}): chmod 600 {path}")
+    if ca_file and not Path(ca_file).expanduser().is_file():
+        raise ConfigError(f"there is no certificates' file {ca_file}, expected PEM")
+    return Access(password, str(Path(ca_file).expanduser()) if ca_file else "")
+
+
+def client_options(broker: Broker, let_in: Access) -> dict[str, Any]:
+    """Of `aiomqtt.Client`, without identifier and session.
+
+    Raises
+    ------
+    ConfigError
+        The certificates' file is of no use.
+    """
+    options: dict[str, Any] = {"hostname": broker.host, "port": broker.port, "timeout": 10.0, "keepalive": 20}
+    if broker.user:
+        options |= {"username": broker.user, "password": let_in.password}
+    if broker.tls:
+        import ssl
+
+        try:
+            options["tls_context"] = ssl.create_default_context(cafile=let_in.ca_file or None)
+        except (ssl.SSLError, OSError) as problem:
+            raise ConfigError(f"the certificates' file {let_in.ca_file} holds none: {problem}") from None
+    return options

@@ -1,0 +1,264 @@
+"""Telemetry from a broker into the same tables that agents write: rows go into a spool as they come, and into Parquet files now and then.
+
+A batch that comes twice, because an acknowledgement was lost, is taken once: rows of one run of an agent come in the order of their
+numbers (`agent.telemetry.broker`), so that those not above the last are repetitions. The last numbers survive a restart, also after a
+crash.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agent.config import NAME
+from agent.telemetry.broker import RETRY_S_MAX, RETRY_S_MIN, Access, Batch, Broker, client_options
+from agent.telemetry.spool import FOLDER, Spool, adopt, closed_pieces, encode_line, read_piece
+from agent.telemetry.writer import Outcome, convert
+from sbon.errors import SbonError
+from sbon.telemetry.rows import VERSION
+from sbon.types import NodeId
+
+HOUR_US = 3_600_000_000
+PIECE_BYTES_MAX = 8 * 2**20
+SPOOL_BYTES_MAX = 2**40
+"""The collector writes its pieces itself: none waits for long."""
+RUNS_MAX = 100_000
+"""Runs of agents whose last number is remembered; the longest silent are forgotten."""
+QUEUE_MAX = 10_000
+"""Messages that have come and are not in the spool yet."""
+_START = re.compile(r"[0-9a-f]{1,16}")
+_STATE = "collected.json"
+
+Progress = Callable[[str], None]
+
+
+class Collection:
+    """The rows of any number of agents, on their way into one `telemetry` folder. One collector a folder.
+
+    Parameters
+    ----------
+    directory : the tables go here
+
+    Raises
+    ------
+    OSError
+        The disk refuses.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.counters = {"messages": 0, "records": 0, "repeated": 0, "missing": 0, "messages_refused": 0, "other_versions": 0}
+        self.counters["messages_overflowed"] = 0
+        self.agents: set[NodeId] = set()
+        self._decode = msgspec.msgpack.Decoder(Batch).decode
+        self._spools: dict[str, Spool] = {}
+        # Pieces of an earlier collector for the same runs have become files, which ours must not replace.
+        self._first_piece = time.time_ns()
+        (directory / FOLDER).mkdir(parents=True, exist_ok=True)
+        self._last: dict[str, int] = self._remembered()
+        self.write()
+
+    def take(self, payload: bytes, topic_agent: str) -> None:
+        """One message.
+
+        Raises
+        ------
+        OSError
+            The disk refuses.
+        """
+        self.counters["messages"] += 1
+        try:
+            batch = self._decode(payload)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            self._refuse(payload)
+            return
+        if batch.version != VERSION:
+            self.counters["other_versions"] += 1
+            return
+        if batch.agent != topic_agent or not NAME.fullmatch(batch.agent) or not _START.fullmatch(batch.start):
+            self.counters["messages_refused"] += 1
+            return
+        run = f"{batch.agent}/{batch.start}"
+        last = self._last.pop(run, 0)
+        fresh: list[tuple[int, bytes]] = []
+        for line in batch.lines:
+            if line.sequence <= last:
+                self.counters["repeated"] += 1
+                continue
+            self.counters["missing"] += line.sequence - last - 1
+            last = line.sequence
+            fresh.append((line.time_us // HOUR_US, encode_line(line.time_us, line.sequence, line.row)))
+        self._last[run] = last
+        self.agents.add(batch.agent)
+        if fresh:
+            self._spool(run, batch).append(fresh)
+            self.counters["records"] += len(fresh)
+
+    def close_pieces(self) -> None:
+        """What has come so far is for the next `write`.
+
+        Raises
+        ------
+        OSError
+            The disk refuses.
+        """
+        for spool in self._spools.values():
+            spool.close()
+        while len(self._last) > RUNS_MAX:
+            del self._last[next(iter(self._last))]
+        quiet = [run for run in self._spools if run not in self._last]
+        for run in quiet:
+            del self._spools[run]
+        path = self.directory / FOLDER / _STATE
+        fresh = path.with_suffix(".tmp")
+        fresh.write_bytes(msgspec.json.encode(self._last))
+        fresh.replace(path)
+
+    def write(self) -> Outcome:
+        """Closed pieces become Parquet files; may run on a thread of its own while rows are taken.
+
+        Raises
+        ------
+        OSError
+            The disk refuses.
+        """
+        return convert(self.directory)
+
+    def _spool(self, run: str, batch: Batch) -> Spool:
+        if run not in self._spools:
+            self._spools[run] = Spool(self.directory, batch.agent, batch.start, PIECE_BYTES_MAX, SPOOL_BYTES_MAX, self._first_piece)
+        return self._spools[run]
+
+    def _refuse(self, payload: bytes) -> None:
+        """Not a batch of this version: another version's, or nonsense."""
+        try:
+            version = msgspec.msgpack.decode(payload)[0]
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError, IndexError, KeyError):
+            version = None
+        self.counters["other_versions" if isinstance(version, int) and version != VERSION else "messages_refused"] += 1
+
+    def _remembered(self) -> dict[str, int]:
+        """The last number of each run: as saved, or as found in what a crash has left."""
+        try:
+            last = msgspec.json.decode((self.directory / FOLDER / _STATE).read_bytes(), type=dict[str, int])
+        except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+            last = {}
+        adopt(self.directory)
+        for path in closed_pieces(self.directory):
+            piece = read_piece(path)
+            if piece is not None and piece.lines:
+                run = f"{piece.header.agent}/{piece.header.start}"
+                last[run] = max(last.get(run, 0), *(line.sequence for line in piece.lines))
+        return last
+
+
+async def collect(
+    broker: Broker, let_in: Access, directory: Path, interval_s: float, client: str, ending: asyncio.Event, progress: Progress
+) -> Collection:
+    """Take telemetry until `ending`; what has come by then is in the tables.
+
+    Parameters
+    ----------
+    interval_s : how often Parquet files are written
+    client : under this name the broker keeps what comes while we are away
+
+    Raises
+    ------
+    SbonError
+        The disk refuses; what has not been taken waits at the broker.
+    ConfigError
+        The broker cannot be asked as configured.
+    """
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
+    options = client_options(broker, let_in)
+    taking: asyncio.Task[None] | None = None
+    try:
+        collection = Collection(directory)
+        taking = asyncio.create_task(_take(broker, options, client, collection, progress))
+        while not ending.is_set():
+            ended = asyncio.create_task(ending.wait())
+            await asyncio.wait({ended, taking}, timeout=interval_s, return_when=asyncio.FIRST_COMPLETED)
+            ended.cancel()
+            if taking.done():
+                taking.result()
+            collection.close_pieces()
+            await asyncio.to_thread(collection.write)
+            progress(f"{collection.counters['records']:,} records of {len(collection.agents)} agents")
+        taking.cancel()
+        await asyncio.wait({taking})
+        collection.close_pieces()
+        await asyncio.to_thread(collection.write)
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        raise SbonError(f"cannot write below {directory}: {reason}; what was not taken waits at the broker") from problem
+    finally:
+        if taking is not None:
+            taking.cancel()
+    return collection
+
+
+class _Inbox(asyncio.Queue[Any]):
+    """Messages that have come, bounded."""
+
+    def __init__(self, counters: dict[str, int]) -> None:
+        super().__init__(QUEUE_MAX)
+        self._counters = counters
+
+    def put_nowait(self, item: Any) -> None:
+        """Or count what there is no room for."""
+        if self.full():
+            self._counters["messages_overflowed"] += 1
+        else:
+            super().put_nowait(item)
+
+
+async def _take(broker: Broker, options: dict[str, object], client: str, collection: Collection, progress: Progress) -> None:
+    import aiomqtt
+
+    from agent.telemetry.mqtt import QUIET
+
+    quiet = logging.getLogger("sbon.mqtt")
+    quiet.setLevel(QUIET)
+    start = len(broker.topic(""))
+    inbox = _Inbox(collection.counters)
+
+    def take_all() -> None:
+        while not inbox.empty():
+            message = inbox.get_nowait()
+            if isinstance(message.payload, bytes):
+                collection.take(message.payload, str(message.topic)[start:])
+
+    pause_s, down = RETRY_S_MIN, False
+    while True:
+        try:
+            async with aiomqtt.Client(
+                **options,  # type: ignore[arg-type]
+                identifier=client,
+                clean_session=False,
+                # Ours, so that what has come and been acknowledged is still there when the connection is not.
+                queue_type=lambda maxsize=0: inbox,  # type: ignore[arg-type]
+                logger=quiet,
+            ) as connected:
+                await connected.subscribe(broker.topic("+"), qos=1)
+                progress(f"connected to {broker}")
+                pause_s, down = RETRY_S_MIN, False
+                async for message in connected.messages:
+                    if isinstance(message.payload, bytes):
+                        collection.take(message.payload, str(message.topic)[start:])
+        except asyncio.CancelledError:
+            take_all()
+            raise
+        except (aiomqtt.MqttError, ValueError) as problem:
+            take_all()
+            if not down:
+                down = True
+                progress(f"{broker} cannot be reached, trying again: {problem}")
+            await asyncio.sleep(random.uniform(pause_s / 2, pause_s))
+            pause_s = min(2 * pause_s, RETRY_S_MAX)

@@ -1,0 +1,69 @@
+"""The `sbon collect` command."""
+
+import asyncio
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the program; called through the entry point group `sbon.commands`."""
+    app.command()(collect)
+
+
+def collect(
+    mqtt: Annotated[str, typer.Option(metavar="URL", help="mqtt://[USER@]HOST[:PORT]/PREFIX, or mqtts:// for TLS.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Tables go here, as agents write them.")],
+    password_file: Annotated[
+        str, typer.Option(metavar="FILE", help="Password for USER; without it SBON_MQTT_PASSWORD is taken.", show_default=False)
+    ] = "",
+    ca_file: Annotated[str, typer.Option(metavar="FILE", help="Certificates to check the broker's against.", show_default=False)] = "",
+    interval: Annotated[float, typer.Option(metavar="S", help="How often Parquet files are written.")] = 60.0,
+    client: Annotated[
+        str, typer.Option(metavar="NAME", help="Under this name the broker keeps what comes while we are away.", show_default=False)
+    ] = "",
+    json: Annotated[bool, typer.Option("--json", help="Print the figures at the end as JSON.")] = False,
+) -> None:
+    """Collect the telemetry that agents publish, until Ctrl-C.
+
+    Agents publish with `[telemetry] mqtt = "mqtt://HOST/PREFIX"` in their configuration. `sbon analyze DIR` reads what comes.
+
+    \b
+    Examples:
+      sbon collect --mqtt mqtt://broker.example/plant --out telemetry
+      sbon collect --mqtt mqtts://reader@broker.example/plant --password-file secret --out telemetry
+    """
+    from agent.telemetry.broker import access, parse_broker
+    from sbon.errors import ConfigError
+
+    try:
+        broker, let_in = parse_broker(mqtt), access(password_file, ca_file)
+    except ConfigError as problem:
+        raise typer.BadParameter(str(problem)) from None
+    if not 0.1 <= interval <= 86_400:
+        raise typer.BadParameter(f"--interval {interval:g}, expected 0.1 to 86400 seconds")
+    import agent.telemetry.collect as work
+    from sbon.cli.output import print_json
+
+    async def run() -> work.Collection:
+        ending = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, ending.set)
+        name = client or f"sbon-collect-{socket.gethostname()}"
+        return await work.collect(broker, let_in, out, interval, name, ending, _say)
+
+    collection = asyncio.run(run())
+    figures = {**collection.counters, "agents": len(collection.agents), "out": str(out)}
+    if json:
+        print_json(figures)
+    else:
+        counted = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in collection.counters.items())
+        print(f"{counted}, of {len(collection.agents)} agents, in {out}")
+
+
+def _say(what: str) -> None:
+    print(what, file=sys.stderr, flush=True)

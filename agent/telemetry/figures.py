@@ -1,0 +1,70 @@
+"""The figures of an operator and of its links, as rows of telemetry."""
+
+from collections.abc import Iterator
+
+from agent.engine.instance import Instance, Output
+from agent.gossip import Gossip
+from sbon.telemetry.rows import LinkRate, OperatorStatistics
+from sbon.types import NodeId
+
+
+def operator_statistics(instance: Instance, me: NodeId) -> OperatorStatistics:
+    """How an operator does, and what its plan expected of it."""
+    report = instance.report(me)
+    rows_per_s_in = report.rows_per_s_in if instance.inputs else 0.0
+    expected_in = [incoming.link.rate_rows_per_s for incoming in instance.inputs.values()]
+    expected_out = [outgoing.link.rate_rows_per_s for outgoing in instance.outputs.values()]
+    return OperatorStatistics(
+        operator=instance.id,
+        operator_kind=str(instance.spec.params.__struct_config__.tag),
+        queries=tuple(sorted(instance.users)),
+        state=report.state,
+        reason=report.reason,
+        epoch=report.epoch,
+        rows_in=report.rows_in,
+        rows_out=report.rows_out,
+        rows_per_s_in=rows_per_s_in,
+        rows_per_s_out=report.rows_per_s_out,
+        bytes_per_s_in=sum(incoming.byte_rate.per_s for incoming in instance.inputs.values()),
+        bytes_per_s_out=float(report.bytes_per_s_out),
+        selectivity=report.rows_per_s_out / rows_per_s_in if rows_per_s_in > 0 and instance.outputs else None,
+        selectivity_estimated=float(instance.spec.selectivity),
+        estimated_rows_per_s_in=float(sum(expected_in)) if expected_in else None,
+        # All outputs carry the same rows.
+        estimated_rows_per_s_out=float(max(expected_out)) if expected_out else None,
+        late_rows=report.late_rows,
+        dropped_rows=report.dropped_rows,
+        queue_batches=report.queue_batches,
+        state_rows=report.state_rows,
+    )
+
+
+def link_rates(instance: Instance, gossip: Gossip) -> Iterator[LinkRate]:
+    """What an operator's outputs carry."""
+    for output in instance.outputs.values():
+        latency_ms, measured = _latency_ms(output, gossip)
+        yield LinkRate(
+            link=output.link.id,
+            source=output.link.source,
+            target=output.link.target,
+            target_node=output.node,
+            queries=tuple(sorted(output.users)),
+            rows_per_s=float(output.row_rate.per_s),
+            bytes_per_s=float(output.byte_rate.per_s),
+            rows=output.sender.rows_offered,
+            bytes=output.bytes_out,
+            latency_ms=latency_ms,
+            latency_measured=measured,
+            batches_held=output.sender.held,
+            batches_resent=output.sender.batches_resent,
+            stalled=not output.sender.has_credit,
+        )
+
+
+def _latency_ms(output: Output, gossip: Gossip) -> tuple[float | None, bool]:
+    """One way, and whether it was measured."""
+    if output.node == gossip.name:
+        return 0.0, True
+    measured = gossip.localiser.measured_rtt_ms(output.node)
+    rtt = measured if measured is not None else gossip.estimated_rtt_ms(gossip.name, output.node)
+    return None if rtt is None else round(float(rtt) / 2, 4), measured is not None

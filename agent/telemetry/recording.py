@@ -1,0 +1,253 @@
+"""What the parts of the agent decide and see, as rows of telemetry: placements, reviews, migrations, members, queries, sinks."""
+
+import math
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import sbon
+from agent.engine.instance import Instance
+from agent.host import Host
+from agent.telemetry.log import Telemetry
+from sbon.query.text import describe
+from sbon.telemetry import rows
+from sbon.telemetry.digest import Digest
+from sbon.types import NodeId, OperatorId
+
+if TYPE_CHECKING:
+    from agent.optimising.migrations import MigrationRecord
+    from agent.queries.record import QueryRecord
+    from sbon.optimiser.decision import CandidateView, Decision, PlacedOperator
+    from sbon.query.plan import Plan
+
+REVIEWS_REMEMBERED = 1024
+"""Operators whose last wish to move is kept until it has ended, for the usages that it promised."""
+MICROSECONDS = 1_000_000
+
+
+class Considered(Protocol):
+    """A node in a review of the local optimiser, for an operator or for a multicast."""
+
+    @property
+    def node(self) -> NodeId: ...
+    @property
+    def usage_bytes(self) -> float: ...
+    @property
+    def usage_here_bytes(self) -> float: ...
+    @property
+    def saving_fraction(self) -> float: ...
+    @property
+    def required_fraction(self) -> float: ...
+    @property
+    def measured(self) -> bool: ...
+
+
+class Recording:
+    """Makes rows of what it is told, on the agent's thread."""
+
+    def __init__(self, telemetry: Telemetry, host: Host) -> None:
+        self._telemetry = telemetry
+        self._host = host
+        self._wishes: OrderedDict[OperatorId, tuple[float | None, float | None]] = OrderedDict()
+        self._sinks: dict[OperatorId, _Sink] = {}
+
+    # -------------------------------------------------------------------------------------------------- the optimisers
+
+    def placement(self, plan: "Plan", decision: "Decision") -> None:
+        """The full optimiser's decision has been carried out."""
+        ids = {(link.source, link.target): link for link in plan.links}
+        links = [
+            rows.PlacedLinkRecord(
+                ids[link.source, link.target].id,
+                link.source,
+                link.target,
+                link.source_node,
+                link.target_node,
+                float(ids[link.source, link.target].rate_rows_per_s),
+                float(link.rate_bytes_per_s),
+                float(link.latency_ms),
+                bool(link.measured),
+            )
+            for link in decision.links
+        ]
+        self._telemetry.record(
+            rows.Placement(
+                plan.query,
+                plan.sql,
+                float(decision.usage_here),
+                _finite(decision.usage_producer),
+                _finite(decision.usage_consumer),
+                _finite(decision.delay_ms),
+                _finite(decision.delay_bound_ms),
+                decision.candidates_asked,
+                decision.rtts_measured,
+                tuple(_placed(plan, placed) for placed in decision.explanation),
+                tuple(links),
+                tuple(decision.dropped),
+            )
+        )
+
+    def review(
+        self, operator: OperatorId, operators: Iterable[OperatorId], verdict: str, reason: str, considered: Sequence[Considered] = ()
+    ) -> None:
+        """The local optimiser has looked at operators that would move together."""
+        together = tuple(operators)
+        if verdict == "migrate" and considered:
+            for one in together:
+                self._wishes[one] = (_finite(considered[0].usage_here_bytes), _finite(considered[0].usage_bytes))
+                self._wishes.move_to_end(one)
+            while len(self._wishes) > REVIEWS_REMEMBERED:
+                self._wishes.popitem(last=False)
+        self._telemetry.record(rows.Review(operator, together, verdict, reason, tuple(map(_alternative, considered))))
+
+    def multicast(self, event: str, operator: OperatorId, multicast: OperatorId, node: NodeId, reason: str = "") -> None:
+        """A multicast was made or folded."""
+        self._telemetry.record(rows.MulticastChange(event, operator, multicast, node, reason))
+
+    def migration(self, record: "MigrationRecord") -> None:
+        """A migration has ended, one way or the other."""
+        before, after = self._wishes.pop(record.operator, (None, None))
+        wall_s, now = self._host.wall(), self._host.now()
+
+        def at(phase: str) -> int | None:
+            reached = record.phases.get(phase)
+            return None if reached is None else int((wall_s - (now - reached)) * MICROSECONDS)
+
+        self._telemetry.record(
+            rows.MigrationRow(
+                operator=record.operator,
+                queries=tuple(record.queries),
+                from_node=record.here,
+                to_node=record.there,
+                committed=record.committed,
+                reason=record.reason,
+                outcome=record.outcome,
+                asked_at=int((wall_s - record.seconds) * MICROSECONDS),
+                locked_at=at("preparing"),
+                prepared_at=at("pausing"),
+                paused_at=at("transferring"),
+                moved_at=at("committing"),
+                ended_at=int(wall_s * MICROSECONDS),
+                pause_ms=record.pause_s * 1000,
+                duration_ms=record.seconds * 1000,
+                state_bytes=record.state_bytes,
+                usage_before_bytes=before,
+                usage_after_bytes=after,
+            )
+        )
+
+    # ------------------------------------------------------------------------------------- agents, members and queries
+
+    def agent(self, event: str, address: str, labels: Mapping[str, str]) -> None:
+        """The agent has started, or stops."""
+        told = tuple(rows.Label(key, value) for key, value in sorted(labels.items()))
+        self._telemetry.record(rows.AgentChange(event, address, told, sbon.__version__))
+
+    def probe(self, peer: NodeId, rtt_ms: float, predicted_ms: float) -> None:
+        """A probe was answered."""
+        self._telemetry.record(rows.Probe(peer, round(float(rtt_ms), 3), round(float(predicted_ms), 3)))
+
+    def member(self, name: NodeId, before: str | None, after: str, incarnation: int) -> None:
+        """A member's state is another."""
+        self._telemetry.record(rows.MemberChange(name, before, after, incarnation))
+
+    def query(self, record: "QueryRecord") -> None:
+        """A query has begun, is degraded or mended, or has ended."""
+        operators = tuple(rows.QueryOperator(operator, node, operator not in record.specs) for operator, node in record.nodes.items())
+        row = rows.QueryChange(record.id, record.name, record.state.value, record.reason, record.sink_node, operators)
+        self._telemetry.record(row)
+
+    # ------------------------------------------------------------------------------------------------ latency at sinks
+
+    def delivered(self, instance: Instance, stimulus_s: float, count: int) -> None:
+        """A sink here has taken rows whose latest source row entered at that time (wall clock)."""
+        if count == 0:
+            return
+        sink = self._sinks.get(instance.id)
+        if sink is None:
+            sink = self._sinks[instance.id] = _Sink(tuple(sorted(instance.users)), self._host.wall(), self._host.now())
+        sink.digest.add((self._host.wall() - stimulus_s) * 1000, count)
+
+    def look_at_sinks(self) -> None:
+        """Called now and then: windows that are over become rows."""
+        now = self._host.now()
+        for operator, sink in list(self._sinks.items()):
+            if now - sink.begun_s >= self._telemetry.config.latency_window_s:
+                self.sink_ended(operator)
+
+    def sink_ended(self, operator: OperatorId) -> None:
+        """What the window has so far becomes a row; the next delivery begins another."""
+        sink = self._sinks.pop(operator, None)
+        if sink is None:
+            return
+        digest = sink.digest
+        buckets = tuple(rows.Bucket(number, count) for number, count in digest.buckets)
+        window_s = max(0.0, round(self._host.now() - sink.begun_s, 6))
+        quantiles = [digest.quantile(share) for share in (0.5, 0.9, 0.99)]
+        for query in sink.queries:
+            self._telemetry.record(
+                rows.Latency(
+                    query=query,
+                    operator=operator,
+                    begun_at=int(sink.begun_wall_s * MICROSECONDS),
+                    window_s=window_s,
+                    rows=digest.rows,
+                    batches=digest.additions,
+                    p50_ms=quantiles[0],
+                    p90_ms=quantiles[1],
+                    p99_ms=quantiles[2],
+                    max_ms=digest.max_ms,
+                    buckets=buckets,
+                )
+            )
+
+
+class _Sink:
+    """The open window of one sink."""
+
+    def __init__(self, queries: tuple[str, ...], wall_s: float, now: float) -> None:
+        self.queries = queries
+        self.begun_wall_s = wall_s
+        self.begun_s = now
+        self.digest = Digest()
+
+
+def _placed(plan: "Plan", placed: "PlacedOperator") -> rows.PlacedOperatorRecord:
+    spec = next(spec for spec in plan.operators if spec.id == placed.operator)
+    return rows.PlacedOperatorRecord(
+        placed.operator,
+        str(spec.params.__struct_config__.tag),
+        describe(spec.params),
+        placed.node,
+        placed.pinned,
+        placed.reuse.operator if placed.reuse is not None else None,
+        tuple(map(_candidate, placed.candidates)),
+    )
+
+
+def _candidate(view: "CandidateView") -> rows.CandidateRecord:
+    return rows.CandidateRecord(
+        view.node,
+        _finite(view.usage_bytes),
+        _finite(view.predicted_usage_bytes),
+        bool(view.measured),
+        float(view.load_ms),
+        int(view.free_slots),
+        view.answered,
+        view.runs,
+    )
+
+
+def _alternative(site: Considered) -> rows.AlternativeRecord:
+    return rows.AlternativeRecord(
+        site.node,
+        _finite(site.usage_bytes),
+        _finite(site.usage_here_bytes),
+        _finite(site.saving_fraction),
+        _finite(site.required_fraction),
+        bool(site.measured),
+    )
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(value)

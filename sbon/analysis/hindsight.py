@@ -1,0 +1,107 @@
+"""What a query would have cost elsewhere: with all latencies of a moment known, as no agent knew them then.
+
+Source: SBON, sections 2.3 (network usage) and 4.1 (PRODUCER, CONSUMER and OPTIMAL).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from sbon.cost.network_usage import MS_PER_S
+from sbon.placement.elimination import minimise
+from sbon.types import FloatArray, NodeId, OperatorId
+
+
+class FlowLink(NamedTuple):
+    """A link as it was in a moment."""
+
+    source: OperatorId
+    target: OperatorId
+    bytes_per_s: float
+
+
+class Moment(NamedTuple):
+    """Latencies between all nodes that were there."""
+
+    row: Mapping[NodeId, int]
+    one_way_ms: FloatArray
+    """(nodes, nodes); 0 within a node, infinite where nothing is known."""
+
+    def between(self, a: NodeId, b: NodeId) -> float:
+        """ms, one way; infinite if unknown."""
+        if a == b:
+            return 0.0
+        if a not in self.row or b not in self.row:
+            return float("inf")
+        return float(self.one_way_ms[self.row[a], self.row[b]])
+
+
+def usage_bytes(links: Sequence[FlowLink], nodes: Mapping[OperatorId, NodeId], moment: Moment) -> float:
+    """Bytes in transit with the operators on these nodes; infinite if a latency is unknown.
+
+    Examples
+    --------
+    >>> moment = Moment({"a": 0, "b": 1}, np.array([[0.0, 20.0], [20.0, 0.0]]))
+    >>> usage_bytes([FlowLink("p", "c", 1000.0)], {"p": "a", "c": "b"}, moment)
+    20.0
+    """
+    return sum((_cost(link.bytes_per_s, moment.between(nodes[link.source], nodes[link.target])) for link in links), 0.0)
+
+
+def delay_ms(links: Sequence[FlowLink], nodes: Mapping[OperatorId, NodeId], moment: Moment) -> float:
+    """The longest way from a producer to a consumer over the links, one way; links are a DAG."""
+    upstream: dict[OperatorId, list[OperatorId]] = {}
+    for link in links:
+        upstream.setdefault(link.target, []).append(link.source)
+    known: dict[OperatorId, float] = {}
+
+    def longest(operator: OperatorId, above: frozenset[OperatorId]) -> float:
+        if operator not in known:
+            # A cycle is no plan of ours, but a log may say anything.
+            sources = [source for source in upstream.get(operator, ()) if source not in above]
+            known[operator] = max(
+                (longest(source, above | {operator}) + moment.between(nodes[source], nodes[operator]) for source in sources), default=0.0
+            )
+        return known[operator]
+
+    return max((longest(link.target, frozenset({link.target})) for link in links), default=0.0)
+
+
+def least_usage_bytes(links: Sequence[FlowLink], pinned: Mapping[OperatorId, NodeId], moment: Moment) -> float:
+    """Network usage of the best placement: exact, every operator that is not pinned on any node that was there.
+
+    Raises
+    ------
+    PlacementError
+        The operators depend on each other too much for so many nodes.
+    """
+    movable = sorted({end for link in links for end in (link.source, link.target)} - set(pinned))
+    number = {operator: index for index, operator in enumerate(movable)}
+    nodes = len(moment.row)
+    fixed = 0.0
+    unary = [np.zeros(nodes) for _ in movable]
+    pairwise: dict[tuple[int, int], FloatArray] = {}
+    for link in links:
+        a, b = number.get(link.source), number.get(link.target)
+        if a is None and b is None:
+            fixed += _cost(link.bytes_per_s, moment.between(pinned[link.source], pinned[link.target]))
+        elif a is None or b is None:
+            end = pinned[link.source if a is None else link.target]
+            movable_end = a if b is None else b
+            assert movable_end is not None
+            if end not in moment.row:
+                return float("inf")
+            unary[movable_end] += _costs(link.bytes_per_s, moment.one_way_ms[moment.row[end]])
+        else:
+            pair = (min(a, b), max(a, b))
+            pairwise[pair] = pairwise.get(pair, 0.0) + _costs(link.bytes_per_s, moment.one_way_ms)
+    return fixed + (minimise(unary, pairwise)[1] if movable else 0.0)
+
+
+def _cost(bytes_per_s: float, one_way_ms: float) -> float:
+    return bytes_per_s * one_way_ms / MS_PER_S if bytes_per_s else 0.0
+
+
+def _costs(bytes_per_s: float, one_way_ms: FloatArray) -> FloatArray:
+    return one_way_ms * (bytes_per_s / MS_PER_S) if bytes_per_s else np.zeros_like(one_way_ms)

@@ -1,0 +1,173 @@
+"""What windows of all kinds have in common: rows that wait, partial aggregates by pane and key, and their snapshots."""
+
+import abc
+from collections.abc import Sequence
+
+import msgspec
+import polars as pl
+
+from sbon.errors import RemoteProtocolError
+from sbon.operators.aggregates import Aggregates
+from sbon.operators.compile import columns_of, compile_column
+from sbon.operators.operator import Operator
+from sbon.operators.partials import TIME
+from sbon.operators.snapshots import pack, unpack
+from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, SessionParams, WindowParams
+from sbon.query.schema import ColumnType
+
+SPAN_US_MAX = 2**60
+"""Longest window and lateness: 36,000 years; keeps sums of times within 64 bits."""
+PENDING_ROWS_MAX = 8_192
+"""Rows that wait to be aggregated together: a batch of a few rows costs as much as one of thousands."""
+FRAME_ROWS_MAX = 65_536
+"""Rows of one frame of output."""
+
+PANE = "p"
+"""Column of the pane in partials: a start, microseconds."""
+
+
+class Windowed(Operator):
+    """Aggregation by key and by stretches of time that a subclass cuts. A row without an event time counts as late."""
+
+    def __init__(self, params: WindowParams | SessionParams) -> None:
+        if not 0 <= params.allowed_lateness_us <= SPAN_US_MAX:
+            raise RemoteProtocolError(f"allowed lateness of {params.allowed_lateness_us} µs, expected 0 to {SPAN_US_MAX}")
+        self._shared = params
+        self._keys = [f"k{i}" for i in range(len(params.keys))]
+        self._by = [PANE, *self._keys]
+        self._watermark = WATERMARK_MIN
+        self._input = pl.DataFrame()
+        self._columns: list[pl.Expr] = []
+        self._aggregates: Aggregates | None = None
+        self._pending: list[pl.DataFrame] = []
+        self._pending_rows = 0
+        self.late_rows = 0
+
+    @abc.abstractmethod
+    def _late_below(self) -> int:
+        """Rows with an event time below this are late."""
+
+    @abc.abstractmethod
+    def _paned(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Prepared rows with their panes; those that belong to none left out."""
+
+    @property
+    def state_rows(self) -> int:
+        """Partials kept, and rows that are not yet part of one."""
+        return self._partials + self._pending_rows
+
+    @property
+    def _partials(self) -> int:
+        return sum(table.rows for table in self._aggregates.tables.values()) if self._aggregates else 0
+
+    def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
+        """Keep rows until there are many, or a window closes. Until then nothing can become late that is not already."""
+        if self._aggregates is None:
+            self._aggregates = self._compile(frame)
+        elif frame.schema != self._input.schema:
+            raise RemoteProtocolError(f"window input with columns {dict(frame.schema)}, expected {dict(self._input.schema)}")
+        self._pending.append(frame)
+        self._pending_rows += frame.height
+        times = frame[self._shared.time_column].to_physical()
+        earliest = times.min()
+        late = times.null_count() > 0 or (isinstance(earliest, int) and earliest < self._late_below())
+        if late or self._pending_rows >= PENDING_ROWS_MAX:
+            self._aggregate_pending()  # what is late is counted at once
+        return ()
+
+    def _aggregate_pending(self) -> None:
+        """Add the rows that wait to their panes."""
+        if self._aggregates is None or not self._pending:
+            return
+        frame = self._pending[0] if len(self._pending) == 1 else pl.concat(self._pending)
+        self._pending, self._pending_rows = [], 0
+        rows = self._in_time(frame.select(self._columns))
+        if not rows.is_empty():
+            rows = self._paned(rows)
+        if not rows.is_empty():
+            for table in self._aggregates.tables.values():
+                table.add(table.partial(rows, self._by), self._by)
+
+    def _in_time(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Rows that are not late; the others are counted."""
+        time = pl.col(TIME)
+        sane = (time >= WATERMARK_MIN) & (time < WATERMARK_END)
+        kept = rows.filter((sane & (time >= self._late_below())).fill_null(False))
+        self.late_rows += rows.height - kept.height
+        return kept
+
+    def snapshot(self) -> bytes:
+        """The partials and the watermark, with the input's columns, so that a restored window can close before its next row comes."""
+        self._aggregate_pending()
+        frames: dict[str, pl.DataFrame] = {}
+        if self._aggregates is not None:
+            frames["input"] = self._input
+            for name, table in self._aggregates.tables.items():
+                folded = table.folded(self._by)
+                if folded is not None:
+                    frames[name] = table.ordered(folded, self._by)
+        return pack(self._shared, self._watermark, self.late_rows, frames)
+
+    def restore(self, state: bytes) -> None:
+        """Continue from a snapshot."""
+        snapshot, frames = unpack(state, self._shared)
+        aggregates = None
+        if frames:
+            if "input" not in frames:
+                raise RemoteProtocolError(f"window snapshot with frames {sorted(frames)}, expected input")
+            aggregates = self._compile(frames.pop("input"))
+            self._check(frames, aggregates)
+            for name, frame in frames.items():
+                aggregates.tables[name].replace(frame)
+        self._aggregates, self._watermark, self.late_rows = aggregates, snapshot.watermark_us, snapshot.late_rows
+
+    def _check(self, frames: dict[str, pl.DataFrame], aggregates: Aggregates) -> None:
+        """The tables of a snapshot have the columns that this window's own would have."""
+        if frames and set(frames) != set(aggregates.tables):
+            raise RemoteProtocolError(f"window snapshot with tables {sorted(frames)}, expected {sorted(aggregates.tables)}")
+        by = self._by
+        nothing = self._input.select(self._columns).with_columns(pl.col(TIME).alias(PANE))
+        for name, frame in frames.items():
+            expected = aggregates.tables[name].partial(nothing, by).schema
+            if frame.schema != expected:
+                raise RemoteProtocolError(f"table {name} of a window snapshot has columns {dict(frame.schema)}, expected {dict(expected)}")
+
+    def _compile(self, frame: pl.DataFrame) -> Aggregates:
+        """Types are known with the first batch; they stay."""
+        columns = columns_of(frame)
+        if columns.get(self._shared.time_column) is not ColumnType.TIME:
+            raise RemoteProtocolError(f"event time {self._shared.time_column!r} is no time column of the input")
+        prepared = [pl.col(self._shared.time_column).cast(pl.Int64).alias(TIME)]
+        for name, (_, expression) in zip(self._keys, self._shared.keys, strict=True):
+            value, kind, _ = compile_column(expression, columns)
+            prepared.append(one_zero(value, kind).alias(name))
+        operands: dict[bytes, str] = {}
+        types: dict[str, ColumnType] = {}
+        names: list[str | None] = []
+        for aggregate in self._shared.aggregates:
+            if aggregate.operand is None:
+                names.append(None)
+                continue
+            value, kind, _ = compile_column(aggregate.operand, columns)
+            if aggregate.function == "stddev" and kind is ColumnType.INT:
+                value, kind = value.cast(pl.Float64), ColumnType.FLOAT
+            name = operands.setdefault(msgspec.msgpack.encode(aggregate.operand) + kind.value.encode(), f"x{len(operands)}")
+            if name not in types:
+                types[name] = kind
+                prepared.append(one_zero(value, kind).alias(name))
+            names.append(name)
+        self._input, self._columns = frame.clear(), prepared
+        return Aggregates(self._shared.aggregates, names, types)
+
+    def _named(self, answers: pl.DataFrame, start: pl.Expr, end: pl.Expr) -> pl.DataFrame:
+        """Answers with the columns of the output, between these instants, microseconds."""
+        keys = [pl.col(own).alias(name) for own, (name, _) in zip(self._keys, self._shared.keys, strict=True)]
+        values = [pl.col(f"a{i}").alias(aggregate.name) for i, aggregate in enumerate(self._shared.aggregates)]
+        bounds = [start.cast(pl.Datetime("us")).alias("window_start"), end.cast(pl.Datetime("us")).alias("window_end")]
+        return answers.select(*bounds, *keys, *values)
+
+
+def one_zero(value: pl.Expr, kind: ColumnType) -> pl.Expr:
+    """0.0 and -0.0 are one key and one extreme; which of them came first is an accident."""
+    # Not value + 0.0: polars knows that this changes nothing.
+    return pl.when(value == 0.0).then(0.0).otherwise(value) if kind is ColumnType.FLOAT else value

@@ -1,0 +1,99 @@
+"""RTTs that neighbours remember from their own probing, beside what coordinates predict. Without I/O.
+
+Coordinates say much about nodes in data centres and little about nodes behind home lines. But every node measures its RTT to many others
+all the time. A candidate for an operator is good by its RTTs to the operator's neighbours, and those are what their nodes remember. So
+every other candidate is the best by RTTs that were measured where they are known; the rest are the best by coordinates, which see worse but
+over more samples, and where RTTs swing within minutes a single one says less than they do. Who is chosen is measured again before
+anything moves; what is remembered only decides who is asked.
+"""
+
+import math
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from types import MappingProxyType
+from typing import TypeAlias
+
+import numpy as np
+
+from sbon.cost.space import CostSpace
+from sbon.types import FloatArray, NodeId
+
+NODES_MAX = 1024
+"""Neighbours' nodes remembered; the one heard from longest ago makes room."""
+RTTS_MAX = 512
+"""RTTs taken from one answer: nobody fills our memory."""
+RTT_MS_MAX = 60_000.0
+AGE_S_MAX = 3600.0
+"""Older measurements say less than a fresh coordinate."""
+
+Remembered: TypeAlias = Mapping[NodeId, Mapping[NodeId, float]]
+"""For each neighbour's node: the RTTs in ms that it remembers."""
+NOTHING: Remembered = MappingProxyType({})
+
+
+class RttKnowledge:
+    """What the nodes of neighbours have told."""
+
+    def __init__(self) -> None:
+        self._heard: OrderedDict[NodeId, tuple[float, dict[NodeId, tuple[float, float]]]] = OrderedDict()
+
+    def heard(self, node: NodeId, told: Iterable[tuple[NodeId, float, float]] | None, now: float) -> int:
+        """Take a node's answer: (peer, RTT in ms, age in s) each. Replaces its last one; returns how many entries were nonsense.
+
+        None: it has not answered, and will be asked again when an answer would have grown stale.
+        """
+        if told is None:
+            self._keep(node, self._heard.get(node, (0.0, {}))[1], now)
+            return 0
+        known: dict[NodeId, tuple[float, float]] = {}
+        refused = 0
+        for peer, rtt_ms, age_s in told:
+            if not (0 < rtt_ms <= RTT_MS_MAX) or not (0 <= age_s < math.inf) or len(known) >= RTTS_MAX:
+                refused += 1
+            elif peer != node and age_s <= AGE_S_MAX:
+                known[peer] = (rtt_ms, now - age_s)
+        self._keep(node, known, now)
+        return refused
+
+    def _keep(self, node: NodeId, known: dict[NodeId, tuple[float, float]], now: float) -> None:
+        self._heard[node] = (now, known)
+        self._heard.move_to_end(node)
+        while len(self._heard) > NODES_MAX:
+            self._heard.popitem(last=False)
+
+    def stale(self, node: NodeId, now: float, span_s: float) -> bool:
+        """Whether the node has not been heard within so long."""
+        found = self._heard.get(node)
+        return found is None or now - found[0] >= span_s
+
+    def remembered(self, nodes: Iterable[NodeId], now: float) -> dict[NodeId, dict[NodeId, float]]:
+        """What these nodes have told, as far as it is young enough."""
+        found: dict[NodeId, dict[NodeId, float]] = {}
+        for node in nodes:
+            _, known = self._heard.get(node, (0.0, {}))
+            found[node] = {peer: rtt_ms for peer, (rtt_ms, at_s) in known.items() if now - at_s <= AGE_S_MAX}
+        return found
+
+
+def interleaved(*rankings: Iterable[NodeId]) -> Iterator[NodeId]:
+    """The first of each ranking, then the second of each, and so on; each node once.
+
+    Examples
+    --------
+    >>> list(interleaved(["a", "b", "c"], ["b", "d"]))
+    ['a', 'b', 'd', 'c']
+    """
+    return iter(dict.fromkeys(node for rank in zip_longest(*rankings) for node in rank if node is not None))
+
+
+def rtt_matrix_ms(space: CostSpace, names: Sequence[NodeId], nodes: Sequence[NodeId], remembered: Remembered) -> FloatArray:
+    """(names, nodes) of RTTs: remembered by the node of the column where it is known, else predicted; 0 where both are one node."""
+    matrix = space.rtt_matrix_ms(names, nodes)
+    row = {name: index for index, name in enumerate(names)}
+    for column, node in enumerate(nodes):
+        known = [(row[peer], rtt_ms) for peer, rtt_ms in remembered.get(node, {}).items() if peer in row and peer != node]
+        if known:
+            rows, rtts_ms = zip(*known, strict=True)
+            matrix[np.array(rows), column] = rtts_ms
+    return matrix

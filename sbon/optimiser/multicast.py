@@ -1,0 +1,243 @@
+"""Where one stream to several consumers should be split: multicast operators (SBON, section 4.2.2). A machine without I/O.
+
+    review -> None                 nothing to look for
+           -> Ask -> decide -> Stay       no saving, or not sure of it yet
+                            -> Insert
+
+An operator sends one copy of its output to each consumer. A multicast at node X takes one copy and sends one on to each consumer that it is
+nearer to. With lat the one-way latencies and S the consumers that X is nearer to,
+
+    saving(X) = sum over c in S of rate_c (lat(here, c) - lat(X, c)) - rate lat(here, X)
+
+in bytes in transit. The thresholds and confirmations are those of a migration (`sbon.optimiser.local`), the saving counted as a share of
+what all the outputs cost now, and no less than one more operator is worth. A consumer whose users do not bear the way round
+(`sbon.optimiser.slack`) is left out of S.
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from sbon.cost.network_usage import MS_PER_S
+from sbon.cost.space import CostSpace
+from sbon.cost_space.coordinate import Coordinate
+from sbon.optimiser.config import OptimiserConfig
+from sbon.optimiser.knowledge import NOTHING, Remembered, interleaved, rtt_matrix_ms
+from sbon.optimiser.multicast_views import BRANCHES_MIN, Decision, Insert, NoInsert, Site, SourceView
+from sbon.optimiser.trials import REQUIRED_FRACTION_MAX, Trials, noise_of_a_node, raised
+from sbon.optimiser.views import Ask
+from sbon.placement.candidates import CandidateReport
+from sbon.placement.config import PlacementConfig
+from sbon.types import FloatArray, LinkId, NodeId, OperatorId
+
+REMEMBERED_MAX = 10_000
+"""Operators remembered; beyond it the longest unseen are forgotten, and are merely looked at anew."""
+
+
+class _Memory:
+    """What the optimiser remembers of one operator."""
+
+    def __init__(self, trials: Trials) -> None:
+        self.trials = trials
+        self.looked_at_s = -math.inf
+        self.ends: frozenset[tuple[LinkId, NodeId]] = frozenset()
+        """Where its outputs led when candidates were last looked for."""
+
+
+class MulticastOptimiser:
+    """Decides where the outputs of one node's operators are split.
+
+    Parameters
+    ----------
+    config, placement : when something changes; what load means
+    """
+
+    def __init__(self, config: OptimiserConfig, placement: PlacementConfig | None = None) -> None:
+        self._config = config
+        self._placement = placement if placement is not None else PlacementConfig()
+        self._noise = noise_of_a_node(config)
+        self._memory: dict[OperatorId, _Memory] = {}
+
+    def review(
+        self, view: SourceView, coordinates: Mapping[NodeId, Coordinate] | CostSpace, now: float, remembered: Remembered = NOTHING
+    ) -> Ask | None:
+        """Whom to ask about a multicast of the operator; None if nothing speaks for looking.
+
+        `remembered` are RTTs that the nodes of its consumers, and this one, know from their probing.
+        """
+        space = coordinates if isinstance(coordinates, CostSpace) else CostSpace(coordinates)
+        leaving, memory = view.leaving, self._remember(view.id)
+        known = view.here in space and all(branch.node in space for branch in leaving)
+        flowing = sum(branch.rate_bytes_per_s for branch in leaving) > 0
+        cooling = view.since_folded_s is not None and view.since_folded_s < self._config.cooldown_s
+        if len(leaving) < BRANCHES_MIN or not known or not flowing or cooling:
+            memory.trials.end()
+            return None
+        about = (view.here, *dict.fromkeys(branch.node for branch in leaving))
+        watched = tuple(node for node in memory.trials.watched if node in space)
+        if watched:
+            return Ask(view.id, (view.here, *watched), about)
+        ends = frozenset((branch.link, branch.node) for branch in leaving)
+        if ends == memory.ends and now - memory.looked_at_s < self._config.lookup_interval_s:
+            return None
+        memory.looked_at_s, memory.ends = now, ends
+        return Ask(view.id, (view.here, *self._candidates(view, space, remembered)), about)
+
+    def decide(
+        self,
+        view: SourceView,
+        reports: Mapping[NodeId, CandidateReport],
+        coordinates: Mapping[NodeId, Coordinate] | CostSpace,
+        now: float,
+    ) -> Decision:
+        """What the answers to an Ask say. `reports` holds those that came, under the node's name, this node's own among them."""
+        space = coordinates if isinstance(coordinates, CostSpace) else CostSpace(coordinates)
+        memory = self._remember(view.id)
+        leaving = view.leaving
+        if len(leaving) < BRANCHES_MIN or any(node not in space for node in (view.here, *(branch.node for branch in leaving))):
+            memory.trials.end()
+            return NoInsert(view.id, "fewer than two consumers on known nodes are left")
+        candidates = sorted(node for node in reports if node != view.here and node in space)
+        if memory.trials.watched:
+            candidates = [node for node in candidates if node in memory.trials.watched]
+        samples: dict[NodeId, list[float]] = {}
+        sites = []
+        for node in candidates:
+            site, samples[node] = self._site(view, node, reports, space, memory.trials)
+            sites.append(site)
+        memory.trials.learn({node: savings[-1] for node, savings in samples.items()})
+        sites.sort(key=lambda site: (-site.saving_fraction, site.node))
+        return self._decision(view, memory.trials, tuple(sites), samples)
+
+    def is_unsure(self, operator: OperatorId) -> bool:
+        """A saving has been seen and is being measured again."""
+        memory = self._memory.get(operator)
+        return memory is not None and bool(memory.trials.watched)
+
+    def forget(self, operator: OperatorId) -> None:
+        """The operator runs here no more."""
+        self._memory.pop(operator, None)
+
+    def _decision(self, view: SourceView, trials: Trials, sites: tuple[Site, ...], samples: Mapping[NodeId, list[float]]) -> Decision:
+        hopeful = [s for s in sites if s.saving_fraction > s.required_fraction and s.free_slots >= 1 and len(s.links) >= BRANCHES_MIN]
+        if not hopeful:
+            trials.end()
+            return NoInsert(view.id, _why_not(sites), sites)
+        surely = [s for s in hopeful if trials.is_sure(s.saving_fraction, s.required_fraction, s.seen)]
+        if surely:
+            best = surely[0]
+            trials.end()
+            reason = (
+                f"a multicast on {best.node} to {len(best.links)} consumers saves {best.saving_fraction:.0%} of "
+                f"{best.usage_here_bytes:.4g} bytes in transit, seen in {best.seen} reviews; {best.required_fraction:.0%} required"
+            )
+            usages = best.usage_here_bytes, best.usage_bytes
+            return Insert(view.id, best.links, best.node, *usages, best.saving_fraction, reason, sites)
+        best = hopeful[0]
+        if trials.is_over(best.seen):
+            trials.end()
+            return NoInsert(view.id, f"the saving of {best.saving_fraction:.0%} by {best.node} stays within the noise", sites)
+        trials.go_on({site.node: samples[site.node] for site in hopeful})
+        reason = f"a multicast on {best.node} may save {best.saving_fraction:.0%}, seen in {best.seen} reviews; asking again"
+        return NoInsert(view.id, reason, sites, pending=True)
+
+    def _site(
+        self, view: SourceView, node: NodeId, reports: Mapping[NodeId, CandidateReport], space: CostSpace, trials: Trials
+    ) -> tuple[Site, list[float]]:
+        """One candidate, link by link: measured on both sides, or else predicted on both."""
+        here, there = reports.get(view.here), reports[node]
+        feed = _rtt_ms(node, view.here, there, here)
+        detour_ms = (space.rtt_ms(view.here, node) if feed is None else feed) / 2
+        usage_here = saved = predicted = rates = feeding = 0.0
+        links = []
+        for branch in view.leaving:
+            rate = branch.rate_bytes_per_s / MS_PER_S
+            rtt_here, rtt_there = _rtt_ms(view.here, branch.node, here, None), _rtt_ms(node, branch.node, there, None)
+            measured = rtt_here is not None and rtt_there is not None
+            if rtt_here is None or rtt_there is None:
+                rtt_here, rtt_there = space.rtt_ms(view.here, branch.node), space.rtt_ms(node, branch.node)
+            usage_here += rate * rtt_here / 2
+            if rtt_there >= rtt_here or detour_ms + (rtt_there - rtt_here) / 2 > max(branch.slack_ms, 0.0):
+                continue
+            links.append(branch.link)
+            saved += rate * (rtt_here - rtt_there) / 2
+            rates, feeding = rates + rate, max(feeding, rate)
+            predicted += 0.0 if measured else rate * rtt_here / 2
+        predicted += feeding * detour_ms if feed is None else 0.0
+        saved -= feeding * detour_ms
+        load = self._placement.load_weight * (rates + feeding) / 2 * there.load_ms
+        saving = (saved - load) / usage_here if usage_here > 0 else 0.0
+        samples = trials.samples(node, saving)
+        site = Site(
+            node=node,
+            links=tuple(links),
+            usage_bytes=usage_here - saved,
+            usage_here_bytes=usage_here,
+            saving_fraction=trials.mean(samples),
+            required_fraction=self._required(view, usage_here, predicted),
+            measured=predicted == 0,
+            free_slots=there.free_slots,
+            seen=len(samples),
+        )
+        return site, samples
+
+    def _required(self, view: SourceView, usage_here: float, predicted: float) -> float:
+        """The saving that a multicast must exceed, as a share of the usage without it."""
+        config = self._config
+        if usage_here <= 0:
+            return REQUIRED_FRACTION_MAX
+        least = max(config.saving_min_fraction, config.multicast_saving_min_fraction)
+        least = min(least * raised(config, view.folded, view.since_folded_s), REQUIRED_FRACTION_MAX)
+        return max(least, config.saving_min_bytes / usage_here) + config.prediction_margin * predicted / usage_here
+
+    def _candidates(self, view: SourceView, space: CostSpace, remembered: Remembered) -> tuple[NodeId, ...]:
+        """Nodes of most saving by what is remembered and by coordinates, in turn; first the best consumer's own: one latency is 0."""
+        ranked = self._ranked(view, space, remembered)
+        if any(remembered.values()):
+            ranked = list(interleaved(ranked, self._ranked(view, space, NOTHING)))
+        own = {branch.node for branch in view.leaving}
+        first = next(name for name in ranked if name in own)
+        return tuple(dict.fromkeys((first, *ranked[: self._config.candidates])))[: self._config.candidates]
+
+    def _ranked(self, view: SourceView, space: CostSpace, remembered: Remembered) -> list[NodeId]:
+        """All other nodes, of most saving first."""
+        leaving = view.leaving
+        rates = np.array([branch.rate_bytes_per_s for branch in leaving])
+        consumers = [branch.node for branch in leaving]
+        feed_rtt = rtt_matrix_ms(space, space.names, [view.here], remembered)[:, 0]
+        there_rtt = rtt_matrix_ms(space, space.names, consumers, remembered)
+        here_rtt = there_rtt[space.row[view.here]]
+        slack = 2 * np.maximum(np.array([branch.slack_ms for branch in leaving]), 0.0)
+        served = (there_rtt < here_rtt) & (feed_rtt[:, None] + there_rtt - here_rtt <= slack)
+        gains: FloatArray = np.where(served, rates * (here_rtt - there_rtt), 0.0).sum(axis=1)
+        fed = np.where(served, rates, 0.0)
+        load = self._placement.load_weight * (fed.sum(axis=1) + fed.max(axis=1)) * space.loads_ms
+        saving = gains - fed.max(axis=1) * feed_rtt - load
+        return [space.names[row] for row in np.argsort(-saving, kind="stable").tolist() if space.names[row] != view.here]
+
+    def _remember(self, operator: OperatorId) -> _Memory:
+        memory = self._memory.pop(operator, None) or _Memory(Trials(self._config, self._noise))
+        self._memory[operator] = memory
+        while len(self._memory) > REMEMBERED_MAX:
+            del self._memory[next(iter(self._memory))]
+        return memory
+
+
+def _rtt_ms(a: NodeId, b: NodeId, asked: CandidateReport | None, other: CandidateReport | None) -> float | None:
+    """RTT measured by `a` to `b`, or the other way round; 0 within a node, None if it has to be predicted."""
+    if a == b:
+        return 0.0
+    for report, peer in ((asked, b), (other, a)):
+        if report is not None and peer in report.rtts_ms:
+            return report.rtts_ms[peer]
+    return None
+
+
+def _why_not(sites: tuple[Site, ...]) -> str:
+    if not sites:
+        return "no candidate has answered"
+    best = sites[0]
+    if best.saving_fraction > best.required_fraction:
+        return f"{best.node} would save {best.saving_fraction:.0%}, but has room for {best.free_slots} operators, expected 1"
+    return f"the best site, {best.node}, saves {best.saving_fraction:.1%}; {best.required_fraction:.0%} required"

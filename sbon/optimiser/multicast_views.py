@@ -1,0 +1,83 @@
+"""What decides on multicasts sees and says."""
+
+import math
+from typing import TypeAlias
+
+import msgspec
+
+from sbon.types import LinkId, NodeId, OperatorId
+
+BRANCHES_MIN = 2
+"""To serve one consumer, a multicast would be a detour."""
+
+
+class Branch(msgspec.Struct, frozen=True):
+    """One output of an operator."""
+
+    link: LinkId
+    node: NodeId
+    """Of the consumer."""
+    rate_bytes_per_s: float
+    slack_ms: float = math.inf
+    """By how much the way to the consumer may grow: the least slack of the queries that use the link."""
+
+
+class SourceView(msgspec.Struct, frozen=True):
+    """An operator of this node with all its outputs."""
+
+    id: OperatorId
+    here: NodeId
+    branches: tuple[Branch, ...]
+    folded: int = 0
+    """Multicasts that were made for it here and given up again."""
+    since_folded_s: float | None = None
+    """Since the last of those; None: there was none."""
+
+    @property
+    def leaving(self) -> tuple[Branch, ...]:
+        """The outputs that leave this node."""
+        return tuple(branch for branch in self.branches if branch.node != self.here)
+
+
+class Site(msgspec.Struct, frozen=True):
+    """One node that was considered for a multicast."""
+
+    node: NodeId
+    links: tuple[LinkId, ...]
+    """Those that it would take over."""
+    usage_bytes: float
+    """Network usage of all outputs with it."""
+    usage_here_bytes: float
+    """Without, from RTTs known in the same way."""
+    saving_fraction: float
+    required_fraction: float
+    measured: bool
+    free_slots: int
+    seen: int
+
+
+class Insert(msgspec.Struct, frozen=True):
+    """These links should leave from a multicast at `to`."""
+
+    operator: OperatorId
+    links: tuple[LinkId, ...]
+    to: NodeId
+    usage_now: float
+    usage_there: float
+    saving_fraction: float
+    reason: str
+    sites: tuple[Site, ...]
+    """Of most saving first."""
+
+
+class NoInsert(msgspec.Struct, frozen=True):
+    """The outputs stay as they are for now."""
+
+    operator: OperatorId
+    reason: str
+    sites: tuple[Site, ...] = ()
+    pending: bool = False
+    """The next review will ask again, to make sure of a saving."""
+
+
+Decision: TypeAlias = Insert | NoInsert

@@ -1,0 +1,140 @@
+"""Placements whose longest way keeps within a bound, where operators feed several others: the fastest is found, others improved.
+
+Who feeds two has to suit both, and no table over pairs can say how long a way through many operators is. So the fastest placement is
+searched by fixing one operator after the other, what is left being checked by the shortest ways through it; then single operators
+move for as long as that saves network usage and the bound holds. Not exact: the least usage may be missed, and, with more than
+STEPS_MAX dead ends, a placement that just keeps within the bound too. With prices on time as starting points
+(`sbon.placement.bounded_prices`) it found the least usage in each of 160 diamonds that could be tried out.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from sbon.placement.options import Chosen, Graph, IntArray, Options
+from sbon.types import FloatArray, OperatorId
+
+STEPS_MAX = 60
+"""Operators fixed, or fixed anew, in the search for a placement within the bound."""
+GAIN_MIN = 1e-9
+"""Share by which a move must save, so that rounding moves nobody."""
+SWEEPS_MAX = 10
+"""Rounds in which every operator may move."""
+OPTIONS_MAX, FAST_MIN = 96, 24
+"""Of more options of an operator that keep within the bound, the first ones (the best by usage) stay, and so many of the fastest."""
+
+
+def narrowed(graph: Graph, options: Mapping[OperatorId, Options], bound_ms: float) -> dict[OperatorId, IntArray]:
+    """The options of each operator through which some way keeps within the bound, not too many; the fastest alone where none does."""
+    head, tail = graph.head_ms(options), graph.tail_ms(options)
+    kept = {}
+    for operator in graph.order:
+        through = head[operator] + tail[operator]
+        possible = np.flatnonzero(through <= bound_ms)
+        if len(possible) > OPTIONS_MAX:
+            fast = possible[np.argsort(through[possible], kind="stable")[:FAST_MIN]]
+            possible = np.union1d(possible[: OPTIONS_MAX - FAST_MIN], fast)
+        kept[operator] = possible if len(possible) else np.array([through.argmin()], dtype=np.intp)
+    return kept
+
+
+def fastest(graph: Graph, options: Mapping[OperatorId, Options], bound_ms: float) -> tuple[Chosen, float]:
+    """Choices within the bound, and the delay of their longest way; the fastest that were found where none keeps within it."""
+    chosen, reached = _dive(graph, dict(options))
+    if reached <= bound_ms:
+        return chosen, reached
+    found = _search(graph, dict(options), [op for op in graph.order if len(options[op].columns) > 1], {}, bound_ms, [STEPS_MAX])
+    return (found, graph.longest(options, found)[0]) if found is not None else (chosen, reached)
+
+
+def improved(graph: Graph, options: Mapping[OperatorId, Options], chosen: Chosen, bound_ms: float) -> Chosen:
+    """The choices after all moves of single operators that save and keep within the bound."""
+    chosen = dict(chosen)
+    for _ in range(SWEEPS_MAX):
+        before = dict(chosen)
+        for operator in graph.order:
+            cost = _cost_of_each(graph, options, chosen, operator)
+            # Ways that do not lead through the operator stay as long as they are.
+            cost[_way_of_each_ms(graph, options, chosen, operator) > bound_ms] = np.inf
+            cheapest = int(cost.argmin())
+            if cost[cheapest] < cost[chosen[operator]] * (1 - GAIN_MIN):
+                chosen[operator] = cheapest
+        if chosen == before:
+            break
+    return chosen
+
+
+def usage_bytes(graph: Graph, options: Mapping[OperatorId, Options], chosen: Mapping[OperatorId, int]) -> float:
+    """Cost of the choices and of their links."""
+    total = 0.0
+    for operator in graph.order:
+        here = options[operator]
+        total += float(here.cost[chosen[operator]])
+        if here.fresh[chosen[operator]]:
+            column = here.columns[chosen[operator]]
+            total += sum(r * float(graph.latency_ms[options[s].columns[chosen[s]], column]) for s, r in graph.inputs[operator].items())
+    return total
+
+
+def _dive(graph: Graph, options: dict[OperatorId, Options]) -> tuple[Chosen, float]:
+    """Fix each operator in turn at the choice through which the shortest way is shortest."""
+    chosen: Chosen = {}
+    reached = np.inf
+    for operator in graph.order:
+        through = _through_ms(graph, options, operator)
+        chosen[operator] = int(through.argmin()) if len(through) else 0
+        reached = float(through.min(initial=np.inf))
+        options[operator] = options[operator].only(chosen[operator])
+    return chosen, float(_longest_ms(graph, options)) if np.isfinite(reached) else np.inf
+
+
+def _search(
+    graph: Graph, options: dict[OperatorId, Options], left: list[OperatorId], chosen: Chosen, bound_ms: float, steps: list[int]
+) -> Chosen | None:
+    """Depth first, most promising choices first; None if there is no way or `steps` are used up."""
+    if not left:
+        return {**dict.fromkeys(graph.order, 0), **chosen}
+    operator, rest = left[0], left[1:]
+    through = _through_ms(graph, options, operator)
+    for choice in np.argsort(through, kind="stable"):
+        if through[choice] > bound_ms or steps[0] <= 0:
+            return None
+        steps[0] -= 1
+        narrowed = {**options, operator: options[operator].only(int(choice))}
+        if _longest_ms(graph, narrowed) <= bound_ms:
+            found = _search(graph, narrowed, rest, {**chosen, operator: int(choice)}, bound_ms, steps)
+            if found is not None:
+                return found
+    return None
+
+
+def _through_ms(graph: Graph, options: Mapping[OperatorId, Options], operator: OperatorId) -> FloatArray:
+    """(choices,): a lower bound of the longest way there must be if the operator chooses so."""
+    head, tail = graph.head_ms(options), graph.tail_ms(options)
+    through: FloatArray = head[operator] + tail[operator]
+    return through
+
+
+def _longest_ms(graph: Graph, options: Mapping[OperatorId, Options]) -> float:
+    """A lower bound of the longest way; exact where every operator has one choice."""
+    head = graph.head_ms(options)
+    return max((float(head[end].min(initial=np.inf)) for end in graph.ends()), default=0.0)
+
+
+def _cost_of_each(graph: Graph, options: Mapping[OperatorId, Options], chosen: Chosen, operator: OperatorId) -> FloatArray:
+    """(choices,): cost of the operator and its links, all others staying."""
+    here = options[operator]
+    cost = here.cost.copy()
+    for source, rate in graph.inputs[operator].items():
+        cost[here.fresh] += rate * graph.latency_ms[options[source].columns[chosen[source]], here.columns[here.fresh]]
+    for target in graph.outputs[operator]:
+        there = options[target]
+        if there.fresh[chosen[target]]:
+            cost += graph.inputs[target][operator] * graph.latency_ms[here.columns, there.columns[chosen[target]]]
+    return cost
+
+
+def _way_of_each_ms(graph: Graph, options: Mapping[OperatorId, Options], chosen: Chosen, operator: OperatorId) -> FloatArray:
+    """(choices,): the longest way through each choice of the operator, all others staying."""
+    alone = {other: options[other] if other == operator else options[other].only(chosen[other]) for other in graph.order}
+    return _through_ms(graph, alone, operator)

@@ -1,0 +1,60 @@
+"""Placements within a delay bound by making time cost: a price on every link of the ways that take too long.
+
+With a price for each ms on each link, the assignment of least cost is found exactly by elimination. Prices start at nothing; as long as
+the longest way is too long, its links become dearer. When it is not any more, all prices are lowered again, by halves, to what is just
+enough. (Lagrangian relaxation of the constrained shortest path, Handler and Zang, Networks 10, 1980; the gap that it may leave is for
+`bounded_graph.improved` to close.)
+"""
+
+import itertools
+from collections.abc import Mapping
+
+from sbon.placement.elimination import minimise
+from sbon.placement.options import Chosen, Graph, Options
+from sbon.types import FloatArray, OperatorId
+
+RAISES_MAX = 30
+HALVINGS = 6
+GROWTH = 1.3
+"""By which the price grows with each time that a way is still too long."""
+
+_Prices = dict[tuple[OperatorId, OperatorId], float]
+
+
+def priced(graph: Graph, options: Mapping[OperatorId, Options], bound_ms: float) -> list[Chosen]:
+    """Choices within the bound that were found on the way, each the least cost under some prices; perhaps none."""
+    rates = [rate for inputs in graph.inputs.values() for rate in inputs.values()]
+    step = sum(rates) / max(len(rates), 1) / 4 or 1.0
+    prices: _Prices = {}
+    found: list[Chosen] = []
+    for _ in range(RAISES_MAX):
+        chosen = _least(graph, options, prices, 1.0)
+        reached_ms, way = graph.longest(options, chosen)
+        if reached_ms <= bound_ms:
+            found.append(chosen)
+            break
+        for link in itertools.pairwise(way):
+            prices[link] = prices.get(link, 0.0) + step
+        step *= GROWTH
+    low, high = 0.0, 1.0
+    for _ in range(HALVINGS if found else 0):
+        share = (low + high) / 2
+        chosen = _least(graph, options, prices, share)
+        if graph.longest(options, chosen)[0] <= bound_ms:
+            found.append(chosen)
+            high = share
+        else:
+            low = share
+    return found
+
+
+def _least(graph: Graph, options: Mapping[OperatorId, Options], prices: _Prices, share: float) -> Chosen:
+    """The choices of least cost when a ms on a link costs its rate and a share of its price."""
+    variable = {operator: index for index, operator in enumerate(graph.order)}
+    pairwise: dict[tuple[int, int], FloatArray] = {}
+    for target, inputs in graph.inputs.items():
+        for source, rate in inputs.items():
+            table = graph.between(options, source, target) * (rate + share * prices.get((source, target), 0.0))
+            pairwise[variable[source], variable[target]] = table  # the order leads forwards
+    indices, _ = minimise([options[operator].cost for operator in graph.order], pairwise)
+    return dict(zip(graph.order, indices, strict=True))

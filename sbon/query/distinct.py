@@ -1,0 +1,47 @@
+"""SELECT DISTINCT: each row once in its window, which is GROUP BY all columns."""
+
+from sqlglot import exp
+
+from sbon.query.aggregate_calls import has_aggregate
+from sbon.query.dialect import Text
+from sbon.query.literals import identifier
+from sbon.query.relation import Relation
+from sbon.query.scope import Scope
+from sbon.query.windows import BOUNDS, WindowCall
+
+_FORM = "write SELECT DISTINCT window_start, keys FROM TUMBLE(stream, ts, INTERVAL '10 seconds')"
+
+
+def grouped_for_distinct(text: Text, tree: exp.Select, relation: Relation, scope: Scope, call: WindowCall | None) -> exp.Select:
+    """The SELECT with GROUP BY in the place of DISTINCT; as it is without one.
+
+    Raises
+    ------
+    QueryError
+        DISTINCT ON, DISTINCT beside aggregates, or no time among the columns: every row would have to be kept for ever.
+    """
+    distinct = tree.args.get("distinct")
+    if distinct is None:
+        return tree
+    items = [item.unalias() for item in tree.expressions]
+    first = tree.expressions[0]
+    if distinct.args.get("on") is not None:
+        raise text.keyword_error(
+            distinct.args["on"], "DISTINCT", "DISTINCT ON is not supported", "GROUP BY the keys and take first(column)"
+        )
+    if tree.args.get("group") is not None or has_aggregate(tree):
+        raise text.keyword_error(
+            first, "DISTINCT", "DISTINCT beside GROUP BY or aggregates", "GROUP BY gives each group once: leave it out"
+        )
+    for item in tree.expressions:
+        if item.is_star:
+            raise text.error(item, "* does not go with DISTINCT", "name the columns")
+    known = BOUNDS if call is not None else tuple(column.name for column in scope.columns if column.column in relation.times)
+    if not any(isinstance(item, exp.Column) and identifier(item.this) in known for item in items):
+        message = "DISTINCT without a time window would keep every row for ever"
+        raise text.keyword_error(first, "DISTINCT", message, _FORM)
+    copy = tree.copy()
+    copy.set("distinct", None)
+    # By position: names of the list may be those of other columns of the input.
+    copy.set("group", exp.Group(expressions=[exp.Literal.number(number) for number in range(1, len(items) + 1)]))
+    return copy

@@ -1,0 +1,89 @@
+"""Filters and projections on top of a stream, whose columns get canonical names and order: see `sbon.query.lowering`."""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sbon.query.expression import Column, Expression, Literal
+from sbon.query.relation import Relation, Scan, Select, Union
+from sbon.query.rewrite import canonical, type_of
+from sbon.query.schema import ColumnType
+from sbon.query.text import expression_text
+
+NAME_LENGTH = 80
+"""Longest column name that is the whole text of what it holds."""
+NAME_LENGTH_CUT = 60
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A stream, and where each wanted value is found in it."""
+
+    relation: Relation
+    names: tuple[str, ...]
+
+
+def types_of(relation: Relation) -> dict[str, ColumnType]:
+    """Types of the columns of a stream, by name."""
+    return {column.name: column.type for column in relation.schema}
+
+
+def declared(relation: Relation) -> list[str]:
+    """The columns that a stream really has: the hidden ones of a source are known where the query is planned only."""
+    return [column.name for column in (relation.source.columns if isinstance(relation, Scan) else relation.schema)]
+
+
+def mapped(relation: Relation, conditions: tuple[Expression, ...], wanted: Sequence[Expression]) -> Lowered:
+    """A filter and projection on top of a stream, where one is needed."""
+    plain = not conditions and all(isinstance(value, Column) for value in wanted)
+    if plain and not isinstance(relation, Scan):
+        return Lowered(relation, tuple(value.name for value in wanted if isinstance(value, Column)))
+    types = types_of(relation)
+    values = {expression_text(canonical(value)): canonical(value) for value in wanted}
+    passed = [name for name in types if values.get(name) == Column(name)]
+    computed = sorted(name for name, value in values.items() if value != Column(name))
+    if plain and isinstance(relation, Scan) and tuple(passed) == tuple(column.name for column in relation.source.columns):
+        return Lowered(relation, tuple(expression_text(value) for value in wanted))
+    names: dict[Expression, str] = {Column(name): name for name in passed}
+    for text in computed:
+        names[values[text]] = free_name(_short(text), names.values())
+    columns = tuple((name, value, _column_type(value, types)) for value, name in names.items())
+    return Lowered(Select(relation, conditions, columns), tuple(names[canonical(value)] for value in wanted))
+
+
+def arranged(relation: Relation, columns: Sequence[tuple[str, str]]) -> Relation:
+    """The stream with exactly these columns, as (new name, name in the stream); nothing is added where it has them already."""
+    if [(name, name) for name in declared(relation)] == list(columns):
+        return relation
+    if isinstance(relation, Select):
+        values = {name: (value, type_) for name, value, type_ in relation.columns}
+        return replace(relation, columns=tuple((new, *values[old]) for new, old in columns))
+    if isinstance(relation, Union):
+        positions = {column.name: index for index, column in enumerate(relation.schema)}
+        order = [(new, positions[old]) for new, old in columns]
+        return Union(tuple(arranged(part, [(new, part.schema[index].name) for new, index in order]) for part in relation.inputs))
+    types = types_of(relation)
+    return Select(relation, (), tuple((new, Column(old), types[old]) for new, old in columns))
+
+
+def free_name(name: str, taken: Iterable[str]) -> str:
+    """The name, or with the first number from 2 that makes it another than those that are taken."""
+    names, number, free = set(taken), 2, name
+    while free in names:
+        free, number = f"{name}_{number}", number + 1
+    return free
+
+
+def _short(text: str) -> str:
+    """A text as a name: it goes with each batch, so a long one is cut and made unmistakable again."""
+    if len(text) <= NAME_LENGTH:
+        return text
+    return f"{text[:NAME_LENGTH_CUT]}~{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}"
+
+
+def _column_type(value: Expression, types: Mapping[str, ColumnType]) -> ColumnType:
+    """The type of an output column; of a NULL the type it is written with, as `sbon.operators.compile` has it."""
+    found = type_of(value, types)
+    if found is not None:
+        return found
+    return value.type if isinstance(value, Literal) else ColumnType.TEXT

@@ -1,0 +1,85 @@
+"""Where the conditions on a join go: to one of its sides, to the pairs, or above it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from sbon.query.expression import Column, Expression
+from sbon.query.fold import met
+from sbon.query.projection import types_of
+from sbon.query.relation import Join
+from sbon.query.rewrite import columns_of, substitute
+from sbon.query.schema import ColumnType
+
+
+@dataclass
+class SharedOut:
+    """The conditions of a join and around it, by where they are looked at."""
+
+    pushed: tuple[list[Expression], list[Expression]] = field(default_factory=lambda: ([], []))
+    """Before the join, over the columns of the left and the right side."""
+    residual: list[Expression] = field(default_factory=list)
+    """On pairs; over the output columns."""
+    above: list[Expression] = field(default_factory=list)
+    """Behind the join, where a left row may have NULLs beside it; over the output columns."""
+
+
+def shared_out(join: Join, conditions: Iterable[Expression]) -> SharedOut:
+    """Share out the conditions of a join and those around it.
+
+    The two sides of an equality are the same value in every pair: a condition on one may be looked at on both. In a left join the
+    conditions of ON decide on pairs and keep no left row out; those around it see what comes out of it.
+    """
+    parts = SharedOut()
+    if not join.outer:
+        for condition in met([*join.residual, *conditions]):
+            sides = _sides_of(join, condition)
+            if len(sides) == 2:
+                parts.residual.append(condition)
+            else:
+                _push(parts, join, condition, 1 if sides == {1} else 0, both=True)
+        return parts
+    for condition in met(join.residual):
+        if _sides_of(join, condition) == {1}:
+            _push(parts, join, condition, 1, both=False)
+        else:
+            parts.residual.append(condition)
+    for condition in met(conditions):
+        if 1 in _sides_of(join, condition):
+            parts.above.append(condition)
+        else:
+            _push(parts, join, condition, 0, both=True)
+    return parts
+
+
+def _sides_of(join: Join, condition: Expression) -> set[int]:
+    names = set(columns_of([condition]))
+    return {side for name, side, _ in join.columns if name in names}
+
+
+def _push(parts: SharedOut, join: Join, condition: Expression, side: int, *, both: bool) -> None:
+    names = columns_of([condition])
+    parts.pushed[side].append(substitute(condition, _inner(join, side)))
+    same = same_columns(join)
+    twins: Mapping[str, str] = (
+        {right: left.name for right, left in same.items()} if side else {left.name: right for right, left in same.items()}
+    )
+    if both and names and all(name in twins for name in names):
+        other = _inner(join, 1 - side)
+        parts.pushed[1 - side].append(substitute(condition, {name: other[twins[name]] for name in names}))
+
+
+def _inner(join: Join, side: int) -> dict[str, Expression]:
+    return {name: Column(inner) for name, at, inner in join.columns if at == side}
+
+
+def same_columns(join: Join) -> dict[str, Column]:
+    """Columns of the right side that equal one of the left side in every pair. (Floats do not count: 0.0 equals -0.0.)"""
+    types = (types_of(join.left), types_of(join.right))
+    out = {(side, inner): name for name, side, inner in join.columns}
+    same: dict[str, Column] = {}
+    for left, right in join.keys:
+        if not isinstance(left, Column) or not isinstance(right, Column) or types[0][left.name] is ColumnType.FLOAT:
+            continue
+        if types[0][left.name] is types[1][right.name] and (0, left.name) in out and (1, right.name) in out:
+            same.setdefault(out[1, right.name], Column(out[0, left.name]))
+    return same

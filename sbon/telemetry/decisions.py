@@ -1,0 +1,145 @@
+"""Rows about decisions: where operators were placed and why, what reviews found, what moved."""
+
+from sbon.telemetry.row import Instant, Part, Row
+from sbon.types import LinkId, NodeId, OperatorId, QueryId
+
+
+class CandidateRecord(Part, frozen=True):
+    """A node that was considered for an operator."""
+
+    node: NodeId
+    usage_bytes: float | None
+    """Of the operator's links if it ran there, by measured RTTs where there are any."""
+    predicted_usage_bytes: float | None
+    """The same by coordinates alone."""
+    measured: bool
+    load_ms: float
+    free_slots: int
+    answered: bool
+    runs: OperatorId | None
+    """The operator there that could have served."""
+
+
+class PlacedOperatorRecord(Part, frozen=True):
+    """Where an operator went, and why."""
+
+    operator: OperatorId
+    operator_kind: str
+    text: str
+    node: NodeId
+    pinned: bool
+    reused: OperatorId | None
+    """The running operator that serves instead; null: it was made."""
+    candidates: tuple[CandidateRecord, ...]
+    """Least usage first, the chosen node among them; empty for pinned operators."""
+
+
+class PlacedLinkRecord(Part, frozen=True):
+    """A link that a query adds."""
+
+    link: LinkId
+    source: OperatorId
+    target: OperatorId
+    source_node: NodeId
+    target_node: NodeId
+    rows_per_s: float
+    """As the plan expects."""
+    bytes_per_s: float
+    latency_ms: float
+    """One way."""
+    measured: bool
+
+
+class Placement(Row, frozen=True, tag="placements"):
+    """The full optimiser's decision for a query, carried out."""
+
+    query: QueryId
+    sql: str
+    usage_bytes: float
+    """Predicted network usage that it adds; what reused operators receive flows already."""
+    usage_producer_bytes: float | None
+    """The whole query without reuse, all movable operators at a producer, mean over the producers."""
+    usage_consumer_bytes: float | None
+    """The same with all of them at the consumer."""
+    delay_ms: float | None
+    """Predicted, one way, of the longest path."""
+    delay_bound_ms: float | None
+    candidates_asked: int
+    rtts_measured: int
+    operators: tuple[PlacedOperatorRecord, ...]
+    links: tuple[PlacedLinkRecord, ...]
+    dropped: tuple[OperatorId, ...]
+    """Operators of the plan that reuse has made superfluous."""
+
+
+class AlternativeRecord(Part, frozen=True):
+    """A node that a review has considered."""
+
+    node: NodeId
+    usage_bytes: float | None
+    """Of the operator's links if it ran there."""
+    usage_here_bytes: float | None
+    """As it is."""
+    saving: float | None
+    """Share of the latter."""
+    required: float | None
+    """The least share that would do; null: none would."""
+    measured: bool
+
+
+class Review(Row, frozen=True, tag="reviews"):
+    """The local optimiser has looked at an operator."""
+
+    operator: OperatorId
+    operators: tuple[OperatorId, ...]
+    """Those that would move together."""
+    verdict: str
+    """migrate, stay, wait, insert, hindered..."""
+    reason: str
+    alternatives: tuple[AlternativeRecord, ...]
+
+
+class MigrationRow(Row, frozen=True, tag="migrations"):
+    """A migration away from the agent has ended. The phases are those of `sbon.migration`; null: never reached."""
+
+    operator: OperatorId
+    queries: tuple[QueryId, ...]
+    from_node: NodeId
+    to_node: NodeId
+    committed: bool
+    reason: str
+    """Why it was wanted."""
+    outcome: str
+    """Why it was abandoned; else empty."""
+    asked_at: Instant
+    """The neighbours were asked to keep still."""
+    locked_at: Instant | None
+    """They do; the new host is asked."""
+    prepared_at: Instant | None
+    """The new host is ready; the operator finishes its batch."""
+    paused_at: Instant | None
+    """Its state has been taken and begins to move."""
+    moved_at: Instant | None
+    """The new host has the state: decided."""
+    ended_at: Instant
+    """All neighbours know, or it runs on where it was."""
+    pause_ms: float
+    """From the pause until it ran again."""
+    duration_ms: float
+    """From the first question to the end."""
+    state_bytes: int
+    usage_before_bytes: float | None
+    """Network usage of its links, as the review predicted it; null: asked for by hand."""
+    usage_after_bytes: float | None
+
+
+class MulticastChange(Row, frozen=True, tag="multicasts"):
+    """A multicast operator was put between an operator and its consumers, or taken away."""
+
+    event: str
+    """made or folded."""
+    operator: OperatorId
+    multicast: OperatorId
+    node: NodeId
+    """Where it is to go; the agent itself when it is folded."""
+    reason: str

@@ -1,0 +1,242 @@
+"""The rows of telemetry, one struct for each kind. What an agent records, what spool and broker carry, and what the tables hold.
+
+Those of decisions are in `sbon.telemetry.decisions`; what all rows have in common is in `sbon.telemetry.row`.
+"""
+
+from typing import TypeAlias
+
+from sbon.telemetry.decisions import (
+    AlternativeRecord,
+    CandidateRecord,
+    MigrationRow,
+    MulticastChange,
+    PlacedLinkRecord,
+    PlacedOperatorRecord,
+    Placement,
+    Review,
+)
+from sbon.telemetry.row import VERSION, Instant, Part, Row
+from sbon.types import LinkId, NodeId, OperatorId, QueryId
+
+__all__ = [
+    "VERSION",
+    "AgentChange",
+    "AlternativeRecord",
+    "AnyRow",
+    "Bucket",
+    "CandidateRecord",
+    "CoordinateSample",
+    "Instant",
+    "Label",
+    "Latency",
+    "LinkRate",
+    "Load",
+    "MemberChange",
+    "MigrationRow",
+    "MulticastChange",
+    "OperatorStatistics",
+    "Part",
+    "PlacedLinkRecord",
+    "PlacedOperatorRecord",
+    "Placement",
+    "Probe",
+    "QueryChange",
+    "QueryOperator",
+    "Review",
+    "Row",
+]
+
+
+class Probe(Row, frozen=True, tag="probes"):
+    """A probe of another agent was answered."""
+
+    peer: NodeId
+    rtt_ms: float
+    """As measured, unfiltered."""
+    predicted_ms: float
+    """What the coordinates of the two said before it."""
+
+
+class CoordinateSample(Row, frozen=True, tag="coordinates"):
+    """The agent's own coordinate, every ten samples of the engine (10 s)."""
+
+    vector_ms: tuple[float, ...]
+    height_ms: float
+    error: float
+    """The error estimate; no unit."""
+    load_ms: float
+    median_relative_error: float | None
+    """Of the last predictions of RTTs, as the agent sees it."""
+
+
+class MemberChange(Row, frozen=True, tag="members"):
+    """The agent sees another member's state change."""
+
+    member: NodeId
+    before: str | None
+    """alive, suspect, failed or left; null: it was not known."""
+    after: str
+    incarnation: int
+
+
+class Load(Row, frozen=True, tag="load"):
+    """The machine and the agent on it, every ten samples of the engine (10 s)."""
+
+    cpu: float
+    """Share of all cores in use; above 1, to 2, where work waits for a core."""
+    memory: float
+    """Share of the machine's memory in use."""
+    load_ms: float
+    """The load dimension of the coordinate."""
+    operators: int
+    free_slots: int
+    records_dropped: int
+    """Telemetry that this process has lost since it started: full buffer, full disk."""
+
+
+class LinkRate(Row, frozen=True, tag="links"):
+    """A link whose sending end is on the agent, every ten samples of the engine (10 s)."""
+
+    link: LinkId
+    source: OperatorId
+    target: OperatorId
+    target_node: NodeId
+    """Where it leads; the agent itself for a link within the node."""
+    queries: tuple[QueryId, ...]
+    rows_per_s: float
+    """Mean over the last 10 s."""
+    bytes_per_s: float
+    """Likewise, as sent: repeated batches included."""
+    rows: int
+    """Offered to the link since its operator was made; stays with the operator when it moves."""
+    bytes: int
+    """Sent since the sending end came to this node."""
+    latency_ms: float | None
+    """One way: half of the measured RTT, else of the predicted; 0 within the node."""
+    latency_measured: bool
+    batches_held: int
+    """Sent or waiting, and not yet acknowledged."""
+    batches_resent: int
+    """Since the sending end came to this node."""
+    stalled: bool
+    """No credit: the receiver is slower than the sender."""
+
+
+class OperatorStatistics(Row, frozen=True, tag="operators"):
+    """An operator on the agent, every ten samples of the engine (10 s), and at once when it fails."""
+
+    operator: OperatorId
+    operator_kind: str
+    """source, map, window, join, union, multicast or sink."""
+    queries: tuple[QueryId, ...]
+    state: str
+    """building, running, blocked, paused, prepared, finished or failed."""
+    reason: str
+    """Why it failed; else empty."""
+    epoch: int
+    """How often it has moved."""
+    rows_in: int
+    rows_out: int
+    rows_per_s_in: float
+    rows_per_s_out: float
+    bytes_per_s_in: float
+    bytes_per_s_out: float
+    selectivity: float | None
+    """Measured: rows out for each row in, by the rates of the last 10 s; null without input."""
+    selectivity_estimated: float
+    """What the plan expected."""
+    estimated_rows_per_s_in: float | None
+    """What the plan expected; null without inputs."""
+    estimated_rows_per_s_out: float | None
+    """What the plan expected; null without outputs."""
+    late_rows: int
+    dropped_rows: int
+    queue_batches: int
+    state_rows: int
+
+
+class Bucket(Part, frozen=True):
+    """Rows whose latency lies in one bucket of a digest (`sbon.telemetry.digest`)."""
+
+    number: int
+    rows: int
+
+
+class Latency(Row, frozen=True, tag="latencies"):
+    """From creation to sink: rows that a sink on the agent took within a window of time.
+
+    The clock of the sink's node less that of the source's: nodes whose clocks disagree shift it, below 0 counts as 0.
+    """
+
+    query: QueryId
+    operator: OperatorId
+    """The sink."""
+    begun_at: Instant
+    window_s: float
+    rows: int
+    batches: int
+    p50_ms: float
+    """Within 1 percent, as all of these; by rows, each with the stimulus time of its batch."""
+    p90_ms: float
+    p99_ms: float
+    max_ms: float
+    """Exact."""
+    buckets: tuple[Bucket, ...]
+    """For quantiles over several windows: the rows of equal numbers add up."""
+
+
+class QueryOperator(Part, frozen=True):
+    """Where an operator of a query is."""
+
+    operator: OperatorId
+    node: NodeId
+    reused: bool
+    """It is shared, and another query has brought it."""
+
+
+class QueryChange(Row, frozen=True, tag="queries"):
+    """A query that the agent took has begun, has lost something, is whole again, or has ended."""
+
+    query: QueryId
+    name: str
+    state: str
+    """running, degraded, finished or stopping."""
+    reason: str
+    """What is wrong; else empty."""
+    sink_node: NodeId
+    operators: tuple[QueryOperator, ...]
+
+
+class Label(Part, frozen=True):
+    """One of an agent's labels."""
+
+    key: str
+    value: str
+
+
+class AgentChange(Row, frozen=True, tag="agents"):
+    """The agent has started, or stops in good order."""
+
+    event: str
+    """started or stopped."""
+    address: str
+    labels: tuple[Label, ...]
+    release: str
+    """Of sbon."""
+
+
+AnyRow: TypeAlias = (
+    Probe
+    | CoordinateSample
+    | MemberChange
+    | Load
+    | LinkRate
+    | OperatorStatistics
+    | Placement
+    | Review
+    | MigrationRow
+    | MulticastChange
+    | Latency
+    | QueryChange
+    | AgentChange
+)

@@ -1,0 +1,90 @@
+"""`sbon bench`: measurements of this implementation on this machine, as BENCHMARKS.md reports them."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add `sbon bench` to the program; called through the entry point group `sbon.commands`."""
+    bench = typer.Typer(no_args_is_help=True, help="Measure sbon on this machine.", rich_markup_mode=None)
+    bench.callback()(_bench)
+    bench.command("probe", epilog="Examples: sbon bench probe --seconds 60 --json")(probe)
+    bench.command("wan", epilog="Examples: sbon bench wan --seconds 5 --json")(wan)
+    bench.command("placement", epilog="Examples: sbon bench placement; sbon bench placement --nodes 1000000 --json")(placement)
+    bench.command("telemetry", epilog="Examples: sbon bench telemetry --agents 16 --queries 4")(telemetry)
+    app.add_typer(bench, name="bench")
+
+
+def _bench() -> None:
+    """Measure sbon on this machine."""
+
+
+def probe(
+    seconds: Annotated[float, typer.Option(metavar="S", help="How long to measure, half of it idle and half saturated.")] = 30.0,
+    plain: Annotated[bool, typer.Option("--plain", help="Without a cluster key: datagrams are not sealed.")] = False,
+    json: Json = False,
+) -> None:
+    """Show the round trips that two agents on loopback measure, idle and with all operator threads busy."""
+    from sbon.cli.output import print_json
+    from testbed.bench.probe import measure, show
+
+    result = measure(seconds, sealed=not plain)
+    if json:
+        print_json(result)
+    else:
+        show(result)
+
+
+def wan(
+    seconds: Annotated[float, typer.Option(metavar="S", help="How long to measure for each line.")] = 4.0,
+    json: Json = False,
+) -> None:
+    """Show how precisely and how fast the router between network namespaces works. As root."""
+    from sbon.cli.output import print_json
+    from testbed.netns.bench import measure, show
+
+    result = measure(seconds, lambda what: print(what, file=sys.stderr, flush=True))
+    if json:
+        print_json(result)
+    else:
+        show(result)
+
+
+def placement(
+    nodes: Annotated[int, typer.Option(metavar="N", help="Nodes whose coordinates are known.")] = 2000,
+    operators: Annotated[int, typer.Option(metavar="K", help="Operators to place in each query, joins in a tree.")] = 12,
+    queries: Annotated[int, typer.Option(metavar="Q", help="Queries to place.")] = 200,
+    seed: Annotated[int, typer.Option(help="Of nodes and queries.")] = 1,
+    json: Json = False,
+) -> None:
+    """Show how long placing a query takes by coordinates alone, how long their index takes to build, and the memory used at most."""
+    from sbon.cli.output import print_json
+    from testbed.bench.placement import measure, show
+
+    result = measure(nodes, operators, queries, seed)
+    if json:
+        print_json(result)
+    else:
+        show(result)
+
+
+def telemetry(
+    agents: Annotated[int, typer.Option(metavar="N", help="Agents of the overlay.")] = 16,
+    queries: Annotated[int, typer.Option(metavar="Q", help="Queries over all of them.")] = 4,
+    seconds: Annotated[float, typer.Option(metavar="S", help="Virtual seconds to measure.")] = 120.0,
+    seed: Annotated[int, typer.Option(help="Of network and agents.")] = 1,
+    json: Json = False,
+) -> None:
+    """Show which share of a processor core an agent's telemetry takes."""
+    from sbon.cli.output import print_json
+    from testbed.bench.telemetry import measure, show
+
+    result = measure(agents, queries, seconds, seed)
+    if json:
+        print_json(result)
+    else:
+        show(result)

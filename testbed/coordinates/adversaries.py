@@ -1,0 +1,132 @@
+"""What a lying minority does to the honest nodes' coordinates: `sbon testbed adversaries`.
+
+Liars (`testbed.coordinates.liars`) run the same code and answer probes, but give out coordinates that they make up, and may answer late.
+Inflation, deflation and oscillation are those of Zage and Nita-Rotaru (CCS 2007), creeping is the frog-boiling of Chan-Tin et al. (ACM
+TISSEC 14(3), 2011).
+"""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sbon.cost_space.config import CoordinateConfig
+from sbon.cost_space.coordinate import Coordinate
+from sbon.errors import ConfigError
+from sbon.types import FloatArray
+from testbed.coordinates.evaluation import evaluate
+from testbed.coordinates.liars import ATTACKS, Liar
+from testbed.matrix import load_matrix
+
+
+class Honest:
+    """No attack; the same nodes are left out of the score, so that the figures can be compared."""
+
+    def tell(self, node: int, honest: Coordinate, round_number: int) -> Coordinate:
+        """The truth."""
+        return honest
+
+    def rtt_ms(self, node: int, rtt_ms: float, round_number: int) -> float:
+        """The truth."""
+        return rtt_ms
+
+
+def attacked(
+    matrix: FloatArray,
+    attacks: list[str],
+    *,
+    fraction: float = 0.1,
+    rounds: int = 500,
+    neighbours: int | None = 32,
+    seed: int = 0,
+    config: CoordinateConfig | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Errors over the honest pairs, without lies and under each attack.
+
+    Parameters
+    ----------
+    matrix : [n, n] or [t, n, n] ms, NaN where not measured
+    attacks : names in `testbed.coordinates.liars.ATTACKS`
+    fraction : share of the nodes that lie, from the first round on
+    rounds, neighbours, seed, config : as of `testbed.coordinates.evaluation.evaluate`
+
+    Returns
+    -------
+    dict
+        Plain values for JSON. `ratio`: median relative error of the honest pairs over that of the same pairs in a run without lies.
+
+    Raises
+    ------
+    ConfigError
+        An attack is unknown, or the fraction leaves no honest majority.
+    """
+    unknown = [name for name in attacks if name not in ATTACKS]
+    if unknown:
+        raise ConfigError(f"attack {unknown[0]!r} is unknown, expected one of {', '.join(ATTACKS)}, all")
+    if not 0 < fraction < 0.5:
+        raise ConfigError(f"fraction = {fraction}, expected more than 0, less than 0.5")
+
+    def errors(liar: Liar) -> dict[str, float]:
+        result = evaluate(matrix, rounds, neighbours, seed, config=config, liar=liar, liars_share=fraction)
+        return {name: result[name] for name in ("median_relative_error", "p90_relative_error", "drift_ms_per_round")}
+
+    honest = errors(Honest())
+    progress(f"honest: median {honest['median_relative_error']:.1%}")
+    found: dict[str, dict[str, float]] = {}
+    for name in attacks:
+        figures = errors(ATTACKS[name]())
+        found[name] = {**figures, "ratio": figures["median_relative_error"] / honest["median_relative_error"]}
+        progress(f"{name}: median {figures['median_relative_error']:.1%}")
+    return {
+        "nodes": matrix.shape[-1],
+        "liars": round(matrix.shape[-1] * fraction),
+        "rounds": rounds,
+        "neighbours": "all" if neighbours is None else neighbours,
+        "seed": seed,
+        "honest": honest,
+        "attacks": found,
+        "worst_ratio": max((figures["ratio"] for figures in found.values()), default=1.0),
+    }
+
+
+def adversaries_command(
+    matrix: Annotated[Path, typer.Option(help="RTTs in ms: .npz (key rtt, [n,n] or [t,n,n], NaN for missing) or a text matrix.")],
+    attack: Annotated[str, typer.Option(metavar="NAME|all", help=f"{', '.join(ATTACKS)}, or all.")] = "all",
+    fraction: Annotated[float, typer.Option(help="Share of the nodes that lie.")] = 0.1,
+    rounds: Annotated[int, typer.Option(help="Each node probes one peer a round.")] = 500,
+    neighbours: Annotated[str, typer.Option(metavar="K|all", help="Probe only K fixed random peers, or any.")] = "32",
+    slice_number: Annotated[int | None, typer.Option("--slice", metavar="N", help="Of several matrices only this one, from 0.")] = None,
+    seed: Annotated[int, typer.Option(help="Same seed, same result.")] = 0,
+    json: Annotated[str | None, typer.Option(metavar="FILE", help="Write the result as JSON; - for standard output.")] = None,
+) -> None:
+    """Let some nodes lie about where they are, and say what that does to the others."""
+    from testbed.cli import write_json
+
+    loaded = load_matrix(matrix)
+    if slice_number is not None:
+        if loaded.ndim != 3 or not 0 <= slice_number < len(loaded):
+            raise ConfigError(f"--slice {slice_number}, expected 0 to {len(loaded) - 1 if loaded.ndim == 3 else 'nothing: there is one'}")
+        loaded = loaded[slice_number]
+    if neighbours != "all" and not neighbours.isdecimal():
+        raise ConfigError(f"--neighbours {neighbours}, expected a number or all")
+    result = attacked(
+        loaded,
+        list(ATTACKS) if attack == "all" else [attack],
+        fraction=fraction,
+        rounds=rounds,
+        neighbours=None if neighbours == "all" else int(neighbours),
+        seed=seed,
+        progress=lambda line: print(line, file=sys.stderr, flush=True),
+    )
+    if json is not None:
+        write_json(json, result)
+    if json == "-":
+        return
+    honest = result["honest"]
+    print(f"{result['nodes']} nodes, {result['liars']} of them lying, {rounds} rounds, neighbours {neighbours}, seed {seed}")
+    print(f"  {'honest pairs':20}{'median':>10}{'p90':>10}{'ratio':>10}")
+    for name, figures in (("without lies", {**honest, "ratio": 1.0}), *result["attacks"].items()):
+        print(f"  {name:20}{figures['median_relative_error']:>10.1%}{figures['p90_relative_error']:>10.1%}{figures['ratio']:>10.2f}")

@@ -1,0 +1,26 @@
+"""The end of the demo: what `sbon analyze` finds in the log that the demo itself has written."""
+
+import sys
+from pathlib import Path
+
+from sbon.errors import SbonError
+
+REPORT_NAME = "report"
+
+
+def analysed(agents: Path, out: Path) -> str:
+    """Analyse the agents' telemetry; a line with the path of the report, or why there is none and how to get it."""
+    try:
+        from sbon.analysis.run import analyse_logs
+    except ImportError as problem:
+        return f"no report of the log: {problem.name} is not installed; pip install 'sbon[analysis]', then {_command(agents, out)}"
+    print("analysing the telemetry log with Spark ...", file=sys.stderr, flush=True)
+    try:
+        report = analyse_logs([agents], out / REPORT_NAME)
+    except SbonError as problem:
+        return f"no report of the log: {problem}; then {_command(agents, out)}"
+    return "\n".join([*report.summary, f"  what the log says: {report.path}"])
+
+
+def _command(agents: Path, out: Path) -> str:
+    return f"sbon analyze {agents} --out {out / REPORT_NAME}"

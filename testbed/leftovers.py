@@ -1,0 +1,56 @@
+"""Folders of runs, and those that a killed run has left behind.
+
+Processes, namespaces and devices die with the testbed, whatever ends it; a folder cannot. Each has a file in it that the run keeps locked:
+the kernel unlocks it when the run ends in whatever way, and the next run, or `sbon testbed clean`, removes the folder.
+"""
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sbon.errors import SbonError
+
+PREFIX = "sbon-testbed-"
+_LOCK = "owner.lock"
+
+
+@contextmanager
+def run_directory() -> Iterator[Path]:
+    """A new folder that goes with the block, or if this process is killed, with the next call of `remove_leftovers`."""
+    directory = Path(tempfile.mkdtemp(prefix=PREFIX))
+    try:
+        # The file gets its name when it is locked: nobody ever finds it unlocked while this process lives.
+        with (directory / (_LOCK + ".part")).open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            (directory / (_LOCK + ".part")).rename(directory / _LOCK)
+            yield directory
+    finally:
+        shutil.rmtree(directory)
+
+
+def remove_leftovers() -> list[Path]:
+    """Remove this user's folders of runs that have ended without doing so; which they were.
+
+    Raises
+    ------
+    SbonError
+        One of them cannot be removed.
+    """
+    removed = []
+    for directory in sorted(Path(tempfile.gettempdir()).glob(PREFIX + "*")):
+        if directory.is_symlink() or not directory.is_dir() or directory.stat().st_uid != os.geteuid():
+            continue
+        try:
+            with (directory / _LOCK).open("rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(directory)
+        except (BlockingIOError, FileNotFoundError):
+            continue  # its run goes on, is just beginning, or somebody else removes it
+        except OSError as problem:
+            raise SbonError(f"cannot remove {directory}, left by a killed run: {problem.strerror}; remove it by hand") from problem
+        removed.append(directory)
+    return removed

@@ -1,0 +1,88 @@
+"""`sbon testbed membership`: the stories of `testbed.membership.evaluation`, asked for and shown."""
+
+import gc
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from agent.config import AgentConfig
+from sbon.config import load
+from sbon.errors import ConfigError
+from sbon.membership import MembershipConfig
+from testbed.membership.evaluation import STORIES, MembershipTrial, Slow, evaluate
+from testbed.membership.world import MembershipWorldConfig
+
+
+def membership_command(
+    agents: Annotated[int, typer.Option(metavar="N", help="Size of the overlay.")] = 100,
+    profile: Annotated[str, typer.Option(metavar="default|FILE", help="Settings: [membership] of an agent's TOML file.")] = "default",
+    slow: Annotated[Slow, typer.Option(help="Who stalls: the same agents all along, or any in turn.")] = "same",
+    slow_share: Annotated[float, typer.Option(help="Share of the agents that stall.")] = 0.05,
+    slow_s: Annotated[float, typer.Option(metavar="S", help="Virtual seconds with stalls and crashes.")] = 600.0,
+    apart_s: Annotated[float, typer.Option(metavar="S", help="Virtual seconds for which the overlay is cut in two.")] = 600.0,
+    story: Annotated[list[str] | None, typer.Option(metavar="NAME", help=f"Only {', '.join(STORIES)}; may be repeated.")] = None,
+    loss: Annotated[float, typer.Option(help="Share of datagrams that vanish.")] = 0.01,
+    seed: Annotated[int, typer.Option(help="Same seed, same result.")] = 1,
+    json: Annotated[str | None, typer.Option(metavar="FILE", help="Write the result as JSON; - for standard output.")] = None,
+) -> None:
+    """Let membership machines form, crash, stall, split and come back, in virtual time."""
+    from testbed.cli import write_json
+
+    if not 0 <= loss < 1:
+        raise ConfigError(f"--loss {loss}, expected 0 to less than 1")
+    stories = tuple(story or ())
+    trial = MembershipTrial(agents=agents, seed=seed, slow=slow, slow_share=slow_share, slow_s=slow_s, apart_s=apart_s, stories=stories)
+    gc.disable()  # Millions of rows that live to the end would be looked through again and again.
+    try:
+        result = evaluate(trial, _profile(profile), MembershipWorldConfig(loss=loss), lambda line: print(line, file=sys.stderr, flush=True))
+    finally:
+        gc.enable()
+    result["profile"] = profile
+    if json is not None:
+        write_json(json, result)
+    if json != "-":
+        _show(result)
+
+
+def _profile(name: str) -> MembershipConfig:
+    if name == "default":
+        return MembershipConfig()
+    try:
+        text = Path(name).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"--profile {name}: {error.strerror}") from error
+    return load(AgentConfig, text, name).membership
+
+
+def _seconds(value: float | None) -> str:
+    return "not reached" if value is None else f"{value:.1f} s"
+
+
+def _show(result: dict[str, Any]) -> None:
+    print(f"{result['agents']} agents, seed {result['seed']}, {result['loss']:.0%} of datagrams lost; virtual time")
+    if (figures := result.get("formation")) is not None:
+        print(f"  all know all after                 {_seconds(figures['seconds'])}")
+    if (figures := result.get("idle")) is not None:
+        print(
+            f"  idle, each agent                   {figures['datagram_bytes_per_s']:.0f} bytes/s in {figures['datagrams_per_s']:.2f}"
+            f" datagrams/s, {figures['push_pull_bytes_per_s']:.0f} bytes/s in push-pulls"
+        )
+    if (figures := result.get("slow")) is not None:
+        print(
+            f"  a crash is noticed after           {_seconds(figures['median_s'])} (median), {_seconds(figures['p99_s'])} (99 %),"
+            f" {_seconds(figures['max_s'])} (last); {figures['crashes']} crashes, {figures['unnoticed']} views without it"
+        )
+        slow = f"{figures['agents']} slow agents for {figures['virtual_s']:.0f} s"
+        print(f"  {slow:34} {figures['suspicions']} suspicions against the living, {figures['false_failures']} false failures")
+    if (figures := result.get("half_restarted")) is not None:
+        print(f"  half restarted at once: whole in   {_seconds(figures['seconds'])}, {figures['false_failures']} false failures")
+    if (figures := result.get("partition")) is not None:
+        cut = f"cut in two for {figures['apart_s']:.0f} s: whole in"
+        print(f"  {cut:34} {_seconds(figures['whole_s'])}")
+    if (figures := result.get("lower_incarnation")) is not None:
+        print(
+            f"  back with a lower incarnation in   {_seconds(figures['at_once_s'])}, or {_seconds(figures['after_30_s_s'])} when 30 s away"
+        )
+    print(f"  took {result['seconds']:.0f} s and {result['memory_mb']:.0f} MB")

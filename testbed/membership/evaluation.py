@@ -1,0 +1,288 @@
+"""What membership costs and how soon it notices things, in virtual time (`sbon testbed membership`).
+
+One overlay of membership machines lives through six stories: it forms, all agents starting at once; it idles; some agents are slow while
+others crash; half of the agents are restarted at once; it is cut in two and healed; and agents come back with a lower incarnation than
+the others remember. Forming is the dearest for large overlays; without it they begin as if they had formed long ago.
+"""
+
+import resource
+import time
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+import numpy as np
+
+from sbon.errors import ConfigError
+from sbon.membership import MembershipConfig
+from testbed.membership.world import FAILED, SUSPECT, MembershipWorld, MembershipWorldConfig
+
+Slow: TypeAlias = Literal["same", "any"]
+
+SEEDS = (0, 1, 2)
+PATIENCE_S = 300.0
+"""Virtual time after which something that should become true is reported as not reached."""
+SETTLE_S = 30.0
+"""Between two stories."""
+CRASH_NOTICED_S = 15.0
+"""From a crash until the agent is started again; what has not been noticed by then counts as unnoticed."""
+STALL_S_MAX = 1.0
+STALL_PAUSE_S = 1.0
+"""Mean time for which a slow agent runs between two stalls."""
+STORIES = ("formation", "idle", "slow", "half-restarted", "partition", "lower-incarnation")
+RETURNING = 5
+INCARNATION = 1000
+
+
+class MembershipTrial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one evaluation runs through."""
+
+    agents: int = 100
+    """More: as in a larger overlay; work and memory grow with the square."""
+    seed: int = 1
+    """Of places, draws and machines."""
+    idle_s: float = 60.0
+    """Virtual time over which traffic is counted."""
+    slow: Slow = "same"
+    """`same`: the same agents are slow all along; `any`: every second others stall, each once."""
+    slow_share: float = 0.05
+    """Share of the agents that stall."""
+    slow_s: float = 600.0
+    """Virtual time with slow agents. Longer: more crashes measured."""
+    crash_every_s: float = 20.0
+    """Pause between crashes. Shorter: more of them; they must not overlap."""
+    apart_s: float = 600.0
+    """How long the overlay is cut in two."""
+    stories: tuple[str, ...] = ()
+    """Only these, in the usual order; none named: all. Without `formation` the overlay begins with everybody known to all."""
+
+    def __post_init__(self) -> None:
+        if not 2 * len(SEEDS) <= self.agents <= 10_000:
+            raise ConfigError(f"agents = {self.agents}, expected {2 * len(SEEDS)} to 10000")
+        unknown = [name for name in self.stories if name not in STORIES]
+        if unknown:
+            raise ConfigError(f"story {unknown[0]!r} is unknown, expected one of {', '.join(STORIES)}")
+        if not 0 <= self.slow_share < 0.5:
+            raise ConfigError(f"slow_share = {self.slow_share}, expected 0 to less than 0.5")
+        if self.crash_every_s <= CRASH_NOTICED_S:
+            raise ConfigError(f"crash_every_s = {self.crash_every_s}, expected more than {CRASH_NOTICED_S:g}")
+
+
+class Verdicts:
+    """Compares what agents say of each other with what is so."""
+
+    def __init__(self, world: MembershipWorld) -> None:
+        self._world = world
+        self._crashed_at: dict[int, float] = {}
+        self._expected = 0
+        self.delays_s: list[float] = []
+        self.crashes = 0
+        self.unnoticed = 0
+        self.false_suspicions = 0
+        self.false_failures = 0
+        self._wronged: set[tuple[int, int]] = set()
+        world.watch = self._changed
+
+    @property
+    def agents_wronged(self) -> int:
+        """Suspicions against running agents, each counted once however many believed it."""
+        return len(self._wronged)
+
+    def crash(self, number: int) -> None:
+        """Kill an agent and wait for the others to notice."""
+        world = self._world
+        world.kill(number)
+        self._crashed_at[number] = world.now
+        self._expected = len(world.running)
+        self.crashes += 1
+        before = len(self.delays_s)
+        world.run(CRASH_NOTICED_S)
+        self.unnoticed += self._expected - (len(self.delays_s) - before)
+        del self._crashed_at[number]
+
+    def _changed(self, observer: int, subject: int, status: int) -> None:
+        if status not in (SUSPECT, FAILED) or not self._world.knows_present_life(observer, subject):
+            return
+        machine = self._world.processes[subject].machine
+        if machine is None:
+            if status == FAILED and subject in self._crashed_at:
+                self.delays_s.append(self._world.now - self._crashed_at[subject])
+        elif status == FAILED:
+            self.false_failures += 1
+        else:
+            self.false_suspicions += 1
+            self._wronged.add((subject, machine.incarnation))
+
+
+class Trial:
+    """The stories, one after the other, in one overlay."""
+
+    def __init__(self, trial: MembershipTrial, membership: MembershipConfig, network: MembershipWorldConfig) -> None:
+        self._trial = trial
+        self._rng = np.random.default_rng((trial.seed, 1))
+        self.world = MembershipWorld(trial.agents, trial.seed, membership, network)
+        self.verdicts = Verdicts(self.world)
+
+    def formation(self) -> dict[str, Any]:
+        """All agents start at once and know three seeds."""
+        world, agents = self.world, self._trial.agents
+        for number in range(agents):
+            world.start(number, SEEDS)
+        seconds = world.run_until(world.whole, PATIENCE_S)
+        return {"seconds": seconds, "bytes_per_agent": (world.datagram_bytes + world.stream_bytes) / agents}
+
+    def formed(self) -> None:
+        """As if the overlay had formed long ago."""
+        for number in range(self._trial.agents):
+            self.world.start(number, ())
+        self.world.acquaint()
+
+    def idle(self) -> dict[str, Any]:
+        """Nothing happens: what does it cost?"""
+        world, trial = self.world, self._trial
+        world.run(SETTLE_S)
+        datagrams, datagram_bytes, stream_bytes = world.datagrams, world.datagram_bytes, world.stream_bytes
+        world.run(trial.idle_s)
+        per = trial.idle_s * trial.agents
+        return {
+            "datagrams_per_s": (world.datagrams - datagrams) / per,
+            "datagram_bytes_per_s": (world.datagram_bytes - datagram_bytes) / per,
+            "push_pull_bytes_per_s": (world.stream_bytes - stream_bytes) / per,
+            "state_bytes": len(world.full_state(0)),
+        }
+
+    def slow_and_crashing(self) -> dict[str, Any]:
+        """Some agents stall again and again; now and then one of all agents crashes and comes back."""
+        world, trial, verdicts = self.world, self._trial, self.verdicts
+        count = round(trial.agents * trial.slow_share)
+        end = world.now + trial.slow_s
+        wronged, suspicions, failures = verdicts.agents_wronged, verdicts.false_suspicions, verdicts.false_failures
+        if trial.slow == "same":
+            for number in self._rng.permutation(trial.agents)[:count].tolist():
+                self._stall_again(number, end)
+        elif count:
+            self._stall_some(count, end)
+        while world.now + trial.crash_every_s <= end:
+            world.run(trial.crash_every_s - CRASH_NOTICED_S)
+            number = int(self._rng.integers(0, trial.agents))
+            verdicts.crash(number)
+            world.start(number, SEEDS)
+        world.run(max(end - world.now, 0.0))
+        delays = np.array(verdicts.delays_s)
+        return {
+            "agents": count,
+            "which": trial.slow,
+            "virtual_s": trial.slow_s,
+            "suspicions": verdicts.agents_wronged - wronged,
+            "suspicions_believed": verdicts.false_suspicions - suspicions,
+            "false_failures": verdicts.false_failures - failures,
+            "crashes": verdicts.crashes,
+            "noticed": len(delays),
+            "unnoticed": verdicts.unnoticed,
+            "median_s": float(np.median(delays)) if len(delays) else None,
+            "p99_s": float(np.percentile(delays, 99)) if len(delays) else None,
+            "max_s": float(delays.max()) if len(delays) else None,
+        }
+
+    def half_restarted(self) -> dict[str, Any]:
+        """Half of the agents are killed and started again in the same instant, without their data."""
+        world, trial = self.world, self._trial
+        world.run_until(world.whole, PATIENCE_S)
+        half = np.sort(self._rng.permutation(trial.agents)[: trial.agents // 2]).tolist()
+        failures = self.verdicts.false_failures
+        for number in half:
+            world.kill(number)
+        for number in half:
+            world.start(number, SEEDS)
+        return {"agents": len(half), "seconds": world.run_until(world.whole, PATIENCE_S)} | self._false_failures(failures)
+
+    def cut_in_two(self) -> dict[str, Any]:
+        """Two halves lose each other, give each other up, and meet again."""
+        world, trial = self.world, self._trial
+        world.run(SETTLE_S)
+        order = self._rng.permutation(trial.agents)
+        here, there = np.sort(order[: trial.agents // 2]), np.sort(order[trial.agents // 2 :])
+        world.partition(here.tolist())
+        began = world.now
+
+        def given_up() -> bool:
+            return bool((world.status[np.ix_(here, there)] == FAILED).all() and (world.status[np.ix_(there, here)] == FAILED).all())
+
+        given_up_s = world.run_until(given_up, trial.apart_s)
+        world.run(began + trial.apart_s - world.now)
+        world.heal()
+        return {"apart_s": trial.apart_s, "given_up_s": given_up_s, "whole_s": world.run_until(world.whole, PATIENCE_S)}
+
+    def lower_incarnations(self) -> dict[str, Any]:
+        """Agents that others remember with a high incarnation come back with none: some at once, some after they were given up."""
+        world, trial = self.world, self._trial
+        chosen = self._rng.permutation(np.arange(len(SEEDS), trial.agents))[:RETURNING].tolist()
+        results = {}
+        for name, dead_for_s in (("at_once_s", 0.0), ("after_30_s_s", 30.0)):
+            for number in chosen:
+                world.kill(number)
+                world.start(number, SEEDS, INCARNATION)
+            world.run_until(world.whole, PATIENCE_S)
+            world.run(SETTLE_S)
+            for number in chosen:
+                world.kill(number)
+            world.run(dead_for_s)
+            for number in chosen:
+                world.start(number, SEEDS)
+            results[name] = world.run_until(world.whole, PATIENCE_S)
+        return {"agents": len(chosen), **results}
+
+    def _false_failures(self, before: int) -> dict[str, int]:
+        return {"false_failures": self.verdicts.false_failures - before}
+
+    def _stall_again(self, number: int, end: float) -> None:
+        pause_s = STALL_PAUSE_S * float(self._rng.exponential())
+        stall_s = STALL_S_MAX * float(self._rng.random())
+        if self.world.now + pause_s + stall_s < end:
+            self.world.at(self.world.now + pause_s, self.world.stall, number, stall_s)
+            self.world.at(self.world.now + pause_s + stall_s, self._stall_again, number, end)
+
+    def _stall_some(self, count: int, end: float) -> None:
+        for number in self._rng.permutation(self._trial.agents)[:count].tolist():
+            self.world.stall(number, STALL_S_MAX * float(self._rng.random()))
+        if self.world.now + 1.0 < end:
+            self.world.at(self.world.now + 1.0, self._stall_some, count, end)
+
+
+def evaluate(
+    trial: MembershipTrial,
+    membership: MembershipConfig | None = None,
+    network: MembershipWorldConfig | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Run through all stories.
+
+    Returns
+    -------
+    dict
+        Plain values for JSON; instants and delays in virtual seconds, None where something was not reached; traffic per agent, datagrams
+        with their seal but without UDP and IP headers. `seconds` and `memory_mb` are those of this process.
+    """
+    started = time.perf_counter()
+    network = network or MembershipWorldConfig()
+    stories = Trial(trial, membership or MembershipConfig(), network)
+    result: dict[str, Any] = {"agents": trial.agents, "seed": trial.seed, "loss": network.loss, "jitter_ms": network.jitter_ms}
+    told: tuple[Callable[[], dict[str, Any]], ...] = (
+        stories.formation,
+        stories.idle,
+        stories.slow_and_crashing,
+        stories.half_restarted,
+        stories.cut_in_two,
+        stories.lower_incarnations,
+    )
+    chosen = trial.stories or STORIES
+    if "formation" not in chosen:
+        stories.formed()
+    for name, story in zip(STORIES, told, strict=True):
+        if name in chosen:
+            result[name.replace("-", "_")] = figures = story()
+            progress(f"{time.perf_counter() - started:7.1f} s  {name}: {figures}")
+    result["virtual_s"] = stories.world.now
+    result["seconds"] = time.perf_counter() - started
+    result["memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return result

@@ -1,0 +1,12 @@
+"""The world of network namespaces: unmodified agents over real kernel TCP and UDP, joined by a WAN in user space.
+
+    devices.py    a namespace with a TUN device and an address
+    schedule.py   which packet arrives where and when: delay, jitter, loss, rate limits, partitions; no clocks, no sockets
+    messages.py   what testbed and router tell each other
+    router.py     the process that moves packets between the devices
+    wan.py        starts the router and changes its paths while it runs
+    lateness.py   how late packets come, measured through the router from outside
+    world.py      the backend
+
+Nothing has a name outside: namespaces and devices exist as long as a process holds them, and all processes die with the testbed.
+"""

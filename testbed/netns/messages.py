@@ -1,0 +1,92 @@
+"""What testbed and router tell each other, over a pair of Unix sockets: MessagePack behind four bytes of length.
+
+The testbed opens with `Setup`; the router answers with the descriptors of the namespaces, then with one `Done` or `Report` to each message
+that follows. The end of the connection ends the router.
+"""
+
+import socket
+from typing import TypeAlias
+
+import msgspec
+
+from sbon.errors import SbonError
+from testbed.virtual.network import NetworkConfig
+
+MESSAGE_BYTES_MAX = 1 << 26
+DESCRIPTORS_MAX = 250
+"""That one message of a Unix socket takes."""
+
+
+class Setup(msgspec.Struct, frozen=True, kw_only=True, tag="setup"):
+    """The first message."""
+
+    run: str
+    """Name of the run, a part of every device's name."""
+    sites: int
+    plain: int
+    seed: int
+    network: NetworkConfig
+
+
+class Paths(msgspec.Struct, frozen=True, kw_only=True, tag="paths"):
+    """New paths; see `testbed.netns.schedule.Schedule.set_paths`."""
+
+    delay_ms: list[list[float]]
+    group: list[int]
+    off: list[int]
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True, tag="ask"):
+    """Wants a `Report`."""
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
+    """The paths are in force."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True, tag="report"):
+    """What the router has counted since its start."""
+
+    counters: dict[str, int]
+    """Packets by what became of them, and how late they were delivered."""
+    cpu_s: float
+    """Processor time of the router."""
+
+
+Message: TypeAlias = Setup | Paths | Ask | Done | Report
+
+_DECODER = msgspec.msgpack.Decoder(Message)
+
+
+def send(connection: socket.socket, message: Message) -> None:
+    """Send a message; OSError where nobody listens any more."""
+    data = msgspec.msgpack.encode(message)
+    connection.sendall(len(data).to_bytes(4, "big") + data)
+
+
+def receive(connection: socket.socket) -> Message | None:
+    """Wait for the next message; None at the end of the connection.
+
+    Raises
+    ------
+    SbonError
+        It is longer than any message is.
+    """
+    head = _exactly(connection, 4)
+    if head is None:
+        return None
+    length = int.from_bytes(head, "big")
+    if length > MESSAGE_BYTES_MAX:
+        raise SbonError(f"a message of {length} bytes between testbed and router, expected at most {MESSAGE_BYTES_MAX}")
+    data = _exactly(connection, length)
+    return None if data is None else _DECODER.decode(data)
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < count:
+        chunk = connection.recv(count - len(data))
+        if not chunk:
+            return None
+        data += chunk
+    return bytes(data)

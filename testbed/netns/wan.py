@@ -1,0 +1,157 @@
+"""The testbed's side of the WAN: starts the router, holds the namespaces, changes paths while packets travel."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from sbon.errors import ConfigError, SbonError
+from sbon.types import FloatArray
+from testbed.netns.devices import NODES_MAX, ip_address, refuse_without_rights
+from testbed.netns.lateness import LatenessProbe
+from testbed.netns.messages import DESCRIPTORS_MAX, Ask, Done, Message, Paths, Report, Setup, receive, send
+from testbed.virtual.network import NetworkConfig
+
+PROBE_DELAY_MS = 20.0
+"""Between the two namespaces of the lateness probe."""
+_PROBE_SITES = 2
+_ANSWER_TIMEOUT_S = 30.0
+_END_TIMEOUT_S = 5.0
+
+
+class Wan:
+    """Network namespaces, one a node, joined by a router process.
+
+    Parameters
+    ----------
+    nodes : how many
+    network : jitter, loss, rate limit; delays come with `set_paths`
+    seed : of what is drawn at random
+    log : the router's standard error goes there
+
+    Raises
+    ------
+    ConfigError
+        This machine or user cannot have namespaces and devices.
+    SbonError
+        The router did not start.
+    """
+
+    def __init__(self, nodes: int, network: NetworkConfig, seed: int, log: Path) -> None:
+        if nodes > NODES_MAX:
+            raise ConfigError(f"nodes = {nodes}, expected at most {NODES_MAX} with backend netns")
+        refuse_without_rights()
+        self.run = os.urandom(3).hex()
+        self.nodes = nodes
+        self.namespaces: list[int] = []
+        """Descriptors: the nodes', then the probe's."""
+        self._log = log
+        self._probe: LatenessProbe | None = None
+        self._control, theirs = socket.socketpair()
+        self._control.settimeout(_ANSWER_TIMEOUT_S)
+        with theirs, log.open("ab") as out:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "testbed.netns.router", str(os.getpid()), str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                process_group=0,
+                pass_fds=(theirs.fileno(),),
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+            )
+        try:
+            self._begin(network, seed)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def process_id(self) -> int:
+        """Of the router."""
+        return self._process.pid
+
+    def _begin(self, network: NetworkConfig, seed: int) -> None:
+        sites = self.nodes + _PROBE_SITES
+        with self._router_answering():
+            send(self._control, Setup(run=self.run, sites=sites, plain=_PROBE_SITES, seed=seed, network=network))
+            while len(self.namespaces) < sites:
+                said, descriptors, _, _ = socket.recv_fds(self._control, 1, DESCRIPTORS_MAX)
+                if not said:
+                    raise EOFError
+                self.namespaces += descriptors
+        self.set_paths([[0.0] * self.nodes] * self.nodes, [0] * self.nodes, [])
+        sender, receiver = self.nodes, self.nodes + 1
+        self._probe = LatenessProbe(
+            (self.namespaces[sender], ip_address(sender)), (self.namespaces[receiver], ip_address(receiver)), PROBE_DELAY_MS
+        )
+
+    def set_paths(self, delay_ms: FloatArray | Sequence[Sequence[float]], group: Sequence[int], off: Sequence[int]) -> None:
+        """Have these one-way delays, (nodes, nodes), from now on, and block what leaves a group or touches a node that is off.
+
+        Raises
+        ------
+        SbonError
+            The router has ended.
+        """
+        rows = [[*map(float, row), *[0.0] * _PROBE_SITES] for row in delay_ms]
+        rows += [[0.0] * self.nodes + [PROBE_DELAY_MS] * _PROBE_SITES for _ in range(_PROBE_SITES)]
+        self._ask(Paths(delay_ms=rows, group=[*group, *[-1] * _PROBE_SITES], off=sorted(off)))
+
+    def report(self) -> Report:
+        """What the router has counted, with the probe's figures; SbonError where it has ended."""
+        report = self._ask(Ask())
+        if not isinstance(report, Report):
+            raise SbonError(f"the router answered with {type(report).__name__}, expected Report")
+        return msgspec.structs.replace(report, counters=report.counters | (self._probe.counters() if self._probe else {}))
+
+    def check(self) -> None:
+        """Find out whether the router still runs; SbonError with its last words where it does not."""
+        if self._process.poll() is not None:
+            raise SbonError(f"the router of the WAN has ended (exit code {self._process.returncode}): {self._last_words()}")
+
+    def close(self) -> None:
+        """End the router, and with it the devices; the namespaces end with the last process in them."""
+        if self._probe is not None:
+            self._probe.close()
+            self._probe = None
+        self._control.close()
+        try:
+            self._process.wait(_END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        while self.namespaces:
+            os.close(self.namespaces.pop())
+
+    def _ask(self, message: Message) -> Done | Report:
+        with self._router_answering():
+            send(self._control, message)
+            answer = receive(self._control)
+            if not isinstance(answer, Done | Report):
+                raise EOFError
+            return answer
+
+    @contextmanager
+    def _router_answering(self) -> Iterator[None]:
+        """Turn a connection that breaks into a sentence about the router."""
+        try:
+            yield
+        except TimeoutError as problem:
+            raise SbonError(f"the router of the WAN has not answered for {_ANSWER_TIMEOUT_S:g} s: the machine is overloaded") from problem
+        except (OSError, EOFError) as problem:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_END_TIMEOUT_S)
+            self.check()
+            raise SbonError(f"the router of the WAN does not answer: {problem}") from problem
+
+    def _last_words(self) -> str:
+        with suppress(OSError):
+            lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
+            if lines:
+                return lines[-1][:500]
+        return "its log is empty"

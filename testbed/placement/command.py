@@ -1,0 +1,69 @@
+"""`sbon testbed placement`: the evaluation of `testbed.placement.evaluation`, asked for and shown."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from sbon.cost_space.config import CoordinateConfig
+from sbon.errors import ConfigError
+from testbed.placement.evaluation import STRATEGIES, evaluate, strategies_for
+from testbed.placement.network import ROUNDS, read_network, transit_stub
+from testbed.progress import Progress
+
+
+def placement_command(
+    matrix: Annotated[Path | None, typer.Option(metavar="FILE", help="RTTs in ms: .npz with key rtt, or a text matrix.")] = None,
+    taken: Annotated[
+        Literal["first", "median"], typer.Option("--slice", help="Of a matrix over time: one slice, or each pair's median.")
+    ] = "first",
+    topology: Annotated[Literal["transit-stub"] | None, typer.Option(help="A generated network instead: 1,550 routers.")] = None,
+    queries: Annotated[int, typer.Option(metavar="N", min=1, help="Queries to place.")] = 1000,
+    shape: Annotated[Literal["aggregate", "join-tree", "mixed"], typer.Option(help="What they look like.")] = "aggregate",
+    seed: Annotated[int, typer.Option(help="Of the generated network, coordinates, queries and draws.")] = 1,
+    rounds: Annotated[int, typer.Option(metavar="N", min=1, help="RTTs that each node measures for its coordinate first.")] = ROUNDS,
+    algorithm: Annotated[Literal["refit", "vivaldi"], typer.Option(help="How coordinates are found.")] = "refit",
+    strategy: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help=f"Only this one; may be repeated. One of {', '.join(STRATEGIES)}.")
+    ] = None,
+    json: Annotated[str | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON; - for standard output.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+) -> None:
+    """Place queries by every strategy and compare their network usage and delay with the optimum's.
+
+    \b
+    Examples:
+      sbon testbed placement --matrix rtt.npz --queries 200
+      sbon testbed placement --topology transit-stub --strategy relaxation --strategy ip-multicast --json -
+    """
+    from testbed.cli import write_json
+
+    if (matrix is None) == (topology is None):
+        raise typer.BadParameter("give either --matrix FILE or --topology transit-stub")
+    if seed < 0:
+        raise typer.BadParameter(f"--seed {seed}, expected 0 or more")
+    network = read_network(matrix, taken) if matrix is not None else transit_stub(seed)
+    try:
+        names = strategies_for(network, strategy or ())
+    except ConfigError as problem:
+        raise typer.BadParameter(f"--strategy: {problem}") from problem
+    progress = Progress(wanted=not quiet)
+    coordinates = CoordinateConfig(algorithm=algorithm)
+    evaluation = evaluate(
+        network, queries=queries, shape=shape, seed=seed, rounds=rounds, strategies=names, coordinates=coordinates, report=progress
+    )
+    result = {**evaluation.result(), "algorithm": algorithm}
+    if json is not None:
+        write_json(json, result)
+    if json != "-":
+        _show(result)
+
+
+def _show(result: dict[str, Any]) -> None:
+    off = f"coordinates off by {result['coordinate_median_error']:.1%} (median)"
+    print(f"{result['nodes']} nodes, {result['queries']} queries ({result['shape']}), {off}")
+    print(f"{'strategy':<22}{'usage +':>10}{'80th pct':>10}{'together':>10}{'delay +':>10}{'probes':>10}{'ms':>10}")
+    for name, figures in result["strategies"].items():
+        shown = (figures[key] for key in ("usage_penalty_mean", "usage_penalty_p80", "usage_penalty_total", "delay_penalty_mean"))
+        percentages = "".join(f"{value:>10.1%}" for value in shown)
+        print(f"{name:<22}{percentages}{figures['probes_per_query']:>10.1f}{figures['milliseconds_per_query']:>10.2f}")

@@ -1,0 +1,159 @@
+"""How near placement comes to the optimum on a real or generated network (after SBON, section 4.1).
+
+Coordinates come from the library's own code, run on RTTs drawn from the network; strategies see those estimates, and RTTs that candidates
+are asked for, which are counted; usage and delay are computed on the true latencies. A link's latency is half the RTT.
+"""
+
+import time
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sbon.cost.latency import KnownLatencies
+from sbon.cost.network_usage import usage_of_assignment
+from sbon.cost.space import CostSpace
+from sbon.cost_space.config import CoordinateConfig
+from sbon.errors import ConfigError
+from sbon.optimiser.decision import Decision
+from sbon.optimiser.full import Action, FullOptimiser
+from sbon.placement.candidates import CandidateReport
+from sbon.placement.config import PlacementConfig
+from sbon.placement.problem import PlacementProblem
+from sbon.placement.strategy import IpMulticast, Strategy
+from sbon.types import NodeId, OperatorId
+from testbed.placement.network import ROUNDS, Network, Report, coordinate_median_error, settled_space, unreported
+from testbed.placement.oracle import Oracle
+from testbed.placement.queries import Shape, draw_query
+from testbed.placement.scores import Tally
+
+SLOTS = 1_000_000
+"""Room of every node: the paper's simulation has no limits of resources either."""
+
+OPTIMAL = "optimal"
+IP_MULTICAST = "ip-multicast"
+CONFIGURED: dict[str, PlacementConfig] = {
+    "least-usage": PlacementConfig(strategy="least-usage"),
+    "least-usage-unprobed": PlacementConfig(strategy="least-usage", probes=0),
+    # The paper's own figures, whatever the defaults become.
+    "relaxation": PlacementConfig(strategy="relaxation", delta=0.1, force_threshold=1.0),
+    "producer": PlacementConfig(strategy="producer"),
+    "consumer": PlacementConfig(strategy="consumer"),
+    "random": PlacementConfig(strategy="random"),
+}
+"""Strategies that agents have, too. `least-usage-unprobed` chooses by coordinates alone."""
+STRATEGIES = (OPTIMAL, *CONFIGURED, IP_MULTICAST)
+
+
+def strategies_for(network: Network, wanted: Sequence[str] = ()) -> tuple[str, ...]:
+    """The strategies to compare: those wanted, or all that the network allows; the optimum is always the first.
+
+    Raises
+    ------
+    ConfigError
+        One is unknown, or needs routes that the network does not tell.
+    """
+    for name in wanted:
+        if name not in STRATEGIES:
+            raise ConfigError(f"strategy {name!r} is unknown, expected one of {', '.join(STRATEGIES)}")
+        if name == IP_MULTICAST and network.routes is None:
+            raise ConfigError("strategy 'ip-multicast' needs the network's routes, which a matrix of RTTs does not tell; use transit-stub")
+    possible = [name for name in STRATEGIES if network.routes is not None or name != IP_MULTICAST]
+    return tuple(dict.fromkeys((OPTIMAL, *(wanted or possible))))
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What came of one network's queries."""
+
+    nodes: int
+    queries: int
+    shape: Shape
+    seed: int
+    rounds: int
+    coordinate_median_error: float
+    tallies: dict[str, Tally]
+
+    def result(self) -> dict[str, Any]:
+        """As `sbon testbed placement --json` writes it. Penalties are fractions: of usage over the optimum's, of delay over the longest
+        direct latency between a producer and a consumer."""
+        return {
+            "strategies": {name: tally.result() for name, tally in self.tallies.items()},
+            "shape": self.shape,
+            "queries": self.queries,
+            "nodes": self.nodes,
+            "seed": self.seed,
+            "rounds": self.rounds,
+            "coordinate_median_error": self.coordinate_median_error,
+        }
+
+
+def evaluate(
+    network: Network,
+    *,
+    queries: int = 1000,
+    shape: Shape = "aggregate",
+    seed: int = 1,
+    rounds: int = ROUNDS,
+    strategies: Sequence[str] = (),
+    coordinates: CoordinateConfig | None = None,
+    report: Report = unreported,
+) -> Evaluation:
+    """Place queries by every strategy and compare with the optimum.
+
+    Raises
+    ------
+    ConfigError
+        A strategy is unknown or does not go with the network.
+    """
+    names = strategies_for(network, strategies)
+    coordinate_rng, query_rng = np.random.default_rng(seed).spawn(2)
+    space = settled_space(network, rounds, coordinate_rng, report, coordinates)
+    truth = KnownLatencies(network.names, network.rtt_ms)
+    oracle = Oracle(network.names, truth)
+    # By name, so that a strategy's draws do not depend on which others take part.
+    runners = {name: _Runner(name, network, space, truth, np.random.default_rng([seed, zlib.crc32(name.encode())])) for name in names[1:]}
+    tallies = {name: Tally() for name in names}
+    for number in range(1, queries + 1):
+        problem = draw_query(shape, list(network.names), query_rng)
+        started = time.thread_time()  # What it costs, however busy the machine is.
+        optimal = oracle.best(problem)
+        tallies[OPTIMAL].seconds += time.thread_time() - started
+        best = usage_of_assignment(problem.links, optimal, truth)
+        tallies[OPTIMAL].score(problem, optimal, truth, best)
+        for name, runner in runners.items():
+            tallies[name].score(problem, runner.place(problem, tallies[name]), truth, best)
+        report("queries", number, queries)
+    return Evaluation(len(network.names), queries, shape, seed, rounds, coordinate_median_error(space, network), tallies)
+
+
+class _Runner:
+    """One strategy: runs the full optimiser among candidates that answer truly."""
+
+    def __init__(self, name: str, network: Network, space: CostSpace, truth: KnownLatencies, rng: np.random.Generator) -> None:
+        self._space = space
+        self._truth = truth
+        self._rng = rng
+        self._config = CONFIGURED.get(name, PlacementConfig())
+        self._strategy: Strategy | None = IpMulticast(network.routes) if name == IP_MULTICAST and network.routes is not None else None
+
+    def place(self, problem: PlacementProblem, tally: Tally) -> dict[OperatorId, NodeId]:
+        """Where the operators of one query go; only the time inside the optimiser counts."""
+        started = time.thread_time()
+        optimiser = FullOptimiser(problem, {}, self._space, self._config, self._rng, strategy=self._strategy)
+        actions = optimiser.begin()
+        tally.seconds += time.thread_time() - started
+        while True:
+            following: list[Action] = []
+            for action in actions:
+                if isinstance(action, Decision):
+                    return action.assignment
+                rtts = {peer: 2 * self._truth.one_way_ms(action.node, peer) for peer in action.about}
+                tally.probes += len(rtts)
+                report = CandidateReport(action.node, rtts, SLOTS, self._space.coordinates[action.node].load_ms)
+                started = time.thread_time()
+                following += optimiser.answered(report)
+                tally.seconds += time.thread_time() - started
+            actions = following

@@ -1,0 +1,117 @@
+"""Networks to place queries in: RTTs from a matrix or generated, own routes where they are known, coordinates found on them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from sbon.cost.space import CostSpace
+from sbon.cost_space.config import CoordinateConfig
+from sbon.errors import ConfigError
+from sbon.placement.baselines import Routes
+from sbon.types import FloatArray, NodeId
+from testbed.coordinates.evaluation import Space, draw_peers, per_pair_median, play_round
+from testbed.matrix import load_matrix
+from testbed.transit_stub import generate
+
+RTT_MS_MIN = 0.05
+ROUNDS = 500
+"""RTTs that each node measures for its coordinate. By then coordinates have settled: the next hundreds change the median error by less
+than differs between seeds."""
+
+Slice: TypeAlias = Literal["first", "median"]
+Report: TypeAlias = Callable[[str, int, int], None]
+"""Called with what is going on, how much of it is done, and out of how much."""
+
+
+def unreported(what: str, done: int, total: int) -> None:
+    """A `Report` that nobody hears."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """Where queries are placed."""
+
+    names: tuple[NodeId, ...]
+    rtt_ms: FloatArray
+    """(nodes, nodes), symmetric and complete."""
+    routes: Routes | None = None
+    """The network's own ways, for IP MULTICAST; a matrix of RTTs does not tell them."""
+
+
+def from_matrix(rtt_ms: FloatArray, taken: Slice = "first") -> Network:
+    """A network of which only RTTs are known.
+
+    Parameters
+    ----------
+    rtt_ms : (nodes, nodes) or (times, nodes, nodes)
+        NaN where not measured.
+    taken : of several times the first one, or each pair's median
+    """
+    rtt = np.asarray(rtt_ms, dtype=np.float64)
+    if rtt.ndim == 3:
+        rtt = rtt[0] if taken == "first" else per_pair_median(rtt)
+    rtt = completed(rtt)
+    return Network(_names(len(rtt)), rtt)
+
+
+def read_network(path: Path, taken: Slice = "first") -> Network:
+    """The same from a file."""
+    return from_matrix(load_matrix(path), taken)
+
+
+def transit_stub(seed: int, stub_domains: int = 150) -> Network:
+    """The network of SBON, section 4.1, with its policy routes; fewer stub domains make a smaller one."""
+    drawn = generate(np.random.default_rng(seed), stub_domains=stub_domains)
+    names = _names(len(drawn.rtt_ms))
+    row = {name: index for index, name in enumerate(names)}
+    return Network(names, drawn.rtt_ms, lambda a, b: [names[router] for router in drawn.route(row[a], row[b])])
+
+
+def completed(matrix: FloatArray) -> FloatArray:
+    """The matrix with both directions averaged, and missing RTTs replaced by the shortest way over a third node.
+
+    Raises
+    ------
+    ConfigError
+        A pair of nodes cannot be joined even so.
+    """
+    both = np.where(np.isnan(matrix), matrix.T, (matrix + np.where(np.isnan(matrix.T), matrix, matrix.T)) / 2)
+    np.fill_diagonal(both, 0.0)
+    known = np.where(np.isnan(both), np.inf, both)
+    for a, b in np.argwhere(np.isnan(both)):
+        both[a, b] = (known[a] + known[:, b]).min()
+    if not np.isfinite(both).all():
+        a, b = np.argwhere(~np.isfinite(both))[0]
+        raise ConfigError(f"no RTT between nodes {a} and {b}, not even over a third node; leave one of them out")
+    result: FloatArray = np.maximum(both, RTT_MS_MIN)
+    np.fill_diagonal(result, 0.0)
+    return result
+
+
+def settled_space(
+    network: Network, rounds: int, rng: np.random.Generator, report: Report = unreported, config: CoordinateConfig | None = None
+) -> CostSpace:
+    """Coordinates after each node has measured one random other in each round, as agents do whose gossip has got about.
+
+    Every node runs the library's own `Localiser` and knows the latest coordinates of the peers that it remembers.
+    """
+    space = Space(len(network.names), config or CoordinateConfig(), rng, gossip=None)
+    peers = draw_peers(network.rtt_ms[None], None, rng)
+    for number in range(1, rounds + 1):
+        play_round(space, network.rtt_ms, peers, rng, number)
+        report("coordinates, rounds", number, rounds)
+    return CostSpace({name: localiser.coordinate for name, localiser in zip(network.names, space.localisers, strict=True)})
+
+
+def coordinate_median_error(space: CostSpace, network: Network) -> float:
+    """Median over all pairs of how far predicted RTTs are off, relative to the true ones."""
+    above = np.triu_indices(len(network.names), 1)
+    true = network.rtt_ms[above]
+    return float(np.median(np.abs(space.rtt_matrix_ms(network.names, network.names)[above] - true) / true))
+
+
+def _names(count: int) -> tuple[NodeId, ...]:
+    return tuple(f"n{index:05d}" for index in range(count))

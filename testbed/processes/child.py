@@ -1,0 +1,28 @@
+"""Becomes an agent that cannot outlive the testbed: `python -m testbed.processes.child PARENT_PID [--in-namespace DESCRIPTOR] ARGUMENT...`.
+
+The kernel is asked to kill this process when its parent dies, however that happens; only then does it turn into the agent, in the network
+namespace that the descriptor is open on where one is given.
+"""
+
+import os
+import sys
+
+from testbed.kernel import die_with_parent, enter_network_namespace
+
+
+def main() -> None:
+    """Tie this process to its parent and replace it by the agent."""
+    parent, arguments = int(sys.argv[1]), sys.argv[2:]
+    die_with_parent()
+    if os.getppid() != parent:
+        sys.exit("the testbed has ended")
+    if arguments[:1] == ["--in-namespace"]:
+        namespace = int(arguments[1])
+        enter_network_namespace(namespace)
+        os.close(namespace)
+        arguments = arguments[2:]
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "agent", *arguments])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""The world of local processes: real agents on loopback, with the topology's latencies around their transport.
+
+The testbed's shaper (`agent.network.shaper`) in each agent delays what it exchanges with each other agent, and is told of changes over the
+control socket.
+"""
+
+import os
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sbon.cli.client import UnreachableError
+from sbon.config import Layer
+from sbon.errors import ConfigError
+from testbed.backend import Node, node_number
+from testbed.processes.world import ProcessWorld
+from testbed.topology import Topology
+from testbed.virtual.network import NetworkConfig
+
+_PORT_FIRST, _PORT_LAST = 20_000, 32_000
+"""Below the ports that the kernel gives to outgoing connections."""
+
+
+class LocalWorld(ProcessWorld):
+    """Agents as processes on loopback. Satisfies `testbed.backend.Backend`.
+
+    Parameters
+    ----------
+    topology : who is there
+    directory : configuration, state and logs of each agent go into a folder of its name
+    network : jitter and loss; the rest of it is the kernel's business here
+    settings : layers of settings for each agent, by number
+    """
+
+    def __init__(self, topology: Topology, directory: Path, network: NetworkConfig, settings: Sequence[Layer]) -> None:
+        super().__init__(topology, directory, settings, [f"127.0.0.1:{port}" for port in free_ports(len(topology.nodes))])
+        self._network = network
+
+    def load(self, node: Node, fraction: float) -> None:
+        """Let the agent believe that this share of its machine's CPU is taken: all agents here share the real ones."""
+        self._loads[node_number(self.topology, node)] = fraction
+        self._paths_changed()
+
+    def _shaper_arguments(self, number: int, directory: Path) -> list[str]:
+        table = directory / "shaper.json"
+        table.write_bytes(msgspec.json.encode(self._shape(number)))
+        return ["--testbed-shaper", str(table)]
+
+    def _paths_changed(self) -> None:
+        for number in sorted(self._processes):
+            (self.agent_directory(number) / "shaper.json").write_bytes(msgspec.json.encode(self._shape(number)))
+            with suppress(UnreachableError):
+                self._client(number).ask("shape", **self._shape(number))
+
+    def _shape(self, number: int) -> dict[str, Any]:
+        rtt_ms = self.latencies.rtt_ms()
+        others = [other for other in range(len(self.addresses)) if other != number]
+        return {
+            "delays_ms": {self.addresses[other]: round(float(rtt_ms[number, other]) / 2, 4) for other in others},
+            "jitter_ms": self._network.jitter_ms,
+            "loss": self._network.loss,
+            "load": self._loads.get(number),
+            "blocked": [
+                self.addresses[other]
+                for other in others
+                if self._group[other] != self._group[number] or other in self._off or number in self._off
+            ],
+        }
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that are free for UDP and TCP now.
+
+    Raises
+    ------
+    ConfigError
+        There are not so many.
+    """
+    found = []
+    start = _PORT_FIRST + os.getpid() * 61 % (_PORT_LAST - _PORT_FIRST)
+    for step in range(_PORT_LAST - _PORT_FIRST):
+        port = _PORT_FIRST + (start - _PORT_FIRST + step) % (_PORT_LAST - _PORT_FIRST)
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+            try:
+                tcp.bind(("127.0.0.1", port))
+                udp.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise ConfigError(f"found {len(found)} free ports on loopback, needed {count}")

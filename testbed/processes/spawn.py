@@ -1,0 +1,26 @@
+"""Starts agents that die with the testbed, whatever ends it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import IO
+
+
+def spawn(arguments: Sequence[str], log: IO[bytes], namespace: int | None = None) -> "subprocess.Popen[bytes]":
+    """An agent with these arguments that dies with this process, in a network namespace given by its descriptor."""
+    where = [] if namespace is None else ["--in-namespace", str(namespace)]
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "testbed.processes.child", str(os.getpid()), *where, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        process_group=0,
+        pass_fds=() if namespace is None else (namespace,),
+        env=_environment(),
+    )
+
+
+def _environment() -> dict[str, str]:
+    # Sixteen agents share a few cores: a polars or BLAS thread pool each would only make them wait for each other.
+    return {**os.environ, "POLARS_MAX_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}

@@ -1,0 +1,164 @@
+"""`sbon testbed telemetry`: logs of any size for `sbon analyze`, made up from a seed, in the layout and columns that agents write."""
+
+import hashlib
+import sys
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import polars as pl
+import typer
+
+from sbon.errors import ConfigError
+from sbon.telemetry import layout
+from sbon.telemetry.schema import TABLES, VERSION, VERSION_KEY
+from testbed.telemetry.events import events_of_hour
+from testbed.telemetry.story import BEGIN, DOWN_S, Story
+from testbed.telemetry.tables import samples_of_hour
+
+HOUR_S = 3600.0
+QUERIES_PER_AGENT = 3
+
+
+class Writer:
+    """Numbers rows as agents do and writes them as they would: a file for each agent, kind and hour."""
+
+    def __init__(self, story: Story, out: Path) -> None:
+        self._story = story
+        self._out = out
+        self._next: dict[str, int] = {}
+        self.rows: dict[str, int] = dict.fromkeys(TABLES, 0)
+        self.files = 0
+
+    def write(self, kind: str, hour: int, rows: pl.DataFrame) -> None:
+        """Rows with `at_s` (seconds since the beginning) and `node` (number) instead of the columns that all kinds have."""
+        if rows.is_empty():
+            return
+        moment = BEGIN + timedelta(hours=hour)
+        folder = self._out / "telemetry" / layout.folder(kind, moment)
+        folder.mkdir(parents=True, exist_ok=True)
+        for (node, restarted), own in self._with_runs(rows).partition_by("node", "restarted", as_dict=True, include_key=True).items():
+            agent = self._story.topology.nodes[int(node)]
+            start = hashlib.sha256(f"{agent}/{restarted}".encode()).hexdigest()[:8]
+            first = self._next.get(start, 1)
+            self._next[start] = first + len(own)
+            complete = own.with_columns(
+                (pl.lit(BEGIN) + pl.duration(microseconds=(pl.col("at_s") * 1e6).cast(pl.Int64)))
+                .cast(pl.Datetime("us", "UTC"))
+                .alias("time"),
+                pl.lit(agent).alias("agent"),
+                pl.lit(start).alias("start"),
+                pl.int_range(first, first + len(own), dtype=pl.Int64).alias("sequence"),
+                pl.lit(VERSION, dtype=pl.Int64).alias("version"),
+            )
+            schema = TABLES[kind].polars_schema()
+            path = folder / layout.file_name(agent, start, hour)
+            complete.select(pl.col(name).cast(wanted) for name, wanted in schema.items()).write_parquet(
+                path, compression="zstd", metadata={VERSION_KEY: str(VERSION)}
+            )
+            self.rows[kind] += len(own)
+            self.files += 1
+
+    def _with_runs(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Without what agents would have recorded while they were down; `restarted` says which run a row is from."""
+        down = pl.DataFrame(
+            {"node": list(self._story.down_s), "down_s": list(self._story.down_s.values())}, schema={"node": pl.Int64, "down_s": pl.Float64}
+        )
+        since_down = pl.col("at_s") - pl.col("down_s")
+        return (
+            rows.join(down, on="node", how="left", maintain_order="left")
+            .filter((since_down < 0).fill_null(True) | (since_down >= DOWN_S))
+            .with_columns((since_down >= DOWN_S).fill_null(False).alias("restarted"))
+            .drop("down_s")
+        )
+
+
+def generate(
+    out: Path,
+    agents: int = 100,
+    hours: float = 24.0,
+    queries: int | None = None,
+    probe_interval_s: float = 0.6,
+    seed: int = 0,
+    progress: Callable[[str], None] | None = None,
+) -> dict[str, Any]:
+    """Write the log of a made-up overlay.
+
+    Parameters
+    ----------
+    out : made if missing; the files go to `out/telemetry`
+    queries : None: three for each agent
+    probe_interval_s : between two probes of an agent
+
+    Returns
+    -------
+    dict
+        Rows by kind, files, and what happened in the story.
+
+    Raises
+    ------
+    ConfigError
+        A number is out of range, there is a log in `out` already, or it cannot be written.
+    """
+    if agents < 2 or hours <= 0 or probe_interval_s <= 0 or (queries is not None and queries < 1):
+        raise ConfigError(
+            f"{agents} agents, {hours:g} hours, probe interval {probe_interval_s:g} s: expected 2 agents or more, all others above 0"
+        )
+    if (out / "telemetry").exists():
+        raise ConfigError(f"{out / 'telemetry'} exists; choose another folder with --out, so that two logs do not mix")
+    story = Story(agents, queries or QUERIES_PER_AGENT * agents, hours * HOUR_S, seed)
+    writer = Writer(story, out)
+    try:
+        for hour, kind, rows in _everything(story, probe_interval_s):
+            writer.write(kind, hour, rows)
+            if progress is not None and kind == "latencies":
+                progress(f"hour {hour + 1} of {int(np.ceil(hours))}: {sum(writer.rows.values()):,} rows")
+    except OSError as problem:
+        raise ConfigError(f"cannot write to {out}: {problem.strerror or problem}") from problem
+    return {
+        "rows": sum(writer.rows.values()),
+        "files": writer.files,
+        "rows_by_kind": writer.rows,
+        "agents": agents,
+        "queries": len(story.queries),
+        "migrations": len(story.moves),
+        "crashes": len(story.down_s),
+        "seed": seed,
+    }
+
+
+def _everything(story: Story, probe_interval_s: float) -> Iterator[tuple[int, str, pl.DataFrame]]:
+    for hour in range(int(np.ceil(story.seconds / HOUR_S))):
+        begin_s, end_s = hour * HOUR_S, min(story.seconds, (hour + 1) * HOUR_S)
+        for kind, rows in events_of_hour(story, begin_s, end_s):
+            yield hour, kind, rows
+        for kind, rows in samples_of_hour(story, begin_s, end_s, probe_interval_s):
+            yield hour, kind, rows
+
+
+def telemetry_command(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The log goes to DIR/telemetry; made if missing.")],
+    agents: Annotated[int, typer.Option(metavar="N", help="Size of the overlay.")] = 100,
+    hours: Annotated[float, typer.Option(metavar="H", help="How long it ran.")] = 24.0,
+    queries: Annotated[int | None, typer.Option(metavar="N", help="How many; three for each agent if not given.")] = None,
+    probe_interval: Annotated[float, typer.Option(metavar="S", help="Between two probes of an agent.")] = 0.6,
+    seed: Annotated[int, typer.Option(help="Same seed, same log.")] = 0,
+    json: Annotated[str | None, typer.Option(metavar="FILE", help="Write what was made as JSON; - for standard output.")] = None,
+) -> None:
+    """Make up a log of telemetry, as agents would have written it, to try `sbon analyze` on.
+
+    \b
+    Examples:
+      sbon testbed telemetry --agents 10 --hours 1 --out small
+      sbon testbed telemetry --agents 100 --hours 24 --out large --seed 7
+    """
+    from testbed.cli import write_json
+
+    result = generate(out, agents, hours, queries, probe_interval, seed, lambda line: print(line, file=sys.stderr, flush=True))
+    if json is not None:
+        write_json(json, result)
+    if json != "-":
+        print(f"{result['rows']:,} rows in {result['files']:,} files: {result['agents']} agents, {result['queries']} queries,")
+        print(f"{result['migrations']} migrations, {result['crashes']} crashes; sbon analyze {out} --out {out}-report")

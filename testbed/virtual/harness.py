@@ -1,0 +1,355 @@
+"""Whole overlays in virtual time, for tests and for `sbon testbed run --backend sim`.
+
+    world = World(4, seed=3)
+    world.start_all()
+    world.settle()
+    query = world.submit("SELECT ...", at=0)
+    tail = world.tail(query, at=0)
+    world.run_until(lambda: len(tail.rows) >= 10)
+    world.kill(2)
+
+Everything runs in the caller's thread; nothing happens while no method of the world is running.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from agent.config import AgentConfig
+from agent.host import Host
+from sbon.config import Layer, load
+from sbon.control import ControlReply, ControlRequest
+from sbon.errors import SbonError
+from sbon.sealing import KeyRing
+from sbon.types import Address, FloatArray, NodeId
+from testbed.backend import Node, Tail, node_number
+from testbed.cpu import CpuConfig
+from testbed.logs import VirtualLog
+from testbed.topology import CitiesConfig, Latencies, PairMask, Topology, TopologyConfig, build
+from testbed.virtual.network import NetworkConfig
+from testbed.virtual.time import ns
+from testbed.virtual.world import PORT, SimulatedHost, SimulatedWorld
+
+# The batches of virtual worlds are small, and handing them to a pool of threads costs more than the work. Read when polars loads.
+os.environ.setdefault("POLARS_MAX_THREADS", "1")
+
+ANSWER_TIMEOUT_S = 60.0
+"""Virtual seconds that an agent may take to answer a control request."""
+
+
+class AgentLike(Protocol):
+    """What a world needs of an agent; `agent.node.Agent` has it."""
+
+    def start(self) -> Address:
+        """Listen and join."""
+
+    def stop(self) -> None:
+        """End at once."""
+
+    def leave(self, done: Callable[[], None]) -> None:
+        """Say goodbye, then call `done`."""
+
+    def control(self, request: ControlRequest, reply: Callable[[ControlReply], None]) -> Callable[[], None]:
+        """Answer a control request."""
+
+
+MakeAgent = Callable[[AgentConfig, Host, KeyRing | None], AgentLike]
+
+
+class TimeoutInWorldError(AssertionError):
+    """What was waited for did not come; the message gives seed and instant, so that the run can be had again."""
+
+
+class World:
+    """Agents on the virtual hosts of a topology. Satisfies `testbed.backend.Backend`.
+
+    Parameters
+    ----------
+    nodes : how many, or a finished topology
+    seed : of everything random
+    topology : what kind, where `nodes` is a number
+    settings : for every agent, as in its TOML file
+    settings_of : more settings for single agents, by number
+    data_dir : agents keep their state under it, one folder each; None: they remember nothing, and telemetry is off
+    log_file : what the agents log, stamped with virtual time; None: nothing
+    sealed : datagrams and streams are encrypted with a cluster key; costs real time
+    make_agent : other agents than the real ones, for tests
+    """
+
+    def __init__(
+        self,
+        nodes: int | Topology = 4,
+        *,
+        seed: int = 1,
+        topology: TopologyConfig | None = None,
+        network: NetworkConfig | None = None,
+        cpu: CpuConfig | None = None,
+        settings: Layer | None = None,
+        settings_of: Callable[[int], Layer] | None = None,
+        data_dir: Path | None = None,
+        log_file: Path | None = None,
+        sealed: bool = False,
+        make_agent: MakeAgent | None = None,
+    ) -> None:
+        self.seed = seed
+        self.topology = nodes if isinstance(nodes, Topology) else build(topology or CitiesConfig(), nodes, seed)
+        self.latencies = Latencies(self.topology)
+        self.world = SimulatedWorld(self.topology.rtt_ms, seed, network, cpu)
+        self._log = VirtualLog(self.world.time, log_file)
+        self.agents: list[AgentLike | None] = [None] * len(self.topology.nodes)
+        self._hosts: list[SimulatedHost | None] = [None] * len(self.topology.nodes)
+        self._settings = settings or {}
+        self._settings_of = settings_of or (lambda number: {})
+        self._data_dir = data_dir
+        self._data_lost: dict[int, int] = {}
+        self._ring = KeyRing([bytes(range(32))]) if sealed else None
+        self._make_agent = make_agent or _real_agent
+        self._requests = 0
+
+    @property
+    def nodes(self) -> tuple[NodeId, ...]:
+        """The agents' names."""
+        return self.topology.nodes
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds since the world began."""
+        return self.world.time.now_s
+
+    # -- agents ---------------------------------------------------------------------------------------------------------
+
+    def config_of(self, number: int) -> AgentConfig:
+        """The settings of one agent.
+
+        Raises
+        ------
+        ConfigError
+            Settings given for it are wrong.
+        """
+        directory = str(self.data_dir_of(number)) if self._data_dir else ""
+        ips = [machine.ip for machine in self.world.machines]
+        fixed: dict[str, Any] = {
+            "name": self.topology.nodes[number],
+            "bind": f"{ips[number]}:{PORT}",
+            "join": [f"{ip}:{PORT}" for ip in ips[:3] if ip != ips[number]],
+            "data_dir": directory,
+            "labels": dict(self.topology.labels[number]),
+        }
+        if not directory:
+            fixed["telemetry"] = {"enabled": False}
+        return load(AgentConfig, "", "agent settings", fixed, self._settings, self._settings_of(number))
+
+    def data_dir_of(self, number: int) -> Path:
+        """Where the agent keeps its state; another folder after its data was lost."""
+        lost = self._data_lost.get(number, 0)
+        return (self._data_dir or Path()) / (self.topology.nodes[number] + (f"-{lost}" if lost else ""))
+
+    def start(self, node: Node) -> None:
+        """Start a node's agent now."""
+        number = node_number(self.topology, node)
+        assert self.agents[number] is None, f"the agent of {self.topology.nodes[number]} runs already"
+        if self._data_dir:
+            self.data_dir_of(number).mkdir(parents=True, exist_ok=True)
+        self.world.network.power(number, on=True)
+        host = self.world.boot(number)
+        agent = self._make_agent(self.config_of(number), host, self._ring)
+        self._hosts[number], self.agents[number] = host, agent
+        agent.start()
+
+    def start_all(self, spread_s: float = 1.0) -> None:
+        """Start every agent, one after another within `spread_s`."""
+        pause_s = spread_s / max(1, len(self.agents) - 1)
+        for number in range(len(self.agents)):
+            if number:
+                self.run(pause_s)
+            if self.agents[number] is None:
+                self.start(number)
+
+    def alive(self, node: Node) -> bool:
+        """Whether the node's agent runs."""
+        return self.agents[node_number(self.topology, node)] is not None
+
+    def alive_nodes(self) -> list[NodeId]:
+        """Names of the agents that run."""
+        return [name for number, name in enumerate(self.nodes) if self.agents[number] is not None]
+
+    def kill(self, node: Node, *, silent: bool = False) -> None:
+        """End the process at once; `silent`: its machine goes off with it, so that nothing resets its connections."""
+        number = node_number(self.topology, node)
+        host = self._hosts[number]
+        if host is not None:
+            if silent:
+                self.world.network.power(number, on=False)
+            host.kill(silent)
+        self._hosts[number] = self.agents[number] = None
+
+    def restart(self, node: Node, *, lose_data: bool = False) -> None:
+        """Kill the agent if it runs, and start it again."""
+        number = node_number(self.topology, node)
+        self.kill(number)
+        if lose_data:
+            self._data_lost[number] = self._data_lost.get(number, 0) + 1
+        self.start(number)
+
+    def leave(self, node: Node) -> None:
+        """Let the agent leave gracefully; it ends when it has, while time passes."""
+        number = node_number(self.topology, node)
+        agent, host = self.agents[number], self._hosts[number]
+
+        def left() -> None:
+            if self._hosts[number] is host:
+                self.kill(number)
+
+        if agent is not None and host is not None:
+            # Not at once: the agent must have returned from its own call before its host goes.
+            agent.leave(lambda: host.call_soon(left))
+
+    # -- the network and machines ---------------------------------------------------------------------------------------
+
+    def scale(self, pairs: PairMask, factor: float) -> None:
+        """Make the paths of these pairs `factor` times as long as at first."""
+        self.latencies.scale(pairs, factor)
+        self.world.network.set_rtt(self.latencies.rtt_ms())
+
+    def follow(self, rtt_ms: FloatArray, every_s: float) -> None:
+        """Let the RTTs be each of these matrices in turn, (slices, nodes, nodes): the first now, the next in `every_s`; the last one stays.
+
+        What events have scaled stays scaled.
+        """
+        begin_ns = self.world.time.now_ns
+        for number, matrix in enumerate(rtt_ms):
+            self.world.time.at(begin_ns + ns(number * every_s), partial(self._become, matrix))
+
+    def _become(self, rtt_ms: FloatArray) -> None:
+        self.latencies.replace(rtt_ms)
+        self.world.network.set_rtt(self.latencies.rtt_ms())
+
+    def partition(self, groups: Sequence[Iterable[int]]) -> None:
+        """Split the network; nodes in no group form one more."""
+        self.world.network.partition(groups)
+
+    def heal(self) -> None:
+        """End every partition and cut."""
+        self.world.network.heal()
+
+    def load(self, node: Node, fraction: float) -> None:
+        """Let other programs take this share of the machine's cores."""
+        self.world.machines[node_number(self.topology, node)].cpu.set_background(fraction)
+
+    # -- time -----------------------------------------------------------------------------------------------------------
+
+    def run(self, seconds: float) -> None:
+        """Let virtual time pass."""
+        self.world.time.run_until(self.now + seconds)
+
+    def run_until(self, condition: Callable[[], bool], timeout_s: float = 120.0, what: str = "") -> None:
+        """Let virtual time pass until the condition, asked after every callback, holds.
+
+        Raises
+        ------
+        TimeoutInWorldError
+            It does not within `timeout_s` virtual seconds.
+        """
+        if not condition() and not self.world.time.run_while(lambda: not condition(), self.now + timeout_s):
+            raise TimeoutInWorldError(
+                f"{what or 'the condition'} did not hold within {timeout_s:g} s, now {self.now:.3f} s, seed {self.seed}"
+            )
+
+    def settle(self, timeout_s: float = 120.0, every_s: float = 0.25) -> None:
+        """Let time pass until every living agent sees exactly the living agents alive."""
+        until = self.now + timeout_s
+        while not self.members_agree():
+            if self.now >= until:
+                raise TimeoutInWorldError(
+                    f"the agents do not agree on who is alive after {timeout_s:g} s, now {self.now:.3f} s, seed {self.seed}"
+                )
+            self.run(every_s)
+
+    def members_agree(self) -> bool:
+        """Whether every living agent sees exactly the living agents alive."""
+        living = sorted(self.alive_nodes())
+        return all(
+            sorted(member["name"] for member in self.ask(name, "members") if member["status"] == "alive") == living for name in living
+        )
+
+    # -- questions ------------------------------------------------------------------------------------------------------
+
+    def ask(self, node: Node, command: str, /, **arguments: Any) -> Any:
+        """The result of a control request, letting time pass until it has come.
+
+        Raises
+        ------
+        SbonError
+            The agent refuses, is not running, or dies before it has answered.
+        TimeoutInWorldError
+            It does not answer.
+        """
+        number = node_number(self.topology, node)
+        agent = self.agents[number]
+        if agent is None:
+            raise SbonError(f"the agent of {self.topology.nodes[number]} is not running")
+        replies: list[ControlReply] = []
+        agent.control(self._request(command, arguments), replies.append)
+        answered = self.world.time.run_while(
+            lambda: not (replies and replies[-1].final) and self.agents[number] is agent, self.now + ANSWER_TIMEOUT_S
+        )
+        if not replies:
+            if not answered:
+                raise TimeoutInWorldError(
+                    f"{self.topology.nodes[number]} did not answer {command} within {ANSWER_TIMEOUT_S:g} s, seed {self.seed}"
+                )
+            raise SbonError(f"the agent of {self.topology.nodes[number]} ended before it had answered {command}")
+        if replies[-1].error is not None:
+            raise SbonError(replies[-1].error)
+        return replies[-1].result
+
+    def submit(self, sql: str, at: Node = 0) -> str:
+        """Submit SQL; the id of the last query that it started, or "" where it started none."""
+        results: list[Mapping[str, Any]] = self.ask(at, "submit", sql=sql)
+        return next((str(result["query"]) for result in reversed(results) if result.get("query")), "")
+
+    def tail(self, query: str, node: Node = 0) -> Tail:
+        """Collect the rows of a query from now on."""
+        tail = Tail(query)
+        agent = self.agents[node_number(self.topology, node)]
+
+        def reply(answer: ControlReply) -> None:
+            tail.take(answer.result)
+            tail.error = answer.error or tail.error
+            tail.finished = tail.finished or answer.final
+
+        if agent is None:
+            tail.finished, tail.error = True, f"the agent of {node} is not running"
+        else:
+            agent.control(self._request("tail", {"query": query}), reply)
+        return tail
+
+    def rows(self, query: str, at: Node = 0, count: int = 1, timeout_s: float = 120.0) -> list[tuple[Any, ...]]:
+        """Tail a query until it has given `count` rows or has ended."""
+        tail = self.tail(query, at)
+        self.run_until(lambda: len(tail.rows) >= count or tail.finished, timeout_s, f"{count} rows of {query}")
+        return tail.rows
+
+    def counters(self) -> dict[str, int]:
+        """What the virtual network has counted."""
+        return dict(self.world.network.counters)
+
+    def close(self) -> None:
+        """End every agent; what they have recorded so far reaches their spools."""
+        for number, agent in enumerate(self.agents):
+            if agent is not None:
+                agent.stop()
+            self.kill(number)
+        self._log.close()
+
+    def _request(self, command: str, arguments: Mapping[str, Any]) -> ControlRequest:
+        self._requests += 1
+        return ControlRequest(self._requests, command, {name: value for name, value in arguments.items() if value is not None})
+
+
+def _real_agent(config: AgentConfig, host: Host, ring: KeyRing | None) -> AgentLike:
+    from agent.node import Agent
+
+    return Agent(config, host, ring)

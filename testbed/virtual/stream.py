@@ -1,0 +1,255 @@
+"""Streams of the virtual world: what TCP would do, with the same ways to fail.
+
+A stream is two pipes, one a direction. A pipe keeps order: bytes arrive one delay after they were written, never before those written
+earlier. Deliveries are cut at random places. When the network blocks a pair, the pipe stalls; if the block ends in time, the bytes
+arrive; if not, the *writer's* end breaks, and the other end stays open without knowing (half open) until it writes itself and gets a
+reset. The end of a killed process is reset by its machine; a machine that is off says nothing.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from agent.host import StreamHandler
+from sbon.types import Address
+from testbed.virtual.network import Network
+from testbed.virtual.time import NS, ns
+
+_SYN_RETRIES_S = (0.0, 1.0, 3.0, 7.0)
+"""When a connection request is sent again, as Linux does it."""
+_FIN = 1
+_RESET = 2
+
+
+class Pipe:
+    """One direction of a stream."""
+
+    __slots__ = ("_armed", "_free_ns", "_last_due_ns", "_queue", "_stall", "bytes_under_way", "network", "source", "target")
+
+    def __init__(self, network: Network, source: "SimulatedStream", target: "SimulatedStream") -> None:
+        self.network, self.source, self.target = network, source, target
+        self.bytes_under_way = 0
+        self._queue: deque[tuple[int, bytes | int]] = deque()
+        self._armed = False
+        self._last_due_ns = 0
+        self._free_ns = 0
+        self._stall = 0
+
+    def push(self, data: bytes | int) -> None:
+        """Send bytes, or the mark `_FIN` or `_RESET` behind them."""
+        network, time = self.network, self.network.time
+        start_ns = time.now_ns
+        if isinstance(data, bytes):
+            self.bytes_under_way += len(data)
+            network.counters["stream_bytes"] += len(data)
+            if network.config.bandwidth_bytes_per_s > 0:
+                start_ns = max(start_ns, self._free_ns) + int(len(data) / network.config.bandwidth_bytes_per_s * NS)
+                self._free_ns = start_ns
+        due_ns = start_ns + network.delay_ns(self.source.node, self.target.node)
+        self._last_due_ns = due_ns = max(due_ns, self._last_due_ns)
+        self._queue.append((due_ns, data))
+        if not self._armed:
+            self._arm(due_ns)
+
+    def drop(self) -> None:
+        """Forget what is under way."""
+        self._queue.clear()
+        self.bytes_under_way = 0
+        self._stall += 1
+
+    def resume(self) -> None:
+        """Send stalled bytes again if the way is free: called when the network has changed."""
+        if self._queue and not self._armed and self.network.reaches(self.source.node, self.target.node):
+            self._stall += 1
+            # The sender's retransmission timer decides when; it has backed off by now.
+            self._arm(
+                self.network.time.now_ns + self.network.delay_ns(self.source.node, self.target.node) + ns(self.network.draws.uniform())
+            )
+
+    def _arm(self, when_ns: int) -> None:
+        self._armed = True
+        self.network.time.at(when_ns, self._deliver)
+
+    def _deliver(self) -> None:
+        self._armed = False
+        if not self._queue:
+            return
+        if not self.network.reaches(self.source.node, self.target.node):
+            self._stall += 1
+            stall = self._stall
+            self.network.time.after(ns(self.network.config.stream_timeout_s), lambda: self._stalled(stall))
+            return
+        now_ns = self.network.time.now_ns
+        parts: list[bytes] = []
+        mark = 0
+        while self._queue and self._queue[0][0] <= now_ns and not mark:
+            item = self._queue.popleft()[1]
+            if isinstance(item, bytes):
+                parts.append(item)
+            else:
+                mark = item
+        if self._queue:
+            self._arm(self._queue[0][0])
+        data = b"".join(parts)
+        self.bytes_under_way -= len(data)
+        if data:
+            self._hand_over(data)
+        if mark:
+            self.target.end("closed by the peer" if mark == _FIN else "reset by the peer")
+        self.source.drained()
+
+    def _hand_over(self, data: bytes) -> None:
+        draws, split = self.network.draws, self.network.config.split
+        while len(data) > 1 and draws.uniform() < split:
+            # Half of the cuts near an edge: headers are where framing goes wrong.
+            at = 1 + int(draws.uniform() * (min(8, len(data)) - 1 if draws.uniform() < 0.5 else len(data) - 1))
+            self.target.take(data[:at])
+            data = data[at:]
+        self.target.take(data)
+
+    def _stalled(self, stall: int) -> None:
+        if stall == self._stall and self._queue:
+            self.drop()
+            self.source.end("timed out")
+
+
+class SimulatedStream:
+    """One end of a stream. Satisfies `agent.host.Stream`."""
+
+    def __init__(self, network: Network, node: int, peer: Address, handler: StreamHandler | None, alive: Callable[[], bool]) -> None:
+        self.network, self.node, self.peer, self.handler = network, node, peer, handler
+        self.open = False
+        self.out: Pipe | None = None
+        self._alive = alive
+        self._full = False
+
+    @property
+    def congested(self) -> bool:
+        """More is under way than the buffer holds."""
+        return self._full
+
+    def write(self, data: bytes) -> None:
+        """Send; lost without an error on a closed stream."""
+        if self.open and self.out is not None and data:
+            self.out.push(bytes(data))
+            if self.out.bytes_under_way > self.network.config.stream_buffer_bytes:
+                self._full = True
+
+    def close(self) -> None:
+        """Close after what was written; the handler hears of it soon."""
+        if self.open and self.out is not None:
+            self.open = False
+            self.out.push(_FIN)
+            self.network.time.after(0, lambda: self._tell_closed("closed"))
+
+    def established(self) -> None:
+        """Open this end and tell the handler."""
+        if self._alive() and self.handler is not None:
+            self.open = True
+            self.handler.connected(self)
+
+    def take(self, data: bytes) -> None:
+        """Bytes have come."""
+        if self.open and self.handler is not None and self._alive():
+            self.handler.received(data)
+        elif self.out is not None and not self.open:
+            # Nobody listens any more: the machine answers with a reset.
+            self.out.push(_RESET)
+
+    def drained(self) -> None:
+        """Some bytes have left: the buffer may have room again."""
+        if self._full and self.out is not None and self.out.bytes_under_way * 4 <= self.network.config.stream_buffer_bytes:
+            self._full = False
+            if self.open and self.handler is not None and self._alive():
+                self.handler.writable()
+
+    def end(self, reason: str) -> None:
+        """The stream is gone for this end, whatever was under way."""
+        if self.open:
+            self.open = False
+            self._tell_closed(reason)
+
+    def refused(self, reason: str) -> None:
+        """The stream could not be opened."""
+        if not self.open:
+            self._tell_closed(reason)
+
+    def kill(self, silent: bool) -> None:
+        """The process has died. Unless the machine went with it (`silent`), it resets the stream."""
+        was_open, self.open, self.handler = self.open, False, None
+        if self.out is not None:
+            if silent:
+                self.out.drop()
+            elif was_open:
+                self.out.push(_RESET)
+
+    def _tell_closed(self, reason: str) -> None:
+        handler, self.handler = self.handler, None
+        if handler is not None and self._alive():
+            handler.closed(reason)
+
+
+class Streams:
+    """All streams of a world: opens them, and wakes the stalled when the network changes."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self._pipes: list[Pipe] = []
+        self._pipes_max = 64
+        network.on_change(self._network_changed)
+
+    def dial(
+        self,
+        client: SimulatedStream,
+        target: int,
+        answer: Callable[[], SimulatedStream | None],
+    ) -> None:
+        """Open a stream from `client` to node `target`; `answer()` makes the listener's end, None where nobody listens."""
+        self._request(client, target, answer, 0, self.network.time.now_ns)
+
+    def _request(
+        self, client: SimulatedStream, target: int, answer: Callable[[], SimulatedStream | None], attempt: int, began_ns: int
+    ) -> None:
+        network = self.network
+        if client.handler is None:
+            return
+        if network.reaches(client.node, target):
+            network.time.after(network.delay_ns(client.node, target), lambda: self._requested(client, target, answer))
+            return
+        give_up_s = network.config.connect_timeout_s
+        again_s = _SYN_RETRIES_S[attempt + 1] if attempt + 1 < len(_SYN_RETRIES_S) else give_up_s
+        if again_s >= give_up_s:
+            network.time.at(began_ns + ns(give_up_s), lambda: client.refused("timed out"))
+        else:
+            network.time.at(began_ns + ns(again_s), lambda: self._request(client, target, answer, attempt + 1, began_ns))
+
+    def _requested(self, client: SimulatedStream, target: int, answer: Callable[[], SimulatedStream | None]) -> None:
+        network = self.network
+        server = answer()
+        back_ns = network.delay_ns(target, client.node)
+        if server is None:
+            network.time.after(back_ns, lambda: client.refused("connection refused"))
+            return
+        client.out, server.out = Pipe(network, client, server), Pipe(network, server, client)
+        network.counters["streams_opened"] += 1
+        self._remember(client.out, server.out)
+        # What the listener writes at once must not overtake the answer to the connection request.
+        server.out._last_due_ns = network.time.now_ns + back_ns
+        network.time.after(back_ns, lambda: self._established(client, server))
+        server.established()
+
+    def _established(self, client: SimulatedStream, server: SimulatedStream) -> None:
+        if client.handler is None:
+            if client.out is not None:
+                client.out.push(_RESET)
+            return
+        client.established()
+
+    def _remember(self, *pipes: Pipe) -> None:
+        if len(self._pipes) >= self._pipes_max:
+            self._pipes = [pipe for pipe in self._pipes if pipe.source.handler is not None or pipe.target.handler is not None]
+            self._pipes_max = max(64, 2 * len(self._pipes))
+        self._pipes += pipes
+
+    def _network_changed(self) -> None:
+        for pipe in self._pipes:
+            pipe.resume()

@@ -1,0 +1,214 @@
+"""The virtual world: hosts for agents in one process, in virtual time, from a seed.
+
+`SimulatedHost` is `agent.host.Host` as the agent knows it. Each machine's monotonic clock begins at its own instant, so that an agent
+that compared clocks of two machines would be found out; wall clocks agree unless they are skewed. A killed process takes its host
+object with it: its timers, streams and unfinished work come no more, and a restarted process gets a new one on the same machine.
+The same seed gives the same run, callback by callback.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+
+from agent.host import StreamHandler, Timer
+from sbon.errors import ConfigError
+from sbon.types import Address, FloatArray
+from testbed.cpu import Cpu, CpuConfig
+from testbed.virtual.network import Network, NetworkConfig
+from testbed.virtual.stream import SimulatedStream, Streams
+from testbed.virtual.time import NS, VirtualTime, ns_not_before
+
+T = TypeVar("T")
+
+WALL_START_S = 1_767_225_600
+"""Virtual worlds begin on 2026-01-01, 00:00 UTC."""
+PORT = 7946
+_EPHEMERAL_PORT = 32768
+
+
+class Machine:
+    """What of a node outlives its processes: address, clock, cores."""
+
+    def __init__(self, world: "SimulatedWorld", number: int, rng: np.random.Generator) -> None:
+        self.world = world
+        self.number = number
+        self.ip = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
+        self.clock_start_ns = int(rng.integers(1, 1_000_000)) * NS
+        self.wall_skew_s = 0.0
+        self.cpu = Cpu(world.time, world.cpu)
+        self.ports: dict[int, SimulatedHost] = {}
+        self.port_next = _EPHEMERAL_PORT
+        self._rng = rng
+
+    def boot(self) -> "SimulatedHost":
+        """A host for a new process on this machine, with randomness of its own."""
+        return SimulatedHost(self, self._rng.spawn(1)[0])
+
+    def ephemeral_port(self) -> int:
+        """A port for an outgoing stream."""
+        self.port_next = _EPHEMERAL_PORT if self.port_next >= 60999 else self.port_next + 1
+        return self.port_next
+
+
+class SimulatedWorld:
+    """Machines on a network, in one virtual time."""
+
+    def __init__(self, rtt_ms: FloatArray, seed: int, network: NetworkConfig | None = None, cpu: CpuConfig | None = None) -> None:
+        network_rng, machines_rng = np.random.default_rng(seed).spawn(2)
+        self.time = VirtualTime()
+        self.cpu = cpu or CpuConfig()
+        self.network = Network(self.time, rtt_ms, network or NetworkConfig(), network_rng)
+        self.streams = Streams(self.network)
+        self.machines = [Machine(self, number, rng) for number, rng in enumerate(machines_rng.spawn(len(rtt_ms)))]
+        self._by_ip = {machine.ip: machine for machine in self.machines}
+
+    def machine_at(self, ip: str) -> Machine | None:
+        """The machine with this address."""
+        return self._by_ip.get(ip)
+
+    def boot(self, number: int) -> "SimulatedHost":
+        """A host for a new process on machine `number`."""
+        return self.machines[number].boot()
+
+
+class SimulatedHost:
+    """One process's view of its machine. Satisfies `agent.host.Host`."""
+
+    def __init__(self, machine: Machine, rng: np.random.Generator) -> None:
+        self.machine = machine
+        self.rng, self._bytes_rng = rng.spawn(2)
+        self.alive = True
+        self._world = machine.world
+        self._time = machine.world.time
+        self._port = 0
+        self._datagram: Callable[[bytes, Address, float], None] | None = None
+        self._accept: Callable[[Address], StreamHandler] | None = None
+        self._streams: list[SimulatedStream] = []
+
+    def now(self) -> float:
+        """Seconds of this machine's monotonic clock."""
+        return (self._time.now_ns + self.machine.clock_start_ns) / NS
+
+    def wall(self) -> float:
+        """Seconds since 1970, with this machine's skew."""
+        return WALL_START_S + self._time.now_ns / NS + self.machine.wall_skew_s
+
+    def random_bytes(self, count: int) -> bytes:
+        """From the seed."""
+        return self._bytes_rng.bytes(count)
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
+        """Call once, at the first nanosecond at which `now()` is not below `when`."""
+        return self._time.at(ns_not_before(when) - self.machine.clock_start_ns, partial(self._call, callback))
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Call once, after what is due already."""
+        self._time.after(0, partial(self._call, callback))
+
+    def _call(self, callback: Callable[[], None]) -> None:
+        if self.alive:
+            callback()
+
+    def listen(
+        self,
+        address: Address,
+        datagram: Callable[[bytes, Address, float], None],
+        accept: Callable[[Address], StreamHandler],
+    ) -> Address:
+        """Open the agent's port on this machine; any address of another machine, and a port in use, is refused."""
+        ip, port = address
+        if ip not in (self.machine.ip, "0.0.0.0"):
+            raise ConfigError(f"cannot listen on {ip}: this machine is {self.machine.ip}")
+        port = port or PORT
+        if port in self.machine.ports:
+            raise ConfigError(f"cannot listen on {self.machine.ip}:{port}: the address is in use")
+        self._port, self._datagram, self._accept = port, datagram, accept
+        self.machine.ports[port] = self
+        return (self.machine.ip, port)
+
+    def send_datagram(self, data: bytes, address: Address) -> None:
+        """Send and forget; what is sent to no machine is lost."""
+        target = self._world.machine_at(address[0])
+        if target is not None and self.alive:
+            arrive = partial(_datagram_arrives, target, address[1], bytes(data), (self.machine.ip, self._port))
+            self._world.network.send_datagram(self.machine.number, target.number, len(data), arrive)
+
+    def connect(self, address: Address, handler: StreamHandler) -> None:
+        """Open a stream; an address of no machine is refused."""
+        stream = SimulatedStream(self._world.network, self.machine.number, address, handler, self._is_alive)
+        self._remember(stream)
+        target = self._world.machine_at(address[0])
+        if target is None:
+            self.call_soon(lambda: stream.refused("no route to host"))
+            return
+        me = (self.machine.ip, self.machine.ephemeral_port())
+        self._world.streams.dial(stream, target.number, lambda: _stream_arrives(target, address[1], me))
+
+    def execute(self, work: Callable[[], T], done: Callable[[T | BaseException], None], *, rows: int) -> None:
+        """Run `work` at once; `done` comes when a virtual core has had the time for it."""
+        outcome: T | BaseException
+        try:
+            outcome = work()
+        except Exception as error:
+            outcome = error
+        self._time.at(self.machine.cpu.run(rows), lambda: self._call(lambda: done(outcome)))
+
+    @property
+    def workers(self) -> int:
+        """Virtual cores."""
+        return self.machine.cpu.cores
+
+    def load_fraction(self) -> float:
+        """CPU use of the machine, 0 to 1."""
+        return self.machine.cpu.load_fraction()
+
+    def memory_fraction(self) -> float:
+        """Virtual machines have no memory to fill."""
+        return 0.0
+
+    def kill(self, silent: bool = False) -> None:
+        """End the process at once. Its streams are reset by the machine, unless that went off too (`silent`)."""
+        if not self.alive:
+            return
+        self.alive = False
+        self._datagram = self._accept = None
+        if self.machine.ports.get(self._port) is self:
+            del self.machine.ports[self._port]
+        for stream in self._streams:
+            stream.kill(silent)
+        self._streams.clear()
+
+    def take_datagram(self, data: bytes, sender: Address) -> None:
+        """A datagram has reached this process's port."""
+        if self._datagram is not None:
+            self._world.network.counters["datagrams_delivered"] += 1
+            self._datagram(data, sender, self.now())
+
+    def take_stream(self, peer: Address) -> SimulatedStream | None:
+        """Somebody opens a stream to this process's port; None where it is not listening."""
+        if self._accept is None:
+            return None
+        stream = SimulatedStream(self._world.network, self.machine.number, peer, self._accept(peer), self._is_alive)
+        self._remember(stream)
+        return stream
+
+    def _is_alive(self) -> bool:
+        return self.alive
+
+    def _remember(self, stream: SimulatedStream) -> None:
+        if len(self._streams) > 64 and len(self._streams) & (len(self._streams) - 1) == 0:
+            self._streams = [known for known in self._streams if known.handler is not None]
+        self._streams.append(stream)
+
+
+def _datagram_arrives(machine: Machine, port: int, data: bytes, sender: Address) -> None:
+    host = machine.ports.get(port)
+    if host is not None and machine.world.network.powered(machine.number):
+        host.take_datagram(data, sender)
+
+
+def _stream_arrives(machine: Machine, port: int, peer: Address) -> SimulatedStream | None:
+    host = machine.ports.get(port)
+    return host.take_stream(peer) if host is not None else None

@@ -1,0 +1,97 @@
+"""Sketches: within the error they state, the same however rows are cut, merged or stored."""
+
+import math
+import random
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sbon.operators.hashes import hashes
+from sbon.operators.sketches import LEAST_KEPT, OCTAVE_BITS
+from sbon.operators.window import Window
+from sbon.query.expression import Column
+from sbon.query.plan import WATERMARK_END, Aggregate, WindowParams
+from tests.property.stream_twins import rows_of
+
+SHARES = (0.0, 0.1, 0.5, 0.9, 0.99, 1.0)
+ERROR = 2.0 ** -(OCTAVE_BITS + 1)
+VALUES = st.one_of(st.none(), st.floats(allow_nan=True), st.floats(-100, 100), st.sampled_from([0.0, -0.0, 1.0, 1.001, 1.002, -5.0]))
+
+
+def params(slide: int = 10) -> WindowParams:
+    shares = [Aggregate(f"p{share}", "approx_percentile", Column("f"), share) for share in SHARES]
+    return WindowParams("t", 10, slide, (), (*shares, Aggregate("n", "approx_count_distinct", Column("f"))))
+
+
+def frame(values: list[Any], times: list[int] | None = None) -> pl.DataFrame:
+    at = [n % 10 for n in range(len(values))] if times is None else times
+    return pl.DataFrame({"t": at, "f": values}, schema={"t": pl.Int64, "f": pl.Float64}).with_columns(pl.col("t").cast(pl.Datetime("us")))
+
+
+def answer(batches: list[pl.DataFrame]) -> tuple[Any, ...]:
+    window = Window(params())
+    for batch in batches:
+        window.process(0, batch)
+        other = Window(params())
+        other.restore(window.snapshot())
+        window = other
+    (row,) = rows_of(window.advance(WATERMARK_END))
+    return row[2:]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(VALUES, min_size=1, max_size=60), st.lists(st.integers(0, 60), max_size=3), st.integers(0, 2**32))
+def test_percentiles_are_within_their_error_however_rows_are_cut_and_mixed(values: list[Any], cuts: list[int], seed: int) -> None:
+    places = sorted({0, len(values), *(c % (len(values) + 1) for c in cuts)})
+    mixed = random.Random(seed).sample(values, len(values))
+    one, other = answer([frame(values)]), answer([frame(mixed[a:b]) for a, b in pairwise(places)])
+    assert repr(one) == repr(other)
+    known = sorted(value for value in values if value is not None and not math.isnan(value))
+    for share, found in zip(SHARES, one, strict=False):
+        if not known:
+            assert found is None
+            continue
+        exact = known[max(1, math.ceil(round(share * 1e9) * len(known) / 1e9 - 1e-9)) - 1]
+        assert found == exact or abs(found - exact) <= ERROR * abs(exact) * 1.0001 + 1e-300
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(-127, 127), min_size=1, max_size=200), st.sampled_from(SHARES))
+def test_percentiles_of_small_whole_numbers_are_exact(values: list[int], share: float) -> None:
+    found = answer([frame([float(value) for value in values])])[SHARES.index(share)]
+    assert found == sorted(values)[max(1, -(-round(share * 100) * len(values) // 100)) - 1]
+
+
+@pytest.mark.parametrize("count", [1, LEAST_KEPT - 1, LEAST_KEPT, 20_000, 300_000])
+def test_counts_of_distinct_values_are_within_their_error(count: int) -> None:
+    """Values twice over, in another order; 4 standard errors, and none below what is kept."""
+    numbers = np.arange(count, dtype=np.float64) * 1.25
+    batches = [frame(part.tolist(), [0] * part.size) for part in (numbers, numbers[::-1])]
+    found = answer(batches)[-1]
+    assert abs(found - count) <= (0 if count < LEAST_KEPT else 4 * count / math.sqrt(LEAST_KEPT - 2))
+
+
+def test_panes_of_hopping_windows_merge() -> None:
+    window = Window(params(slide=5))
+    window.process(0, frame([float(n) for n in range(100)], [5] * 50 + [10] * 50))
+    rows = rows_of(window.advance(WATERMARK_END))
+    assert [(row[0], row[4], row[-1]) for row in rows] == [(0, 24.0, 50), (5, 49.0, 100), (10, 74.0, 50)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text(max_size=30), max_size=20, unique=True))
+def test_texts_have_hashes_of_their_own_whatever_stands_beside_them(texts: list[str]) -> None:
+    together = hashes(pl.Series(texts, dtype=pl.String))
+    alone = [int(hashes(pl.Series([text], dtype=pl.String))[0]) for text in texts]
+    assert together.tolist() == alone
+    assert len(set(alone)) == len(texts)
+
+
+def test_hashes_are_those_that_other_machines_have() -> None:
+    assert hashes(pl.Series([0, 1], dtype=pl.Int64)).tolist() == [0xE220A8397B1DCDAF, 0x910A2DEC89025CC1]
+    assert len(set(hashes(pl.Series([0.0, 1.0, math.nan, -math.nan]))[2:].tolist())) == 1

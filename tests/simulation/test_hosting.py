@@ -1,0 +1,183 @@
+"""What hosts grant: room for queries that are placed at the same time, and running operators only where nobody suffers from it."""
+
+import pytest
+
+from testbed.virtual.harness import World
+
+SOURCE = """
+CREATE SOURCE s{number} (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts)
+WITH (connector = 'datagen', nodes = '{node}', rows_per_second = {rate}, seed = 5, fields.key.min = 0, fields.key.max = 4)
+"""
+WINDOWED = """
+SELECT window_end, key, count(*) AS n FROM TUMBLE(s{number}, ts, INTERVAL '{seconds} seconds') GROUP BY window_end, key
+"""
+QUIET = {"optimiser": {"enabled": False}}
+SLOTS = 9
+
+
+def make_world(nodes: int, seed: int, **settings: dict[str, object]) -> World:
+    world = World(nodes, seed=seed, settings={**QUIET, "engine": {"batch_interval_s": 0.5}, **settings})
+    world.start_all()
+    world.settle()
+    return world
+
+
+def submit_at_once(world: World, queries: int) -> tuple[list[str], int]:
+    """Queries that share nothing but sources, two at each agent, all in one instant: what went wrong, and the fullest host ever."""
+    nodes = len(world.nodes)
+    for number, node in enumerate(world.nodes):
+        world.submit(SOURCE.format(number=number, node=node, rate=20))
+    world.run(3.0)
+    replies: list[object] = []
+    for index in range(queries):
+        agent = world.agents[(index * 5 + index // nodes) % nodes]
+        sql = WINDOWED.format(number=index % nodes, seconds=index + 1)
+        agent.control(world._request("submit", {"sql": sql}), replies.append)
+    fullest = 0
+
+    def answered() -> bool:
+        nonlocal fullest
+        fullest = max(fullest, *(len(agent.engine.instances) for agent in world.agents))
+        return len(replies) == queries
+
+    world.run_until(answered, 100, "all queries run or have failed")
+    return [reply.error for reply in replies if reply.error], fullest
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_queries_placed_at_the_same_time_find_the_room_there_is(seed):
+    """About 50 operators on 54 slots. Without reservations 3 of the 12 queries fail (mean of 12 seeds), with them none."""
+    world = make_world(6, seed, engine={"batch_interval_s": 0.5, "operators_max": SLOTS})
+
+    failed, fullest = submit_at_once(world, 12)
+
+    assert failed == []
+    assert fullest <= SLOTS
+    world.run(11.0)
+    assert [agent.engine.reservations.held(world.now + 1e9) for agent in world.agents] == [0] * 6, "no room is kept for good"
+
+
+def test_without_reservations_queries_placed_at_the_same_time_refuse_each_other():
+    """So that the test above is about something."""
+    world = make_world(6, 2, engine={"batch_interval_s": 0.5, "operators_max": SLOTS}, hosting={"reservation_s": 0.0})
+
+    failed, fullest = submit_at_once(world, 12)
+
+    assert len(failed) >= 2
+    assert fullest <= SLOTS
+
+
+def test_room_asked_for_by_a_taker_that_has_crashed_is_free_again_in_time():
+    world = make_world(3, 4)
+    engine = world.agents[1].engine
+    world.submit(SOURCE.format(number=0, node=world.nodes[1], rate=20))
+    world.agents[0].control(world._request("submit", {"sql": WINDOWED.format(number=0, seconds=1)}), lambda reply: None)
+    world.run_until(lambda: engine.reservations.held(engine._host.now()) > 0, 10, "the candidate keeps room")
+
+    world.kill(0)
+
+    world.run_until(lambda: engine.reservations.held(engine._host.now()) == 0, 13, "the room is free again")
+
+
+def explained(world: World, at: int) -> list[str]:
+    """Kinds of the unpinned operators for which running ones would serve."""
+    plan = world.ask(at, "explain", sql=WINDOWED.format(number=0, seconds=1))
+    return sorted(row["kind"] for row in plan["operators"] if row["reuse"] is not None and not row["pinned"])
+
+
+def hosting(world: World, query: str) -> set[str]:
+    """Nodes of everything that a query uses but its sink."""
+    row = next(row for row in world.ask(0, "queries") if row["id"] == query)
+    return {operator["node"] for operator in row["operators"] if operator["kind"] != "sink"}
+
+
+def test_a_busy_host_does_not_share_and_the_new_query_gets_its_own_operators():
+    world = make_world(4, 6, hosting={"share_load_max": 0.5})
+    world.submit(SOURCE.format(number=0, node=world.nodes[1], rate=100))
+    first = world.submit(WINDOWED.format(number=0, seconds=1))
+    world.rows(first, count=5)
+    assert explained(world, at=3)
+
+    for node in hosting(world, first):
+        world.load(node, 0.9)
+    world.run(10.0)
+
+    assert explained(world, at=3) == []
+    second = world.submit(WINDOWED.format(number=0, seconds=1), at=3)
+    row = next(row for row in world.ask(3, "queries") if row["id"] == second)
+    assert {operator["kind"] for operator in row["operators"] if not operator["pinned"] and not operator["reused"]} == {"window", "map"}
+    assert world.rows(second, at=3, count=5), "it gets its answers all the same"
+    windows = [row for number in range(4) for row in world.ask(number, "operators") if row["kind"] == "window"]
+    assert sorted(window["queries"] for window in windows) == sorted([[first], [second]])
+
+
+def test_an_operator_serves_no_more_consumers_than_its_host_allows():
+    world = make_world(4, 7, hosting={"share_outputs_max": 2})
+    world.submit(SOURCE.format(number=0, node=world.nodes[1], rate=100))
+    queries = [world.submit(WINDOWED.format(number=0, seconds=1), at=number) for number in range(4)]
+
+    for number, query in enumerate(queries):
+        assert world.rows(query, at=number, count=5)
+    rows = [row for number in range(4) for row in world.ask(number, "operators")]
+    assert max(len(row["links"]) for row in rows) == 2
+    assert len([row for row in rows if row["kind"] == "map" and row["text"].startswith("select window_end")]) == 2
+
+
+def test_two_queries_that_see_the_last_free_output_at_once_do_not_both_take_it():
+    world = make_world(4, 8, hosting={"share_outputs_max": 2})
+    world.submit(SOURCE.format(number=0, node=world.nodes[1], rate=100))
+    world.rows(world.submit(WINDOWED.format(number=0, seconds=1)), count=5)
+    replies: list[object] = []
+    for number in (2, 3):
+        agent = world.agents[number]
+        agent.control(world._request("submit", {"sql": WINDOWED.format(number=0, seconds=1)}), replies.append)
+
+    world.run_until(lambda: len(replies) == 2, 60, "both run")
+
+    assert [reply.error for reply in replies] == [None, None]
+    rows = [row for number in range(4) for row in world.ask(number, "operators")]
+    assert max(len(row["links"]) for row in rows) == 2
+
+
+def test_an_operator_that_waits_for_a_consumer_is_not_given_another():
+    world = make_world(5, 10, links={"window_batches": 4})
+    world.submit(SOURCE.format(number=0, node=world.nodes[1], rate=100))
+    first = world.submit(WINDOWED.format(number=0, seconds=1))
+    world.rows(first, count=10)
+    assert explained(world, at=3)
+
+    world.partition([[0]])
+    world.run(15.0)
+    assert "window" not in explained(world, at=3), "what feeds the lost consumer has no credit"
+
+    second = world.submit(WINDOWED.format(number=0, seconds=1), at=3)
+    assert world.rows(second, at=3, count=20), "the new query does not wait with it"
+    world.heal()
+    tail = world.tail(first)
+    seen = len(tail.rows)
+    world.run_until(lambda: len(tail.rows) >= seen + 50, 60, "the first goes on where it was")
+    windows = [row[:2] for row in tail.rows]
+    assert len(set(windows)) == len(windows)
+
+
+@pytest.mark.parametrize(("times", "shared"), [(1.5, False), (2.5, True)])
+def test_a_thin_uplink_does_not_carry_one_copy_more(times, shared):
+    """A join that sends more than it takes: its answers leave the host once, and a limit lets them leave twice, or not."""
+    query = """SELECT a.ts, a.key, a.value AS one, b.value AS two FROM s0 AS a JOIN s0 AS b
+        ON a.key = b.key AND b.ts BETWEEN a.ts - INTERVAL '1 second' AND a.ts"""
+
+    def begin(limit: float) -> tuple[World, float]:
+        world = make_world(4, 9, hosting={"share_bytes_per_s_max": limit}, placement={"strategy": "producer"})
+        world.submit(SOURCE.format(number=0, node=world.nodes[1], rate=20))
+        world.rows(world.submit(query), count=2000)
+        engine = world.agents[1].engine
+        return world, sum(o.byte_rate.per_s for i in engine.instances.values() for o in i.outputs.values() if o.node != world.nodes[1])
+
+    rate = begin(0.0)[1]
+    world = begin(times * rate)[0]
+    second = world.submit(query, at=3)
+
+    row = next(row for row in world.ask(3, "queries") if row["id"] == second)
+    joins = [row for number in range(4) for row in world.ask(number, "operators") if row["kind"] == "join"]
+    assert len(joins) == (1 if shared else 2), row["operators"]
+    assert world.rows(second, at=3, count=50)

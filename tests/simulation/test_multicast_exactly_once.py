@@ -1,0 +1,167 @@
+"""Multicasts that are made, migrate and end while rows flow lose and repeat nothing, under loss, repetition, reordering and partitions.
+
+Three queries share a window and its sources; by a seed, multicasts of whatever has several outputs are inserted at random nodes, operators
+are moved to and fro, and a fourth query comes and goes. The first query has exactly the rows of the same query run on one node, in order;
+one that joined while rows flowed has all of them from its first one on. The first words of every failure message are the seed.
+"""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from sbon.errors import SbonError
+from sbon.optimiser.multicast_views import Insert
+from testbed.backend import Tail
+from testbed.virtual.harness import World
+from testbed.virtual.network import NetworkConfig
+
+SEEDS = 30
+SEEDS_PER_TEST = 6
+ROWS = 3_000
+
+SOURCE = f"""
+CREATE SOURCE l (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{{}}',
+    rows_per_second = 250, rows = {ROWS}, seed = 1, 'start' = '2026-01-01T00:00:00', fields.key.min = 0, fields.key.max = 20);
+"""
+QUERIES = (
+    "SELECT window_end, key, count(*) AS n, sum(value) AS total FROM TUMBLE(l, ts, INTERVAL '500 milliseconds') GROUP BY window_end, key",
+    "SELECT window_end, key, n, total FROM (SELECT window_end, key, count(*) AS n, sum(value) AS total "
+    "FROM TUMBLE(l, ts, INTERVAL '500 milliseconds') GROUP BY window_end, key) AS w WHERE n > 5",
+    "SELECT ts, key, value FROM l WHERE key < 4",
+)
+"""By the agents that ask them: the first two share a window, all share the source."""
+
+
+def make_world(nodes: int, seed: int, network: NetworkConfig | None = None, window_batches: int = 64) -> World:
+    settings = {
+        "engine": {"batch_interval_s": 0.1},
+        "optimiser": {"enabled": False, "interval_s": 1.0},
+        "links": {"window_batches": window_batches},
+        "membership": {"interval_s": 0.5},
+    }
+    world = World(nodes, seed=seed, network=network, settings=settings)
+    world.start_all()
+    world.settle()
+    return world
+
+
+@cache
+def rows_on_one_node() -> tuple[list[str], ...]:
+    world = make_world(1, seed=1)
+    world.submit(SOURCE.format(world.nodes[0]))
+    tails = [world.tail(world.submit(sql)) for sql in QUERIES]
+    world.run_until(lambda: all(tail.finished for tail in tails))
+    rows = tuple(list(map(str, tail.rows)) for tail in tails)
+    assert min(len(of_one) for of_one in rows) > 100
+    return rows
+
+
+class Gardener:
+    """Grows and cuts trees of multicasts, moves operators, lets a query pass by, and cuts nodes off, by a seed."""
+
+    def __init__(self, world: World, seed: int) -> None:
+        self.world = world
+        self.rng = np.random.default_rng(seed)
+        self.heals_at: float | None = None
+        self.guest = ""
+        self.guests: list[Tail] = []
+
+    def step(self) -> None:
+        (self.insert if self.rng.random() < 0.6 else self.move)()
+        now = self.world.now
+        if self.rng.random() < 0.1:
+            self.change_guest()
+        if self.heals_at is not None and now >= self.heals_at:
+            self.world.heal()
+            self.heals_at = None
+        elif self.heals_at is None and self.rng.random() < 0.08:
+            cut = [int(n) for n in self.rng.permutation(len(self.world.nodes))[: int(self.rng.integers(1, 3))]]
+            self.world.partition([cut])
+            self.heals_at = now + float(self.rng.uniform(0.5, 9.0))
+
+    def change_guest(self) -> None:
+        """A query at the last node begins or ends; in a partition it may be refused."""
+        node = len(self.world.nodes) - 1
+        try:
+            if self.guest:
+                self.world.ask(node, "drop", query=self.guest)
+                self.guest = ""
+            else:
+                self.guest = self.world.submit(QUERIES[2], at=node)
+                self.guests.append(self.world.tail(self.guest, node))
+        except SbonError:
+            self.guest = ""
+
+    def somewhere(self) -> str:
+        return self.world.nodes[int(self.rng.integers(len(self.world.nodes)))]
+
+    def insert(self) -> None:
+        """Hand a random part of some operator's outputs to a multicast that goes to a random node."""
+        for number in self.rng.permutation(len(self.world.nodes)):
+            agent = self.world.agents[number]
+            for instance in list(agent.engine.instances.values()):
+                links = [str(link) for link in self.rng.permutation(sorted(instance.outputs))[: int(self.rng.integers(1, 4))]]
+                there = self.somewhere()
+                if links and there != agent.name:
+                    decision = Insert(instance.id, tuple(links), there, 0.0, 0.0, 0.0, "made by the test", ())
+                    if agent.multicasting.insert(decision) is not None:
+                        return
+
+    def move(self) -> None:
+        """Move an operator; every other time a multicast to where it came from, where it ends."""
+        for number in self.rng.permutation(len(self.world.nodes)):
+            agent = self.world.agents[number]
+            movable = [operator for operator in agent.engine.instances if agent.migrations.may_migrate(operator)]
+            if not movable:
+                continue
+            operator = movable[int(self.rng.integers(len(movable)))]
+            instance = agent.engine.instances[operator]
+            home = next(iter(instance.inputs.values())).node
+            there = home if instance.is_multicast and self.rng.random() < 0.5 else self.somewhere()
+            if there != agent.name:
+                agent.migrations.migrate(operator, there, "moved by the test")
+                return
+
+
+def count(world: World, counter: str) -> int:
+    return sum(agent.multicasting.counters[counter] for agent in world.agents)
+
+
+def run_with_multicasts(seed: int) -> tuple[list[list[str]], list[list[str]], World]:
+    network = NetworkConfig(loss=0.02, duplicate=0.02, reorder=0.05, jitter_ms=2.0, split=0.5)
+    world = make_world(6, seed, network, window_batches=4 + seed % 6)
+    world.submit(SOURCE.format(world.nodes[1]), at=2)
+    world.run(3.0)
+    tails = []
+    for at, sql in enumerate(QUERIES):
+        query = world.submit(sql, at=2 + at)
+        tails.append(world.tail(query, 2 + at))
+    gardener = Gardener(world, seed)
+    while not all(tail.finished for tail in tails) and world.now < 400:
+        world.run(0.25)
+        gardener.step()
+    open_ = [index for index, tail in enumerate(tails) if not tail.finished]
+    assert not open_, f"seed {seed}: queries {open_} have not ended after {world.now:.0f} virtual seconds"
+    if world.alive(5) and gardener.guest:
+        world.ask(5, "drop", query=gardener.guest)
+    world.heal()
+    world.run_until(lambda: not any(agent.engine.instances for agent in world.agents), 120, f"seed {seed}: every operator is gone")
+    return [list(map(str, tail.rows)) for tail in tails], [list(map(str, tail.rows)) for tail in gardener.guests], world
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
+def test_every_sink_has_the_rows_of_a_run_on_one_node(first: int):
+    made = folded = 0
+    for seed in range(first, first + SEEDS_PER_TEST):
+        rows, guests, world = run_with_multicasts(seed)
+        for query, (some, everything) in enumerate(zip(rows, rows_on_one_node(), strict=True)):
+            assert some == everything[len(everything) - len(some) :], f"seed {seed}: query {query}"
+            assert len(some) > (0.5 * len(everything) if query else len(everything) - 1), f"seed {seed}: query {query}"
+        for of_guest in guests:
+            first_row = everything.index(of_guest[0]) if of_guest else 0
+            assert of_guest == everything[first_row : first_row + len(of_guest)], f"seed {seed}: the query that passed by"
+        made += count(world, "multicasts_made")
+        folded += count(world, "multicasts_folded")
+    assert made >= SEEDS_PER_TEST, f"seeds {first} to {first + SEEDS_PER_TEST - 1}: {made} multicasts"
+    assert folded >= SEEDS_PER_TEST // 3, f"seeds {first} to {first + SEEDS_PER_TEST - 1}: {folded} folded"

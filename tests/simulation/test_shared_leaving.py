@@ -1,0 +1,84 @@
+"""Queries that share operators leave in any order, through partitions: nothing is taken from those that stay, nothing stays in the end."""
+
+import random
+
+import pytest
+
+from testbed.virtual.harness import World
+
+SOURCE = """
+CREATE SOURCE readings (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts)
+WITH (connector = 'datagen', nodes = '{nodes}', rows_per_second = 50, seed = 5, fields.key.min = 0, fields.key.max = 2)
+"""
+WINDOWED = """
+SELECT window_end, key, count(*) AS n FROM TUMBLE(readings, ts, INTERVAL '1 second') GROUP BY window_end, key
+"""
+TAKERS = (0, 3, 5)
+MOVING = {"interval_s": 5.0, "cooldown_s": 10.0, "lookup_interval_s": 20.0, "confirmations": 2}
+
+
+def make_world(seed: int) -> World:
+    settings = {"engine": {"batch_interval_s": 0.2}, "optimiser": MOVING, "links": {"window_batches": 512}}
+    world = World(7, seed=seed, settings=settings)
+    world.start_all()
+    world.settle()
+    world.submit(SOURCE.format(nodes=f"{world.nodes[1]},{world.nodes[2]}"))
+    return world
+
+
+def instances(world: World) -> list[str]:
+    return [f"{agent.name}: {operator}" for agent in world.agents for operator in agent.engine.instances]
+
+
+def users(world: World) -> set[str]:
+    return {query for agent in world.agents for instance in agent.engine.instances.values() for query in instance.users}
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_queries_that_share_leave_in_any_order_through_partitions(seed):
+    rng = random.Random(seed)
+    world = make_world(seed)
+    queries = {taker: world.submit(WINDOWED, at=taker) for taker in TAKERS}
+    tails = {taker: world.tail(query, taker) for taker, query in queries.items()}
+    world.run_until(lambda: all(len(tail.rows) >= 10 for tail in tails.values()), 60, "all have answers")
+    assert any(len(instance.users) == 3 for agent in world.agents for instance in agent.engine.instances.values()), "they share"
+
+    for taker in rng.sample(TAKERS, 3):
+        cut = rng.sample(range(7), rng.randint(1, 3))
+        world.partition([cut])
+        world.run(rng.uniform(0.0, 8.0))
+        world.ask(taker, "drop", query=queries.pop(taker))
+        world.run(rng.uniform(0.0, 12.0))
+        world.heal()
+        staying = {name: len(tails[name].rows) for name in queries}
+
+        def all_go_on(staying=staying):
+            return all(len(tails[name].rows) >= seen + 10 for name, seen in staying.items())
+
+        world.run_until(all_go_on, 90, f"queries {staying} go on after {taker} has left")
+    for name, tail in tails.items():
+        windows = [(row[0], row[1]) for row in tail.rows]
+        assert len(set(windows)) == len(windows), f"{name} has an answer twice"
+
+    world.run_until(lambda: not instances(world), 120, "nothing is left running")
+
+
+@pytest.mark.parametrize("seed", [5, 6])
+def test_a_taker_that_crashes_leaves_what_the_others_use(seed):
+    world = make_world(seed)
+    queries = {taker: world.submit(WINDOWED, at=taker) for taker in TAKERS}
+    tails = {taker: world.tail(query, taker) for taker, query in queries.items()}
+    world.run_until(lambda: all(len(tail.rows) >= 10 for tail in tails.values()), 60, "all have answers")
+    victim = next(
+        taker for taker in TAKERS if not any(len(instance.users) > 1 for instance in world.agents[taker].engine.instances.values())
+    )
+
+    world.restart(victim)
+    world.run_until(lambda: queries[victim] not in users(world), 120, "its query is released everywhere")
+
+    staying = [taker for taker in TAKERS if taker != victim]
+    seen = {taker: len(tails[taker].rows) for taker in staying}
+    world.run_until(lambda: all(len(tails[taker].rows) >= seen[taker] + 10 for taker in staying), 60, "the others go on")
+    for taker in staying:
+        world.ask(taker, "drop", query=queries[taker])
+    world.run_until(lambda: not instances(world), 60, "nothing is left running")

@@ -1,0 +1,65 @@
+"""Sessions, left joins, first rows and sketches move between agents with their state: the answers are those of a run on one node."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.simulation.test_migration_exactly_once import Mover, make_world
+
+SOURCES = """
+CREATE SOURCE l (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{left}',
+    rows_per_second = 300, rows = 1500, seed = 1, 'start' = '2026-01-01T00:00:00', fields.key.min = 0, fields.key.max = 20);
+CREATE SOURCE r (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{right}',
+    rows_per_second = 300, rows = 1500, seed = 2, 'start' = '2026-01-01T00:00:00', fields.key.min = 0, fields.key.max = 20);
+"""
+SESSIONS = """
+SELECT v.start, v.key, v.n, v.high, r.value, r.ts
+FROM (SELECT window_start AS start, window_end AS t, key, count(*) AS n, approx_percentile(value, 0.9) AS high
+      FROM SESSION(l, ts, INTERVAL '100 ms') GROUP BY window_start, window_end, key) AS v
+LEFT JOIN r ON v.key = r.key AND r.ts BETWEEN v.t - INTERVAL '50 ms' AND v.t;
+"""
+FIRST_ROWS = """
+SELECT DISTINCT window_end, high, key FROM (
+    SELECT window_end, key, max(value) AS high, approx_count_distinct(value) AS values
+    FROM HOP(l, ts, INTERVAL '250 ms', INTERVAL '1 s') GROUP BY window_end, key ORDER BY values DESC, high LIMIT 5
+);
+"""
+
+
+@pytest.fixture(scope="module")
+def alone() -> Callable[[str], list[str]]:
+    """The answers of a query on one node, computed once."""
+    known: dict[str, list[str]] = {}
+
+    def answers(query: str) -> list[str]:
+        if query not in known:
+            known[query], _ = run(query, nodes=1, seed=1)
+        return known[query]
+
+    return answers
+
+
+def run(query: str, nodes: int, seed: int) -> tuple[list[str], int]:
+    """The rows of the sink, sorted, and how often an operator has moved."""
+    world = make_world(nodes, seed)
+    left, right = world.nodes[1 % nodes], world.nodes[2 % nodes]
+    tail = world.tail(world.submit(SOURCES.format(left=left, right=right) + query))
+    mover = Mover(world, seed)
+    while not tail.finished and world.now < 200:
+        world.run(0.3)
+        if nodes > 1:
+            mover.move_one()
+    assert tail.finished, f"seed {seed}: the query has not ended after {world.now:.0f} virtual seconds"
+    moves = sum(record["committed"] for agent in world.agents for record in agent.measuring.migrations)
+    return sorted(map(str, tail.rows)), moves
+
+
+@pytest.mark.parametrize("query", [SESSIONS, FIRST_ROWS], ids=["sessions and left joins", "first rows and sketches"])
+def test_answers_are_those_of_a_run_on_one_node(query: str, alone: Callable[[str], list[str]]) -> None:
+    moves = 0
+    for seed in range(4):
+        rows, moved = run(query, nodes=4, seed=seed)
+        assert rows == alone(query), f"seed {seed}"
+        moves += moved
+    assert len(alone(query)) > 50
+    assert moves >= 8

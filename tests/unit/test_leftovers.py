@@ -1,0 +1,77 @@
+"""Folders of runs: they go with their run, and those of a killed one with the next."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+from sbon.errors import SbonError
+from testbed.leftovers import remove_leftovers, run_directory
+
+
+@pytest.fixture(autouse=True)
+def _temporary(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+def test_folder_goes_with_its_run(tmp_path):
+    with run_directory() as directory:
+        (directory / "state").write_text("x")
+        assert directory.parent == tmp_path
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folder_goes_when_its_run_fails(tmp_path):
+    with pytest.raises(ValueError, match="failed"), run_directory():
+        raise ValueError("failed")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folder_in_use_stays():
+    with run_directory() as directory:
+        assert remove_leftovers() == []
+        assert directory.is_dir()
+
+
+def test_folder_of_a_killed_run_is_removed(tmp_path):
+    script = f"""
+import sys, tempfile
+tempfile.tempdir = {str(tmp_path)!r}
+from sbon.errors import SbonError
+from testbed.leftovers import run_directory
+with run_directory() as directory:
+    print(directory, flush=True)
+    sys.stdin.read()
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as run:
+        left = run.stdout.readline().strip()
+        os.kill(run.pid, signal.SIGKILL)
+    assert [str(directory) for directory in remove_leftovers()] == [left]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folder_that_cannot_be_removed_is_named(tmp_path, monkeypatch):
+    (tmp_path / "sbon-testbed-x").mkdir()
+    (tmp_path / "sbon-testbed-x" / "owner.lock").touch()
+    monkeypatch.setattr("shutil.rmtree", lambda directory: _refuse())
+
+    with pytest.raises(SbonError, match="sbon-testbed-x, left by a killed run: Permission denied"):
+        remove_leftovers()
+
+
+def _refuse():
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def test_folders_that_are_not_ours_stay(tmp_path):
+    """Without the file that runs lock, nobody knows whose a folder is."""
+    (tmp_path / "sbon-testbed-foreign").mkdir()
+    (tmp_path / "sbon-testbed-link").symlink_to(tmp_path)
+    (tmp_path / "sbon-testbed-file").write_text("x")
+
+    assert remove_leftovers() == []
+    assert len(list(tmp_path.iterdir())) == 3
