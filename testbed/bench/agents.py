@@ -1,0 +1,94 @@
+"""Real agents in processes of their own for the benchmarks: they find each other on loopback, sealed, and end with the block."""
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import Popen
+
+import psutil
+
+from sbon.cli.client import ControlClient, UnreachableError
+from sbon.control import SOCKET_NAME
+from sbon.errors import SbonError
+from sbon.sealing import KEY_BYTES, generate_key
+from testbed.processes.local import free_ports
+from testbed.processes.spawn import spawn
+
+START_TIMEOUT_S = 60.0
+_LOOK_S = 0.05
+
+
+@dataclass(frozen=True)
+class BenchAgent:
+    """One agent."""
+
+    name: str
+    directory: Path
+    """Its data directory."""
+    client: ControlClient
+    process: "Popen[bytes]"
+
+    def cpu_s(self) -> float:
+        """Processor seconds that its process has used."""
+        times = psutil.Process(self.process.pid).cpu_times()
+        return float(times.user + times.system)
+
+
+@contextmanager
+def agents(names: Sequence[str], settings: str, *, sealed: bool = True) -> Iterator[dict[str, BenchAgent]]:
+    """Agents of these names that know each other, by name; they and their files are gone after the block.
+
+    Parameters
+    ----------
+    settings
+        TOML of every agent's configuration file.
+
+    Raises
+    ------
+    SbonError
+        An agent ends at its start, or does not find the others within a minute.
+    """
+    with tempfile.TemporaryDirectory(prefix="sbon-bench-") as folder, ExitStack() as stack:
+        directory = Path(folder)
+        config = directory / "agent.toml"
+        config.write_text(settings, encoding="utf-8")
+        options = ["--config", str(config)]
+        if sealed:
+            key = directory / "cluster.key"
+            with open(os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+                file.write(generate_key(os.urandom(KEY_BYTES)) + "\n")
+            options += ["--key-file", str(key)]
+        addresses = [f"127.0.0.1:{port}" for port in free_ports(len(names))]
+        processes = {}
+        for name, address in zip(names, addresses, strict=True):
+            with (directory / f"{name}.log").open("ab") as log:
+                arguments = ["--name", name, "--bind", address, "--data-dir", str(directory / name), "--join", addresses[0], *options]
+                processes[name] = process = spawn(arguments, log)
+                stack.callback(process.wait)
+                stack.callback(process.kill)
+        found = {}
+        for name, process in processes.items():
+            client = _client(directory, name, process, len(names))
+            stack.callback(client.close)
+            found[name] = BenchAgent(name, directory / name, client, process)
+        yield found
+
+
+def _client(directory: Path, name: str, process: "Popen[bytes]", members: int) -> ControlClient:
+    """A connection to an agent that has found all others."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            last = (directory / f"{name}.log").read_text(encoding="utf-8", errors="replace").splitlines()[-1:]
+            raise SbonError(f"agent {name} ended at its start: {last[0] if last else 'its log is empty'}")
+        with suppress(UnreachableError):
+            client = ControlClient(directory / name / SOCKET_NAME)
+            if client.ask("status")["members"]["alive"] == members:
+                return client
+            client.close()
+        time.sleep(_LOOK_S)
+    raise SbonError(f"agent {name} has not found the others within {START_TIMEOUT_S:g} s")
