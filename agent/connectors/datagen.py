@@ -9,6 +9,8 @@ start : event time of the first row, ISO 8601 in UTC; default: the wall clock wh
 event_rows_per_second : how many rows share a second of event time; default rows_per_second, a million with `max`
 disorder : every row's event time is up to this span (`2 s`) behind its place in the sequence; default none
 per_node : `true` mixes the node's name into the seed, so that each node of a logical source has rows of its own; default `false`
+pool_rows : so many rows are made once, kept in memory and given again and again: row i has the values of row i modulo `pool_rows`, and an
+    event time of its own. For floods: a row then costs next to nothing to make. Default: every row is made anew
 batch_rows_max : rows of a batch, default 4096
 fields.COLUMN.kind : what fills a column
     `random`    INT, FLOAT: min (0), max (1000; 1 for FLOAT). BOOL: probability (0.5). INTERVAL: min, max in seconds (0, 60)
@@ -32,14 +34,16 @@ import numpy as np
 import polars as pl
 
 from agent.connectors.base import BATCH_ROWS_MAX, ConnectorContext, Polled
-from agent.connectors.fields import Column, build_column, disorder, text_number
+from agent.connectors.fields import Column, Index, build_column, disorder, text_number
 from agent.connectors.options import Options
 from agent.connectors.watermark import Watermark
 from sbon.operators.times import parse_time
 from sbon.query.plan import SourceParams
 
-RATE_MAX = 1e8
+RATE_MAX = 1e9
 ROWS_MAX = 10**15
+POOL_ROWS_MAX = 2**22
+"""Rows that `pool_rows` keeps in memory at most; a row of three numbers takes 24 bytes."""
 
 
 class DatagenSource:
@@ -59,6 +63,7 @@ class DatagenSource:
         self._event_step_us = 1e6 / options.number("event_rows_per_second", default, 1e-6, 1e9)
         self._start_us = self._read_start(options)
         self._disorder_us = options.duration_us("disorder", 0)
+        self._pool_rows = options.integer("pool_rows", 0, 0, POOL_ROWS_MAX)
         self._batch_rows_max = options.integer("batch_rows_max", BATCH_ROWS_MAX, 1, 1_000_000)
         self._columns: list[tuple[str, Column | None]] = []
         for field in params.columns:
@@ -66,6 +71,8 @@ class DatagenSource:
         self._disorder = disorder(seed)
         options.finish()
         self._watermark = Watermark(params)
+        self._pool: pl.DataFrame | None = None
+        self._steps: Index | None = None
         self._sent = 0
         self._began: float | None = None
 
@@ -111,12 +118,38 @@ class DatagenSource:
         """Nothing is held."""
 
     def _rows(self, first: int, count: int) -> tuple[pl.DataFrame, int]:
+        times = self._times(first, count)
+        event_time = pl.Series(times).cast(pl.Datetime("us"))
+        frame = self._values(first, count).with_columns(event_time.alias(name) for name, column in self._columns if column is None)
+        return frame.select([name for name, _ in self._columns]), int(times.max() if self._disorder_us else times[-1])
+
+    def _times(self, first: int, count: int) -> Index:
+        """The event times of these rows."""
         assert self._start_us is not None
-        index = np.arange(first, first + count, dtype=np.int64)
-        offsets = np.floor(index * self._event_step_us)
-        if self._disorder_us:
-            offsets = np.floor(offsets - self._disorder(index) * self._disorder_us)
-        times = self._start_us + offsets.astype(np.int64)
-        event_time = pl.Series("", times).cast(pl.Datetime("us"))
-        columns = [(event_time if column is None else column(index)).alias(name) for name, column in self._columns]
-        return pl.DataFrame(columns), int(times.max())
+        if self._disorder_us or not self._event_step_us.is_integer():
+            index = np.arange(first, first + count, dtype=np.int64)
+            offsets = np.floor(index * self._event_step_us)
+            if self._disorder_us:
+                offsets = np.floor(offsets - self._disorder(index) * self._disorder_us)
+            scattered: Index = self._start_us + offsets.astype(np.int64)
+            return scattered
+        step_us = int(self._event_step_us)
+        if self._steps is None or len(self._steps) < count:
+            self._steps = np.arange(count, dtype=np.int64) * step_us
+        times: Index = self._steps[:count] + (self._start_us + first * step_us)
+        return times
+
+    def _values(self, first: int, count: int) -> pl.DataFrame:
+        """The columns but the event time."""
+        if not self._pool_rows:
+            return self._made(np.arange(first, first + count, dtype=np.int64))
+        if self._pool is None:
+            # A batch is longer than what is left of the pool now and then: the beginning follows the end, so that a slice does for it.
+            index = np.arange(self._pool_rows + self._batch_rows_max, dtype=np.int64) % self._pool_rows
+            self._pool = self._made(index)
+        return self._pool.slice(first % self._pool_rows, count)
+
+    def _made(self, index: Index) -> pl.DataFrame:
+        columns = {name: column(index) for name, column in self._columns if column is not None}
+        # Without columns but the time, a frame needs one all the same to have a height.
+        return pl.DataFrame(columns) if columns else pl.DataFrame({"": index})

@@ -47,6 +47,24 @@ def test_a_row_depends_on_seed_and_number_alone_not_on_its_batch(batch: int, see
     assert_frame_equal(whole, cut)
 
 
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 50), st.integers(1, 60), st.sampled_from([1e6, 3e5, 7e6]), st.sampled_from(["0 s", "1 ms"]))
+def test_rows_of_a_pool_come_again_and_again_with_event_times_of_their_own(pool: int, batch: int, pace: float, behind: str):
+    options = {"rows": 200, "rows_per_second": "max", "start": "2020-01-01", "event_rows_per_second": pace, "disorder": behind}
+    made, _ = drain(source("datagen", SCHEMA, time="ts", **options))
+    pooled, answers = drain(source("datagen", SCHEMA, time="ts", pool_rows=pool, batch_rows_max=batch, **options))
+    assert pooled.columns == made.columns
+    assert_frame_equal(pooled.select("ts"), made.select("ts"))
+    again = [row % pool for row in range(200)]
+    assert_frame_equal(pooled.drop("ts"), made.drop("ts")[again])
+    assert max(answer.frame.height for answer in answers if answer.frame is not None) <= batch
+
+
+def test_a_source_of_nothing_but_times_may_have_a_pool_too():
+    rows, _ = drain(source("datagen", columns(ts="time"), time="ts", rows=3, rows_per_second="max", start="2020-01-01", pool_rows=2))
+    assert rows["ts"].cast(pl.Int64).diff().to_list() == [None, 1, 1]
+
+
 def test_another_seed_gives_other_rows_and_nodes_differ_where_asked():
     options = {"rows": 100, "rows_per_second": "max", "start": "2020-01-01"}
     first, _ = drain(source("datagen", SCHEMA, **options))
