@@ -19,6 +19,7 @@ EXIT_USAGE = 2
 _EVALUATIONS = {
     "adversaries": "testbed.coordinates.adversaries",
     "coordinates": "testbed.coordinates.evaluation",
+    "exactly-once": "testbed.exactly_once.command",
     "figures": "testbed.figures.command",
     "membership": "testbed.membership.command",
     "placement": "testbed.placement.command",
@@ -40,7 +41,7 @@ class _Group(TyperGroup):
         if cmd_name not in self.list_commands(ctx) or cmd_name not in _EVALUATIONS:
             return super().get_command(ctx, cmd_name)
         one = typer.Typer(add_completion=False, rich_markup_mode=None)
-        one.command(cmd_name)(getattr(importlib.import_module(_EVALUATIONS[cmd_name]), f"{cmd_name}_command"))
+        one.command(cmd_name)(getattr(importlib.import_module(_EVALUATIONS[cmd_name]), f"{cmd_name.replace('-', '_')}_command"))
         return typer.main.get_command(one)
 
 
