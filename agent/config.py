@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from agent.control import ControlConfig
-from agent.engine.execution import EngineConfig
+from agent.engine.settings import EngineConfig
 from agent.logs import LogConfig
 from agent.network.peers import PeerConfig
 from agent.telemetry.log import TelemetryConfig

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from agent.connectors.base import ConnectorContext, SinkConnector
-from agent.engine.execution import EngineConfig, Execution
+from agent.engine.execution import Execution
 from agent.engine.flow import Flow, Router
 from agent.engine.handover import export, install
 from agent.engine.instance import Input, Instance, Output, State
+from agent.engine.settings import EngineConfig
 from agent.engine.splitting import fold, may_fold, split
 from agent.host import Host
 from sbon.errors import LocalProtocolError, PlacementError, SbonError
