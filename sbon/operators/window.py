@@ -50,10 +50,11 @@ class Window(Windowed):
         return frames
 
     def output_watermark(self, watermark_us: int) -> int:
-        """The end of the first window that is still open."""
+        """The end of the first window that is still open; the start of one of an instant, as its key may be the instant itself."""
         if watermark_us <= WATERMARK_MIN or watermark_us >= WATERMARK_END:
             return watermark_us
-        return max(WATERMARK_MIN, self._open_from(watermark_us) + self._params.size_us)
+        size = self._params.size_us if self._params.size_us > 1 else 0
+        return max(WATERMARK_MIN, self._open_from(watermark_us) + size)
 
     def _open_from(self, watermark_us: int) -> int:
         """Start of the first window that has not closed."""

@@ -97,7 +97,10 @@ class Window:
         """Columns that are event times; see the module."""
         if self.session:  # of no fixed length
             return {"window_end": ("window_end", 0)}
-        return {"window_end": ("window_end", 0), "window_start": ("window_end", -self.size_us)}
+        times = {"window_end": ("window_end", 0), "window_start": ("window_end", -self.size_us)}
+        if self.size_us == 1:  # of an instant, which its rows go on with: `Window.output_watermark` holds for it too
+            times |= {name: (name, 0) for name, value, _ in self.keys if value == Column(self.time_column)}
+        return times
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,8 @@ STATEMENTS = [
     "WHERE session.k <> 'k1' GROUP BY session.window_end, k HAVING count(*) > 1",
     "SELECT DISTINCT window_start AS start, k, n % 2 AS parity, 1 AS one FROM TUMBLE(s, ts, INTERVAL '5 s') WHERE v > 1",
     "SELECT DISTINCT window_end, k FROM per_key",
+    "SELECT p.window_end, p.k, m.most FROM per_key AS p "
+    "JOIN (SELECT window_end, max(rows) AS most FROM per_key GROUP BY window_end) AS m ON p.window_end = m.window_end AND p.rows = m.most",
     "SELECT DISTINCT window_end, k FROM per_key ORDER BY k DESC LIMIT 1",
     "SELECT * FROM per_key ORDER BY total DESC NULLS LAST, rows LIMIT 2",
     "SELECT k, total FROM per_key ORDER BY window_end LIMIT 2",
