@@ -120,6 +120,7 @@ class ControlRequests:
 
     def _operator(self, instance: "Instance") -> dict[str, Any]:
         report = instance.report(self._agent.name)
+        latency = getattr(instance.sink, "latency", None)
         return {
             "id": instance.id,
             "queries": sorted(instance.users),
@@ -139,6 +140,7 @@ class ControlRequests:
             "late_rows": report.late_rows,
             "dropped_rows": report.dropped_rows,
             "state_rows": report.state_rows,
+            "latency": latency.told(self._agent.host.now()) if latency is not None else None,
             "migrations": report.migrations,
             "signature": instance.spec.signature,
             "links": [

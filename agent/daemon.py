@@ -24,6 +24,7 @@ from agent import logs
 from agent.config import NAME, AgentConfig, format_address, is_loopback, parse_address
 from agent.control import Cancel, ControlServer, DataDirectory, Reply
 from agent.logs import structlog
+from agent.loop_lag import LoopLag
 from agent.telemetry.broker import access
 from sbon.config import ConfigType, setting_paths
 from sbon.control import ControlReply, ControlRequest, refusal
@@ -141,6 +142,8 @@ class Daemon:
         self._config = config
         self._read_again = read_again
         self._shaped = shaped
+        self.loop_lag: LoopLag | None = None
+        """How late the event loop is, where somebody watches it."""
         self.counters: list[Mapping[str, int]] = []
         """What the parts around the agent count; `status` shows them among the agent's own."""
         self._leaving = False
@@ -164,18 +167,19 @@ class Daemon:
             except SbonError as problem:
                 reply(refusal(request.id, problem))
         elif request.command == "status":
-            self._agent.control(request, lambda answer: reply(self._with_counters(answer)))
+            self._agent.control(request, lambda answer: reply(self._of_the_process(answer)))
         else:
             return self._agent.control(request, reply)
         return _nothing
 
-    def _with_counters(self, answer: ControlReply) -> ControlReply:
+    def _of_the_process(self, answer: ControlReply) -> ControlReply:
         if not isinstance(answer.result, dict):
             return answer
         counters = dict(answer.result.get("counters", {}))
         for further in self.counters:
             counters.update(further)
-        return msgspec.structs.replace(answer, result={**answer.result, "counters": counters})
+        lag = self.loop_lag.told() if self.loop_lag is not None else None
+        return msgspec.structs.replace(answer, result={**answer.result, "loop_lag": lag, "counters": counters})
 
     def leave(self) -> None:
         """Say goodbye and end; the second time, end at once."""
@@ -270,6 +274,7 @@ async def _live(
     address = agent.start()
     carriers.begin()
     daemon = Daemon(agent, config, read_again, shaped)
+    loop_lag = daemon.loop_lag = LoopLag(loop)
     server = ControlServer(directory.path, daemon, config.control)
     daemon.counters += [host.counters, server.counters, logs.standard_error.counters, *([shaped.counters] if shaped is not None else [])]
     daemon.counters += carriers.counters
@@ -278,10 +283,12 @@ async def _live(
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, daemon.leave)
         loop.add_signal_handler(signal.SIGHUP, daemon.hang_up)
+        loop_lag.start()
         _give_back_memory()
         log.info("daemon.ready", address=format_address(address), socket=str(server.path), process=os.getpid())
         await daemon.ended.wait()
     finally:
+        loop_lag.stop()
         await server.close()
         agent.stop()
         await host.drain(DRAIN_S_MAX)

@@ -1,6 +1,12 @@
-"""Connector `discard` (sink): counts rows and forgets them. No options.
+"""Connector `discard` (sink): counts rows and forgets them, and says how long they took to get here where it is asked to.
 
-`CallbackSink` gives them to a function instead.
+Options
+-------
+latency_column : a column that holds an event time. How far it is behind the wall clock when the sink takes a row is shown by
+    `sbon operators` (and, with every bucket, by `sbon operators --json`): from creation to sink where rows carry when they were made, from
+    the end of a window to its answer where the column is `window_end`. The clocks of both machines count. Default: nothing is measured
+
+`CallbackSink` gives rows to a function instead.
 """
 
 from __future__ import annotations
@@ -10,8 +16,10 @@ from typing import TYPE_CHECKING
 
 from agent.connectors.base import ConnectorContext
 from agent.connectors.options import Options
+from sbon.errors import ConnectorError
 from sbon.query.plan import SinkParams
-from sbon.query.schema import Schema
+from sbon.query.schema import ColumnType, Schema
+from sbon.telemetry.digest import GROWTH, LEAST_MS, MOST_MS, RecentDigest
 
 if TYPE_CHECKING:
     import polars as pl
@@ -21,13 +29,28 @@ class DiscardSink:
     """Takes everything; `rows` says how much."""
 
     def __init__(self, params: SinkParams, schema: Schema, context: ConnectorContext) -> None:
-        Options(f"sink {params.name}", params.connector, params.options).finish()
+        what = f"sink {params.name}"
+        options = Options(what, params.connector, params.options)
+        self._latency_column = options.optional("latency_column")
+        options.finish()
         self.rows = 0
         self.dropped_rows = 0
+        self.latency: RecentDigest | None = None
+        self._host = context.host
+        if self._latency_column is not None:
+            times = [field.name for field in schema if field.type is ColumnType.TIME]
+            if self._latency_column not in times:
+                raise ConnectorError(
+                    f"{what}: option latency_column = '{self._latency_column}', expected a column that holds a time: "
+                    f"{', '.join(times) or 'the query has none'}"
+                )
+            self.latency = RecentDigest()
 
     def write(self, frame: pl.DataFrame) -> None:
-        """Count."""
+        """Count, and see how old the rows are."""
         self.rows += frame.height
+        if self.latency is not None and self._latency_column is not None:
+            _note(self.latency, frame.get_column(self._latency_column), self._host.wall(), self._host.now())
 
     def close(self) -> None:
         """Nothing is held."""
@@ -46,3 +69,15 @@ class CallbackSink:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def _note(latency: RecentDigest, times: pl.Series, wall_s: float, now: float) -> None:
+    """Count each row of a batch in its bucket; rows without a time do not count."""
+    import numpy as np
+
+    created_us = times.drop_nulls().to_physical().to_numpy()
+    if not len(created_us):
+        return
+    ages_ms = np.clip((wall_s * 1e6 - created_us) / 1000, LEAST_MS, MOST_MS)
+    numbers, rows = np.unique(np.floor(np.log(ages_ms) / np.log(GROWTH)).astype(np.int64), return_counts=True)
+    latency.add_buckets(now, zip(numbers.tolist(), rows.tolist(), strict=True), float(ages_ms.max()))

@@ -33,6 +33,7 @@ OPERATOR_COLUMNS = (
     Column("late", right=True),
     Column("kept rows", right=True),
     Column("moved", right=True),
+    Column("age p99 ms", right=True),
 )
 QUERY_COLUMNS = (
     Column("query"),
@@ -177,6 +178,7 @@ def status_rows(result: dict[str, Any]) -> Rows:
         ["operators", count(_number_of(result.get("operators")))],
         ["queries", count(_number_of(result.get("queries")))],
         ["migrations", count(_number_of(result.get("migrations")))],
+        ["event loop late", _lag(result.get("loop_lag"))],
         ["data directory", str(result.get("data_dir", "-"))],
     ]
     if result.get("problem"):
@@ -215,6 +217,7 @@ def operator_rows(result: list[dict[str, Any]]) -> Rows:
             count(operator.get("late_rows")),
             count(operator.get("state_rows")),
             count(operator.get("migrations")),
+            number((operator.get("latency") or {}).get("p99_ms")),
         ]
         for operator in sorted(result, key=step_order)
     ]
@@ -253,6 +256,11 @@ def _nearness(member: dict[str, Any]) -> tuple[float, str]:
         if member.get(key) is not None:
             return float(member[key]), member["name"]
     return float("inf"), member["name"]
+
+
+def _lag(lag: dict[str, Any] | None) -> str:
+    """How late the event loop's timers have been."""
+    return f"median {number(lag['p50_ms'])}, p99 {number(lag['p99_ms'])}, at most {number(lag['max_ms'])} ms" if lag else "-"
 
 
 def _error(result: dict[str, Any]) -> str:

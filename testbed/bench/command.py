@@ -16,6 +16,7 @@ def register(app: typer.Typer) -> None:
     bench.command("wan", epilog="Examples: sbon bench wan --seconds 5 --json")(wan)
     bench.command("placement", epilog="Examples: sbon bench placement; sbon bench placement --nodes 1000000 --json")(placement)
     bench.command("telemetry", epilog="Examples: sbon bench telemetry --agents 16 --queries 4")(telemetry)
+    bench.command("engine", epilog="Examples: sbon bench engine --seconds 10 --runs 5 --json; sbon bench engine --stalled 600")(engine)
     app.add_typer(bench, name="bench")
 
 
@@ -88,3 +89,32 @@ def telemetry(
         print_json(result)
     else:
         show(result)
+
+
+def engine(
+    workload: Annotated[
+        list[str] | None, typer.Option(metavar="W1|W2|W3", help="Only these: W1 filter, W2 window, W3 join.", show_default=False)
+    ] = None,
+    seconds: Annotated[float, typer.Option(metavar="S", help="How long each measurement takes, after warming up.")] = 10.0,
+    runs: Annotated[int, typer.Option(metavar="N", help="Runs of each; figures are their medians.")] = 1,
+    stalled: Annotated[
+        float | None,
+        typer.Option(metavar="S", help="Only watch the memory of an agent whose sink is stuck.", show_default=False),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show how many rows one agent computes, how soon answers reach the sink, and how late its event loop is meanwhile."""
+    from sbon.cli.output import print_json
+    from testbed.bench import engine, engine_stalled
+
+    def progress(what: str) -> None:
+        print(what, file=sys.stderr, flush=True)
+
+    if stalled is not None:
+        result = engine_stalled.measure(stalled, progress)
+    else:
+        result = engine.measure(workload or [], seconds, runs, progress)
+    if json:
+        print_json(result)
+    else:
+        (engine_stalled if stalled is not None else engine).show(result)

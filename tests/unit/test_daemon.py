@@ -218,4 +218,4 @@ async def test_status_counts_what_happens_around_the_agent_too():
 
     daemon.control(ControlRequest(1, "status"), said.append)
 
-    assert said == [ControlReply(1, final=True, result={"name": "ams1", "counters": {"late": 1, "requests_bad": 2}})]
+    assert said == [ControlReply(1, final=True, result={"name": "ams1", "loop_lag": None, "counters": {"late": 1, "requests_bad": 2}})]
