@@ -21,7 +21,7 @@ from sbon.operators.compile import columns_of, compile_expression
 from sbon.operators.frames import polars_type
 from sbon.operators.join_side import AT, MATCHED, TIME, Side, least
 from sbon.operators.operator import Operator
-from sbon.operators.snapshots import pack, unpack
+from sbon.operators.snapshots import Parts, opened, parts_of
 from sbon.query.expression import Column, Expression
 from sbon.query.functions import common_type
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, JoinParams
@@ -117,18 +117,18 @@ class IntervalJoin(Operator):
             return watermark_us
         return max(WATERMARK_MIN, watermark_us - max(0, self._params.before_us, self._params.after_us))
 
-    def snapshot(self) -> bytes:
+    def parts(self) -> Parts:
         """The rows of both sides, with the columns of their inputs."""
         frames: dict[str, pl.DataFrame] = {}
         for name, side in zip(_SIDES, self._sides, strict=True):
             if side.input is not None:
                 frames[f"{name} input"] = side.input
                 frames[name] = pl.concat(side.chunks) if side.chunks else side.input.select(side.prepared)
-        return pack(self._params, self._watermark, self.late_rows, frames)
+        return parts_of(self._params, self._watermark, self.late_rows, frames)
 
-    def restore(self, state: bytes) -> None:
+    def adopt(self, parts: Parts) -> None:
         """Continue from a snapshot."""
-        snapshot, frames = unpack(state, self._params)
+        snapshot, frames = opened(parts, self._params)
         unknown = set(frames) - {*_SIDES, *(f"{name} input" for name in _SIDES)}
         if unknown:
             raise RemoteProtocolError(f"join snapshot with frames {sorted(unknown)}, expected left and right")

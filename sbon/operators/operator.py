@@ -1,14 +1,19 @@
 """What every operator offers to the engine that runs it.
 
 An operator is a plain object without threads, clocks or I/O. The engine calls it with one batch at a time, never twice at once, on
-whichever thread is free. What it returns depends on its input alone, so that a restored snapshot continues exactly.
+whichever thread is free. What it returns depends on its input alone: a restored snapshot continues exactly, and a copy that is given the
+same input comes to the same state. Migrations rely on it.
 """
 
 import abc
+import copy
 from collections.abc import Sequence
+from typing import Self
 
 import polars as pl
 
+from sbon.errors import RemoteProtocolError
+from sbon.operators.snapshots import Parts, pack, unpack
 from sbon.query.plan import WATERMARK_MIN
 
 
@@ -33,9 +38,24 @@ class Operator(abc.ABC):
         """What holds for the output after `advance(watermark_us)`: no later row will have an event time below this."""
         return watermark_us
 
+    def parts(self) -> Parts | None:
+        """The whole state as a head and frames; None for an operator without state, or one that overrides `snapshot` and `restore`."""
+        return None
+
+    def adopt(self, parts: Parts) -> None:
+        """Continue from the parts of an operator with equal parameters.
+
+        Raises
+        ------
+        RemoteProtocolError
+            They are not such a state.
+        """
+        raise RemoteProtocolError(f"state for {type(self).__name__}, which keeps none")
+
     def snapshot(self) -> bytes:
         """The whole state, as bytes that `restore` of an operator with equal parameters takes. Never pickled."""
-        return b""
+        parts = self.parts()
+        return b"" if parts is None else pack(parts)
 
     def restore(self, state: bytes) -> None:
         """Continue from a snapshot.
@@ -45,6 +65,21 @@ class Operator(abc.ABC):
         RemoteProtocolError
             The bytes are not such a snapshot.
         """
+        if state or not self.is_stateless:
+            self.adopt(unpack(state))
+
+    def fork(self) -> Self:
+        """An operator in the same state: one of the two may go on while the other's state is read, on any threads.
+
+        Frames are immutable and shared, so that it costs the more the more of other state there is, not the more rows.
+        """
+        return copy.deepcopy(self)
+
+    @property
+    def is_stateless(self) -> bool:
+        """It keeps nothing between calls, whatever it is given: there is nothing to copy."""
+        kind = type(self)
+        return kind.parts is Operator.parts and kind.snapshot is Operator.snapshot
 
     @property
     def state_rows(self) -> int:

@@ -1,10 +1,11 @@
-"""Snapshots of stateful operators: a MessagePack struct with the frames inside as Arrow IPC.
+"""What stateful operators hold, as parts (a small head and frames) and as one snapshot: a MessagePack struct with the frames as Arrow IPC.
 
-A snapshot carries the fingerprint of the parameters it was made under, so that it cannot continue in an operator that computes something
-else.
+Either carries the fingerprint of the parameters it was made under, so that it cannot continue in an operator that computes something
+else. Parts are for a copy in pieces: frames are cut where it suits the way, and never exist as bytes all at once.
 """
 
 import hashlib
+from typing import NamedTuple
 
 import msgspec
 import polars as pl
@@ -26,33 +27,68 @@ class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     frames: dict[str, bytes]
 
 
+class Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a stateful operator holds beside its frames."""
+
+    version: int
+    fingerprint: bytes
+    watermark_us: int
+    late_rows: int
+
+
+class Parts(NamedTuple):
+    """The state of an operator."""
+
+    head: Head
+    frames: dict[str, pl.DataFrame]
+
+
 def fingerprint(params: Params) -> bytes:
     """Sixteen bytes that differ where parameters do."""
     return hashlib.blake2b(msgspec.msgpack.encode(params), digest_size=16).digest()
 
 
-def pack(params: Params, watermark_us: int, late_rows: int, frames: dict[str, pl.DataFrame]) -> bytes:
-    """A snapshot as bytes; equal states give equal bytes."""
-    encoded = {name: encode(frame) for name, frame in frames.items()}
-    return msgspec.msgpack.encode(Snapshot(VERSION, fingerprint(params), watermark_us, late_rows, encoded))
+def parts_of(params: Params, watermark_us: int, late_rows: int, frames: dict[str, pl.DataFrame]) -> Parts:
+    """The parts of an operator with these parameters."""
+    return Parts(Head(VERSION, fingerprint(params), watermark_us, late_rows), frames)
 
 
-def unpack(state: bytes, params: Params) -> tuple[Snapshot, dict[str, pl.DataFrame]]:
-    """The snapshot and its frames.
+def opened(parts: Parts, params: Params) -> tuple[Head, dict[str, pl.DataFrame]]:
+    """The head and the frames, which the operator must check itself.
 
     Raises
     ------
     RemoteProtocolError
-        The bytes are no snapshot, or that of an operator with other parameters.
+        They are those of an operator with other parameters.
+    """
+    head = parts.head
+    if head.version != VERSION:
+        raise RemoteProtocolError(f"snapshot of version {head.version}, expected {VERSION}")
+    if head.fingerprint != fingerprint(params):
+        raise RemoteProtocolError("snapshot of an operator with other parameters")
+    if head.late_rows < 0:
+        raise RemoteProtocolError(f"snapshot with {head.late_rows} late rows, expected 0 or more")
+    return head, dict(parts.frames)
+
+
+def pack(parts: Parts) -> bytes:
+    """A snapshot as bytes; equal states give equal bytes."""
+    encoded = {name: encode(frame) for name, frame in parts.frames.items()}
+    head = parts.head
+    return msgspec.msgpack.encode(Snapshot(head.version, head.fingerprint, head.watermark_us, head.late_rows, encoded))
+
+
+def unpack(state: bytes) -> Parts:
+    """The parts that `pack` made one.
+
+    Raises
+    ------
+    RemoteProtocolError
+        The bytes are no snapshot.
     """
     try:
         snapshot = msgspec.msgpack.decode(state, type=Snapshot)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise RemoteProtocolError(f"snapshot of {len(state)} bytes cannot be read: {error}") from error
-    if snapshot.version != VERSION:
-        raise RemoteProtocolError(f"snapshot of version {snapshot.version}, expected {VERSION}")
-    if snapshot.fingerprint != fingerprint(params):
-        raise RemoteProtocolError("snapshot of an operator with other parameters")
-    if snapshot.late_rows < 0:
-        raise RemoteProtocolError(f"snapshot with {snapshot.late_rows} late rows, expected 0 or more")
-    return snapshot, {name: decode_any(data) for name, data in snapshot.frames.items()}
+    head = Head(snapshot.version, snapshot.fingerprint, snapshot.watermark_us, snapshot.late_rows)
+    return Parts(head, {name: decode_any(data) for name, data in snapshot.frames.items()})

@@ -12,7 +12,7 @@ from sbon.errors import RemoteProtocolError
 from sbon.operators.compile import columns_of
 from sbon.operators.operator import Operator
 from sbon.operators.partials import TIME, Table
-from sbon.operators.snapshots import pack, unpack
+from sbon.operators.snapshots import Parts, opened, parts_of
 from sbon.operators.windowed import FRAME_ROWS_MAX, one_zero
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, TopParams
 from sbon.query.schema import ColumnType
@@ -86,7 +86,7 @@ class Top(Operator):
         names = [pl.col(f"c{index}").alias(name) for index, name in enumerate(self._input.columns)]
         return list(answer.select(names).iter_slices(FRAME_ROWS_MAX))
 
-    def snapshot(self) -> bytes:
+    def parts(self) -> Parts:
         """The rows kept, with the columns of the input."""
         frames: dict[str, pl.DataFrame] = {}
         if self._table is not None and self._input is not None:
@@ -94,11 +94,11 @@ class Top(Operator):
             rows = self._table.folded([TIME])
             if rows is not None:
                 frames[_ROWS] = self._table.merge(rows, [TIME])
-        return pack(self._params, self._watermark, self.late_rows, frames)
+        return parts_of(self._params, self._watermark, self.late_rows, frames)
 
-    def restore(self, state: bytes) -> None:
+    def adopt(self, parts: Parts) -> None:
         """Continue from a snapshot."""
-        snapshot, frames = unpack(state, self._params)
+        snapshot, frames = opened(parts, self._params)
         if set(frames) - {"input", _ROWS} or (frames and "input" not in frames):
             raise RemoteProtocolError(f"snapshot with frames {sorted(frames)}, expected input and {_ROWS}")
         self._input, self._table = None, None

@@ -11,7 +11,7 @@ from sbon.operators.aggregates import Aggregates
 from sbon.operators.compile import columns_of, compile_column
 from sbon.operators.operator import Operator
 from sbon.operators.partials import TIME
-from sbon.operators.snapshots import pack, unpack
+from sbon.operators.snapshots import Parts, opened, parts_of
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, SessionParams, WindowParams
 from sbon.query.schema import ColumnType
 
@@ -96,7 +96,7 @@ class Windowed(Operator):
         self.late_rows += rows.height - kept.height
         return kept
 
-    def snapshot(self) -> bytes:
+    def parts(self) -> Parts:
         """The partials and the watermark, with the input's columns, so that a restored window can close before its next row comes."""
         self._aggregate_pending()
         frames: dict[str, pl.DataFrame] = {}
@@ -106,11 +106,11 @@ class Windowed(Operator):
                 folded = table.folded(self._by)
                 if folded is not None:
                     frames[name] = table.ordered(folded, self._by)
-        return pack(self._shared, self._watermark, self.late_rows, frames)
+        return parts_of(self._shared, self._watermark, self.late_rows, frames)
 
-    def restore(self, state: bytes) -> None:
+    def adopt(self, parts: Parts) -> None:
         """Continue from a snapshot."""
-        snapshot, frames = unpack(state, self._shared)
+        snapshot, frames = opened(parts, self._shared)
         aggregates = None
         if frames:
             if "input" not in frames:

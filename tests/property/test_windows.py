@@ -105,7 +105,7 @@ def test_a_restored_snapshot_continues_as_if_nothing_had_happened(
     begun = rows_of(run(before, events[:stop]))
     after.restore(before.snapshot())
     assert after.state_rows == before.state_rows
-    assert_same_snapshot(after.snapshot(), before.snapshot(), params(*shape))
+    assert_same_snapshot(after.snapshot(), before.snapshot())
     assert begun + rows_of(run(after, events[stop:])) == uninterrupted
     assert after.late_rows == whole.late_rows
 
@@ -125,9 +125,9 @@ def test_the_ends_of_time_pass_through(watermark: int):
     assert Window(params(10, 5, 0)).output_watermark(watermark) == watermark
 
 
-def assert_same_snapshot(one: bytes, other: bytes, shape: WindowParams) -> None:
+def assert_same_snapshot(one: bytes, other: bytes) -> None:
     """By content: what Arrow leaves in the place of a NULL is nobody's business."""
-    (head, frames), (other_head, other_frames) = unpack(one, shape), unpack(other, shape)
+    (head, frames), (other_head, other_frames) = unpack(one), unpack(other)
     assert (head.watermark_us, head.late_rows) == (other_head.watermark_us, other_head.late_rows)
     assert frames.keys() == other_frames.keys()
     assert all(frame.equals(other_frames[name]) for name, frame in frames.items())
