@@ -13,6 +13,7 @@ from testbed.scenario import (
     Latency,
     Leave,
     Load,
+    Migrate,
     Partition,
     Restart,
     Scenario,
@@ -129,6 +130,8 @@ class Director:
         if isinstance(event, Heal):
             backend.heal()
             return "partitions healed"
+        if isinstance(event, Migrate):
+            return self._migrate(event)
         nodes = topology.select(event.agents)
         for node in nodes:
             if isinstance(event, Load):
@@ -140,6 +143,23 @@ class Director:
             elif isinstance(event, Leave):
                 backend.leave(node)
         return f"{type(event).__name__.lower()} {', '.join(topology.nodes[node] for node in nodes)}"
+
+    def _migrate(self, event: Migrate) -> str:
+        backend, topology = self.backend, self.backend.topology
+        there = topology.nodes[topology.select(event.to)[0]]
+        queries = {asked.query for asked in self.asked if asked.name == event.statement}
+        asked = moved = 0
+        for node in topology.nodes:
+            if not backend.alive(node) or node == there:
+                continue
+            for row in backend.ask(node, "operators"):
+                if not row["pinned"] and queries & set(row["queries"]):
+                    asked += 1
+                    try:
+                        moved += bool(backend.ask(node, "migrate", operator=row["id"], node=there)["committed"])
+                    except SbonError as problem:
+                        self._progress(backend.now, f"{row['id']} stays on {node}: {problem}")
+        return f"migrated {moved} of {asked} operators of {event.statement} to {there}"
 
 
 def latency_pairs(topology: Topology, event: Latency) -> PairMask:

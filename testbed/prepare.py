@@ -6,7 +6,7 @@ from typing import Any
 from sbon.config import overlay
 from sbon.errors import ConfigError
 from testbed.director import latency_pairs
-from testbed.scenario import Heal, Latency, Load, Partition, Scenario, Statement
+from testbed.scenario import Heal, Latency, Load, Migrate, Partition, Scenario, Statement
 from testbed.topology import Topology, build
 
 
@@ -43,6 +43,8 @@ def check_events(scenario: Scenario, topology: Topology) -> None:
                         topology.select(selector)
             elif isinstance(item, Statement):
                 topology.select(item.agent)
+            elif isinstance(item, Migrate):
+                topology.select(item.to)
             elif not isinstance(item, Heal):
                 topology.select(item.agents)
         except ConfigError as problem:

@@ -119,7 +119,15 @@ class Heal(_Event, frozen=True, kw_only=True, tag="heal"):
     """Every partition ends."""
 
 
-ScenarioEvent: TypeAlias = Latency | Load | Kill | Restart | Leave | Partition | Heal
+class Migrate(_Event, frozen=True, kw_only=True, tag="migrate"):
+    """The operators of a statement's query that may move are told to, one after another; a migration that is given up is no error."""
+
+    statement: str
+    to: str
+    """Where: the first agent of this selection."""
+
+
+ScenarioEvent: TypeAlias = Latency | Load | Kill | Restart | Leave | Partition | Heal | Migrate
 
 
 class Expectations(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -174,6 +182,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         for name in (*self.expect.rows_min, *self.expect.rows, *self.expect.sums, *self.expect.states):
             if name not in names:
                 raise ValueError(f"expect names the statement {name}; there are {', '.join(names) or 'none'}")
+        for event in self.event:
+            if isinstance(event, Migrate) and event.statement not in names:
+                raise ValueError(f"a migrate event names the statement {event.statement}; there are {', '.join(names) or 'none'}")
 
 
 def statement_name(scenario: Scenario, number: int) -> str:
@@ -227,5 +238,5 @@ def _place(path: str) -> str:
 
 
 def _known_names() -> set[str]:
-    kinds = (Scenario, Statement, Override, Expectations, Latency, Load, Kill, Restart, Leave, Partition, Heal, NetworkConfig, CpuConfig)
+    kinds = (Scenario, Statement, Override, Expectations, Latency, Load, Kill, Restart, Leave, Partition, Heal, Migrate, NetworkConfig, CpuConfig)
     return {field.encode_name for kind in (*kinds, CitiesConfig) for field in msgspec.structs.fields(kind)}

@@ -59,6 +59,16 @@ def test_another_seed_gives_another_run(tmp_path):
     assert results[0]["skipped"] == ["4 statements and events after the end at 10 s"]
 
 
+def test_a_scenario_moves_operators_and_loses_nothing(tmp_path):
+    """What the same scenario does in network namespaces, where it runs as root."""
+    result = tmp_path / "wan.json"
+    command = [sys.executable, "-m", "sbon.cli", "testbed", "run", str(SCENARIOS / "wan.toml"), "--json", str(result), "-q"]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+
+    told = [event["what"] for event in msgspec.json.decode(result.read_bytes())["events"]]
+    assert [what for what in told if what.startswith("migrated 2 of 2 operators of counts") or what.startswith("migrated 1 of 2")]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [

@@ -34,6 +34,7 @@ def test_events_are_told_apart_by_their_kind():
         (HEAD + "[expect]\nrows_min = { a = 1 }", "expect names the statement a; there are none"),
         (HEAD + "[expect]\nrows = { b = 1 }", "expect names the statement b; there are none"),
         (HEAD + "[expect]\nsums = { c = { id = 1 } }", "expect names the statement c; there are none"),
+        (HEAD + '[[event]]\nat_s = 1\nkind = "migrate"\nstatement = "d"\nto = "a"', "a migrate event names the statement d; there are none"),
         (HEAD + "[network]\nqueue_bytes = -1", "queue_bytes = -1, expected 0 or more"),
         (
             HEAD + '[[statement]]\nat_s = 1\nsql = "a"\nname = "n"\n[[statement]]\nat_s = 1\nsql = "b"\nname = "n"',
@@ -56,6 +57,10 @@ def test_mistakes_are_named_with_their_place(text, message):
         ('[[event]]\nat_s = 1\nkind = "kill"\nagents = "region=moon"', "event 1: no node has the label region=moon"),
         ('[[event]]\nat_s = 1\nkind = "kill"\nagents = "#9"', 'event 1: no node "#9"'),
         ('[[event]]\nat_s = 1\nkind = "latency"\nfactor = 2\ncable = "artic"', 'event 1: no cable "artic"'),
+        (
+            '[[statement]]\nat_s = 0\nsql = "x"\nname = "n"\n[[event]]\nat_s = 1\nkind = "migrate"\nstatement = "n"\nto = "moon"',
+            'event 1: no node "moon"',
+        ),
         ('[[event]]\nat_s = 1\nkind = "partition"\ngroups = [["nowhere"]]', 'event 1: no node "nowhere"'),
     ],
 )
