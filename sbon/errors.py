@@ -76,6 +76,10 @@ class LinkError(SbonError):
     """The network broke a link: back off and reconnect."""
 
 
+class SpillError(SbonError):
+    """What a link had put on disk is not what it gets back: the operator that it leaves must fail rather than pass on wrong rows."""
+
+
 class MigrationError(SbonError):
     """A migration was abandoned; the operator runs where it was."""
 

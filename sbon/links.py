@@ -12,16 +12,19 @@ whatever a sender may forget is nowhere in flight, and whatever is in flight can
   scheduled, and so on up to the sources.
 
 Invariants: a receiver takes the batches of a link exactly once and in the order of their numbers, for any loss, repetition and
-reordering below; a sender holds at most `window_batches` batches and, beyond one batch, `window_bytes` bytes.
+reordering below; a sender holds at most `window_batches` batches and, beyond one batch, `window_bytes` bytes in memory. With a budget
+(`spill_bytes`) it stores more on disk and forwards it later (`sbon.backlog`); what is under way never exceeds the window all the same.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import Protocol
 
 import msgspec
 
+from sbon.backlog import Backlog, SpillBudget, SpillFetch, SpillWrite
+from sbon.batch import Batch as Batch
+from sbon.batch import Payload
 from sbon.errors import LocalProtocolError
 from sbon.types import LinkId
 
@@ -33,43 +36,22 @@ class LinkConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Batches sent or waiting on one link and not yet acknowledged. More: longer paths stay full; fewer: less memory."""
     window_bytes: int = 8 * 2**20
     """Bytes likewise. A single larger batch still goes, alone."""
+    spill_bytes: int = 0
+    """Disk that all links of this agent may fill, together, with what far ends cannot take; 0: none, sources wait instead. More: longer
+    outages are bridged. The files lie unencrypted in the data directory, for its owner's eyes only, and do not outlive the agent."""
+    spill_after_s: float = 1.0
+    """How long a link must have been full, without a moment's room, before it goes to disk. Shorter: sources are held up less when a far
+    end goes away; 0: far ends that are merely slower than their sources fill the disk as well, where otherwise the sources would wait."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.window_batches <= 65_536:
             raise ValueError(f"window_batches = {self.window_batches}, expected 1 to 65536")
         if self.window_bytes < 1024:
             raise ValueError(f"window_bytes = {self.window_bytes}, expected at least 1024")
-
-
-class Payload(Protocol):
-    """Rows of a batch, in whatever form; the machines only count them."""
-
-    @property
-    def rows(self) -> int:
-        """How many rows."""
-
-    @property
-    def size_bytes(self) -> int:
-        """About how many bytes in memory or on the wire."""
-
-
-class Batch(msgspec.Struct, frozen=True):
-    """What travels on a link: rows (or none) with their stimulus time and the watermark that holds after them."""
-
-    sequence: int
-    stimulus_s: float
-    watermark_us: int
-    payload: Payload | None
-
-    @property
-    def rows(self) -> int:
-        """Rows; 0 for a watermark alone."""
-        return self.payload.rows if self.payload is not None else 0
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes, counting something for the header, so that watermarks are not free."""
-        return 64 + (self.payload.size_bytes if self.payload is not None else 0)
+        if self.spill_bytes < 0 or 0 < self.spill_bytes < 2**20:
+            raise ValueError(f"spill_bytes = {self.spill_bytes}, expected 0 or at least 1048576")
+        if not 0 <= self.spill_after_s <= 3600:
+            raise ValueError(f"spill_after_s = {self.spill_after_s}, expected 0 to 3600")
 
 
 class LinkSender:
@@ -78,11 +60,11 @@ class LinkSender:
     def __init__(self, link: LinkId, config: LinkConfig) -> None:
         self.link = link
         self._config = config
-        self._held: deque[Batch] = deque()  # not acknowledged, by sequence
+        self._backlog = Backlog(config.window_batches, config.window_bytes, config.spill_after_s)
         self._next_sequence = 1
+        self._processed = 0  # highest sequence acknowledged
         self._sent = 0  # highest sequence handed out since the last rewind
         self._credit_end = config.window_batches
-        self._held_bytes = 0
         self.rows_offered = 0
         self.rows_acknowledged = 0
         self.batches_resent = 0
@@ -90,18 +72,38 @@ class LinkSender:
 
     @property
     def has_credit(self) -> bool:
-        """Another batch may be offered."""
-        return self._next_sequence <= self._credit_end and (self._held_bytes < self._config.window_bytes or not self._held)
+        """Another batch may be offered: there is room for it, whether or not it may be sent at once."""
+        return self._backlog.has_room
 
     @property
     def held(self) -> int:
         """Batches not acknowledged."""
-        return len(self._held)
+        return self._next_sequence - 1 - self._processed
 
     @property
-    def held_bytes(self) -> int:
-        """Bytes not acknowledged."""
-        return self._held_bytes
+    def memory_batches(self) -> int:
+        """Of those held, the ones in memory."""
+        return self._backlog.memory_batches
+
+    @property
+    def memory_bytes(self) -> int:
+        """Their bytes."""
+        return self._backlog.memory_bytes
+
+    @property
+    def spilled_batches(self) -> int:
+        """Of those held, the ones on disk (beside at most a window that have just been acknowledged)."""
+        return self._backlog.disk_batches
+
+    @property
+    def on_disk(self) -> bool:
+        """Something is on disk, or on its way there: the operator must stay on this host."""
+        return self._backlog.on_disk
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing more goes to the disk at present; empty where nothing is wrong."""
+        return self._backlog.trouble
 
     def offer(self, stimulus_s: float, watermark_us: int, payload: Payload | None) -> Batch:
         """Number a batch and keep it until it is acknowledged.
@@ -110,17 +112,13 @@ class LinkSender:
         """
         batch = Batch(self._next_sequence, stimulus_s, watermark_us, payload)
         self._next_sequence += 1
-        self._held.append(batch)
-        self._held_bytes += batch.size_bytes
+        self._backlog.append(batch)
         self.rows_offered += batch.rows
         return batch
 
     def peek(self) -> Batch | None:
         """The next batch to transmit, or None. It is only counted as sent by `sent()`."""
-        index = self._sent + 1 - (self._next_sequence - len(self._held))
-        if 0 <= index < len(self._held):
-            return self._held[index]
-        return None
+        return self._backlog.get(self._sent + 1) if self._sent < self._credit_end else None
 
     def sent(self, batch: Batch) -> None:
         """`batch`, which `peek` gave, is on its way."""
@@ -135,10 +133,8 @@ class LinkSender:
         """Forget what has been processed. Returns False, with no effect, for a number never sent: a peer's nonsense."""
         if processed >= self._next_sequence or processed < 0 or credit < 0:
             return False
-        while self._held and self._held[0].sequence <= processed:
-            batch = self._held.popleft()
-            self._held_bytes -= batch.size_bytes
-            self.rows_acknowledged += batch.rows
+        self._processed = max(self._processed, processed)
+        self.rows_acknowledged += self._backlog.forget(processed)
         self._sent = max(self._sent, processed)
         self._highest_sent = max(self._highest_sent, processed)
         # Never shrink by an acknowledgement that was overtaken by a later one, never beyond our own bound on memory.
@@ -147,11 +143,17 @@ class LinkSender:
 
     def rewind(self) -> None:
         """Send everything unacknowledged again: the connection, or the other end, is new."""
-        self._sent = self._next_sequence - len(self._held) - 1
+        self._sent = self._processed
 
     def export(self) -> tuple[int, int, int, tuple[Batch, ...]]:
-        """What a migrating operator takes along: next number, rows offered and acknowledged, batches held."""
-        return self._next_sequence, self.rows_offered, self.rows_acknowledged, tuple(self._held)
+        """What a migrating operator takes along: next number, rows offered and acknowledged, batches held.
+
+        Raises
+        ------
+        LocalProtocolError
+            Part of them is on disk.
+        """
+        return self._next_sequence, self.rows_offered, self.rows_acknowledged, self._backlog.all()
 
     @classmethod
     def restored(cls, link: LinkId, config: LinkConfig, exported: tuple[int, int, int, Iterable[Batch]]) -> "LinkSender":
@@ -164,16 +166,49 @@ class LinkSender:
         """
         sender = cls(link, config)
         next_sequence, offered, acknowledged, held = exported
-        sender._held.extend(held)
-        numbers = [batch.sequence for batch in sender._held]
+        batches = tuple(held)
+        numbers = [batch.sequence for batch in batches]
         if next_sequence < 1 or numbers != list(range(next_sequence - len(numbers), next_sequence)) or (numbers and numbers[0] < 1):
             raise LocalProtocolError(f"link {link}: batches {numbers} do not end before {next_sequence}")
         sender._next_sequence = next_sequence
-        sender._held_bytes = sum(batch.size_bytes for batch in sender._held)
+        for batch in batches:
+            sender._backlog.append(batch)
         sender.rows_offered, sender.rows_acknowledged = offered, acknowledged
-        sender._sent = sender._highest_sent = next_sequence - len(numbers) - 1
+        sender._processed = sender._sent = sender._highest_sent = next_sequence - len(numbers) - 1
         sender._credit_end = sender._sent + config.window_batches
         return sender
+
+    # ------------------------------------------------------------------------------- the disk (see `sbon.backlog`)
+
+    def may_spill(self, budget: SpillBudget | None) -> None:
+        """What does not fit into memory may go to disk, within this budget."""
+        self._backlog.budget = budget
+
+    def next_io(self, now: float, *, may_spill: bool) -> SpillWrite | SpillFetch | None:
+        """What to write or to fetch now."""
+        return self._backlog.next_io(now, may_spill=may_spill)
+
+    def next_wake(self) -> float | None:
+        """When to ask `next_io` again though nothing else has happened."""
+        return self._backlog.next_wake()
+
+    def written(self, size_bytes: int) -> None:
+        """The batches are on disk, where they take so much."""
+        self._backlog.written(size_bytes)
+
+    def write_failed(self, reason: str, now: float) -> None:
+        """They are not."""
+        self._backlog.write_failed(reason, now)
+
+    def fetched(self, batches: Sequence[Batch]) -> None:
+        """The oldest on disk are back.
+
+        Raises
+        ------
+        SpillError
+            They are others.
+        """
+        self.rows_acknowledged += self._backlog.fetched(batches)
 
 
 class Verdict(Enum):
@@ -186,6 +221,8 @@ class Verdict(Enum):
     """Something before it is missing. Ask the sender, once, to resume after `processed`."""
     GAP_TOLD = "gap told"
     """Missing as before, and asked for already."""
+    FULL = "full"
+    """More than an honest sender with our window has under way. Dropped; `LinkReceiver.wants_more` says when to ask for it."""
 
 
 class LinkReceiver:
@@ -200,8 +237,11 @@ class LinkReceiver:
         """Highest sequence accepted."""
         self.rows_processed = rows_processed
         self._gap_told = False
+        self._turned_away = False
+        self._queued: deque[int] = deque()
+        self._queued_bytes = 0
 
-    def accept(self, sequence: int) -> Verdict:
+    def accept(self, sequence: int, size_bytes: int = 0) -> Verdict:
         """Judge an arriving batch; ACCEPTED ones must be processed in the order of acceptance."""
         if sequence <= self.received:
             return Verdict.DUPLICATE
@@ -210,11 +250,15 @@ class LinkReceiver:
                 return Verdict.GAP_TOLD
             self._gap_told = True
             return Verdict.GAP
-        if self.received - self.processed >= 2 * self._config.window_batches:
-            # An honest sender stops at the window (and one batch); without this, memory is at the mercy of a dishonest one.
-            return Verdict.GAP_TOLD
+        if not self._has_room:
+            # An honest sender stops at the window (and one batch); without this, memory is at the mercy of a dishonest one. One whose
+            # window is set larger than ours is asked again when there is room: what it sends meanwhile counts as missing.
+            self._gap_told = self._turned_away = True
+            return Verdict.FULL
         self._gap_told = False
         self.received = sequence
+        self._queued.append(size_bytes)
+        self._queued_bytes += size_bytes
         return Verdict.ACCEPTED
 
     def process(self, sequence: int, rows: int) -> None:
@@ -223,11 +267,26 @@ class LinkReceiver:
             raise LocalProtocolError(f"link {self.link}: processed batch {sequence}, expected {self.processed + 1}")
         self.processed = sequence
         self.rows_processed += rows
+        self._queued_bytes -= self._queued.popleft()
 
     def forget_queue(self) -> None:
         """Accepted batches that were not processed have been thrown away: the sender will send them again."""
         self.received = self.processed
-        self._gap_told = False
+        self._gap_told = self._turned_away = False
+        self._queued.clear()
+        self._queued_bytes = 0
+
+    def wants_more(self) -> bool:
+        """True, once, when there is room again for what was turned away: ask the sender to resume after `processed`."""
+        below = len(self._queued) <= self._config.window_batches and self._queued_bytes <= self._config.window_bytes
+        due = self._turned_away and below
+        if due:
+            self._turned_away = self._gap_told = False
+        return due
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self._queued) < 2 * self._config.window_batches and self._queued_bytes < 2 * self._config.window_bytes
 
     @property
     def credit(self) -> int:

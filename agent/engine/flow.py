@@ -66,7 +66,13 @@ class Flow:
         self._acks: dict[LinkId, Input] = {}
         self._again: dict[LinkId, bool] = {}
         self._local: deque[tuple[LinkId, Batch]] = deque()
-        self.counters = {"batches_duplicate": 0, "batches_missing": 0, "links_unknown": 0, "acknowledgements_bad": 0}
+        self.counters = {
+            "batches_duplicate": 0,
+            "batches_missing": 0,
+            "batches_turned_away": 0,
+            "links_unknown": 0,
+            "acknowledgements_bad": 0,
+        }
 
     # -------------------------------------------------------------------------------------------------- the ends
 
@@ -236,11 +242,14 @@ class Flow:
         incoming.receiver.process(batch.sequence, batch.rows)
         incoming.bytes_in += batch.size_bytes
         incoming.watermark_us = max(incoming.watermark_us, batch.watermark_us)
-        self._acknowledge_soon(incoming)
+        if incoming.receiver.wants_more():
+            self._acknowledge(incoming, resume=True)
+        else:
+            self._acknowledge_soon(incoming)
 
     def _take(self, found: tuple[Instance, Input], batch: Batch) -> None:
         instance, incoming = found
-        verdict = incoming.receiver.accept(batch.sequence)
+        verdict = incoming.receiver.accept(batch.sequence, batch.size_bytes)
         if verdict is Verdict.ACCEPTED:
             incoming.queue.append(batch)
             if instance.state is State.PREPARED:
@@ -252,6 +261,8 @@ class Flow:
         elif verdict is Verdict.GAP:
             self.counters["batches_missing"] += 1
             self._acknowledge(incoming, resume=True)
+        elif verdict is Verdict.FULL:
+            self.counters["batches_turned_away"] += 1
 
     def _whereabouts_of(self, link: LinkId) -> Message:
         target = target_of(link)

@@ -59,6 +59,8 @@ def may_fold(parent: Instance, relay: Instance, config: LinkConfig) -> bool:
     """Whether `fold` would do no harm now: nothing is under way in the multicast, and its outputs have room for what waits before it."""
     if relay.busy or relay.state not in (State.RUNNING, State.PAUSED) or parent.state is not State.RUNNING:
         return False
+    if any(parent.outputs[link].sender.on_disk for link in relay.inputs):
+        return False
     waiting = len(_waiting(parent, relay))
     return all(output.sender.held + waiting <= config.window_batches for output in relay.outputs.values())
 

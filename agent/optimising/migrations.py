@@ -100,7 +100,7 @@ class Migrations:
             instance is not None
             and instance.movable
             and instance.state is State.RUNNING
-            and all(output.told for output in instance.outputs.values())
+            and all(output.told and not output.sender.on_disk for output in instance.outputs.values())
             and self.may_be_rewired(operator)
         )
 

@@ -140,3 +140,17 @@ def test_a_forgotten_queue_is_asked_for_again():
     receiver.forget_queue()
 
     assert receiver.accept(2) is Verdict.ACCEPTED
+
+
+def test_what_a_receiver_has_no_room_for_is_asked_for_again_when_it_has():
+    receiver = LinkReceiver("a>b:0", LinkConfig(window_batches=64, window_bytes=1024))
+    assert receiver.accept(1, 1500) is Verdict.ACCEPTED
+    assert receiver.accept(2, 1500) is Verdict.ACCEPTED
+    assert receiver.accept(3, 1500) is Verdict.FULL
+    assert receiver.accept(4, 1500) is Verdict.GAP_TOLD
+    receiver.process(1, rows=1)
+    assert not receiver.wants_more()  # still more than a window waits
+    receiver.process(2, rows=1)
+    assert receiver.wants_more()
+    assert not receiver.wants_more()
+    assert receiver.accept(3, 1500) is Verdict.ACCEPTED

@@ -1,0 +1,36 @@
+"""What travels on a link: rows with their stimulus time and the watermark that holds after them."""
+
+from typing import Protocol
+
+import msgspec
+
+
+class Payload(Protocol):
+    """Rows of a batch, in whatever form; the machines only count them."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows."""
+
+    @property
+    def size_bytes(self) -> int:
+        """About how many bytes in memory or on the wire."""
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Rows (or none) with their stimulus time and the watermark that holds after them."""
+
+    sequence: int
+    stimulus_s: float
+    watermark_us: int
+    payload: Payload | None
+
+    @property
+    def rows(self) -> int:
+        """Rows; 0 for a watermark alone."""
+        return self.payload.rows if self.payload is not None else 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes, counting something for the header, so that watermarks are not free."""
+        return 64 + (self.payload.size_bytes if self.payload is not None else 0)
