@@ -238,5 +238,20 @@ def _place(path: str) -> str:
 
 
 def _known_names() -> set[str]:
-    kinds = (Scenario, Statement, Override, Expectations, Latency, Load, Kill, Restart, Leave, Partition, Heal, Migrate, NetworkConfig, CpuConfig)
+    kinds = (
+        Scenario,
+        Statement,
+        Override,
+        Expectations,
+        Latency,
+        Load,
+        Kill,
+        Restart,
+        Leave,
+        Partition,
+        Heal,
+        Migrate,
+        NetworkConfig,
+        CpuConfig,
+    )
     return {field.encode_name for kind in (*kinds, CitiesConfig) for field in msgspec.structs.fields(kind)}

@@ -34,7 +34,10 @@ def test_events_are_told_apart_by_their_kind():
         (HEAD + "[expect]\nrows_min = { a = 1 }", "expect names the statement a; there are none"),
         (HEAD + "[expect]\nrows = { b = 1 }", "expect names the statement b; there are none"),
         (HEAD + "[expect]\nsums = { c = { id = 1 } }", "expect names the statement c; there are none"),
-        (HEAD + '[[event]]\nat_s = 1\nkind = "migrate"\nstatement = "d"\nto = "a"', "a migrate event names the statement d; there are none"),
+        (
+            HEAD + '[[event]]\nat_s = 1\nkind = "migrate"\nstatement = "d"\nto = "a"',
+            "a migrate event names the statement d; there are none",
+        ),
         (HEAD + "[network]\nqueue_bytes = -1", "queue_bytes = -1, expected 0 or more"),
         (
             HEAD + '[[statement]]\nat_s = 1\nsql = "a"\nname = "n"\n[[statement]]\nat_s = 1\nsql = "b"\nname = "n"',
