@@ -17,6 +17,7 @@ def register(app: typer.Typer) -> None:
     bench.command("placement", epilog="Examples: sbon bench placement; sbon bench placement --nodes 1000000 --json")(placement)
     bench.command("telemetry", epilog="Examples: sbon bench telemetry --agents 16 --queries 4")(telemetry)
     bench.command("engine", epilog="Examples: sbon bench engine --seconds 10 --runs 5 --json; sbon bench engine --stalled 600")(engine)
+    bench.command("link", epilog="Examples: sbon bench link; sbon bench link --seconds 5 --runs 5 --json")(link)
     app.add_typer(bench, name="bench")
 
 
@@ -118,3 +119,19 @@ def engine(
         print_json(result)
     else:
         (engine_stalled if stalled is not None else engine).show(result)
+
+
+def link(
+    seconds: Annotated[float, typer.Option(metavar="S", help="How long each measurement takes, after warming up.")] = 5.0,
+    runs: Annotated[int, typer.Option(metavar="N", help="Runs; figures are their medians.")] = 1,
+    json: Json = False,
+) -> None:
+    """Show how many rows a sealed link between two agents carries, and how soon rows arrive."""
+    from sbon.cli.output import print_json
+    from testbed.bench.link import measure, show
+
+    result = measure(seconds, runs, lambda what: print(what, file=sys.stderr, flush=True))
+    if json:
+        print_json(result)
+    else:
+        show(result)
