@@ -12,8 +12,7 @@ import math
 import os
 import socket
 import time
-from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -21,6 +20,7 @@ import numpy as np
 import structlog
 
 from agent.cpu_load import CpuLoad
+from agent.executor import Executor
 from agent.host import StreamHandler, Timer
 from agent.network.tcp import TcpStream
 from agent.network.udp import UdpSocket
@@ -90,7 +90,7 @@ class AsyncioHost:
     rng
         Seeded from the system's entropy by default.
     workers
-        Executor threads; one for each core, less one for the event loop, by default.
+        Executor threads; one for each core by default.
     """
 
     def __init__(
@@ -99,8 +99,7 @@ class AsyncioHost:
         self.loop = loop or asyncio.get_running_loop()
         self.rng = rng or np.random.default_rng()
         self.counters = {"callbacks_failed": 0, "datagrams_dropped": 0, "datagrams_unsendable": 0}
-        self._workers = workers or max(1, (os.cpu_count() or 2) - 1)
-        self._executor: ThreadPoolExecutor | None = None
+        self._executor = Executor(self.loop, workers or _cores(), self._guarded)
         self._udp: list[UdpSocket] = []
         self._servers: list[socket.socket] = []
         self._streams: dict[TcpStream, None] = {}
@@ -155,16 +154,18 @@ class AsyncioHost:
         """Open a stream; `handler.connected` or `handler.closed` follows."""
         self._start(self._connect(address, handler))
 
-    def execute(self, work: Callable[[], T], done: Callable[[T | BaseException], None], *, rows: int) -> None:
+    def execute(self, work: Callable[[], T], done: Callable[[T | BaseException], None], *, rows: int | Callable[[], Sequence[int]]) -> None:
         """Run `work` on an executor thread, then `done` on the loop's."""
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(self._workers, thread_name_prefix="operator")
-        self._executor.submit(work).add_done_callback(partial(self._executed, done))
+        self._executor.submit(work, done)
+
+    def stopwatch(self) -> float:
+        """Seconds of a fine clock."""
+        return time.perf_counter()
 
     @property
     def workers(self) -> int:
         """Executor threads."""
-        return self._workers
+        return self._executor.workers
 
     def load_fraction(self) -> float:
         """Use of the processors, 0 to 1, and above it, to 2, the pressure of work that waits for them (`agent.cpu_load`)."""
@@ -188,8 +189,7 @@ class AsyncioHost:
             stream.abort()
         for task in list(self._tasks):
             task.cancel()
-        if self._executor is not None:
-            self._executor.shutdown(wait=False, cancel_futures=True)
+        self._executor.close()
         self._udp.clear()
         self._servers.clear()
 
@@ -274,14 +274,6 @@ class AsyncioHost:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _executed(self, done: Callable[[T | BaseException], None], future: "Future[T]") -> None:
-        if future.cancelled():
-            return
-        error = future.exception()
-        outcome = future.result() if error is None else error
-        with contextlib.suppress(RuntimeError):  # the loop closed while the work ran: nobody is left to tell
-            self.loop.call_soon_threadsafe(self._guarded, partial(done, outcome))
-
     def _known_host(self, host: str) -> str | None:
         known = self._resolved.get(host)
         if known is None:
@@ -311,6 +303,11 @@ class AsyncioHost:
         _, resolved = self._remember_host(address[0], str(found[0][4][0]), _NAME_TTL_S)
         for udp in self._udp[:1]:
             udp.send(data, (resolved, address[1]))
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _bind(address: Address) -> tuple[socket.socket, socket.socket]:

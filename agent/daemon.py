@@ -14,6 +14,7 @@ import re
 import signal
 import socket
 import stat
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,8 @@ log = structlog.get_logger("daemon")
 
 EVERYWHERE = ("0.0.0.0", "::")
 
+SWITCH_S = 0.0005
+"""An executor thread that holds the interpreter's lock lets go of it after so long where the event loop wants it. Python's own: 5 ms"""
 DRAIN_S_MAX = 2.0
 """Longest wait for the goodbyes to leave through connections that are closing."""
 
@@ -263,6 +266,7 @@ async def _live(
     from agent.telemetry.carriers import TelemetryCarriers
 
     loop = asyncio.get_running_loop()
+    sys.setswitchinterval(SWITCH_S)
     host = AsyncioHost(loop, workers=config.engine.workers)
     shaped = None
     if shaper_file is not None:

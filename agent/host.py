@@ -5,7 +5,7 @@ world (`testbed.virtual.world`) implement this protocol; the agent cannot tell t
 the agent. All callbacks come on the agent's own thread, one at a time, and none before the call that asked for it has returned.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -100,11 +100,15 @@ class Host(Protocol):
     def connect(self, address: Address, handler: StreamHandler) -> None:
         """Open a stream; `handler.connected` or `handler.closed` follows."""
 
-    def execute(self, work: Callable[[], T], done: Callable[[T | BaseException], None], *, rows: int) -> None:
+    def execute(self, work: Callable[[], T], done: Callable[[T | BaseException], None], *, rows: int | Callable[[], Sequence[int]]) -> None:
         """Run `work` on an executor thread, then `done` with its result or the exception that it raised.
 
-        `rows` is the size of the batch, from which the virtual world takes the time that the work would need.
+        `rows` is the size of the batch, from which the virtual world takes the time that the work would need; or, asked when the work is
+        done, the sizes of several.
         """
+
+    def stopwatch(self) -> float:
+        """Seconds, for how long work takes; callable from any thread. Stands still in the virtual world, where only `rows` cost time."""
 
     @property
     def workers(self) -> int:

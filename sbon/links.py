@@ -105,6 +105,16 @@ class LinkSender:
         """Why nothing more goes to the disk at present; empty where nothing is wrong."""
         return self._backlog.trouble
 
+    @property
+    def is_settled(self) -> bool:
+        """All that was offered has been acknowledged, and nothing is left of it anywhere."""
+        return self._processed == self._next_sequence - 1 and not self._backlog.on_disk
+
+    @property
+    def offered(self) -> int:
+        """Number of the last batch offered; 0 before the first."""
+        return self._next_sequence - 1
+
     def offer(self, stimulus_s: float, watermark_us: int, payload: Payload | None) -> Batch:
         """Number a batch and keep it until it is acknowledged.
 

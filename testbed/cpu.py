@@ -51,9 +51,9 @@ class Cpu:
         """Let other programs take this share of every core: work takes 1 / (1 - fraction) of its time."""
         self._background = min(max(fraction, 0.0), 0.99)
 
-    def run(self, rows: int) -> int:
-        """Queue the work of one batch and return the instant at which it is done."""
-        cost_ns = int((self._config.batch_us * 1000 + self._config.row_ns * rows) / (1 - self._background))
+    def run(self, *rows: int) -> int:
+        """Queue the work of batches of so many rows, one after another, and return the instant at which it is done."""
+        cost_ns = int((self._config.batch_us * 1000 * len(rows) + self._config.row_ns * sum(rows)) / (1 - self._background))
         start_ns = max(self._time.now_ns, heapq.heappop(self._free_ns))
         done_ns = start_ns + cost_ns
         heapq.heappush(self._free_ns, done_ns)

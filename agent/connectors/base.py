@@ -37,7 +37,12 @@ class Polled(NamedTuple):
 
 
 class SourceConnector(Protocol):
-    """A physical source. Everything is called on the agent's thread."""
+    """A physical source. Everything is called on the agent's thread.
+
+    Two attributes are optional. `threaded = True`: `poll` is called on an executor thread (never two calls at once, and none during `start`
+    or `stop`), so that a source whose rows take work to make does not hold up the event loop. `batch_rows`: the engine writes there,
+    before each poll, how many rows fit into its quantum, and the source gives at most so many.
+    """
 
     dropped_rows: int
     """Rows that came in but could not be used (malformed, or more than the bounded queue holds)."""

@@ -11,7 +11,7 @@ disorder : every row's event time is up to this span (`2 s`) behind its place in
 per_node : `true` mixes the node's name into the seed, so that each node of a logical source has rows of its own; default `false`
 pool_rows : so many rows are made once, kept in memory and given again and again: row i has the values of row i modulo `pool_rows`, and an
     event time of its own. For floods: a row then costs next to nothing to make. Default: every row is made anew
-batch_rows_max : rows of a batch, default 4096
+batch_rows_max : rows of a batch, default 131072; fewer where they would take longer than the engine's quantum
 fields.COLUMN.kind : what fills a column
     `random`    INT, FLOAT: min (0), max (1000; 1 for FLOAT). BOOL: probability (0.5). INTERVAL: min, max in seconds (0, 60)
     `sequence`  INT, FLOAT: start (0) plus i * step (1), modulo `modulo` where given. TEXT: prefix, then that number
@@ -42,6 +42,8 @@ from sbon.query.plan import SourceParams
 
 RATE_MAX = 1e9
 ROWS_MAX = 10**15
+FLOOD_ROWS_MAX = 131_072
+"""Rows of a batch, unless the option `batch_rows_max` says otherwise, however little they cost."""
 POOL_ROWS_MAX = 2**22
 """Rows that `pool_rows` keeps in memory at most; a row of three numbers takes 24 bytes."""
 
@@ -49,6 +51,7 @@ POOL_ROWS_MAX = 2**22
 class DatagenSource:
     """Gives what is due by the clock, or without pause."""
 
+    threaded = True
     dropped_rows = 0
 
     def __init__(self, params: SourceParams, context: ConnectorContext) -> None:
@@ -64,7 +67,8 @@ class DatagenSource:
         self._start_us = self._read_start(options)
         self._disorder_us = options.duration_us("disorder", 0)
         self._pool_rows = options.integer("pool_rows", 0, 0, POOL_ROWS_MAX)
-        self._batch_rows_max = options.integer("batch_rows_max", BATCH_ROWS_MAX, 1, 1_000_000)
+        self._batch_rows_max = options.integer("batch_rows_max", FLOOD_ROWS_MAX, 1, 1_000_000)
+        self.batch_rows = BATCH_ROWS_MAX
         self._columns: list[tuple[str, Column | None]] = []
         for field in params.columns:
             self._columns.append((field.name, build_column(field, options, seed, context)))
@@ -102,7 +106,7 @@ class DatagenSource:
             if self._start_us is None:
                 self._start_us = round(wall * 1_000_000)
         due = self._limit if math.isinf(self._rate) else min(self._limit, math.floor((now - self._began) * self._rate + 1e-6) + 1)
-        count = min(self._batch_rows_max, due - self._sent)
+        count = min(self.batch_rows, self._batch_rows_max, due - self._sent)
         frame = None
         if count > 0:
             frame, newest = self._rows(self._sent, count)

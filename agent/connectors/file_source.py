@@ -9,7 +9,7 @@ speed : with `event_time`, how many times faster; default 1
 header : CSV: `true` (default) if the first record names the fields; without, they are the columns in order
 separator : CSV: one character, default `,` (tab for `.tsv`)
 time_format, time_unit : see `parsing.TimeFormat`
-batch_rows_max : rows of a batch, default 4096
+batch_rows_max : rows of a batch, default 65536; fewer where they would take longer than the engine's quantum
 
 The file is read in chunks, one ahead, on an executor thread. Columns are found by name; a column that the file lacks is an error, fields
 that are no column are ignored. Rows that cannot be read are left out and counted.
@@ -62,7 +62,8 @@ class FileSource:
         if self._replays and params.time_column is None:
             raise options.refuse("replay", "event_time", "fast: the source has no event time (WATERMARK FOR)")
         self._speed = options.number("speed", 1.0, 1e-6, 1e9)
-        self._batch_rows_max = options.integer("batch_rows_max", BATCH_ROWS_MAX, 1, 1_000_000)
+        self._batch_rows_max = options.integer("batch_rows_max", PARQUET_ROWS, 1, 1_000_000)
+        self.batch_rows = BATCH_ROWS_MAX
         suffixes = [suffix.lower() for suffix in path.suffixes]
         zipped = suffixes[-1:] == [".gz"]
         suffix = (suffixes[:-1] if zipped else suffixes)[-1:]
@@ -108,7 +109,7 @@ class FileSource:
             self._read_ahead()
             return Polled(None, self._watermark.us, None)
         self._read_ahead()
-        count, due_at = self._due(self._chunk.head(self._batch_rows_max), now)
+        count, due_at = self._due(self._chunk.head(min(self.batch_rows, self._batch_rows_max)), now)
         if count == 0:
             return Polled(None, self._watermark.us, due_at)
         frame = self._chunk.head(count)

@@ -292,6 +292,7 @@ class Engine:
         for outgoing in relay.inputs:
             self.flow.add_output(parent, parent.outputs[outgoing])
         self.flow.add(relay)
+        self._execution.join(parent, relay)
         self._execution.start(relay)
         for output in relay.outputs.values():
             self.flow.transmit(output)

@@ -1,33 +1,30 @@
-"""Running operators: earliest stimulus first, one batch at a time each, on executor threads, only with credit on every output.
+"""Running operators: earliest stimulus first, a quantum at a time each, on executor threads, only with credit on every output.
 
 A batch is acknowledged when its effects are in the operator's state and its output is in the senders; so an operator that has stopped
-between two batches can be taken away with nothing lost (`sbon.links`).
+between two batches can be taken away with nothing lost (`sbon.links`). A batch that takes longer than a quantum is worked on in slices;
+the operator stays busy until its last one, and so is never taken away in the midst of a batch.
+
+Operators behind each other on this host run in one task where they can (`agent.engine.chains`).
 """
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
 
-from agent.connectors.base import Congested, Polled
+from agent.connectors.base import Congested
+from agent.engine.chains import chain
 from agent.engine.flow import Flow
 from agent.engine.instance import Input, Instance, State
 from agent.engine.rows import Rows
 from agent.engine.settings import EngineConfig
+from agent.engine.sources import Polling, is_threaded
+from agent.engine.work import Task, run
 from agent.host import Host
 from sbon.errors import ConnectorError, SbonError
 from sbon.links import Batch
-from sbon.query.plan import WATERMARK_END, SinkParams
 from sbon.scheduling import EarliestStimulusFirst
 from sbon.types import NodeId, OperatorId
 
-if TYPE_CHECKING:
-    import polars as pl
-
-
-class _Produced(NamedTuple):
-    """What one batch led to."""
-
-    payload: Rows | None
-    watermark_us: int
+SLICE_ROWS_MIN = 64
+"""A batch is never cut finer: below, what every batch costs is all that a slice costs."""
 
 
 class Execution:
@@ -52,6 +49,7 @@ class Execution:
         self._failed = failed
         self._finished = finished
         self._delivered = delivered
+        self._polling = Polling(host, config, self._due)
         self._ready = EarliestStimulusFirst[OperatorId]()
         self._running = 0
 
@@ -59,20 +57,7 @@ class Execution:
 
     def consider(self, instance: Instance) -> None:
         """Something about the operator has changed: may it run?"""
-        if instance.state is not State.RUNNING or instance.busy:
-            self._ready.remove(instance.id)
-            return
-        if instance.source is not None:
-            if instance.blocked and instance.has_credit:
-                instance.blocked = False
-                self._poll_at(instance, self._host.now())
-            return
-        incoming = instance.earliest()
-        instance.blocked = incoming is not None and not instance.has_credit
-        if incoming is None or instance.blocked:
-            self._ready.remove(instance.id)
-            return
-        self._ready.push(instance.id, incoming.queue[0].stimulus_s)
+        self._look_at(instance)
         self._pump()
 
     def pause(self, instance: Instance, then: Callable[[], None]) -> None:
@@ -81,6 +66,7 @@ class Execution:
         self._ready.remove(instance.id)
         if instance.busy:
             instance.when_idle = then
+            self.consider(instance)  # what is left of a batch in slices is done first
         else:
             self._host.call_soon(then)
 
@@ -89,11 +75,11 @@ class Execution:
         instance.state = State.FINISHED if instance.ended else State.RUNNING
         if instance.source is not None:
             try:
-                instance.source.start(lambda: self._poll_at(instance, self._host.now()))
+                instance.source.start(lambda: self._polling.at(instance, self._host.now()))
             except ConnectorError as problem:
                 self.fail(instance, str(problem))
                 return
-            self._poll_at(instance, self._host.now())
+            self._polling.at(instance, self._host.now())
         else:
             self.consider(instance)
 
@@ -103,7 +89,6 @@ class Execution:
             return
         instance.state = State.FAILED
         instance.reason = reason
-        self._ready.remove(instance.id)
         self.stop(instance)
         self._failed(instance)
 
@@ -113,14 +98,52 @@ class Execution:
         if instance.timer is not None:
             instance.timer.cancel()
             instance.timer = None
+        if instance.task is None:
+            instance.busy = False  # whatever is left of a batch in slices
+            self._let_go(instance)
+        elif instance.source is not None or instance.sink is not None:
+            instance.when_idle = lambda: self._let_go(instance)
+
+    def join(self, operator: Instance, made: Instance) -> None:
+        """A multicast has just been made behind an operator. If that is in the midst of a task, the multicast takes part in it, and
+        passes on what comes of it at once: the operators behind it may have it already.
+        """
+        if operator.task is not None:
+            made.busy, made.task = True, operator.task
+            operator.task.joined.append(made)
+
+    def _let_go(self, instance: Instance) -> None:
         if instance.source is not None:
             instance.source.stop()
         if instance.sink is not None:
-            sink = instance.sink
-            if instance.busy:
-                instance.when_idle = lambda: self._host.execute(sink.close, _ignored, rows=0)
+            self._host.execute(instance.sink.close, _ignored, rows=0)
+
+    def _look_at(self, instance: Instance) -> None:
+        """Bring the queue of those ready to run up to date with one operator."""
+        incoming = instance.earliest()
+        if instance.task is not None or incoming is None:
+            self._look_at_source(instance)
+        elif instance.busy:
+            # In slices: the rest needs credit as the first did, unless somebody waits for it.
+            instance.blocked = not instance.has_credit
+            if instance.when_idle is not None or (instance.state is State.RUNNING and not instance.blocked):
+                self._ready.push(instance.id, incoming.queue[0].stimulus_s)
+        elif instance.state is not State.RUNNING:
+            self._ready.remove(instance.id)
+        else:
+            instance.blocked = not instance.has_credit
+            if instance.blocked:
+                self._ready.remove(instance.id)
             else:
-                self._host.execute(sink.close, _ignored, rows=0)
+                self._ready.push(instance.id, incoming.queue[0].stimulus_s)
+
+    def _look_at_source(self, instance: Instance) -> None:
+        if instance.source is None:
+            self._ready.remove(instance.id)
+            instance.blocked = instance.blocked and instance.state is not State.RUNNING
+        elif instance.state is State.RUNNING and instance.blocked and instance.task is None and instance.has_credit:
+            instance.blocked = False
+            self._polling.at(instance, self._host.now())
 
     def _pump(self) -> None:
         while self._running < self._host.workers:
@@ -128,50 +151,102 @@ class Execution:
             if operator is None:
                 return
             instance = self._instances.get(operator)
-            if instance is not None and instance.state is State.RUNNING and not instance.busy:
-                incoming = instance.earliest()
-                if incoming is not None:
-                    self._run(instance, incoming)
+            if instance is None or instance.task is not None:
+                continue
+            incoming = instance.earliest()
+            if instance.source is not None:
+                self._poll(instance, threaded=True)
+            elif incoming is not None and (instance.state is State.RUNNING or (instance.busy and instance.when_idle is not None)):
+                self._run(instance, incoming)
 
-    # ----------------------------------------------------------------------------------------- operators and sinks
+    # ---------------------------------------------------------------------------------------------------------- tasks
 
     def _run(self, instance: Instance, incoming: Input) -> None:
+        """The next batch of an operator, or as much of it as a quantum takes."""
         batch = incoming.queue[0]
-        watermark_us = instance.watermark_with(incoming, max(incoming.watermark_us, batch.watermark_us))
-        remote = any(output.node != self._me for output in instance.outputs.values())
-        instance.busy = True
+        stages = chain(instance, incoming, batch.stimulus_s, self._flow, self._me, self._instances)
+        task = Task(stages, batch.stimulus_s, batch)
+        most = max(SLICE_ROWS_MIN, instance.cost.rows_within(self._config.quantum_s, self._config.quantum_rows))
+        begin, hurried = incoming.sliced, instance.when_idle is not None
+        if not instance.is_multicast and (begin or (batch.rows > 2 * most and not hurried)):
+            task.begin, task.end = begin, batch.rows if hurried else min(batch.rows, begin + most)
+        self._execute(task)
+
+    def _execute(self, task: Task) -> None:
+        for stage in task.stages:
+            stage.instance.busy, stage.instance.task = True, task
         self._running += 1
 
-        def done(result: _Produced | BaseException) -> None:
+        def done(result: Task | BaseException) -> None:
             self._running -= 1
-            instance.busy = False
-            self._done(instance, incoming, batch, watermark_us, result)
-            self._pump()
+            if isinstance(result, BaseException):
+                task.problem = result
+            self._settle(task)
 
-        self._host.execute(lambda: _work(instance, incoming, batch, watermark_us, remote), done, rows=max(1, batch.rows))
+        self._host.execute(lambda: run(task, self._host.stopwatch), done, rows=task.sizes)
 
-    def _done(self, instance: Instance, incoming: Input, batch: Batch, watermark_us: int, result: _Produced | BaseException) -> None:
-        if isinstance(result, Congested):
-            self._retry_later(instance, result.retry_after_s)
-        elif isinstance(result, BaseException):
-            known = isinstance(result, SbonError)
-            self.fail(instance, str(result) if known else f"{type(result).__name__}: {result}")
-        else:
+    def _settle(self, task: Task) -> None:
+        """On the event loop: what was done on the thread takes its place in the books of operators and links, in order."""
+        began = self._host.stopwatch()
+        batch = task.batch
+        for number, step in enumerate(task.steps):
+            stage = task.stages[number]
+            instance = stage.instance
+            instance.watermark_us = step.watermark_us
+            onward = task.stages[number + 1].incoming if number + 1 < len(task.steps) else None
+            carried = self._emit(instance, step.payload, task.stimulus_s, step.watermark_out_us, onward, task.joined)
+            instance.rows_in += step.rows
+            if stage.incoming is not None:
+                self._count(instance, stage.incoming, batch, task, first=number == 0)
+            batch = carried
+        head = task.stages[0].instance
+        rest = self._free(task)
+        if task.problem is not None:
+            self._failed_at(task.stages[len(task.steps)].instance, task.problem)
+        elif task.steps:
+            head.cost.took(task.steps[0].rows, task.spent_s)
+        for instance in rest:
+            if not instance.busy and instance.when_idle is not None:
+                then, instance.when_idle = instance.when_idle, None
+                then()
+        for instance in rest:
+            self._look_at(instance)
+        if head.source is not None and task.problem is None:
+            head.batch_cost.took(0, task.spent_s + self._host.stopwatch() - began)
+            self._polled(head, task)
+        self._pump()
+
+    def _count(self, instance: Instance, incoming: Input, batch: Batch | None, task: Task, *, first: bool) -> None:
+        """An operator has taken a batch, or a slice of one."""
+        if first and not task.last:
+            incoming.sliced = task.end
+            return
+        instance.batches_in += 1
+        if first and batch is not None:
+            incoming.sliced = 0
             incoming.queue.popleft()
-            instance.batches_in += 1
-            instance.rows_in += batch.rows
-            instance.watermark_us = watermark_us
-            self._emit(instance, result.payload, batch.stimulus_s, result.watermark_us)
             self._flow.processed(incoming, batch)
-            if instance.sink is not None:
-                self._delivered(instance, batch)
-            if watermark_us >= WATERMARK_END and instance.state is State.RUNNING:
-                instance.state = State.FINISHED
-                self._finished(instance)
-        if instance.when_idle is not None:
-            then, instance.when_idle = instance.when_idle, None
-            then()
-        self.consider(instance)
+        if instance.sink is not None and batch is not None:
+            self._delivered(instance, batch)
+        if instance.ended and instance.state is State.RUNNING:
+            instance.state = State.FINISHED
+            self._finished(instance)
+
+    def _free(self, task: Task) -> list[Instance]:
+        """The operators of a task are busy no more, except for the first with the rest of its batch."""
+        instances = [stage.instance for stage in task.stages] + task.joined
+        for instance in instances:
+            instance.busy, instance.task = False, None
+        head, incoming = task.stages[0].instance, task.stages[0].incoming
+        if incoming is not None and incoming.sliced and self._instances.get(head.id) is head and head.state is not State.FAILED:
+            head.busy = True
+        return instances
+
+    def _failed_at(self, instance: Instance, problem: BaseException) -> None:
+        if isinstance(problem, Congested):
+            self._retry_later(instance, problem.retry_after_s)
+            return
+        self.fail(instance, str(problem) if isinstance(problem, SbonError) else f"{type(problem).__name__}: {problem}")
 
     def _retry_later(self, instance: Instance, after_s: float) -> None:
         """The sink's far end is full: hold still for a while, with everything where it is."""
@@ -186,101 +261,92 @@ class Execution:
 
         instance.timer = self._host.call_at(self._host.now() + after_s, resume)
 
-    def _emit(self, instance: Instance, payload: Rows | None, stimulus_s: float, watermark_us: int) -> None:
+    def _emit(
+        self,
+        instance: Instance,
+        payload: Rows | None,
+        stimulus_s: float,
+        watermark_us: int,
+        onward: Input | None,
+        joined: Iterable[Instance],
+    ) -> Batch | None:
+        """Offer what an operator has given to its outputs. Returns the batch that has gone on by the link `onward` in the same task."""
         if payload is None and watermark_us <= instance.watermark_out_us:
-            return
+            return None
         instance.watermark_out_us = max(instance.watermark_out_us, watermark_us)
         if payload is not None:
             instance.rows_out += payload.rows
-        for output in instance.outputs.values():
-            output.sender.offer(stimulus_s, instance.watermark_out_us, payload)
-            self._flow.transmit(output)
+        carried = None
+        for output in list(instance.outputs.values()):
+            batch = output.sender.offer(stimulus_s, instance.watermark_out_us, payload)
+            relay = next((made for made in joined if output.link.id in made.inputs), None)
+            if onward is not None and output.link.id == onward.link.id:
+                self._flow.carried(output, onward, batch)
+                carried = batch
+            elif relay is not None:
+                incoming = relay.inputs[output.link.id]
+                self._flow.carried(output, incoming, batch)
+                relay.batches_in += 1
+                relay.rows_in += batch.rows
+                relay.watermark_us = incoming.watermark_us
+                carried = self._emit(relay, payload, stimulus_s, relay.watermark_us, onward, joined) or carried
+            else:
+                self._flow.transmit(output)
+        return carried
 
     # ------------------------------------------------------------------------------------------------------ sources
 
-    def _poll_at(self, instance: Instance, when: float) -> None:
-        """Poll the source at that instant, though not sooner than its last batch allows."""
-        if instance.state is not State.RUNNING:
+    def _due(self, instance: Instance) -> None:
+        """It is time to ask a source."""
+        if instance.state is not State.RUNNING or self._instances.get(instance.id) is not instance:
             return
-        if instance.timer is not None:
-            instance.timer.cancel()
-        when = max(when, instance.polled_at + self._config.batch_interval_s)
-        instance.timer = self._host.call_at(when, lambda: self._poll(instance))
-
-    def _poll(self, instance: Instance) -> None:
-        instance.timer = None
-        source = instance.source
-        if instance.state is not State.RUNNING or source is None or self._instances.get(instance.id) is not instance:
-            return
-        if not instance.has_credit:
+        if instance.task is not None:
+            instance.due = True
+        elif not instance.has_credit:
             instance.blocked = True
-            return
-        now, wall = self._host.now(), self._host.wall()
-        try:
-            polled: Polled = source.poll(now, wall)
-        except ConnectorError as problem:
-            self.fail(instance, str(problem))
-            return
-        payload = None
-        if polled.frame is not None and polled.frame.height:
-            payload = Rows.of_frame(polled.frame, instance.spec.schema)
-            instance.rows_in += payload.rows
-        self._emit(instance, payload, wall, polled.watermark_us)
-        if polled.finished:
-            instance.state = State.FINISHED
-            source.stop()
-            self._finished(instance)
-        elif polled.next_poll is None:
-            instance.polled_at = now
-        elif polled.next_poll <= now and payload is not None:
-            # More is waiting: only credit holds it back. Others get their turn between two batches.
-            self._host.call_soon(lambda: self._poll(instance))
+        elif is_threaded(instance):
+            self._ready.push(instance.id, self._host.wall())
+            self._pump()
         else:
-            instance.polled_at = now
-            self._poll_at(instance, polled.next_poll)
+            self._poll(instance, threaded=False)
 
+    def _poll(self, instance: Instance, *, threaded: bool) -> None:
+        """Ask a source and hand on what it gives, on an executor thread if it allows that, and otherwise as far as threads are free."""
+        if not instance.has_credit or instance.state is not State.RUNNING or instance.source is None:
+            instance.blocked = instance.state is State.RUNNING
+            return
+        self._polling.allow(instance)
+        now, wall = self._host.now(), self._host.wall()
+        task = Task([], wall, now=now)
+        if not threaded:
+            began = self._host.stopwatch()
+            try:
+                task.polled = instance.source.poll(now, wall)
+            except ConnectorError as problem:
+                self.fail(instance, str(problem))
+                return
+            task.before_s = self._host.stopwatch() - began
+        task.stages = chain(instance, None, wall, self._flow, self._me, self._instances)
+        if not threaded and (self._running >= self._host.workers or (len(task.stages) == 1 and not task.stages[0].remote)):
+            del task.stages[1:]
+            task.stages[0] = task.stages[0]._replace(remote=False)
+            instance.busy, instance.task = True, task
+            self._settle(run(task, self._host.stopwatch))
+        else:
+            self._execute(task)
 
-def _work(instance: Instance, incoming: Input, batch: Batch, watermark_us: int, remote: bool) -> _Produced:
-    """One batch through one operator, on an executor thread. `remote`: encode the answer here, not on the event loop."""
-    if instance.is_multicast:
-        return _Produced(_as_it_came(batch, remote), watermark_us)
-    frame = batch.payload.frame() if isinstance(batch.payload, Rows) else None
-    if instance.sink is not None:
-        if frame is not None:
-            instance.sink.write(_as_wanted(instance, frame))
-        return _Produced(None, watermark_us)
-    operator = instance.operator
-    assert operator is not None
-    produced: list[pl.DataFrame] = []
-    if frame is not None:
-        produced.extend(operator.process(incoming.link.port, frame))
-    if watermark_us > instance.watermark_us:
-        produced.extend(operator.advance(watermark_us))
-    produced = [part for part in produced if part.height]
-    payload = None
-    if produced:
-        payload = Rows.of_frames(produced, instance.spec.schema)
-        if remote:
-            payload.data()
-    out_us = operator.output_watermark(watermark_us) if watermark_us < WATERMARK_END else WATERMARK_END
-    return _Produced(payload, out_us)
-
-
-def _as_wanted(instance: Instance, frame: "pl.DataFrame") -> "pl.DataFrame":
-    """The columns of a sink, named and ordered as the author of its query wants them."""
-    from sbon.operators.frames import arranged
-
-    params = instance.spec.params
-    return arranged(frame, params.columns) if isinstance(params, SinkParams) else frame
-
-
-def _as_it_came(batch: Batch, remote: bool) -> Rows | None:
-    """The rows of a batch, undecoded."""
-    if not isinstance(batch.payload, Rows):
-        return None
-    if remote:
-        batch.payload.data()
-    return batch.payload
+    def _polled(self, instance: Instance, task: Task) -> None:
+        """A source has been asked: end it, or ask again in time."""
+        polled = task.polled
+        if polled is None or instance.source is None:
+            return
+        if polled.finished:
+            if instance.state is State.RUNNING:
+                instance.state = State.FINISHED
+                instance.source.stop()
+                self._finished(instance)
+        else:
+            self._polling.again(instance, polled, task.now, gave=bool(task.steps and task.steps[0].rows))
 
 
 def _ignored(result: object) -> None:

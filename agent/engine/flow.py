@@ -93,6 +93,10 @@ class Flow:
         found = self._inputs.get(link)
         return None if found is None else found[1]
 
+    def consumer(self, link: LinkId) -> tuple[Instance, Input] | None:
+        """The operator here that has the receiving end of a link."""
+        return self._inputs.get(link)
+
     def remove(self, instance: Instance) -> None:
         """The operator is not here any more; batches waiting in its queues are forgotten, their senders keep them."""
         for incoming in instance.inputs.values():
@@ -246,6 +250,18 @@ class Flow:
             self._acknowledge(incoming, resume=True)
         else:
             self._acknowledge_soon(incoming)
+
+    def carried(self, output: Output, incoming: Input, batch: Batch) -> None:
+        """A batch just offered has had its effect on the next operator, in the same task: both ends count as if it had travelled."""
+        output.bytes_out += batch.size_bytes
+        output.missing = 0
+        output.sender.sent(batch)
+        incoming.reply = None
+        incoming.receiver.accept(batch.sequence, batch.size_bytes)
+        incoming.receiver.process(batch.sequence, batch.rows)
+        incoming.bytes_in += batch.size_bytes
+        incoming.watermark_us = max(incoming.watermark_us, batch.watermark_us)
+        output.sender.acknowledge(incoming.receiver.processed, incoming.receiver.credit)
 
     def _take(self, found: tuple[Instance, Input], batch: Batch) -> None:
         instance, incoming = found

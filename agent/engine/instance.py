@@ -6,6 +6,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from sbon.batching import Cost
 from sbon.links import Batch, LinkReceiver, LinkSender
 from sbon.optimiser.slack import least_slack_ms
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, LinkSpec, MulticastParams, OperatorSpec, SinkParams, SourceParams, is_multicast
@@ -15,6 +16,7 @@ from sbon.wire import OperatorReport, User
 
 if TYPE_CHECKING:
     from agent.connectors.base import SinkConnector, SourceConnector
+    from agent.engine.work import Task
     from agent.host import Timer
     from sbon.operators.operator import Operator
 
@@ -108,6 +110,7 @@ class Input:
         "receiver",
         "reply",
         "schema",
+        "sliced",
         "steady_rate",
         "told_lost",
         "unheard",
@@ -123,6 +126,8 @@ class Input:
         self.watermark_us = watermark_us
         """Of the last processed batch."""
         self.queue: deque[Batch] = deque()
+        self.sliced = 0
+        """Rows of the first batch of the queue that have been processed already, in slices."""
         self.reply: Callable[[Any], bool] | None = None
         """Sends a message back on the connection that brought the last batch; None for a link within this host."""
         self.lost = self.told_lost = False
@@ -194,6 +199,15 @@ class Instance:
         self.watermark_us = WATERMARK_MIN
         self.watermark_out_us = WATERMARK_MIN
         self.busy = False
+        """In the midst of a batch: on an executor thread, or between two slices of it."""
+        self.task: Task | None = None
+        """What it is taking part in on an executor thread."""
+        self.cost = Cost()
+        """Of what begins with this operator, with those behind it that run in the same task."""
+        self.batch_cost = Cost()
+        """Of a source: of a batch, with its share of the event loop."""
+        self.due = False
+        """A source that has something, and is busy."""
         self.blocked = False
         """Something to do, but no credit on some output."""
         self.blocked_samples = 0

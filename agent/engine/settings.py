@@ -8,8 +8,18 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     workers: int = 0
     """Executor threads; 0: one for each core. More than cores gains nothing, fewer leaves cores to others."""
+    quantum_s: float = 0.005
+    """How long one batch should keep an executor thread, by what its rows have cost lately; larger ones are worked on in slices. Longer:
+    fewer, larger batches, more rows a second; shorter: an urgent batch waits less for others."""
+    quantum_rows: int = 131_072
+    """Rows of such a batch or slice at most, however little they cost. More: more memory for batches under way."""
+    batch_interval_min_s: float = 0.001
+    """Shortest pause between two batches of one source; the first row after a pause leaves at once. Shorter: fresher answers, more
+    batches for the same rows. The actual pause grows with what a batch costs, so that many slow sources do not fill the machine."""
     batch_interval_s: float = 0.05
-    """Shortest pause between two batches of one source. Shorter: fresher answers; longer: larger batches, less work for the same rows."""
+    """Longest such pause. Shorter: fresher answers on a busy machine; longer: larger batches, less work for the same rows."""
+    batch_share: float = 0.2
+    """Share of a core that the batches of one source may take before its pauses grow. More: fresher answers, less rest."""
     operators_max: int = 256
     """Operators that this agent hosts at most, sources and sinks included. Candidates that are full refuse."""
     lost_input_s: float = 30.0
@@ -25,8 +35,15 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def __post_init__(self) -> None:
         if not 0 <= self.workers <= 1024:
             raise ValueError(f"workers = {self.workers}, expected 0 to 1024")
-        if not 0 <= self.batch_interval_s <= 60:
-            raise ValueError(f"batch_interval_s = {self.batch_interval_s}, expected 0 to 60")
+        if not 0 < self.quantum_s <= 10:
+            raise ValueError(f"quantum_s = {self.quantum_s}, expected above 0, to 10")
+        if not 1 <= self.quantum_rows <= 10_000_000:
+            raise ValueError(f"quantum_rows = {self.quantum_rows}, expected 1 to 10000000")
+        for name in ("batch_interval_min_s", "batch_interval_s"):
+            if not 0 <= getattr(self, name) <= 60:
+                raise ValueError(f"{name} = {getattr(self, name)}, expected 0 to 60")
+        if not 0 < self.batch_share <= 1:
+            raise ValueError(f"batch_share = {self.batch_share}, expected above 0, to 1")
         if self.operators_max < 0:
             raise ValueError(f"operators_max = {self.operators_max}, expected 0 or more")
         if self.lost_input_s < 0:

@@ -12,7 +12,7 @@ does, unless an agent has given the connection up meanwhile. Opening a stream ta
 given up after 10 s.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -197,9 +197,13 @@ class ShapedHost:
     def _forget(self, stream: ShapedStream) -> None:
         self._streams.pop(stream, None)
 
-    def execute(self, work: Callable[[], T], done: Callable[[T | BaseException], None], *, rows: int) -> None:
+    def execute(self, work: Callable[[], T], done: Callable[[T | BaseException], None], *, rows: int | Callable[[], Sequence[int]]) -> None:
         """The host's."""
         self._host.execute(work, done, rows=rows)
+
+    def stopwatch(self) -> float:
+        """The host's."""
+        return self._host.stopwatch()
 
     def load_fraction(self) -> float:
         """The host's, unless the table says otherwise."""

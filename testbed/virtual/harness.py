@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agent.config import AgentConfig
+from agent.engine.settings import EngineConfig
 from agent.host import Host
 from sbon.config import Layer, load
 from sbon.control import ControlReply, ControlRequest
@@ -137,6 +138,9 @@ class World:
             "data_dir": directory,
             "labels": dict(self.topology.labels[number]),
         }
+        # Many small batches cost real time: unless a test says otherwise, a source's pause is always the longest one.
+        pause_s = {**self._settings.get("engine", {}), **self._settings_of(number).get("engine", {})}.get("batch_interval_s")
+        fixed["engine"] = {"batch_interval_min_s": EngineConfig().batch_interval_s if pause_s is None else pause_s}
         if not directory:
             fixed["telemetry"] = {"enabled": False}
         return load(AgentConfig, "", "agent settings", fixed, self._settings, self._settings_of(number))

@@ -6,7 +6,7 @@ object with it: its timers, streams and unfinished work come no more, and a rest
 The same seed gives the same run, callback by callback.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -146,14 +146,19 @@ class SimulatedHost:
         me = (self.machine.ip, self.machine.ephemeral_port())
         self._world.streams.dial(stream, target.number, lambda: _stream_arrives(target, address[1], me))
 
-    def execute(self, work: Callable[[], T], done: Callable[[T | BaseException], None], *, rows: int) -> None:
+    def execute(self, work: Callable[[], T], done: Callable[[T | BaseException], None], *, rows: int | Callable[[], Sequence[int]]) -> None:
         """Run `work` at once; `done` comes when a virtual core has had the time for it."""
         outcome: T | BaseException
         try:
             outcome = work()
         except Exception as error:
             outcome = error
-        self._time.at(self.machine.cpu.run(rows), lambda: self._call(lambda: done(outcome)))
+        sizes = (rows,) if isinstance(rows, int) else rows()
+        self._time.at(self.machine.cpu.run(*sizes), lambda: self._call(lambda: done(outcome)))
+
+    def stopwatch(self) -> float:
+        """Stands still."""
+        return 0.0
 
     @property
     def workers(self) -> int:

@@ -282,7 +282,7 @@ def test_a_closed_host_calls_nobody_back(loop):
     host.close()
     release.set()
     loop.loop.run_until_complete(asyncio.sleep(0))
-    host._executor.shutdown(wait=True)
+    host._executor.close(wait=True)
     loop.loop.run_until_complete(asyncio.sleep(0))
 
     assert log == []
