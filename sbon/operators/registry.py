@@ -9,7 +9,18 @@ from sbon.operators.session import Session
 from sbon.operators.top import Top
 from sbon.operators.union import Union
 from sbon.operators.window import Window
-from sbon.query.plan import JoinParams, MapParams, MulticastParams, Params, SessionParams, TopParams, UnionParams, WindowParams
+from sbon.operators.window_join import WindowJoin
+from sbon.query.plan import (
+    JoinParams,
+    MapParams,
+    MulticastParams,
+    Params,
+    SessionParams,
+    TopParams,
+    UnionParams,
+    WindowJoinParams,
+    WindowParams,
+)
 
 
 def build(params: Params) -> Operator:
@@ -33,6 +44,8 @@ def build(params: Params) -> Operator:
             return Top(params)
         case JoinParams():
             return IntervalJoin(params)
+        case WindowJoinParams():
+            return WindowJoin(params)
         case UnionParams():
             return Union()
         case MulticastParams():

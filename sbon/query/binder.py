@@ -243,12 +243,9 @@ class Binder:
         where = tree.args.get("where")
         conditions: tuple[Expression, ...] = ()
         joins = tree.args.get("joins") or []
-        if joins and call is not None:
-            raise self.text.error(
-                source, "a window cannot be joined with something else", "aggregate it in a SELECT in brackets and join that"
-            )
         if joins:
-            relation, scope, conditions = join_inputs(self, relation, scope, joins, None if where is None else where.this)
+            relation, scope, conditions = join_inputs(self, relation, scope, call, joins, None if where is None else where.this)
+            call = None
         elif where is not None:
             conditions = conjuncts(Scalars(self.text, scope).condition(where.this, "WHERE"))
         tree = grouped_for_distinct(self.text, tree, relation, scope, call)

@@ -5,9 +5,9 @@ from sqlglot import exp
 from sbon.query.aggregate_calls import has_aggregate
 from sbon.query.dialect import Text
 from sbon.query.literals import identifier
-from sbon.query.relation import Relation
+from sbon.query.relation import BOUNDS, Relation
 from sbon.query.scope import Scope
-from sbon.query.windows import BOUNDS, WindowCall
+from sbon.query.windows import WindowCall
 
 _FORM = "write SELECT DISTINCT window_start, keys FROM TUMBLE(stream, ts, INTERVAL '10 seconds')"
 

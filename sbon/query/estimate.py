@@ -10,7 +10,18 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from sbon.query.expression import Call, Column, Expression, Literal
-from sbon.query.plan import JoinParams, LinkSpec, MapParams, OperatorSpec, Plan, SessionParams, SourceParams, TopParams, WindowParams
+from sbon.query.plan import (
+    JoinParams,
+    LinkSpec,
+    MapParams,
+    OperatorSpec,
+    Plan,
+    SessionParams,
+    SourceParams,
+    TopParams,
+    WindowJoinParams,
+    WindowParams,
+)
 from sbon.query.schema import ColumnType, Schema
 from sbon.query.system import SourceDefinition
 
@@ -114,6 +125,11 @@ def output_rows(params: object, schema: Schema, rates: Sequence[float]) -> float
             pairs = rates[0] * rates[1] * max(seconds, 1e-3) * DISTINCT_VALUES ** -len(params.left_keys)
             pairs *= predicate_selectivity(params.residual)
             return pairs if params.outer is None else max(pairs, rates[0])
+        case WindowJoinParams():
+            seconds, windows = params.size_us / 1e6, 1e6 / params.slide_us
+            pairs = rates[0] * rates[1] * seconds**2 * windows * DISTINCT_VALUES ** -len(params.left_keys)
+            pairs *= predicate_selectivity(params.residual)
+            return pairs if params.outer is None else max(pairs, rates[0] * seconds * windows)
         case _:
             return sum(rates)
 

@@ -15,12 +15,14 @@ from sqlglot import exp
 from sbon.query.expression import Call, Cast, Column, Expression, Literal
 from sbon.query.fold import fold
 from sbon.query.literals import identifier
-from sbon.query.relation import Join, Relation, Select
+from sbon.query.relation import BOUNDS, Join, Relation, Select
 from sbon.query.rewrite import columns_of, conjuncts, type_of
 from sbon.query.scalar import Scalars
 from sbon.query.schema import ColumnType
 from sbon.query.scope import Scope
 from sbon.query.text import duration_text
+from sbon.query.window_joins import WindowPair, window_pair, with_bounds, without_right_bounds
+from sbon.query.windows import WindowCall
 
 if TYPE_CHECKING:
     from sbon.query.binder import Binder
@@ -50,7 +52,7 @@ class _Span:
 
 
 def join_inputs(
-    binder: Binder, relation: Relation, scope: Scope, joins: Sequence[exp.Expr], where: exp.Expr | None
+    binder: Binder, relation: Relation, scope: Scope, call: WindowCall | None, joins: Sequence[exp.Expr], where: exp.Expr | None
 ) -> tuple[Relation, Scope, tuple[Expression, ...]]:
     """Join the first input with all others, left to right.
 
@@ -64,17 +66,26 @@ def join_inputs(
     Raises
     ------
     QueryError
-        A right or full join, no equality, no bound on the times, ...
+        A right or full join, no equality, no bound on the times, a window beside something else, ...
     """
-    left, names = _qualified(binder, joins[0], relation, scope)
+    calls = [call]
+    windows: WindowPair | None = None
     rights: list[tuple[exp.Expr, Relation, list[Expression]]] = []
+    left, names = _qualified(binder, joins[0], relation, scope)
+    if call is not None:
+        names = with_bounds(names, of_left=True)
     for tree in joins:
         _refuse_kind(binder, tree)
-        right, right_scope, _ = binder.table(tree.this, window=False)
+        right, right_scope, right_call = binder.table(tree.this)
+        calls.append(right_call)
+        if any(calls):
+            windows = window_pair(binder.text, tree, calls, (relation, right), (scope, right_scope))
         for alias in right_scope.aliases:
             if alias in names.aliases:
                 raise binder.text.error(tree.this, f"two inputs are named {alias or 'nothing'}", "name one of them with AS")
         right, right_scope = _qualified(binder, tree.this, right, right_scope)
+        if right_call is not None:
+            right_scope = with_bounds(right_scope, of_left=False)
         conditions = _using(binder, tree, names, right_scope)
         merged = {identifier(item) for item in tree.args.get("using") or []}
         names = Scope((*names.columns, *(replace(c, hidden=True, merged=True) if c.name in merged else c for c in right_scope.columns)))
@@ -82,13 +93,18 @@ def join_inputs(
         if on is not None:
             conditions += conjuncts(fold(Scalars(binder.text, names).condition(on, "ON")))
         rights.append((tree, right, conditions))
+    if windows is not None and joins[0].args.get("side"):
+        names = without_right_bounds(names)
     waiting = [] if where is None else list(conjuncts(fold(Scalars(binder.text, names).condition(where, "WHERE"))))
     for tree, right, conditions in rights:
         known = {column.name for side in (left, right) for column in side.schema}
+        known |= {column.column for column in names.columns if column.name in BOUNDS} if windows is not None else set()
         # Behind a left join WHERE sees NULLs where ON has found no partner: it takes no part in finding them.
         mine = [] if tree.args.get("side") else [condition for condition in waiting if known.issuperset(columns_of([condition]))]
         waiting = [condition for condition in waiting if condition not in mine]
-        left = _join(binder, tree, left, right, [*conditions, *mine])
+        left = _join(binder, tree, left, right, [*conditions, *mine], windows)
+    if windows is not None:
+        return left, windows.named(names), tuple(windows.told(condition) for condition in waiting)
     return left, names, tuple(waiting)
 
 
@@ -122,8 +138,12 @@ def _using(binder: Binder, tree: exp.Expr, left: Scope, right: Scope) -> list[Ex
     return conditions
 
 
-def _join(binder: Binder, tree: exp.Expr, left: Relation, right: Relation, conditions: Sequence[Expression]) -> Join:
+def _join(
+    binder: Binder, tree: exp.Expr, left: Relation, right: Relation, conditions: Sequence[Expression], windows: WindowPair | None
+) -> Join:
     """One join; conditions on one side stay conditions, which `sbon.query.lowering` moves to their side."""
+    if windows is not None:
+        conditions = windows.without_equality(binder.text, tree, conditions)
     sides = tuple({column.name for column in side.schema} for side in (left, right))
     both: list[Expression] = []
     residual: list[Expression] = []
@@ -131,7 +151,10 @@ def _join(binder: Binder, tree: exp.Expr, left: Relation, right: Relation, condi
         used = columns_of([condition])
         crossing = all(any(name in side for name in used) for side in sides)
         (both if crossing else residual).append(condition)
-    left_time, right_time, span, used_up = _span(binder, tree, left, right, both)
+    if windows is None:
+        left_time, right_time, span, used_up = _span(binder, tree, left, right, both)
+    else:
+        left_time, right_time, span, used_up = *windows.times, _Span(0, 0), []
     types = {column.name: column.type for side in (left, right) for column in side.schema}
     keys = []
     for condition in both:
@@ -145,8 +168,8 @@ def _join(binder: Binder, tree: exp.Expr, left: Relation, right: Relation, condi
     columns = tuple((column.name, number, column.name) for number, side in enumerate((left, right)) for column in side.schema)
     assert span.low is not None
     assert span.high is not None
-    outer = bool(tree.args.get("side"))
-    return Join(left, right, left_time, right_time, tuple(keys), -span.low, span.high, columns, tuple(residual), outer)
+    outer, window = bool(tree.args.get("side")), windows.window if windows is not None else None
+    return Join(left, right, left_time, right_time, tuple(keys), -span.low, span.high, columns, tuple(residual), outer, window)
 
 
 def _key(condition: Expression, sides: tuple[set[str], ...], types: dict[str, ColumnType]) -> tuple[Expression, Expression] | None:

@@ -18,7 +18,7 @@ from sbon.query.expression import Column, Expression, Literal
 from sbon.query.fold import fold, met
 from sbon.query.plan import Aggregate, OrderColumn
 from sbon.query.projection import Lowered, arranged, declared, free_name, mapped, types_of
-from sbon.query.relation import Join, Relation, Scan, Select, Top, Union, Window, sources_of
+from sbon.query.relation import BOUNDS, Join, Relation, Scan, Select, Top, Union, Window, sources_of
 from sbon.query.rewrite import canonical, columns_of, substitute, type_of
 from sbon.query.schema import ColumnType, Field, Schema
 from sbon.query.sides import same_columns, shared_out
@@ -211,9 +211,10 @@ def _lower_sides(join: Join, conditions: tuple[Expression, ...], wanted: Sequenc
         same = same_columns(join)
         residual = [substitute(condition, same) for condition in residual]
         wanted = [fold(substitute(value, same)) for value in wanted]
-    outputs = set(columns_of([*residual, *above, *wanted])) or {
-        next(name for name, side, inner in join.columns if (side, inner) == (0, join.left_time))
-    }
+    bounds = () if join.window is None else BOUNDS
+    outputs = set(columns_of([*residual, *above, *wanted])).difference(bounds)
+    if not outputs and not bounds:  # a row has at least one column
+        outputs = {next(name for name, side, inner in join.columns if (side, inner) == (0, join.left_time))}
     streams: list[Lowered] = []
     places: list[dict[str, str]] = []
     for side, (relation, time) in enumerate(((join.left, join.left_time), (join.right, join.right_time))):
@@ -222,7 +223,7 @@ def _lower_sides(join: Join, conditions: tuple[Expression, ...], wanted: Sequenc
         lowered = lower(relation, pushed[side], [Column(name) for name in asked])
         streams.append(lowered)
         places.append(dict(zip(asked, lowered.names, strict=True)))
-    columns, renamed = _join_columns(inner_names, outputs, places, streams)
+    columns, renamed = _join_columns(inner_names, outputs, places, streams, bounds)
     keys = tuple(_join_key(pair, places) for pair in join.keys)
     stream = Join(
         streams[0].relation,
@@ -235,6 +236,7 @@ def _lower_sides(join: Join, conditions: tuple[Expression, ...], wanted: Sequenc
         columns,
         tuple(substitute(condition, renamed) for condition in residual),
         join.outer,
+        join.window,
     )
     return mapped(stream, tuple(substitute(condition, renamed) for condition in above), [substitute(value, renamed) for value in wanted])
 
@@ -248,7 +250,11 @@ def _join_key(pair: tuple[Expression, Expression], places: Sequence[Mapping[str,
 
 
 def _join_columns(
-    inner_names: Sequence[Mapping[str, str]], outputs: set[str], places: Sequence[Mapping[str, str]], streams: Sequence[Lowered]
+    inner_names: Sequence[Mapping[str, str]],
+    outputs: set[str],
+    places: Sequence[Mapping[str, str]],
+    streams: Sequence[Lowered],
+    taken: tuple[str, ...],
 ) -> tuple[tuple[tuple[str, int, str], ...], dict[str, Expression]]:
     """The output columns of a join, and what the old output names are called now."""
     found = [{name: places[side][inner] for name, inner in inner_names[side].items() if name in outputs} for side in (0, 1)]
@@ -260,7 +266,7 @@ def _join_columns(
         for column in streams[side].relation.schema:
             if column.name in found[side].values():
                 wish = f"{prefix}.{column.name}" if column.name in twice else column.name
-                named[column.name] = free_name(wish, (name for name, _, _ in columns))
+                named[column.name] = free_name(wish, (*taken, *(name for name, _, _ in columns)))
                 columns.append((named[column.name], side, column.name))
         renamed.update({name: Column(named[inner]) for name, inner in found[side].items()})
     return tuple(columns), renamed

@@ -138,6 +138,30 @@ class JoinParams(msgspec.Struct, frozen=True, tag="join"):
     the watermark says that no partner can come. None: an inner join."""
 
 
+class WindowJoinParams(msgspec.Struct, frozen=True, tag="window_join"):
+    """Equi-join of port 0 (left) and port 1 (right) within windows of event time, tumbling (slide = size) or hopping.
+
+    In each window, every left row is paired with every right row whose keys are all equal (and not NULL); rows with `residual` (over the
+    output columns) not true are left out. Output columns: `window_start`, `window_end`, then `columns`, given as (output name, side, input
+    name). The pairs of a window leave when the watermark reaches its end plus `allowed_lateness_us`, ordered by window, by a hash of the
+    keys, and as the left and then the right rows came. The event time of the output is `window_end`. A row all of whose windows have left
+    is late: counted, not used.
+    """
+
+    left_time: str
+    right_time: str
+    left_keys: tuple[Expression, ...]
+    right_keys: tuple[Expression, ...]
+    size_us: int
+    slide_us: int
+    columns: tuple[tuple[str, int, str], ...]
+    residual: Expression | None = None
+    outer: tuple[ColumnType, ...] | None = None
+    """A left outer join: left rows without a pair in a window leave with it, with NULLs for the right side's columns, of these types in
+    their order. None: an inner join."""
+    allowed_lateness_us: int = 0
+
+
 class UnionParams(msgspec.Struct, frozen=True, tag="union"):
     """Rows of all inputs, whose schemas are equal, unchanged."""
 
@@ -161,7 +185,16 @@ class SinkParams(msgspec.Struct, frozen=True, tag="sink"):
 
 
 Params: TypeAlias = (
-    SourceParams | MapParams | WindowParams | SessionParams | TopParams | JoinParams | UnionParams | MulticastParams | SinkParams
+    SourceParams
+    | MapParams
+    | WindowParams
+    | SessionParams
+    | TopParams
+    | JoinParams
+    | WindowJoinParams
+    | UnionParams
+    | MulticastParams
+    | SinkParams
 )
 
 

@@ -29,6 +29,7 @@ from sbon.query.plan import (
     SourceParams,
     TopParams,
     UnionParams,
+    WindowJoinParams,
     WindowParams,
     link_id,
 )
@@ -253,20 +254,22 @@ class _Builder:
 
     def _emit_join(self, join: Join) -> list[OperatorSpec]:
         sides = [self._emit(join.left), self._emit(join.right)]
-        if not all(sides):
-            return self._emit_left_alone(join, sides[0]) if join.outer and sides[0] else []
+        if not sides[0] or not (sides[1] or join.outer):
+            return []
+        if not sides[1] and join.window is None:
+            return self._emit_left_alone(join, sides[0])
         types = types_of(join.right)
-        params = JoinParams(
-            join.left_time,
-            join.right_time,
-            tuple(left for left, _ in join.keys),
-            tuple(right for _, right in join.keys),
-            join.before_us,
-            join.after_us,
-            join.columns,
-            conjoin(join.residual),
-            tuple(types[inner] for _, side, inner in join.columns if side == 1) if join.outer else None,
-        )
+        left_keys, right_keys = (tuple(key[side] for key in join.keys) for side in (0, 1))
+        residual = conjoin(join.residual)
+        outer = tuple(types[inner] for _, side, inner in join.columns if side == 1) if join.outer else None
+        params: Params
+        if join.window is not None:
+            size, slide, lateness = join.window
+            times = join.left_time, join.right_time
+            params = WindowJoinParams(*times, left_keys, right_keys, size, slide, join.columns, residual, outer, lateness)
+        else:
+            span = join.before_us, join.after_us
+            params = JoinParams(join.left_time, join.right_time, left_keys, right_keys, *span, join.columns, residual, outer)
         return [self._add(params, join.schema, _time(join), sides, None)]
 
     def _emit_left_alone(self, join: Join, branches: list[OperatorSpec]) -> list[OperatorSpec]:

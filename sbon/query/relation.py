@@ -15,6 +15,9 @@ from sbon.query.plan import Aggregate, OrderColumn
 from sbon.query.schema import ColumnType, Field, Schema
 from sbon.query.system import SourceDefinition
 
+BOUNDS = ("window_start", "window_end")
+"""Columns of a window's instants."""
+
 Times: TypeAlias = Mapping[str, tuple[str, int]]
 
 
@@ -120,16 +123,22 @@ class Join:
     """Over the output columns."""
     outer: bool = False
     """Left rows without a pair stay, with NULLs on the right; see `JoinParams`."""
+    window: tuple[int, int, int] | None = None
+    """Size, slide and lateness: pairs are of one such window, see `WindowJoinParams`; `before_us` and `after_us` say nothing then, and
+    `window_start` and `window_end` come before the columns."""
 
     @cached_property
     def schema(self) -> Schema:
         """Columns of the output."""
         types = [{column.name: column.type for column in side.schema} for side in (self.left, self.right)]
-        return tuple(Field(name, types[side][inner]) for name, side, inner in self.columns)
+        bounds = () if self.window is None else (Field("window_start", ColumnType.TIME), Field("window_end", ColumnType.TIME))
+        return (*bounds, *(Field(name, types[side][inner]) for name, side, inner in self.columns))
 
     @cached_property
     def times(self) -> Times:
         """Columns that are event times; see the module."""
+        if self.window is not None:
+            return {"window_end": ("window_end", 0), "window_start": ("window_end", -self.window[0])}
         # The watermark of the output holds for both times of a pair: see `JoinParams`.
         found: dict[str, tuple[str, int]] = {}
         sides = ((0, self.left_time, self.left.times), (1, self.right_time, self.right.times))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from sbon.query.expression import Column, Expression
 from sbon.query.fold import met
 from sbon.query.projection import types_of
-from sbon.query.relation import Join
+from sbon.query.relation import BOUNDS, Join
 from sbon.query.rewrite import columns_of, substitute
 from sbon.query.schema import ColumnType
 
@@ -33,18 +33,20 @@ def shared_out(join: Join, conditions: Iterable[Expression]) -> SharedOut:
     if not join.outer:
         for condition in met([*join.residual, *conditions]):
             sides = _sides_of(join, condition)
-            if len(sides) == 2:
+            if _of_window(join, condition):
+                parts.above.append(condition)
+            elif len(sides) == 2:
                 parts.residual.append(condition)
             else:
                 _push(parts, join, condition, 1 if sides == {1} else 0, both=True)
         return parts
     for condition in met(join.residual):
-        if _sides_of(join, condition) == {1}:
+        if _sides_of(join, condition) == {1} and not _of_window(join, condition):
             _push(parts, join, condition, 1, both=False)
         else:
             parts.residual.append(condition)
     for condition in met(conditions):
-        if 1 in _sides_of(join, condition):
+        if 1 in _sides_of(join, condition) or _of_window(join, condition):
             parts.above.append(condition)
         else:
             _push(parts, join, condition, 0, both=True)
@@ -54,6 +56,11 @@ def shared_out(join: Join, conditions: Iterable[Expression]) -> SharedOut:
 def _sides_of(join: Join, condition: Expression) -> set[int]:
     names = set(columns_of([condition]))
     return {side for name, side, _ in join.columns if name in names}
+
+
+def _of_window(join: Join, condition: Expression) -> bool:
+    """The condition is on a bound of the windows, which neither side knows."""
+    return join.window is not None and any(name in BOUNDS for name in columns_of([condition]))
 
 
 def _push(parts: SharedOut, join: Join, condition: Expression, side: int, *, both: bool) -> None:

@@ -24,6 +24,7 @@ from sbon.query.plan import (
     SourceParams,
     TopParams,
     UnionParams,
+    WindowJoinParams,
     WindowParams,
 )
 from sbon.query.rewrite import canonical, conjoin, conjuncts, sort_key
@@ -80,6 +81,15 @@ def _form(params: Params) -> Any:
                 _predicate(params.residual),
             ]
             return form if params.outer is None else [*form, "left", msgspec.to_builtins(params.outer)]
+        case WindowJoinParams():
+            keys = zip(params.left_keys, params.right_keys, strict=True)
+            return [
+                [params.left_time, params.right_time, params.size_us, params.slide_us, params.allowed_lateness_us],
+                sorted((_expression(left), _expression(right)) for left, right in keys),
+                params.columns,
+                _predicate(params.residual),
+                None if params.outer is None else msgspec.to_builtins(params.outer),
+            ]
 
 
 def _aggregate(aggregate: Aggregate) -> list[Any]:

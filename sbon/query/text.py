@@ -15,6 +15,7 @@ from sbon.query.plan import (
     SourceParams,
     TopParams,
     UnionParams,
+    WindowJoinParams,
     WindowParams,
 )
 from sbon.query.schema import ColumnType
@@ -133,6 +134,8 @@ def describe(params: Params) -> str:
             return _describe_window(params)
         case JoinParams():
             return _describe_join(params)
+        case WindowJoinParams():
+            return _describe_window_join(params)
         case TopParams():
             return _describe_top(params)
         case UnionParams():
@@ -164,11 +167,16 @@ def _describe_window(params: WindowParams | SessionParams) -> str:
     elif params.size_us == 1:
         what = f"window per {params.time_column}"
     else:
-        what = f"window {duration_text(params.size_us)}"
-        what += f" every {duration_text(params.slide_us)}" if params.slide_us != params.size_us else ""
+        what = f"window {_every(params)}"
     keys = ", ".join(expression_text(value) for _, value in params.keys)
     values = ", ".join(aggregate_text(aggregate.function, aggregate.operand, aggregate.share) for aggregate in params.aggregates)
     return what + (f" by {keys}" if keys else "") + (f": {values}" if values else "")
+
+
+def _every(params: WindowParams | WindowJoinParams) -> str:
+    """`10 s`, or `10 s every 2 s`."""
+    slide = f" every {duration_text(params.slide_us)}" if params.slide_us != params.size_us else ""
+    return f"{duration_text(params.size_us)}{slide}"
 
 
 def _describe_top(params: TopParams) -> str:
@@ -183,12 +191,20 @@ def _describe_top(params: TopParams) -> str:
     return f"first {params.limit} per {params.time_column} by {', '.join(order or params.ties)}"
 
 
-def _describe_join(params: JoinParams) -> str:
-    keys = ", ".join(
-        f"{expression_text(left)} = {expression_text(right)}" for left, right in zip(params.left_keys, params.right_keys, strict=True)
-    )
+def _keys_text(params: JoinParams | WindowJoinParams) -> str:
+    pairs = zip(params.left_keys, params.right_keys, strict=True)
+    return ", ".join(f"{expression_text(left)} = {expression_text(right)}" for left, right in pairs)
+
+
+def _describe_window_join(params: WindowJoinParams) -> str:
     text = "left " if params.outer is not None else ""
-    text += f"join on {keys} within {duration_text(-params.before_us)} to {duration_text(params.after_us)}"
+    text += f"join in windows {_every(params)} on {_keys_text(params)}"
+    return text + (f" where {expression_text(params.residual)}" if params.residual is not None else "")
+
+
+def _describe_join(params: JoinParams) -> str:
+    text = "left " if params.outer is not None else ""
+    text += f"join on {_keys_text(params)} within {duration_text(-params.before_us)} to {duration_text(params.after_us)}"
     return text + (f" where {expression_text(params.residual)}" if params.residual is not None else "")
 
 

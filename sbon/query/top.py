@@ -116,6 +116,6 @@ def _is_windowed(relation: Relation) -> bool:
         case Select() | Top():
             return _is_windowed(relation.input)
         case Join():
-            return _is_windowed(relation.left) and _is_windowed(relation.right)
+            return relation.window is not None or (_is_windowed(relation.left) and _is_windowed(relation.right))
         case Union():
             return all(_is_windowed(part) for part in relation.inputs)

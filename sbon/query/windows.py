@@ -21,7 +21,7 @@ from sbon.query.expression import Case, Column, Expression, Literal
 from sbon.query.functions import MaybeType, aggregate_type
 from sbon.query.literals import identifier, interval_of
 from sbon.query.plan import Aggregate
-from sbon.query.relation import Relation, Window
+from sbon.query.relation import BOUNDS, Relation, Window
 from sbon.query.rewrite import canonical
 from sbon.query.scalar import Scalars
 from sbon.query.scalar_calls import NULL, Bound
@@ -34,7 +34,6 @@ PANES_MAX = 10_000
 
 _GROUP_HINT = "write FROM TUMBLE(stream, ts, INTERVAL '10 seconds') ... GROUP BY window_start, keys"
 _FORMS = {"TUMBLE": "TUMBLE(input, ts, size)", "HOP": "HOP(input, ts, slide, size)", "SESSION": "SESSION(input, ts, gap)"}
-BOUNDS = ("window_start", "window_end")
 
 
 @dataclass(frozen=True)
@@ -189,7 +188,7 @@ def aggregated(
     if call is None:
         time, size, slide, lateness = _time_of_group(text, tree, relation, scope, trees), 1, 1, 0
     else:
-        time, size, slide, lateness = _event_time(text, call, relation, scope), call.size_us, call.slide_us, call.lateness_us
+        time, size, slide, lateness = event_time(text, call, relation, scope), call.size_us, call.slide_us, call.lateness_us
         if not windowed:
             message = "GROUP BY names neither window_start nor window_end"
             raise text.keyword_error(trees[0] if trees else call.tree, "GROUP", message, "write GROUP BY window_start, keys")
@@ -270,8 +269,14 @@ def _is_bound(tree: exp.Expr, scope: Scope) -> bool:
     return table is None or identifier(table) in scope.aliases
 
 
-def _event_time(text: Text, call: WindowCall, relation: Relation, scope: Scope) -> str:
-    """The base time column of a window call."""
+def event_time(text: Text, call: WindowCall, relation: Relation, scope: Scope) -> str:
+    """The base time column of a window call.
+
+    Raises
+    ------
+    QueryError
+        Its time is no event time of the input.
+    """
     if not isinstance(call.time, exp.Column):
         raise text.error(call.time, "the time of a window is a column", "write TUMBLE(stream, ts, INTERVAL '10 seconds')")
     found = scope.resolve(text, call.time)

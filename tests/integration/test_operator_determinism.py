@@ -9,7 +9,8 @@ import hashlib, numpy as np, polars as pl
 from sbon.operators.frames import encode
 from sbon.operators.registry import build
 from sbon.query.expression import Column
-from sbon.query.plan import AGGREGATE_FUNCTIONS, WATERMARK_END, Aggregate, JoinParams, OrderColumn, SessionParams, TopParams, WindowParams
+from sbon.query.plan import AGGREGATE_FUNCTIONS, WATERMARK_END, Aggregate, JoinParams, OrderColumn, SessionParams, TopParams
+from sbon.query.plan import WindowJoinParams, WindowParams
 from sbon.query.schema import ColumnType
 
 rng, digest, key = np.random.default_rng(1), hashlib.sha256(), Column("k")
@@ -18,18 +19,21 @@ window = build(WindowParams("t", 10**6, 3 * 10**5, (("k", key),), aggregates))
 session = build(SessionParams("t", 2 * 10**4, (("k", key),), aggregates))
 join = build(JoinParams("t", "t", (key,), (key,), 10**4, 10**4, (("t", 0, "t"), ("k", 0, "k"), ("x", 1, "x"))))
 left = build(JoinParams("t", "t", (key,), (key,), 10, 10, (("t", 0, "t"), ("k", 0, "k"), ("x", 1, "x")), outer=(ColumnType.FLOAT,)))
+both = (key, Column("x"))
+windows = build(WindowJoinParams("t", "t", both, both, 2 * 10**6, 10**6, (("t", 0, "t"), ("k", 1, "k")), outer=(ColumnType.TEXT,)))
 top = build(TopParams("t", (OrderColumn("x", True, False),), ("k",), 3))
 for i in range(6):
     times = i * 10**6 + rng.integers(0, 10**6, 1000)
     x = pl.Series(rng.choice([0.0, -0.0, 1.5, float("nan"), 2.5e-8], 1000)).shift(i)
     frame = pl.DataFrame({"t": times, "k": [f"a rather long key {k}" for k in rng.integers(0, 40, 1000)], "x": x})
     frame = frame.with_columns(pl.col("t").cast(pl.Datetime("us")))
-    for operator, port in ((window, 0), (session, 0), (join, 0), (join, 1), (left, 0), (left, 1), (top, 0)):
+    for operator, port in ((window, 0), (session, 0), (join, 0), (join, 1), (left, 0), (left, 1), (windows, 0), (windows, 1), (top, 0)):
         for answer in [*operator.process(port, frame), *operator.advance((i - 1) * 10**6)]:
             digest.update(encode(answer))
         digest.update(operator.snapshot())
-for answer in [*window.advance(WATERMARK_END), *session.advance(WATERMARK_END), *left.advance(WATERMARK_END), *top.advance(WATERMARK_END)]:
-    digest.update(encode(answer))
+for operator in (window, session, left, windows, top):
+    for answer in operator.advance(WATERMARK_END):
+        digest.update(encode(answer))
 print(digest.hexdigest())
 """
 

@@ -1,0 +1,201 @@
+"""What a window join keeps of one of its inputs: rows of open windows, in runs that lie in the order of their keys' buckets.
+
+Joining a million rows with a million others is bound by cache misses. Rows are therefore put into buckets by a hash of their keys as they
+come, many at a time, so that a window closes as many small joins that fit a cache. Arrival order stays within a bucket.
+"""
+
+from functools import reduce
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from sbon.errors import RemoteProtocolError
+from sbon.operators.compile import columns_of, compile_column
+from sbon.query.expression import Column, Expression
+from sbon.query.schema import ColumnType
+
+BUCKETS = 32
+"""Parts that the rows of a large window are joined in."""
+RUN_ROWS = 65_536
+"""Rows of a side that are put into buckets together."""
+TAIL_FRAMES_MAX = 32
+"""Frames of few rows before they are made one."""
+
+_BUCKET_SHIFT = np.uint64(59)
+"""Leaves the five highest bits of a hash."""
+
+
+class Run(NamedTuple):
+    """Rows of one side, never changed."""
+
+    rows: pl.DataFrame
+    first_us: int
+    last_us: int
+    ends: npt.NDArray[np.int64] | None
+    """Where the rows of each bucket end; None: in order of arrival."""
+
+
+class HeldRows:
+    """The rows that one input has brought for open windows. Columns: the event time, the keys, what else the output needs.
+
+    Column names begin with the side's prefix, so that those of two sides are different ones.
+    """
+
+    def __init__(self, prefix: str, time_column: str, keys: tuple[Expression, ...], columns: tuple[str, ...]) -> None:
+        self.time = f"{prefix}t"
+        self.keys = [f"{prefix}k{i}" for i in range(len(keys))]
+        self._prefix = prefix
+        self._time_column = time_column
+        self._key_expressions = keys
+        self._columns = columns
+        self.input: pl.DataFrame | None = None
+        self.prepared: list[pl.Expr] = []
+        self.schema = pl.Schema()
+        """Of prepared rows."""
+        self.output: dict[str, pl.Expr] = {}
+        """Of each column that the output takes from this side, the expression over kept rows."""
+        self.types: dict[str, ColumnType] = {}
+        self.key_types: list[ColumnType] = []
+        self.runs: list[Run] = []
+        self._tail: list[Run] = []
+        self._tail_rows = 0
+
+    @property
+    def rows(self) -> int:
+        """Rows kept."""
+        return sum(run.rows.height for run in self.runs) + self._tail_rows
+
+    def compile(self, frame: pl.DataFrame) -> None:
+        """Types are known with the first batch; they stay. The event time and plain keys are not kept twice."""
+        columns = columns_of(frame)
+        if columns.get(self._time_column) is not ColumnType.TIME:
+            raise RemoteProtocolError(f"event time {self._time_column!r} is no time column of the input")
+        missing = [name for name in self._columns if name not in columns]
+        if missing:
+            raise RemoteProtocolError(f"join column {missing[0]!r} is not among the input columns {', '.join(columns)}")
+        compiled = [compile_column(key, columns) for key in self._key_expressions]
+        self.prepared = [pl.col(self._time_column).cast(pl.Int64).alias(self.time)]
+        self.prepared += [value.alias(name) for name, (value, _, _) in zip(self.keys, compiled, strict=True)]
+        self.key_types = [kind for _, kind, _ in compiled]
+        self.output = {self._time_column: pl.col(self.time).cast(pl.Datetime("us"))}
+        # The keys of the right side do not outlast a join.
+        plain = zip(self._key_expressions, self.keys, strict=True) if self._prefix == "l" else ()
+        self.output |= {key.name: pl.col(name) for key, name in plain if isinstance(key, Column) and key.name != self._time_column}
+        for index, name in enumerate(self._columns):
+            if name not in self.output:
+                own = f"{self._prefix}c{index}"
+                self.prepared.append(pl.col(name).alias(own))
+                self.output[name] = pl.col(own)
+        self.types = {name: columns[name] for name in self._columns}
+        self.input = frame.clear()
+        self.schema = self.input.select(self.prepared).schema
+
+    def keep(self, rows: pl.DataFrame) -> None:
+        """Add prepared rows, at least one, with event times."""
+        run = Run(rows, *_extremes(rows[self.time]), None)
+        self._tail.append(run)
+        self._tail_rows += rows.height
+        if self._tail_rows >= RUN_ROWS:
+            self.settle()
+        elif len(self._tail) > TAIL_FRAMES_MAX:
+            self._tail = [_merged(self._tail)]
+
+    def settle(self) -> None:
+        """Put the rows that came last into buckets."""
+        if self._tail:
+            self.runs.append(self._bucketed(_merged(self._tail)))
+            self._tail, self._tail_rows = [], 0
+
+    @property
+    def tail(self) -> pl.DataFrame | None:
+        """The rows that are not in buckets yet."""
+        return _merged(self._tail).rows if self._tail else None
+
+    def restore(self, runs: list[pl.DataFrame], tail: pl.DataFrame | None) -> None:
+        """Rows of a snapshot, prepared by an equal operator; their hashes may be others here."""
+        self._tail, self._tail_rows = [], 0
+        self.runs = [self._bucketed(Run(rows, *_extremes(rows[self.time]), None)) for rows in runs]
+        if tail is not None:
+            self.keep(tail)
+
+    def times(self) -> tuple[int, int] | None:
+        """The least and the greatest event time kept."""
+        kept = [*self.runs, *self._tail]
+        return (min(run.first_us for run in kept), max(run.last_us for run in kept)) if kept else None
+
+    def between(self, first_us: int, end_us: int) -> list[Run]:
+        """Rows with event times from `first_us` to before `end_us`."""
+        return self._cut([*self.runs, *self._tail], first_us, end_us)
+
+    def in_buckets(self, first_us: int, end_us: int) -> list[Run]:
+        """The same, all in buckets."""
+        return [run if run.ends is not None else self._bucketed(run) for run in self.between(first_us, end_us)]
+
+    def evict(self, below_us: int) -> None:
+        """Let rows go whose event time is below this."""
+        self.runs = self._cut(self.runs, below_us, None)
+        self._tail = self._cut(self._tail, below_us, None)
+        self._tail_rows = sum(run.rows.height for run in self._tail)
+
+    def buckets(self, rows: pl.DataFrame) -> npt.NDArray[np.uint8]:
+        """The bucket of each row; equal keys have equal ones, on both sides."""
+        hashes = rows.select(pl.col(name).hash(seed) for seed, name in enumerate(self.keys)).get_columns()
+        mixed = reduce(np.bitwise_xor, (column.to_numpy() for column in hashes))
+        return (mixed >> _BUCKET_SHIFT).astype(np.uint8)
+
+    def _bucketed(self, run: Run) -> Run:
+        buckets = self.buckets(run.rows)
+        order = pl.Series(np.argsort(buckets, kind="stable").astype(np.uint32))
+        ends = np.cumsum(np.bincount(buckets, minlength=BUCKETS))
+        return Run(run.rows[order], run.first_us, run.last_us, ends)
+
+    def _cut(self, runs: list[Run], first_us: int, end_us: int | None) -> list[Run]:
+        """Parts of runs within a stretch of time; most lie inside or outside as a whole."""
+        found = []
+        for run in runs:
+            if run.first_us >= first_us and (end_us is None or run.last_us < end_us):
+                found.append(run)
+            elif run.last_us >= first_us and (end_us is None or run.first_us < end_us):
+                times = run.rows[self.time].to_numpy()
+                inside = times >= first_us if end_us is None else (times >= first_us) & (times < end_us)
+                rows = run.rows.filter(pl.Series(inside))
+                if not rows.is_empty():
+                    ends = run.ends
+                    if ends is not None:
+                        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(inside)])[ends]
+                    found.append(Run(rows, *_extremes(rows[self.time]), ends))
+        return found
+
+    def restored_like(self, frame: pl.DataFrame, label: str) -> None:
+        """A frame of a snapshot has the columns that this side's rows have."""
+        if frame.schema != self.schema:
+            raise RemoteProtocolError(f"{label} of a join snapshot has columns {dict(frame.schema)}, expected {dict(self.schema)}")
+        if frame.is_empty() or frame[self.time].null_count():
+            raise RemoteProtocolError(f"{label} of a join snapshot has {frame.height} rows, expected some, all with event times")
+
+
+def bucket(runs: list[Run], index: int) -> list[pl.DataFrame]:
+    """The rows of one bucket, in order of arrival; all runs are in buckets."""
+    found = []
+    for run in runs:
+        assert run.ends is not None
+        start, end = int(run.ends[index - 1]) if index else 0, int(run.ends[index])
+        if end > start:
+            found.append(run.rows.slice(start, end - start))
+    return found
+
+
+def _merged(runs: list[Run]) -> Run:
+    if len(runs) == 1:
+        return runs[0]
+    rows = pl.concat([run.rows for run in runs], rechunk=True)
+    return Run(rows, min(run.first_us for run in runs), max(run.last_us for run in runs), None)
+
+
+def _extremes(times: pl.Series) -> tuple[int, int]:
+    least, greatest = times.min(), times.max()
+    assert isinstance(least, int)
+    assert isinstance(greatest, int)
+    return least, greatest

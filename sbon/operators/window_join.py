@@ -1,0 +1,282 @@
+"""Equi-join of two streams within tumbling or hopping windows.
+
+Rows of both sides are kept until the watermark closes their window, and joined then, once. A large window is joined bucket by bucket (see
+`held_rows`), many small ones that close together are joined as one, with the window as a further key.
+
+What a window gives, and in which order, depends only on the rows of each side in the order of their arrival: not on how they were cut
+into batches, nor on how the two sides interleaved. Rows with a NULL key have no partner.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import polars as pl
+
+from sbon.errors import QueryError, RemoteProtocolError
+from sbon.operators.compile import compile_expression
+from sbon.operators.frames import polars_type
+from sbon.operators.held_rows import BUCKETS, HeldRows, bucket
+from sbon.operators.operator import Operator
+from sbon.operators.pairing import paired
+from sbon.operators.snapshots import Parts, opened, parts_of
+from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, WindowJoinParams
+from sbon.query.schema import ColumnType
+
+SPAN_US_MAX = 2**60
+JOIN_ROWS_MAX = 131_072
+"""Rows of one side that are joined at once, if their windows have no more; more are joined bucket by bucket."""
+FRAME_ROWS_MAX = 65_536
+"""Rows of one frame of output."""
+
+_WINDOW = "w"
+_ROW = "n"
+_SIDES = ("left", "right")
+
+
+class WindowJoin(Operator):
+    """Pairs of rows with equal keys in each window; of a left join, left rows without a pair, too. See `WindowJoinParams`."""
+
+    def __init__(self, params: WindowJoinParams) -> None:
+        if not 0 < params.slide_us <= params.size_us <= SPAN_US_MAX:
+            raise RemoteProtocolError(f"join in windows of {params.size_us} µs every {params.slide_us} µs, expected 1 to {SPAN_US_MAX}")
+        if not 0 <= params.allowed_lateness_us <= SPAN_US_MAX:
+            raise RemoteProtocolError(f"allowed lateness of {params.allowed_lateness_us} µs, expected 0 to {SPAN_US_MAX}")
+        if len(params.left_keys) != len(params.right_keys) or not params.left_keys:
+            raise RemoteProtocolError(f"join on {len(params.left_keys)} and {len(params.right_keys)} keys, expected as many, at least one")
+        taken = [tuple(dict.fromkeys(column for _, side, column in params.columns if side == port)) for port in (0, 1)]
+        if params.outer is not None and len(params.outer) != sum(side == 1 for _, side, _ in params.columns):
+            raise RemoteProtocolError(f"left join with types of {len(params.outer)} right columns, expected as many as it gives")
+        self._params = params
+        self._outer = params.outer is not None
+        self._sides = (
+            HeldRows("l", params.left_time, params.left_keys, taken[0]),
+            HeldRows("r", params.right_time, params.right_keys, taken[1]),
+        )
+        self._watermark = WATERMARK_MIN
+        self._output: list[pl.Expr] = []
+        self._residual: pl.Expr | None = None
+        self.late_rows = 0
+
+    @property
+    def state_rows(self) -> int:
+        """Rows of both sides that wait for their windows to close."""
+        return self._sides[0].rows + self._sides[1].rows
+
+    def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
+        """Keep rows until their windows close."""
+        if port not in (0, 1):
+            raise RemoteProtocolError(f"join input on port {port}, expected 0 or 1")
+        side = self._sides[port]
+        if side.input is None:
+            side.compile(frame)
+            self._output = []
+        elif side.input.schema != frame.schema:
+            raise RemoteProtocolError(f"join input with columns {dict(frame.schema)}, expected {dict(side.input.schema)}")
+        rows = self._in_time(frame.select(side.prepared), side.time)
+        if port == 1 or not self._outer:
+            rows = rows.drop_nulls(side.keys) if any(rows[key].null_count() for key in side.keys) else rows
+        if not rows.is_empty():
+            side.keep(rows)
+        return ()
+
+    def advance(self, watermark_us: int) -> Sequence[pl.DataFrame]:
+        """Give the pairs of the windows that have closed."""
+        before = self._open_from(self._watermark)
+        self._watermark = max(watermark_us, self._watermark)
+        after = self._open_from(self._watermark)
+        if before == after or not self.state_rows:
+            return ()
+        frames = list(self._close(before, after - self._params.slide_us))
+        for side in self._sides:
+            side.evict(after)
+        return frames
+
+    def output_watermark(self, watermark_us: int) -> int:
+        """The end of the first window that is still open."""
+        if watermark_us <= WATERMARK_MIN or watermark_us >= WATERMARK_END:
+            return watermark_us
+        return max(WATERMARK_MIN, self._open_from(watermark_us) + self._params.size_us)
+
+    def parts(self) -> Parts:
+        """The rows of both sides, in the runs they lie in, with the columns of their inputs."""
+        frames: dict[str, pl.DataFrame] = {}
+        for name, side in zip(_SIDES, self._sides, strict=True):
+            if side.input is None:
+                continue
+            frames[f"{name} input"] = side.input
+            frames |= {f"{name} {number}": run.rows for number, run in enumerate(side.runs)}
+            tail = side.tail
+            if tail is not None:
+                frames[f"{name} tail"] = tail
+        return parts_of(self._params, self._watermark, self.late_rows, frames)
+
+    def adopt(self, parts: Parts) -> None:
+        """Continue from a snapshot."""
+        snapshot, frames = opened(parts, self._params)
+        for name, side in zip(_SIDES, self._sides, strict=True):
+            own = {label: frames.pop(label) for label in list(frames) if label.startswith(f"{name} ")}
+            side.input = None
+            if own and f"{name} input" not in own:
+                raise RemoteProtocolError(f"join snapshot with frames {sorted(own)}, expected {name} input")
+            if own:
+                side.compile(own.pop(f"{name} input"))
+                for label, frame in own.items():
+                    side.restored_like(frame, label)
+            tail = own.pop(f"{name} tail", None)
+            if set(own) != {f"{name} {number}" for number in range(len(own))}:
+                raise RemoteProtocolError(f"join snapshot with frames {sorted(own)}, expected runs by number")
+            side.restore([own[f"{name} {number}"] for number in range(len(own))], tail)
+        if frames:
+            raise RemoteProtocolError(f"join snapshot with frames {sorted(frames)}, expected left and right")
+        self._watermark, self.late_rows, self._output = snapshot.watermark_us, snapshot.late_rows, []
+
+    def _open_from(self, watermark_us: int) -> int:
+        """Start of the first window that has not closed."""
+        if watermark_us >= WATERMARK_END:
+            return WATERMARK_END + SPAN_US_MAX
+        slide = self._params.slide_us
+        return (watermark_us - self._params.size_us - self._params.allowed_lateness_us) // slide * slide + slide
+
+    def _in_time(self, rows: pl.DataFrame, time: str) -> pl.DataFrame:
+        """Rows that are not late; the others, and those without an event time, are counted."""
+        times = rows[time]
+        least, greatest = times.min(), times.max()
+        open_from = max(WATERMARK_MIN, self._open_from(self._watermark))
+        sane = isinstance(least, int) and isinstance(greatest, int) and open_from <= least <= greatest < WATERMARK_END
+        if sane and not times.null_count():
+            return rows
+        kept = rows.filter(((times >= open_from) & (times < WATERMARK_END)).fill_null(False))
+        self.late_rows += rows.height - kept.height
+        return kept
+
+    def _close(self, first: int, last: int) -> Iterator[pl.DataFrame]:
+        """What the windows that start from `first` to `last` give."""
+        size, slide = self._params.size_us, self._params.slide_us
+        sides = [side.between(first, last + size) for side in self._sides]
+        if not sides[0] or not (sides[1] or self._outer):
+            return
+        # Of a stretch with few rows, only the windows that hold some.
+        for runs in sides[:1] if self._outer else sides:
+            first = max(first, (min(run.first_us for run in runs) - size) // slide * slide + slide)
+            last = min(last, max(run.last_us for run in runs) // slide * slide)
+        most = max(sum(run.rows.height for run in runs) for runs in sides)
+        if first > last:
+            return
+        if first == last and most > JOIN_ROWS_MAX:
+            left, right = (side.in_buckets(first, first + size) for side in self._sides)
+            for index in range(BUCKETS):
+                yield from self._joined(bucket(left, index), bucket(right, index), first)
+        elif first == last or most * -(-size // slide) <= JOIN_ROWS_MAX:
+            yield from self._close_together(first, last)
+        else:
+            middle = (first + (last - first) // 2) // slide * slide
+            yield from self._close(first, middle)
+            yield from self._close(middle + slide, last)
+
+    def _close_together(self, first: int, last: int) -> Iterator[pl.DataFrame]:
+        """What windows with few rows give."""
+        sides: list[list[pl.DataFrame]] = []
+        for side in self._sides:
+            rows = [run.rows for run in side.between(first, last + self._params.size_us)]
+            if first < last:
+                rows = [self._spread(part, side.time, first, last) for part in rows]
+            sides.append(rows)
+        if sides[0] and (sides[1] or self._outer):
+            # In the order of one window after the other, each bucket by bucket.
+            left = pl.concat(sides[0])
+            place = self._sides[0].buckets(left).astype(np.int64)
+            windows = (last - first) // self._params.slide_us + 1
+            if windows > 1:
+                place += (left[_WINDOW].to_numpy() - first) // self._params.slide_us * BUCKETS
+            if windows * BUCKETS <= 2**16:
+                place = place.astype(np.uint16)  # sorted without comparisons
+            order = pl.Series(np.argsort(place, kind="stable").astype(np.uint32))
+            yield from self._joined([left[order]], sides[1], first if first == last else None)
+
+    def _spread(self, rows: pl.DataFrame, time: str, first: int, last: int) -> pl.DataFrame:
+        """Rows, each once for every window that starts within `first` to `last` and holds it."""
+        size, slide, at = self._params.size_us, self._params.slide_us, pl.col(time)
+        if size == slide:
+            return rows.with_columns((at // slide * slide).alias(_WINDOW))
+        earliest = ((at - size) // slide * slide + slide).clip(lower_bound=first)
+        latest = (at // slide * slide).clip(upper_bound=last)
+        held = rows.filter(earliest <= latest)
+        return held.with_columns(pl.int_ranges(earliest, latest + 1, slide).alias(_WINDOW)).explode(_WINDOW)
+
+    def _joined(self, left: list[pl.DataFrame], right: list[pl.DataFrame], start: int | None) -> Iterator[pl.DataFrame]:
+        """The pairs of some rows, in the order of the left ones, all of the window that starts there; None: of that in their column."""
+        if not left or not (right or self._outer):
+            return
+        rows = left[0] if len(left) == 1 else pl.concat(left)
+        if not self._output:
+            self._prepare_output()
+        if not right:
+            answer = self._named(self._alone(rows), start)
+        else:
+            others = right[0] if len(right) == 1 else pl.concat(right)
+            by = [] if start is not None else [_WINDOW]
+            on = [[*side.keys, *by] for side in self._sides]  # the right rows' windows come to lie on the left ones'
+            if self._residual is not None:
+                answer = self._joined_where(self._residual, rows, others, on, start)
+            else:
+                answer = self._named(paired(rows, others, on[0], on[1], "left" if self._outer else "inner"), start)
+        yield from answer.iter_slices(FRAME_ROWS_MAX) if not answer.is_empty() else ()
+
+    def _joined_where(
+        self, residual: pl.Expr, left: pl.DataFrame, right: pl.DataFrame, on: list[list[str]], start: int | None
+    ) -> pl.DataFrame:
+        """The pairs that meet a condition; of a left join, with the left rows that have none."""
+        pairs = paired(left.with_row_index(_ROW), right, on[0], on[1], "inner")
+        answer = self._named(pairs, start)
+        kept = answer.select(residual.fill_null(False).alias(_ROW)).to_series()
+        answer = answer.filter(kept)
+        if not self._outer:
+            return answer
+        numbers = pairs[_ROW].filter(kept).to_numpy()
+        alone = np.ones(left.height, np.bool_)
+        alone[numbers] = False
+        rest = self._alone(left.filter(pl.Series(alone)))
+        order = np.argsort(np.concatenate([numbers, np.flatnonzero(alone)]), kind="stable").astype(np.uint32)
+        return pl.concat([answer, self._named(rest, start)])[pl.Series(order)]
+
+    def _alone(self, left: pl.DataFrame) -> pl.DataFrame:
+        """Left rows with NULLs for what the right side would have, if that has ever brought a row."""
+        return left.with_columns(pl.lit(None, dtype).alias(name) for name, dtype in self._sides[1].schema.items())
+
+    def _named(self, rows: pl.DataFrame, start: int | None) -> pl.DataFrame:
+        """Joined rows with the columns of the output."""
+        begin = pl.col(_WINDOW) if start is None else pl.lit(start, pl.Int64())
+        bounds = [begin.alias("window_start"), (begin + self._params.size_us).alias("window_end")]
+        times = [bound.cast(pl.Datetime("us")) for bound in bounds]
+        names = ["window_start", "window_end", *(name for name, _, _ in self._params.columns)]
+        return rows.with_columns([*times, *self._output]).select(names)
+
+    def _prepare_output(self) -> None:
+        """The left input is known now, and the right one, unless this is a left join: check types, compile the residual predicate."""
+        left, right = self._sides
+        outer = iter(self._params.outer or ())
+        types = {"window_start": ColumnType.TIME, "window_end": ColumnType.TIME}
+        output = []
+        for name, port, column in self._params.columns:
+            side = self._sides[port]
+            expected = next(outer) if port == 1 and self._outer else None
+            if side.input is None:
+                assert expected is not None
+                output.append(pl.lit(None, polars_type(expected)).alias(name))
+                types[name] = expected
+                continue
+            if expected not in (None, side.types[column]):
+                raise RemoteProtocolError(f"right side of a left join with {column!r} of type {side.types[column]}, expected {expected}")
+            output.append(side.output[column].alias(name))
+            types[name] = side.types[column]
+        if right.input is not None and left.key_types != right.key_types:
+            raise RemoteProtocolError(f"join keys of types {left.key_types} and {right.key_types}, expected equal ones")
+        if self._params.residual is not None:
+            try:
+                residual = compile_expression(self._params.residual, types)
+            except QueryError as error:
+                raise RemoteProtocolError(f"residual: {error}") from error
+            if residual.type not in (ColumnType.BOOL, None):
+                raise RemoteProtocolError(f"residual of type {residual.type}, expected a condition")
+            self._residual = residual.value.cast(pl.Boolean)
+        self._output = output

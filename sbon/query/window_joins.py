@@ -1,0 +1,115 @@
+"""Joins of windows: two streams, row by row, within windows of one length.
+
+    FROM TUMBLE(a, ts, size) AS x JOIN TUMBLE(b, ts, size) AS y ON x.window_start = y.window_start AND x.key = y.key
+
+The bounds of the two windows are equal in every pair, so that the join has them once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from sbon.query.dialect import Text
+from sbon.query.expression import Call, Column, Expression
+from sbon.query.relation import BOUNDS, Relation
+from sbon.query.rewrite import substitute
+from sbon.query.schema import ColumnType
+from sbon.query.scope import Scope, ScopeColumn
+from sbon.query.windows import WindowCall, event_time
+
+_FORM = "write FROM TUMBLE(a, ts, size) AS x JOIN TUMBLE(b, ts, size) AS y ON x.window_start = y.window_start AND x.key = y.key"
+_AGGREGATE = "join two windows of one length on window_start, or aggregate it in a SELECT in brackets and join that"
+
+
+@dataclass(frozen=True)
+class WindowPair:
+    """The two windows of a join."""
+
+    window: tuple[int, int, int]
+    """Size, slide, lateness."""
+    times: tuple[str, str]
+    """The event times of both sides."""
+    bounds: dict[str, Expression]
+    """What each bound of either window is called behind the join."""
+
+    def told(self, condition: Expression) -> Expression:
+        """A condition, with the bounds as the join has them."""
+        return substitute(condition, self.bounds)
+
+    def named(self, names: Scope) -> Scope:
+        """The names, with the bounds as the join has them."""
+        return Scope(tuple(replace(c, column=c.name) if c.column in self.bounds else c for c in names.columns))
+
+    def without_equality(self, text: Text, tree: exp.Expr, conditions: Sequence[Expression]) -> list[Expression]:
+        """The other conditions of a join.
+
+        Raises
+        ------
+        QueryError
+            None says that the windows are the same.
+        """
+        told = [self.told(condition) for condition in conditions]
+        rest = [condition for condition in told if not _is_equality(condition)]
+        if len(rest) == len(told):
+            raise text.error(tree.this, "the JOIN does not say that its windows are the same", "add ON x.window_start = y.window_start")
+        return rest
+
+
+def _is_equality(condition: Expression) -> bool:
+    return (
+        isinstance(condition, Call)
+        and condition.function == "eq"
+        and condition.arguments[0] == condition.arguments[1]
+        and condition.arguments[0] in [Column(name) for name in BOUNDS]
+    )
+
+
+def with_bounds(scope: Scope, *, of_left: bool) -> Scope:
+    """The names of a qualified input with the bounds of its window, which hide columns of that name. Alone they are those of the left."""
+    alias = scope.columns[0].alias
+    bounds = (ScopeColumn(alias, name, f"{alias}.{name}", ColumnType.TIME, hidden=not of_left, merged=not of_left) for name in BOUNDS)
+    return Scope((*bounds, *(column for column in scope.columns if column.name not in BOUNDS)))
+
+
+def without_right_bounds(names: Scope) -> Scope:
+    """The names behind a left join: where a left row has no partner, the right window is none."""
+    return Scope(tuple(column for column in names.columns if not (column.merged and column.name in BOUNDS)))
+
+
+def window_pair(
+    text: Text,
+    tree: exp.Expr,
+    calls: Sequence[WindowCall | None],
+    relations: tuple[Relation, Relation],
+    scopes: tuple[Scope, Scope],
+) -> WindowPair:
+    """The windows of a join.
+
+    Parameters
+    ----------
+    calls : of all inputs so far; relations and scopes are of the first and the last
+
+    Raises
+    ------
+    QueryError
+        They are not two tumbling or hopping windows of one length.
+    """
+    windows = [call for call in calls if call is not None]
+    if len(windows) < len(calls):
+        raise text.error(windows[0].tree, "a window cannot be joined with something else", _AGGREGATE)
+    if len(calls) > 2:
+        raise text.error(tree.this, "a JOIN of windows has two of them", "join two in a SELECT in brackets, aggregate, and join that")
+    left, right = windows
+    for call in windows:
+        if call.session:
+            raise text.error(call.tree, "sessions cannot be joined: each has its own length", _AGGREGATE)
+    if (left.size_us, left.slide_us) != (right.size_us, right.slide_us):
+        raise text.error(right.tree, "the windows of the JOIN differ in length", _FORM)
+    times = [event_time(text, call, relation, scope) for call, relation, scope in zip(windows, relations, scopes, strict=True)]
+    aliases = [scope.columns[0].alias for scope in scopes]
+    return WindowPair(
+        (left.size_us, left.slide_us, max(left.lateness_us, right.lateness_us)),
+        (f"{aliases[0]}.{times[0]}", f"{aliases[1]}.{times[1]}"),
+        {f"{alias}.{name}": Column(name) for alias in aliases for name in BOUNDS},
+    )

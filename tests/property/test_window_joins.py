@@ -1,0 +1,235 @@
+"""Window joins: equal to a brute-force twin, in an order that depends on neither batches nor interleaving, wherever a snapshot falls."""
+
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sbon.errors import QueryError, RemoteProtocolError
+from sbon.operators import held_rows, pairing, window_join
+from sbon.operators.window_join import WindowJoin
+from sbon.query.expression import Call, Column
+from sbon.query.plan import WATERMARK_END, WindowJoinParams
+from sbon.query.schema import ColumnType
+from sbon.query.text import describe
+from tests.property.stream_twins import Event, rows_of, run
+from tests.property.test_joins import ORDER, ROWS, frame, interleaved
+from tests.query_worlds import plan_of
+from tests.query_worlds import run as run_plan
+
+WINDOWS = st.sampled_from([(10, 10), (7, 7), (9, 3), (10, 4), (100, 100), (1, 1)])
+SMALL = st.booleans()
+"""Limits so small that a few rows are a large window."""
+END: Event = ("watermark", 0, WATERMARK_END)
+DIFFERENT = Call("ne", (Column("lv"), Column("rv")))
+COLUMNS = (("lt", 0, "t"), ("k", 0, "k"), ("lv", 0, "v"), ("rk", 1, "k"), ("rv", 1, "v"))
+
+
+def join(window: tuple[int, int], *, outer: bool = False, lateness: int = 0, **more: Any) -> WindowJoin:
+    types = (ColumnType.TEXT, ColumnType.INT) if outer else None
+    keys = ((Column("k"),), (Column("k"),))
+    return WindowJoin(WindowJoinParams("t", "t", *keys, *window, COLUMNS, outer=types, allowed_lateness_us=lateness, **more))
+
+
+def twin(left: Any, right: Any, window: tuple[int, int], *, outer: bool, strict: bool) -> list[Any]:
+    size, slide = window
+    starts = {(row[0] - back) // slide * slide for row in left if row[0] is not None for back in range(0, size, slide)}
+    found = []
+    for start in starts:
+        for t, k, v in left:
+            if t is None or not start <= t < start + size or (k is None and not outer):
+                continue
+            bounds = (start, start + size, t, k, v)
+            partners = [r for r in right if r[0] is not None and start <= r[0] < start + size and k is not None and r[1] == k]
+            partners = [r for r in partners if not strict or r[2] != v]
+            found += [(*bounds, r[1], r[2]) for r in partners]
+            if outer and not partners:
+                found.append((*bounds, None, None))
+    return sorted(found, key=repr)
+
+
+@pytest.fixture
+def limits(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def set_limits(small: bool) -> None:
+        monkeypatch.setattr(window_join, "JOIN_ROWS_MAX", 4 if small else 131_072)
+        monkeypatch.setattr(window_join, "FRAME_ROWS_MAX", 3 if small else 65_536)
+        monkeypatch.setattr(held_rows, "RUN_ROWS", 3 if small else 65_536)
+        monkeypatch.setattr(held_rows, "TAIL_FRAMES_MAX", 2 if small else 32)
+        monkeypatch.setattr(pairing, "STREAMED_ROWS_MIN", 8 if small else 4_096)
+
+    return set_limits
+
+
+def test_answers_are_those_of_the_twin_however_batches_interleave(limits: Any) -> None:
+    @settings(max_examples=80, deadline=None)
+    @given(ROWS, ROWS, WINDOWS, ORDER, ORDER, st.booleans(), st.booleans(), SMALL)
+    def check(left: Any, right: Any, window: Any, order: Any, other: Any, outer: bool, strict: bool, small: bool) -> None:
+        limits(small)
+        joins = [join(window, outer=outer, residual=DIFFERENT if strict else None) for _ in range(2)]
+        found = rows_of(run(joins[0], [*interleaved(left, right, order), END]))
+        assert sorted(found, key=repr) == twin(left, right, window, outer=outer, strict=strict)
+        assert [row[0] for row in found] == sorted(row[0] for row in found)
+        assert joins[0].late_rows == sum(row[0] is None for row in (*left, *right))
+        assert joins[0].state_rows == 0
+        limits(False)
+        assert rows_of(run(joins[1], [*interleaved(left, right, other), END])) == found
+
+    check()
+
+
+def test_windows_close_one_by_one_and_late_rows_are_counted(limits: Any) -> None:
+    @settings(max_examples=60, deadline=None)
+    @given(ROWS, ROWS, WINDOWS, ORDER, st.lists(st.integers(-50, 60), max_size=4).map(sorted), st.booleans(), SMALL)
+    def check(left: Any, right: Any, window: Any, order: Any, marks: Any, outer: bool, small: bool) -> None:
+        limits(small)
+        size, slide = window
+        operator, found, taken, late = join(window, outer=outer, lateness=5), [], ([], []), 0
+        promise, open_from = -(2**62), -(10**6)
+        events = interleaved(left, right, order)
+        for number, mark in enumerate([*marks, 10**6]):
+            rows = run(operator, events[number :: len(marks) + 1])
+            assert not rows
+            for _, port, batch in events[number :: len(marks) + 1]:
+                for row in rows_of([batch]):
+                    in_time = row[0] is not None and row[0] >= open_from
+                    late += not in_time
+                    if in_time:
+                        taken[port].append(row)
+            rows = rows_of(operator.advance(mark))
+            assert all(promise <= row[1] <= mark - 5 for row in rows)
+            found += rows
+            promise = operator.output_watermark(mark)
+            open_from = (mark - size - 5) // slide * slide + slide
+        assert sorted(found, key=repr) == twin(*taken, window, outer=outer, strict=False)
+        assert (operator.late_rows, operator.state_rows) == (late, 0)
+
+    check()
+
+
+def test_a_restored_snapshot_continues_as_if_nothing_had_happened(limits: Any) -> None:
+    @settings(max_examples=40, deadline=None)
+    @given(ROWS, ROWS, WINDOWS, ORDER, st.integers(-50, 50), st.integers(0, 40), st.booleans(), SMALL)
+    def check(left: Any, right: Any, window: Any, order: Any, mark: int, stop: int, outer: bool, small: bool) -> None:
+        limits(small)
+        events = [*interleaved(left, right, order), END]
+        events.insert(len(events) // 2, ("watermark", 0, mark))
+        stop %= len(events) + 1
+        whole, before, between, after = (join(window, outer=outer) for _ in range(4))
+        uninterrupted = rows_of(run(whole, events))
+        begun = rows_of(run(before, events[:stop]))
+        between.restore(before.snapshot())
+        after.restore(between.snapshot())
+        assert after.snapshot() == between.snapshot()
+        assert begun + rows_of(run(after, events[stop:])) == uninterrupted
+        assert (after.late_rows, after.state_rows) == (whole.late_rows, whole.state_rows)
+
+    check()
+
+
+@pytest.mark.parametrize("kind", [pl.Int64(), pl.Float64(), pl.String()])
+def test_a_large_window_is_joined_in_buckets(kind: pl.DataType) -> None:
+    """Two keys, one of them of several types, in more rows than are joined at once, through both engines of the columnar library."""
+    rows = 200_000
+    number = pl.int_range(rows, eager=True)
+    sides = []
+    for step in (7, 11):
+        keys = ((number * step) % 90_000).cast(kind)
+        sides.append(pl.DataFrame({"t": number.cast(pl.Datetime("us")), "k": keys, "j": number % 2, "v": number}))
+    columns = (("k", 0, "k"), ("a", 0, "v"), ("b", 1, "v"))
+    on = (Column("k"), Column("j"))
+    operator = WindowJoin(WindowJoinParams("t", "t", on, on, rows, rows, columns))
+    for at in range(0, rows, 30_000):
+        for port, side in enumerate(sides):
+            operator.process(port, side.slice(at, 30_000))
+    found = pl.concat(operator.advance(rows))
+    expected = sides[0].join(sides[1], on=["k", "j"]).select("k", a="v", b="v_right")
+    assert found.select("k", "a", "b").sort("a", "b").equals(expected.sort("a", "b"))
+    assert found["window_end"].unique().to_physical().to_list() == [rows]
+
+
+def test_wrong_parameters_and_snapshots_are_refused() -> None:
+    with pytest.raises(RemoteProtocolError, match="windows of 3 µs every 5 µs"):
+        join((3, 5))
+    with pytest.raises(RemoteProtocolError, match="other parameters"):
+        join((5, 5)).restore(join((6, 6)).snapshot())
+    operator = join((5, 5))
+    operator.process(0, frame([(1, "a", 1)]))
+    with pytest.raises(RemoteProtocolError, match="columns"):
+        operator.process(0, frame([(1, "a", 1)]).rename({"v": "w"}))
+    operator.process(1, frame([(1, "a", 1)]).with_columns(pl.lit(1).cast(pl.Int64).alias("k")))
+    with pytest.raises(RemoteProtocolError, match="join keys of types"):
+        operator.advance(5)
+
+
+# The same from SQL.
+
+CALLS = "TUMBLE(s, ts, INTERVAL '5 s') AS x {} TUMBLE(u, ts, INTERVAL '5 s') AS y"
+SQL = f"SELECT x.window_start, x.k, x.v, y.w FROM {CALLS.format('JOIN')} ON x.k = y.k AND x.window_start = y.window_start"
+
+
+def signatures(sql: str) -> list[str]:
+    return sorted(operator.signature for operator in plan_of(sql).operators[:-1])
+
+
+def test_pairs_of_a_window_from_sql() -> None:
+    found = run_plan(plan_of(SQL))
+    start = pl.col("ts").dt.truncate("5s").alias("window_start")
+    left, right = (
+        run_plan(plan_of(f"SELECT ts, k, {value} FROM {source}")).with_columns(start) for value, source in (("v", "s"), ("w", "u"))
+    )
+    expected = left.join(right, on=["window_start", "k"]).select("window_start", "k", "v", "w")
+    assert found.sort(pl.all()).equals(expected.sort(pl.all()))
+    assert found.height > 20
+
+
+def test_however_it_is_written_it_is_one_join() -> None:
+    using = f"SELECT window_start, k, v, w FROM {CALLS.format('JOIN')} USING (window_start, k)"
+    both = SQL + " AND x.window_end = y.window_end"
+    turned = "SELECT y.window_start, x.k, y.v, x.w FROM TUMBLE(u, ts, INTERVAL '5 s') AS x, TUMBLE(s, ts, INTERVAL '5 s') AS y"
+    turned += " WHERE x.window_end = y.window_end AND y.k = x.k"
+    assert signatures(using) == signatures(both) == signatures(turned) == signatures(SQL)
+    assert signatures(SQL) != signatures(SQL.replace("5 s", "6 s"))
+    assert signatures(SQL) != signatures(SQL.replace("JOIN", "LEFT JOIN"))
+
+
+def test_a_window_join_is_told_and_aggregated_and_its_conditions_go_where_they_can() -> None:
+    sql = SQL.replace("x.v, y.w", "count(*) AS n") + " WHERE x.v > 1 AND y.w > x.v AND x.window_start >= TIMESTAMP '1970-01-01 00:00:10'"
+    plan = plan_of(sql + " GROUP BY x.window_start, x.k")
+    told = [describe(operator.params) for operator in plan.operators]
+    assert any("v > 1" in line and line.startswith("where") for line in told)
+    assert any("join in windows 5 s on k = k where" in line for line in told)
+    raw = run_plan(plan_of(SQL)).filter(pl.col("v") > 1, pl.col("w") > pl.col("v"), pl.col("window_start").dt.epoch("s") >= 10)
+    expected = raw.group_by("window_start", "k").len("n").with_columns(pl.col("n").cast(pl.Int64))
+    assert run_plan(plan).sort(pl.all()).equals(expected.sort(pl.all()))
+    assert not expected.is_empty()
+
+
+def test_left_windows_keep_every_left_row_even_where_the_right_side_is_nowhere() -> None:
+    sql = SQL.replace("JOIN", "LEFT JOIN")
+    everything = run_plan(plan_of("SELECT ts FROM s")).height
+    alone = run_plan(plan_of(sql + " AND y.w > 1000"))
+    assert (alone.height, alone["w"].null_count()) == (everything, everything)
+    nowhere = run_plan(plan_of(sql.replace("TUMBLE(u,", "TUMBLE((SELECT * FROM u WHERE _node = 'a'),")))
+    assert nowhere.sort(pl.all()).equals(alone.sort(pl.all()))
+    hopping = sql.replace("TUMBLE", "HOP").replace("ts, ", "ts, INTERVAL '1 s', ") + " AND y.w > 1000"
+    assert run_plan(plan_of(hopping)).height == 5 * everything
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        (SQL.replace(" AND x.window_start = y.window_start", ""), "does not say that its windows are the same"),
+        (SQL.replace("x.k = y.k AND ", ""), "without an equality"),
+        (SQL.replace("u, ts, INTERVAL '5 s'", "u, ts, INTERVAL '6 s'"), "differ in length"),
+        (SQL.replace("TUMBLE", "SESSION"), "sessions cannot be joined"),
+        (SQL.replace("TUMBLE(u, ts, INTERVAL '5 s')", "u"), "cannot be joined with something else"),
+        (SQL.replace("TUMBLE(s, ts, INTERVAL '5 s')", "s"), "cannot be joined with something else"),
+        (SQL.replace("JOIN", "LEFT JOIN").replace("SELECT x", "SELECT y"), "no column window_start in y"),
+        (f"{SQL} JOIN TUMBLE(u, ts, INTERVAL '5 s') AS z ON z.k = x.k AND z.window_start = x.window_start", "has two of them"),
+    ],
+)
+def test_what_cannot_be_joined_is_refused(sql: str, message: str) -> None:
+    with pytest.raises(QueryError, match=message):
+        plan_of(sql)
