@@ -31,8 +31,10 @@ lint: $(VENV)/.installed-dev
 types: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
+# What computes or runs in virtual time shares all cores; what starts real processes has the machine to itself.
 unit: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal tests/unit tests/property tests/paper tests/simulation
+	$(BIN)/python -m pytest tests/integration tests/e2e tests/analysis
 
 test: lint types unit
 

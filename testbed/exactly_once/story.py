@@ -109,7 +109,7 @@ class Trouble:
     def step(self) -> None:
         """Up to three migrations at once, and now and then a cut or a machine that slows down."""
         for _ in range(int(self._rng.integers(1, 4))):
-            self._move_one()
+            self.move_one()
         self._cut_or_heal()
         self._slow_or_ease()
 
@@ -117,7 +117,8 @@ class Trouble:
         """All of them; nobody dies here, which would be a loss by right."""
         return [agent for agent in self._world.agents if isinstance(agent, Agent)]
 
-    def _move_one(self) -> None:
+    def move_one(self) -> None:
+        """Ask some agent to move some operator somewhere."""
         agents = self.agents()
         for number in self._rng.permutation(len(agents)):
             agent = agents[int(number)]

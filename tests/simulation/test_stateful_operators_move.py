@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simulation.test_migration_exactly_once import Mover, make_world
+from testbed.exactly_once.story import Trouble, make_world
 
 SOURCES = """
 CREATE SOURCE l (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{left}',
@@ -44,11 +44,11 @@ def run(query: str, nodes: int, seed: int) -> tuple[list[str], int]:
     world = make_world(nodes, seed)
     left, right = world.nodes[1 % nodes], world.nodes[2 % nodes]
     tail = world.tail(world.submit(SOURCES.format(left=left, right=right) + query))
-    mover = Mover(world, seed)
+    trouble = Trouble(world, seed)
     while not tail.finished and world.now < 200:
         world.run(0.3)
         if nodes > 1:
-            mover.move_one()
+            trouble.move_one()
     assert tail.finished, f"seed {seed}: the query has not ended after {world.now:.0f} virtual seconds"
     moves = sum(record["committed"] for agent in world.agents for record in agent.measuring.migrations)
     return sorted(map(str, tail.rows)), moves
