@@ -11,11 +11,13 @@ and STDDEV of floats are rounded once from the exact sum. MIN and MAX pass NaN o
 
 from collections.abc import Sequence
 
+import numpy as np
 import polars as pl
 
 from sbon.errors import QueryError, RemoteProtocolError
-from sbon.operators import exact
+from sbon.operators import digits
 from sbon.operators.frames import polars_type
+from sbon.operators.grouping import Groups, IntArray
 from sbon.operators.partials import DistinctTable, ExactTable, MainTable, Table
 from sbon.operators.sketches import BucketTable, LeastHashTable
 from sbon.query.functions import aggregate_type
@@ -71,6 +73,11 @@ class Aggregates:
         elif function in ("sum", "avg"):
             self.main.measure("sum", operand)
 
+    def add(self, rows: pl.DataFrame, groups: Groups, by: list[str]) -> None:
+        """Keep partials of prepared rows, numbered by group, in all tables."""
+        for table in self.tables.values():
+            table.add(table.partial(rows, groups), by)
+
     def answers(self, merged: dict[str, pl.DataFrame], by: list[str], kept: Sequence[str] = ()) -> pl.DataFrame:
         """The groups, in order, each with its aggregates as columns a0, a1, ...
 
@@ -107,32 +114,33 @@ class Aggregates:
         if function in ("min", "max", "first", "last"):
             return pl.col(f"{function}:{operand}").cast(result).alias(name)
         if self._types[operand] is ColumnType.FLOAT:
-            return pl.Series(name, self._float_answers(function, operand, groups, merged, by), dtype=pl.Float64)
+            return self._float_answers(function, operand, groups, merged, by).alias(name)
         total = pl.when(count > 0).then(pl.col(f"sum:{operand}"))
         if function == "avg":
             return (total.cast(pl.Float64) / count).alias(name)
         return total.cast(pl.Int64, strict=False).alias(name)
 
-    def _totals(self, name: str, groups: pl.DataFrame, merged: dict[str, pl.DataFrame], by: list[str]) -> list[tuple[int, int]]:
-        table = self.tables[name]
-        assert isinstance(table, ExactTable)
-        return table.totals(merged[name], by, groups)
+    def _digits(self, name: str, groups: pl.DataFrame, merged: dict[str, pl.DataFrame], by: list[str]) -> tuple[IntArray, int]:
+        exact = self.tables[name]
+        assert isinstance(exact, ExactTable)
+        return digits.table(exact.digits(merged[name], by, groups), groups.height)
 
     def _float_answers(
         self, function: str, operand: str, groups: pl.DataFrame, merged: dict[str, pl.DataFrame], by: list[str]
-    ) -> list[float | None]:
-        counts = groups[f"count:{operand}"].to_list()
-        specials = groups[f"special:{operand}"].to_list()
-        sums = self._totals(f"sum:{operand}", groups, merged, by)
-        squares = self._totals(f"squares:{operand}", groups, merged, by) if function == "stddev" else sums
-        values: list[float | None] = []
-        for count, special, sum_, square in zip(counts, specials, sums, squares, strict=True):
-            if count == 0 or (function == "stddev" and count < 2):
-                values.append(None)
-            elif special != 0.0:  # an infinity or NaN among the values is all that counts
-                values.append(float("nan") if function == "stddev" else special)
-            elif function == "stddev":
-                values.append(exact.deviation(count, sum_, square))
-            else:
-                values.append(exact.to_float(*sum_, divisor=count if function == "avg" else 1))
-        return values
+    ) -> pl.Series:
+        """Sums, means and deviations; NULL of too few values. An infinity or NaN among the values is all that counts."""
+        counts = groups[f"count:{operand}"].to_numpy()
+        specials = groups[f"special:{operand}"].to_numpy()
+        sums, lowest = self._digits(f"sum:{operand}", groups, merged, by)
+        if function == "sum":
+            values = digits.rounded(sums, lowest)
+        elif function == "avg":
+            values = digits.quotients(sums, lowest, np.maximum(counts, 1))
+        else:
+            squares, squares_lowest = self._digits(f"squares:{operand}", groups, merged, by)
+            values = digits.deviations(counts, sums, lowest, squares, squares_lowest)
+        values = np.where(specials != 0.0, np.nan if function == "stddev" else specials, values)
+        least = 2 if function == "stddev" else 1
+        if (counts >= least).all():
+            return pl.Series(values)
+        return pl.select(pl.when(pl.Series(counts >= least)).then(pl.Series(values))).to_series()

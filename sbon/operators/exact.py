@@ -1,30 +1,123 @@
 """Sums of floats that do not depend on the order of the terms.
 
 Float addition is not associative: two hosts that cut the same rows into other batches would give answers that differ in the last bits,
-and a query that migrated could not be compared with one that did not. Here every float is cut at multiples of 2^32 into three integers:
-x = (part0 + part1 * 2^32 + part2 * 2^64) * 2^(32 * bin), which integer sums by bin add up exactly, in any order. The total is rounded once.
+and a query that migrated could not be compared with one that did not. Here a sum is a number in base 2^32, kept as digits: its value is
+the sum of digit * 2^(32 * bin) over its bins, and whole numbers add up exactly, in any order. The total is rounded once (`digits`).
 
 The idea is the superaccumulator of Kulisch (Computer Arithmetic and Validity, 2008), kept sparse: a group holds only the bins that its
-values touch, mostly one or two.
+values touch, mostly two.
+
+Floats are cut into digits by float arithmetic. With s = 1.5 * 2^(52 + b), the float nearest to x + s is a multiple of 2^b, since floats
+there are 2^b apart; so h = (x + s) - s is x rounded to a multiple of 2^b, and x - h is exact as well, no more than half of 2^b. While sums
+of such multiples stay below 2^53 of them, float addition of them is exact: the fastest loop there is adds them up by group, and only the
+groups' sums become whole numbers. Three cuts, at 2^32 apart, take in all but the tiniest values beside huge ones; what they leave goes
+another way, by its bits (`split`).
 """
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from sbon.operators.grouping import IntArray
 from sbon.types import FloatArray
 
-IntArray = npt.NDArray[np.int64]
-
 BIN_BITS = 32
+BIN_MIN, BIN_MAX = -70, 70
+"""Bins of all floats and of their squares."""
+
 _LOW = np.int64(2**BIN_BITS - 1)
 _SPLITTER = 2.0**27 + 1.0
+_CUTS = 3
+_CUT_BIN_MIN, _CUT_BIN_MAX = -33, 30
+"""Between them 1.5 * 2^(52 + 32 * bin) neither vanishes nor overflows with what is added."""
+_ROWS_MAX = 2**20
+"""Of so many halves of 2^32 the sum is below 2^53."""
+_BLOCK_ROWS = 8192
+"""Rows whose cuts stay in the processor's cache."""
+_SQUARE_MIN, _SQUARE_MAX = 2.0**-450, 2.0**450
+"""Between them a square and the error of its rounding are floats, neither tiny nor huge."""
+
+Digits = tuple[IntArray, IntArray, IntArray]
+"""Slot, bin and digit, each (n,); several of a slot and bin add up."""
+
+
+def digit_sums(x: FloatArray, ids: IntArray, size: int) -> Digits:
+    """The exact sums of floats by slot; of each slot and bin one digit, none 0, below 2^58 in magnitude.
+
+    Parameters
+    ----------
+    x : (n,)
+        Finite.
+    ids : (n,)
+        Slots, 0 to `size` - 1.
+
+    Examples
+    --------
+    >>> slots, bins, digits = digit_sums(np.array([1.0, 2.0**-32, 3.0]), np.array([0, 0, 1]), 2)
+    >>> sorted(zip(slots.tolist(), bins.tolist(), digits.tolist()))
+    [(0, -1, 4294967297), (1, -1, 12884901888)]
+    """
+    sums: dict[int, IntArray] = {}
+    left: list[Digits] = []
+    for start in range(0, x.size, _ROWS_MAX):
+        _add_cuts(x[start : start + _ROWS_MAX], ids[start : start + _ROWS_MAX], size, sums, left)
+    found: list[Digits] = []
+    for bin_, values in sums.items():
+        slots = np.flatnonzero(values)
+        found.append((slots, np.full(slots.size, bin_, np.int64), values[slots]))
+    if left:
+        return _summed(_joined([*found, *left]))
+    return _joined(found)
+
+
+def square_sums(x: FloatArray, ids: IntArray, size: int) -> Digits:
+    """As `digit_sums`, of the squares, exact to the last bit.
+
+    Source
+    ------
+    Dekker, A floating-point technique for extending the available precision, Numer. Math. 18 (1971): the product of two floats as the
+    sum of two.
+    """
+    magnitude = np.abs(x)
+    plain = (magnitude > _SQUARE_MIN) & (magnitude < _SQUARE_MAX)
+    usual = x[plain]
+    square, rest = _square(usual)
+    both = np.tile(ids[plain], 2)
+    found = digit_sums(np.concatenate([square, rest]), both, size)
+    unusual = ~plain & (x != 0.0)
+    if not unusual.any():
+        return found
+    return _summed(_joined([found, _of_bits(*split_squares(x[unusual]), np.tile(ids[unusual], 2))]))
+
+
+def _add_cuts(x: FloatArray, ids: IntArray, size: int, sums: dict[int, IntArray], left: list[Digits]) -> None:
+    """Add up floats by bin and slot; digits of what the cuts leave are put beside."""
+    greatest = max(float(x.max()), -float(x.min()))
+    if greatest == 0.0:
+        return
+    # All are below 2^e; multiples of 2^b with b >= e + bits - 52 are each up to 2^(52 - bits), all together up to 2^52.
+    top = -(-(math.frexp(greatest)[1] + x.size.bit_length() - 52) // BIN_BITS)
+    bins = [bin_ for bin_ in range(top, top - _CUTS, -1) if bin_ >= _CUT_BIN_MIN] if top <= _CUT_BIN_MAX else []
+    cuts = [(math.ldexp(1.5, 52 + BIN_BITS * bin_), np.zeros(size)) for bin_ in bins]
+    for start in range(0, x.size, _BLOCK_ROWS):
+        rest, at = x[start : start + _BLOCK_ROWS], ids[start : start + _BLOCK_ROWS]
+        for splitter, total in cuts:
+            high = rest + splitter
+            high -= splitter
+            np.add.at(total, at, high)
+            rest = rest - high
+            if not rest.any():
+                break
+        else:
+            more = np.flatnonzero(rest)
+            left.append(_of_bits(*split(rest[more]), at[more]))
+    for bin_, (_, total) in zip(bins, cuts, strict=True):
+        digits = np.ldexp(total, -BIN_BITS * bin_).astype(np.int64)
+        sums[bin_] = sums[bin_] + digits if bin_ in sums else digits
 
 
 def split(x: FloatArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """Bin and three integer parts of each float.
+    """Bin and three digits, of it and the two above, of each float; by bits, for floats of any size.
 
     Parameters
     ----------
@@ -33,29 +126,27 @@ def split(x: FloatArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
 
     Returns
     -------
-    bin, part0, part1, part2 : each (n,)
-        The parts are below 2^33 in magnitude, so that 2^30 of them add up within 64 bits.
+    bin, digit, digit of bin + 1, digit of bin + 2 : each (n,)
+        Digits are below 2^33 in magnitude.
     """
     mantissa, exponent = np.frexp(x)
     return _cut(mantissa, exponent.astype(np.int64))
 
 
 def split_squares(x: FloatArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """The same for the squares, exact to the last bit; each (2n,): a square takes twice the bits of a float.
-
-    Source
-    ------
-    Dekker, A floating-point technique for extending the available precision, Numer. Math. 18 (1971): the product of two floats as the
-    sum of two. Mantissas alone are multiplied, so that nothing overflows or vanishes.
-    """
+    """The same for the squares; each (2n,). Mantissas alone are multiplied, so that nothing overflows or vanishes."""
     mantissa, exponent = np.frexp(x)
-    upper = _SPLITTER * mantissa
-    upper = upper - (upper - mantissa)
-    lower = mantissa - upper
-    square = mantissa * mantissa
-    rest = lower * lower - ((square - upper * upper) - 2.0 * upper * lower)
-    both, more = np.frexp(np.concatenate([square, rest]))
+    both, more = np.frexp(np.concatenate(_square(mantissa)))
     return _cut(both, more.astype(np.int64) + 2 * np.tile(exponent.astype(np.int64), 2))
+
+
+def _square(x: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Squares, rounded, and what the rounding left out."""
+    upper = _SPLITTER * x
+    upper = upper - (upper - x)
+    lower = x - upper
+    square = x * x
+    return square, lower * lower - ((square - upper * upper) - 2.0 * upper * lower)
 
 
 def _cut(mantissa: FloatArray, exponent: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
@@ -66,53 +157,24 @@ def _cut(mantissa: FloatArray, exponent: IntArray) -> tuple[IntArray, IntArray, 
     return position >> 5, low & _LOW, (low >> BIN_BITS) + (high & _LOW), high >> BIN_BITS
 
 
-def total(bins: Sequence[int], parts: Sequence[Sequence[int]]) -> tuple[int, int]:
-    """The exact sum as (n, e), meaning n * 2^e; (0, 0) of nothing.
-
-    Parameters
-    ----------
-    bins : (m,)
-    parts : three of (m,), summed by bin
-    """
-    if not bins:
-        return 0, 0
-    lowest = min(bins)
-    number = 0
-    for index, bin_ in enumerate(bins):
-        value = parts[0][index] + (parts[1][index] << BIN_BITS) + (parts[2][index] << (2 * BIN_BITS))
-        number += value << (BIN_BITS * (bin_ - lowest))
-    return number, BIN_BITS * lowest
+def _of_bits(bins: IntArray, low: IntArray, middle: IntArray, high: IntArray, ids: IntArray) -> Digits:
+    return np.tile(ids, 3), np.concatenate([bins, bins + 1, bins + 2]), np.concatenate([low, middle, high])
 
 
-def to_float(number: int, exponent: int, divisor: int = 1) -> float:
-    """number * 2^exponent / divisor, rounded once; infinite beyond the range of floats.
-
-    Examples
-    --------
-    >>> to_float(3, -1)
-    1.5
-    """
-    if exponent >= 0:
-        number <<= exponent
-    else:
-        divisor <<= -exponent
-    try:
-        return number / divisor
-    except OverflowError:
-        return math.inf if number > 0 else -math.inf
+def _joined(parts: list[Digits]) -> Digits:
+    if not parts:
+        none = np.empty(0, np.int64)
+        return none, none, none
+    slots, bins, digits = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return slots, bins, digits
 
 
-def deviation(count: int, sum_: tuple[int, int], squares: tuple[int, int]) -> float | None:
-    """Sample standard deviation from exact sums; None of fewer than two values.
-
-    Source
-    ------
-    variance = (n * sum(x^2) - sum(x)^2) / (n * (n - 1)): useless in floats, where the difference cancels; exact in integers.
-    """
-    if count < 2:
-        return None
-    plain, plain_exponent = count * squares[0], squares[1]
-    cross, cross_exponent = sum_[0] ** 2, 2 * sum_[1]
-    exponent = min(plain_exponent, cross_exponent)
-    difference = (plain << (plain_exponent - exponent)) - (cross << (cross_exponent - exponent))
-    return math.sqrt(to_float(difference, exponent, count * (count - 1)))
+def _summed(parts: Digits) -> Digits:
+    """One digit of each slot and bin."""
+    slots, bins, digits = parts
+    order = np.lexsort((bins, slots))
+    slots, bins, digits = slots[order], bins[order], digits[order]
+    begins = np.flatnonzero(np.append(True, (slots[1:] != slots[:-1]) | (bins[1:] != bins[:-1]))[: slots.size])
+    totals = np.add.reduceat(digits, begins) if begins.size else digits
+    kept = totals != 0
+    return slots[begins][kept], bins[begins][kept], totals[kept]

@@ -1,19 +1,28 @@
 """Tables of partial aggregates that merge in any order to the same answer; see `sbon.operators.aggregates`.
 
-A table is a list of frames that is folded into one when it has doubled.
+A table is a short list of frames that never change: partials are appended, and all are replaced by one now and then, when what was
+appended has outgrown what was there.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
-from sbon.operators import exact
+from sbon.errors import RemoteProtocolError
+from sbon.operators import exact, measures
+from sbon.operators.digits import balanced
+from sbon.operators.exact import BIN_MAX, BIN_MIN, Digits
+from sbon.operators.grouping import Groups, positions
 
 TIME = "t"
 """Column of the event time, microseconds, in prepared rows."""
-FOLD_ROWS_MIN = 8192
+FOLD_ROWS_MIN = 32_768
 FOLD_FRAMES = 64
 
-_PARTS = ("s0", "s1", "s2")
+_BIN, _DIGIT = "b", "d"
+_DIGIT_MAX = 2**58
+"""Of a digit in a table; sums are carried before they reach 2^62."""
 
 
 class Table:
@@ -23,8 +32,8 @@ class Table:
         self._frames: list[pl.DataFrame] = []
         self.rows = 0
 
-    def partial(self, rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-        """Partials of prepared rows."""
+    def partial(self, rows: pl.DataFrame, groups: Groups) -> pl.DataFrame:
+        """Partials of prepared rows, numbered by group."""
         raise LookupError(f"{type(self).__name__} gives no partials")
 
     def merge(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
@@ -32,8 +41,17 @@ class Table:
         raise LookupError(f"{type(self).__name__} does not merge")
 
     def ordered(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-        """Folded partials in an order that depends on nothing but themselves."""
+        """Folded partials in a form and order that depend on nothing but what was aggregated."""
         return partials.sort(by)
+
+    def check(self, partials: pl.DataFrame) -> None:
+        """Refuse partials from a peer, of the right columns, whose values cannot be.
+
+        Raises
+        ------
+        RemoteProtocolError
+            They would make the answers' computation fail or grow without bounds.
+        """
 
     def add(self, partials: pl.DataFrame, by: list[str]) -> None:
         """Keep more partials."""
@@ -59,84 +77,112 @@ class Table:
         self.rows = partials.height
 
 
+class Measure(NamedTuple):
+    """One column of the main table: what it is of its operand, and whether a merge adds its values up or takes it again of them."""
+
+    kind: str
+    operand: str
+
+
 class MainTable(Table):
     """Counts, integer sums, extremes, firsts and lasts."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._make: dict[str, pl.Expr] = {"n": pl.len().cast(pl.Int64)}
-        self._merge: dict[str, pl.Expr] = {"n": pl.col("n").sum()}
+        self._measures: dict[str, Measure] = {}
 
     def measure(self, kind: str, operand: str) -> str:
         """Keep a measure of an operand; the name of its column."""
         name = f"{kind}:{operand}"
-        if name in self._make:
-            return name
-        x, kept = pl.col(operand), pl.col(name)
-        if kind == "count":
-            self._make[name], self._merge[name] = x.count().cast(pl.Int64), kept.sum()
-        elif kind == "sum":
-            self._make[name], self._merge[name] = x.cast(pl.Int128).sum(), kept.sum()
-        elif kind == "special":
-            self._make[name], self._merge[name] = x.filter(~x.is_finite()).sum(), kept.sum()
-        elif kind in ("min", "max"):
-            self._make[name], self._merge[name] = getattr(x, kind)(), getattr(kept, kind)()
-        else:
-            self._add_edge(kind, name, x)
+        self._measures.setdefault(name, Measure(kind, operand))
         return name
 
-    def _add_edge(self, kind: str, name: str, x: pl.Expr) -> None:
-        at = f"{name}:at"
-        for source, time, value in ((self._make, pl.col(TIME), x), (self._merge, pl.col(at), pl.col(name))):
-            if kind == "first":
-                order = [value.is_null(), time, value]
-                source[name], source[at] = value.sort_by(order).first(), time.sort_by(order).first()
-            else:
-                order = [value.is_not_null(), time, value]
-                source[name], source[at] = value.sort_by(order).last(), time.sort_by(order).last()
-
-    def partial(self, rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+    def partial(self, rows: pl.DataFrame, groups: Groups) -> pl.DataFrame:
         """One row a group."""
-        return rows.group_by(by).agg(value.alias(name) for name, value in self._make.items())
+        columns = [measures.counted(groups).alias("n")]
+        for name, (kind, operand) in self._measures.items():
+            values = rows[operand]
+            if kind == "count":
+                columns.append(measures.count_of(groups, values).alias(name))
+            else:
+                columns += self._measured(groups, kind, name, values, rows[TIME])
+        return groups.keys.with_columns(columns)
 
     def merge(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
         """One row a group."""
-        return partials.group_by(by).agg(value.alias(name) for name, value in self._merge.items())
+        groups = Groups.of(partials, by)
+        columns = [measures.sum_of(groups, partials["n"]).cast(pl.Int64).alias("n")]
+        for name, (kind, _) in self._measures.items():
+            values = partials[name]
+            if kind == "count":
+                columns.append(measures.sum_of(groups, values).cast(pl.Int64).alias(name))
+            else:
+                times = partials[f"{name}:at"] if kind in ("first", "last") else values
+                columns += self._measured(groups, kind, name, values, times)
+        return groups.keys.with_columns(columns)
+
+    def _measured(self, groups: Groups, kind: str, name: str, values: pl.Series, times: pl.Series) -> list[pl.Series]:
+        if kind in ("first", "last"):
+            edge, at = measures.edge_of(groups, values, times, last=kind == "last")
+            return [edge.alias(name), at.alias(f"{name}:at")]
+        if kind in ("min", "max"):
+            return [measures.extreme_of(groups, values, greatest=kind == "max").alias(name)]
+        return [(measures.sum_of if kind == "sum" else measures.special_of)(groups, values).alias(name)]
 
 
 class ExactTable(Table):
-    """The exact sum of a float operand, or of its squares; one row a group and bin."""
+    """The exact sum of a float operand, or of its squares; one row a group and bin, see `sbon.operators.exact`."""
 
     def __init__(self, operand: str, *, squares: bool) -> None:
         super().__init__()
         self._operand = operand
-        self._split = exact.split_squares if squares else exact.split
-        self._copies = 2 if squares else 1
+        self._sums = exact.square_sums if squares else exact.digit_sums
 
-    def partial(self, rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-        """Parts summed by group and bin; what is not finite is the main table's."""
-        x = pl.col(self._operand)
-        rows = rows.select(*by, x).filter(x.is_finite() & (x != 0.0))
-        bins, *parts = self._split(rows[self._operand].to_numpy().astype(np.float64, copy=False))
-        groups = rows.select(by)
-        columns = dict(zip(("b", *_PARTS), (bins, *parts), strict=True))
-        split = pl.concat([groups] * self._copies).with_columns(pl.Series(name, values) for name, values in columns.items())
-        return self.merge(split, by)
+    def partial(self, rows: pl.DataFrame, groups: Groups) -> pl.DataFrame:
+        """Digits summed by group and bin; what is not finite is the main table's."""
+        values, ids = rows[self._operand], groups.ids
+        if values.null_count() or not measures.finite(values):
+            there = (values.is_not_null() & values.is_finite()).fill_null(False)
+            values, ids = values.filter(there), ids[there.to_numpy()]
+        slots, bins, digits = self._sums(values.to_numpy(), ids, groups.size)
+        return groups.keys_at(slots).with_columns(pl.Series(_BIN, bins), pl.Series(_DIGIT, digits))
 
     def merge(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-        """Parts summed by group and bin, in 128 bits: no stream is long enough to overflow them."""
-        return partials.group_by([*by, "b"]).agg(pl.col(name).cast(pl.Int128).sum() for name in _PARTS)
+        """Digits summed by group and bin."""
+        greatest = partials[_DIGIT].abs().max()
+        if isinstance(greatest, int) and greatest * partials.height > _DIGIT_MAX:
+            partials = self._carried(partials)
+        groups = Groups.of(partials, [*by, _BIN])
+        return groups.keys.with_columns(measures.sum_of(groups, partials[_DIGIT]).cast(pl.Int64).alias(_DIGIT))
 
     def ordered(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-        """By group and bin."""
-        return partials.sort([*by, "b"])
+        """By group and bin; balanced digits, of which a number has but one form."""
+        while (carried := self._carried(partials)).height > partials.height:
+            groups = Groups.of(carried, [*by, _BIN])
+            partials = groups.keys.with_columns(measures.sum_of(groups, carried[_DIGIT]).cast(pl.Int64).alias(_DIGIT))
+        return partials.filter(pl.col(_DIGIT) != 0).sort([*by, _BIN])
 
-    def totals(self, merged: pl.DataFrame, by: list[str], groups: pl.DataFrame) -> list[tuple[int, int]]:
-        """The exact sum of each of `groups`, in their order; see `exact.total`."""
-        lists = merged.group_by(by).agg("b", *_PARTS)
-        found = groups.select(by).join(lists, on=by, how="left", nulls_equal=True, maintain_order="left")
-        columns = [found[name].to_list() for name in ("b", *_PARTS)]
-        return [exact.total(bins or (), parts) for bins, *parts in zip(*columns, strict=True)]
+    def check(self, partials: pl.DataFrame) -> None:
+        """Bins and digits are such as floats have, and each is there once."""
+        bins, digits = partials[_BIN], partials[_DIGIT]
+        sane = bins.is_between(BIN_MIN, BIN_MAX) & digits.is_between(-_DIGIT_MAX, _DIGIT_MAX)
+        if bins.null_count() or digits.null_count() or not sane.all():
+            raise RemoteProtocolError(f"exact sum with a bin beyond {BIN_MIN} to {BIN_MAX} or a digit beyond {_DIGIT_MAX}")
+        if partials.drop(_DIGIT).is_duplicated().any():
+            raise RemoteProtocolError("exact sum with several digits of one group and bin")
+
+    def digits(self, merged: pl.DataFrame, by: list[str], groups: pl.DataFrame) -> Digits:
+        """The digits of the sums of `groups`, each with the place of its group there."""
+        return positions(groups, merged, by), merged[_BIN].to_numpy(), merged[_DIGIT].to_numpy()
+
+    def _carried(self, partials: pl.DataFrame) -> pl.DataFrame:
+        """Balanced digits, and beside them, where there are any, what they carry to the bins above."""
+        kept, carry = balanced(partials[_DIGIT].to_numpy())
+        left = partials.with_columns(pl.Series(_DIGIT, kept))
+        over = np.flatnonzero(carry)
+        if not over.size:
+            return left
+        return pl.concat([left, partials[over].with_columns(pl.col(_BIN) + 1, pl.Series(_DIGIT, carry[over]))])
 
 
 class DistinctTable(Table):
@@ -146,9 +192,9 @@ class DistinctTable(Table):
         super().__init__()
         self._operand = operand
 
-    def partial(self, rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+    def partial(self, rows: pl.DataFrame, groups: Groups) -> pl.DataFrame:
         """The values that are not NULL."""
-        return rows.select(*by, self._operand).filter(pl.col(self._operand).is_not_null()).unique()
+        return distinct(groups, rows[self._operand])
 
     def merge(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
         """Every value once."""
@@ -160,6 +206,10 @@ class DistinctTable(Table):
 
     def counts(self, merged: pl.DataFrame, by: list[str], groups: pl.DataFrame) -> pl.Series:
         """Number of values of each of `groups`, in their order."""
-        counted = merged.group_by(by).agg(pl.len().cast(pl.Int64).alias("distinct"))
-        found = groups.select(by).join(counted, on=by, how="left", nulls_equal=True, maintain_order="left")
-        return found["distinct"].fill_null(0)
+        return pl.Series(np.bincount(positions(groups, merged, by), minlength=groups.height), dtype=pl.Int64)
+
+
+def distinct(groups: Groups, values: pl.Series) -> pl.DataFrame:
+    """The values of each group that are not NULL, each once, behind the group's columns."""
+    pairs = Groups.of(pl.DataFrame({"g": groups.ids, values.name: values}).drop_nulls(), ["g", values.name]).keys
+    return groups.keys_at(pairs["g"].to_numpy()).with_columns(pairs[values.name])

@@ -12,10 +12,13 @@ A row is late when the session that it would make alone has ended. One behind th
 
 from collections.abc import Sequence
 
+import numpy as np
 import polars as pl
 
 from sbon.errors import RemoteProtocolError
 from sbon.operators.aggregates import Aggregates
+from sbon.operators.grouping import Groups
+from sbon.operators.measures import extreme_of
 from sbon.operators.partials import TIME
 from sbon.operators.windowed import FRAME_ROWS_MAX, PANE, SPAN_US_MAX, Windowed
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, SessionParams
@@ -23,7 +26,7 @@ from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, SessionParams
 CLOSINGS = 16
 """How often sessions are given within the length of a gap: one waits for a sixteenth of it at most."""
 
-_MERGED = "q"
+_MERGED, _BEGINS = "q", "begins"
 
 
 class Session(Windowed):
@@ -86,18 +89,30 @@ class Session(Windowed):
             columns += self._aggregates.main.pieces(self._last)
         return any(isinstance(last := times.min(), int) and last + self._gap_us <= ended for times in columns)
 
-    def _paned(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Rows ordered by key and time; a fragment begins at a new key and behind a gap."""
-        rows = rows.sort([*self._keys, TIME])
-        behind_gap = pl.col(TIME) - pl.col(TIME).shift() >= self._gap_us
-        return rows.with_columns(self._begins(behind_gap, TIME).alias(PANE))
+    def _add(self, aggregates: Aggregates, rows: pl.DataFrame) -> None:
+        """A fragment begins at a new key and behind a gap; rows that are all within a gap are one fragment a key."""
+        times = rows[TIME]
+        least, greatest = times.min(), times.max()
+        assert isinstance(least, int)
+        assert isinstance(greatest, int)
+        if greatest - least < self._gap_us:
+            groups = Groups.of(rows, self._keys)
+            groups.keys = groups.keys.insert_column(0, extreme_of(groups, times, greatest=False).alias(PANE))
+        else:
+            rows = rows.sort([*self._keys, TIME])
+            begins = rows.select(self._begins(pl.col(TIME) - pl.col(TIME).shift() >= self._gap_us).alias(_BEGINS))[_BEGINS]
+            firsts = rows.filter(begins).select(pl.col(TIME).alias(PANE), *self._keys)
+            groups = Groups(np.cumsum(begins.to_numpy(), dtype=np.int64) - 1, firsts.height, None, firsts)
+        aggregates.add(rows, groups, self._by)
 
     def _joined(self, aggregates: Aggregates, tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
         """The tables with fragments that meet merged."""
         extents = tables["main"].select(*self._by, self._last).sort([*self._keys, PANE])
         reached = pl.col(self._last).cum_max()
         reached = (reached.over(self._keys) if self._keys else reached).shift()
-        extents = extents.with_columns(self._begins(pl.col(PANE) - reached >= self._gap_us, PANE).alias(_MERGED))
+        extents = extents.with_columns(
+            pl.when(self._begins(pl.col(PANE) - reached >= self._gap_us)).then(PANE).forward_fill().alias(_MERGED)
+        )
         moved = extents.filter(pl.col(_MERGED) != pl.col(PANE)).select(*self._by, _MERGED)
         if moved.is_empty():
             return tables
@@ -108,8 +123,7 @@ class Session(Windowed):
             joined[name] = aggregates.tables[name].merge(renamed.select(order), self._by)
         return joined
 
-    def _begins(self, behind_gap: pl.Expr, time: str) -> pl.Expr:
-        """Of rows ordered by key and time: the time of the latest one up to each that has another key or a gap before it."""
+    def _begins(self, behind_gap: pl.Expr) -> pl.Expr:
+        """Of rows ordered by key and time: whether each has another key or a gap before it."""
         new_key = [pl.col(key).ne_missing(pl.col(key).shift()) for key in self._keys]
-        begins = pl.any_horizontal(pl.int_range(pl.len()) == 0, behind_gap.fill_null(False), *new_key)
-        return pl.when(begins).then(pl.col(time)).forward_fill()
+        return pl.any_horizontal(pl.int_range(pl.len()) == 0, behind_gap.fill_null(False), *new_key)

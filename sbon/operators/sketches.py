@@ -8,8 +8,10 @@ bits of the floats, so that no logarithm rounds differently elsewhere.
 import numpy as np
 import polars as pl
 
+from sbon.operators.grouping import Groups
 from sbon.operators.hashes import hashes
-from sbon.operators.partials import Table
+from sbon.operators.measures import counted, extreme_of, sum_of
+from sbon.operators.partials import Table, distinct
 
 LEAST_KEPT = 2048
 """Answers below it are exact; from it on the standard error is 1 / sqrt(LEAST_KEPT - 2), 2.2 %."""
@@ -33,11 +35,11 @@ class LeastHashTable(Table):
         super().__init__()
         self._operand = operand
 
-    def partial(self, rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+    def partial(self, rows: pl.DataFrame, groups: Groups) -> pl.DataFrame:
         """Hashes of the values that are not NULL."""
-        values = rows.select(*by, self._operand).filter(pl.col(self._operand).is_not_null()).unique()
-        hashed = pl.Series("h", hashes(values[self._operand]), dtype=pl.UInt64)
-        return self.merge(values.select(by).with_columns(hashed), by)
+        values = distinct(groups, rows[self._operand])
+        hashed = values.with_columns(pl.Series("h", hashes(values[self._operand]), dtype=pl.UInt64)).drop(self._operand)
+        return self.merge(hashed, groups.keys.columns)
 
     def merge(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
         """The least ones, each once."""
@@ -71,19 +73,26 @@ class BucketTable(Table):
         super().__init__()
         self._operand = operand
 
-    def partial(self, rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+    def partial(self, rows: pl.DataFrame, groups: Groups) -> pl.DataFrame:
         """Values counted by group and bucket."""
-        rows = rows.select(*by, pl.col(self._operand).cast(pl.Float64).alias("lo"))
-        rows = rows.filter(pl.col("lo").is_not_null() & pl.col("lo").is_not_nan())
-        numbers = rows["lo"].to_numpy().astype(np.float64)
+        values, ids = rows[self._operand].cast(pl.Float64), groups.ids
+        there = values.is_not_null() & values.is_not_nan()
+        if not there.all():
+            values, ids = values.filter(there), ids[there.to_numpy()]
+        numbers = values.to_numpy()
         bucket = np.abs(numbers).view(np.int64) >> _SHIFT
         bucket = np.where(numbers < 0.0, -bucket, bucket)
-        counted = rows.with_columns(pl.Series("b", bucket, dtype=pl.Int64), pl.lit(1, pl.Int64).alias("n"), pl.col("lo").alias("hi"))
-        return self.merge(counted, by)
+        cells = Groups.of(pl.DataFrame({"g": ids, "b": bucket}), ["g", "b"])
+        low, high = (extreme_of(cells, values, greatest=greatest) for greatest in (False, True))
+        found = cells.keys.with_columns(counted(cells).alias("n"), low.alias("lo"), high.alias("hi"))
+        return groups.keys_at(found["g"].to_numpy()).with_columns(found.drop("g"))
 
     def merge(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
         """One row a group and bucket."""
-        return partials.group_by([*by, "b"]).agg(pl.col("n").sum(), pl.col("lo").min(), pl.col("hi").max())
+        cells = Groups.of(partials, [*by, "b"])
+        count = sum_of(cells, partials["n"]).cast(pl.Int64)
+        low, high = (extreme_of(cells, partials[name], greatest=name == "hi") for name in ("lo", "hi"))
+        return cells.keys.with_columns(count.alias("n"), low.alias("lo"), high.alias("hi"))
 
     def ordered(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
         """By group and bucket."""

@@ -13,6 +13,7 @@ import polars as pl
 
 from sbon.errors import RemoteProtocolError
 from sbon.operators.aggregates import Aggregates
+from sbon.operators.grouping import Groups
 from sbon.operators.partials import TIME
 from sbon.operators.windowed import FRAME_ROWS_MAX, PANE, SPAN_US_MAX, Windowed
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, WindowParams
@@ -66,11 +67,20 @@ class Window(Windowed):
     def _late_below(self) -> int:
         return self._open_from(self._watermark)
 
-    def _paned(self, rows: pl.DataFrame) -> pl.DataFrame:
-        time, slide = pl.col(TIME), self._params.slide_us
-        if slide > self._params.size_us:
-            rows = rows.filter(time - time // slide * slide < self._params.size_us)
-        return rows.with_columns((time // self._pane_us * self._pane_us).alias(PANE))
+    def _add(self, aggregates: Aggregates, rows: pl.DataFrame) -> None:
+        slide, size, pane = self._params.slide_us, self._params.size_us, self._pane_us
+        if slide > size:
+            rows = rows.filter(pl.col(TIME) - pl.col(TIME) // slide * slide < size)
+            if rows.is_empty():
+                return
+        times = rows[TIME].to_numpy()
+        first, last = int(times.min()) // pane, int(times.max()) // pane
+        if first == last:
+            groups = Groups.of(rows, self._by, (PANE, first * pane))
+        else:
+            groups = Groups.of(rows.with_columns(pl.Series(PANE, times // pane)), self._by)
+            groups.keys = groups.keys.with_columns(pl.col(PANE) * pane)
+        aggregates.add(rows, groups, self._by)
 
     def _close(self, aggregates: Aggregates, tables: dict[str, pl.DataFrame], first: int, end: int) -> list[pl.DataFrame]:
         """Answers of the windows that start from `first` up to before `end`."""

@@ -9,6 +9,7 @@ import polars as pl
 from sbon.errors import RemoteProtocolError
 from sbon.operators.aggregates import Aggregates
 from sbon.operators.compile import columns_of, compile_column
+from sbon.operators.grouping import Groups, positions
 from sbon.operators.operator import Operator
 from sbon.operators.partials import TIME
 from sbon.operators.snapshots import Parts, opened, parts_of
@@ -17,8 +18,9 @@ from sbon.query.schema import ColumnType
 
 SPAN_US_MAX = 2**60
 """Longest window and lateness: 36,000 years; keeps sums of times within 64 bits."""
-PENDING_ROWS_MAX = 8_192
-"""Rows that wait to be aggregated together: a batch of a few rows costs as much as one of thousands."""
+PENDING_ROWS_MAX = 32_768
+"""Rows that wait to be aggregated together: a batch of a few rows costs as much as one of thousands. A window that closes takes in what
+waits first, which is a millisecond for so many."""
 FRAME_ROWS_MAX = 65_536
 """Rows of one frame of output."""
 
@@ -48,8 +50,8 @@ class Windowed(Operator):
         """Rows with an event time below this are late."""
 
     @abc.abstractmethod
-    def _paned(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Prepared rows with their panes; those that belong to none left out."""
+    def _add(self, aggregates: Aggregates, rows: pl.DataFrame) -> None:
+        """Add prepared rows, at least one and none late, to their panes."""
 
     @property
     def state_rows(self) -> int:
@@ -79,20 +81,21 @@ class Windowed(Operator):
         """Add the rows that wait to their panes."""
         if self._aggregates is None or not self._pending:
             return
-        frame = self._pending[0] if len(self._pending) == 1 else pl.concat(self._pending)
+        frame = self._pending[0] if len(self._pending) == 1 else pl.concat(self._pending, rechunk=True)
         self._pending, self._pending_rows = [], 0
         rows = self._in_time(frame.select(self._columns))
         if not rows.is_empty():
-            rows = self._paned(rows)
-        if not rows.is_empty():
-            for table in self._aggregates.tables.values():
-                table.add(table.partial(rows, self._by), self._by)
+            self._add(self._aggregates, rows)
 
     def _in_time(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows that are not late; the others are counted."""
+        times = rows[TIME]
+        below = max(WATERMARK_MIN, self._late_below())
+        least, greatest = times.min(), times.max()
+        if not times.null_count() and isinstance(least, int) and isinstance(greatest, int) and below <= least and greatest < WATERMARK_END:
+            return rows
         time = pl.col(TIME)
-        sane = (time >= WATERMARK_MIN) & (time < WATERMARK_END)
-        kept = rows.filter((sane & (time >= self._late_below())).fill_null(False))
+        kept = rows.filter(((time >= below) & (time < WATERMARK_END)).fill_null(False))
         self.late_rows += rows.height - kept.height
         return kept
 
@@ -106,6 +109,7 @@ class Windowed(Operator):
                 folded = table.folded(self._by)
                 if folded is not None:
                     frames[name] = table.ordered(folded, self._by)
+                    table.replace(frames[name])
         return parts_of(self._shared, self._watermark, self.late_rows, frames)
 
     def adopt(self, parts: Parts) -> None:
@@ -125,12 +129,15 @@ class Windowed(Operator):
         """The tables of a snapshot have the columns that this window's own would have."""
         if frames and set(frames) != set(aggregates.tables):
             raise RemoteProtocolError(f"window snapshot with tables {sorted(frames)}, expected {sorted(aggregates.tables)}")
-        by = self._by
         nothing = self._input.select(self._columns).with_columns(pl.col(TIME).alias(PANE))
+        groups = Groups.of(nothing, self._by)
         for name, frame in frames.items():
-            expected = aggregates.tables[name].partial(nothing, by).schema
+            expected = aggregates.tables[name].partial(nothing, groups).schema
             if frame.schema != expected:
                 raise RemoteProtocolError(f"table {name} of a window snapshot has columns {dict(frame.schema)}, expected {dict(expected)}")
+            aggregates.tables[name].check(frame)
+            if (positions(frames["main"], frame, self._by) < 0).any():
+                raise RemoteProtocolError(f"table {name} of a window snapshot has groups that the main one has not")
 
     def _compile(self, frame: pl.DataFrame) -> Aggregates:
         """Types are known with the first batch; they stay."""

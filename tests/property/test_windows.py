@@ -79,6 +79,18 @@ def test_answers_are_those_of_the_twin_to_the_last_bit(rows: list[Any], shape: t
 
 
 @settings(max_examples=60, deadline=None)
+@given(ROWS, SHAPES, st.lists(st.integers(0, 100), max_size=4))
+def test_keys_that_are_whole_numbers_change_nothing(rows: list[Any], shape: tuple[int, int, int], cuts: list[int]):
+    size, slide, lateness = shape
+    numbers = {None: 7, "a": 8, "b": 11}
+    events = [(kind, port, value.with_columns(pl.col("k").replace_strict(numbers))) for kind, port, value in cut(rows, cuts)]
+    frames = run(Window(params(*shape)), [*events, ("watermark", 0, WATERMARK_END)])
+    texts = {number: text for text, number in numbers.items()}
+    found = [(start, end, texts[key], *answers) for start, end, key, *answers in rows_of(frames)]
+    assert found == expected(window_twin(rows, size, slide, lateness, None), size)
+
+
+@settings(max_examples=60, deadline=None)
 @given(ROWS, SHAPES, st.integers(-80, 80))
 def test_a_watermark_closes_what_has_ended_and_no_more(rows: list[Any], shape: tuple[int, int, int], watermark: int):
     size, slide, lateness = shape

@@ -1,0 +1,148 @@
+"""Numbers in base 2^32 as rows of digits, one column a number: carrying, dividing and rounding many at once, exactly.
+
+A table of digits is (bins, numbers), the lowest bin first; `lowest` is the bin of its first row, worth 2^(32 * lowest). Digits are
+balanced: from -2^31 up to before 2^31. A whole number has one such form, whatever sums it was made of, and the sign of its first digit.
+"""
+
+import math
+
+import numpy as np
+
+from sbon.operators.exact import BIN_BITS, Digits
+from sbon.operators.grouping import IntArray
+from sbon.types import FloatArray
+
+_HALF = np.int64(2 ** (BIN_BITS - 1))
+_LOW = np.int64(2**BIN_BITS - 1)
+_PRECISE = 2.0**-1021
+"""Floats below have fewer bits: what is no sum of floats is rounded another way there."""
+_COUNT_MAX = 2**31
+
+
+def balanced(digit: IntArray) -> tuple[IntArray, IntArray]:
+    """Each digit, at most 2^62 in magnitude, as a balanced one and what is carried to the next bin."""
+    kept = ((digit + _HALF) & _LOW) - _HALF
+    return kept, (digit - kept) >> BIN_BITS
+
+
+def table(parts: Digits, count: int) -> tuple[IntArray, int]:
+    """Digits by bin and number, each once, as a table of `count` balanced numbers, and its lowest bin."""
+    numbers, bins, digits = parts
+    lowest = int(bins.min()) if bins.size else 0
+    rows = (int(bins.max()) if bins.size else 0) - lowest + 2
+    found = np.zeros((rows, count), np.int64)
+    found[bins - lowest, numbers] = digits
+    return _carried(found), lowest
+
+
+def _carried(digits: IntArray) -> IntArray:
+    for row in range(len(digits) - 1):
+        digits[row], carry = balanced(digits[row])
+        digits[row + 1] += carry
+    return digits
+
+
+def integers(digits: IntArray) -> list[int]:
+    """The numbers, in units of the lowest bin."""
+    return [sum(digit << (BIN_BITS * row) for row, digit in enumerate(column)) for column in digits.T.tolist()]
+
+
+def rounded(digits: IntArray, lowest: int) -> FloatArray:
+    """Each number as the nearest float, ties to even; infinite beyond the range of floats. Exact where floats are denormal only if the
+    number is a multiple of the least float, as sums of floats are.
+
+    The first digit that is not 0, the two behind it and the sign of all that follows decide: the first alone is 2^64 of the third's units
+    or more, which is beyond the 53 bits of a float and the one that says where halves lie.
+
+    Source
+    ------
+    Boldo, Melquiond, Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to odd, IEEE Trans. Computers 57
+    (2008), section 4: the sum of three floats, rounded once.
+    """
+    digits = np.vstack([np.zeros((2, digits.shape[1]), np.int64), digits])
+    rows = len(digits)
+    first = np.maximum(rows - 1 - np.argmax(digits[::-1] != 0, axis=0), 2)
+    sign = np.zeros(digits.shape[1])
+    for row in range(rows - 3):
+        sign = np.where((row < first - 2) & (digits[row] != 0), np.sign(digits[row]), sign)
+    one, two, three = (np.take_along_axis(digits, (first - back)[None], axis=0)[0].astype(np.float64) for back in range(3))
+    total = _three(one * 2.0**64, two * 2.0**32, three + 0.5 * sign)
+    with np.errstate(over="ignore"):
+        result: FloatArray = np.ldexp(total, (BIN_BITS * (lowest - 2 + first - 2)).astype(np.int64))
+    return result + 0.0
+
+
+def quotients(digits: IntArray, lowest: int, counts: IntArray) -> FloatArray:
+    """Each number by its count, at least 1, as the nearest float, by long division."""
+    padded = np.vstack([np.zeros((4, digits.shape[1]), np.int64), digits])
+    divisor = np.minimum(counts, _COUNT_MAX)
+    parts = np.empty((len(padded) + 1, digits.shape[1]), np.int64)
+    rest = np.zeros(digits.shape[1], np.int64)
+    for row in range(len(padded) - 1, -1, -1):
+        parts[row + 1], rest = np.divmod((rest << BIN_BITS) + padded[row], divisor)
+    parts[0] = rest != 0  # more than nothing, less than a unit
+    result = rounded(_carried(np.vstack([parts, np.zeros((1, digits.shape[1]), np.int64)])), lowest - 5)
+    unusual = np.flatnonzero((np.abs(result) < _PRECISE) & (digits != 0).any(axis=0) | (counts >= _COUNT_MAX))
+    if unusual.size:
+        numbers = integers(digits[:, unusual])
+        pairs = zip(numbers, counts[unusual].tolist(), strict=True)
+        result[unusual] = [to_float(number, BIN_BITS * lowest, count) for number, count in pairs]
+    return result
+
+
+def deviations(counts: IntArray, sums: IntArray, lowest: int, squares: IntArray, squares_lowest: int) -> FloatArray:
+    """Sample standard deviation of each count of values, of which sum and sum of squares are given; NaN of fewer than two."""
+    exponent, squares_exponent = BIN_BITS * lowest, BIN_BITS * squares_lowest
+    found = zip(counts.tolist(), integers(sums), integers(squares), strict=True)
+    return np.array([deviation(count, (one, exponent), (two, squares_exponent)) for count, one, two in found], np.float64)
+
+
+def _three(a: FloatArray, b: FloatArray, c: FloatArray) -> FloatArray:
+    """a + b + c, rounded once."""
+    upper, lower = _two(b, c)
+    top, middle = _two(a, upper)
+    rest, error = _two(middle, lower)
+    even = (rest.view(np.int64) & 1) == 0
+    odd = np.where(even & (error != 0.0), np.nextafter(rest, np.copysign(np.inf, error)), rest)
+    return top + odd
+
+
+def _two(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """a + b, rounded, and what the rounding left out (Knuth, TAOCP 2, section 4.2.2)."""
+    total = a + b
+    of_b = total - a
+    return total, (a - (total - of_b)) + (b - of_b)
+
+
+def to_float(number: int, exponent: int, divisor: int = 1) -> float:
+    """number * 2^exponent / divisor, rounded once; infinite beyond the range of floats.
+
+    Examples
+    --------
+    >>> to_float(3, -1)
+    1.5
+    """
+    if exponent >= 0:
+        number <<= exponent
+    else:
+        divisor <<= -exponent
+    try:
+        return number / divisor
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+
+
+def deviation(count: int, sum_: tuple[int, int], squares: tuple[int, int]) -> float:
+    """Sample standard deviation from exact sums, each (n, e) for n * 2^e; NaN of fewer than two values.
+
+    Source
+    ------
+    variance = (n * sum(x^2) - sum(x)^2) / (n * (n - 1)): useless in floats, where the difference cancels; exact in integers.
+    """
+    if count < 2:
+        return math.nan
+    plain, plain_exponent = count * squares[0], squares[1]
+    cross, cross_exponent = sum_[0] ** 2, 2 * sum_[1]
+    exponent = min(plain_exponent, cross_exponent)
+    difference = (plain << (plain_exponent - exponent)) - (cross << (cross_exponent - exponent))
+    return math.sqrt(to_float(difference, exponent, count * (count - 1)))

@@ -1,0 +1,107 @@
+"""`sbon bench operators`: rows a second that each operator takes on one core, by size of batch, outside any engine.
+
+An operator gets batches that were made before, in order of event time, with a watermark behind each, as a source would send them.
+Processor time is counted, not the clock's: what else runs on the machine slows the caches only.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from sbon.operators.operator import Operator
+from sbon.operators.registry import build
+from sbon.query.expression import Call, Column, Expression, Literal
+from sbon.query.plan import Aggregate, MapParams, OrderColumn, Params, SessionParams, TopParams, WindowParams
+from sbon.query.schema import ColumnType
+
+SECOND_US = 1_000_000
+KEYS = 1000
+EVENT_ROWS_PER_S = 1_000_000
+"""Rows to a second of event time: closing a window costs the same however many rows it has had."""
+
+_X, _K = Column("value"), Column("key")
+_HALF, _FOUR, _NONE = Literal(0.5, ColumnType.FLOAT), Literal(4, ColumnType.INT), Literal(0, ColumnType.INT)
+_COUNT_SUM_MAX = (Aggregate("n", "count", None), Aggregate("total", "sum", _X), Aggregate("most", "max", _X))
+
+
+def _tumbling(keys: Sequence[tuple[str, Expression]], *aggregates: Aggregate) -> WindowParams:
+    return WindowParams("time", SECOND_US, SECOND_US, tuple(keys), aggregates)
+
+
+def _of_each(function: str, operand: Expression = _X) -> WindowParams:
+    return _tumbling((("key", _K),), Aggregate("value", function, operand))
+
+
+WORKLOADS: dict[str, Params] = {
+    "filter and project": MapParams(
+        Call("and", (Call("gt", (_X, _HALF)), Call("eq", (Call("mod", (_K, _FOUR)), _NONE)))), (("time", Column("time")), ("value", _X))
+    ),
+    "tumbling count sum max": _tumbling((("key", _K),), *_COUNT_SUM_MAX),
+    "tumbling, text keys": _tumbling((("name", Column("name")),), *_COUNT_SUM_MAX),
+    "tumbling, no keys": _tumbling((), *_COUNT_SUM_MAX),
+    "tumbling avg": _of_each("avg"),
+    "tumbling stddev": _of_each("stddev"),
+    "tumbling first": _of_each("first"),
+    "tumbling count distinct": _of_each("approx_count_distinct", _K),
+    "tumbling percentile": _of_each("approx_percentile"),
+    "hopping 10 s / 2 s count": WindowParams("time", 10 * SECOND_US, 2 * SECOND_US, (("key", _K),), _COUNT_SUM_MAX[:1]),
+    "session 10 s count": SessionParams("time", 10 * SECOND_US, (("key", _K),), _COUNT_SUM_MAX[:1]),
+    "session 10 ms count": SessionParams("time", SECOND_US // 100, (("key", _K),), _COUNT_SUM_MAX[:1]),
+    "top 10 a second": TopParams("second", (OrderColumn("value", True, False),), ("key",), 10),
+}
+
+
+def measure(batch_rows: Sequence[int], seconds: float, names: Sequence[str], tell: Callable[[str], None]) -> dict[str, Any]:
+    """Rows a second of processor time, by workload and rows of a batch; each measured for about `seconds`."""
+    result: dict[str, Any] = {"event_rows_per_s": EVENT_ROWS_PER_S, "keys": KEYS, "rows_per_s_per_core": {}}
+    for name in names:
+        tell(name)
+        result["rows_per_s_per_core"][name] = {str(rows): _rate(WORKLOADS[name], rows, seconds) for rows in batch_rows}
+    return result
+
+
+def _rate(params: Params, batch_rows: int, seconds: float) -> float:
+    batches = _batches(batch_rows)
+    operator, rows, start_us = build(params), 0, 0
+    _run(operator, batches[:1], 0)
+    operator = build(params)
+    begin = time.process_time()
+    while time.process_time() - begin < seconds:
+        start_us = _run(operator, batches, start_us)
+        rows += batch_rows * len(batches)
+    operator.advance(start_us + 60 * SECOND_US)
+    return round(rows / (time.process_time() - begin))
+
+
+def _run(operator: Operator, batches: Sequence[pl.DataFrame], start_us: int) -> int:
+    """Feed batches, the first beginning at this event time; where the last one ends."""
+    for batch in batches:
+        # Shifting times is not the operator's work, but a source would have to write them as well.
+        shifted = batch.with_columns(pl.col("time", "second") + pl.duration(microseconds=start_us)) if start_us else batch
+        operator.process(0, shifted)
+        operator.advance(start_us + int(batch["time"].to_physical()[-1]))
+    return start_us + 2 * SECOND_US
+
+
+def _batches(batch_rows: int) -> list[pl.DataFrame]:
+    """Two seconds of event time, by 1,000 keys of which a few are frequent (Zipf, exponent 1.2)."""
+    rows = max(batch_rows, 2 * EVENT_ROWS_PER_S // batch_rows * batch_rows)
+    rng = np.random.default_rng(1)
+    shares = 1.0 / np.arange(1, KEYS + 1) ** 1.2
+    key = rng.choice(KEYS, rows, p=shares / shares.sum())
+    at = np.arange(rows) * (SECOND_US // EVENT_ROWS_PER_S)
+    frame = pl.DataFrame({"time": at, "second": at // SECOND_US * SECOND_US, "key": key, "value": rng.random(rows)})
+    frame = frame.with_columns(pl.col("time", "second").cast(pl.Datetime("us")), (pl.lit("sensor-") + pl.col("key").cast(pl.String)).alias("name"))
+    return list(frame.iter_slices(batch_rows))
+
+
+def show(result: dict[str, Any]) -> None:
+    """A table: a line for each workload, a column for each size of batch."""
+    rates = result["rows_per_s_per_core"]
+    sizes = list(next(iter(rates.values())))
+    print("M rows/s/core".ljust(28) + "".join(f"{int(size):>12,}" for size in sizes) + "  rows a batch")
+    for name, by_size in rates.items():
+        print(name.ljust(28) + "".join(f"{by_size[size] / 1e6:12.2f}" for size in sizes))

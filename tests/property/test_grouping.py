@@ -1,0 +1,88 @@
+"""Groups: rows are together when their columns are equal, by whichever way they are numbered."""
+
+from collections import defaultdict
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import polars as pl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sbon.operators import measures
+from sbon.operators.grouping import Groups, positions
+
+INTS = st.one_of(st.integers(-5, 5), st.integers(1000, 1010), st.sampled_from([-(2**63), 2**63 - 1]))
+NULLS = st.one_of(st.none(), st.integers(-3, 3))
+FLOATS = st.sampled_from([None, 0.0, 1.5, float("nan"), float("inf")])
+TEXTS = st.sampled_from([None, "", "a", "b"])
+TIMES = st.sampled_from([datetime(2026, 1, 1), datetime(2026, 1, 2), datetime(1969, 1, 1)])
+KINDS = st.sampled_from(
+    [(pl.Int64(), INTS), (pl.Int64(), NULLS), (pl.Float64(), FLOATS), (pl.String(), TEXTS), (pl.Datetime("us"), TIMES)],
+)
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> tuple[pl.DataFrame, list[str]]:
+    count = draw(st.integers(0, 20))
+    columns = {}
+    for at in range(draw(st.integers(0, 3))):
+        dtype, values = draw(KINDS)
+        columns[f"k{at}"] = pl.Series(draw(st.lists(values, min_size=count, max_size=count)), dtype=dtype)
+    x = draw(st.lists(st.one_of(FLOATS, st.floats(-5, 5)), min_size=count, max_size=count))
+    t = draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
+    return pl.DataFrame(columns | {"x": pl.Series(x, dtype=pl.Float64()), "t": pl.Series(t, dtype=pl.Int64())}), list(columns)
+
+
+def groups_of(frame: pl.DataFrame, by: list[str]) -> dict[str, list[Any]]:
+    found = defaultdict(list)
+    for row in frame.select(*by, "x", "t").rows():
+        found[repr(row[: len(by)])].append(row[len(by) :])
+    return found
+
+
+@settings(max_examples=150, deadline=None)
+@given(frames())
+def test_rows_with_equal_keys_are_one_group(data: tuple[pl.DataFrame, list[str]]) -> None:
+    frame, by = data
+    groups, expected = Groups.of(frame, by), groups_of(frame, by)
+    names = [repr(row) for row in groups.keys.rows()] if by else [repr(())] * groups.keys.height
+    assert sorted(names) == sorted(expected)
+    assert groups.keys.columns == by
+    assert measures.counted(groups).to_list() == [len(expected[name]) for name in names]
+    assert [repr(row) for row in groups.keys_at(groups.ids).rows()] == [repr(row) for row in frame.select(by).rows()] or not by
+
+
+@settings(max_examples=150, deadline=None)
+@given(frames())
+def test_firsts_lasts_and_extremes_are_those_of_each_group(data: tuple[pl.DataFrame, list[str]]) -> None:
+    frame, by = data
+    groups, expected = Groups.of(frame, by), groups_of(frame, by)
+    names = [repr(row) for row in groups.keys.rows()] if by else [repr(())] * groups.keys.height
+    order = [[(x, t) for x, t in expected[name] if x is not None] for name in names]
+    least = [min((x for x, _ in rows if x == x), default=rows[0][0] if rows else None) for rows in order]
+    assert repr(measures.extreme_of(groups, frame["x"], greatest=False).to_list()) == repr(least)
+    value, _ = measures.edge_of(groups, frame["x"], frame["t"], last=False)
+    first = [min(rows, key=lambda row: (row[1], row[0] != row[0], row[0]))[0] if rows else None for rows in order]
+    assert repr(value.to_list()) == repr(first)
+    value, _ = measures.edge_of(groups, frame["x"], frame["t"], last=True)
+    last = [max(rows, key=lambda row: (row[1], row[0] != row[0], row[0]))[0] if rows else None for rows in order]
+    assert repr(value.to_list()) == repr(last)
+
+
+@settings(max_examples=60, deadline=None)
+@given(frames())
+def test_groups_are_found_among_others(data: tuple[pl.DataFrame, list[str]]) -> None:
+    frame, by = data
+    if not by:
+        return
+    wanted = frame.select(by).unique(maintain_order=True)
+    found = positions(wanted, frame, by)
+    assert wanted[found].equals(frame.select(by))
+    assert (positions(wanted.head(1), frame, by) >= -1).all()
+
+
+def test_numbers_close_together_are_addressed_directly_and_others_are_not() -> None:
+    near, far = pl.DataFrame({"k": np.arange(100, 200)}), pl.DataFrame({"k": np.arange(100) * 10**12})
+    assert Groups.of(near, ["k"]).size == 200
+    assert Groups.of(far, ["k"]).size == 100
