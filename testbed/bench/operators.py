@@ -94,7 +94,8 @@ def _batches(batch_rows: int) -> list[pl.DataFrame]:
     key = rng.choice(KEYS, rows, p=shares / shares.sum())
     at = np.arange(rows) * (SECOND_US // EVENT_ROWS_PER_S)
     frame = pl.DataFrame({"time": at, "second": at // SECOND_US * SECOND_US, "key": key, "value": rng.random(rows)})
-    frame = frame.with_columns(pl.col("time", "second").cast(pl.Datetime("us")), (pl.lit("sensor-") + pl.col("key").cast(pl.String)).alias("name"))
+    name = (pl.lit("sensor-") + pl.col("key").cast(pl.String)).alias("name")
+    frame = frame.with_columns(pl.col("time", "second").cast(pl.Datetime("us")), name)
     return list(frame.iter_slices(batch_rows))
 
 
