@@ -46,8 +46,7 @@ def _behind(instance: Instance, stimulus_s: float, flow: Flow, me: NodeId) -> tu
     behind, incoming = found
     if behind.state is not State.RUNNING or behind.busy or not behind.has_credit or not _is_empty(output, incoming):
         return None
-    waiting = behind.earliest()
-    return found if waiting is None or waiting.queue[0].stimulus_s >= stimulus_s else None
+    return found if behind.earliest_s >= stimulus_s else None
 
 
 def _is_empty(output: Output, incoming: Input) -> bool:

@@ -127,7 +127,7 @@ class Execution:
             # In slices: the rest needs credit as the first did, unless somebody waits for it.
             instance.blocked = not instance.has_credit
             if instance.when_idle is not None or (instance.state is State.RUNNING and not instance.blocked):
-                self._ready.push(instance.id, incoming.queue[0].stimulus_s)
+                self._ready.push(instance.id, instance.earliest_s)
         elif instance.state is not State.RUNNING:
             self._ready.remove(instance.id)
         else:
@@ -135,7 +135,7 @@ class Execution:
             if instance.blocked:
                 self._ready.remove(instance.id)
             else:
-                self._ready.push(instance.id, incoming.queue[0].stimulus_s)
+                self._ready.push(instance.id, instance.earliest_s)
 
     def _look_at_source(self, instance: Instance) -> None:
         if instance.source is None:
@@ -163,7 +163,7 @@ class Execution:
 
     def _run(self, instance: Instance, incoming: Input) -> None:
         """The next batch of an operator, or as much of it as a quantum takes."""
-        batch = incoming.queue[0]
+        batch = incoming.queue.head
         stages = chain(instance, incoming, batch.stimulus_s, self._flow, self._me, self._instances)
         task = Task(stages, batch.stimulus_s, batch)
         most = max(SLICE_ROWS_MIN, instance.cost.rows_within(self._config.quantum_s, self._config.quantum_rows))
@@ -224,7 +224,7 @@ class Execution:
         instance.batches_in += 1
         if first and batch is not None:
             incoming.sliced = 0
-            incoming.queue.popleft()
+            instance.dequeue(incoming)
             self._flow.processed(incoming, batch)
         if instance.sink is not None and batch is not None:
             self._delivered(instance, batch)

@@ -267,7 +267,7 @@ class Flow:
         instance, incoming = found
         verdict = incoming.receiver.accept(batch.sequence, batch.size_bytes)
         if verdict is Verdict.ACCEPTED:
-            incoming.queue.append(batch)
+            instance.enqueue(incoming, batch)
             if instance.state is State.PREPARED:
                 self._events.arrived_at_prepared(instance.id)
             self._events.runnable(instance)

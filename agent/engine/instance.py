@@ -11,7 +11,8 @@ from sbon.links import Batch, LinkReceiver, LinkSender
 from sbon.optimiser.slack import least_slack_ms
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, LinkSpec, MulticastParams, OperatorSpec, SinkParams, SourceParams, is_multicast
 from sbon.query.schema import Schema
-from sbon.types import NodeId, OperatorId, QueryId
+from sbon.scheduling import EarliestStimulusFirst, StimulusFifo
+from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire import OperatorReport, User
 
 if TYPE_CHECKING:
@@ -125,7 +126,8 @@ class Input:
         self.receiver = receiver
         self.watermark_us = watermark_us
         """Of the last processed batch."""
-        self.queue: deque[Batch] = deque()
+        self.queue = StimulusFifo[Batch]()
+        """What waits; changed by `Instance.enqueue` and `dequeue` alone."""
         self.sliced = 0
         """Rows of the first batch of the queue that have been processed already, in slices."""
         self.reply: Callable[[Any], bool] | None = None
@@ -191,7 +193,8 @@ class Instance:
         """Of those with a delay bound: by how much their longest way may still grow."""
         self.upstream_delay_ms: float | None = None
         """Latency of the longest way from a producer to here, as far as all hosts on it have told."""
-        self.inputs: dict[str, Input] = {}
+        self.inputs: dict[LinkId, Input] = {}
+        self._heads = EarliestStimulusFirst[LinkId]()
         self.outputs: dict[str, Output] = {}
         self.operator: Operator | None = None
         self.source: SourceConnector | None = None
@@ -261,13 +264,36 @@ class Instance:
         """Every output would take another batch."""
         return all(output.sender.has_credit for output in self.outputs.values())
 
+    def enqueue(self, incoming: Input, batch: Batch) -> None:
+        """A batch waits at the end of one of the inputs."""
+        incoming.queue.append(batch)
+        self._heads.push(incoming.link.id, incoming.queue.earliest_s)
+
+    def dequeue(self, incoming: Input) -> Batch:
+        """Take out the first batch of one of the inputs."""
+        batch = incoming.queue.popleft()
+        if incoming.queue:
+            self._heads.push(incoming.link.id, incoming.queue.earliest_s)
+        else:
+            self._heads.remove(incoming.link.id)
+        return batch
+
+    @property
+    def earliest_s(self) -> float:
+        """The earliest stimulus time of all that waits here; infinite where nothing does."""
+        link = self._heads.first()
+        return math.inf if link is None else self.inputs[link].queue.earliest_s
+
     def earliest(self) -> Input | None:
-        """The input whose next batch has the earliest stimulus time; of equals, the first."""
-        best: Input | None = None
-        for candidate in self.inputs.values():
-            if candidate.queue and (best is None or candidate.queue[0].stimulus_s < best.queue[0].stimulus_s):
-                best = candidate
-        return best
+        """The input whose turn it is: the one with a batch that has been begun, or with the earliest stimulus time; of equals, the one that
+        has waited longest. None where nothing waits.
+        """
+        if self.busy and self.task is None:
+            begun = next((incoming for incoming in self.inputs.values() if incoming.sliced), None)
+            if begun is not None:
+                return begun
+        link = self._heads.first()
+        return None if link is None else self.inputs[link]
 
     def watermark_with(self, changed: Input, watermark_us: int) -> int:
         """The least watermark of all inputs that are not lost, once `changed` has this one; never less than before."""

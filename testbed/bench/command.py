@@ -18,6 +18,7 @@ def register(app: typer.Typer) -> None:
     bench.command("telemetry", epilog="Examples: sbon bench telemetry --agents 16 --queries 4")(telemetry)
     bench.command("engine", epilog="Examples: sbon bench engine --seconds 10 --runs 5 --json; sbon bench engine --stalled 600")(engine)
     bench.command("link", epilog="Examples: sbon bench link; sbon bench link --seconds 5 --runs 5 --json")(link)
+    bench.command("scheduling", epilog="Examples: sbon bench scheduling --json")(scheduling)
     app.add_typer(bench, name="bench")
 
 
@@ -131,6 +132,21 @@ def link(
     from testbed.bench.link import measure, show
 
     result = measure(seconds, runs, lambda what: print(what, file=sys.stderr, flush=True))
+    if json:
+        print_json(result)
+    else:
+        show(result)
+
+
+def scheduling(
+    repeat: Annotated[int, typer.Option(metavar="N", help="Repetitions; the least counts.")] = 5,
+    json: Json = False,
+) -> None:
+    """Show what the scheduler's queue costs a batch, by the number of ways to an operator and of batches that wait."""
+    from sbon.cli.output import print_json
+    from testbed.bench.scheduling import measure, show
+
+    result = measure(repeat)
     if json:
         print_json(result)
     else:
