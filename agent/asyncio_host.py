@@ -14,12 +14,14 @@ import socket
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import structlog
 
 from agent.cpu_load import CpuLoad
+from agent.disk import FolderDisk
 from agent.executor import Executor
 from agent.host import StreamHandler, Timer
 from agent.network.tcp import TcpStream
@@ -161,6 +163,10 @@ class AsyncioHost:
     def stopwatch(self) -> float:
         """Seconds of a fine clock."""
         return time.perf_counter()
+
+    def disk(self, folder: str) -> FolderDisk:
+        """The files of a folder."""
+        return FolderDisk(Path(folder))
 
     @property
     def workers(self) -> int:

@@ -56,6 +56,22 @@ class Stream(Protocol):
         """Close both directions after what was written has left; `StreamHandler.closed` follows."""
 
 
+class Disk(Protocol):
+    """Files of one folder. Everything blocks, so call it on executor threads, and raises OSError."""
+
+    def append(self, name: str, data: Sequence[bytes]) -> None:
+        """Add to the end of a file, which is made if it is not there."""
+
+    def read(self, name: str, offset: int, size_bytes: int) -> bytes:
+        """Part of a file; less where it ends."""
+
+    def remove(self, name: str) -> None:
+        """Delete a file, if it is there."""
+
+    def names(self) -> list[str]:
+        """All files; none where the folder is missing."""
+
+
 class Host(Protocol):
     """One machine, as its agent sees it."""
 
@@ -109,6 +125,9 @@ class Host(Protocol):
 
     def stopwatch(self) -> float:
         """Seconds, for how long work takes; callable from any thread. Stands still in the virtual world, where only `rows` cost time."""
+
+    def disk(self, folder: str) -> Disk:
+        """The files of a folder of this machine."""
 
     @property
     def workers(self) -> int:

@@ -348,7 +348,13 @@ class Agent:
 
     def link_broken(self, instance: Instance, output: Output, reason: str) -> None:
         """An output leads nowhere any more."""
-        self.log.warning("link.broken", link=output.link.id, reason=reason, rows_unacknowledged=output.sender.held)
+        self.log.warning("link.broken", link=output.link.id, reason=reason, rows_unacknowledged=output.sender.rows_held)
+
+    def link_spills(self, output: Output, event: str, reason: str) -> None:
+        """What a link cannot deliver goes to disk, or no more of it."""
+        tell = self.log.warning if event == "stopped" else self.log.info
+        fields = {"reason": reason} if reason else {}
+        tell(f"spill.{event}", link=output.link.id, to=output.node, rows_unacknowledged=output.sender.rows_held, **fields)
 
     def arrived_at_prepared(self, operator: OperatorId) -> None:
         """Data for an operator that has arrived by migration and waits for the word."""

@@ -81,6 +81,11 @@ class LinkSender:
         return self._next_sequence - 1 - self._processed
 
     @property
+    def rows_held(self) -> int:
+        """Rows not acknowledged (or acknowledged so lately that they are still on disk)."""
+        return self.rows_offered - self.rows_acknowledged
+
+    @property
     def memory_batches(self) -> int:
         """Of those held, the ones in memory."""
         return self._backlog.memory_batches

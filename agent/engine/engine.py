@@ -4,6 +4,7 @@ Instantiate, destroy, connect, disconnect and hand over operators, and read thei
 operators run is `agent.engine.execution`, what moves with an operator is `agent.engine.handover`.
 """
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
@@ -24,6 +25,9 @@ from sbon.wire import End, Instantiate, OperatorReport, User
 
 Answer = Callable[[SbonError | None], None]
 
+SPILL_FOLDER = "spill"
+"""In the data directory: what links keep on disk while their far ends are away."""
+
 
 class EngineEvents(Protocol):
     """Whom the engine tells."""
@@ -42,6 +46,9 @@ class EngineEvents(Protocol):
 
     def link_broken(self, instance: Instance, output: Output, reason: str) -> None:
         """The other end of an output is no more; the output has been removed."""
+
+    def link_spills(self, output: Output, event: str, reason: str) -> None:
+        """What a link cannot deliver has `began` to go to disk, has `stopped` to (the reason says why), `goes_on`, or is `drained`."""
 
     def arrived_at_prepared(self, operator: OperatorId) -> None:
         """Data has come for an operator that waits for the word to run."""
@@ -72,7 +79,7 @@ class Engine:
         self._context = context
         self._config = config
         self._links = links
-        self.flow = Flow(host, router, self, remembered)
+        self.flow = Flow(host, router, self, remembered, links, host.disk(os.path.join(context.data_dir, SPILL_FOLDER)))
         self._execution = Execution(
             host,
             router.me,
@@ -97,6 +104,14 @@ class Engine:
     def broken(self, instance: Instance, output: Output, reason: str) -> None:
         """The other end of a link is no more."""
         self._events.link_broken(instance, output, reason)
+
+    def disk_lost(self, instance: Instance, reason: str) -> None:
+        """What a link had put on disk cannot be had back: better no answer than one with a hole in it."""
+        self._execution.fail(instance, reason)
+
+    def disk_told(self, output: Output, event: str, reason: str) -> None:
+        """A link's disk."""
+        self._events.link_spills(output, event, reason)
 
     # ------------------------------------------------------------------------------------------------ the interface
 
@@ -209,7 +224,8 @@ class Engine:
         """Let go of outputs to nodes that are `dead`, where other consumers wait behind them for the operator's credit."""
         for instance in self.instances.values():
             for output in list(instance.outputs.values()):
-                if instance.may_give_up_an_output and output.node != self._me and dead(output.node):
+                keeps = self.flow.spilling.budget is not None and output.sender.has_credit  # nobody waits: the disk takes what comes
+                if instance.may_give_up_an_output and not keeps and output.node != self._me and dead(output.node):
                     self.disconnect(instance.id, output.link.id)
                     self._events.link_broken(instance, output, f"{output.node} has been gone for too long")
 
@@ -379,6 +395,7 @@ class Engine:
 
     def close(self) -> None:
         """Stop everything."""
+        self.flow.spilling.close()
         for instance in list(self.instances.values()):
             self.destroy(instance.id)
 
@@ -396,6 +413,8 @@ class Engine:
 
     def _remove(self, instance: Instance) -> None:
         self.flow.remove(instance)
+        for link in instance.outputs:
+            self.flow.spilling.drop(link)
         self.instances.pop(instance.id, None)
 
     def _report(self, operator: OperatorId, query: QueryId) -> OperatorReport:

@@ -12,8 +12,9 @@ import msgspec
 
 from agent.engine.instance import Input, Instance, Output, State
 from agent.engine.rows import Rows
-from agent.host import Host
-from sbon.links import Batch, Verdict
+from agent.engine.spilling import Spilling
+from agent.host import Disk, Host
+from sbon.links import Batch, LinkConfig, Verdict
 from sbon.query.plan import LinkSpec, target_of
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire import Acknowledge, Data, Message, Moved, NoSuchLink
@@ -51,11 +52,17 @@ class FlowEvents(Protocol):
     def broken(self, instance: Instance, output: Output, reason: str) -> None:
         """The other end of a link is no more."""
 
+    def disk_lost(self, instance: Instance, reason: str) -> None:
+        """What a link of the operator had put on disk cannot be had back."""
+
+    def disk_told(self, output: Output, event: str, reason: str) -> None:
+        """A link's disk: see `agent.engine.spilling.SpillEvents`."""
+
 
 class Flow:
     """All links that begin or end on this host."""
 
-    def __init__(self, host: Host, router: Router, events: FlowEvents, remembered: int) -> None:
+    def __init__(self, host: Host, router: Router, events: FlowEvents, remembered: int, links: LinkConfig, disk: Disk) -> None:
         self._host = host
         self._router = router
         self._events = events
@@ -65,6 +72,7 @@ class Flow:
         self._gone: OrderedDict[OperatorId, tuple[NodeId, int]] = OrderedDict()
         self._acks: dict[LinkId, Input] = {}
         self._again: dict[LinkId, bool] = {}
+        self.spilling = Spilling(host, disk, links, self)
         self._local: deque[tuple[LinkId, Batch]] = deque()
         self.counters = {
             "batches_duplicate": 0,
@@ -85,6 +93,7 @@ class Flow:
 
     def add_output(self, instance: Instance, output: Output) -> None:
         """Begin to carry for one more output."""
+        output.sender.may_spill(self.spilling.budget)
         instance.outputs[output.link.id] = output
         self._outputs[output.link.id] = (instance, output)
 
@@ -109,6 +118,7 @@ class Flow:
         """Nobody listens at the other end of this link any more."""
         instance.outputs.pop(link, None)
         self._outputs.pop(link, None)
+        self.spilling.drop(link)
 
     def carrier(self, link: LinkId) -> tuple[Instance, Output] | None:
         """The operator here that has the sending end of a link."""
@@ -154,7 +164,11 @@ class Flow:
     # ------------------------------------------------------------------------------------------------------ sending
 
     def transmit(self, output: Output) -> None:
-        """Send what may be sent."""
+        """Send what may be sent, and let what cannot wait in memory wait on disk."""
+        self._send_on(output)
+        self.spilling.look(output.link.id, output.sender, output.schema, remote=output.node != self._router.me)
+
+    def _send_on(self, output: Output) -> None:
         sender = output.sender
         while (batch := sender.peek()) is not None:
             if output.node == self._router.me:
@@ -165,6 +179,29 @@ class Flow:
                 return
             output.bytes_out += batch.size_bytes
             sender.sent(batch)
+
+    # --------------------------------------------------------------------------------- what the disk tells (SpillEvents)
+
+    def disk_done(self, link: LinkId) -> None:
+        """Something may be sent that was on disk, or there is room for more."""
+        found = self._outputs.get(link)
+        if found is not None:
+            self.transmit(found[1])
+            self._events.runnable(found[0])
+
+    def disk_lost(self, link: LinkId, reason: str) -> None:
+        """What was on disk cannot be had back."""
+        found = self._outputs.get(link)
+        if found is not None:
+            self._events.disk_lost(found[0], f"link to {found[1].link.target}: {reason}")
+
+    def disk_told(self, link: LinkId, event: str, reason: str) -> None:
+        """For the log."""
+        found = self._outputs.get(link)
+        if found is not None:
+            self._events.disk_told(found[1], event, reason)
+
+    # -------------------------------------------------------------------------------------------------- connections
 
     def reconnected(self, node: NodeId) -> None:
         """A new connection: what the old one swallowed goes again."""

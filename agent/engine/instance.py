@@ -284,6 +284,16 @@ class Instance:
         link = self._heads.first()
         return math.inf if link is None else self.inputs[link].queue.earliest_s
 
+    @property
+    def held_back_by(self) -> str:
+        """Which consumers take no more, and what their disk says; empty where all do."""
+        full = [output for output in self.outputs.values() if not output.sender.has_credit]
+        return "; ".join(
+            f"{output.link.target} on {output.node} takes no more, {output.sender.held} batches wait for it"
+            + (f" and {output.sender.trouble}" if output.sender.trouble else "")
+            for output in full
+        )
+
     def earliest(self) -> Input | None:
         """The input whose turn it is: the one with a batch that has been begun, or with the earliest stimulus time; of equals, the one that
         has waited longest. None where nothing waits.
@@ -343,7 +353,7 @@ class Instance:
             id=self.id,
             state=state,
             node=node,
-            reason=self.reason,
+            reason=self.reason or (self.held_back_by if state == "blocked" else ""),
             epoch=self.epoch,
             rows_in=self.rows_in,
             rows_out=self.rows_out,

@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 
 from agent.config import parse_address
-from agent.host import Host, StreamHandler, Timer
+from agent.host import Disk, Host, StreamHandler, Timer
 from agent.network.shaped_stream import HELD_BYTES_MAX, ROUNDING_S, ShapedStream, Way
 from sbon.errors import ConfigError
 from sbon.types import Address
@@ -96,6 +96,10 @@ class ShapedHost:
     def rng(self) -> np.random.Generator:
         """The host's."""
         return self._host.rng
+
+    def disk(self, folder: str) -> Disk:
+        """The machine's."""
+        return self._host.disk(folder)
 
     @property
     def workers(self) -> int:

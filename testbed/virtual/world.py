@@ -16,9 +16,10 @@ from agent.host import StreamHandler, Timer
 from sbon.errors import ConfigError
 from sbon.types import Address, FloatArray
 from testbed.cpu import Cpu, CpuConfig
+from testbed.virtual.disk import VirtualDisk
 from testbed.virtual.network import Network, NetworkConfig
 from testbed.virtual.stream import SimulatedStream, Streams
-from testbed.virtual.time import NS, VirtualTime, ns_not_before
+from testbed.virtual.time import NS, VirtualTime, ns, ns_not_before
 
 T = TypeVar("T")
 
@@ -29,7 +30,7 @@ _EPHEMERAL_PORT = 32768
 
 
 class Machine:
-    """What of a node outlives its processes: address, clock, cores."""
+    """What of a node outlives its processes: address, clock, cores, disk."""
 
     def __init__(self, world: "SimulatedWorld", number: int, rng: np.random.Generator) -> None:
         self.world = world
@@ -38,6 +39,7 @@ class Machine:
         self.clock_start_ns = int(rng.integers(1, 1_000_000)) * NS
         self.wall_skew_s = 0.0
         self.cpu = Cpu(world.time, world.cpu)
+        self.disk = VirtualDisk()
         self.ports: dict[int, SimulatedHost] = {}
         self.port_next = _EPHEMERAL_PORT
         self._rng = rng
@@ -154,7 +156,12 @@ class SimulatedHost:
         except Exception as error:
             outcome = error
         sizes = (rows,) if isinstance(rows, int) else rows()
-        self._time.at(self.machine.cpu.run(*sizes), lambda: self._call(lambda: done(outcome)))
+        waited_ns = ns(self.machine.disk.take_delay_s())
+        self._time.at(self.machine.cpu.run(*sizes) + waited_ns, lambda: self._call(lambda: done(outcome)))
+
+    def disk(self, folder: str) -> VirtualDisk:
+        """The machine's only one, whatever the folder."""
+        return self.machine.disk
 
     def stopwatch(self) -> float:
         """Stands still."""

@@ -1,0 +1,147 @@
+"""What one link has on disk: batches in order, appended at one end and taken away at the other, in segment files with checksums.
+
+A record is a header (length of the rows, checksum of all that follows it, number, stimulus time, watermark, rows) and the rows as they
+would travel. A segment is removed when its last record has been read. All of it is called on executor threads, one call at a time.
+"""
+
+import struct
+import zlib
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from agent.engine.rows import Rows
+from agent.host import Disk
+from sbon.batch import Batch
+from sbon.errors import SpillError
+from sbon.query.schema import Schema
+
+_SUMS = struct.Struct(">II")
+_FACTS = struct.Struct(">qdqI")
+_HEADER_BYTES = _SUMS.size + _FACTS.size
+
+
+class _Segment:
+    __slots__ = ("name", "read_to", "sealed", "size_bytes")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.size_bytes = self.read_to = 0
+        self.sealed = False
+
+
+class SpillLog:
+    """The segments of one link.
+
+    Parameters
+    ----------
+    name : beginning of its files' names
+    schema : of its rows
+    segment_bytes : a segment that has so many bytes takes no more
+    """
+
+    def __init__(self, disk: Disk, name: str, schema: Schema, segment_bytes: int) -> None:
+        self._disk, self._name, self._schema, self._segment_bytes = disk, name, schema, segment_bytes
+        self._segments: deque[_Segment] = deque()
+        self._made = 0
+
+    def append(self, batches: Sequence[Batch]) -> int:
+        """Write batches; returns the bytes that they take.
+
+        Raises
+        ------
+        OSError
+            They are not written, none of them.
+        """
+        if not self._segments or self._segments[-1].sealed or self._segments[-1].size_bytes >= self._segment_bytes:
+            self._made += 1
+            self._segments.append(_Segment(f"{self._name}-{self._made:06}.spill"))
+        segment = self._segments[-1]
+        pieces = [piece for batch in batches for piece in _record(batch)]
+        size_bytes = sum(map(len, pieces))
+        try:
+            self._disk.append(segment.name, pieces)
+        except OSError:
+            segment.sealed = True  # part of a record may be at its end; nobody will read that far
+            if not segment.size_bytes:
+                self._drop(self._segments.pop())
+            raise
+        segment.size_bytes += size_bytes
+        return size_bytes
+
+    def read(self, batches_max: int, bytes_max: int) -> tuple[list[Batch], int]:
+        """The oldest batches, at least one, no more once one of the limits is reached; and the bytes of the segments that went with them.
+
+        Raises
+        ------
+        SpillError
+            The segment cannot be read, or is damaged.
+        """
+        if not self._segments:
+            raise SpillError(f"{self._name}: nothing is on disk")
+        segment = self._segments[0]
+        left = segment.size_bytes - segment.read_to
+        data = self._part(segment, min(left, max(bytes_max, _HEADER_BYTES)))
+        needed = _HEADER_BYTES + _SUMS.unpack_from(data)[0]
+        if needed > len(data):
+            data = self._part(segment, min(left, needed))
+        batches = []
+        taken = 0
+        for batch, end in self._records(segment, data):
+            batches.append(batch)
+            taken = end
+            if len(batches) >= batches_max or taken >= bytes_max:
+                break
+        if not batches:
+            raise self._damaged(segment, "a record is longer than the file")
+        segment.read_to += taken
+        if segment.read_to < segment.size_bytes:
+            return batches, 0
+        self._drop(self._segments.popleft())
+        return batches, segment.size_bytes
+
+    def remove(self) -> None:
+        """Delete all files."""
+        while self._segments:
+            self._drop(self._segments.popleft())
+
+    # ------------------------------------------------------------------------------------------------------ inside
+
+    def _part(self, segment: _Segment, size_bytes: int) -> bytes:
+        try:
+            data = self._disk.read(segment.name, segment.read_to, size_bytes)
+        except OSError as problem:
+            raise SpillError(f"spilled batches in {segment.name} cannot be read: {problem.strerror or problem}") from problem
+        if len(data) < size_bytes:
+            raise self._damaged(segment, f"{size_bytes} bytes were written there, {len(data)} are left")
+        return data
+
+    def _records(self, segment: _Segment, data: bytes) -> Iterator[tuple[Batch, int]]:
+        """Whole records and where they end in `data`."""
+        at = 0
+        while at + _HEADER_BYTES <= len(data):
+            length, checksum = _SUMS.unpack_from(data, at)
+            begin, end = at + _HEADER_BYTES, at + _HEADER_BYTES + length
+            if end > len(data):
+                return
+            rest = memoryview(data)[at + _SUMS.size : end]
+            if zlib.crc32(rest) != checksum:
+                raise self._damaged(segment, f"the checksum at byte {segment.read_to + at} is wrong")
+            sequence, stimulus_s, watermark_us, rows = _FACTS.unpack_from(data, at + _SUMS.size)
+            payload = Rows.of_bytes(data[begin:end], rows, self._schema) if rows else None
+            yield Batch(sequence, stimulus_s, watermark_us, payload), end
+            at = end
+
+    def _damaged(self, segment: _Segment, what: str) -> SpillError:
+        return SpillError(f"spilled batches in {segment.name} are damaged: {what}; their rows are lost, submit the query again")
+
+    def _drop(self, segment: _Segment) -> None:
+        try:
+            self._disk.remove(segment.name)
+        except OSError:
+            return  # what cannot be removed now is removed when the agent starts again
+
+
+def _record(batch: Batch) -> tuple[bytes, bytes]:
+    data = batch.payload.data() if isinstance(batch.payload, Rows) else b""
+    facts = _FACTS.pack(batch.sequence, batch.stimulus_s, batch.watermark_us, batch.rows)
+    return _SUMS.pack(len(data), zlib.crc32(data, zlib.crc32(facts))) + facts, data

@@ -1,0 +1,188 @@
+"""Does on disk what the links' backlogs ask for (`sbon.backlog`), on executor threads, within the budget of the agent."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol, TypeVar
+
+from agent.engine.spill_log import SpillLog
+from agent.host import Disk, Host, Timer
+from sbon.backlog import SpillBudget, SpillFetch, SpillWrite
+from sbon.batch import Batch
+from sbon.errors import SpillError
+from sbon.links import LinkConfig, LinkSender
+from sbon.query.schema import Schema
+from sbon.types import LinkId
+
+T = TypeVar("T")
+
+SEGMENT_BYTES_MAX = 16 * 2**20
+SEGMENTS_MIN = 16
+"""A segment is so small a part of the budget at least: its room comes back only when all of it has been read."""
+
+
+class SpillEvents(Protocol):
+    """Whom it tells."""
+
+    def disk_done(self, link: LinkId) -> None:
+        """Something has come from disk, or has gone there: there may be room, or something to send. Look again."""
+
+    def disk_lost(self, link: LinkId, reason: str) -> None:
+        """What was on disk cannot be had back."""
+
+    def disk_told(self, link: LinkId, event: str, reason: str) -> None:
+        """`began`, `stopped` (nothing more goes there; the reason says why), `goes_on` or `drained`."""
+
+
+class _Store:
+    """The disk of one link."""
+
+    def __init__(self, log: SpillLog) -> None:
+        self.log = log
+        self.charged_bytes = 0
+        """Of the budget."""
+        self.busy = False
+        self.dropped = False
+
+
+class Spilling:
+    """The disk of all links of an agent. Without a budget it does nothing, and costs nothing."""
+
+    def __init__(self, host: Host, disk: Disk, config: LinkConfig, events: SpillEvents) -> None:
+        self._host = host
+        self._disk = disk
+        self._events = events
+        self.budget = SpillBudget(config.spill_bytes) if config.spill_bytes else None
+        self._segment_bytes = min(SEGMENT_BYTES_MAX, config.spill_bytes // SEGMENTS_MIN)
+        self._stores: dict[LinkId, _Store] = {}
+        self._timers: dict[LinkId, Timer] = {}
+        self._troubled: dict[LinkId, str] = {}
+        self._made = 0
+        for name in disk.names():  # of an agent that was killed: nobody knows any more what they continue
+            disk.remove(name)
+
+    def look(self, link: LinkId, sender: LinkSender, schema: Schema, *, remote: bool) -> None:
+        """Do what is to be done now. `remote`: the other end is on another host; others within reach of a function call do not spill."""
+        if self.budget is None or not (remote or sender.on_disk):
+            return
+        begun = sender.on_disk
+        match sender.next_io(self._host.now(), may_spill=remote):
+            case SpillWrite() as write:
+                self._write(link, sender, schema, write)
+                if not begun:
+                    self._events.disk_told(link, "began", "")
+            case SpillFetch() as fetch:
+                self._fetch(link, sender, fetch)
+            case None:
+                self._arm(link, sender)
+        self._tell_trouble(link, sender.trouble)
+
+    def drop(self, link: LinkId) -> None:
+        """The link is no more, or its sending end is elsewhere."""
+        timer = self._timers.pop(link, None)
+        if timer is not None:
+            timer.cancel()
+        self._troubled.pop(link, None)
+        store = self._stores.pop(link, None)
+        if store is None:
+            return
+        store.dropped = True
+        if not store.busy:
+            self._host.execute(store.log.remove, _ignored, rows=0)
+        self._release(store, store.charged_bytes)
+
+    def close(self) -> None:
+        """The agent stops: delete everything."""
+        for store in self._stores.values():
+            store.dropped = True
+            store.log.remove()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._stores.clear()
+        self._timers.clear()
+
+    # ------------------------------------------------------------------------------------------------------ inside
+
+    def _write(self, link: LinkId, sender: LinkSender, schema: Schema, write: SpillWrite) -> None:
+        store = self._stores.get(link)
+        if store is None:
+            self._made += 1
+            store = self._stores[link] = _Store(SpillLog(self._disk, f"{self._made:06}", schema, self._segment_bytes))
+
+        def done(result: int | BaseException) -> None:
+            if store.dropped:
+                self._give_back(write.reserved_bytes)
+            elif isinstance(result, BaseException):
+                reason = (result.strerror if isinstance(result, OSError) else "") or f"{type(result).__name__}: {result}"
+                sender.write_failed(reason, self._host.now())
+                self._tell_trouble(link, sender.trouble)
+            else:
+                store.charged_bytes += result
+                sender.written(result)
+
+        self._execute(link, store, lambda: store.log.append(write.batches), done)
+
+    def _fetch(self, link: LinkId, sender: LinkSender, fetch: SpillFetch) -> None:
+        store = self._stores[link]
+
+        def done(result: tuple[list[Batch], int] | BaseException) -> None:
+            if store.dropped:
+                return
+            try:
+                if isinstance(result, BaseException):
+                    raise result
+                batches, freed_bytes = result
+                sender.fetched(batches)
+            except SpillError as problem:
+                self._events.disk_lost(link, str(problem))
+                return
+            self._release(store, freed_bytes)
+            if not sender.on_disk:
+                self._events.disk_told(link, "drained", "")
+
+        self._execute(link, store, lambda: store.log.read(fetch.batches_max, fetch.bytes_max), done)
+
+    def _execute(self, link: LinkId, store: _Store, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+        def finished(result: T | BaseException) -> None:
+            store.busy = False
+            done(result)
+            if store.dropped:
+                self._host.execute(store.log.remove, _ignored, rows=0)
+            else:
+                self._events.disk_done(link)
+
+        store.busy = True
+        self._host.execute(work, finished, rows=0)
+
+    def _arm(self, link: LinkId, sender: LinkSender) -> None:
+        wake, now = sender.next_wake(), self._host.now()
+        if wake is None or wake <= now or link in self._timers:
+            return
+
+        def again() -> None:
+            self._timers.pop(link, None)
+            self._events.disk_done(link)
+
+        self._timers[link] = self._host.call_at(wake, again)
+
+    def _tell_trouble(self, link: LinkId, trouble: str) -> None:
+        before = self._troubled.pop(link, "")
+        if trouble:
+            self._troubled[link] = trouble
+        if trouble != before:
+            self._events.disk_told(link, "stopped" if trouble else "goes_on", trouble)
+
+    def _release(self, store: _Store, size_bytes: int) -> None:
+        store.charged_bytes -= size_bytes
+        self._give_back(size_bytes)
+
+    def _give_back(self, size_bytes: int) -> None:
+        """Others may have waited for room in the budget."""
+        if self.budget is None or not size_bytes:
+            return
+        self.budget.release(size_bytes)
+        for link in list(self._troubled):
+            self._host.call_soon(partial(self._events.disk_done, link))
+
+
+def _ignored(result: object) -> None:
+    """Files that cannot be removed now are removed when the agent starts again."""

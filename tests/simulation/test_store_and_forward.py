@@ -1,0 +1,193 @@
+"""An uplink that is dead for ten minutes loses nothing and catches up in order; a disk that is too small, full or damaged says so."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sbon.errors import LocalProtocolError
+from sbon.links import LinkSender
+from testbed.backend import Tail
+from testbed.virtual.disk import VirtualDisk
+from testbed.virtual.harness import World
+
+SOURCE = """
+CREATE SOURCE readings (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{}',
+    rows_per_second = {}, event_rows_per_second = 20, rows = {}, seed = 1, 'start' = '2026-01-01T00:00:00');
+"""
+QUERY = "SELECT ts, key, value FROM readings WHERE key % 4 <> 1"
+RATE, OUTAGE_S = 20, 600
+ROWS = RATE * (OUTAGE_S + 60)
+
+
+def make_world(nodes: int = 2, seed: int = 1, interval_s: float = 0.25, **links: Any) -> World:
+    settings = {
+        "engine": {"batch_interval_s": interval_s},
+        "optimiser": {"enabled": False},
+        "membership": {"interval_s": 1.0},
+        "links": {"window_batches": 16, **links},
+    }
+    world = World(nodes, seed=seed, settings=settings)
+    world.start_all()
+    world.settle()
+    return world
+
+
+def disk_of(world: World, number: int) -> VirtualDisk:
+    return world.world.machines[number].disk
+
+
+def flow_from(world: World, rows: int, rate: int = RATE) -> Tail:
+    """A source on the second node, read at the first."""
+    world.submit(SOURCE.format(world.nodes[1], rate, rows))
+    return world.tail(world.submit(QUERY))
+
+
+def operators(world: World, number: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = world.ask(number, "operators")
+    return found
+
+
+@cache
+def undisturbed(rows: int) -> list[str]:
+    world = make_world(1)
+    world.submit(SOURCE.format(world.nodes[0], 10_000, rows))
+    tail = world.tail(world.submit(QUERY))
+    world.run_until(lambda: tail.finished)
+    return list(map(str, tail.rows))
+
+
+def senders(world: World, number: int) -> list[LinkSender]:
+    agent: Any = world.agents[number]
+    return [output.sender for instance in agent.engine.instances.values() for output in instance.outputs.values()]
+
+
+def test_an_uplink_that_is_dead_for_ten_minutes_loses_nothing_and_catches_up_in_order() -> None:
+    world = make_world(interval_s=1.0, spill_bytes=64 << 20)
+    tail = flow_from(world, ROWS)
+    world.run(20)
+    before = len(tail.rows)
+    assert before > 0
+    world.partition([[1]])
+    world.run(OUTAGE_S)
+    assert len(tail.rows) - before <= RATE * 2
+    assert disk_of(world, 1).used_bytes > 100_000
+    assert max(sender.memory_batches for sender in senders(world, 1)) <= 17
+    assert all(operator["state"] == "running" for operator in operators(world, 1))
+    world.heal()
+    world.run_until(lambda: tail.finished, 300)
+    assert list(map(str, tail.rows)) == undisturbed(ROWS)
+    assert not disk_of(world, 1).files
+    world.close()
+
+
+def test_when_the_disk_budget_ends_the_source_waits_and_says_why() -> None:
+    rows = 60_000
+    world = make_world(spill_bytes=1 << 20, spill_after_s=0.5)
+    tail = flow_from(world, rows, rate=1000)
+    world.run(5)
+    world.partition([[1]])
+    world.run(60)
+    given = [operator["rows_out"] for operator in operators(world, 1)]
+    world.run(60)
+    assert [operator["rows_out"] for operator in operators(world, 1)] == given, "the source has gone on"
+    assert 0.9 * 2**20 < disk_of(world, 1).peak_bytes <= 2**20
+    assert max(sender.memory_batches for sender in senders(world, 1)) <= 18
+    blocked = [operator for operator in operators(world, 1) if operator["state"] == "blocked"]
+    assert blocked
+    assert any("spill budget of 1 MiB (links.spill_bytes) is used up" in operator["reason"] for operator in blocked)
+    world.heal()
+    world.run_until(lambda: tail.finished, 300)
+    assert list(map(str, tail.rows)) == undisturbed(rows)
+    assert not disk_of(world, 1).files
+    world.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_slow_full_or_failing_disk_and_a_flapping_uplink_lose_and_repeat_nothing(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = 4_000
+    world = make_world(seed=seed, spill_bytes=1 << 20, spill_after_s=0.2, window_bytes=20_000, window_batches=int(rng.integers(1, 12)))
+    tail = flow_from(world, rows, rate=100)
+    disk = disk_of(world, 1)
+    for _ in range(20):
+        fault = rng.integers(5)
+        disk.delay_s = 0.7 if fault == 0 else 0.0
+        disk.failing = fault == 1
+        disk.capacity_bytes = disk.used_bytes + 3_000 if fault == 2 else float("inf")
+        if rng.random() < 0.6:
+            world.partition([[1]])
+        else:
+            world.heal()
+        world.run(float(rng.uniform(0.5, 12)))
+    disk.delay_s, disk.failing, disk.capacity_bytes = 0.0, False, float("inf")
+    world.heal()
+    world.run_until(lambda: tail.finished, 300)
+    assert list(map(str, tail.rows)) == undisturbed(rows), f"seed {seed}"
+    assert disk.bytes_written > 0
+    assert not disk.files
+    world.close()
+
+
+def test_damaged_files_fail_the_operator_rather_than_give_wrong_rows() -> None:
+    rows = 2_000
+    world = make_world(spill_bytes=1 << 20, spill_after_s=0.2)
+    tail = flow_from(world, rows, rate=100)
+    world.run(2)
+    world.partition([[1]])
+    world.run(15)
+    for content in disk_of(world, 1).files.values():
+        content[len(content) // 2] ^= 1
+    world.heal()
+    world.run(30)
+    failed = [operator for operator in operators(world, 1) if operator["state"] == "failed"]
+    assert len(failed) == 1
+    assert "checksum" in failed[0]["reason"]
+    assert not tail.finished
+    expected = undisturbed(rows)
+    assert list(map(str, tail.rows)) == expected[: len(tail.rows)]
+    world.close()
+
+
+def test_files_go_with_the_query_and_with_the_agent() -> None:
+    world = make_world(spill_bytes=1 << 20, spill_after_s=0.2)
+    tail = flow_from(world, 100_000, rate=100)
+    world.run(2)
+    world.partition([[1]])
+    world.run(15)
+    disk = disk_of(world, 1)
+    assert disk.files
+    world.kill(1)
+    assert disk.files, "a killed agent cleans up nothing"
+    world.heal()
+    world.start(1)
+    assert not disk.files
+    world.settle()
+    assert not tail.finished
+    world.close()
+
+
+def test_an_operator_whose_output_is_on_disk_stays_where_it_is() -> None:
+    world = make_world(3, spill_bytes=1 << 20, spill_after_s=0.2)
+    world.submit(SOURCE.format(world.nodes[1], 100, 100_000))
+    world.submit("SELECT window_end, key, count(*) AS n FROM TUMBLE(readings, ts, INTERVAL '1 second') GROUP BY window_end, key")
+    world.run(2)
+    agent: Any = world.agents[1]
+    leading_away = [
+        name
+        for name, instance in agent.engine.instances.items()
+        if instance.movable and any(output.node != world.nodes[1] for output in instance.outputs.values())
+    ]
+    assert len(leading_away) == 1
+    assert agent.migrations.may_migrate(leading_away[0])
+    world.partition([[1, 2]])
+    world.run(15)
+    assert disk_of(world, 1).files
+    assert not agent.migrations.may_migrate(leading_away[0])
+    taken: list[object] = []
+    agent.engine.take(leading_away[0], taken.append)
+    world.run(1)
+    assert isinstance(taken[0], LocalProtocolError)
+    assert "on disk" in str(taken[0])
+    world.close()
