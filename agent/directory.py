@@ -8,11 +8,13 @@ from agent.host import Host
 from agent.network.peers import Peers
 from sbon.errors import LinkError, SbonError
 from sbon.types import Address, NodeId
-from sbon.wire import Message, decode, encode
+from sbon.wire import Message, OperatorsAsk, decode, encode
 
 Done = Callable[[Message | SbonError], None]
 
 REQUEST_TIMEOUT_S = 5.0
+REACH_TIMEOUT_S = 3.0
+"""For opening a connection and a first answer; shorter than the time-out of the request that it is done for."""
 
 
 class Requests(Protocol):
@@ -58,6 +60,27 @@ class Directory:
     def tell(self, node: NodeId, message: Message) -> None:
         """Ask without caring for the answer: what it does will be noticed elsewhere if it fails."""
         self.request(node, message, _ignored)
+
+    def reach(self, nodes: Iterable[NodeId], done: Callable[[SbonError | None], None]) -> None:
+        """Open connections to nodes that will soon be sent to; `done` is told when all have answered, or that one has not."""
+        others = sorted(set(nodes) - {self.me})
+        waiting = len(others)
+
+        def answered(node: NodeId, result: Message | SbonError) -> None:
+            nonlocal waiting
+            if waiting <= 0:
+                return
+            waiting -= 1
+            if isinstance(result, SbonError):
+                waiting = 0
+                done(LinkError(f"{self.me} does not reach {node}: {result}"))
+            elif not waiting:
+                done(None)
+
+        if not others:
+            self._host.call_soon(lambda: done(None))
+        for node in others:
+            self.request(node, OperatorsAsk(operators=()), partial(answered, node), REACH_TIMEOUT_S)
 
     def node_at(self, address: Address) -> list[NodeId]:
         """The nodes wanted at an address."""

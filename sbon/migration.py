@@ -1,31 +1,37 @@
-"""Moving a running operator to another host, atomically. Machines without I/O.
+"""Moving a running operator to another host, atomically and with a pause that does not grow with its state. A machine without I/O.
 
 The old host coordinates. What makes it simple is the meaning of an acknowledgement on links (`sbon.links`): everything that the operator
 has not processed can be sent again by its upstream, and everything it has produced and that is not acknowledged travels with its state.
 
-    LOCKING       the hosts of all neighbours promise not to migrate theirs (SBON, section 3.2: no two migrations in one neighbourhood)
-    PREPARING     the new host checks its resources and builds the operator
-    PAUSING       the operator finishes its batch; its state is taken; from here its inputs wait in their senders
-    TRANSFERRING  the state goes over in chunks; the last one installs it, inactive
+    LOCKING       the hosts of all neighbours promise not to migrate theirs (SBON, section 3.2: no two migrations in one neighbourhood),
+                  and those that feed it open their connections to the new host
+    PREPARING     the new host checks its resources and opens its connections to those that the operator feeds
+    COPYING       the state as of now goes over while the operator runs on; then, round by round, the input it has been given since,
+                  which the copy repeats (its output is thrown away), until the copy is a moment behind
+    PAUSING       the operator finishes its batch; from here its inputs wait in their senders
+    TRANSFERRING  the last input, then the numbers of its links and its output that is not acknowledged; these install it, inactive
     COMMITTING    decided: the new host is told to run, neighbours and owners are told the new place, each until it answers
     COMMITTED     all know
     ABANDONED     the operator runs where it was, as if nothing had been asked
 
-    LOCKING -> PREPARING -> PAUSING -> TRANSFERRING -> COMMITTING -> COMMITTED
-       any of the first four -> ABANDONED, on a refusal, a failure, or the time-out
+    LOCKING -> PREPARING -> COPYING -> PAUSING -> TRANSFERRING -> COMMITTING -> COMMITTED
+       any of the first five -> ABANDONED, on a refusal, a failure, or a time-out
+
+The pause is the time from the last batch on the old host to the first on the new one: a round trip for the rest of the state and its
+answer, half of one for the word to the upstream, half of one for its data.
 
 Invariants: never are two copies active; before COMMITTING the old copy is the one, from COMMITTING on only the new one ever runs. The new
 host drops what it has prepared only when told to, or when it has asked the coordinator and heard that the migration is off, or when
 the coordinator has been declared failed (and then the operator is lost with its old host, which is a crash, not a migration).
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import TypeAlias
 
 import msgspec
 
-from sbon.errors import LocalProtocolError
 from sbon.types import NodeId, OperatorId
 
 
@@ -33,9 +39,23 @@ class MigrationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """How long the steps of a migration may take. TOML table [migration]."""
 
     timeout_s: float = 15.0
-    """From the first question to the decision; after it the migration is abandoned. Longer: large states on slow paths get through."""
+    """Between two signs of progress, and from the pause to the decision; after it the migration is abandoned. Longer: worse paths."""
+    copy_timeout_s: float = 600.0
+    """From the first question to the pause; after it the migration is abandoned. Longer: large states on slow paths get through."""
     lease_s: float = 20.0
     """How long neighbours keep still without another word. Must exceed timeout_s, or two migrations may meet."""
+    rounds_max: int = 8
+    """Rounds of input given since, before the operator pauses with what is left. More: a shorter pause of a busy operator, more work."""
+    rest_bytes: int = 64 * 1024
+    """So much input may be left for the pause. Less: more rounds, a shorter pause on slow paths."""
+    piece_bytes: int = 256 * 1024
+    """Size of the pieces in which a state travels. Smaller: data on the same connection waits less, more work for the same state."""
+    window_bytes: int = 2 * 2**20
+    """Bytes of a state under way at once. More: quicker over long paths, more memory on both hosts."""
+    input_bytes_max: int = 64 * 2**20
+    """Input kept for the copy; at this the operator pauses, however much is left. More: busier operators pause shortly, more memory."""
+    state_bytes_max: int = 4 * 2**30
+    """A state larger than this is not taken here. Lower: other hosts' operators cannot fill this one's memory."""
     retry_s: float = 1.0
     """Pause between repeated words once decided. Shorter: quicker recovery from a lost message, more traffic."""
     prepared_s: float = 5.0
@@ -48,8 +68,13 @@ class MigrationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             raise ValueError(f"timeout_s = {self.timeout_s}, expected above 0 and below lease_s = {self.lease_s}")
         if self.retry_s <= 0 or self.prepared_s <= 0:
             raise ValueError("retry_s and prepared_s, expected above 0")
-        if self.remembered < 1:
-            raise ValueError(f"remembered = {self.remembered}, expected at least 1")
+        if self.copy_timeout_s <= 0:
+            raise ValueError(f"copy_timeout_s = {self.copy_timeout_s}, expected above 0")
+        for name in ("remembered", "rounds_max", "rest_bytes", "window_bytes", "input_bytes_max", "state_bytes_max"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} = {getattr(self, name)}, expected at least 1")
+        if not 1024 <= self.piece_bytes <= 16 * 2**20:
+            raise ValueError(f"piece_bytes = {self.piece_bytes}, expected 1024 to {16 * 2**20}")
 
 
 class Phase(Enum):
@@ -57,6 +82,7 @@ class Phase(Enum):
 
     LOCKING = "locking"
     PREPARING = "preparing"
+    COPYING = "copying"
     PAUSING = "pausing"
     TRANSFERRING = "transferring"
     COMMITTING = "committing"
@@ -83,12 +109,26 @@ class AskPrepare(msgspec.Struct, frozen=True):
     node: NodeId
 
 
+class Copy(msgspec.Struct, frozen=True):
+    """Send the state while the operator runs on, telling `Migration.progressed`; then `Migration.copied`."""
+
+    node: NodeId
+
+
+class CopyMore(msgspec.Struct, frozen=True):
+    """Send what the operator has been given since; then `Migration.copied` again."""
+
+
+class StopCopying(msgspec.Struct, frozen=True):
+    """Forget the copy."""
+
+
 class Pause(msgspec.Struct, frozen=True):
-    """Let the operator finish its batch and take its state; then `Migration.paused`."""
+    """Let the operator finish its batch and run no further one; then `Migration.paused`."""
 
 
 class Transfer(msgspec.Struct, frozen=True):
-    """Send the state; then `Migration.transferred`."""
+    """Send the rest; then `Migration.transferred`."""
 
     node: NodeId
 
@@ -127,11 +167,33 @@ class Ended(msgspec.Struct, frozen=True):
     pause_s: float
     """From the pause until the new copy was known to run (or the old one ran again); 0 if it never paused."""
     seconds: float
+    copy_s: float = 0.0
+    """From the first piece of the state to the pause."""
+    rounds: int = 0
+    """How often input given meanwhile was sent after."""
 
 
-Action: TypeAlias = AskLock | SendUnlock | AskPrepare | Pause | Transfer | Commit | SendActivate | SendMoved | Resume | SendAbandon | Ended
+Action: TypeAlias = (
+    AskLock
+    | SendUnlock
+    | AskPrepare
+    | Copy
+    | CopyMore
+    | StopCopying
+    | Pause
+    | Transfer
+    | Commit
+    | SendActivate
+    | SendMoved
+    | Resume
+    | SendAbandon
+    | Ended
+)
 
-_UNDECIDED = (Phase.LOCKING, Phase.PREPARING, Phase.PAUSING, Phase.TRANSFERRING)
+_UNDECIDED = (Phase.LOCKING, Phase.PREPARING, Phase.COPYING, Phase.PAUSING, Phase.TRANSFERRING)
+_LOCKED = (Phase.PREPARING, Phase.COPYING, Phase.PAUSING, Phase.TRANSFERRING)
+_SHRINKS = 0.7
+"""A round that leaves more than this share of what the one before has left is the last: the input comes as fast as it is copied."""
 
 
 class Migration:
@@ -164,6 +226,13 @@ class Migration:
         self._activated = False
         self._started = now
         self._deadline = now + config.timeout_s
+        self._leases: dict[NodeId, float] = {}
+        self._renew_s = (config.lease_s - config.timeout_s) / 2
+        self._renew_at = now + self._renew_s
+        self._rounds = 0
+        self._left_bytes = math.inf
+        self._copied_from = now
+        self._copy_s = 0.0
         self._paused_at: float | None = None
         self._pause_s = 0.0
         self._retry_at = 0.0
@@ -175,8 +244,9 @@ class Migration:
             return self._prepare()
         return [AskLock(node, operators) for node, operators in self._neighbours.items()]
 
-    def locked(self, node: NodeId, now: float) -> list[Action]:
-        """A neighbour's host has promised."""
+    def locked(self, node: NodeId, asked_at: float, now: float) -> list[Action]:
+        """A neighbour's host has promised, counted from when it was asked; it is asked again long before that has passed."""
+        self._leases[node] = max(self._leases.get(node, asked_at), asked_at)
         self._unlocked.discard(node)
         if self.phase is Phase.LOCKING and not self._unlocked:
             return self._prepare()
@@ -186,15 +256,39 @@ class Migration:
         """The new host is ready for the state."""
         if self.phase is not Phase.PREPARING:
             return []
-        self.phase = Phase.PAUSING
-        self._paused_at = now
-        return [Pause()]
+        self.phase = Phase.COPYING
+        self._copied_from = now
+        self._progressed(now)
+        return [Copy(self.there)]
 
-    def paused(self, now: float) -> list[Action]:
-        """The state has been taken."""
+    def progressed(self, now: float) -> list[Action]:
+        """A piece of the state has arrived."""
+        if self.phase is Phase.COPYING:
+            self._progressed(now)
+        return []
+
+    def copied(self, left_bytes: int, now: float) -> list[Action]:
+        """The state has arrived, or a round of the input since then; so much input has come meanwhile."""
+        if self.phase is not Phase.COPYING:
+            return []
+        few = left_bytes <= self._config.rest_bytes
+        if few or self._rounds >= self._config.rounds_max or left_bytes > _SHRINKS * self._left_bytes:
+            return self._pause(now)
+        self._rounds += 1
+        self._left_bytes = left_bytes
+        self._progressed(now)
+        return [CopyMore()]
+
+    def overtaken(self, now: float) -> list[Action]:
+        """More input has come than is kept for the copy: the rest goes while the operator stands still."""
+        return self._pause(now) if self.phase is Phase.COPYING else []
+
+    def paused(self, neighbours: Iterable[NodeId], owners: Iterable[NodeId], now: float) -> list[Action]:
+        """The operator stands still; these are its neighbours' hosts and owners now, some of whom may have come during the copy."""
         if self.phase is not Phase.PAUSING:
             return []
         self.phase = Phase.TRANSFERRING
+        self._untold |= {*neighbours, *owners}
         return [Transfer(self.there)]
 
     def transferred(self, now: float) -> list[Action]:
@@ -242,8 +336,12 @@ class Migration:
 
     def wake(self, now: float) -> list[Action]:
         """Time has passed."""
-        if self.phase in _UNDECIDED and now >= self._deadline:
-            return self._abandon(f"no decision within {self._config.timeout_s:g} s ({self.phase.value})", now)
+        if self.phase in _UNDECIDED and now >= self._decide_by():
+            waited_s = now - self._started if self._paused_at is None else now - self._paused_at
+            return self._abandon(f"no decision after {waited_s:.3g} s ({self.phase.value})", now)
+        if self.phase in _LOCKED and now >= self._renew_at:
+            self._renew_at = now + self._renew_s
+            return [AskLock(node, operators) for node, operators in self._neighbours.items()]
         if self.phase is Phase.COMMITTING and now >= self._retry_at:
             self._retry_at = now + self._config.retry_s
             return self._words()
@@ -251,13 +349,28 @@ class Migration:
 
     def next_wake(self) -> float | None:
         """When `wake` has something to do."""
+        if self.phase in _LOCKED:
+            return min(self._decide_by(), self._renew_at)
         if self.phase in _UNDECIDED:
-            return self._deadline
+            return self._decide_by()
         return self._retry_at if self.phase is Phase.COMMITTING else None
 
     def _prepare(self) -> list[Action]:
         self.phase = Phase.PREPARING
         return [AskPrepare(self.there)]
+
+    def _decide_by(self) -> float:
+        """The neighbours' promises must hold until the decision, and some while beyond it for the word to reach them."""
+        return min(self._deadline, min(self._leases.values(), default=math.inf) + self._config.lease_s - self._renew_s)
+
+    def _progressed(self, now: float) -> None:
+        self._deadline = min(now + self._config.timeout_s, self._started + self._config.copy_timeout_s)
+
+    def _pause(self, now: float) -> list[Action]:
+        self.phase = Phase.PAUSING
+        self._paused_at, self._copy_s = now, now - self._copied_from
+        self._deadline = now + self._config.timeout_s
+        return [Pause()]
 
     def _words(self) -> list[Action]:
         words: list[Action] = [] if self._activated else [SendActivate(self.there)]
@@ -268,10 +381,12 @@ class Migration:
             return []
         self.phase = Phase.COMMITTED
         unlocks: list[Action] = [SendUnlock(node) for node in self._neighbours]
-        return [*unlocks, Ended(True, self._lost, self._pause_s, now - self._started)]
+        return [*unlocks, self._ended(True, self._lost, now)]
 
     def _abandon(self, reason: str, now: float) -> list[Action]:
         actions: list[Action] = []
+        if self.phase in (Phase.COPYING, Phase.PAUSING, Phase.TRANSFERRING):
+            actions.append(StopCopying())
         if self.phase in (Phase.PAUSING, Phase.TRANSFERRING):
             if self._paused_at is not None:
                 self._pause_s = now - self._paused_at
@@ -280,72 +395,7 @@ class Migration:
             actions.append(SendAbandon(self.there))
         actions += [SendUnlock(node) for node in self._neighbours]
         self.phase = Phase.ABANDONED
-        return [*actions, Ended(False, reason, self._pause_s, now - self._started)]
+        return [*actions, self._ended(False, reason, now)]
 
-
-class Locks:
-    """The promises that this host has given: which of its operators must keep still, for whose migration, until when."""
-
-    def __init__(self) -> None:
-        self._held: dict[OperatorId, dict[OperatorId, float]] = {}
-
-    def grant(self, migrating: OperatorId, neighbours: tuple[OperatorId, ...], until: float) -> None:
-        """Promise that `neighbours` keep still while `migrating` moves. Many may hold the same operator still."""
-        for operator in neighbours:
-            self._held.setdefault(operator, {})[migrating] = until
-
-    def release(self, migrating: OperatorId) -> None:
-        """That migration is over."""
-        for operator in list(self._held):
-            self._held[operator].pop(migrating, None)
-            if not self._held[operator]:
-                del self._held[operator]
-
-    def held(self, operator: OperatorId, now: float) -> bool:
-        """`operator` must keep still."""
-        leases = self._held.get(operator)
-        if leases is None:
-            return False
-        for migrating in [m for m, until in leases.items() if until <= now]:
-            del leases[migrating]
-        if not leases:
-            del self._held[operator]
-        return bool(leases)
-
-
-class Arrival:
-    """The new host's side: the pieces of a state, until it is installed and the word to run has come."""
-
-    def __init__(self, operator: OperatorId, epoch: int, coordinator: NodeId, now: float, config: MigrationConfig) -> None:
-        self.operator = operator
-        self.epoch = epoch
-        self.coordinator = coordinator
-        self.installed = False
-        self._config = config
-        self._pieces: list[bytes] = []
-        self._ask_at = now + config.prepared_s
-
-    def chunk(self, index: int, last: bool, data: bytes, now: float) -> bytes | None:
-        """Take a piece; the whole state with the last one.
-
-        Raises
-        ------
-        LocalProtocolError
-            A piece is missing, or comes after the last.
-        """
-        self._ask_at = now + self._config.prepared_s
-        if self.installed or index != len(self._pieces):
-            raise LocalProtocolError(f"state of {self.operator}: piece {index}, expected {len(self._pieces)}")
-        self._pieces.append(data)
-        if not last:
-            return None
-        state = b"".join(self._pieces)
-        self._pieces.clear()
-        return state
-
-    def must_ask(self, now: float) -> bool:
-        """It has been silent too long: ask the coordinator for the outcome. True once a period."""
-        if now < self._ask_at:
-            return False
-        self._ask_at = now + self._config.prepared_s
-        return True
+    def _ended(self, committed: bool, reason: str, now: float) -> Ended:
+        return Ended(committed, reason, self._pause_s, now - self._started, self._copy_s, self._rounds)

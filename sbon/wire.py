@@ -15,10 +15,6 @@ from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.query.schema import Schema
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 
-STATE_CHUNK_BYTES = 4 * 2**20
-"""A migrating operator's state travels in pieces of this size, so that no frame grows with the state."""
-
-
 # ------------------------------------------------------------------------------------------------------------ links
 
 
@@ -237,12 +233,14 @@ class Rtts(msgspec.Struct, frozen=True, tag="rtts"):
 
 
 class Lock(msgspec.Struct, frozen=True, tag="lock"):
-    """May `operator` migrate? Its neighbours here promise not to, until unlocked or `lease_s` has passed."""
+    """May `operator` migrate? Its neighbours here promise not to, until unlocked or `lease_s` has passed since they were asked last."""
 
     operator: OperatorId
     neighbours: tuple[OperatorId, ...]
     coordinator: NodeId
     lease_s: float
+    there: NodeId = ""
+    """Its new host, to which the neighbours here will send: they open a connection before they promise. Empty: they will not send."""
 
 
 class Unlock(msgspec.Struct, frozen=True, tag="unlock"):
@@ -252,16 +250,16 @@ class Unlock(msgspec.Struct, frozen=True, tag="unlock"):
 
 
 class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
-    """Make room for a migrating operator."""
+    """Make room for a migrating operator, and reach those that it feeds."""
 
     spec: OperatorSpec
     epoch: int
     coordinator: NodeId
-    state_bytes: int
+    feeds: tuple[NodeId, ...] = ()
 
 
 class StateChunk(msgspec.Struct, frozen=True, tag="state"):
-    """A piece of the state of a prepared operator; the last one installs it."""
+    """A piece of the state of a prepared operator, answered when it has had its effect; the last one installs it."""
 
     operator: OperatorId
     epoch: int

@@ -6,9 +6,10 @@ operators run is `agent.engine.execution`, what moves with an operator is `agent
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from agent.connectors.base import ConnectorContext, SinkConnector
+from agent.engine.copying import Assembly, InputLog
 from agent.engine.execution import Execution
 from agent.engine.flow import Flow, Router
 from agent.engine.handover import export, install
@@ -22,6 +23,9 @@ from sbon.placement.reservations import HostingConfig, Reservations
 from sbon.query.plan import SinkParams, SourceParams
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire import End, Instantiate, OperatorReport, User
+
+if TYPE_CHECKING:
+    from sbon.operators.operator import Operator
 
 Answer = Callable[[SbonError | None], None]
 
@@ -338,19 +342,66 @@ class Engine:
 
     # ---------------------------------------------------------------------------------------------------- migration
 
-    def take(self, operator: OperatorId, done: Callable[[bytes | BaseException], None]) -> None:
-        """Pause an operator and give its state as bytes. `resume` or `hand_over` must follow."""
+    def fork(self, operator: OperatorId, done: "Callable[[Operator | BaseException | None], None]") -> None:
+        """A fork of an operator as it is between two batches; from there on what it is given is logged (`Instance.log`).
+
+        It stands still for a moment only. None for an operator without state, which needs neither.
+        """
         instance = self._known(operator)
+        if instance.is_multicast or (instance.operator is not None and instance.operator.is_stateless):
+            self._host.call_soon(lambda: done(None))
+            return
+
+        def forked(result: "Operator | BaseException") -> None:
+            instance.busy = False
+            if not isinstance(result, BaseException):
+                instance.log = InputLog()
+            self.resume(operator)
+            done(result)
+
+        def work() -> "Operator":
+            assert instance.operator is not None
+            return instance.operator.fork()
 
         def idle() -> None:
-            try:
-                work = export(instance)
-            except LocalProtocolError as problem:
-                done(problem)  # called off before the operator came to rest
-                return
-            self._host.execute(work, done, rows=0)
+            instance.busy = True  # whatever happens meanwhile, no batch may change what is being read
+            self._host.execute(work, forked, rows=0)
 
-        self._execution.pause(instance, idle)
+        self._rest(instance, idle, done)
+
+    def stop_copying(self, operator: OperatorId) -> None:
+        """The copy is not wanted any more: log no further input."""
+        instance = self.instances.get(operator)
+        if instance is not None:
+            instance.log = None
+
+    def pause(self, operator: OperatorId, done: Callable[[BaseException | None], None]) -> None:
+        """Let an operator come to rest. `resume` or `hand_over` must follow."""
+        self._rest(self._known(operator), lambda: done(None), done)
+
+    def export(self, operator: OperatorId, done: Callable[[bytes | BaseException], None]) -> None:
+        """What a paused operator takes along beside its own state."""
+        instance = self._known(operator)
+        try:
+            work = export(instance)
+        except LocalProtocolError as problem:
+            done(problem)  # called off meanwhile
+            return
+        self._host.execute(work, done, rows=0)
+
+    def _rest(self, instance: Instance, then: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
+        """Let an operator finish its batch and run no further one."""
+
+        def idle() -> None:
+            if instance.state is State.PAUSED and self.instances.get(instance.id) is instance:
+                then()
+            else:
+                failed(LocalProtocolError(f"operator {instance.id} is {instance.state.value}: {instance.reason or 'called off'}"))
+
+        if instance.state in (State.RUNNING, State.FINISHED):
+            self._execution.pause(instance, idle)
+        else:
+            self._host.call_soon(idle)
 
     def resume(self, operator: OperatorId) -> None:
         """The migration is off: the operator goes on."""
@@ -366,8 +417,8 @@ class Engine:
         self._remove(instance)
         self.flow.left(operator, node, epoch)
 
-    def install(self, state: bytes, epoch: int, done: Callable[[Instance | BaseException], None]) -> None:
-        """Build an operator from its state, PREPARED; `activate` or `destroy` must follow."""
+    def install(self, assembly: Assembly, epoch: int, done: Callable[[Instance | BaseException], None]) -> None:
+        """Let an operator whose state has arrived be here, PREPARED; `activate` or `destroy` must follow."""
 
         def installed(result: Instance | BaseException) -> None:
             if isinstance(result, Instance):
@@ -381,7 +432,7 @@ class Engine:
                 self.flow.add(result)
             done(result)
 
-        self._host.execute(lambda: install(state, epoch, self._links), installed, rows=0)
+        self._host.execute(lambda: install(*assembly.finished(), epoch, self._links), installed, rows=0)
 
     def activate(self, operator: OperatorId) -> None:
         """Run a PREPARED operator; its unacknowledged output goes out again, from here."""

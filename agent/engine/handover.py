@@ -1,9 +1,11 @@
-"""An operator in transit: everything that its next host needs, as bytes.
+"""What a migrating operator takes along beside its own state: the host's share, as bytes.
 
-State, the number of the last batch processed on each input, and the output that is not acknowledged (`sbon.links` says why that is all).
+The number of the last batch processed on each input, and the output that is not acknowledged; `sbon.links` says why that is all. The
+operator's own state has gone before (`agent.engine.copying`).
 """
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,6 +17,9 @@ from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.query.schema import Schema
 from sbon.types import LinkId, NodeId, QueryId
 from sbon.wire import User
+
+if TYPE_CHECKING:
+    from sbon.operators.operator import Operator
 
 
 class HeldBatch(msgspec.Struct, frozen=True, array_like=True):
@@ -52,7 +57,7 @@ class OutputState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class OperatorState(msgspec.Struct, frozen=True):
-    """One operator, between two batches."""
+    """One operator, between two batches, without its own state."""
 
     spec: OperatorSpec
     users: tuple[User, ...]
@@ -64,7 +69,6 @@ class OperatorState(msgspec.Struct, frozen=True):
     rows_out: int
     batches_in: int
     migrations: int
-    operator: bytes
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -72,7 +76,7 @@ _decoder = msgspec.msgpack.Decoder(OperatorState)
 
 
 def export(instance: Instance) -> Callable[[], bytes]:
-    """The operator, which must be paused and idle, as work for an executor thread: it takes as long as the state is large.
+    """The operator, which must be paused and idle, as work for an executor thread: it takes as long as the output held is large.
 
     What acknowledgements may still change in the meantime is read at once; a batch sent twice for it is dropped by its number.
     """
@@ -83,8 +87,6 @@ def export(instance: Instance) -> Callable[[], bytes]:
 
 
 def _encode(instance: Instance, senders: Mapping[LinkId, tuple[int, int, int, tuple[Batch, ...]]]) -> bytes:
-    operator = instance.operator
-    assert operator is not None
     state = OperatorState(
         spec=instance.spec,
         users=tuple(User(query, owner, instance.slack_ms.get(query)) for query, owner in sorted(instance.users.items())),
@@ -99,7 +101,6 @@ def _encode(instance: Instance, senders: Mapping[LinkId, tuple[int, int, int, tu
         rows_out=instance.rows_out,
         batches_in=instance.batches_in,
         migrations=instance.migrations,
-        operator=operator.snapshot(),
     )
     return _encoder.encode(state)
 
@@ -126,24 +127,21 @@ def _as_measured(end: Input | Output) -> LinkSpec:
     return msgspec.structs.replace(end.link, rate_bytes_per_s=end.steady_rate.per_s)
 
 
-def install(data: bytes, epoch: int, links: LinkConfig) -> Instance:
-    """The operator that `export` gave, PREPARED: it takes batches but processes none yet. Call it on an executor thread.
+def install(operator: "Operator", data: bytes, epoch: int, links: LinkConfig) -> Instance:
+    """The operator with what `export` gave, PREPARED: it takes batches but processes none yet. Call it on an executor thread.
 
     Raises
     ------
     RemoteProtocolError
         The bytes are not such a state.
     """
-    from sbon.operators.registry import build
-
     try:
         state = _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise RemoteProtocolError(f"state of {len(data)} bytes is not one of an operator: {problem}") from problem
     instance = Instance(state.spec, epoch)
     instance.state = State.PREPARED
-    instance.operator = build(state.spec.params)
-    instance.operator.restore(state.operator)
+    instance.operator = operator
     for user in state.users:
         instance.used_by(user)
     instance.watermark_us, instance.watermark_out_us = state.watermark_us, state.watermark_out_us

@@ -17,6 +17,7 @@ from sbon.wire import OperatorReport, User
 
 if TYPE_CHECKING:
     from agent.connectors.base import SinkConnector, SourceConnector
+    from agent.engine.copying import InputLog
     from agent.engine.work import Task
     from agent.host import Timer
     from sbon.operators.operator import Operator
@@ -197,6 +198,8 @@ class Instance:
         self._heads = EarliestStimulusFirst[LinkId]()
         self.outputs: dict[str, Output] = {}
         self.operator: Operator | None = None
+        self.log: InputLog | None = None
+        """Of what it is given, while its state is on the way to another host."""
         self.source: SourceConnector | None = None
         self.sink: SinkConnector | None = None
         self.watermark_us = WATERMARK_MIN

@@ -150,9 +150,14 @@ def _take(stage: Stage, payload: Rows | None, part: "pl.DataFrame | None", water
     assert operator is not None
     assert incoming is not None
     produced: list[pl.DataFrame] = []
+    log = instance.log
     if frame is not None:
+        if log is not None:
+            log.process(incoming.link.port, frame)
         produced.extend(operator.process(incoming.link.port, frame))
     if watermark_us > instance.watermark_us:
+        if log is not None:
+            log.advance(watermark_us)
         produced.extend(operator.advance(watermark_us))
     produced = [given for given in produced if given.height]
     out_us = operator.output_watermark(watermark_us) if watermark_us < WATERMARK_END else WATERMARK_END

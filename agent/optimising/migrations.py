@@ -1,5 +1,6 @@
 """Migrations that this host coordinates, takes part in, or receives: the machines of `sbon.migration` wired to the engine and to others."""
 
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
@@ -10,28 +11,18 @@ from agent.directory import Directory, Done
 from agent.engine.engine import Engine
 from agent.engine.instance import Instance, State
 from agent.host import Host, Timer
+from agent.optimising.arrivals import Arrivals
+from agent.optimising.copying import Copying
 from sbon import migration as machine
-from sbon.errors import MigrationError, PlacementError, SbonError
-from sbon.migration import Arrival, Locks, Migration, MigrationConfig, Phase
+from sbon.errors import LinkError, MigrationError, SbonError
+from sbon.locks import Locks
+from sbon.migration import Migration, MigrationConfig, Phase
 from sbon.types import NodeId, OperatorId, QueryId
-from sbon.wire import (
-    STATE_CHUNK_BYTES,
-    Abandon,
-    Activate,
-    Lock,
-    Message,
-    Moved,
-    Outcome,
-    OutcomeAsk,
-    Prepare,
-    StateChunk,
-    Unlock,
-)
+from sbon.wire import Abandon, Activate, Lock, Message, Moved, Outcome, OutcomeAsk, Prepare, StateChunk, Unlock
 from sbon.wire import Done as DoneMessage
 
-ORPHAN_S = 600.0
-"""A prepared operator whose coordinator stays silent so long is dropped: the coordinator has crashed, or was abandoned for good."""
-LOOK_S = 1.0
+TRIED_MAX = 1024
+"""Operators of which is remembered which epochs they were offered elsewhere under; older ones are forgotten."""
 
 
 class MigrationRecord(msgspec.Struct, frozen=True):
@@ -48,8 +39,13 @@ class MigrationRecord(msgspec.Struct, frozen=True):
     pause_s: float
     seconds: float
     state_bytes: int
+    """All that was sent of it: state, input since, and what its host added."""
     phases: dict[str, float] = {}
     """When each phase (`sbon.migration.Phase`) was first seen, monotonic seconds."""
+    copy_s: float = 0.0
+    """How long its state was on the way while it ran on."""
+    rounds: int = 0
+    """How often input that it was given meanwhile was sent after."""
 
 
 class MigrationEvents(Protocol):
@@ -63,17 +59,39 @@ class MigrationEvents(Protocol):
 
 
 class _Leaving:
-    """A migration away from here."""
+    """A migration away from here; told by its copy (`agent.optimising.copying.CopyEvents`)."""
 
-    def __init__(self, instance: Instance, steps: Migration, reason: str, done: Callable[[MigrationRecord], None]) -> None:
+    def __init__(self, instance: Instance, steps: Migration, epoch: int, reason: str, done: Callable[[MigrationRecord], None]) -> None:
         self.done = done
         self.instance = instance
         self.steps = steps
         self.reason = reason
-        self.epoch = instance.epoch + 1
-        self.state = b""
+        self.epoch = epoch
         self.phases: dict[str, float] = {}
         self.timer: Timer | None = None
+        self.copying: Copying | None = None
+        self.now: Callable[[], float] = lambda: 0.0
+        self.perform: Callable[[list[machine.Action]], None] = lambda actions: None
+
+    def progressed(self) -> None:
+        """A piece has had its effect."""
+        self.perform(self.steps.progressed(self.now()))
+
+    def copied(self, left_bytes: int) -> None:
+        """The state, or a round of input, has had its effect."""
+        self.perform(self.steps.copied(left_bytes, self.now()))
+
+    def overtaken(self) -> None:
+        """More input waits than is kept."""
+        self.perform(self.steps.overtaken(self.now()))
+
+    def delivered(self) -> None:
+        """The new host has everything: the decision."""
+        self.perform(self.steps.transferred(self.now()))
+
+    def failed(self, reason: str) -> None:
+        """The copy cannot go on."""
+        self.perform(self.steps.refused(reason, self.now()))
 
 
 class Migrations:
@@ -86,9 +104,9 @@ class Migrations:
         self._config = config
         self._events = events
         self._leaving: dict[OperatorId, _Leaving] = {}
-        self._arriving: dict[OperatorId, tuple[Arrival, float]] = {}
+        self._tried: OrderedDict[OperatorId, int] = OrderedDict()
+        self._arrivals = Arrivals(host, directory, engine, config, self._arrived)
         self._locks = Locks()
-        self._look: Timer | None = None
         self.counters = {"migrations_committed": 0, "migrations_abandoned": 0, "operators_arrived": 0}
 
     # --------------------------------------------------------------------------------------------------- to migrate
@@ -126,16 +144,20 @@ class Migrations:
         if not self.may_migrate(operator) or there == self._directory.me:
             raise MigrationError(f"operator {operator} cannot move to {there} now")
         instance = self._engine.instances[operator]
-        neighbours: dict[NodeId, tuple[OperatorId, ...]] = {}
-        ends = [(i.node, i.link.source) for i in instance.inputs.values()] + [(o.node, o.link.target) for o in instance.outputs.values()]
-        for node, neighbour in ends:
-            if neighbour not in neighbours.get(node, ()):
-                neighbours[node] = (*neighbours.get(node, ()), neighbour)
         now = self._host.now()
-        owners = tuple(sorted(set(instance.users.values())))
-        leaving = _Leaving(instance, Migration(operator, there, neighbours, owners, self._config, now), reason, done)
+        steps = Migration(operator, there, _neighbours(instance), _owners(instance), self._config, now)
+        leaving = _Leaving(instance, steps, self._next_epoch(instance), reason, done)
+        leaving.now, leaving.perform = self._host.now, partial(self._perform, leaving)
         self._leaving[operator] = leaving
         self._perform(leaving, leaving.steps.start(now))
+
+    def _next_epoch(self, instance: Instance) -> int:
+        """Above that of every attempt before, so that what is still on its way of one that was abandoned is known for what it is."""
+        epoch = self._tried[instance.id] = max(instance.epoch, self._tried.get(instance.id, 0)) + 1
+        self._tried.move_to_end(instance.id)
+        while len(self._tried) > TRIED_MAX:
+            self._tried.popitem(last=False)
+        return epoch
 
     def node_failed(self, node: NodeId) -> None:
         """The members have declared a node failed."""
@@ -144,23 +166,23 @@ class Migrations:
 
     def destroyed(self, operator: OperatorId) -> None:
         """The last query that used an operator has ended, perhaps in the middle of a migration."""
-        self._arriving.pop(operator, None)
+        self._arrivals.forget(operator)
         leaving = self._leaving.get(operator)
         if leaving is not None:
             self._perform(leaving, leaving.steps.refused("its queries have ended", self._host.now()))
 
     def arrived_at_prepared(self, operator: OperatorId) -> None:
         """Data has come for a prepared operator: its upstream has been told, so the migration is decided."""
-        if operator in self._arriving:
-            self._activate(operator)
+        self._arrivals.activate(operator)
 
     def close(self) -> None:
         """Stop looking; nothing is told to anyone."""
         for leaving in self._leaving.values():
             if leaving.timer is not None:
                 leaving.timer.cancel()
-        if self._look is not None:
-            self._look.cancel()
+            if leaving.copying is not None:
+                leaving.copying.stop()
+        self._arrivals.close()
 
     def _perform(self, leaving: _Leaving, actions: list[machine.Action]) -> None:
         leaving.phases.setdefault(leaving.steps.phase.value, self._host.now())
@@ -173,16 +195,28 @@ class Migrations:
         ask = self._directory.request
         match action:
             case machine.AskLock(node, neighbours):
-                lock = Lock(operator=operator, neighbours=neighbours, coordinator=self._directory.me, lease_s=self._config.lease_s)
-                ask(node, lock, self._step(leaving, lambda now: leaving.steps.locked(node, now), f"{node} holds its operators"))
+                self._ask_lock(leaving, node, neighbours)
             case machine.AskPrepare(node):
-                prepare = Prepare(spec=leaving.instance.spec, epoch=epoch, coordinator=self._directory.me, state_bytes=0)
+                feeds = tuple(sorted({output.node for output in leaving.instance.outputs.values()}))
+                prepare = Prepare(spec=leaving.instance.spec, epoch=epoch, coordinator=self._directory.me, feeds=feeds)
                 ask(node, prepare, self._step(leaving, leaving.steps.prepared, f"{node} does not take it"))
+            case machine.Copy(node):
+                leaving.copying = Copying(self._host, self._directory, self._engine, self._config, operator, epoch, node, leaving)
+                leaving.copying.begin()
+            case machine.CopyMore():
+                assert leaving.copying is not None
+                leaving.copying.more()
+            case machine.StopCopying():
+                if leaving.copying is not None:
+                    leaving.copying.stop()
             case machine.Pause():
-                self._engine.take(operator, partial(self._taken, leaving))
+                self._engine.pause(operator, partial(self._paused, leaving))
             case machine.Transfer(node):
-                self._transfer(leaving, node, 0)
+                assert leaving.copying is not None
+                leaving.copying.finish()
             case machine.Commit():
+                if leaving.copying is not None:
+                    leaving.copying.stop()
                 self._engine.hand_over(operator, there, epoch)
             case machine.SendActivate(node):
                 told = self._step(leaving, leaving.steps.activated, None)
@@ -199,6 +233,34 @@ class Migrations:
             case machine.Ended():
                 self._ended(leaving, action)
 
+    def _ask_lock(self, leaving: _Leaving, node: NodeId, neighbours: tuple[OperatorId, ...]) -> None:
+        sends = any(incoming.node == node for incoming in leaving.instance.inputs.values())
+        lock = Lock(
+            operator=leaving.instance.id,
+            neighbours=neighbours,
+            coordinator=self._directory.me,
+            lease_s=self._config.lease_s,
+            there=leaving.steps.there if sends else "",
+        )
+        asked_at = self._host.now()
+
+        def answered(result: Message | SbonError) -> None:
+            now = self._host.now()
+            if not isinstance(result, SbonError):
+                self._perform(leaving, leaving.steps.locked(node, asked_at, now))
+            elif leaving.steps.phase is Phase.LOCKING or not isinstance(result, LinkError):
+                self._perform(leaving, leaving.steps.refused(f"{node} holds its operators: {result}", now))
+            # Else the promise stands, and it is asked again.
+
+        self._directory.request(node, lock, answered)
+
+    def _paused(self, leaving: _Leaving, problem: BaseException | None) -> None:
+        now = self._host.now()
+        if problem is not None:
+            self._perform(leaving, leaving.steps.refused(f"it does not come to rest: {problem}", now))
+        else:
+            self._perform(leaving, leaving.steps.paused(_neighbours(leaving.instance), _owners(leaving.instance), now))
+
     def _step(self, leaving: _Leaving, went_well: Callable[[float], list[machine.Action]], blame: str | None) -> Done:
         """What to do with the answer of one request; `blame` None: a failure is tried again by the machine."""
 
@@ -210,33 +272,6 @@ class Migrations:
                 self._perform(leaving, leaving.steps.refused(f"{blame}: {result}", now))
 
         return done
-
-    def _taken(self, leaving: _Leaving, result: bytes | BaseException) -> None:
-        now = self._host.now()
-        if isinstance(result, BaseException):
-            self._perform(leaving, leaving.steps.refused(f"its state cannot be taken: {result}", now))
-            return
-        leaving.state = result
-        self._perform(leaving, leaving.steps.paused(now))
-
-    def _transfer(self, leaving: _Leaving, node: NodeId, index: int) -> None:
-        if leaving.steps.phase is not Phase.TRANSFERRING:
-            return
-        start = index * STATE_CHUNK_BYTES
-        last = start + STATE_CHUNK_BYTES >= len(leaving.state)
-        piece = leaving.state[start : start + STATE_CHUNK_BYTES]
-        chunk = StateChunk(operator=leaving.instance.id, epoch=leaving.epoch, index=index, last=last, data=piece)
-
-        def sent(result: Message | SbonError) -> None:
-            now = self._host.now()
-            if isinstance(result, SbonError):
-                self._perform(leaving, leaving.steps.refused(f"its state did not reach {node}: {result}", now))
-            elif last:
-                self._perform(leaving, leaving.steps.transferred(now))
-            else:
-                self._transfer(leaving, node, index + 1)
-
-        self._directory.request(node, chunk, sent, self._config.timeout_s)
 
     def _ended(self, leaving: _Leaving, action: machine.Ended) -> None:
         if leaving.timer is not None:
@@ -254,8 +289,10 @@ class Migrations:
             outcome=action.reason,
             pause_s=action.pause_s,
             seconds=action.seconds,
-            state_bytes=len(leaving.state),
+            state_bytes=leaving.copying.sent_bytes if leaving.copying is not None else 0,
             phases=dict(leaving.phases),
+            copy_s=action.copy_s,
+            rounds=action.rounds,
         )
         self._events.migration_ended(record)
         leaving.done(record)
@@ -274,20 +311,19 @@ class Migrations:
         """Answer a request, if it is about migration."""
         match message:
             case Lock():
-                self._lock(message)
-                respond(DoneMessage())
+                self._lock(message, respond)
             case Unlock():
                 self._locks.release(message.operator)
                 respond(DoneMessage())
             case Prepare():
-                self._prepare(message, respond)
+                self._arrivals.prepare(message, respond)
             case StateChunk():
-                self._chunk(message, respond)
+                self._arrivals.chunk(message, respond)
             case Activate():
-                self._told_to_activate(message)
+                self._arrivals.told_to_activate(message)
                 respond(DoneMessage())
             case Abandon():
-                self._drop(message.operator, message.epoch)
+                self._arrivals.drop(message.operator, message.epoch)
                 respond(DoneMessage())
             case OutcomeAsk():
                 respond(Outcome(verdict=self._verdict(sender, message)))
@@ -295,77 +331,24 @@ class Migrations:
                 return False
         return True
 
-    def _lock(self, message: Lock) -> None:
+    def _lock(self, message: Lock, respond: Done) -> None:
         for operator in message.neighbours:
             if operator in self._leaving:
                 raise MigrationError(f"{operator} is moving itself")
             if operator not in self._engine.instances:
                 raise MigrationError(f"{operator} is not on {self._directory.me}")
-        self._locks.grant(message.operator, message.neighbours, self._host.now() + message.lease_s)
-
-    def _prepare(self, message: Prepare, respond: Done) -> None:
-        operator = message.spec.id
-        if operator in self._engine.instances and operator not in self._arriving:
-            raise MigrationError(f"operator {operator} is on {self._directory.me} already")
-        self._drop(operator, message.epoch)
         now = self._host.now()
-        if not self._engine.reservations.reserve(operator, 1, self._engine.empty_slots, now):
-            raise PlacementError(f"{self._directory.me} takes no more operators")
-        self._arriving[operator] = (Arrival(operator, message.epoch, message.coordinator, now, self._config), now + ORPHAN_S)
-        self._look_again()
-        # What the operator needs is loaded before the state is asked for, so that the pause does not pay for it.
-        self._host.execute(_load_operators, lambda result: respond(result if isinstance(result, SbonError) else DoneMessage()), rows=0)
-
-    def _chunk(self, message: StateChunk, respond: Done) -> None:
-        found = self._arriving.get(message.operator)
-        if found is None or found[0].epoch != message.epoch:
-            raise MigrationError(f"operator {message.operator} is not expected on {self._directory.me}")
-        arrival = found[0]
-        state = arrival.chunk(message.index, message.last, message.data, self._host.now())
-        if state is None:
+        renewed = self._locks.granted(message.operator, message.neighbours, now)
+        self._locks.grant(message.operator, message.neighbours, now + message.lease_s)
+        if renewed or not message.there:
             respond(DoneMessage())
-            return
+        if message.there:
+            reached = (lambda problem: None) if renewed else (lambda problem: respond(problem or DoneMessage()))
+            self._directory.reach((message.there,), reached)
 
-        def installed(result: Instance | BaseException) -> None:
-            if isinstance(result, SbonError):
-                respond(result)
-            elif isinstance(result, BaseException):
-                respond(MigrationError(f"{type(result).__name__}: {result}"))
-            elif self._arriving.get(message.operator) != found:
-                self._engine.destroy(message.operator)
-                respond(MigrationError(f"operator {message.operator} was called off while its state was installed"))
-            else:
-                arrival.installed = True
-                respond(DoneMessage())
-
-        self._engine.install(state, message.epoch, installed)
-
-    def _told_to_activate(self, message: Activate) -> None:
-        found = self._arriving.get(message.operator)
-        if found is not None and found[0].installed and found[0].epoch == message.epoch:
-            self._activate(message.operator)
-            return
-        instance = self._engine.instances.get(message.operator)
-        gone = self._engine.flow.whereabouts(message.operator)
-        if (instance is None or instance.epoch < message.epoch) and (gone is None or gone[1] <= message.epoch):
-            raise MigrationError(f"operator {message.operator} is not prepared on {self._directory.me}")
-
-    def _activate(self, operator: OperatorId) -> None:
-        arrival, _ = self._arriving[operator]
-        if not arrival.installed:
-            return
-        del self._arriving[operator]
-        self._engine.activate(operator)
+    def _arrived(self, instance: Instance) -> None:
         self.counters["operators_arrived"] += 1
-        self._events.operator_arrived(self._engine.instances[operator])
-
-    def _drop(self, operator: OperatorId, epoch: int) -> None:
-        found = self._arriving.get(operator)
-        if found is not None and found[0].epoch <= epoch:
-            del self._arriving[operator]
-            self._engine.reservations.end(operator)
-            if found[0].installed:
-                self._engine.destroy(operator)
+        self._events.operator_arrived(instance)
 
     def _verdict(self, asker: NodeId, message: OutcomeAsk) -> str:
         leaving = self._leaving.get(message.operator)
@@ -374,32 +357,17 @@ class Migrations:
         gone = self._engine.flow.whereabouts(message.operator)
         return "committed" if gone is not None and gone[0] == asker and gone[1] >= message.epoch else "abandoned"
 
-    # ------------------------------------------------------------------------------- prepared, and nothing heard since
 
-    def _look_again(self) -> None:
-        if self._look is None and self._arriving:
-            self._look = self._host.call_at(self._host.now() + LOOK_S, self._look_now)
-
-    def _look_now(self) -> None:
-        self._look = None
-        now = self._host.now()
-        for operator, (arrival, until) in list(self._arriving.items()):
-            if now >= until:
-                self._drop(operator, arrival.epoch)
-            elif arrival.must_ask(now):
-                ask = OutcomeAsk(operator=operator, epoch=arrival.epoch)
-                self._directory.request(arrival.coordinator, ask, partial(self._heard, operator, arrival))
-        self._look_again()
-
-    def _heard(self, operator: OperatorId, arrival: Arrival, result: Message | SbonError) -> None:
-        found = self._arriving.get(operator)
-        if found is None or found[0] is not arrival or not isinstance(result, Outcome):
-            return
-        if result.verdict == "committed":
-            self._activate(operator)
-        elif result.verdict == "abandoned":
-            self._drop(operator, arrival.epoch)
+def _neighbours(instance: Instance) -> dict[NodeId, tuple[OperatorId, ...]]:
+    """The operators at the other ends of its links, by their hosts."""
+    neighbours: dict[NodeId, tuple[OperatorId, ...]] = {}
+    ends = [(i.node, i.link.source) for i in instance.inputs.values()] + [(o.node, o.link.target) for o in instance.outputs.values()]
+    for node, neighbour in ends:
+        if neighbour not in neighbours.get(node, ()):
+            neighbours[node] = (*neighbours.get(node, ()), neighbour)
+    return neighbours
 
 
-def _load_operators() -> None:
-    import sbon.operators.registry  # noqa: F401
+def _owners(instance: Instance) -> tuple[NodeId, ...]:
+    """The agents that took the queries that use it."""
+    return tuple(sorted(set(instance.users.values())))

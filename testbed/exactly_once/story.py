@@ -76,6 +76,8 @@ def make_world(nodes: int, seed: int, network: NetworkConfig | None = None, wind
         "optimiser": {"enabled": False},
         "links": {"window_batches": window_batches},
         "membership": {"interval_s": 0.5},
+        # States are small here: cut them as if they were large, and run after every byte of input.
+        "migration": {"piece_bytes": 1024, "window_bytes": (1, 4096, 2**20)[seed % 3], "rest_bytes": (1, 65_536)[seed % 2]},
     }
     world = World(nodes, seed=seed, network=network, settings=settings)
     world.start_all()

@@ -2,14 +2,14 @@
 
 import pytest
 
-from sbon.errors import LocalProtocolError
+from sbon.locks import Locks
 from sbon.migration import (
-    Arrival,
     AskLock,
     AskPrepare,
     Commit,
+    Copy,
+    CopyMore,
     Ended,
-    Locks,
     Migration,
     MigrationConfig,
     Pause,
@@ -19,10 +19,12 @@ from sbon.migration import (
     SendActivate,
     SendMoved,
     SendUnlock,
+    StopCopying,
     Transfer,
 )
 
-CONFIG = MigrationConfig(timeout_s=10.0, lease_s=20.0, retry_s=1.0)
+CONFIG = MigrationConfig(timeout_s=10.0, lease_s=20.0, retry_s=1.0, copy_timeout_s=100.0, rest_bytes=1000, rounds_max=3)
+UNDECIDED = (Phase.LOCKING, Phase.PREPARING, Phase.COPYING, Phase.PAUSING, Phase.TRANSFERRING)
 
 
 def make_migration(neighbours: dict[str, tuple[str, ...]] | None = None) -> Migration:
@@ -32,49 +34,118 @@ def make_migration(neighbours: dict[str, tuple[str, ...]] | None = None) -> Migr
 def brought_to(phase: Phase) -> Migration:
     machine = make_migration()
     machine.start(0.0)
-    if phase is Phase.LOCKING:
-        return machine
-    machine.locked("up", 1.0)
-    machine.locked("down", 1.0)
-    for wanted, step in ((Phase.PREPARING, machine.prepared), (Phase.PAUSING, machine.paused), (Phase.TRANSFERRING, machine.transferred)):
-        if phase is wanted:
-            return machine
-        step(2.0)
+    steps = [
+        lambda: (machine.locked("up", 0.0, 1.0), machine.locked("down", 0.0, 1.0)),
+        lambda: machine.prepared(2.0),
+        lambda: machine.copied(0, 2.0),
+        lambda: machine.paused(("up", "down"), ("owner",), 2.0),
+        lambda: machine.transferred(2.0),
+    ]
+    for step in steps:
+        if machine.phase is phase:
+            break
+        step()
+    assert machine.phase is phase
     return machine
 
 
 def test_a_migration_without_trouble_takes_all_steps_in_order():
     machine = make_migration()
     assert machine.start(0.0) == [AskLock("down", ("q.2",)), AskLock("up", ("q.0",))]
-    assert machine.locked("up", 0.1) == []
-    assert machine.locked("down", 0.2) == [AskPrepare("there")]
-    assert machine.prepared(0.3) == [Pause()]
-    assert machine.paused(0.4) == [Transfer("there")]
-    assert machine.transferred(0.5) == [Commit(), SendActivate("there"), SendMoved("down"), SendMoved("owner"), SendMoved("up")]
-    assert machine.activated(0.6) == []
-    assert machine.told("up", 0.6) == []
-    assert machine.told("down", 0.7) == []
-    assert machine.told("owner", 0.8) == [SendUnlock("down"), SendUnlock("up"), Ended(True, "", pytest.approx(0.3), 0.8)]
+    assert machine.locked("up", 0.0, 0.1) == []
+    assert machine.locked("down", 0.0, 0.2) == [AskPrepare("there")]
+    assert machine.prepared(0.3) == [Copy("there")]
+    assert machine.progressed(0.35) == []
+    assert machine.copied(50_000, 0.4) == [CopyMore()]
+    assert machine.copied(900, 0.5) == [Pause()]
+    assert machine.paused(("up", "down"), ("owner",), 0.6) == [Transfer("there")]
+    assert machine.transferred(0.7) == [Commit(), SendActivate("there"), SendMoved("down"), SendMoved("owner"), SendMoved("up")]
+    assert machine.activated(0.8) == []
+    assert machine.told("up", 0.8) == []
+    assert machine.told("down", 0.9) == []
+    ended = Ended(True, "", pytest.approx(0.3), 1.0, pytest.approx(0.2), 1)
+    assert machine.told("owner", 1.0) == [SendUnlock("down"), SendUnlock("up"), ended]
     assert machine.phase is Phase.COMMITTED
+
+
+@pytest.mark.parametrize(
+    ("left", "rounds"),
+    [([0], 0), ([1000], 0), ([9000, 900], 1), ([9000, 5000, 100], 2), ([9000, 8000], 1), ([90_000, 9000, 6000, 4000], 3)],
+    ids=["nothing left", "little left", "little after a round", "after two", "no longer shrinking", "rounds used up"],
+)
+def test_the_operator_pauses_when_another_round_would_not_help(left: list[int], rounds: int):
+    machine = brought_to(Phase.COPYING)
+    answers = [machine.copied(size, 3.0) for size in left]
+
+    assert answers == [[CopyMore()]] * rounds + [[Pause()]]
+
+
+def test_an_operator_that_is_given_more_than_is_kept_pauses_at_once():
+    machine = brought_to(Phase.COPYING)
+    assert machine.overtaken(3.0) == [Pause()]
+    assert machine.overtaken(3.0) == []
+    assert machine.copied(10**9, 3.0) == []
+
+
+def test_a_copy_may_take_long_as_long_as_it_makes_progress():
+    machine = brought_to(Phase.COPYING)
+    for now in range(3, 60):
+        machine.locked("up", float(now), float(now))
+        machine.locked("down", float(now), float(now))
+        machine.progressed(float(now))
+        assert [action for action in machine.wake(float(now)) if not isinstance(action, AskLock)] == []
+    assert machine.phase is Phase.COPYING
+    assert isinstance(machine.wake(69.0)[-1], Ended)
+
+
+def test_a_copy_that_never_ends_is_given_up():
+    machine = brought_to(Phase.COPYING)
+    for now in range(3, 100):
+        for node in ("up", "down"):
+            machine.locked(node, float(now), float(now))
+        machine.progressed(float(now))
+        machine.wake(float(now))
+    assert isinstance(machine.wake(100.0)[-1], Ended)
+
+
+def test_promises_are_renewed_and_without_them_nothing_is_decided():
+    machine = brought_to(Phase.COPYING)
+    assert machine.wake(5.0) == [AskLock("down", ("q.2",)), AskLock("up", ("q.0",))]
+    for now in (5.0, 10.0, 14.0):
+        machine.progressed(now)
+        machine.locked("up", now, now)
+        machine.wake(now)
+    assert machine.phase is Phase.COPYING, "the other one was last promised at 0"
+    assert machine.next_wake() == 15.0
+    machine.copied(0, 14.5)
+    assert isinstance(machine.wake(15.0)[-1], Ended)
+
+
+def test_those_who_came_during_the_copy_are_told_the_new_place():
+    machine = brought_to(Phase.PAUSING)
+    machine.paused(("up", "down", "newcomer"), ("owner", "other owner"), 3.0)
+    told = {action.node for action in machine.transferred(4.0) if isinstance(action, SendMoved)}
+    assert told == {"up", "down", "newcomer", "owner", "other owner"}
 
 
 def test_without_neighbours_the_new_host_is_asked_at_once():
     assert make_migration({}).start(0.0) == [AskPrepare("there")]
 
 
-@pytest.mark.parametrize("phase", [Phase.LOCKING, Phase.PREPARING, Phase.PAUSING, Phase.TRANSFERRING])
+@pytest.mark.parametrize("phase", UNDECIDED)
 @pytest.mark.parametrize("cause", ["refused", "timeout", "there failed", "neighbour failed"])
 def test_before_the_decision_any_failure_leaves_the_operator_where_it_was(phase: Phase, cause: str):
     machine = brought_to(phase)
     actions = {
         "refused": lambda: machine.refused("no room", 3.0),
-        "timeout": lambda: machine.wake(10.0),
+        "timeout": lambda: machine.wake(12.0),
         "there failed": lambda: machine.failed("there", 3.0),
         "neighbour failed": lambda: machine.failed("up", 3.0),
     }[cause]()
 
     assert machine.phase is Phase.ABANDONED
     assert (Resume() in actions) == (phase in (Phase.PAUSING, Phase.TRANSFERRING))
+    assert (StopCopying() in actions) == (phase in (Phase.COPYING, Phase.PAUSING, Phase.TRANSFERRING))
     assert (SendAbandon("there") in actions) == (phase is not Phase.LOCKING)
     assert {SendUnlock("up"), SendUnlock("down")} <= set(actions)
     assert isinstance(actions[-1], Ended)
@@ -120,19 +191,3 @@ def test_locks_hold_until_released_or_their_lease_is_over():
     assert not locks.held("q.9", 6.0)
     locks.release("q.1")
     assert not locks.held("q.0", 6.0)
-
-
-def test_an_arrival_takes_its_pieces_in_order_only():
-    arrival = Arrival("q.1", 1, "here", 0.0, MigrationConfig())
-    assert arrival.chunk(0, False, b"ab", 0.0) is None
-    with pytest.raises(LocalProtocolError):
-        arrival.chunk(2, True, b"ef", 0.0)
-    assert arrival.chunk(1, True, b"cd", 0.0) == b"abcd"
-
-
-def test_an_arrival_asks_once_a_period_when_it_hears_nothing():
-    arrival = Arrival("q.1", 1, "here", 0.0, MigrationConfig(prepared_s=5.0))
-    assert not arrival.must_ask(4.9)
-    assert arrival.must_ask(5.0)
-    assert not arrival.must_ask(6.0)
-    assert arrival.must_ask(10.0)

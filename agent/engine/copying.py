@@ -1,0 +1,218 @@
+"""The pieces of an operator's state, as it moves while it runs: made on the old host, put together on the new one.
+
+First the state as it was at one instant: its head and its frames, cut into pieces, or a snapshot where an operator has no frames. Then
+the input that it has been given since, in the calls in which it was given: the copy repeats them and throws its answers away, for what an
+operator returns and keeps depends on its input alone. Last, with the operator at rest, all that is the host's: `agent.engine.handover`.
+
+The work is for executor threads; what the event loop shares with it is an `InputLog`.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from sbon.errors import RemoteProtocolError
+from sbon.query.plan import OperatorSpec
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from sbon.operators.operator import Operator
+
+_CALL_BYTES = 64
+"""Counted for each call beside its rows, so that watermarks are not free."""
+
+
+class Begin(msgspec.Struct, frozen=True, tag="begin"):
+    """The head of a state in parts: `sbon.operators.snapshots.Head`, encoded."""
+
+    head: bytes
+
+
+class Slice(msgspec.Struct, frozen=True, tag="slice"):
+    """The next rows of a frame."""
+
+    name: str
+    data: bytes
+
+
+class Opaque(msgspec.Struct, frozen=True, tag="opaque"):
+    """The next bytes of a snapshot."""
+
+    data: bytes
+
+
+class Call(msgspec.Struct, frozen=True, array_like=True):
+    """Rows of a port, or, without a port, a watermark."""
+
+    port: int
+    watermark_us: int
+    data: bytes
+
+
+class Calls(msgspec.Struct, frozen=True, tag="calls"):
+    """What the operator has been given next."""
+
+    calls: tuple[Call, ...]
+
+
+class Rest(msgspec.Struct, frozen=True, tag="rest"):
+    """The next bytes of what `agent.engine.handover` exports."""
+
+    data: bytes
+
+
+_WATERMARK = -1
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Begin | Slice | Opaque | Calls | Rest] = msgspec.msgpack.Decoder(Begin | Slice | Opaque | Calls | Rest)
+
+
+class InputLog:
+    """What an operator is given while its state is on the way. Appended to by the thread that runs it, emptied by the event loop."""
+
+    def __init__(self) -> None:
+        self._calls: deque[tuple[int, int, pl.DataFrame | None, int]] = deque()
+        self._added_bytes = 0  # by the operator's thread alone
+        self._taken_bytes = 0  # by the loop alone
+
+    @property
+    def size_bytes(self) -> int:
+        """About how many bytes wait here."""
+        return self._added_bytes - self._taken_bytes
+
+    def process(self, port: int, frame: "pl.DataFrame") -> None:
+        """It is given rows."""
+        self._add(port, 0, frame, int(frame.estimated_size()))
+
+    def advance(self, watermark_us: int) -> None:
+        """It is given a watermark."""
+        self._add(_WATERMARK, watermark_us, None, 0)
+
+    def take(self, bytes_max: int) -> "list[tuple[int, int, pl.DataFrame | None, int]]":
+        """The first calls, up to so many bytes and one call more."""
+        taken: list[tuple[int, int, pl.DataFrame | None, int]] = []
+        size_bytes = 0
+        while self._calls and size_bytes < bytes_max:
+            call = self._calls.popleft()
+            size_bytes += call[3]
+            taken.append(call)
+        self._taken_bytes += size_bytes
+        return taken
+
+    def _add(self, port: int, watermark_us: int, frame: "pl.DataFrame | None", size_bytes: int) -> None:
+        self._calls.append((port, watermark_us, frame, size_bytes + _CALL_BYTES))
+        self._added_bytes += size_bytes + _CALL_BYTES
+
+
+def state_pieces(operator: "Operator", piece_bytes: int) -> Iterator[bytes]:
+    """The state of an operator at rest (a fork), one piece each time it is asked for."""
+    parts = operator.parts()
+    if parts is None:
+        yield from cut(operator.snapshot(), piece_bytes, lambda data: Opaque(data))
+        return
+    from sbon.operators.frames import encode
+
+    yield _encoder.encode(Begin(msgspec.msgpack.encode(parts.head)))
+    for name, frame in parts.frames.items():
+        rows = max(1, int(frame.height * piece_bytes / max(1, frame.estimated_size())))
+        for start in range(0, max(1, frame.height), rows):
+            yield _encoder.encode(Slice(name, encode(frame.slice(start, rows))))
+
+
+def call_pieces(calls: "Iterable[tuple[int, int, pl.DataFrame | None, int]]") -> bytes:
+    """Logged input as a piece."""
+    from sbon.operators.frames import encode
+
+    encoded = tuple(Call(port, watermark, b"" if frame is None else encode(frame)) for port, watermark, frame, _ in calls)
+    return _encoder.encode(Calls(encoded))
+
+
+def rest_pieces(rest: bytes, piece_bytes: int) -> list[bytes]:
+    """What the host adds; at least one piece."""
+    return list(cut(rest, piece_bytes, lambda data: Rest(data)))
+
+
+def cut(data: bytes, piece_bytes: int, make: Callable[[bytes], Any]) -> Iterator[bytes]:
+    """Bytes as pieces, at least one."""
+    for start in range(0, max(1, len(data)), piece_bytes):
+        yield _encoder.encode(make(data[start : start + piece_bytes]))
+
+
+class Assembly:
+    """The state as it arrives. Its calls come one at a time, in the order of the pieces, on executor threads."""
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        self._spec = spec
+        self._operator: Operator | None = None
+        self._head: bytes | None = None
+        self._frames: dict[str, list[pl.DataFrame]] = {}
+        self._opaque: list[bytes] = []
+        self._rest: list[bytes] = []
+
+    def take(self, data: bytes) -> None:
+        """Take the next piece.
+
+        Raises
+        ------
+        RemoteProtocolError
+            It is none, or does not fit what came before.
+        """
+        try:
+            piece = _decoder.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+            raise RemoteProtocolError(f"piece of {len(data)} bytes is not one of a state: {problem}") from problem
+        match piece:
+            case Rest(rest):
+                self._rest.append(rest)
+            case Calls(calls):
+                self._repeat(calls)
+            case _ if self._operator is not None or self._rest:
+                raise RemoteProtocolError(f"state of {self._spec.id}: {type(piece).__name__} behind its input")
+            case Begin(head):
+                self._head = head
+            case Slice(name, rows):
+                from sbon.operators.frames import decode_any
+
+                self._frames.setdefault(name, []).append(decode_any(rows))
+            case Opaque(snapshot):
+                self._opaque.append(snapshot)
+
+    def finished(self) -> "tuple[Operator, bytes]":
+        """The operator, and what the old host adds; after the last piece."""
+        return self._built(), b"".join(self._rest)
+
+    def _repeat(self, calls: tuple[Call, ...]) -> None:
+        from sbon.operators.frames import decode_any
+
+        operator = self._built()
+        for call in calls:
+            if call.port == _WATERMARK:
+                operator.advance(call.watermark_us)
+            else:
+                operator.process(call.port, decode_any(call.data))
+
+    def _built(self) -> "Operator":
+        if self._operator is None:
+            from sbon.operators.registry import build
+
+            self._operator = operator = build(self._spec.params)
+            if self._head is not None:
+                operator.adopt(self._parts(self._head))
+            elif self._opaque:
+                operator.restore(b"".join(self._opaque))
+            self._frames, self._opaque = {}, []
+        return self._operator
+
+    def _parts(self, encoded: bytes) -> Any:
+        import polars as pl
+
+        from sbon.operators.snapshots import Head, Parts
+
+        try:
+            head = msgspec.msgpack.decode(encoded, type=Head)
+            frames = {name: pl.concat(slices) for name, slices in self._frames.items()}
+        except (msgspec.MsgspecError, pl.exceptions.PolarsError) as problem:
+            raise RemoteProtocolError(f"state of {self._spec.id}: {str(problem)[:200]}") from problem
+        return Parts(head, frames)

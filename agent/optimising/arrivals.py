@@ -1,0 +1,224 @@
+"""Operators that are on their way to this host: room for them, their state as it comes, and the word to run."""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from agent.directory import Directory, Done
+from agent.engine.copying import Assembly
+from agent.engine.engine import Engine
+from agent.engine.instance import Instance
+from agent.host import Host, Timer
+from sbon.errors import LinkError, MigrationError, PlacementError, SbonError
+from sbon.migration import MigrationConfig
+from sbon.state_pieces import Arrival, Turn
+from sbon.types import NodeId, OperatorId
+from sbon.wire import Activate, Message, Outcome, OutcomeAsk, Prepare, StateChunk
+from sbon.wire import Done as DoneMessage
+
+ORPHAN_S = 600.0
+"""A prepared operator whose coordinator stays silent so long is dropped: the coordinator has crashed, or was abandoned for good."""
+LOOK_S = 1.0
+QUEUED_BYTES_MAX = 64 * 2**20
+"""Pieces of one state that wait to be taken; more must be sent again later."""
+
+
+class _Arriving:
+    """One operator on its way here."""
+
+    def __init__(self, machine: Arrival, assembly: Assembly, feeds: tuple[NodeId, ...], until: float) -> None:
+        self.machine = machine
+        self.assembly = assembly
+        self.feeds = feeds
+        self.until = until
+        self.queue: deque[StateChunk] = deque()
+        self.queued_bytes = 0
+        self.waiting: dict[int, Done] = {}
+        self.busy = False
+
+
+class Arrivals:
+    """All operators on their way here."""
+
+    def __init__(
+        self, host: Host, directory: Directory, engine: Engine, config: MigrationConfig, activated: Callable[[Instance], None]
+    ) -> None:
+        self._host = host
+        self._directory = directory
+        self._engine = engine
+        self._config = config
+        self._activated = activated
+        self._arriving: dict[OperatorId, _Arriving] = {}
+        self._look: Timer | None = None
+
+    def __contains__(self, operator: OperatorId) -> bool:
+        return operator in self._arriving
+
+    def close(self) -> None:
+        """Stop looking."""
+        if self._look is not None:
+            self._look.cancel()
+
+    def forget(self, operator: OperatorId) -> None:
+        """It has been destroyed here."""
+        self._arriving.pop(operator, None)
+
+    def prepare(self, message: Prepare, respond: Done) -> None:
+        """Keep room for an operator; the answer comes when its state may come.
+
+        Raises
+        ------
+        SbonError
+            There is no room, or it is here.
+        """
+        operator = message.spec.id
+        if operator in self._engine.instances and operator not in self._arriving:
+            raise MigrationError(f"operator {operator} is on {self._directory.me} already")
+        self.drop(operator, message.epoch)
+        now = self._host.now()
+        if not self._engine.reservations.reserve(operator, 1, self._engine.empty_slots, now):
+            raise PlacementError(f"{self._directory.me} takes no more operators")
+        config = self._config
+        machine = Arrival(operator, message.epoch, message.coordinator, now, config.prepared_s, config.state_bytes_max)
+        self._arriving[operator] = _Arriving(machine, Assembly(message.spec), message.feeds, now + ORPHAN_S)
+        self._look_again()
+
+        def loaded(result: object) -> None:
+            if isinstance(result, SbonError):
+                respond(result)
+            else:
+                self._directory.reach(message.feeds, lambda problem: respond(problem or DoneMessage()))
+
+        # What the operator needs is loaded, and whom it feeds is reached, before it pauses.
+        self._host.execute(_load_operators, loaded, rows=0)
+
+    def chunk(self, message: StateChunk, respond: Done) -> None:
+        """Take a piece of a state; the answer comes when it has had its effect.
+
+        Raises
+        ------
+        SbonError
+            It is not expected; a LinkError: it must come again.
+        """
+        found = self._arriving.get(message.operator)
+        if found is None or found.machine.epoch != message.epoch:
+            instance = self._engine.instances.get(message.operator)
+            if instance is not None and instance.epoch == message.epoch:
+                respond(DoneMessage())  # it runs here: the answer to its last piece was lost
+                return
+            raise MigrationError(f"operator {message.operator} is not expected on {self._directory.me}")
+        if found.queued_bytes > QUEUED_BYTES_MAX:
+            raise LinkError(f"{found.queued_bytes} bytes of the state of {message.operator} wait on {self._directory.me}")
+        now = self._host.now()
+        turn = found.machine.arrived(message.index, message.last, len(message.data), now)
+        found.until = now + ORPHAN_S
+        if turn is Turn.ANSWER:
+            respond(DoneMessage())
+            return
+        found.waiting[message.index] = respond
+        if turn is Turn.TAKE:
+            found.queue.append(message)
+            found.queued_bytes += len(message.data)
+            self._take_next(found)
+
+    def _take_next(self, found: _Arriving) -> None:
+        if found.busy or not found.queue:
+            return
+        message = found.queue.popleft()
+        found.queued_bytes -= len(message.data)
+        found.busy = True
+
+        def taken(result: object) -> None:
+            if isinstance(result, BaseException) or not message.last or self._arriving.get(message.operator) is not found:
+                had_effect(result)
+            else:
+                self._engine.install(found.assembly, message.epoch, had_effect)
+
+        def had_effect(result: object) -> None:
+            found.busy = False
+            self._respond(found, message, result)
+            self._take_next(found)
+
+        self._host.execute(partial(found.assembly.take, message.data), taken, rows=0)
+
+    def _respond(self, found: _Arriving, message: StateChunk, result: object) -> None:
+        respond = found.waiting.pop(message.index)
+        if isinstance(result, BaseException):
+            respond(result if isinstance(result, SbonError) else MigrationError(f"{type(result).__name__}: {result}"))
+        elif self._arriving.get(message.operator) is not found:
+            if isinstance(result, Instance):
+                self._engine.destroy(message.operator)
+            respond(MigrationError(f"operator {message.operator} was called off while its state came"))
+        else:
+            found.machine.had_effect()
+            found.machine.installed = message.last
+            respond(DoneMessage())
+
+    def told_to_activate(self, message: Activate) -> None:
+        """The word to run.
+
+        Raises
+        ------
+        MigrationError
+            It is not prepared here, nor has been.
+        """
+        found = self._arriving.get(message.operator)
+        if found is not None and found.machine.installed and found.machine.epoch == message.epoch:
+            self.activate(message.operator)
+            return
+        instance = self._engine.instances.get(message.operator)
+        gone = self._engine.flow.whereabouts(message.operator)
+        if (instance is None or instance.epoch < message.epoch) and (gone is None or gone[1] <= message.epoch):
+            raise MigrationError(f"operator {message.operator} is not prepared on {self._directory.me}")
+
+    def activate(self, operator: OperatorId) -> None:
+        """Run an operator that is installed; its migration is known to be decided."""
+        found = self._arriving.get(operator)
+        if found is None or not found.machine.installed:
+            return
+        del self._arriving[operator]
+        self._engine.activate(operator)
+        self._activated(self._engine.instances[operator])
+
+    def drop(self, operator: OperatorId, epoch: int) -> None:
+        """The migration is off, up to this epoch."""
+        found = self._arriving.get(operator)
+        if found is not None and found.machine.epoch <= epoch:
+            del self._arriving[operator]
+            self._engine.reservations.end(operator)
+            if found.machine.installed:
+                self._engine.destroy(operator)
+
+    # ------------------------------------------------------------------------------- prepared, and nothing heard since
+
+    def _look_again(self) -> None:
+        if self._look is None and self._arriving:
+            self._look = self._host.call_at(self._host.now() + LOOK_S, self._look_now)
+
+    def _look_now(self) -> None:
+        self._look = None
+        now = self._host.now()
+        for operator, found in list(self._arriving.items()):
+            machine = found.machine
+            if now >= found.until:
+                self.drop(operator, machine.epoch)
+                continue
+            if not machine.installed:
+                self._engine.reservations.reserve(operator, 1, self._engine.empty_slots, now)  # once more: a long copy outlasts one
+            self._directory.reach(found.feeds, lambda problem: None)
+            if machine.must_ask(now):
+                ask = OutcomeAsk(operator=operator, epoch=machine.epoch)
+                self._directory.request(machine.coordinator, ask, partial(self._heard, operator, found))
+        self._look_again()
+
+    def _heard(self, operator: OperatorId, found: _Arriving, result: Message | SbonError) -> None:
+        if self._arriving.get(operator) is not found or not isinstance(result, Outcome):
+            return
+        if result.verdict == "committed":
+            self.activate(operator)
+        elif result.verdict == "abandoned":
+            self.drop(operator, found.machine.epoch)
+
+
+def _load_operators() -> None:
+    import sbon.operators.registry  # noqa: F401

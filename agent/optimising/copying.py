@@ -1,0 +1,217 @@
+"""The old host's side of a state on its way: pieces made one at a time on executor threads, a bounded number of bytes of them under way."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from agent.directory import Directory
+from agent.engine.copying import call_pieces, rest_pieces, state_pieces
+from agent.engine.engine import Engine
+from agent.host import Host, Timer
+from sbon.errors import LinkError, SbonError
+from sbon.migration import MigrationConfig
+from sbon.state_pieces import Piece, PieceSender
+from sbon.types import NodeId, OperatorId
+from sbon.wire import Message, StateChunk
+
+if TYPE_CHECKING:
+    from sbon.operators.operator import Operator
+
+LOOK_S = 0.01
+"""How often it is looked whether the operator has been given more: its copy stays so far behind."""
+
+
+class CopyEvents(Protocol):
+    """Whom the copy tells."""
+
+    def progressed(self) -> None:
+        """A piece has had its effect."""
+
+    def copied(self, left_bytes: int) -> None:
+        """The state, or a round of the input since, has had its effect; so much input has come meanwhile."""
+
+    def overtaken(self) -> None:
+        """More input waits than is kept."""
+
+    def delivered(self) -> None:
+        """The new host has everything."""
+
+    def failed(self, reason: str) -> None:
+        """It cannot go on."""
+
+
+class Copying:
+    """One state on its way. `begin`, then `more` as often as wanted, then, with the operator at rest, `finish`; `stop` at any time."""
+
+    def __init__(
+        self,
+        host: Host,
+        directory: Directory,
+        engine: Engine,
+        config: MigrationConfig,
+        operator: OperatorId,
+        epoch: int,
+        there: NodeId,
+        events: CopyEvents,
+    ) -> None:
+        self._host = host
+        self._directory = directory
+        self._engine = engine
+        self._config = config
+        self._operator = operator
+        self._epoch = epoch
+        self._there = there
+        self._events = events
+        self._sender = PieceSender(config.window_bytes)
+        self._state: Iterator[bytes] | None = None
+        self._rest: list[bytes] | None = None
+        self._began = self._making = self._finishing = self._stopped = False
+        self._asked = False
+        """The end of the round under way is not yet known: it is where the logged input runs out."""
+        self._goal: int | None = None
+        """The round has ended when all pieces below this index have had their effect."""
+        self._again: Timer | None = None
+        self._look: Timer | None = None
+
+    @property
+    def sent_bytes(self) -> int:
+        """Of all pieces so far."""
+        return self._sender.sent_bytes
+
+    def begin(self) -> None:
+        """Take the state as it is now and send it."""
+        self._engine.fork(self._operator, self._forked)
+
+    def more(self) -> None:
+        """Another round: all that the operator has been given up to now."""
+        self._asked = True
+        self._pump()
+
+    def finish(self) -> None:
+        """The operator is at rest: send what is left, and what the host adds."""
+        self._finishing = True
+        self._engine.export(self._operator, self._exported)
+
+    def stop(self) -> None:
+        """Nobody wants it any more, or it is done."""
+        self._stopped = True
+        self._state = None
+        for timer in (self._again, self._look):
+            if timer is not None:
+                timer.cancel()
+        self._engine.stop_copying(self._operator)
+
+    def _forked(self, result: "Operator | BaseException | None") -> None:
+        if self._stopped:
+            self._engine.stop_copying(self._operator)
+        elif isinstance(result, BaseException):
+            self._events.failed(f"its state cannot be read: {result}")
+        elif result is None:
+            self._began = True
+            self._events.copied(0)
+        else:
+            self._began = True
+            self._state = state_pieces(result, self._config.piece_bytes)
+            self._look_again()
+            self._pump()
+
+    def _exported(self, result: bytes | BaseException) -> None:
+        if self._stopped:
+            return
+        if isinstance(result, BaseException):
+            self._events.failed(f"its state cannot be taken: {result}")
+            return
+        self._rest = rest_pieces(result, self._config.piece_bytes)
+        self._pump()
+
+    # ---------------------------------------------------------------------------------------------------- what goes
+
+    def _pump(self) -> None:
+        """Make the next piece, if one may go."""
+        if self._stopped or self._making or not self._began or not self._sender.has_room:
+            return
+        if self._state is not None:
+            self._make(partial(next, self._state, None))
+            return
+        instance = self._engine.instances.get(self._operator)
+        log = instance.log if instance is not None else None
+        calls = log.take(self._config.piece_bytes) if log is not None else []
+        if calls:
+            self._make(partial(call_pieces, calls))
+            return
+        if self._asked:
+            self._asked, self._goal = False, self._sender.next_index
+            self._look_at_round()
+        if self._rest:
+            piece = self._rest.pop(0)
+            self._send(self._sender.offer(piece, last=not self._rest))
+            self._pump()
+
+    def _make(self, work: Callable[[], bytes | None]) -> None:
+        self._making = True
+
+        def made(result: bytes | BaseException | None) -> None:
+            self._making = False
+            if self._stopped:
+                return
+            if isinstance(result, BaseException):
+                self._events.failed(f"its state cannot be read: {type(result).__name__}: {result}")
+                return
+            if result is None:
+                self._state, self._goal = None, self._sender.next_index
+                self._look_at_round()
+            else:
+                self._send(self._sender.offer(result, last=False))
+            self._pump()
+
+        self._host.execute(work, made, rows=0)
+
+    def _send(self, piece: Piece) -> None:
+        chunk = StateChunk(operator=self._operator, epoch=self._epoch, index=piece.index, last=piece.last, data=piece.data)
+        self._directory.request(self._there, chunk, partial(self._answered, piece), self._config.timeout_s)
+
+    def _answered(self, piece: Piece, result: Message | SbonError) -> None:
+        if self._stopped:
+            return
+        if isinstance(result, LinkError):
+            self._send_again_later()
+        elif isinstance(result, SbonError):
+            self._events.failed(f"{self._there} does not take its state: {result}")
+        elif self._sender.answered(piece.index):
+            if piece.last:
+                self._events.delivered()
+                return
+            self._events.progressed()
+            self._look_at_round()
+            self._pump()
+
+    def _send_again_later(self) -> None:
+        """A connection has broken, or a piece before it was lost with one: all that is not answered goes again, in order."""
+
+        def again() -> None:
+            self._again = None
+            for piece in self._sender.held:
+                self._send(piece)
+
+        if self._again is None:
+            self._again = self._host.call_at(self._host.now() + self._config.retry_s, again)
+
+    def _look_at_round(self) -> None:
+        if self._goal is None or self._finishing or self._sender.answered_below < self._goal:
+            return
+        self._goal = None
+        self._events.copied(self._left_bytes() + self._sender.held_bytes)
+
+    def _left_bytes(self) -> int:
+        instance = self._engine.instances.get(self._operator)
+        return instance.log.size_bytes if instance is not None and instance.log is not None else 0
+
+    def _look_again(self) -> None:
+        def look() -> None:
+            self._look_again()
+            if not self._finishing and self._left_bytes() > self._config.input_bytes_max:
+                self._events.overtaken()
+            self._pump()
+
+        if not self._stopped:
+            self._look = self._host.call_at(self._host.now() + LOOK_S, look)

@@ -1,0 +1,147 @@
+"""A state on its way between two hosts, in numbered pieces: the two ends, without I/O.
+
+The sender has a bounded number of bytes under way and keeps each piece until it is answered; a piece is answered when it has had its
+effect on the other side. Whatever is lost is sent again, in order; the receiver takes each piece once, in order, and answers again
+what it has taken already. So a connection that breaks and comes back costs time, not the copy.
+"""
+
+from collections import deque
+from enum import Enum
+
+import msgspec
+
+from sbon.errors import LinkError, LocalProtocolError
+from sbon.types import NodeId, OperatorId
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """One numbered piece."""
+
+    index: int
+    last: bool
+    data: bytes
+
+
+class PieceSender:
+    """The old host's end.
+
+    Parameters
+    ----------
+    window_bytes : under way at once, beyond one piece
+    """
+
+    def __init__(self, window_bytes: int) -> None:
+        self._window_bytes = window_bytes
+        self._held: deque[Piece] = deque()  # not answered, by index
+        self._next = 0
+        self.held_bytes = 0
+        self.sent_bytes = 0
+        """Of all pieces, each counted once."""
+
+    @property
+    def has_room(self) -> bool:
+        """Another piece may go."""
+        return self.held_bytes < self._window_bytes
+
+    @property
+    def next_index(self) -> int:
+        """Of the next piece."""
+        return self._next
+
+    @property
+    def answered_below(self) -> int:
+        """All pieces below this index have had their effect."""
+        return self._held[0].index if self._held else self._next
+
+    @property
+    def held(self) -> tuple[Piece, ...]:
+        """What must go again when the connection, or its answer, was lost."""
+        return tuple(self._held)
+
+    def offer(self, data: bytes, *, last: bool) -> Piece:
+        """Number a piece and keep it until it is answered."""
+        piece = Piece(self._next, last, data)
+        self._next += 1
+        self._held.append(piece)
+        self.held_bytes += len(data)
+        self.sent_bytes += len(data)
+        return piece
+
+    def answered(self, index: int) -> bool:
+        """A piece, and so all before it, has had its effect. False if that was known."""
+        known = not self._held or index < self._held[0].index
+        while self._held and self._held[0].index <= index:
+            self.held_bytes -= len(self._held.popleft().data)
+        return not known
+
+
+class Turn(Enum):
+    """What the receiver does with an arriving piece."""
+
+    TAKE = "take"
+    WAIT = "wait"
+    """It has been taken and has not had its effect yet: answer when it has."""
+    ANSWER = "answer"
+    """It has had its effect: the first answer was lost."""
+
+
+class Arrival:
+    """The new host's end, from the preparation until the word to run.
+
+    Parameters
+    ----------
+    epoch : of the operator in its new place
+    prepared_s : how long it waits in silence before it asks the coordinator
+    bytes_max : a state larger than this is refused
+    """
+
+    def __init__(self, operator: OperatorId, epoch: int, coordinator: NodeId, now: float, prepared_s: float, bytes_max: int) -> None:
+        self.operator = operator
+        self.epoch = epoch
+        self.coordinator = coordinator
+        self.installed = False
+        self._prepared_s = prepared_s
+        self._bytes_max = bytes_max
+        self._taken = 0
+        self._done = 0
+        self._ended = False
+        self._bytes = 0
+        self._ask_at = now + prepared_s
+
+    def arrived(self, index: int, last: bool, size_bytes: int, now: float) -> Turn:
+        """Judge a piece; those to TAKE must have their effect in this order, and `had_effect` told of each.
+
+        Raises
+        ------
+        LinkError
+            A piece before it is missing: the sender sends all again, in order.
+        LocalProtocolError
+            It comes behind the last one, or the state is too large.
+        """
+        self._ask_at = now + self._prepared_s
+        if index < self._done:
+            return Turn.ANSWER
+        if index < self._taken:
+            return Turn.WAIT
+        if self._ended:
+            raise LocalProtocolError(f"state of {self.operator}: piece {index} behind the last one, {self._taken - 1}")
+        if index > self._taken:
+            raise LinkError(f"state of {self.operator}: piece {index}, expected {self._taken}")
+        if self._bytes + size_bytes > self._bytes_max:
+            raise LocalProtocolError(f"state of {self.operator} is larger than {self._bytes_max} bytes (migration.state_bytes_max)")
+        self._bytes += size_bytes
+        self._taken, self._ended = index + 1, last
+        return Turn.TAKE
+
+    def had_effect(self) -> None:
+        """The next piece taken has had its effect."""
+        if self._done >= self._taken:
+            raise LocalProtocolError(f"state of {self.operator}: piece {self._done} has not been taken")
+        self._done += 1
+
+    def must_ask(self, now: float) -> bool:
+        """It has been silent too long: ask the coordinator for the outcome. True once a period."""
+        if now < self._ask_at:
+            return False
+        self._ask_at = now + self._prepared_s
+        return True
