@@ -20,6 +20,7 @@ from agent.engine.delays import Delays
 from agent.engine.engine import Engine
 from agent.engine.handing import Handing
 from agent.engine.instance import Instance, Output
+from agent.extensions import installed
 from agent.gossip import Gossip
 from agent.host import Host, StreamHandler, Timer
 from agent.measuring import Measuring
@@ -44,6 +45,7 @@ from agent.telemetry.log import DIRECTORY_NAME, Telemetry
 from agent.telemetry.recording import Recording
 from sbon.control import ControlReply, ControlRequest
 from sbon.errors import ConfigError, LinkError, SbonError
+from sbon.extensions import Extensions
 from sbon.links import Batch
 from sbon.membership.members import MemberStatus
 from sbon.query.plan import Plan, SinkParams
@@ -61,7 +63,7 @@ DEAD_CONSUMER_S = 120.0
 class Agent:
     """One node of the overlay."""
 
-    def __init__(self, config: AgentConfig, host: Host, key_ring: KeyRing | None) -> None:
+    def __init__(self, config: AgentConfig, host: Host, key_ring: KeyRing | None, extensions: Callable[[], Extensions] = installed) -> None:
         if not config.name:
             raise ConfigError("the agent has no name")
         self.name: NodeId = config.name
@@ -69,6 +71,7 @@ class Agent:
         self.config = config
         self.host = host
         self.key_ring = key_ring
+        self.extensions = extensions
         self.started_at_s = host.now()
         self.log = agent.logs.structlog.get_logger("agent").bind(node=config.name)
         directory = None if not config.data_dir else _path(config.data_dir) / DIRECTORY_NAME
@@ -112,7 +115,12 @@ class Agent:
         self.telemetry.begin(f"{self.gossip.machine.own.boot:08x}")
         self.directory = Directory(host, self.name, self.peers, self.gossip.address_of, self)
         context = ConnectorContext(
-            host=host, node=self.name, labels=dict(config.labels), data_dir=str(_path(config.data_dir or ".")), system=self.system
+            host=host,
+            node=self.name,
+            labels=dict(config.labels),
+            data_dir=str(_path(config.data_dir or ".")),
+            system=self.system,
+            extensions=self.extensions,
         )
         self.engine = Engine(host, self.directory, self, context, config.engine, config.links, config.migration.remembered, config.hosting)
         self.migrations = Migrations(host, self.directory, self.engine, config.migration, self)
@@ -121,7 +129,7 @@ class Agent:
         self.surveying = Surveying(host, self.directory, self.gossip, self.engine, sharing)
         self.replication = Replication(self.directory, self.gossip, lambda why: self.log.warning("table.refused", reason=why))
         placing = Placing(host, self.gossip, self.surveying, config.placement, config.optimiser)
-        self.queries = OwnedQueries(host, self.directory, self.gossip, placing, self.replication, self)
+        self.queries = OwnedQueries(host, self.directory, self.gossip, placing, self.replication, self, self.extensions)
         self.remembering = Remembering(host, self.directory, self.gossip, config.optimiser)
         self.rebalancing = Rebalancing(
             host,

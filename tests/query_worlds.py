@@ -82,12 +82,12 @@ def rows_of(source: OperatorSpec, count: int = 40) -> pl.DataFrame:
 
 
 def run(plan_: Plan, inputs: Mapping[str, pl.DataFrame] | None = None) -> pl.DataFrame:
-    """The rows that reach the sink; `inputs` by node, for all sources on it."""
+    """The rows that reach the sink; `inputs` by the name of a source, or by node for all sources on it."""
     results: dict[str, pl.DataFrame] = {}
     for operator in plan_.operators:
         frames = [(link.port, results[link.source]) for link in plan_.links if link.target == operator.id]
         if isinstance(operator.params, SourceParams):
-            given = None if inputs is None else inputs.get(operator.pinned or "")
+            given = None if inputs is None else inputs.get(operator.params.name, inputs.get(operator.pinned or ""))
             results[operator.id] = rows_of(operator) if given is None else given
             continue
         if isinstance(operator.params, SinkParams):

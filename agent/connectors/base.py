@@ -14,6 +14,9 @@ import msgspec
 from agent.connectors.system import SystemStreams
 from agent.host import Host
 from sbon.errors import ConnectorError
+from sbon.extensions import Extensions
+from sbon.query.plan import SinkParams, SourceParams
+from sbon.query.schema import Schema
 from sbon.types import NodeId
 
 if TYPE_CHECKING:
@@ -90,6 +93,14 @@ class SinkConnector(Protocol):
         """Deliver what was taken (waiting a bounded time) and let go. May be called twice."""
 
 
+class Connector(NamedTuple):
+    """What a package offers under a name in the entry point group `sbon.connectors`: a source, a sink, or both."""
+
+    source: Callable[[SourceParams, ConnectorContext], SourceConnector] | None = None
+    """Makes a source, not yet started; raises ConnectorError for options that it does not take (`agent.connectors.options`)."""
+    sink: Callable[[SinkParams, Schema, ConnectorContext], SinkConnector] | None = None
+
+
 class Congested(ConnectorError):  # noqa: N818 - a state, not a failure
     """A sink's far end takes nothing at present: offer the same frame again after `retry_after_s`."""
 
@@ -108,3 +119,5 @@ class ConnectorContext(msgspec.Struct, frozen=True, kw_only=True):
     """Relative paths of the `file` connector start here."""
     system: SystemStreams
     """Where the agent's own measurements come from."""
+    extensions: Callable[[], Extensions] = Extensions
+    """What is installed here, looked up when it is wanted."""

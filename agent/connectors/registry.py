@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from typing import Any
+from typing import Any, Literal
 
 from agent.connectors.base import ConnectorContext, SinkConnector, SourceConnector
 from sbon.errors import ConnectorError
@@ -32,7 +32,7 @@ def build_source(params: SourceParams, context: ConnectorContext) -> SourceConne
     ConnectorError
         There is no such connector, or an option is unknown or out of range; one line that names it and what is allowed.
     """
-    made: SourceConnector = _find("source", params.name, params.connector, _SOURCES)(params, context)
+    made: SourceConnector = _find("source", params.name, params.connector, _SOURCES, context)(params, context)
     return made
 
 
@@ -44,17 +44,26 @@ def build_sink(params: SinkParams, schema: Schema, context: ConnectorContext) ->
     ConnectorError
         As for `build_source`.
     """
-    made: SinkConnector = _find("sink", params.name, params.connector, _SINKS)(params, schema, context)
+    made: SinkConnector = _find("sink", params.name, params.connector, _SINKS, context)(params, schema, context)
     return made
 
 
-def _find(kind: str, name: str, connector: str, table: dict[str, str]) -> Any:
-    try:
+def _find(kind: Literal["source", "sink"], name: str, connector: str, table: dict[str, str], context: ConnectorContext) -> Any:
+    if connector in table:
         module, _, attribute = table[connector].partition(":")
-    except KeyError:
-        near = difflib.get_close_matches(connector, table, n=1)
-        hint = f"; did you mean '{near[0]}'?" if near else ""
-        raise ConnectorError(
-            f"{kind} {name}: connector '{connector}' is unknown, expected one of {', '.join(sorted(table))}{hint}"
-        ) from None
-    return getattr(importlib.import_module(module), attribute)
+        return getattr(importlib.import_module(module), attribute)
+    added = context.extensions().connectors
+    if connector in added:
+        from agent.extensions import load_connector
+
+        try:
+            made = getattr(load_connector(connector), kind)
+        except ConnectorError as problem:
+            raise ConnectorError(f"{kind} {name}: {problem}") from problem
+        if made is None:
+            raise ConnectorError(f"{kind} {name}: connector '{connector}' is no {kind}")
+        return made
+    known = sorted((*table, *added))
+    near = difflib.get_close_matches(connector, known, n=1)
+    hint = f"; did you mean '{near[0]}'?" if near else "; or install the package that has it on this agent's machine"
+    raise ConnectorError(f"{kind} {name}: connector '{connector}' is unknown, expected one of {', '.join(known)}{hint}")

@@ -22,6 +22,7 @@ from agent.queries.replication import Replication
 from agent.queries.statements import Effect, Prepared, prepare
 from agent.queries.tails import Tail
 from sbon.errors import PlacementError, QueryError, SbonError
+from sbon.extensions import Extensions
 from sbon.query.catalog import did_you_mean
 from sbon.query.plan import Plan
 from sbon.types import NodeId, OperatorId, QueryId
@@ -51,7 +52,14 @@ class OwnedQueries:
     """All queries of one agent (`agent.queries.answers.Owned`)."""
 
     def __init__(
-        self, host: Host, directory: Directory, gossip: Gossip, placing: Placing, replication: Replication, events: QueryEvents
+        self,
+        host: Host,
+        directory: Directory,
+        gossip: Gossip,
+        placing: Placing,
+        replication: Replication,
+        events: QueryEvents,
+        extensions: Callable[[], Extensions],
     ) -> None:
         self.records: dict[QueryId, QueryRecord] = {}
         self.tails: dict[QueryId, Tail] = {}
@@ -63,6 +71,7 @@ class OwnedQueries:
         self._placing = placing
         self._replication = replication
         self._events = events
+        self._extensions = extensions
         self._bounds = DelayBounds(directory)
         self._last_stamp = 0
         self._last_report = host.now()
@@ -105,7 +114,7 @@ class OwnedQueries:
             else:
                 then(result)
 
-        self._host.execute(lambda: prepare(sql, entries, nodes, me, ids, int(wall_s * 1e6)), prepared, rows=0)
+        self._host.execute(lambda: prepare(sql, entries, nodes, me, ids, int(wall_s * 1e6), self._extensions()), prepared, rows=0)
 
     def _carry_out(self, waiting: list[Prepared], results: list[dict[str, Any]], done: Done) -> None:
         if not waiting:

@@ -5,6 +5,7 @@ from enum import Enum
 
 import msgspec
 
+from sbon.extensions import Extensions
 from sbon.query.catalog import Catalog, Entry
 from sbon.query.plan import Plan
 from sbon.query.system import SourceDefinition
@@ -38,7 +39,13 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 def prepare(
-    sql: str, entries: Sequence[Entry], nodes: Mapping[NodeId, Mapping[str, str]], here: NodeId, ids: Iterator[QueryId], stamp: int
+    sql: str,
+    entries: Sequence[Entry],
+    nodes: Mapping[NodeId, Mapping[str, str]],
+    here: NodeId,
+    ids: Iterator[QueryId],
+    stamp: int,
+    extensions: Extensions,
 ) -> list[Prepared]:
     """Understand all statements of a text, each with the names that those before it would have made.
 
@@ -51,7 +58,7 @@ def prepare(
 
     catalog = Catalog()
     catalog.merge(entries)
-    return [_prepare_one(statement, catalog, nodes, here, ids, stamp) for statement in parse(sql)]
+    return [_prepare_one(statement, catalog, nodes, here, ids, stamp) for statement in parse(sql, extensions)]
 
 
 def _prepare_one(

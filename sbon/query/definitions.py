@@ -3,6 +3,7 @@
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token
 
+from sbon.extensions import Extensions
 from sbon.query.catalog import did_you_mean
 from sbon.query.dialect import Text
 from sbon.query.literals import column_type, identifier, interval_of
@@ -13,7 +14,9 @@ from sbon.query.system import SOURCE_CONNECTORS, SourceDefinition
 COLUMNS_MAX = 500
 
 
-def read_source(text: Text, tree: exp.Create, name: str, options: dict[str, Option], end: Token) -> SourceDefinition:
+def read_source(
+    text: Text, tree: exp.Create, name: str, options: dict[str, Option], end: Token, extensions: Extensions
+) -> SourceDefinition:
     """The definition of a source; its home is for the agent to fill in.
 
     Raises
@@ -21,7 +24,7 @@ def read_source(text: Text, tree: exp.Create, name: str, options: dict[str, Opti
     QueryError
         A column, the watermark or an option that cannot be used; points at it.
     """
-    connector = take_connector(text, options, SOURCE_CONNECTORS, end)
+    connector = take_connector(text, options, (*SOURCE_CONNECTORS, *extensions.connectors), end)
     if not isinstance(tree.this, exp.Schema):
         raise text.error(tree, f"the columns of source {name} are missing", f"write CREATE SOURCE {name} (column type, ...) WITH (...)")
     columns, time_column, delay = _source_columns(text, tree.this)

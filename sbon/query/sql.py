@@ -5,12 +5,13 @@ plan(statement, catalog, nodes, here, query)  # sbon.query.planner: the last thr
 """
 
 from sbon.errors import QueryError
+from sbon.extensions import NOTHING, Extensions
 from sbon.query.dialect import Text, statements_of, tokenize
 from sbon.query.statements import CreateSink, CreateSource, CreateView, DropStatement, SelectQuery, Statement, read_statement
 
 
-def parse(text: str) -> list[Statement]:
-    """The statements of a text, in order.
+def parse(text: str, extensions: Extensions = NOTHING) -> list[Statement]:
+    """The statements of a text, in order. Sources and sinks may name the connectors of `extensions` beside the built-in ones.
 
     Raises
     ------
@@ -22,7 +23,7 @@ def parse(text: str) -> list[Statement]:
     if not statements:
         raise QueryError("there is no statement", line=1, column=1, hint="write a SELECT or a CREATE")
     try:
-        return [read_statement(source, tokens) for tokens in statements]
+        return [read_statement(source, tokens, extensions) for tokens in statements]
     except RecursionError as error:
         raise QueryError("a statement is nested too deeply", line=1, column=1, hint="split it with CREATE VIEW") from error
 

@@ -22,6 +22,7 @@ from typing import TypeAlias
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
+from sbon.extensions import NOTHING, Extensions
 from sbon.query.catalog import NAME_LENGTH_MAX
 from sbon.query.definitions import read_source
 from sbon.query.dialect import Text, parse_tree
@@ -102,7 +103,7 @@ _INSTEAD = {
 _READABLE = "write CREATE SOURCE, CREATE VIEW, CREATE SINK, DROP or SELECT"
 
 
-def read_statement(text: Text, tokens: list[Token]) -> Statement:
+def read_statement(text: Text, tokens: list[Token], extensions: Extensions = NOTHING) -> Statement:
     """One statement from its tokens.
 
     Raises
@@ -115,7 +116,7 @@ def read_statement(text: Text, tokens: list[Token]) -> Statement:
     if first.token_type == TokenType.DROP:
         return _read_drop(text, tokens)
     if first.token_type == TokenType.CREATE:
-        return _read_create(text, tokens)
+        return _read_create(text, tokens, extensions)
     if first.token_type not in (TokenType.SELECT, TokenType.WITH, TokenType.L_PAREN):
         raise text.error(first, f"{first.text} is not a statement of this dialect", _INSTEAD.get(word, _READABLE))
     tree = parse_tree(text, tokens)
@@ -153,7 +154,7 @@ def _read_drop(text: Text, tokens: list[Token]) -> DropStatement:
     return DropStatement(kind, name, if_exists, text.slice(tokens))
 
 
-def _read_create(text: Text, tokens: list[Token]) -> Statement:
+def _read_create(text: Text, tokens: list[Token], extensions: Extensions) -> Statement:
     kind_token = next((t for t in tokens[1:] if t.text.upper() in ("SOURCE", "SINK", "VIEW", "TABLE", "INDEX", "FUNCTION")), tokens[0])
     kind = kind_token.text.upper()
     if kind in ("TABLE", "INDEX", "FUNCTION", "CREATE"):
@@ -175,7 +176,7 @@ def _read_create(text: Text, tokens: list[Token]) -> Statement:
     _refuse_properties(text, tree, tokens)
     options = read_options(text, with_clause)
     if kind == "SOURCE":
-        return CreateSource(name, read_source(text, tree, name, options, tokens[-1]), if_not_exists, sql)
+        return CreateSource(name, read_source(text, tree, name, options, tokens[-1], extensions), if_not_exists, sql)
     body = tree.expression
     if body is None:
         raise text.error(tree, f"what the {kind.lower()} is made of is missing", f"write CREATE {kind} {name} AS SELECT ...")
@@ -186,7 +187,7 @@ def _read_create(text: Text, tokens: list[Token]) -> Statement:
             stray = next(iter(options.values())).where
             raise text.error(stray, "a view takes no option but delay_bound", "give the others to its sources and sinks")
         return CreateView(name, query, if_not_exists, sql, bound_ms)
-    connector = take_connector(text, options, SINK_CONNECTORS, tokens[-1])
+    connector = take_connector(text, options, (*SINK_CONNECTORS, *extensions.connectors), tokens[-1])
     node = options.pop("node", None)
     bound_ms = take_delay_bound(text, options)
     return CreateSink(name, query, connector, rest_of(options), None if node is None else node.value, if_not_exists, sql, bound_ms)

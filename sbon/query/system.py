@@ -8,9 +8,9 @@ from sbon.query.schema import ColumnType, Field, Schema
 from sbon.types import NodeId
 
 SOURCE_CONNECTORS = ("datagen", "file", "tcp")
-"""What CREATE SOURCE may name."""
+"""What CREATE SOURCE may name, beside what is installed."""
 SINK_CONNECTORS = ("discard", "file", "tcp")
-"""What CREATE SINK may name; plain queries use `tail`."""
+"""What CREATE SINK may name, beside what is installed; plain queries use `tail`."""
 
 
 class SourceDefinition(msgspec.Struct, frozen=True):

@@ -23,9 +23,11 @@ class AgentProcess:
     ----------
     pid : of its process
     client : speaks to it
+    data_dir : its data directory
     """
 
-    def __init__(self, pid: int, client: ControlClient) -> None:
+    def __init__(self, pid: int, client: ControlClient, data_dir: Path) -> None:
+        self.data_dir = data_dir
         self.pid = pid
         self.client = client
 
@@ -93,4 +95,4 @@ def one_agent(settings: str = "") -> Iterator[AgentProcess]:
     """
     with agents(["bench"], f'{settings}\nlog = {{ level = "warning" }}\n', sealed=False) as found:
         agent = found["bench"]
-        yield AgentProcess(agent.process.pid, agent.client)
+        yield AgentProcess(agent.process.pid, agent.client, agent.directory)

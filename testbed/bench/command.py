@@ -19,6 +19,7 @@ def register(app: typer.Typer) -> None:
     bench.command("engine", epilog="Examples: sbon bench engine --seconds 10 --runs 5 --json; sbon bench engine --stalled 600")(engine)
     bench.command("link", epilog="Examples: sbon bench link; sbon bench link --seconds 5 --runs 5 --json")(link)
     bench.command("scheduling", epilog="Examples: sbon bench scheduling --json")(scheduling)
+    bench.command("nexmark", epilog="Examples: sbon bench nexmark --query q5 --query q7; sbon bench nexmark --runs 5 --json")(nexmark)
     app.add_typer(bench, name="bench")
 
 
@@ -151,3 +152,22 @@ def scheduling(
         print_json(result)
     else:
         show(result)
+
+
+def nexmark(
+    query: Annotated[list[str] | None, typer.Option(metavar="qN", help="Only these: q0-q5, q7, q8, q11.", show_default=False)] = None,
+    events: Annotated[int, typer.Option(metavar="N", help="Events of each timed run, all kinds together.")] = 10_000_000,
+    runs: Annotated[int, typer.Option(metavar="R", help="Timed runs of each query; figures are their medians.")] = 1,
+    json: Json = False,
+) -> None:
+    """Show how many events the queries of Nexmark take a second in one agent, and whether their answers are right."""
+    from sbon.cli.output import print_json
+    from testbed.nexmark.bench import measure, show
+
+    result = measure(query or [], events, runs, lambda what: print(what, file=sys.stderr, flush=True))
+    if json:
+        print_json(result)
+    else:
+        show(result)
+    if not all(one["answers_equal"] for one in result["queries"].values()):
+        raise typer.Exit(1)

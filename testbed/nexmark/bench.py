@@ -1,0 +1,165 @@
+"""`sbon bench nexmark`: how many events each query takes a second, and whether its answers are right.
+
+A real agent process with the default settings for each query. First the query's answers over fewer events go to a file and are compared
+with those of `testbed.nexmark.reference` over the same rows; then it runs over all events into a sink that forgets them, and is timed.
+Counted are the events that the query reads: of the other kinds none is made. A core second is one of the agent's whole process.
+"""
+
+import os
+import re
+import time
+from collections.abc import Callable, Sequence
+from importlib import resources
+from statistics import median
+from typing import Any
+
+import polars as pl
+
+from sbon.cli.output import Column, count, number, print_table
+from sbon.errors import ConfigError
+from testbed.bench.agent_process import AgentProcess, one_agent
+from testbed.nexmark.events import CYCLE, KINDS, Events
+from testbed.nexmark.reference import QUERIES, answer, equal
+from testbed.nexmark.stream import POOL_EVENTS, Stream
+
+SEED = 1
+EVENTS = 10_000_000
+EVENTS_MIN = 1_000
+EVENTS_PER_S = 100_000
+"""Of event time, in what is timed: a window of 10 s has a million events."""
+CHECKED_EVENTS = 400_000
+CHECKED_EVENTS_PER_S = 10_000
+CHECKED_POOL_EVENTS = 100_000
+"""What is checked passes several laps of the pool and several windows."""
+TIMEOUT_S = 600.0
+_READS = r"(FROM|JOIN|TUMBLE\(|HOP\(|SESSION\()\s*{kind}\b"
+"""Where a query names one of the streams."""
+
+Progress = Callable[[str], None]
+
+
+def measure(
+    queries: Sequence[str] = (),
+    events: int = EVENTS,
+    runs: int = 1,
+    progress: Progress = lambda what: None,
+    checked_events: int = CHECKED_EVENTS,
+) -> dict[str, Any]:
+    """Events/s and whether answers are right; medians over runs.
+
+    Parameters
+    ----------
+    queries : names such as `q5`; all where empty
+    events : of all kinds together, in each timed run
+    runs : timed runs of each query, in one agent
+    checked_events : of all kinds together, in the run whose answers are compared
+
+    Raises
+    ------
+    ConfigError
+        An argument is out of range.
+    SbonError
+        An agent does not start, or an operator fails.
+    """
+    chosen = list(dict.fromkeys(queries)) or list(QUERIES)
+    unknown = [name for name in chosen if name not in QUERIES]
+    if unknown:
+        raise ConfigError(f"--query {unknown[0]}, expected one of {', '.join(QUERIES)}")
+    if events < EVENTS_MIN:
+        raise ConfigError(f"--events {events}, expected at least {EVENTS_MIN}")
+    if runs < 1:
+        raise ConfigError(f"--runs {runs}, expected at least 1")
+    found = {}
+    for name in chosen:
+        with one_agent() as agent:
+            progress(f"{name}: answers over {checked_events:,} events")
+            right = _right(agent, name, checked_events)
+            _timed(agent, name, min(events, POOL_EVENTS))  # makes the pool, and loads what is not loaded yet
+            timed = []
+            for run in range(1, runs + 1):
+                progress(f"{name}: {events:,} events, run {run} of {runs}")
+                timed.append(_timed(agent, name, events))
+        found[name] = {key: median(one[key] for one in timed) for key in timed[0]} | {"answers_equal": right}
+    return {"events": events, "runs": runs, "cores": os.cpu_count(), "checked_events": checked_events, "queries": found}
+
+
+def show(result: dict[str, Any]) -> None:
+    """The result as a table for people."""
+    titles = ("events read", "events/s", "events/s/core", "cores used", "answers")
+    columns = (Column("query"), *(Column(title, right=True) for title in titles))
+    rows = [
+        [
+            name,
+            count(one["events"]),
+            count(one["events_per_s"]),
+            count(one["events_per_s_per_core"]),
+            number(one["cores_used"], 2),
+            "right" if one["answers_equal"] else "WRONG",
+        ]
+        for name, one in result["queries"].items()
+    ]
+    print_table(columns, rows, title=f"{result['events']:,} events, median of {result['runs']}")
+
+
+def statements(name: str, events: int, events_per_s: int, pool_events: int, sink: str, with_: str) -> str:
+    """The sources that a query reads, and its sink.
+
+    Parameters
+    ----------
+    sink : its name
+    with_ : its options
+    """
+    options = f"seed = {SEED}, events = {events}, events_per_second = {events_per_s}, pool_events = {pool_events}"
+    query = _select(name)
+    # Every run has names of its own: what was before may still be ending.
+    sources = _text("sources").replace("{options}", options)
+    for kind in KINDS:
+        sources = sources.replace(f"CREATE SOURCE {kind} ", f"CREATE SOURCE {kind}_of_{sink} ")
+        query = re.sub(_READS.format(kind=kind), rf"\g<0>_of_{sink}", query)
+    return f"{sources}\nCREATE SINK {sink} AS\n{query}\nWITH ({with_});"
+
+
+def _select(name: str) -> str:
+    """A query without its comments."""
+    return re.sub(r"--.*", "", _text(name))
+
+
+def _text(name: str) -> str:
+    return (resources.files("testbed.nexmark") / "queries" / f"{name}.sql").read_text(encoding="utf-8")
+
+
+def _right(agent: AgentProcess, name: str, events: int) -> bool:
+    """Whether the answers over the first events are those of the reference."""
+    sink = f"checked_{name}"
+    with_ = f"connector = 'file', path = '{sink}', format = 'parquet', rows_per_file = 1000000"
+    agent.submit(statements(name, events, CHECKED_EVENTS_PER_S, CHECKED_POOL_EVENTS, sink, with_))
+    agent.wait_until(lambda: _finished(agent, sink), f"{name} over {events:,} events", TIMEOUT_S)
+    parts = sorted((agent.data_dir / sink).glob("part-*.parquet"))
+    sequence = Events(SEED, CHECKED_EVENTS_PER_S)
+    tables = {kind: Stream(kind, sequence, CHECKED_POOL_EVENTS).all_rows(events).lazy() for kind in KINDS}
+    expected = answer(name, tables)
+    return equal(pl.concat([pl.read_parquet(part) for part in parts]) if parts else expected.clear(), expected)
+
+
+def _timed(agent: AgentProcess, name: str, events: int) -> dict[str, float]:
+    """One run of a query over all events."""
+    sink = f"timed_{name}"
+    used, began = agent.cpu_s(), time.monotonic()
+    agent.submit(statements(name, events, EVENTS_PER_S, POOL_EVENTS, sink, "connector = 'discard'"))
+    agent.wait_until(lambda: _finished(agent, sink), f"{name} over {events:,} events", TIMEOUT_S)
+    used, took_s = agent.cpu_s() - used, time.monotonic() - began
+    rows = sum(Stream(kind, Events(), CYCLE).total(events) for kind in KINDS if re.search(_READS.format(kind=kind), _select(name)))
+    agent.submit(f"DROP SINK {sink}")
+    for kind in KINDS:
+        agent.submit(f"DROP SOURCE {kind}_of_{sink}")
+    return {
+        "events": rows,
+        "events_per_s": round(rows / took_s),
+        "events_per_s_per_core": round(rows / used),
+        "cores_used": round(used / took_s, 3),
+    }
+
+
+def _finished(agent: AgentProcess, sink: str) -> bool:
+    agent.operators()  # raises where one has failed
+    return any(query["name"] == sink and query["state"] == "finished" for query in agent.client.ask("queries"))

@@ -1,0 +1,2 @@
+-- Selection: bids on some of the auctions.
+SELECT auction, price FROM bid WHERE auction % 123 = 0

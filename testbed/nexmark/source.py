@@ -1,0 +1,90 @@
+"""Connector `nexmark` (source): one kind of the events of an auction house, as fast as the overlay takes them.
+
+A pool of events is made when the source is, and given again and again with ids and times moved on, so that what is measured is the
+overlay and not the making of texts.
+
+Options
+-------
+kind : `person`, `auction` or `bid`
+events : the sources of the three kinds together stand for this many events; default: no end
+seed : whole number, default 0
+events_per_second : of event time, all kinds together; default 100000
+pool_events : events of the pool, a multiple of 50; default 1000000
+batch_rows_max : rows of a batch, default 65536
+
+The columns are those of `testbed.nexmark.events.SCHEMAS`, all or some.
+"""
+
+from collections.abc import Callable
+
+import polars as pl
+
+from agent.connectors import Connector, ConnectorContext, Polled
+from agent.connectors.options import Options
+from agent.connectors.watermark import Watermark
+from sbon.errors import ConnectorError
+from sbon.query.plan import SourceParams
+from testbed.nexmark.events import CYCLE, KINDS, SCHEMAS, START_US, Events
+from testbed.nexmark.stream import POOL_EVENTS, Stream
+
+BATCH_ROWS = 65_536
+EVENTS_MAX = 10**12
+
+
+class NexmarkSource:
+    """Gives the rows of one kind without pause."""
+
+    dropped_rows = 0
+
+    def __init__(self, params: SourceParams, context: ConnectorContext) -> None:
+        what = f"source {params.name}"
+        options = Options(what, params.connector, params.options)
+        kind = options.choice("kind", KINDS, params.name)
+        events = options.integer("events", EVENTS_MAX, 0, EVENTS_MAX)
+        seed = options.integer("seed", 0, 0, 2**63 - 1)
+        per_s = options.integer("events_per_second", 100_000, 1, 10**7)
+        pool = options.integer("pool_events", POOL_EVENTS, CYCLE, 10**8)
+        self._batch_rows_max = options.integer("batch_rows_max", BATCH_ROWS, 1, 10**7)
+        options.finish()
+        if kind not in KINDS:
+            raise ConnectorError(f"{what}: which kind of events is not clear from its name: write kind = 'bid'")
+        if pool % CYCLE:
+            raise ConnectorError(f"{what}: option pool_events = {pool}, expected a multiple of {CYCLE}")
+        unknown = [column.name for column in params.columns if column not in SCHEMAS[kind]]
+        if unknown:
+            offered = ", ".join(f"{column.name} {column.type.value}" for column in SCHEMAS[kind])
+            raise ConnectorError(f"{what}: no {kind} has this column {unknown[0]}, expected some of {offered}")
+        self._stream = Stream(kind, Events(seed, per_s), pool, tuple(column.name for column in params.columns))
+        self._total = self._stream.total(events)
+        self._time_column = params.time_column
+        self._watermark = Watermark(params)
+        self._watermark.seen(START_US)
+        self._sent = 0
+
+    def start(self, ready: Callable[[], None]) -> None:
+        """Everything is there."""
+
+    def poll(self, now: float, wall: float) -> Polled:
+        """The next batch."""
+        count = min(self._batch_rows_max, self._total - self._sent)
+        frame: pl.DataFrame | None = None
+        if count > 0:
+            frame = self._stream.rows(self._sent, count)
+            self._sent += frame.height
+            self._watermark.seen(self._newest_us(frame))
+        if self._sent >= self._total:
+            return Polled(frame, self._watermark.end(), None, True)
+        return Polled(frame, self._watermark.us, now)
+
+    def _newest_us(self, frame: pl.DataFrame) -> int | None:
+        """Event times rise from row to row, those of an auction's end do not."""
+        if self._time_column is None:
+            return None
+        newest = frame[self._time_column].to_physical().max()
+        return newest if isinstance(newest, int) else None
+
+    def stop(self) -> None:
+        """Nothing is held."""
+
+
+CONNECTOR = Connector(source=NexmarkSource)

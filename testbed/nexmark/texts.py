@@ -1,0 +1,90 @@
+"""The words of the auction house: names, places, channels, and padding, each as a table from which rows pick by number."""
+
+from functools import cache
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from agent.connectors.fields import Index, uniform
+
+FIRST_NAMES = ("Ada", "Bela", "Chen", "Dora", "Emil", "Fatma", "Goran", "Hana", "Ines", "Jun", "Kofi")
+LAST_NAMES = ("Adler", "Brook", "Castro", "Dahl", "Ember", "Frost", "Glass", "Hale", "Iris")
+PLACES = (
+    ("Phoenix", "AZ"),
+    ("Los Angeles", "CA"),
+    ("San Francisco", "CA"),
+    ("Boise", "ID"),
+    ("Portland", "OR"),
+    ("Bend", "OR"),
+    ("Redmond", "WA"),
+    ("Seattle", "WA"),
+    ("Kent", "WA"),
+    ("Cheyenne", "WY"),
+)
+HOT_CHANNELS = ("Search", "Social", "Portal", "Store")
+CHANNELS = 10_000
+"""Channels beside the hot ones."""
+PADDINGS = 4_096
+"""Different texts of each kind of padding."""
+
+_LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz ", dtype=np.uint8)
+
+
+class Places(NamedTuple):
+    """City and state by number."""
+
+    cities: pl.Series
+    states: pl.Series
+
+
+class Channels(NamedTuple):
+    """Channel and its address by number; the hot ones first."""
+
+    names: pl.Series
+    urls: pl.Series
+
+
+@cache
+def people() -> pl.Series:
+    """Full names."""
+    return pl.Series([f"{first} {last}" for first, last in product(FIRST_NAMES, LAST_NAMES)])
+
+
+@cache
+def emails() -> pl.Series:
+    """One for each of `people`."""
+    return pl.Series([f"{name.lower().replace(' ', '.')}@example.org" for name in people().to_list()])
+
+
+@cache
+def places() -> Places:
+    """Where people live."""
+    cities, states = zip(*PLACES, strict=True)
+    return Places(pl.Series(cities), pl.Series(states))
+
+
+@cache
+def channels() -> Channels:
+    """Where bids come from."""
+    hot = [f"https://www.example.org/{name.lower()}/item.htm?query=1" for name in HOT_CHANNELS]
+    cold = [f"https://www.example.org/{number * 7919 % 104_729:06}/item.htm?query=1&channel_id={number}" for number in range(CHANNELS)]
+    return Channels(pl.Series([*HOT_CHANNELS, *(f"channel-{number}" for number in range(CHANNELS))]), pl.Series([*hot, *cold]))
+
+
+@cache
+def paddings(mean: int) -> pl.Series:
+    """Texts of random letters, of `mean` characters give or take a fifth."""
+    numbers = np.arange(PADDINGS, dtype=np.int64)
+    lengths = (mean * (0.8 + 0.4 * uniform(mean, "length", numbers))).astype(np.int64)
+    made = []
+    for number, length in enumerate(lengths):
+        positions: Index = np.arange(int(length), dtype=np.int64) + number * 4 * mean
+        made.append(_LETTERS[(uniform(mean, "letters", positions) * len(_LETTERS)).astype(np.int64)].tobytes().decode())
+    return pl.Series(made, dtype=pl.String)
+
+
+def pick(texts: pl.Series, chance: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> pl.Series:
+    """One text for each number from 0 up to below 1."""
+    return texts.gather((chance * len(texts)).astype(np.int64))

@@ -1,0 +1,40 @@
+"""`sbon bench nexmark` with a real agent: the connector comes in by its entry point."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sbon.errors import ConfigError
+from testbed.nexmark.bench import measure
+from tests.entry_points import install
+
+
+@pytest.fixture(autouse=True)
+def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder = install(tmp_path / "installed", "nexmark-here", {"sbon.connectors": {"nexmark": "testbed.nexmark.source:CONNECTOR"}})
+    root = str(Path(__file__).parents[2])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), root, os.environ.get("PYTHONPATH", "")]))
+
+
+def test_a_join_of_windows_is_right_and_timed():
+    result = measure(["q8"], events=50_000, checked_events=120_000)
+
+    figures = result["queries"]["q8"]
+    assert figures["answers_equal"] is True
+    assert figures["events"] == 4_000
+    assert figures["events_per_s"] > 0
+    assert figures["events_per_s_per_core"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"queries": ["q6"]}, "--query q6, expected one of q0, q1"),
+        ({"events": 10}, "--events 10, expected at least"),
+        ({"runs": 0}, "--runs 0, expected at least 1"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(arguments: dict, message: str):
+    with pytest.raises(ConfigError, match=message):
+        measure(**arguments)
