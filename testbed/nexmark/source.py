@@ -10,7 +10,7 @@ events : the sources of the three kinds together stand for this many events; def
 seed : whole number, default 0
 events_per_second : of event time, all kinds together; default 100000
 pool_events : events of the pool, a multiple of 50; default 1000000
-batch_rows_max : rows of a batch, default 65536
+batch_rows_max : rows of a batch at most; default: as many as the engine asks for
 
 The columns are those of `testbed.nexmark.events.SCHEMAS`, all or some.
 """
@@ -28,6 +28,7 @@ from testbed.nexmark.events import CYCLE, KINDS, SCHEMAS, START_US, Events
 from testbed.nexmark.stream import POOL_EVENTS, Stream
 
 BATCH_ROWS = 65_536
+"""Rows of a batch until the engine asks for another number."""
 EVENTS_MAX = 10**12
 
 
@@ -35,6 +36,7 @@ class NexmarkSource:
     """Gives the rows of one kind without pause."""
 
     dropped_rows = 0
+    threaded = True
 
     def __init__(self, params: SourceParams, context: ConnectorContext) -> None:
         what = f"source {params.name}"
@@ -44,7 +46,8 @@ class NexmarkSource:
         seed = options.integer("seed", 0, 0, 2**63 - 1)
         per_s = options.integer("events_per_second", 100_000, 1, 10**7)
         pool = options.integer("pool_events", POOL_EVENTS, CYCLE, 10**8)
-        self._batch_rows_max = options.integer("batch_rows_max", BATCH_ROWS, 1, 10**7)
+        self._batch_rows_max = options.integer("batch_rows_max", 10**7, 1, 10**7)
+        self.batch_rows = BATCH_ROWS
         options.finish()
         if kind not in KINDS:
             raise ConnectorError(f"{what}: which kind of events is not clear from its name: write kind = 'bid'")
@@ -66,7 +69,7 @@ class NexmarkSource:
 
     def poll(self, now: float, wall: float) -> Polled:
         """The next batch."""
-        count = min(self._batch_rows_max, self._total - self._sent)
+        count = min(self.batch_rows, self._batch_rows_max, self._total - self._sent)
         frame: pl.DataFrame | None = None
         if count > 0:
             frame = self._stream.rows(self._sent, count)
