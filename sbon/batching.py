@@ -9,50 +9,63 @@ ROWS_AT_FIRST = 4096
 """Rows of a batch while nothing is known of what they cost."""
 GROWTH = 4
 """A batch is at most so many times as large as the last one: what the next row costs is known only near the sizes that were tried."""
-_WEIGHT = 0.25
+_WEIGHT = 0.125
 """Of the latest batch in what is smoothed: a change of load shows within some batches, one unlucky batch does not."""
-
-_ROWS_TELLING = 1024
-_SECONDS_TELLING = 0.002
-"""What smaller and cheaper batches cost is what every batch costs, and says nothing of rows."""
+_SPREAD_MIN = 0.01
+"""Sizes of batches tell fixed cost and cost of rows apart if their variance is above this share of their squared mean."""
+_STEEPNESS_MIN = 0.1
+"""A row costs at least this share of what it would if nothing were fixed: measurements scatter, and sizes grow step by step."""
 
 
 class Cost:
-    """What batches cost lately, in seconds of wall time.
+    """What batches cost lately, in seconds of wall time: something for each batch, and something for each row, fitted by least squares.
 
     Examples
     --------
     >>> cost = Cost()
-    >>> cost.took(10_000, 0.001)
-    >>> cost.rows_within(0.002, 131_072)
-    20000
+    >>> for rows in (10_000, 20_000, 10_000, 20_000):
+    ...     cost.took(rows, 0.001 + rows * 1e-7)
+    >>> cost.rows_within(0.006, 131_072)
+    50000
     """
 
-    __slots__ = ("_rows", "per_batch_s", "per_row_s")
+    __slots__ = ("_last", "_rows", "_rows_seconds", "_squares", "per_batch_s", "per_row_s")
 
     def __init__(self) -> None:
         self.per_batch_s = 0.0
-        """Smoothed, of batches of any size."""
+        """Mean of a batch, whatever its size."""
         self.per_row_s = 0.0
-        """Smoothed, with its share of what a batch costs whatever its size; 0 while no batch has been large enough to tell."""
-        self._rows = 0
+        """Of one more row."""
+        self._rows = self._squares = self._rows_seconds = 0.0
+        self._last = -1
 
     def took(self, rows: int, seconds: float) -> None:
         """A batch of so many rows took so long."""
-        self.per_batch_s = seconds if not self.per_batch_s else self.per_batch_s + _WEIGHT * (seconds - self.per_batch_s)
-        if rows >= _ROWS_TELLING or seconds >= _SECONDS_TELLING:
-            per_row_s = seconds / max(1, rows)
-            # A larger batch shares the fixed cost among more rows: what smaller ones cost a row says nothing any more.
-            known = self.per_row_s if self._rows and rows < 2 * self._rows else per_row_s
-            self.per_row_s = known + _WEIGHT * (per_row_s - known)
-            self._rows = rows
+        weight = _WEIGHT if self._last >= 0 else 1.0
+        self._last = rows
+        self.per_batch_s += weight * (seconds - self.per_batch_s)
+        self._rows += weight * (rows - self._rows)
+        self._squares += weight * (rows * rows - self._squares)
+        self._rows_seconds += weight * (rows * seconds - self._rows_seconds)
+        if self._rows > 0:
+            steepest_s = self.per_batch_s / self._rows
+            variance = self._squares - self._rows**2
+            if variance > _SPREAD_MIN * self._rows**2:
+                self.per_row_s = (self._rows_seconds - self._rows * self.per_batch_s) / variance
+            elif not self.per_row_s:
+                self.per_row_s = steepest_s
+            self.per_row_s = min(max(self.per_row_s, _STEEPNESS_MIN * steepest_s), steepest_s)
 
     def rows_within(self, seconds: float, most: int) -> int:
-        """Rows of the next batch, so that it takes about that long: at least 1, at most `most`."""
-        if not self._rows:
+        """Rows of the next batch, so that it takes about that long: at least 1, at most `most`.
+
+        Where what every batch costs is more than half of that already, smaller ones would only waste more: the rows get half.
+        """
+        if self._rows <= 0:
             return min(ROWS_AT_FIRST, most)
-        fits = seconds / self.per_row_s if self.per_row_s > 0 else most
-        return max(1, int(min(fits, max(ROWS_AT_FIRST, GROWTH * self._rows), most)))
+        fixed_s = min(self.per_batch_s - self.per_row_s * self._rows, seconds / 2)
+        fits = (seconds - fixed_s) / self.per_row_s if self.per_row_s > 0 else most
+        return max(1, int(min(fits + 0.5, max(ROWS_AT_FIRST, GROWTH * self._last), most)))
 
 
 def pause_s(cost_s: float, share: float, least_s: float, most_s: float) -> float:

@@ -166,7 +166,8 @@ class Execution:
         batch = incoming.queue.head
         stages = chain(instance, incoming, batch.stimulus_s, self._flow, self._me, self._instances)
         task = Task(stages, batch.stimulus_s, batch)
-        most = max(SLICE_ROWS_MIN, instance.cost.rows_within(self._config.quantum_s, self._config.quantum_rows))
+        most = instance.cost.rows_within(self._config.quantum_s, self._config.quantum_rows)
+        most = max(most, min(SLICE_ROWS_MIN, self._config.quantum_rows))
         begin, hurried = incoming.sliced, instance.when_idle is not None
         if not instance.is_multicast and (begin or (batch.rows > 2 * most and not hurried)):
             task.begin, task.end = begin, batch.rows if hurried else min(batch.rows, begin + most)

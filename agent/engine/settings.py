@@ -18,8 +18,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     batches for the same rows. The actual pause grows with what a batch costs, so that many slow sources do not fill the machine."""
     batch_interval_s: float = 0.05
     """Longest such pause. Shorter: fresher answers on a busy machine; longer: larger batches, less work for the same rows."""
-    batch_share: float = 0.2
-    """Share of a core that the batches of one source may take before its pauses grow. More: fresher answers, less rest."""
+    batch_share: float = 0.5
+    """Share of a core that the batches of all sources here may take together before their pauses grow. More: fresher answers, less rest."""
     operators_max: int = 256
     """Operators that this agent hosts at most, sources and sinks included. Candidates that are full refuse."""
     lost_input_s: float = 30.0

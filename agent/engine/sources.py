@@ -22,6 +22,9 @@ class Polling:
         self._host = host
         self._config = config
         self._due = due
+        self._asked: dict[Instance, float] = {}
+        self._active = 1
+        self._counted_at = float("-inf")
 
     def at(self, instance: Instance, when: float) -> None:
         """Ask at that instant, though not sooner than the last batch allows."""
@@ -48,7 +51,7 @@ class Polling:
             else:
                 self._host.call_soon(lambda: self._due(instance))
             return
-        instance.polled_at = asked_at
+        instance.polled_at = self._asked[instance] = asked_at
         if polled.next_poll is not None or waiting:
             self.at(instance, self._host.now() if waiting or polled.next_poll is None else polled.next_poll)
 
@@ -58,4 +61,14 @@ class Polling:
 
     def _pause_s(self, instance: Instance) -> float:
         config = self._config
-        return pause_s(instance.batch_cost.per_batch_s, config.batch_share, config.batch_interval_min_s, config.batch_interval_s)
+        cost_s = instance.batch_cost.per_batch_s * self._sources_active()
+        return pause_s(cost_s, config.batch_share, config.batch_interval_min_s, config.batch_interval_s)
+
+    def _sources_active(self) -> int:
+        """How many sources have been asked lately, counted now and then; 1 at least."""
+        now, longest_s = self._host.now(), self._config.batch_interval_s
+        if now - self._counted_at >= longest_s:
+            self._counted_at = now
+            self._asked = {instance: at for instance, at in self._asked.items() if now - at <= 2 * longest_s}
+            self._active = max(1, len(self._asked))
+        return self._active

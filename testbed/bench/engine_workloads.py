@@ -70,7 +70,11 @@ def statements(name: str, *, copy: int = 0, rows_per_s: int = FULL_SPEED, rows: 
 
 
 def _source(name: str, seed: int, key_fields: str, rows_per_s: int, rows: int) -> str:
-    speed = f"rows_per_second = {rows_per_s}" if rows_per_s else f"rows_per_second = 'max', event_rows_per_second = {EVENT_ROWS_PER_S}"
+    speed = (
+        f"rows_per_second = {rows_per_s}"
+        if rows_per_s
+        else f"rows_per_second = 'max', event_rows_per_second = {EVENT_ROWS_PER_S}, pool_rows = 1048576"
+    )
     options = ["connector = 'datagen'", "nodes = 'bench'", speed, f"seed = {seed}", key_fields]
     if rows:
         options.append(f"rows = {rows}")

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from agent.node import Agent
+from sbon.config import Layer
 from sbon.errors import SbonError
 from testbed.backend import Tail
 from testbed.virtual.harness import World
@@ -79,10 +80,15 @@ def make_world(nodes: int, seed: int, network: NetworkConfig | None = None, wind
         # States are small here: cut them as if they were large, and run after every byte of input.
         "migration": {"piece_bytes": 1024, "window_bytes": (1, 4096, 2**20)[seed % 3], "rest_bytes": (1, 65_536)[seed % 2]},
     }
-    world = World(nodes, seed=seed, network=network, settings=settings)
+    world = World(nodes, seed=seed, network=network, settings=settings, settings_of=_small_quanta)
     world.start_all()
     world.settle()
     return world
+
+
+def _small_quanta(number: int) -> Layer:
+    """Every other node works on its batches in slices."""
+    return {"engine": {"quantum_rows": 16}} if number % 2 else {}
 
 
 @cache
