@@ -16,6 +16,7 @@ from sbon.query.text import describe
 if TYPE_CHECKING:
     from agent.engine.instance import Instance
     from agent.node import Agent
+    from sbon.links import LinkSender
 
 Reply = Callable[[ControlReply], None]
 Cancel = Callable[[], None]
@@ -76,6 +77,7 @@ class ControlRequests:
             **agent.remembering.counters,
             **{f"telemetry_{name}": count for name, count in agent.telemetry.counters.items()},
         }
+        spill = agent.engine.flow.spilling.budget
         return {
             "name": agent.name,
             "address": format_address(agent.address),
@@ -93,6 +95,7 @@ class ControlRequests:
             "migrations": list(agent.measuring.migrations),
             "counters": counters,
             "data_dir": agent.config.data_dir,
+            "spill": {"used_bytes": spill.used_bytes, "limit_bytes": spill.limit_bytes} if spill is not None else None,
         }
 
     def members(self) -> list[dict[str, Any]]:
@@ -144,7 +147,14 @@ class ControlRequests:
             "migrations": report.migrations,
             "signature": instance.spec.signature,
             "links": [
-                {"id": link, "node": instance.outputs[link].node, "rows_sent": sent, "rows_acknowledged": acknowledged, "bytes_per_s": rate}
+                {
+                    "id": link,
+                    "node": instance.outputs[link].node,
+                    "rows_sent": sent,
+                    "rows_acknowledged": acknowledged,
+                    "bytes_per_s": rate,
+                    **_waiting(instance.outputs[link].sender),
+                }
                 for link, sent, acknowledged, _, rate in report.links
             ],
             "received": [{"id": link, "rows": rows} for link, rows in report.received],
@@ -253,3 +263,7 @@ def _coordinate(coordinate: Any) -> dict[str, Any]:
         "error": coordinate.error,
         "load_ms": coordinate.load_ms,
     }
+
+
+def _waiting(sender: "LinkSender") -> dict[str, int]:
+    return {"batches_in_memory": sender.memory_batches, "batches_on_disk": sender.spilled_batches}

@@ -143,7 +143,7 @@ class OperatorReport(msgspec.Struct, frozen=True):
 
     id: OperatorId
     state: str
-    """running, paused, blocked, finished, failed, missing, or moved."""
+    """running, paused, blocked, stalled, finished, failed, missing, or moved."""
     node: NodeId
     reason: str = ""
     epoch: int = 0

@@ -245,22 +245,22 @@ class Execution:
 
     def _failed_at(self, instance: Instance, problem: BaseException) -> None:
         if isinstance(problem, Congested):
-            self._retry_later(instance, problem.retry_after_s)
+            self._retry_later(instance, problem)
             return
         self.fail(instance, str(problem) if isinstance(problem, SbonError) else f"{type(problem).__name__}: {problem}")
 
-    def _retry_later(self, instance: Instance, after_s: float) -> None:
+    def _retry_later(self, instance: Instance, problem: Congested) -> None:
         """The sink's far end is full: hold still for a while, with everything where it is."""
         if instance.state is not State.RUNNING:
             return
-        instance.state, instance.blocked = State.PAUSED, True
+        instance.state, instance.stalled_by, instance.blocked = State.STALLED, str(problem), True
 
         def resume() -> None:
-            if instance.state is State.PAUSED:
+            if instance.state is State.STALLED:
                 instance.state = State.RUNNING
                 self.consider(instance)
 
-        instance.timer = self._host.call_at(self._host.now() + after_s, resume)
+        instance.timer = self._host.call_at(self._host.now() + problem.retry_after_s, resume)
 
     def _emit(
         self,

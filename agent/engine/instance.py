@@ -31,6 +31,8 @@ class State(Enum):
     RUNNING = "running"
     PAUSED = "paused"
     """About to migrate: nothing is processed."""
+    STALLED = "stalled"
+    """A sink whose far end takes nothing at present: it is offered the same batch again soon."""
     PREPARED = "prepared"
     """Has arrived by migration and waits for the word."""
     FINISHED = "finished"
@@ -188,6 +190,8 @@ class Instance:
         self.epoch = epoch
         self.state = State.BUILDING
         self.reason = ""
+        self.stalled_by = ""
+        """What the sink last said of its far end."""
         self.users: dict[QueryId, NodeId] = {}
         """The queries that use the operator, with the agents that took them."""
         self.slack_ms: dict[QueryId, float] = {}
@@ -356,7 +360,7 @@ class Instance:
             id=self.id,
             state=state,
             node=node,
-            reason=self.reason or (self.held_back_by if state == "blocked" else ""),
+            reason=self.reason or (self.held_back_by if state == "blocked" else self.stalled_by if self.state is State.STALLED else ""),
             epoch=self.epoch,
             rows_in=self.rows_in,
             rows_out=self.rows_out,

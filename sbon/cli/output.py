@@ -58,6 +58,7 @@ STYLES = {
     "degraded": "yellow",
     "blocked": "yellow",
     "paused": "yellow",
+    "stalled": "yellow",
     "failed": "red",
     "left": "dim",
     "finished": "dim",

@@ -146,6 +146,9 @@ def operators(socket: Socket = None, json: Json = False) -> None:
         print_json(result)
     else:
         print_table(OPERATOR_COLUMNS, operator_rows(result), empty="no operators on this agent")
+        for operator in sorted(result, key=step_order):
+            if operator.get("reason"):
+                print(f"{operator['id']} is {operator['state']}: {operator['reason']}")
 
 
 def queries(socket: Socket = None, json: Json = False) -> None:
@@ -181,6 +184,9 @@ def status_rows(result: dict[str, Any]) -> Rows:
         ["event loop late", _lag(result.get("loop_lag"))],
         ["data directory", str(result.get("data_dir", "-"))],
     ]
+    spill = result.get("spill")
+    if spill:
+        rows.append(["on disk for far ends", f"{amount(spill['used_bytes'], 'B')} of {amount(spill['limit_bytes'], 'B')}"])
     if result.get("problem"):
         rows.insert(3, ["problem", result["problem"]])
     return rows + [[name.replace("_", " "), count(value)] for name, value in sorted(result.get("counters", {}).items()) if value]

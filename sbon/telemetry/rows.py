@@ -130,7 +130,7 @@ class OperatorStatistics(Row, frozen=True, tag="operators"):
     """source, map, window, join, union, multicast or sink."""
     queries: tuple[QueryId, ...]
     state: str
-    """building, running, blocked, paused, prepared, finished or failed."""
+    """building, running, blocked, stalled, paused, prepared, finished or failed."""
     reason: str
     """Why it failed; else empty."""
     epoch: int
