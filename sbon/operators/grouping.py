@@ -30,27 +30,32 @@ class Groups:
         Slot of each row's group.
     size : slots; some may be empty
     keys : a row for each group that is there, in the order of their slots, with the columns asked for
+    counts : (size,)
+        Rows of each slot.
     """
 
-    def __init__(self, ids: IntArray, size: int, present: IntArray | None, keys: pl.DataFrame) -> None:
+    def __init__(self, ids: IntArray, size: int, keys: pl.DataFrame) -> None:
         self.ids = ids
         self.size = size
         self.keys = keys
-        self._present = present
+        self.counts: IntArray = np.bincount(ids, minlength=size)
+        there = np.flatnonzero(self.counts)
+        self._present = None if there.size == size else there
 
     @classmethod
     def of(cls, rows: pl.DataFrame, by: list[str], constant: tuple[str, int] | None = None) -> "Groups":
-        """Number rows by the columns `by`; of `constant`, one of them, all rows have this value, and need not have the column."""
-        grouped = [name for name in by if constant is None or name != constant[0]]
+        """Number rows by the columns `by`; the first of them may be `constant`, of which all rows have this value without having it as a
+        column."""
+        grouped = by if constant is None else by[1:]
         groups = cls._single(rows) if not grouped else cls._direct(rows, grouped) or cls._hashed(rows, grouped)
         if constant is not None:
-            groups.keys = groups.keys.with_columns(pl.lit(constant[1], pl.Int64).alias(constant[0])).select(by)
+            groups.keys.insert_column(0, pl.Series(constant[0], np.full(groups.keys.height, constant[1])))
         return groups
 
     @classmethod
     def _single(cls, rows: pl.DataFrame) -> "Groups":
         count = min(1, rows.height)
-        return cls(np.zeros(rows.height, np.int64), count, None, pl.DataFrame(height=count))
+        return cls(np.zeros(rows.height, np.int64), count, pl.DataFrame(height=count))
 
     @classmethod
     def _direct(cls, rows: pl.DataFrame, by: list[str]) -> "Groups | None":
@@ -62,7 +67,7 @@ class Groups:
             series = rows[name]
             if not (series.dtype == pl.Int64 or series.dtype.is_temporal()) or series.null_count() or not rows.height:
                 return None
-            values = series.to_physical().to_numpy()
+            values = physical(series)
             least, greatest = int(values.min()), int(values.max())
             if 0 < least < limit and size * (greatest + 1) <= limit:
                 least = 0  # the numbers are slots as they are
@@ -78,13 +83,15 @@ class Groups:
             offset = values - least if least else values
             ids = offset if ids is None else ids * extent + offset
         assert ids is not None
-        present = np.flatnonzero(np.bincount(ids, minlength=size))
+        groups = cls(ids, size, pl.DataFrame())
+        rest = np.arange(size) if groups._present is None else groups._present
         keys: list[pl.Series] = []
-        rest = present
         for name, (_, least, extent) in reversed(list(zip(by, columns, strict=True))):
-            rest, offset = np.divmod(rest, extent) if extent > 1 else (rest, np.zeros_like(rest))
-            keys.append(pl.Series(name, offset + least, dtype=pl.Int64).cast(rows.schema[name]))
-        return cls(ids, size, None if present.size == size else present, pl.DataFrame(keys[::-1]))
+            rest, offset = (rest // extent, rest % extent) if len(by) > 1 else (rest, rest)
+            key = pl.Series(name, offset + least)
+            keys.append(key if rows.schema[name] == pl.Int64 else key.cast(rows.schema[name]))
+        groups.keys = pl.DataFrame(keys[::-1])
+        return groups
 
     @classmethod
     def _hashed(cls, rows: pl.DataFrame, by: list[str]) -> "Groups":
@@ -92,7 +99,7 @@ class Groups:
         leaders = np.flatnonzero(first == np.arange(first.size))
         slots = np.empty(first.size, np.int64)
         slots[leaders] = np.arange(leaders.size)
-        return cls(slots[first], leaders.size, None, rows.select(by)[leaders])
+        return cls(slots[first], leaders.size, rows.select(by)[leaders])
 
     def taken(self, values: npt.NDArray[Number]) -> npt.NDArray[Number]:
         """Of values by slot, those of the groups that are there."""
@@ -101,6 +108,11 @@ class Groups:
     def keys_at(self, slots: IntArray) -> pl.DataFrame:
         """The keys of these slots, which are not empty."""
         return self.keys[slots if self._present is None else np.searchsorted(self._present, slots)]
+
+
+def physical(values: pl.Series) -> IntArray:
+    """Whole numbers or times, none NULL, as the numbers they are kept as; no copy."""
+    return values.to_numpy().view(np.int64)
 
 
 def positions(wanted: pl.DataFrame, rows: pl.DataFrame, by: list[str]) -> IntArray:

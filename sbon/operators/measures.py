@@ -3,11 +3,13 @@
 Both ways give the same; which one is taken depends on what the values are, never on the answer.
 """
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from sbon.operators.grouping import Groups, IntArray
-from sbon.types import FloatArray
+from sbon.operators.grouping import Groups, IntArray, Number, physical
 
 _SLOT = "slot"
 _SUM_MAX = 2.0**62
@@ -15,7 +17,7 @@ _SUM_MAX = 2.0**62
 
 def counted(groups: Groups) -> pl.Series:
     """Rows of each group."""
-    return pl.Series(groups.taken(np.bincount(groups.ids, minlength=groups.size)), dtype=pl.Int64)
+    return pl.Series(groups.taken(groups.counts))
 
 
 def count_of(groups: Groups, values: pl.Series) -> pl.Series:
@@ -23,7 +25,14 @@ def count_of(groups: Groups, values: pl.Series) -> pl.Series:
     if not values.null_count():
         return counted(groups)
     there = values.is_not_null().to_numpy()
-    return pl.Series(groups.taken(np.bincount(groups.ids[there], minlength=groups.size)), dtype=pl.Int64)
+    return pl.Series(groups.taken(np.bincount(groups.ids[there], minlength=groups.size)))
+
+
+def total_of(groups: Groups, values: pl.Series) -> pl.Series:
+    """The sum of counts and other numbers, none NULL, whose sum is known to stay within 64 bits."""
+    total = np.zeros(groups.size, np.int64)
+    np.add.at(total, groups.ids, values.to_numpy())
+    return pl.Series(groups.taken(total))
 
 
 def sum_of(groups: Groups, values: pl.Series) -> pl.Series:
@@ -54,15 +63,15 @@ def extreme_of(groups: Groups, values: pl.Series, *, greatest: bool) -> pl.Serie
     if numbers is None:
         column = pl.col("x")
         return _by_polars(groups, values, column.max() if greatest else column.min())
-    extreme = np.maximum if greatest else np.minimum
-    if numbers.dtype == np.float64:
-        floats = np.full(groups.size, -np.inf if greatest else np.inf)
-        extreme.at(floats, groups.ids, numbers)
-        return pl.Series(groups.taken(floats))
-    limits = np.iinfo(np.int64)
-    integers = np.full(groups.size, limits.min if greatest else limits.max)
-    extreme.at(integers, groups.ids, numbers)
-    return pl.Series(groups.taken(integers)).cast(values.dtype)
+    return _like(values, groups.taken(_extremes(groups.ids, groups.size, numbers, greatest=greatest)))
+
+
+def _extremes(ids: IntArray, size: int, numbers: npt.NDArray[Number], *, greatest: bool) -> npt.NDArray[Number]:
+    """The least or the greatest number of each slot; of an empty one, anything."""
+    start = numbers.min() if greatest else numbers.max()
+    found = np.full(size, start)
+    (np.maximum if greatest else np.minimum).at(found, ids, numbers)
+    return found
 
 
 def edge_of(groups: Groups, values: pl.Series, times: pl.Series, *, last: bool) -> tuple[pl.Series, pl.Series]:
@@ -70,12 +79,10 @@ def edge_of(groups: Groups, values: pl.Series, times: pl.Series, *, last: bool) 
     unless there is nothing else."""
     numbers, at = _plain(values), _plain(times)
     if numbers is not None and at is not None:
-        instants = extreme_of(groups, times, greatest=last)
-        instant = np.zeros(groups.size, np.int64)
-        slots = np.flatnonzero(np.bincount(groups.ids, minlength=groups.size))
-        instant[slots] = instants.to_numpy()
+        instant = _extremes(groups.ids, groups.size, at, greatest=last)
         there = np.flatnonzero(at == instant[groups.ids])
-        return extreme_of(Groups(groups.ids[there], groups.size, slots, groups.keys), values[there], greatest=last), instants
+        edge = _extremes(groups.ids[there], groups.size, numbers[there], greatest=last)
+        return _like(values, groups.taken(edge)), _like(times, groups.taken(instant))
     value, time = pl.col("x"), pl.col("y")
     pair = _sorted_last(value, time) if last else _sorted_first(value, time)
     frame = pl.DataFrame({_SLOT: groups.ids, "x": values, "y": times}).group_by(_SLOT).agg(*pair).sort(_SLOT)
@@ -97,14 +104,19 @@ def _by_polars(groups: Groups, values: pl.Series, expression: pl.Expr) -> pl.Ser
     return pl.DataFrame({_SLOT: groups.ids, "x": values}).group_by(_SLOT).agg(expression).sort(_SLOT)["x"]
 
 
-def _plain(values: pl.Series) -> IntArray | FloatArray | None:
-    """Numbers to compare as an array; None where there are NULLs or NaNs, or no numbers."""
-    if values.null_count() or not (values.dtype in (pl.Int64, pl.Float64) or values.dtype.is_temporal()):
+def _plain(values: pl.Series) -> npt.NDArray[Any] | None:
+    """Numbers to compare as an array; None where there are NULLs or NaNs, no numbers, or nothing."""
+    if not values.len() or values.null_count() or not (values.dtype in (pl.Int64, pl.Float64) or values.dtype.is_temporal()):
         return None
-    numbers = values.to_physical().to_numpy()
-    if numbers.dtype == np.float64 and numbers.size and np.isnan(numbers.min()):
+    numbers = values.to_numpy() if values.dtype == pl.Float64 else physical(values)
+    if numbers.dtype == np.float64 and np.isnan(numbers.min()):
         return None
     return numbers
+
+
+def _like(values: pl.Series, numbers: npt.NDArray[np.generic]) -> pl.Series:
+    found = pl.Series(numbers)
+    return found if found.dtype == values.dtype else found.cast(values.dtype)
 
 
 def finite(values: pl.Series) -> bool:

@@ -106,20 +106,20 @@ class MainTable(Table):
                 columns.append(measures.count_of(groups, values).alias(name))
             else:
                 columns += self._measured(groups, kind, name, values, rows[TIME])
-        return groups.keys.with_columns(columns)
+        return groups.keys.hstack(columns)
 
     def merge(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
         """One row a group."""
         groups = Groups.of(partials, by)
-        columns = [measures.sum_of(groups, partials["n"]).cast(pl.Int64).alias("n")]
+        columns = [measures.total_of(groups, partials["n"]).alias("n")]
         for name, (kind, _) in self._measures.items():
             values = partials[name]
             if kind == "count":
-                columns.append(measures.sum_of(groups, values).cast(pl.Int64).alias(name))
+                columns.append(measures.total_of(groups, values).alias(name))
             else:
                 times = partials[f"{name}:at"] if kind in ("first", "last") else values
                 columns += self._measured(groups, kind, name, values, times)
-        return groups.keys.with_columns(columns)
+        return groups.keys.hstack(columns)
 
     def _measured(self, groups: Groups, kind: str, name: str, values: pl.Series, times: pl.Series) -> list[pl.Series]:
         if kind in ("first", "last"):
@@ -145,21 +145,21 @@ class ExactTable(Table):
             there = (values.is_not_null() & values.is_finite()).fill_null(False)
             values, ids = values.filter(there), ids[there.to_numpy()]
         slots, bins, digits = self._sums(values.to_numpy(), ids, groups.size)
-        return groups.keys_at(slots).with_columns(pl.Series(_BIN, bins), pl.Series(_DIGIT, digits))
+        return groups.keys_at(slots).hstack([pl.Series(_BIN, bins), pl.Series(_DIGIT, digits)])
 
     def merge(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
         """Digits summed by group and bin."""
-        greatest = partials[_DIGIT].abs().max()
-        if isinstance(greatest, int) and greatest * partials.height > _DIGIT_MAX:
+        digits = partials[_DIGIT].to_numpy()
+        if digits.size and max(int(digits.max()), -int(digits.min())) * digits.size > _DIGIT_MAX:
             partials = self._carried(partials)
         groups = Groups.of(partials, [*by, _BIN])
-        return groups.keys.with_columns(measures.sum_of(groups, partials[_DIGIT]).cast(pl.Int64).alias(_DIGIT))
+        return groups.keys.hstack([measures.total_of(groups, partials[_DIGIT]).alias(_DIGIT)])
 
     def ordered(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
         """By group and bin; balanced digits, of which a number has but one form."""
         while (carried := self._carried(partials)).height > partials.height:
             groups = Groups.of(carried, [*by, _BIN])
-            partials = groups.keys.with_columns(measures.sum_of(groups, carried[_DIGIT]).cast(pl.Int64).alias(_DIGIT))
+            partials = groups.keys.hstack([measures.total_of(groups, carried[_DIGIT]).alias(_DIGIT)])
         return partials.filter(pl.col(_DIGIT) != 0).sort([*by, _BIN])
 
     def check(self, partials: pl.DataFrame) -> None:
@@ -178,7 +178,7 @@ class ExactTable(Table):
     def _carried(self, partials: pl.DataFrame) -> pl.DataFrame:
         """Balanced digits, and beside them, where there are any, what they carry to the bins above."""
         kept, carry = balanced(partials[_DIGIT].to_numpy())
-        left = partials.with_columns(pl.Series(_DIGIT, kept))
+        left = partials.drop(_DIGIT).hstack([pl.Series(_DIGIT, kept)])
         over = np.flatnonzero(carry)
         if not over.size:
             return left
@@ -212,4 +212,4 @@ class DistinctTable(Table):
 def distinct(groups: Groups, values: pl.Series) -> pl.DataFrame:
     """The values of each group that are not NULL, each once, behind the group's columns."""
     pairs = Groups.of(pl.DataFrame({"g": groups.ids, values.name: values}).drop_nulls(), ["g", values.name]).keys
-    return groups.keys_at(pairs["g"].to_numpy()).with_columns(pairs[values.name])
+    return groups.keys_at(pairs["g"].to_numpy()).hstack([pairs[values.name]])

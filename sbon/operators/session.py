@@ -102,7 +102,7 @@ class Session(Windowed):
             rows = rows.sort([*self._keys, TIME])
             begins = rows.select(self._begins(pl.col(TIME) - pl.col(TIME).shift() >= self._gap_us).alias(_BEGINS))[_BEGINS]
             firsts = rows.filter(begins).select(pl.col(TIME).alias(PANE), *self._keys)
-            groups = Groups(np.cumsum(begins.to_numpy(), dtype=np.int64) - 1, firsts.height, None, firsts)
+            groups = Groups(np.cumsum(begins.to_numpy(), dtype=np.int64) - 1, firsts.height, firsts)
         aggregates.add(rows, groups, self._by)
 
     def _joined(self, aggregates: Aggregates, tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:

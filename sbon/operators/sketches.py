@@ -10,7 +10,7 @@ import polars as pl
 
 from sbon.operators.grouping import Groups
 from sbon.operators.hashes import hashes
-from sbon.operators.measures import counted, extreme_of, sum_of
+from sbon.operators.measures import counted, extreme_of, total_of
 from sbon.operators.partials import Table, distinct
 
 LEAST_KEPT = 2048
@@ -84,15 +84,15 @@ class BucketTable(Table):
         bucket = np.where(numbers < 0.0, -bucket, bucket)
         cells = Groups.of(pl.DataFrame({"g": ids, "b": bucket}), ["g", "b"])
         low, high = (extreme_of(cells, values, greatest=greatest) for greatest in (False, True))
-        found = cells.keys.with_columns(counted(cells).alias("n"), low.alias("lo"), high.alias("hi"))
-        return groups.keys_at(found["g"].to_numpy()).with_columns(found.drop("g"))
+        found = cells.keys.hstack([counted(cells).alias("n"), low.alias("lo"), high.alias("hi")])
+        return groups.keys_at(found["g"].to_numpy()).hstack(found.drop("g"))
 
     def merge(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
         """One row a group and bucket."""
         cells = Groups.of(partials, [*by, "b"])
-        count = sum_of(cells, partials["n"]).cast(pl.Int64)
+        count = total_of(cells, partials["n"])
         low, high = (extreme_of(cells, partials[name], greatest=name == "hi") for name in ("lo", "hi"))
-        return cells.keys.with_columns(count.alias("n"), low.alias("lo"), high.alias("hi"))
+        return cells.keys.hstack([count.alias("n"), low.alias("lo"), high.alias("hi")])
 
     def ordered(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
         """By group and bucket."""

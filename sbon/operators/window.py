@@ -78,8 +78,8 @@ class Window(Windowed):
         if first == last:
             groups = Groups.of(rows, self._by, (PANE, first * pane))
         else:
-            groups = Groups.of(rows.with_columns(pl.Series(PANE, times // pane)), self._by)
-            groups.keys = groups.keys.with_columns(pl.col(PANE) * pane)
+            groups = Groups.of(rows.hstack([pl.Series(PANE, times // pane)]), self._by)
+            groups.keys.replace_column(0, pl.Series(PANE, groups.keys[PANE].to_numpy() * pane))
         aggregates.add(rows, groups, self._by)
 
     def _close(self, aggregates: Aggregates, tables: dict[str, pl.DataFrame], first: int, end: int) -> list[pl.DataFrame]:

@@ -65,25 +65,26 @@ def measure(batch_rows: Sequence[int], seconds: float, names: Sequence[str], tel
 
 def _rate(params: Params, batch_rows: int, seconds: float) -> float:
     batches = _batches(batch_rows)
-    operator, rows, start_us = build(params), 0, 0
-    _run(operator, batches[:1], 0)
-    operator = build(params)
-    begin = time.process_time()
-    while time.process_time() - begin < seconds:
-        start_us = _run(operator, batches, start_us)
+    _run(build(params), batches[:2], 0)
+    operator, rows, start_us, spent = build(params), 0, 0, 0.0
+    while spent < seconds:
+        spent += _run(operator, batches, start_us)
+        start_us += 2 * SECOND_US
         rows += batch_rows * len(batches)
-    operator.advance(start_us + 60 * SECOND_US)
-    return round(rows / (time.process_time() - begin))
+    return round(rows / spent)
 
 
-def _run(operator: Operator, batches: Sequence[pl.DataFrame], start_us: int) -> int:
-    """Feed batches, the first beginning at this event time; where the last one ends."""
+def _run(operator: Operator, batches: Sequence[pl.DataFrame], start_us: int) -> float:
+    """Feed batches, the first beginning at this event time; the processor time that the operator took, seconds."""
+    spent = 0.0
     for batch in batches:
-        # Shifting times is not the operator's work, but a source would have to write them as well.
-        shifted = batch.with_columns(pl.col("time", "second") + pl.duration(microseconds=start_us)) if start_us else batch
+        shifted = batch.with_columns(pl.col("time", "second") + pl.duration(microseconds=start_us))
+        watermark_us = start_us + int(batch["time"].to_physical()[-1])
+        begin = time.process_time()
         operator.process(0, shifted)
-        operator.advance(start_us + int(batch["time"].to_physical()[-1]))
-    return start_us + 2 * SECOND_US
+        operator.advance(watermark_us)
+        spent += time.process_time() - begin
+    return spent
 
 
 def _batches(batch_rows: int) -> list[pl.DataFrame]:
