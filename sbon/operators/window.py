@@ -1,9 +1,10 @@
 """Tumbling and hopping windows, aggregated by key.
 
 Rows are aggregated into *panes*, the stretches of time between any two window edges (their length is the greatest common divisor of
-size and slide), so that a row is touched once however many windows it belongs to (Li et al., No pane, no gain, SIGMOD Record 34, 2005).
-When a window closes, its panes are merged; a pane goes when the last window over it has closed. The answer is the same however rows
-were cut into batches and links interleaved (see `aggregates`), as long as they come before the watermark.
+size and slide, and they are numbered from 1970 on), so that a row is touched once however many windows it belongs to (Li et al., No
+pane, no gain, SIGMOD Record 34, 2005). When a window closes, its panes are merged; a pane goes when the last window over it has closed.
+The answer is the same however rows were cut into batches and links interleaved (see `aggregates`), as long as they come before the
+watermark.
 """
 
 import math
@@ -44,10 +45,11 @@ class Window(Windowed):
         if self._aggregates is None or before == after or not self._partials:
             return ()
         tables = {name: frame for name, table in self._aggregates.tables.items() if (frame := table.folded(self._by)) is not None}
-        frames = self._close(self._aggregates, tables, before, after)
+        first, end = before // self._pane_us, -(-after // self._pane_us)
+        frames = self._close(self._aggregates, tables, first, end)
+        slide = self._params.slide_us // self._pane_us
         for name, frame in tables.items():
-            slide = self._params.slide_us
-            self._aggregates.tables[name].replace(frame.filter(pl.col(PANE) // slide * slide >= after))
+            self._aggregates.tables[name].replace(frame.filter(pl.col(PANE) // slide * slide >= end))
         return frames
 
     def output_watermark(self, watermark_us: int) -> int:
@@ -76,17 +78,16 @@ class Window(Windowed):
         times = rows[TIME].to_numpy()
         first, last = int(times.min()) // pane, int(times.max()) // pane
         if first == last:
-            groups = Groups.of(rows, self._by, (PANE, first * pane))
+            groups = Groups.of(rows, self._by, (PANE, first))
         else:
             groups = Groups.of(rows.hstack([pl.Series(PANE, times // pane)]), self._by)
-            groups.keys.replace_column(0, pl.Series(PANE, groups.keys[PANE].to_numpy() * pane))
         aggregates.add(rows, groups, self._by)
 
     def _close(self, aggregates: Aggregates, tables: dict[str, pl.DataFrame], first: int, end: int) -> list[pl.DataFrame]:
-        """Answers of the windows that start from `first` up to before `end`."""
-        slide = self._params.slide_us
+        """Answers of the windows that start with the panes from `first` up to before `end`."""
+        slide, size = self._params.slide_us // self._pane_us, self._params.size_us // self._pane_us
         starts = self._spread(tables["main"].select(PANE).unique(), first, end - slide)[_WINDOW].unique().sort()
-        overlap = -(-self._params.size_us // slide)
+        overlap = -(-size // slide)
         rounds = -(-self._partials * min(overlap, max(1, starts.len())) // SPREAD_ROWS_MAX)
         step = -(-starts.len() // max(1, rounds)) or 1
         by = [_WINDOW, *self._keys]
@@ -96,15 +97,15 @@ class Window(Windowed):
             merged = {}
             for name, frame in tables.items():
                 spread = self._spread(frame, int(block[0]), int(block[-1]))
-                merged[name] = spread if self._params.size_us == slide else aggregates.tables[name].merge(spread, by)
-            start = pl.col(_WINDOW)
+                merged[name] = spread if size == slide else aggregates.tables[name].merge(spread, by)
+            start = pl.col(_WINDOW) * self._pane_us
             answers = self._named(aggregates.answers(merged, by), start, start + self._params.size_us)
             frames.extend(answers.iter_slices(FRAME_ROWS_MAX))
         return frames
 
     def _spread(self, partials: pl.DataFrame, first: int, last: int) -> pl.DataFrame:
-        """Partials of panes, each once for every window that starts within `first` to `last` and holds the pane."""
-        slide, size, pane = self._params.slide_us, self._params.size_us, pl.col(PANE)
+        """Partials of panes, each once for every window that starts with a pane within `first` to `last` and holds its own."""
+        slide, size, pane = self._params.slide_us // self._pane_us, self._params.size_us // self._pane_us, pl.col(PANE)
         earliest = ((pane - size) // slide * slide + slide).clip(lower_bound=first)
         latest = (pane // slide * slide).clip(upper_bound=last)
         held = partials.filter(earliest <= latest)

@@ -9,7 +9,7 @@ import polars as pl
 from sbon.errors import RemoteProtocolError
 from sbon.operators.aggregates import Aggregates
 from sbon.operators.compile import columns_of, compile_column
-from sbon.operators.grouping import Groups, positions
+from sbon.operators.grouping import Groups, physical, positions
 from sbon.operators.operator import Operator
 from sbon.operators.partials import TIME
 from sbon.operators.snapshots import Parts, opened, parts_of
@@ -25,7 +25,7 @@ FRAME_ROWS_MAX = 65_536
 """Rows of one frame of output."""
 
 PANE = "p"
-"""Column of the pane in partials: a start, microseconds."""
+"""Column of the pane in partials: its number, or its start in microseconds, as a subclass has it."""
 
 
 class Windowed(Operator):
@@ -70,9 +70,8 @@ class Windowed(Operator):
             raise RemoteProtocolError(f"window input with columns {dict(frame.schema)}, expected {dict(self._input.schema)}")
         self._pending.append(frame)
         self._pending_rows += frame.height
-        times = frame[self._shared.time_column].to_physical()
-        earliest = times.min()
-        late = times.null_count() > 0 or (isinstance(earliest, int) and earliest < self._late_below())
+        times = frame[self._shared.time_column]
+        late = times.null_count() > 0 or int(physical(times).min()) < self._late_below()
         if late or self._pending_rows >= PENDING_ROWS_MAX:
             self._aggregate_pending()  # what is late is counted at once
         return ()
