@@ -21,6 +21,7 @@ import numpy as np
 import structlog
 
 from agent.cpu_load import CpuLoad
+from agent.cpu_meter import CpuMeter, Lap
 from agent.disk import FolderDisk
 from agent.executor import Executor
 from agent.host import StreamHandler, Timer
@@ -108,6 +109,7 @@ class AsyncioHost:
         self._tasks: set[asyncio.Task[None]] = set()
         self._resolved: dict[str, tuple[float, str]] = {}
         self._load = CpuLoad()
+        self._meter = CpuMeter()
         self._left: asyncio.Future[None] | None = None
         self._closed = False
 
@@ -167,6 +169,10 @@ class AsyncioHost:
     def disk(self, folder: str) -> FolderDisk:
         """The files of a folder."""
         return FolderDisk(Path(folder))
+
+    def meter(self) -> Lap:
+        """Of this thread, and of those that polars works on for it."""
+        return self._meter.begin()
 
     @property
     def workers(self) -> int:

@@ -72,6 +72,16 @@ class Disk(Protocol):
         """All files; none where the folder is missing."""
 
 
+class Meter(Protocol):
+    """Counts the processor time of one piece of work, on the thread that does it."""
+
+    def lap(self, rows: int) -> int:
+        """Nanoseconds since the last call or the beginning; the virtual world takes them from the rows that were worked on meanwhile."""
+
+    def end(self) -> None:
+        """The work is done; call it once."""
+
+
 class Host(Protocol):
     """One machine, as its agent sees it."""
 
@@ -128,6 +138,9 @@ class Host(Protocol):
 
     def disk(self, folder: str) -> Disk:
         """The files of a folder of this machine."""
+
+    def meter(self) -> Meter:
+        """Begin to count the processor time of work on this thread; callable from any thread."""
 
     @property
     def workers(self) -> int:

@@ -166,6 +166,18 @@ class OperatorReport(msgspec.Struct, frozen=True):
     """Those that carry its output for the query that asked: their hosts, and how many queries share each."""
     upstream_delay_ms: float | None = None
     """Latency of the longest way from a producer to here; None until it is known."""
+    selectivity: float | None = None
+    """Rows out for each row in; None without input or output."""
+    queue_rows: int = 0
+    """Rows of the batches that wait."""
+    quanta: int = 0
+    """Since it came to this host: batches, and slices of large ones."""
+    cpu_ns: int = 0
+    """Processor time, likewise."""
+    cpu_ns_per_row: float | None = None
+    """Lately; None before the first row."""
+    longest_quantum_ms: float = 0.0
+    """Longest time that its part of a quantum has kept a thread, since it came to this host."""
 
 
 class OperatorReports(msgspec.Struct, frozen=True, tag="operators"):

@@ -62,6 +62,10 @@ class Cpu:
         self._use += cost_ns / (ns(self._config.load_window_s) * self._config.cores)
         return done_ns
 
+    def cost_ns(self, rows: int) -> int:
+        """Of a batch of so many rows, on a core that nothing else uses."""
+        return int(self._config.batch_us * 1000 + self._config.row_ns * rows)
+
     def load_fraction(self) -> float:
         """CPU use, 0 to 1: other programs' and our own over the last seconds."""
         self._decay()

@@ -184,7 +184,7 @@ class Execution:
                 task.problem = result
             self._settle(task)
 
-        self._host.execute(lambda: run(task, self._host.stopwatch), done, rows=task.sizes)
+        self._host.execute(lambda: run(task, self._host.stopwatch, self._host.meter), done, rows=task.sizes)
 
     def _settle(self, task: Task) -> None:
         """On the event loop: what was done on the thread takes its place in the books of operators and links, in order."""
@@ -197,6 +197,7 @@ class Execution:
             onward = task.stages[number + 1].incoming if number + 1 < len(task.steps) else None
             carried = self._emit(instance, step.payload, task.stimulus_s, step.watermark_out_us, onward, task.joined)
             instance.rows_in += step.rows
+            instance.accounts.quantum(step.rows, step.cpu_ns, max(step.spent_s, step.cpu_ns / 1e9))
             if stage.incoming is not None:
                 self._count(instance, stage.incoming, batch, task, first=number == 0)
             batch = carried
@@ -320,19 +321,22 @@ class Execution:
         now, wall = self._host.now(), self._host.wall()
         task = Task([], wall, now=now)
         if not threaded:
-            began = self._host.stopwatch()
+            began, meter = self._host.stopwatch(), self._host.meter()
             try:
                 task.polled = instance.source.poll(now, wall)
             except ConnectorError as problem:
                 self.fail(instance, str(problem))
                 return
+            finally:
+                task.before_cpu_ns = meter.lap(0)
+                meter.end()
             task.before_s = self._host.stopwatch() - began
         task.stages = chain(instance, None, wall, self._flow, self._me, self._instances)
         if not threaded and (self._running >= self._host.workers or (len(task.stages) == 1 and not task.stages[0].remote)):
             del task.stages[1:]
             task.stages[0] = task.stages[0]._replace(remote=False)
             instance.busy, instance.task = True, task
-            self._settle(run(task, self._host.stopwatch))
+            self._settle(run(task, self._host.stopwatch, self._host.meter))
         else:
             self._execute(task)
 

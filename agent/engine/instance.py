@@ -6,6 +6,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from agent.engine.accounts import Accounts
 from sbon.batching import Cost
 from sbon.links import Batch, LinkReceiver, LinkSender
 from sbon.optimiser.slack import least_slack_ms
@@ -111,6 +112,7 @@ class Input:
         "lost",
         "node",
         "queue",
+        "queued_rows",
         "receiver",
         "reply",
         "schema",
@@ -131,6 +133,7 @@ class Input:
         """Of the last processed batch."""
         self.queue = StimulusFifo[Batch]()
         """What waits; changed by `Instance.enqueue` and `dequeue` alone."""
+        self.queued_rows = 0
         self.sliced = 0
         """Rows of the first batch of the queue that have been processed already, in slices."""
         self.reply: Callable[[Any], bool] | None = None
@@ -216,6 +219,7 @@ class Instance:
         """Of what begins with this operator, with those behind it that run in the same task."""
         self.batch_cost = Cost()
         """Of a source: of a batch, with its share of the event loop."""
+        self.accounts = Accounts()
         self.due = False
         """A source that has something, and is busy."""
         self.blocked = False
@@ -274,11 +278,13 @@ class Instance:
     def enqueue(self, incoming: Input, batch: Batch) -> None:
         """A batch waits at the end of one of the inputs."""
         incoming.queue.append(batch)
+        incoming.queued_rows += batch.rows
         self._heads.push(incoming.link.id, incoming.queue.earliest_s)
 
     def dequeue(self, incoming: Input) -> Batch:
         """Take out the first batch of one of the inputs."""
         batch = incoming.queue.popleft()
+        incoming.queued_rows -= batch.rows
         if incoming.queue:
             self._heads.push(incoming.link.id, incoming.queue.earliest_s)
         else:
@@ -337,6 +343,7 @@ class Instance:
     def sample(self, now: float) -> None:
         """Once a second: the rates."""
         self.blocked_samples = self.blocked_samples + 1 if self.blocked else 0
+        self.accounts.sample()
         self.rate_in.sample(now, self.rows_in)
         self.rate_out.sample(now, self.rows_out)
         for incoming in self.inputs.values():
@@ -371,6 +378,12 @@ class Instance:
             late_rows=late,
             dropped_rows=self.source.dropped_rows if self.source is not None else 0,
             queue_batches=sum(len(incoming.queue) for incoming in self.inputs.values()),
+            queue_rows=sum(incoming.queued_rows - incoming.sliced for incoming in self.inputs.values()),
+            quanta=self.accounts.quanta,
+            cpu_ns=self.accounts.cpu_ns,
+            cpu_ns_per_row=self.accounts.cpu_ns_per_row,
+            longest_quantum_ms=self.accounts.longest_s * 1000,
+            selectivity=self.rows_out / self.rows_in if self.rows_in and self.inputs and self.outputs else None,
             state_rows=self.operator.state_rows if self.operator is not None else 0,
             migrations=self.migrations,
             links=tuple(

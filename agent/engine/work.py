@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from agent.engine.instance import Input, Instance
 from agent.engine.rows import Rows
+from agent.host import Meter
 from sbon.links import Batch
 from sbon.query.plan import WATERMARK_END, SinkParams
 
@@ -41,6 +42,8 @@ class Step(NamedTuple):
     payload: Rows | None
     watermark_out_us: int
     spent_s: float
+    cpu_ns: int
+    """Of this thread, and of those that polars has worked on for it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -59,6 +62,8 @@ class Task:
     now: float = 0.0
     before_s: float = 0.0
     """Spent on asking it already."""
+    before_cpu_ns: int = 0
+    """Processor time of that."""
     steps: list[Step] = field(default_factory=list)
     problem: BaseException | None = None
     """Of the operator behind the last step."""
@@ -80,12 +85,13 @@ class Task:
         return self.before_s + sum(step.spent_s for step in self.steps)
 
 
-def run(task: Task, clock: Callable[[], float]) -> Task:
+def run(task: Task, clock: Callable[[], float], measure: Callable[[], Meter]) -> Task:
     """Do it; what fails ends it, and is in `problem`."""
-    payload, watermark_us = None, 0
-    for number, stage in enumerate(task.stages):
-        began = clock()
-        try:
+    meter = measure()
+    try:
+        payload, watermark_us = None, 0
+        for number, stage in enumerate(task.stages):
+            began = clock()
             if stage.incoming is None:
                 rows, own_us, payload, watermark_us = _give(task, stage)
             elif number:
@@ -96,13 +102,16 @@ def run(task: Task, clock: Callable[[], float]) -> Task:
                 rows, own_us, payload, watermark_us = _begin(task, stage)
             if stage.remote and payload is not None:
                 payload.data()
-        except BaseException as problem:  # a panic of polars is no Exception
-            task.problem = problem
-            return task
-        task.steps.append(Step(rows, own_us, payload, watermark_us, clock() - began))
-        if payload is None and watermark_us <= stage.instance.watermark_out_us:
-            return task
-        watermark_us = max(watermark_us, stage.instance.watermark_out_us)
+            spent_s = clock() - began
+            cpu_ns = meter.lap(max(1, rows)) if stage.incoming is not None else task.before_cpu_ns + meter.lap(0)
+            task.steps.append(Step(rows, own_us, payload, watermark_us, spent_s, cpu_ns))
+            if payload is None and watermark_us <= stage.instance.watermark_out_us:
+                break
+            watermark_us = max(watermark_us, stage.instance.watermark_out_us)
+    except BaseException as problem:  # a panic of polars is no Exception
+        task.problem = problem
+    finally:
+        meter.end()
     return task
 
 

@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 
 from agent.config import parse_address
-from agent.host import Disk, Host, StreamHandler, Timer
+from agent.host import Disk, Host, Meter, StreamHandler, Timer
 from agent.network.shaped_stream import HELD_BYTES_MAX, ROUNDING_S, ShapedStream, Way
 from sbon.errors import ConfigError
 from sbon.types import Address
@@ -208,6 +208,10 @@ class ShapedHost:
     def stopwatch(self) -> float:
         """The host's."""
         return self._host.stopwatch()
+
+    def meter(self) -> Meter:
+        """The host's."""
+        return self._host.meter()
 
     def load_fraction(self) -> float:
         """The host's, unless the table says otherwise."""

@@ -36,6 +36,11 @@ def operator_statistics(instance: Instance, me: NodeId) -> OperatorStatistics:
         dropped_rows=report.dropped_rows,
         queue_batches=report.queue_batches,
         state_rows=report.state_rows,
+        queue_rows=report.queue_rows,
+        quanta=report.quanta,
+        cpu_ns=report.cpu_ns,
+        cpu_ns_per_row=report.cpu_ns_per_row,
+        longest_quantum_ms=report.longest_quantum_ms,
     )
 
 

@@ -163,9 +163,9 @@ def _look(path: Path, kind: str, hour: datetime) -> LogFile | Problem:
         said = "no schema version" if version is None else f"schema version {version}"
         return Problem(str(path), f"has {said}, expected {VERSION}; not read")
     for name, wanted in TABLES[kind].polars_schema().items():
-        if name not in found:
+        if name not in found and name not in TABLES[kind].later:
             return Problem(str(path), f"has no column {name}; not read")
-        if found[name] != wanted:
+        if found.get(name, wanted) != wanted:
             return Problem(str(path), f"has column {name} of type {found[name]}, expected {wanted}; not read")
     return LogFile(path, kind, hour, int(rows), size)
 

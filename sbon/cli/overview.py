@@ -33,6 +33,7 @@ OPERATOR_COLUMNS = (
     Column("late", right=True),
     Column("kept rows", right=True),
     Column("moved", right=True),
+    Column("CPU ns/row", right=True),
     Column("age p99 ms", right=True),
 )
 QUERY_COLUMNS = (
@@ -223,6 +224,7 @@ def operator_rows(result: list[dict[str, Any]]) -> Rows:
             count(operator.get("late_rows")),
             count(operator.get("state_rows")),
             count(operator.get("migrations")),
+            number(operator.get("cpu_ns_per_row")),
             number((operator.get("latency") or {}).get("p99_ms")),
         ]
         for operator in sorted(result, key=step_order)

@@ -153,6 +153,16 @@ class OperatorStatistics(Row, frozen=True, tag="operators"):
     dropped_rows: int
     queue_batches: int
     state_rows: int
+    queue_rows: int | None = None
+    """Of the batches that wait."""
+    quanta: int | None = None
+    """Since it came to the agent: batches, and slices of large ones."""
+    cpu_ns: int | None = None
+    """Processor time since it came to the agent, with that of polars on its behalf."""
+    cpu_ns_per_row: float | None = None
+    """Lately, what batches cost whatever their size included; null before the first row."""
+    longest_quantum_ms: float | None = None
+    """Longest time that its part of a quantum has kept a thread, since it came to the agent."""
 
 
 class Bucket(Part, frozen=True):

@@ -45,6 +45,8 @@ class Table(NamedTuple):
     row: type[Row]
     columns: tuple[Column, ...]
     """Those of all kinds first (`COMMON`), then the row's own."""
+    later: frozenset[str]
+    """Columns that came later than the schema's version: files of older agents lack them, and they are null."""
 
     def polars_schema(self) -> "pl.Schema":
         """Names and types as polars has them; loads polars."""
@@ -69,7 +71,8 @@ def _table(row: type[Row]) -> Table:
     hints = get_type_hints(row, include_extras=True)
     meanings = field_docstrings(row)
     columns = [_column(name, hints[name], meanings.get(name, "")) for name in row.__struct_fields__]
-    return Table(str(row.__struct_config__.tag), (row.__doc__ or "").strip(), row, (*COMMON, *columns))
+    later = frozenset(field.name for field in msgspec.structs.fields(row) if not field.required)
+    return Table(str(row.__struct_config__.tag), (row.__doc__ or "").strip(), row, (*COMMON, *columns), later)
 
 
 def _column(name: str, annotation: Any, meaning: str) -> Column:

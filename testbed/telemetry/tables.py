@@ -207,6 +207,11 @@ def _operators(story: Story, at_s: FloatArray, hosts: Numbers, rng: np.random.Ge
             "dropped_rows": np.zeros(len(operator), dtype=np.int64),
             "queue_batches": rng.poisson(0.3, len(operator)),
             "state_rows": np.where(kinds == "window", (rate_in * 5).astype(np.int64), 0),
+            "queue_rows": rng.poisson(20.0, len(operator)),
+            "quanta": (moments * 20).astype(np.int64),
+            "cpu_ns": (measured_in * moments * 25.0).astype(np.int64),
+            "cpu_ns_per_row": np.full(len(operator), 25.0),
+            "longest_quantum_ms": rng.uniform(0.2, 5.0, len(operator)),
         }
     )
     source, sink = pl.col("operator_kind") == "source", pl.col("operator_kind") == "sink"

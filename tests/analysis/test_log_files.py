@@ -81,6 +81,13 @@ def test_missing_column_and_other_type_are_named(log):
     assert said_of(log, second) == ["has column rtt_ms of type String, expected Float64; not read"]
 
 
+def test_columns_that_came_later_may_be_missing(log):
+    path = one_file(log, kind="operators")
+    pl.read_parquet(path, hive_partitioning=False).drop("cpu_ns", "quanta").write_parquet(path, metadata={VERSION_KEY: "1"})
+
+    assert said_of(log, path) == []
+
+
 def test_leftovers_strange_folders_and_unwritten_spools_are_named(log):
     path = one_file(log)
     leftover = path.with_name(".half.parquet.tmp")

@@ -1,0 +1,113 @@
+"""What operators cost: counted by the thread's clock and those of polars' threads, by rows in the virtual world."""
+
+import pytest
+
+import agent.cpu_meter
+from agent.cpu_meter import CpuMeter
+from agent.engine.accounts import Accounts
+from testbed.virtual.harness import World
+
+BATCH_NS, ROW_NS = 100_000, 20
+"""As the virtual processor has it by default."""
+
+SQL = """
+CREATE SOURCE s (ts TIMESTAMP, key BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', rows_per_second = 1000, rows = 3000,
+    fields.key.min = 0, fields.key.max = 3);
+CREATE SINK out FROM (SELECT ts, key FROM s WHERE key = 0) WITH (connector = 'discard');
+"""
+
+
+def operators_of_a_run(seed: int) -> dict[str, dict]:
+    world = World(1, seed=seed)
+    world.start_all()
+    world.settle()
+
+    def told() -> dict[str, dict]:
+        return {operator["kind"]: operator for operator in world.ask(0, "operators")}
+
+    world.submit(SQL)
+    world.run_until(lambda: told()["sink"]["state"] == "finished", 60)
+    operators = told()
+    world.close()
+    return operators
+
+
+def test_the_virtual_world_charges_batches_and_rows():
+    told = operators_of_a_run(1)
+    filtered = told["map"]
+    assert filtered["rows_in"] == 3000
+    assert filtered["quanta"] > 5
+    # A watermark alone counts as one row.
+    extra = filtered["cpu_ns"] - filtered["quanta"] * BATCH_NS - 3000 * ROW_NS
+    assert 0 <= extra <= filtered["quanta"] * ROW_NS
+    assert filtered["cpu_ns_per_row"] > ROW_NS
+    assert filtered["longest_quantum_ms"] >= BATCH_NS / 1e6
+    assert filtered["selectivity"] == filtered["rows_out"] / 3000
+    assert (told["source"]["selectivity"], told["source"]["cpu_ns"], told["sink"]["queue_rows"]) == (None, 0, 0)
+
+
+def test_what_is_recent_forgets_what_rows_cost_before():
+    accounts = Accounts()
+    assert accounts.cpu_ns_per_row is None
+    accounts.quantum(100, 100_000, 0.001)
+    accounts.sample()
+    accounts.quantum(100, 1_000, 0.0001)
+    accounts.sample()
+    accounts.sample()  # nothing new: nothing is forgotten
+    accounts.quantum(100, 1_000, 0.0001)
+    assert accounts.cpu_ns_per_row == 10
+    assert (accounts.quanta, accounts.rows, accounts.cpu_ns, accounts.longest_s) == (3, 300, 102_000, 0.001)
+
+
+class Clocks:
+    """Of this thread, of the wall and of two helpers, in nanoseconds."""
+
+    def __init__(self) -> None:
+        self.own = self.wall = 0
+        self.helpers = {8: 0, 9: 0}
+
+    def thread_time_ns(self) -> int:
+        return self.own
+
+    def perf_counter_ns(self) -> int:
+        return self.wall
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    def clock_gettime_ns(self, clock: int) -> int:
+        return self.helpers[clock]
+
+
+@pytest.fixture
+def clocks(monkeypatch) -> Clocks:
+    clocks = Clocks()
+    monkeypatch.setattr(agent.cpu_meter, "time", clocks)
+    monkeypatch.setattr(agent.cpu_meter, "_helpers", lambda: (8, 9))
+    return clocks
+
+
+def test_work_of_polars_on_other_threads_counts(clocks):
+    meter = CpuMeter().begin()
+    clocks.own, clocks.helpers[8], clocks.helpers[9], clocks.wall = 100, 300, 50, 1000
+    assert meter.lap(1) == 450
+    clocks.own += 10
+    clocks.wall += 1000
+    assert meter.lap(1) == 10
+
+
+def test_askers_share_the_helpers_and_pay_no_more_than_the_time(clocks):
+    meters = CpuMeter()
+    one, other = meters.begin(), meters.begin()
+    clocks.helpers[8], clocks.wall = 600, 1000
+    assert (one.lap(1), other.lap(1)) == (300, 300)
+    other.end()
+    clocks.own, clocks.helpers[8], clocks.wall = 900, 1600, 2000
+    assert one.lap(1) == 1000
+
+
+def test_a_real_thread_is_measured():
+    meter = CpuMeter().begin()
+    sum(range(100_000))
+    assert meter.lap(1) > 0
+    meter.end()
