@@ -186,7 +186,10 @@ def test_an_operator_whose_output_is_on_disk_stays_where_it_is() -> None:
     assert disk_of(world, 1).files
     assert not agent.migrations.may_migrate(leading_away[0])
     taken: list[object] = []
-    agent.engine.take(leading_away[0], taken.append)
+    agent.engine.pause(leading_away[0], taken.append)
+    world.run(1)
+    assert taken.pop() is None
+    agent.engine.export(leading_away[0], taken.append)
     world.run(1)
     assert isinstance(taken[0], LocalProtocolError)
     assert "on disk" in str(taken[0])
