@@ -1,5 +1,6 @@
 """Real agents in processes of their own for the benchmarks: they find each other on loopback, sealed, and end with the block."""
 
+import json
 import os
 import tempfile
 import time
@@ -39,13 +40,15 @@ class BenchAgent:
 
 
 @contextmanager
-def agents(names: Sequence[str], settings: str, *, sealed: bool = True) -> Iterator[dict[str, BenchAgent]]:
+def agents(names: Sequence[str], settings: str, *, sealed: bool = True, rtt_ms: float = 0.0) -> Iterator[dict[str, BenchAgent]]:
     """Agents of these names that know each other, by name; they and their files are gone after the block.
 
     Parameters
     ----------
     settings
         TOML of every agent's configuration file.
+    rtt_ms
+        Round trip between any two of them, by the testbed's shaper; 0: that of loopback.
 
     Raises
     ------
@@ -67,6 +70,11 @@ def agents(names: Sequence[str], settings: str, *, sealed: bool = True) -> Itera
         for name, address in zip(names, addresses, strict=True):
             with (directory / f"{name}.log").open("ab") as log:
                 arguments = ["--name", name, "--bind", address, "--data-dir", str(directory / name), "--join", addresses[0], *options]
+                if rtt_ms:
+                    table = directory / f"{name}-paths.json"
+                    others = [other for other in addresses if other != address]
+                    table.write_text(json.dumps({"delays_ms": dict.fromkeys(others, rtt_ms / 2)}), encoding="utf-8")
+                    arguments += ["--testbed-shaper", str(table)]
                 processes[name] = process = spawn(arguments, log)
                 stack.callback(process.wait)
                 stack.callback(process.kill)

@@ -20,6 +20,7 @@ def register(app: typer.Typer) -> None:
     bench.command("link", epilog="Examples: sbon bench link; sbon bench link --seconds 5 --runs 5 --json")(link)
     bench.command("scheduling", epilog="Examples: sbon bench scheduling --json")(scheduling)
     bench.command("nexmark", epilog="Examples: sbon bench nexmark --query q5 --query q7; sbon bench nexmark --runs 5 --json")(nexmark)
+    bench.command("migrate", epilog="Examples: sbon bench migrate; sbon bench migrate --states 1MB --rtt 0 --runs 1 --json")(migrate)
     app.add_typer(bench, name="bench")
 
 
@@ -171,3 +172,20 @@ def nexmark(
         show(result)
     if not all(one["answers_equal"] for one in result["queries"].values()):
         raise typer.Exit(1)
+
+
+def migrate(
+    states: Annotated[str, typer.Option(metavar="SIZES", help="Sizes of the operator's state, with commas.")] = "1KB,1MB,100MB",
+    rtt: Annotated[str, typer.Option(metavar="MS", help="Round trips between any two agents, with commas.")] = "0,100",
+    runs: Annotated[int, typer.Option(metavar="N", help="Migrations of each state; the figures are medians.")] = 5,
+    json: Json = False,
+) -> None:
+    """Show for how long nothing arrives at a sink while a join of 10,000 rows/s moves to another agent with its state."""
+    from sbon.cli.output import print_json
+    from testbed.bench.migrate import measure, show
+
+    result = measure(states.split(","), rtt.split(","), runs, lambda what: print(what, file=sys.stderr, flush=True))
+    if json:
+        print_json(result)
+    else:
+        show(result)

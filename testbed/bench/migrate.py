@@ -1,0 +1,242 @@
+"""`sbon bench migrate`: for how long nothing arrives at a sink while an operator moves to another agent with its state.
+
+Four agents in processes of their own, sealed TCP on loopback, all paths as long as asked for: one has the sources, two take turns as host
+of a join, one has the sink, which writes to this process by TCP. The join pairs two streams of together 10,000 rows/s, row by row, and
+holds rows that wait for partners in the far future: its state. What is told is the longest gap between two arrivals here from the question
+to the end of the migration, less the median gap of the seconds before it. All settings but the optimiser's and the telemetry's, which
+are off, are the defaults. Every row must arrive once.
+"""
+
+import os
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from sbon.cli.output import Column, count, number, print_table
+from sbon.errors import ConfigError, SbonError
+from sbon.types import FloatArray
+from testbed.bench.agents import BenchAgent, agents
+
+HOSTS = ("here", "there")
+NAMES = ("sources", *HOSTS, "sink")
+SETTINGS = """
+telemetry = { parquet = false }
+optimiser = { enabled = false }
+log = { level = "warning" }
+"""
+ROWS_PER_S = 10_000
+"""Of both streams together."""
+ROW_BYTES = 24
+"""Of a row that waits: its time, key and value."""
+STEADY_S = 2.0
+"""Before and after each migration."""
+TIMEOUT_S = 120.0
+RTT_MS_MAX = 5_000
+UNITS = {"B": 1, "KB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
+
+SQL = """
+CREATE SOURCE later (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = 'sources',
+  rows = {rows}, rows_per_second = 'max', start = '2100-01-01T00:00:00', fields.key.kind = 'sequence', fields.key.start = -1,
+  fields.key.step = -1);
+CREATE SOURCE l (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = 'sources',
+  rows_per_second = {rate}, start = '2026-01-01T00:00:00', fields.key.kind = 'sequence');
+CREATE SOURCE r (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = 'sources',
+  rows_per_second = {rate}, start = '2026-01-01T00:00:00', fields.key.kind = 'sequence');
+CREATE VIEW waiting AS SELECT ts, key, value FROM later UNION ALL SELECT ts, key, value FROM l;
+CREATE SINK pairs FROM (
+  SELECT r.key AS k, waiting.value AS v FROM waiting JOIN r ON waiting.key = r.key
+    AND r.ts BETWEEN waiting.ts - INTERVAL '10 milliseconds' AND waiting.ts + INTERVAL '10 milliseconds'
+) WITH (connector = 'tcp', node = 'sink', mode = 'connect', host = '127.0.0.1', port = '{port}');
+"""
+
+
+def measure(states: Sequence[str], rtts: Sequence[str], runs: int, progress: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
+    """Medians over the runs, for each size of state and each round trip.
+
+    Raises
+    ------
+    ConfigError
+        A size or a round trip is none, or there are no runs.
+    SbonError
+        An agent does not start, or a migration fails, or rows are lost.
+    """
+    sizes = {name.strip(): size_of(name) for name in states}
+    if runs < 1:
+        raise ConfigError(f"--runs {runs}, expected at least 1")
+    rtts_ms = [_rtt_of(text) for text in rtts]
+    result: dict[str, Any] = {"rows_per_s": ROWS_PER_S, "runs": runs, "machine_cores": os.cpu_count()}
+    for rtt_ms in rtts_ms:
+        found = {}
+        for name, size in sizes.items():
+            progress(f"{name} of state, round trips of {rtt_ms:g} ms")
+            found[name] = _measure_one(size, rtt_ms, runs)
+        if rtt_ms:
+            result[f"rtt_{rtt_ms:g}ms"] = {"states": found}
+        else:
+            result["states"] = found
+    return result
+
+
+def size_of(text: str) -> int:
+    """The bytes that `1KB` and the like mean.
+
+    Raises
+    ------
+    ConfigError
+        It means none.
+    """
+    match = re.fullmatch(r"\s*(\d+)\s*([KMG]?B)\s*", text, re.IGNORECASE)
+    if match is None or not 1 <= int(match[1]) * UNITS[match[2].upper()] <= 10**10:
+        raise ConfigError(f"--states {text!r}, expected sizes such as 1KB,1MB,100MB")
+    return int(match[1]) * UNITS[match[2].upper()]
+
+
+def _rtt_of(text: str) -> float:
+    try:
+        rtt_ms = float(text)
+    except ValueError:
+        rtt_ms = -1.0
+    if not 0 <= rtt_ms <= RTT_MS_MAX:
+        raise ConfigError(f"--rtt {text!r}, expected milliseconds such as 0,100, at most {RTT_MS_MAX}")
+    return rtt_ms
+
+
+def show(result: dict[str, Any]) -> None:
+    """The result as a table for people."""
+    titles = ("RTT ms", "state", "sent MB", "pause ms", "as told ms", "steady gap ms", "copied in s", "rounds")
+    rows = []
+    for key, found in [("rtt_0ms", result)] + [(key, result[key]) for key in result if key.startswith("rtt_")]:
+        for name, one in found.get("states", {}).items():
+            rows.append(
+                [
+                    key.removeprefix("rtt_").removesuffix("ms"),
+                    name,
+                    number(one["state_bytes"] / 1e6, 2),
+                    number(one["pause_ms"]),
+                    number(one["told_pause_ms"]),
+                    number(one["steady_gap_ms"]),
+                    number(one["copy_s"], 2),
+                    count(one["rounds"]),
+                ]
+            )
+    print_table(tuple(Column(title, right=title != "state") for title in titles), rows)
+
+
+class _Arrivals:
+    """What comes by TCP, with when; on a thread of its own."""
+
+    def __init__(self) -> None:
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._server.getsockname()[1]
+        self._times: list[float] = []
+        self._pieces: list[bytes] = []
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        try:
+            accepted, _ = self._server.accept()
+            with accepted:
+                while data := accepted.recv(1 << 20):
+                    self._times.append(time.monotonic())
+                    self._pieces.append(data)
+        except OSError:
+            return  # the measurement is over
+
+    def times(self, begin: float, end: float) -> FloatArray:
+        """When something came between two instants."""
+        all_times = np.array(self._times[:])
+        return all_times[(all_times >= begin) & (all_times <= end)]
+
+    def keys(self) -> list[int]:
+        """Of all rows up to now; the last line may be on its way."""
+        text = b"".join(self._pieces[:])
+        return [int(found) for found in re.findall(rb'"k":\s*(\d+)', text[: text.rfind(b"\n") + 1])]
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._server.close()
+
+
+@contextmanager
+def _arrivals() -> Iterator[_Arrivals]:
+    arrivals = _Arrivals()
+    try:
+        yield arrivals
+    finally:
+        arrivals.close()
+
+
+def _measure_one(size: int, rtt_ms: float, runs: int) -> dict[str, float]:
+    with _arrivals() as arrivals, agents(NAMES, SETTINGS, rtt_ms=rtt_ms) as found:
+        rows = max(1, size // ROW_BYTES)
+        found["sources"].client.ask("submit", sql=SQL.format(rows=rows, rate=ROWS_PER_S // 2, port=arrivals.port))
+        host, join = _find(found, rows)
+        if host not in HOSTS:
+            _migrate(found, host, join, HOSTS[0])
+            host = HOSTS[0]
+        measured = []
+        for _ in range(runs):
+            there = HOSTS[1 - HOSTS.index(host)]
+            measured.append(_move(found, arrivals, host, join, there))
+            host = there
+        keys = arrivals.keys()
+        missing = max(keys, default=-1) + 1 - len(set(keys))
+        if not keys or len(keys) != len(set(keys)) or missing > ROWS_PER_S:
+            raise SbonError(f"of {len(keys)} rows {len(keys) - len(set(keys))} came twice, {missing} are missing")
+    return {name: round(float(np.median([one[name] for one in measured])), 3) for name in measured[0]}
+
+
+def _find(found: dict[str, BenchAgent], rows: int) -> tuple[str, str]:
+    """Host and id of the join, once it holds all that it is to hold."""
+    deadline = time.monotonic() + TIMEOUT_S
+    held = 0
+    while time.monotonic() < deadline:
+        for name, agent in found.items():
+            for operator in agent.client.ask("operators"):
+                if operator["state"] == "failed":
+                    raise SbonError(f"operator {operator['id']} has failed: {operator['reason']}")
+                if "join" in operator["kind"]:
+                    held = operator["state_rows"]
+                    if held >= rows:
+                        return name, str(operator["id"])
+        time.sleep(0.1)
+    raise SbonError(f"the join holds {held} rows after {TIMEOUT_S:g} s, expected {rows}")
+
+
+def _migrate(found: dict[str, BenchAgent], host: str, join: str, there: str) -> dict[str, Any]:
+    record: dict[str, Any] = found[host].client.ask("migrate", operator=join, node=there)
+    if not record["committed"]:
+        raise SbonError(f"the join has not moved from {host} to {there}: {record['outcome']}")
+    return record
+
+
+def _move(found: dict[str, BenchAgent], arrivals: _Arrivals, host: str, join: str, there: str) -> dict[str, float]:
+    """One migration, and the gaps around it."""
+    begin = time.monotonic()
+    time.sleep(STEADY_S)
+    asked = time.monotonic()
+    record = _migrate(found, host, join, there)
+    time.sleep(STEADY_S)
+    steady = np.diff(arrivals.times(begin, asked))
+    # From the last arrival before the question to the first one after the end.
+    during = np.diff(arrivals.times(asked - STEADY_S / 10, asked + record["seconds"] + STEADY_S / 2))
+    if not len(steady) or not len(during):
+        raise SbonError("nothing arrives at the sink")
+    return {
+        "pause_ms": max(0.0, float(during.max() - np.median(steady)) * 1000),
+        "longest_gap_ms": float(during.max()) * 1000,
+        "told_pause_ms": record["pause_s"] * 1000,
+        "steady_gap_ms": float(np.median(steady)) * 1000,
+        "steady_longest_gap_ms": float(steady.max()) * 1000,
+        "state_bytes": record["state_bytes"],
+        "copy_s": record["copy_s"],
+        "rounds": record["rounds"],
+        "seconds": record["seconds"],
+    }
