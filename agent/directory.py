@@ -7,6 +7,7 @@ from typing import Protocol
 from agent.host import Host
 from agent.network.peers import Peers
 from sbon.errors import LinkError, SbonError
+from sbon.link_frames import Data
 from sbon.types import Address, NodeId
 from sbon.wire import Message, OperatorsAsk, decode, encode
 
@@ -35,11 +36,13 @@ class Directory:
         self._own = own
         self._wanted: dict[NodeId, Address] = {}
 
-    def send(self, node: NodeId, message: Message) -> bool:
+    def send(self, node: NodeId, message: Message | Data) -> bool:
         """One way, on a standing connection; False, and the connection is wanted from now on, if there is none with room."""
         address = self._want(node)
         if address is None or self._peers.node_at(address) != node:
             return False
+        if isinstance(message, Data):
+            return self._peers.send_data(address, message)
         return self._peers.send(address, encode(message))
 
     def request(self, node: NodeId, message: Message, done: Done, timeout_s: float = REQUEST_TIMEOUT_S) -> None:

@@ -6,7 +6,7 @@ the agent. All callbacks come on the agent's own thread, one at a time, and none
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -38,6 +38,17 @@ class StreamHandler(Protocol):
         """The stream is gone (or never opened); called once, last."""
 
 
+@runtime_checkable
+class ReadingHandler(Protocol):
+    """A `StreamHandler` that has room of its own for what comes: bytes may be read to where they are wanted, without a copy."""
+
+    def room(self) -> memoryview:
+        """Where the next bytes may be read to; `filled` follows, before anything else."""
+
+    def filled(self, count: int) -> None:
+        """So many bytes have been read into `room`; in place of `received`."""
+
+
 class Stream(Protocol):
     """An ordered, reliable stream of bytes to another agent: TCP, or the virtual world's."""
 
@@ -49,8 +60,11 @@ class Stream(Protocol):
     def congested(self) -> bool:
         """The send buffer is full: hold back until `StreamHandler.writable`."""
 
-    def write(self, data: bytes) -> None:
-        """Send; never blocks. Bytes written to a stream that has closed are lost without an error: `closed` has told."""
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send; never blocks. Bytes written to a stream that has closed are lost without an error: `closed` has told.
+
+        What is not `bytes` must not change any more: it may be kept until it has left.
+        """
 
     def close(self) -> None:
         """Close both directions after what was written has left; `StreamHandler.closed` follows."""

@@ -46,12 +46,13 @@ from agent.telemetry.recording import Recording
 from sbon.control import ControlReply, ControlRequest
 from sbon.errors import ConfigError, LinkError, SbonError
 from sbon.extensions import Extensions
+from sbon.link_frames import Data
 from sbon.links import Batch
 from sbon.membership.members import MemberStatus
 from sbon.query.plan import Plan, SinkParams
 from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId, OperatorId
-from sbon.wire import Acknowledge, Data, Message, Moved, NoSuchLink, Unwanted, UpstreamDelay, WantedAsk, decode, encode
+from sbon.wire import Acknowledge, Message, Moved, NoSuchLink, Unwanted, UpstreamDelay, WantedAsk, decode, encode
 
 SAVE_INTERVAL_S = 30.0
 """How often coordinate and incarnation are saved: what a crash costs is settling for so long."""
@@ -255,13 +256,7 @@ class Agent:
     def message(self, connection: Connection, payload: bytes) -> None:
         """A one-way message."""
         message = decode(payload)
-
-        def reply(answer: Message) -> bool:
-            return connection.send(encode(answer))
-
         match message:
-            case Data():
-                self.engine.flow.receive(message, reply)
             case Acknowledge():
                 self.engine.flow.acknowledged(message)
             case NoSuchLink():
@@ -272,6 +267,10 @@ class Agent:
                 self.answers.moved(operator, node, epoch)
             case _:
                 self.log.warning("message.unexpected", peer=connection.node, type=type(message).__name__)
+
+    def data(self, connection: Connection, data: Data) -> None:
+        """A batch of a link."""
+        self.engine.flow.receive(data, lambda answer: connection.send(encode(answer)))
 
     def request(self, connection: Connection, payload: bytes, respond: Callable[[bytes | SbonError], None]) -> None:
         """A request of another agent."""

@@ -3,8 +3,8 @@
 Both ends prove that they hold the same cluster key and learn each other's name; from then on every message is sealed, numbered and in
 order. The dialler sends D1 and D2, the acceptor A1 and A2::
 
-    D1  "sbon" | version 1 | mode 1 | length 2 | ids of accepted keys, 4 each | X25519 public key 32
-    A1  "sbon" | version 1 | mode 1 | length 2 | id of the chosen key 4       | X25519 public key 32
+    D1  "sbon" | version 2 | mode 1 | length 2 | ids of accepted keys, 4 each | X25519 public key 32
+    A1  "sbon" | version 2 | mode 1 | length 2 | id of the chosen key 4       | X25519 public key 32
     A2  frame 0 of the acceptor: its name            D2  frame 0 of the dialler: its name
 
     keys = HKDF-SHA256(salt = SHA-256(D1 + A1), secret = X25519(own, peer's) + cluster key): one for each direction
@@ -29,7 +29,7 @@ States: HELLO (waiting for the peer's hello), FINISH (for its frame 0), OPEN, BR
 
 import enum
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -54,14 +54,15 @@ from sbon.handshake import (
     refusal_text,
 )
 from sbon.handshake import RANDOM_BYTES as RANDOM_BYTES
+from sbon.link_frames import Buffer
+from sbon.receive_buffer import ReceiveBuffer
 from sbon.sealing import KEY_ID_BYTES, KeyRing
 from sbon.types import NodeId
 
 _FRAME = struct.Struct(">IBI")
-_JOIN_BYTES_MAX = 16 * 1024
-"""Up to here header and body leave as one piece, which costs less than a second write."""
 
 FRAME_HEADER_BYTES = _FRAME.size
+_AHEAD_BYTES_MAX = 4 * 2**20
 FINISH_KIND = 0
 """The kind of frame 0 in each direction; no other frame may have it."""
 
@@ -141,7 +142,7 @@ class SecureStream:
         self._frame_bytes_max = frame_bytes_max
         self._private = random_bytes
         self._state = _State.HELLO
-        self._buffer = bytearray()
+        self._buffer = ReceiveBuffer()
         self._own_hello = b""
         self._sealer: Cipher = Plain()
         self._opener: Cipher = Plain()
@@ -160,13 +161,15 @@ class SecureStream:
         """What to write when the connection opens: the dialler's hello; nothing for the acceptor."""
         return self._own_hello if self._dialler else b""
 
-    def send(self, kind: int, number: int, payload: bytes) -> list[bytes]:
+    def send(self, kind: int, number: int, *payload: Buffer) -> list[Buffer]:
         """The bytes of one message, in pieces to be written in order.
 
         Parameters
         ----------
         kind, number
             1 to 255, and 0 to 2^32 - 1.
+        payload
+            In one piece or several, which the receiver gets as one. None of them may change until it has left.
 
         Raises
         ------
@@ -175,8 +178,9 @@ class SecureStream:
         """
         if self._state is not _State.OPEN:
             raise LocalProtocolError(f"message for a stream in state {self._state.value}, expected open")
-        if len(payload) > self._frame_bytes_max:
-            raise LocalProtocolError(f"payload of {len(payload)} bytes, expected at most {self._frame_bytes_max}")
+        size = sum(len(piece) for piece in payload)
+        if size > self._frame_bytes_max:
+            raise LocalProtocolError(f"payload of {size} bytes, expected at most {self._frame_bytes_max}")
         if not FINISH_KIND < kind <= 255:
             raise LocalProtocolError(f"frame kind {kind}, expected 1 to 255")
         return self._seal(kind, number, payload)
@@ -194,7 +198,18 @@ class SecureStream:
         """
         if self._state is _State.BROKEN:
             raise LocalProtocolError("bytes for a stream in state broken")
-        self._buffer += data
+        self._buffer.append(data)
+        return self._events()
+
+    def room(self) -> memoryview:
+        """Where the next bytes of the connection may be read to, without a copy; `filled` follows."""
+        return self._buffer.room()
+
+    def filled(self, count: int) -> Iterator[Event]:
+        """So many bytes have been read into `room`; otherwise as `receive`."""
+        if self._state is _State.BROKEN:
+            raise LocalProtocolError("bytes for a stream in state broken")
+        self._buffer.added(count)
         return self._events()
 
     def end(self) -> None:
@@ -225,22 +240,21 @@ class SecureStream:
 
     def _take_hello(self) -> list[Event] | None:
         buffer = self._buffer
-        if not MAGIC.startswith(bytes(buffer[:4])):
-            raise RemoteProtocolError(f"stream begins with {bytes(buffer[:4])!r}, expected {MAGIC!r}: the peer is no sbon agent")
-        if len(buffer) > 4 and buffer[4] != PROTOCOL_VERSION:
+        begin = buffer.peek(HELLO.size)
+        if not MAGIC.startswith(begin[:4]):
+            raise RemoteProtocolError(f"stream begins with {begin[:4]!r}, expected {MAGIC!r}: the peer is no sbon agent")
+        if len(begin) > 4 and begin[4] != PROTOCOL_VERSION:
             self._refuse(Refusal.VERSION)
-            raise RemoteProtocolError(
-                f"peer speaks protocol version {buffer[4]}, expected {PROTOCOL_VERSION}: run the same release on both"
-            )
-        if len(buffer) < HELLO.size:
+            raise RemoteProtocolError(f"peer speaks protocol version {begin[4]}, expected {PROTOCOL_VERSION}: run the same release on both")
+        if len(begin) < HELLO.size:
             return None
-        _, _, mode, length = HELLO.unpack_from(buffer)
+        _, _, mode, length = HELLO.unpack(begin)
         if length > HELLO_BODY_BYTES_MAX:
             raise RemoteProtocolError(f"hello of {length} bytes, expected at most {HELLO_BODY_BYTES_MAX}")
         if len(buffer) < HELLO.size + length:
             return None
-        whole = bytes(buffer[: HELLO.size + length])
-        del buffer[: len(whole)]
+        whole = buffer.peek(HELLO.size + length)
+        buffer.drop(len(whole))
         return self._answer_hello(mode, whole)
 
     def _answer_hello(self, mode: int, peer_hello: bytes) -> list[Event]:
@@ -292,17 +306,20 @@ class SecureStream:
         buffer = self._buffer
         if len(buffer) < FRAME_HEADER_BYTES:
             return None
-        length, kind, number = _FRAME.unpack_from(buffer)
+        header = buffer.peek(FRAME_HEADER_BYTES)
+        length, kind, number = _FRAME.unpack(header)
         greatest = NAME_BYTES_MAX if self._state is _State.FINISH else self._frame_bytes_max
         tag_bytes = TAG_BYTES if self._ring else 0
         if not tag_bytes <= length <= greatest + tag_bytes:
             raise RemoteProtocolError(f"frame of {length} bytes, expected {tag_bytes} to {greatest + tag_bytes}")
         whole = FRAME_HEADER_BYTES + length
         if len(buffer) < whole:
+            # Ahead of what has come, but not far: what a peer only claims is to cost no memory.
+            buffer.reserve(min(whole, 2 * len(buffer) + _AHEAD_BYTES_MAX))
             return None
-        with memoryview(buffer) as view, view[FRAME_HEADER_BYTES:whole] as body:
-            payload = self._opener.open(body, bytes(view[:FRAME_HEADER_BYTES]))
-        del buffer[:whole]
+        with buffer.view() as view, view[FRAME_HEADER_BYTES:whole] as body:
+            payload = self._opener.open(body, header)
+        buffer.drop(whole)
         if self._state is _State.FINISH:
             return self._finished(kind, payload)
         if kind == FINISH_KIND:
@@ -335,12 +352,11 @@ class SecureStream:
         return public_key(self._private) if self._ring else b""
 
     def _finish(self) -> bytes:
-        return b"".join(self._seal(FINISH_KIND, 0, self._name.encode("utf-8")))
+        return b"".join(self._seal(FINISH_KIND, 0, (self._name.encode("utf-8"),)))
 
-    def _seal(self, kind: int, number: int, payload: bytes) -> list[bytes]:
-        header = _FRAME.pack(len(payload) + (TAG_BYTES if self._ring else 0), kind, number)
-        body = self._sealer.seal(payload, header)
-        return [header + body] if len(body) <= _JOIN_BYTES_MAX else [header, body]
+    def _seal(self, kind: int, number: int, pieces: Sequence[Buffer]) -> list[Buffer]:
+        size = sum(len(piece) for piece in pieces)
+        return self._sealer.seal(_FRAME.pack(size + (TAG_BYTES if self._ring else 0), kind, number), pieces)
 
     def _refuse(self, reason: Refusal) -> None:
         if not self._dialler:

@@ -1,8 +1,8 @@
-"""What agents say to each other over their connections: data and its acknowledgement, deployment, migration, replication.
+"""What agents say to each other over their connections: acknowledgement of data, deployment, migration, replication.
 
-Every message is a typed struct in MessagePack; decoding is the validation. Sealing, framing, request numbers and time-outs belong to the
-connection (`sbon.framing`, `agent.network.peers`) and are not seen here. Datagrams have messages of their own
-(`sbon.membership.messages`).
+Every message is a typed struct in MessagePack; decoding is the validation. Only the batches of links travel otherwise
+(`sbon.link_frames`). Sealing, framing, request numbers and time-outs belong to the connection (`sbon.framing`, `agent.network.peers`)
+and are not seen here. Datagrams have messages of their own (`sbon.membership.messages`).
 """
 
 from typing import TypeAlias
@@ -16,19 +16,6 @@ from sbon.query.schema import Schema
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 
 # ------------------------------------------------------------------------------------------------------------ links
-
-
-class Data(msgspec.Struct, frozen=True, tag="data"):
-    """One numbered batch of a link; with no rows, its watermark alone."""
-
-    link: LinkId
-    sequence: int
-    stimulus_s: float
-    """Wall clock at the source when the latest tuple behind this batch entered the overlay."""
-    watermark_us: int
-    rows: int
-    payload: bytes
-    """Arrow IPC; empty without rows."""
 
 
 class Acknowledge(msgspec.Struct, frozen=True, tag="ack"):
@@ -390,8 +377,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
 
 
 Message: TypeAlias = (
-    Data
-    | Acknowledge
+    Acknowledge
     | NoSuchLink
     | Moved
     | Handed

@@ -14,10 +14,11 @@ from agent.engine.instance import Input, Instance, Output, State
 from agent.engine.rows import Rows
 from agent.engine.spilling import Spilling
 from agent.host import Disk, Host
+from sbon.link_frames import Data
 from sbon.links import Batch, LinkConfig, Verdict
 from sbon.query.plan import LinkSpec, target_of
 from sbon.types import LinkId, NodeId, OperatorId
-from sbon.wire import Acknowledge, Data, Message, Moved, NoSuchLink
+from sbon.wire import Acknowledge, Message, Moved, NoSuchLink
 
 Reply = Callable[[Message], bool]
 
@@ -36,7 +37,7 @@ class Router(Protocol):
 
     me: NodeId
 
-    def send(self, node: NodeId, message: Message) -> bool:
+    def send(self, node: NodeId, message: Message | Data) -> bool:
         """True if it is on its way; False if there is no connection with room: `Flow.reconnected` or `Flow.writable` will follow."""
 
 
@@ -274,7 +275,7 @@ class Flow:
         if instance.state is State.FAILED:
             reply(NoSuchLink(link=message.link))
             return
-        payload = Rows.of_bytes(message.payload, message.rows, incoming.schema) if message.rows else None
+        payload = Rows.of_bytes(message.payload, message.rows, incoming.schema, message.size_bytes) if message.rows else None
         incoming.reply = reply
         self._take(found, Batch(message.sequence, message.stimulus_s, message.watermark_us, payload))
 
@@ -375,4 +376,5 @@ def _data(link: LinkId, batch: Batch) -> Data:
         watermark_us=batch.watermark_us,
         rows=batch.rows,
         payload=payload,
+        size_bytes=batch.payload.size_bytes if batch.payload is not None else 0,
     )

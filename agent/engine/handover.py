@@ -116,7 +116,7 @@ def _output_state(output: Output, exported: tuple[int, int, int, tuple[Batch, ..
         offered,
         acknowledged,
         tuple(
-            HeldBatch(b.sequence, b.stimulus_s, b.watermark_us, b.rows, b.payload.data() if isinstance(b.payload, Rows) else b"")
+            HeldBatch(b.sequence, b.stimulus_s, b.watermark_us, b.rows, bytes(b.payload.data()) if isinstance(b.payload, Rows) else b"")
             for b in held
         ),
     )

@@ -4,7 +4,7 @@ Runs `sbon.framing.SecureStream` over a `Stream` of the host and gives its frame
 
     MESSAGE  one way                     PING, PONG  the other end is alive
     REQUEST  answered by one REPLY or    BYE         closed on purpose, with the reason
-             ERROR of the same number
+             ERROR of the same number    DATA        a batch of the link of that number (`sbon.link_frames`)
 
 A connection is *dialled* or *accepted*; apart from who pings (the dialler) and who asks (the dialler), both ends are alike. It is
 finished exactly once, by either end's close, an error or silence; from then on nothing it is told matters.
@@ -14,7 +14,7 @@ replies, which their requests were entitled to, up to `backlog_bytes_max` and on
 """
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -32,7 +32,8 @@ from sbon.errors import (
     RemoteProtocolError,
     SbonError,
 )
-from sbon.framing import RANDOM_BYTES, Established, Frame, SecureStream, Send
+from sbon.framing import RANDOM_BYTES, Event, Frame, SecureStream, Send
+from sbon.link_frames import HEAD, Buffer, Data, LinkFrameReader, LinkFrameWriter
 from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId
 
@@ -61,6 +62,7 @@ class Kind(enum.IntEnum):
     PING = 5
     PONG = 6
     BYE = 7
+    DATA = 8
 
 
 class ErrorReply(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -101,6 +103,7 @@ class Owner(Protocol):
     def rejected(self, connection: "Connection", error: RemoteProtocolError) -> None: ...
     def established(self, connection: "Connection") -> None: ...
     def message(self, connection: "Connection", payload: bytes) -> None: ...
+    def data(self, connection: "Connection", data: Data) -> None: ...
     def request_arrived(self, connection: "Connection", payload: bytes, respond: Callable[[bytes | SbonError], None]) -> None: ...
     def writable(self, connection: "Connection") -> None: ...
     def finished(self, connection: "Connection", reason: str) -> None: ...
@@ -136,6 +139,7 @@ class Connection:
             random_bytes=host.random_bytes(RANDOM_BYTES) if ring else b"",
             frame_bytes_max=config.frame_bytes_max,
         )
+        self._links_out, self._links_in = LinkFrameWriter(checksum=ring is None), LinkFrameReader(checksum=ring is None)
         self._stream: Stream | None = None
         self._finished = self._closing = False
         self._over_bytes = 0
@@ -181,6 +185,16 @@ class Connection:
         if not self.may_send(len(payload)):
             return False
         self._write(Kind.MESSAGE, 0, payload)
+        self.used_at_s = self._sent_at_s
+        self._owner.counters["messages_sent"] += 1
+        return True
+
+    def send_data(self, data: Data) -> bool:
+        """Send a batch of a link; otherwise as `send`."""
+        if not self.may_send(HEAD.size + len(data.payload)):
+            return False
+        number, head = self._links_out.head(data)
+        self._write(Kind.DATA, number, head, data.payload)
         self.used_at_s = self._sent_at_s
         self._owner.counters["messages_sent"] += 1
         return True
@@ -256,12 +270,23 @@ class Connection:
 
     def received(self, data: bytes) -> None:
         """`StreamHandler.received`."""
+        self._received(len(data), lambda: self._secure.receive(data))
+
+    def room(self) -> memoryview:
+        """`ReadingHandler.room`."""
+        return self._secure.room()
+
+    def filled(self, count: int) -> None:
+        """`ReadingHandler.filled`."""
+        self._received(count, lambda: self._secure.filled(count))
+
+    def _received(self, count: int, events: Callable[[], Iterator[Event]]) -> None:
         if self._finished or self._closing:
             return
         self._received_at_s = self._host.now()
-        self._owner.counters["bytes_received"] += len(data)
+        self._owner.counters["bytes_received"] += count
         try:
-            for event in self._secure.receive(data):
+            for event in events():
                 self._handle(event)
                 if self._finished or self._closing:
                     return
@@ -289,7 +314,7 @@ class Connection:
                 reason = f"{reason}; {error}"
         self.finish(reason)
 
-    def _handle(self, event: Send | Established | Frame) -> None:
+    def _handle(self, event: Event) -> None:
         if isinstance(event, Frame):
             self._handle_frame(event)
         elif isinstance(event, Send):
@@ -307,6 +332,10 @@ class Connection:
             self._owner.counters["messages_received"] += 1
             self.used_at_s = self._received_at_s
             self._owner.message(self, frame.payload)
+        elif frame.kind == Kind.DATA:
+            self._owner.counters["messages_received"] += 1
+            self.used_at_s = self._received_at_s
+            self._owner.data(self, self._links_in.read(frame.number, frame.payload))
         elif frame.kind == Kind.REQUEST:
             self._take_request(frame)
         elif frame.kind in (Kind.REPLY, Kind.ERROR):
@@ -370,9 +399,9 @@ class Connection:
                 raise RemoteProtocolError(f"error reply: {error}") from error
         asked.finish(result)
 
-    def _write(self, kind: Kind, number: int, payload: bytes) -> None:
+    def _write(self, kind: Kind, number: int, *payload: Buffer) -> None:
         assert self._stream is not None
-        for piece in self._secure.send(kind, number, payload):
+        for piece in self._secure.send(kind, number, *payload):
             if self._stream.congested:
                 self._over_bytes += len(piece)
             self._owner.counters["bytes_sent"] += len(piece)

@@ -22,6 +22,7 @@ import structlog
 from agent.host import Host, Stream, StreamHandler, Timer
 from agent.network.connection import Connection
 from sbon.errors import KeyMismatchError, LinkError, LocalProtocolError, RemoteProtocolError, SbonError
+from sbon.link_frames import Data
 from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId
 
@@ -101,6 +102,9 @@ class PeerEvents(Protocol):
 
     def message(self, connection: Connection, payload: bytes) -> None:
         """A one-way message; `connection.send` answers on the same connection. RemoteProtocolError drops the connection."""
+
+    def data(self, connection: Connection, data: Data) -> None:
+        """A batch of a link; otherwise as `message`."""
 
     def request(self, connection: Connection, payload: bytes, respond: Callable[[bytes | SbonError], None]) -> None:
         """A request: call `respond` once, now or later. An SbonError raised here is the response; RemoteProtocolError as for messages."""
@@ -247,6 +251,11 @@ class Peers:
         """
         remote = self._remotes.get(address)
         return remote is not None and remote.ready is not None and remote.ready.send(payload)
+
+    def send_data(self, address: Address, data: Data) -> bool:
+        """Send a batch of a link on the dialled connection; otherwise as `send`."""
+        remote = self._remotes.get(address)
+        return remote is not None and remote.ready is not None and remote.ready.send_data(data)
 
     def request(
         self,
@@ -441,6 +450,10 @@ class Peers:
     def message(self, connection: Connection, payload: bytes) -> None:
         """A one-way message."""
         self._events.message(connection, payload)
+
+    def data(self, connection: Connection, data: Data) -> None:
+        """A batch of a link."""
+        self._events.data(connection, data)
 
     def request_arrived(self, connection: Connection, payload: bytes, respond: Callable[[bytes | SbonError], None]) -> None:
         """A request."""

@@ -121,7 +121,7 @@ class ShapedStream:
         """Too much is held back, here or below."""
         return self._full
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | bytearray | memoryview) -> None:
         """Write after the path's delay."""
         if self._closed_here:
             return
@@ -136,7 +136,7 @@ class ShapedStream:
             self._timer = self._host.call_at(self._host.now() + _LINGER_S, self._close)
             self._out.push(0, self._close)
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes | bytearray | memoryview) -> None:
         if self._stream is not None:
             self._stream.write(data)
             self._drained()

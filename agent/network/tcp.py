@@ -2,18 +2,20 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
-from agent.host import StreamHandler
+from agent.host import ReadingHandler, StreamHandler
 from sbon.types import Address
 
 SEND_BUFFER_BYTES = 1 << 20
 """Unsent bytes from which a stream is congested: a few mini-batches, enough to fill the way to the other side of the globe."""
+_READ_BYTES = 64 * 1024
 _LINGER_S = 5.0
 """How long a closed stream may try to deliver what was written; a dead peer would hold it for the kernel's quarter of an hour."""
 
 
-class TcpStream(asyncio.Protocol):
+class TcpStream(asyncio.BufferedProtocol):
     """Between a transport and its handler. Satisfies `agent.host.Stream`.
 
     Parameters
@@ -35,6 +37,8 @@ class TcpStream(asyncio.Protocol):
     ) -> None:
         self._loop, self._guarded, self._make_handler, self._ended = loop, guarded, handler, ended
         self._handler: StreamHandler | None = None
+        self._reading: ReadingHandler | None = None
+        self._own_room = memoryview(b"")
         self._transport: asyncio.Transport | None = None
         self._linger: asyncio.TimerHandle | None = None
         self._full = self._writing = False
@@ -56,7 +60,7 @@ class TcpStream(asyncio.Protocol):
         """Closed here, and not gone yet."""
         return self._closed_here and self._transport is not None
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send; lost without an error once closed."""
         if self._transport is None or self._closed_here or self._transport.is_closing():
             return
@@ -95,11 +99,22 @@ class TcpStream(asyncio.Protocol):
         if not self._guarded(self._introduce):
             self.abort()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes may be read to: the handler's own room, where it has some."""
+        if self._reading is not None and not self._closed_here:
+            return self._reading.room()
+        if not self._own_room:
+            self._own_room = memoryview(bytearray(_READ_BYTES))
+        return self._own_room
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Bytes have come."""
-        if self._handler is not None and not self._closed_here:
-            handler = self._handler
-            self._guarded(lambda: handler.received(data))
+        if self._handler is None or self._closed_here:
+            return
+        if self._reading is not None:
+            self._guarded(partial(self._reading.filled, nbytes))
+        else:
+            self._guarded(partial(self._handler.received, bytes(self._own_room[:nbytes])))
 
     def pause_writing(self) -> None:
         """The send buffer is full."""
@@ -119,13 +134,14 @@ class TcpStream(asyncio.Protocol):
             self._linger.cancel()
         self._full = False
         self._ended(self)
-        handler, self._handler, self._transport = self._handler, None, None
+        handler, self._handler, self._reading, self._transport = self._handler, None, None, None
         if handler is not None:
             reason = "closed" if self._closed_here else "closed by the peer" if error is None else str(error) or repr(error)
             self._guarded(lambda: handler.closed(reason))
 
     def _introduce(self) -> None:
         self._handler = self._make_handler(self._peer)
+        self._reading = self._handler if isinstance(self._handler, ReadingHandler) else None
         self._handler.connected(self)
 
     def _tell_writable(self) -> None:

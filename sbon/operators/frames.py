@@ -1,18 +1,22 @@
-"""Frames as bytes: what a batch looks like on a link and in a snapshot.
+"""Frames as bytes: what a batch looks like on a link, and what rows look like in a snapshot.
 
-An Arrow IPC stream behind a head of twelve bytes: a mark, the number of rows and a CRC-32 of the rest. The checksum lets nonsense be
-refused before a reader that trusts its input sees it; it is no protection against forgery, which is the links' own seal.
+On a link (`encode_batch`) a frame is one Arrow IPC record batch and nothing else: both ends know its schema, the connection authenticates
+or sums it up. In a snapshot (`encode`) it is a whole Arrow IPC stream behind a head of twelve bytes: a mark, the number of rows and a
+CRC-32 of the rest. The checksum lets nonsense be refused before a reader that trusts its input sees it.
 """
 
 import io
 import struct
 import zlib
 from collections.abc import Sequence
-from typing import Any
+from functools import lru_cache
+from typing import Any, Literal
 
 import polars as pl
 
-from sbon.errors import RemoteProtocolError
+from sbon.compression import Codec
+from sbon.errors import LocalProtocolError, RemoteProtocolError
+from sbon.operators import ipc
 from sbon.query.schema import ColumnType, Schema
 
 ROWS_MAX = 2**26
@@ -88,6 +92,56 @@ def encode(frame: pl.DataFrame) -> bytes:
     frame.rechunk().write_ipc_stream(buffer, compat_level=pl.CompatLevel.oldest())
     body = buffer.getvalue()
     return _HEAD.pack(_MARK, frame.height, zlib.crc32(body)) + body
+
+
+_COMPRESSION: dict[Codec, Literal["uncompressed", "lz4", "zstd"]] = {
+    Codec.NONE: "uncompressed",
+    Codec.LZ4: "lz4",
+    Codec.ZSTD: "zstd",
+}
+
+
+def encode_batch(frame: pl.DataFrame, schema: Schema, codec: Codec = Codec.NONE) -> memoryview:
+    """A frame with these columns as an Arrow IPC record batch, for `decode_batch`. About 15 µs, and 0.1 ns a byte unpacked.
+
+    Equal frames give equally many bytes, as from `encode`.
+
+    Raises
+    ------
+    LocalProtocolError
+        The frame has other columns.
+    """
+    buffer = io.BytesIO()
+    frame.rechunk().write_ipc_stream(buffer, compat_level=pl.CompatLevel.oldest(), compression=_COMPRESSION[codec])
+    stream = buffer.getbuffer()
+    head = _schema_message(schema)
+    if stream[: len(head)] != head:
+        raise LocalProtocolError(f"frame has columns {_told(frame.schema)}, expected {_told(polars_schema(schema))}")
+    return stream[len(head) : -len(ipc.END)]
+
+
+def decode_batch(data: bytes | bytearray | memoryview, schema: Schema, rows: int) -> pl.DataFrame:
+    """The frame that `encode_batch` made of so many rows with these columns.
+
+    Raises
+    ------
+    RemoteProtocolError
+        The bytes are something else.
+    """
+    ipc.check(data, [field.type for field in schema], rows)
+    try:
+        return pl.read_ipc_stream(b"".join((_schema_message(schema), data, ipc.END)))
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
+        raise RemoteProtocolError(f"batch of {len(data)} bytes is damaged: {str(error)[:100]}") from error
+
+
+@lru_cache(maxsize=256)
+def _schema_message(schema: Schema) -> bytes:
+    """What an IPC stream of these columns begins with."""
+    buffer = io.BytesIO()
+    empty(schema).write_ipc_stream(buffer, compat_level=pl.CompatLevel.oldest())
+    stream = buffer.getvalue()
+    return stream[: ipc.schema_bytes(stream)]
 
 
 def decode(data: bytes, schema: Schema) -> pl.DataFrame:

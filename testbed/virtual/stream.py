@@ -127,7 +127,7 @@ class SimulatedStream:
         """More is under way than the buffer holds."""
         return self._full
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send; lost without an error on a closed stream."""
         if self.open and self.out is not None and data:
             self.out.push(bytes(data))

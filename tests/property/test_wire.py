@@ -5,20 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon.errors import RemoteProtocolError
-from sbon.wire import Acknowledge, Data, KeyInstall, KeysAsk, KeysHeld, Message, Moved, OperatorsAsk, decode, encode
+from sbon.wire import Acknowledge, KeyInstall, KeysAsk, KeysHeld, Message, Moved, OperatorsAsk, decode, encode
 
 texts = st.text(max_size=30)
 numbers = st.integers(-(2**62), 2**62)
 messages = st.one_of(
-    st.builds(
-        Data,
-        link=texts,
-        sequence=numbers,
-        stimulus_s=st.floats(allow_nan=False),
-        watermark_us=numbers,
-        rows=numbers,
-        payload=st.binary(max_size=200),
-    ),
     st.builds(Acknowledge, link=texts, processed=numbers, credit=numbers, resume=st.booleans()),
     st.builds(Moved, operator=texts, node=texts, epoch=numbers),
     st.builds(OperatorsAsk, operators=st.lists(texts, max_size=5).map(tuple)),

@@ -84,7 +84,7 @@ def test_another_protocol_version_is_named_to_both_ends():
     dialler, acceptor = make_pair(None, None)
     hello = bytearray(dialler.start())
     hello[4] = 9
-    with pytest.raises(RemoteProtocolError, match="peer speaks protocol version 9, expected 1"):
+    with pytest.raises(RemoteProtocolError, match="peer speaks protocol version 9, expected 2"):
         feed(acceptor, bytes(hello))
     with pytest.raises(RemoteProtocolError, match="it speaks another protocol version"):
         feed(dialler, acceptor.refusal)
@@ -152,7 +152,7 @@ def test_an_oversized_frame_is_refused_at_its_header():
 def test_an_oversized_hello_and_first_frame_are_refused_at_their_headers():
     _, acceptor = make_pair(None, None)
     with pytest.raises(RemoteProtocolError, match="hello of 65535 bytes, expected at most 64"):
-        feed(acceptor, b"sbon\x01\x00\xff\xff")
+        feed(acceptor, b"sbon\x02\x00\xff\xff")
     dialler, acceptor = make_pair(None, None)
     feed(acceptor, dialler.start())
     with pytest.raises(RemoteProtocolError, match="frame of 256 bytes, expected 0 to 255"):

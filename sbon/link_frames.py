@@ -1,0 +1,119 @@
+"""Batches of links as frames of a connection: a head of fixed size, then Arrow IPC as it is.
+
+A frame's number says which link it belongs to. The sender numbers the links of a connection as it first uses them, and puts the name into
+the first frame of each; a stream keeps order, so that the receiver always knows the name. The head, in little-endian::
+
+    flags 1 | 0 1 | length of the name 2 | CRC-32 4 | sequence 8 | stimulus time 8 | watermark 8 | rows 4 | path 4 | size 8
+
+then the name, where this is the first frame of its link, then the rows. The checksum (of the name and the rows) is only there on plain
+connections, as a flag says: sealed frames are authenticated. `size` is what the batch counts for at its sender, packed or not.
+"""
+
+import math
+import struct
+import zlib
+from typing import TypeAlias
+
+import msgspec
+
+from sbon.errors import RemoteProtocolError
+from sbon.types import LinkId
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+HEAD = struct.Struct("<BBHIQdqIIQ")
+LINKS_MAX = 65_536
+"""Links with a number on one connection; with more, numbering begins anew."""
+LINK_NAME_BYTES_MAX = 4096
+SIZE_BYTES_MAX = 2**40
+_CHECKED = 1
+
+
+class Data(msgspec.Struct, frozen=True):
+    """One numbered batch of a link; with no rows, its watermark alone."""
+
+    link: LinkId
+    sequence: int
+    stimulus_s: float
+    """Wall clock at the source when the latest tuple behind this batch entered the overlay."""
+    watermark_us: int
+    rows: int
+    payload: Buffer
+    """An Arrow IPC record batch; empty without rows."""
+    size_bytes: int = 0
+    """What the rows count for at the sender, in flow control and in rates: their bytes unpacked, about."""
+    path: int = 0
+    """The way by which the rows came from their sources, as a number."""
+
+
+class LinkFrameWriter:
+    """The sending side of one connection.
+
+    Parameters
+    ----------
+    checksum
+        Put one into every frame: the connection is not sealed.
+    """
+
+    def __init__(self, *, checksum: bool) -> None:
+        self._checksum = checksum
+        self._numbers: dict[LinkId, int] = {}
+
+    def head(self, data: Data) -> tuple[int, bytes]:
+        """The number of the frame, and what goes before `data.payload` in it. What this gives must be sent, and in order."""
+        number = self._numbers.get(data.link)
+        name = b""
+        if number is None:
+            if len(self._numbers) >= LINKS_MAX:
+                self._numbers.clear()
+            number = self._numbers[data.link] = len(self._numbers)
+            name = data.link.encode("utf-8")
+        checksum = zlib.crc32(data.payload, zlib.crc32(name)) if self._checksum else 0
+        flags = _CHECKED if self._checksum else 0
+        head = HEAD.pack(
+            flags, 0, len(name), checksum, data.sequence, data.stimulus_s, data.watermark_us, data.rows, data.path, data.size_bytes
+        )
+        return number, head + name
+
+
+class LinkFrameReader:
+    """The receiving side of one connection.
+
+    Parameters
+    ----------
+    checksum
+        Every frame must have one.
+    """
+
+    def __init__(self, *, checksum: bool) -> None:
+        self._flags = _CHECKED if checksum else 0
+        self._names: dict[int, LinkId] = {}
+
+    def read(self, number: int, payload: Buffer) -> Data:
+        """The batch in a frame.
+
+        Raises
+        ------
+        RemoteProtocolError
+            It is none.
+        """
+        if len(payload) < HEAD.size:
+            raise RemoteProtocolError(f"batch of {len(payload)} bytes, expected at least {HEAD.size}")
+        flags, zero, named, checksum, sequence, stimulus_s, watermark_us, rows, path, size = HEAD.unpack_from(payload)
+        if flags != self._flags or zero or named > LINK_NAME_BYTES_MAX or number >= LINKS_MAX or HEAD.size + named > len(payload):
+            raise RemoteProtocolError(f"batch of link {number} with flags {flags} and a name of {named} bytes")
+        view = memoryview(payload)
+        if flags and zlib.crc32(view[HEAD.size :]) != checksum:
+            raise RemoteProtocolError(f"batch of {len(payload)} bytes does not match its checksum")
+        if named:
+            try:
+                self._names[number] = str(view[HEAD.size : HEAD.size + named], "utf-8")
+            except UnicodeDecodeError as problem:
+                raise RemoteProtocolError("name of a link is not UTF-8") from problem
+        link = self._names.get(number)
+        body = view[HEAD.size + named :]
+        if link is None:
+            raise RemoteProtocolError(f"batch of link {number}, which has not been named")
+        if sequence < 1 or sequence >= 2**62 or not math.isfinite(stimulus_s) or bool(rows) != bool(len(body)) or size > SIZE_BYTES_MAX:
+            raise RemoteProtocolError(f"batch {sequence} of {rows} rows in {len(body)} bytes, of {size} unpacked, at {stimulus_s} s")
+        return Data(link, sequence, stimulus_s, watermark_us, rows, body, size, path)
