@@ -5,6 +5,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from sbon.link_frames import Buffer
+
 
 class FolderDisk:
     """Files of one folder, which is made with the first of them; nobody but the agent's user may read them."""
@@ -12,7 +14,7 @@ class FolderDisk:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def append(self, name: str, data: Sequence[bytes]) -> None:
+    def append(self, name: str, data: Sequence[Buffer]) -> None:
         """Add to the end of a file. Not synchronised: what a crash of the machine would lose, a crash of the agent has lost anyway."""
         if not self._folder.is_dir():
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
+from sbon.link_frames import Buffer
 from sbon.types import Address
 
 T = TypeVar("T")
@@ -73,7 +74,7 @@ class Stream(Protocol):
 class Disk(Protocol):
     """Files of one folder. Everything blocks, so call it on executor threads, and raises OSError."""
 
-    def append(self, name: str, data: Sequence[bytes]) -> None:
+    def append(self, name: str, data: Sequence[Buffer]) -> None:
         """Add to the end of a file, which is made if it is not there."""
 
     def read(self, name: str, offset: int, size_bytes: int) -> bytes:

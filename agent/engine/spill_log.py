@@ -13,6 +13,7 @@ from agent.engine.rows import Rows
 from agent.host import Disk
 from sbon.batch import Batch
 from sbon.errors import SpillError
+from sbon.link_frames import Buffer
 from sbon.query.schema import Schema
 
 _SUMS = struct.Struct(">II")
@@ -141,7 +142,7 @@ class SpillLog:
             return  # what cannot be removed now is removed when the agent starts again
 
 
-def _record(batch: Batch) -> tuple[bytes, bytes]:
+def _record(batch: Batch) -> tuple[bytes, Buffer]:
     data = batch.payload.data() if isinstance(batch.payload, Rows) else b""
     facts = _FACTS.pack(batch.sequence, batch.stimulus_s, batch.watermark_us, batch.rows)
     return _SUMS.pack(len(data), zlib.crc32(data, zlib.crc32(facts))) + facts, data

@@ -3,6 +3,8 @@
 import errno
 from collections.abc import Sequence
 
+from sbon.link_frames import Buffer
+
 
 class VirtualDisk:
     """Satisfies `agent.host.Disk`. Faults are set by whoever runs the world."""
@@ -24,7 +26,7 @@ class VirtualDisk:
         """What all files take."""
         return sum(map(len, self.files.values()))
 
-    def append(self, name: str, data: Sequence[bytes]) -> None:
+    def append(self, name: str, data: Sequence[Buffer]) -> None:
         """Add to the end of a file."""
         self._owed_s += self.delay_s
         if self.failing:
