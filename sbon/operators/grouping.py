@@ -116,7 +116,7 @@ def physical(values: pl.Series) -> IntArray:
 
 
 def positions(wanted: pl.DataFrame, rows: pl.DataFrame, by: list[str]) -> IntArray:
-    """For each of `rows` the place of its group in `wanted`, where every group is once; -1 where it is missing."""
+    """For each of `rows` a place of its group in `wanted`; -1 where it has none."""
     groups = Groups.of(pl.concat([wanted.select(by), rows.select(by)]), by)
     place = np.full(groups.size, -1)
     place[groups.ids[: wanted.height]] = np.arange(wanted.height)

@@ -65,6 +65,10 @@ class Table:
         """A column of the partials, unfolded."""
         return [frame[column] for frame in self._frames]
 
+    def unfolded(self) -> pl.DataFrame | None:
+        """All partials as one frame, several rows of a group among them; None before the first."""
+        return pl.concat(self._frames) if self._frames else None
+
     def folded(self, by: list[str]) -> pl.DataFrame | None:
         """All partials as one frame, one row a group; None before the first."""
         if len(self._frames) > 1:
@@ -110,7 +114,10 @@ class MainTable(Table):
 
     def merge(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
         """One row a group."""
-        groups = Groups.of(partials, by)
+        return self.merged(partials, Groups.of(partials, by))
+
+    def merged(self, partials: pl.DataFrame, groups: Groups) -> pl.DataFrame:
+        """One row a group, as they are numbered."""
         columns = [measures.total_of(groups, partials["n"]).alias("n")]
         for name, (kind, _) in self._measures.items():
             values = partials[name]

@@ -17,7 +17,7 @@ import polars as pl
 
 from sbon.errors import RemoteProtocolError
 from sbon.operators.aggregates import Aggregates
-from sbon.operators.grouping import Groups
+from sbon.operators.grouping import Groups, IntArray, physical, positions
 from sbon.operators.measures import extreme_of
 from sbon.operators.partials import TIME
 from sbon.operators.windowed import FRAME_ROWS_MAX, PANE, SPAN_US_MAX, Windowed
@@ -25,8 +25,6 @@ from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, SessionParams
 
 CLOSINGS = 16
 """How often sessions are given within the length of a gap: one waits for a sixteenth of it at most."""
-
-_MERGED, _BEGINS = "q", "begins"
 
 
 class Session(Windowed):
@@ -41,21 +39,23 @@ class Session(Windowed):
 
     def advance(self, watermark_us: int) -> Sequence[pl.DataFrame]:
         """Give the sessions that have ended."""
-        watermark_us = max(watermark_us, self._watermark)
-        ended = self._ended(watermark_us)
-        if self._may_end(ended):
+        before, ended = self._ended(self._watermark), self._ended(max(watermark_us, self._watermark))
+        may_end = before != ended and self._may_end(ended)
+        if may_end:
             self._aggregate_pending()
-        self._watermark = watermark_us
-        if self._aggregates is None or not self._may_end(ended):
+        self._watermark = max(watermark_us, self._watermark)
+        if not may_end or self._aggregates is None:
             return ()
-        tables = {name: frame for name, table in self._aggregates.tables.items() if (frame := table.folded(self._by)) is not None}
-        tables = self._joined(self._aggregates, tables)
-        over = tables["main"].filter(pl.col(self._last) + self._gap_us <= ended).select(self._by)
+        tables = self._joined(self._aggregates)
+        if not tables:
+            return ()
+        over = tables["main"][self._last].to_numpy() + self._gap_us <= ended
         closed: dict[str, pl.DataFrame] = {}
         for name, frame in tables.items():
-            closed[name] = frame.join(over, on=self._by, how="semi", nulls_equal=True)
-            self._aggregates.tables[name].replace(frame.join(over, on=self._by, how="anti", nulls_equal=True))
-        if over.is_empty():
+            gone = over if name == "main" else over[positions(tables["main"], frame, self._by)]
+            closed[name] = frame.filter(pl.Series(gone))
+            self._aggregates.tables[name].replace(frame.filter(pl.Series(~gone)))
+        if not over.any():
             return ()
         start, end = pl.col(PANE), pl.col(self._last) + self._gap_us
         answers = self._named(self._aggregates.answers(closed, self._by, (self._last,)), start, end)
@@ -84,46 +84,61 @@ class Session(Windowed):
 
     def _may_end(self, ended: int) -> bool:
         """Some row or fragment would have ended were it alone."""
-        columns = [frame[self._shared.time_column].to_physical() for frame in self._pending]
+        columns = [physical(frame[self._shared.time_column]) for frame in self._pending]
         if self._aggregates is not None:
-            columns += self._aggregates.main.pieces(self._last)
-        return any(isinstance(last := times.min(), int) and last + self._gap_us <= ended for times in columns)
+            columns += [piece.to_numpy() for piece in self._aggregates.main.pieces(self._last)]
+        return any(times.size and int(times.min()) + self._gap_us <= ended for times in columns)
 
     def _add(self, aggregates: Aggregates, rows: pl.DataFrame) -> None:
-        """A fragment begins at a new key and behind a gap; rows that are all within a gap are one fragment a key."""
-        times = rows[TIME]
-        least, greatest = times.min(), times.max()
-        assert isinstance(least, int)
-        assert isinstance(greatest, int)
-        if greatest - least < self._gap_us:
+        """Rows that are all within a gap are one fragment a key."""
+        times = rows[TIME].to_numpy()
+        if int(times.max()) - int(times.min()) < self._gap_us:
             groups = Groups.of(rows, self._keys)
-            groups.keys = groups.keys.insert_column(0, extreme_of(groups, times, greatest=False).alias(PANE))
+            groups.keys.insert_column(0, extreme_of(groups, rows[TIME], greatest=False).alias(PANE))
         else:
-            rows = rows.sort([*self._keys, TIME])
-            begins = rows.select(self._begins(pl.col(TIME) - pl.col(TIME).shift() >= self._gap_us).alias(_BEGINS))[_BEGINS]
-            firsts = rows.filter(begins).select(pl.col(TIME).alias(PANE), *self._keys)
-            groups = Groups(np.cumsum(begins.to_numpy(), dtype=np.int64) - 1, firsts.height, firsts)
+            groups = self._sessions(rows, times, times)
         aggregates.add(rows, groups, self._by)
 
-    def _joined(self, aggregates: Aggregates, tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+    def _joined(self, aggregates: Aggregates) -> dict[str, pl.DataFrame]:
         """The tables with fragments that meet merged."""
-        extents = tables["main"].select(*self._by, self._last).sort([*self._keys, PANE])
-        reached = pl.col(self._last).cum_max()
-        reached = (reached.over(self._keys) if self._keys else reached).shift()
-        extents = extents.with_columns(
-            pl.when(self._begins(pl.col(PANE) - reached >= self._gap_us)).then(PANE).forward_fill().alias(_MERGED)
-        )
-        moved = extents.filter(pl.col(_MERGED) != pl.col(PANE)).select(*self._by, _MERGED)
-        if moved.is_empty():
-            return tables
-        joined: dict[str, pl.DataFrame] = {}
-        for name, frame in tables.items():
-            order = frame.columns
-            renamed = frame.join(moved, on=self._by, how="left", nulls_equal=True).with_columns(pl.coalesce(_MERGED, PANE).alias(PANE))
-            joined[name] = aggregates.tables[name].merge(renamed.select(order), self._by)
+        fragments = aggregates.main.unfolded()
+        if fragments is None or fragments.is_empty():
+            return {}
+        groups = self._sessions(fragments, fragments[PANE].to_numpy(), fragments[self._last].to_numpy())
+        joined = {"main": aggregates.main.merged(fragments, groups)}
+        for name, table in aggregates.tables.items():
+            frame = table.unfolded()
+            if name != "main" and frame is not None:
+                begin = groups.keys[PANE].to_numpy()[groups.ids[positions(fragments, frame, self._by)]]
+                joined[name] = table.merge(frame.with_columns(pl.Series(PANE, begin)), self._by)
         return joined
 
-    def _begins(self, behind_gap: pl.Expr) -> pl.Expr:
-        """Of rows ordered by key and time: whether each has another key or a gap before it."""
-        new_key = [pl.col(key).ne_missing(pl.col(key).shift()) for key in self._keys]
-        return pl.any_horizontal(pl.int_range(pl.len()) == 0, behind_gap.fill_null(False), *new_key)
+    def _sessions(self, rows: pl.DataFrame, first: IntArray, last: IntArray) -> Groups:
+        """Rows that each span a time, at least one, grouped by key and session; a session's pane is its beginning."""
+        keyed = Groups.of(rows, self._keys)
+        order = _order(keyed, first)
+        key, first, last = keyed.ids[order], first[order], last[order]
+        begins = np.append(True, key[1:] != key[:-1])
+        begins[1:] |= first[1:] - _reached(last, key)[:-1] >= self._gap_us
+        ids = np.empty_like(key)
+        ids[order] = np.cumsum(begins) - 1
+        keys = pl.DataFrame({PANE: first[begins]})
+        if self._keys:
+            keys = keys.hstack(keyed.keys_at(key[begins]))
+        return Groups(ids, keys.height, keys)
+
+
+def _order(groups: Groups, times: IntArray) -> IntArray:
+    """An order by group, then time."""
+    if (times[1:] < times[:-1]).any():
+        return np.lexsort((times, groups.ids))
+    small = groups.size <= np.iinfo(np.uint16).max  # of 16 bits numpy sorts by counting
+    return np.argsort(groups.ids.astype(np.uint16) if small else groups.ids, kind="stable")
+
+
+def _reached(last: IntArray, key: IntArray) -> IntArray:
+    """The greatest so far of each key, whose rows follow each other."""
+    if not ((last[1:] < last[:-1]) & (key[1:] == key[:-1])).any():
+        return last
+    frame = pl.DataFrame({"last": last, "key": key})
+    return frame.select(pl.col("last").cum_max().over("key")).to_series().to_numpy()

@@ -17,6 +17,7 @@ def register(app: typer.Typer) -> None:
     bench.command("placement", epilog="Examples: sbon bench placement; sbon bench placement --nodes 1000000 --json")(placement)
     bench.command("telemetry", epilog="Examples: sbon bench telemetry --agents 16 --queries 4")(telemetry)
     bench.command("engine", epilog="Examples: sbon bench engine --seconds 10 --runs 5 --json; sbon bench engine --stalled 600")(engine)
+    bench.command("operators", epilog="Examples: sbon bench operators; sbon bench operators --rows 1000 --only session --json")(operators)
     bench.command("link", epilog="Examples: sbon bench link; sbon bench link --seconds 5 --runs 5 --json")(link)
     bench.command("scheduling", epilog="Examples: sbon bench scheduling --json")(scheduling)
     bench.command("nexmark", epilog="Examples: sbon bench nexmark --query q5 --query q7; sbon bench nexmark --runs 5 --json")(nexmark)
@@ -185,6 +186,33 @@ def migrate(
     from testbed.bench.migrate import measure, show
 
     result = measure(states.split(","), rtt.split(","), runs, lambda what: print(what, file=sys.stderr, flush=True))
+    if json:
+        print_json(result)
+    else:
+        show(result)
+
+
+def operators(
+    rows: Annotated[
+        list[int] | None, typer.Option(metavar="N", help="Rows of a batch; may be repeated. 1,000, 8,192 and 65,536 if not given.")
+    ] = None,
+    only: Annotated[str, typer.Option(metavar="TEXT", help="Only workloads with this in their names.")] = "",
+    seconds: Annotated[float, typer.Option(metavar="S", help="Processor time to spend on each figure.")] = 1.0,
+    json: Json = False,
+) -> None:
+    """Show how many rows each operator takes a second on one core, by rows of a batch."""
+    import os
+
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")  # as agents have it
+    from sbon.cli.output import print_json
+    from testbed.bench.operators import SIZES, WORKLOADS, measure, show
+
+    names = [name for name in WORKLOADS if only in name]
+    if not names:
+        raise typer.BadParameter(f"no workload has {only!r} in its name: there are {', '.join(WORKLOADS)}", param_hint="--only")
+    if rows and min(rows) < 1:
+        raise typer.BadParameter("a batch has at least one row", param_hint="--rows")
+    result = measure(rows or SIZES, seconds, names, lambda what: print(what, file=sys.stderr, flush=True))
     if json:
         print_json(result)
     else:

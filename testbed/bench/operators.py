@@ -4,8 +4,8 @@ An operator gets batches that were made before, in order of event time, with a w
 Processor time is counted, not the clock's: what else runs on the machine slows the caches only.
 """
 
-import time
 from collections.abc import Callable, Sequence
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,9 @@ SECOND_US = 1_000_000
 KEYS = 1000
 EVENT_ROWS_PER_S = 1_000_000
 """Rows to a second of event time: closing a window costs the same however many rows it has had."""
+
+SIZES = (1_000, 8_192, 65_536)
+"""Rows of a batch, where nobody asks for others."""
 
 _X, _K = Column("value"), Column("key")
 _HALF, _FOUR, _NONE = Literal(0.5, ColumnType.FLOAT), Literal(4, ColumnType.INT), Literal(0, ColumnType.INT)
@@ -65,25 +68,26 @@ def measure(batch_rows: Sequence[int], seconds: float, names: Sequence[str], tel
 
 def _rate(params: Params, batch_rows: int, seconds: float) -> float:
     batches = _batches(batch_rows)
-    _run(build(params), batches[:2], 0)
+    column = params.time_column if isinstance(params, TopParams) else "time"
+    _run(build(params), batches[:2], 0, column)
     operator, rows, start_us, spent = build(params), 0, 0, 0.0
     while spent < seconds:
-        spent += _run(operator, batches, start_us)
+        spent += _run(operator, batches, start_us, column)
         start_us += 2 * SECOND_US
         rows += batch_rows * len(batches)
     return round(rows / spent)
 
 
-def _run(operator: Operator, batches: Sequence[pl.DataFrame], start_us: int) -> float:
+def _run(operator: Operator, batches: Sequence[pl.DataFrame], start_us: int, time: str = "time") -> float:
     """Feed batches, the first beginning at this event time; the processor time that the operator took, seconds."""
     spent = 0.0
     for batch in batches:
         shifted = batch.with_columns(pl.col("time", "second") + pl.duration(microseconds=start_us))
-        watermark_us = start_us + int(batch["time"].to_physical()[-1])
-        begin = time.process_time()
+        watermark_us = start_us + int(batch[time].to_physical()[-1])
+        begin = process_time()
         operator.process(0, shifted)
         operator.advance(watermark_us)
-        spent += time.process_time() - begin
+        spent += process_time() - begin
     return spent
 
 

@@ -1,0 +1,38 @@
+"""`sbon bench operators`: every workload runs, and is fed the rows that it is measured by."""
+
+from typing import Any
+
+import pytest
+
+from sbon.operators.operator import Operator
+from sbon.operators.registry import build
+from testbed.bench.operators import SECOND_US, WORKLOADS, _batches, _run, measure, show
+
+
+@pytest.fixture(scope="module")
+def batches() -> Any:
+    return _batches(65_536)
+
+
+@pytest.mark.parametrize("name", list(WORKLOADS))
+def test_every_workload_takes_its_rows_in_time(name: str, batches: Any) -> None:
+    operator = build(WORKLOADS[name])
+    time = "second" if "top" in name else "time"
+    _run(operator, batches[:2], 0, time)
+    _run(operator, batches[:2], 2 * SECOND_US, time)
+    assert operator.late_rows == 0
+    if "filter" not in name:
+        assert operator.state_rows > 0
+        assert answers(operator) > 0
+        assert operator.state_rows == 0
+
+
+def answers(operator: Operator) -> int:
+    return sum(frame.height for frame in operator.advance(60 * SECOND_US))
+
+
+def test_figures_are_by_workload_and_rows_of_a_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    result = measure([65_536], 0.0001, ["tumbling, no keys"], lambda _: None)
+    assert result["rows_per_s_per_core"]["tumbling, no keys"]["65536"] > 0
+    show(result)
+    assert "tumbling, no keys" in capsys.readouterr().out
