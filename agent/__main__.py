@@ -106,6 +106,9 @@ def _run(arguments: list[str] | None) -> int:
         sys.stdout.write(sample(config))
         return 0
     from agent import daemon
+    from agent.allocator import keep_freed_memory
+
+    keep_freed_memory()
 
     try:
         return daemon.run(config, lambda: read_config(options.config, flags), options.testbed_shaper)
