@@ -85,6 +85,9 @@ def show(result: dict[str, Any]) -> None:
         for name, one in result["workloads"].items()
     ]
     print_table(columns, rows, title=f"at full speed, median of {result['runs']}")
+    for name, one in result["workloads"].items():
+        parts = [(key.removesuffix("_ns_per_row"), value) for key, value in one.items() if key.endswith("_ns_per_row")]
+        print(f"{name}: processor time of a row: " + ", ".join(f"{kind} {value:.1f} ns" for kind, value in parts))
     print()
     columns = (Column("latency, lag"), Column("median ms", right=True), Column("p99 ms", right=True))
     rows = [
@@ -101,9 +104,11 @@ def _throughput(name: str, seconds: float) -> dict[str, float]:
     with one_agent() as agent:
         agent.submit(statements(name))
         agent.wait_until(lambda: agent.rows_taken() > 0 and agent.rows_made() >= WARM_ROWS, f"{name} warms up")
-        rows, used, began = agent.rows_made(), agent.cpu_s(), time.monotonic()
+        before, used, began = _work(agent), agent.cpu_s(), time.monotonic()
         time.sleep(seconds)
-        rows, used, took_s = agent.rows_made() - rows, agent.cpu_s() - used, time.monotonic() - began
+        after, used, took_s = _work(agent), agent.cpu_s() - used, time.monotonic() - began
+        rows = after["rows"] - before["rows"]
+        by_kind = {kind: after[kind] - before[kind] for kind in after if kind != "rows"}
         agent.wait_until(lambda: agent.rows_made() >= MEMORY_ROWS, f"{MEMORY_ROWS:,} rows of {name}", MEMORY_TIMEOUT_S)
         return {
             "rows_per_s": round(rows / took_s),
@@ -111,7 +116,19 @@ def _throughput(name: str, seconds: float) -> dict[str, float]:
             "cores_used": used / took_s,
             "peak_memory_mb": agent.memory_mb("VmHWM"),
             "memory_after_rows": agent.rows_made(),
+            **{f"{kind}_ns_per_row": cpu_ns / rows for kind, cpu_ns in by_kind.items()},
+            "rest_ns_per_row": (used * 1e9 - sum(by_kind.values())) / rows,
         }
+
+
+def _work(agent: AgentProcess) -> dict[str, int]:
+    """Rows that the sources have made, and the processor time of the operators by kind, in ns."""
+    found = {"rows": 0}
+    for operator in agent.operators():
+        found[operator["kind"]] = found.get(operator["kind"], 0) + operator["cpu_ns"]
+        if operator["kind"] == "source":
+            found["rows"] += operator["rows_out"]
+    return found
 
 
 def _latency(name: str, seconds: float) -> dict[str, float]:

@@ -2,9 +2,10 @@
 
 W1 : filter and project: `value > 0.5 AND key % 4 = 0`, one row of eight leaves
 W2 : count, sum and greatest value by key in tumbling windows of one second, 1,000 keys, Zipf-distributed
-W3 : equi-join of two streams within one second, keys such that a row has one partner in the mean
+W3 : equi-join of two streams within windows of one second, keys such that a row has one partner in the mean
 
-A second of event time holds a million rows of each source at full speed, and as many as come in a second of the clock otherwise.
+At full speed a source makes a million rows once and gives them again and again while event time goes on, a million rows a second.
+Otherwise rows come by the clock, each with the instant at which it was due as its event time.
 """
 
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from typing import NamedTuple
 FULL_SPEED = 0
 """Rows/s that mean: as fast as the engine takes them."""
 EVENT_ROWS_PER_S = 1_000_000
+POOL_ROWS = 1_000_000
 
 
 class Workload(NamedTuple):
@@ -43,9 +45,10 @@ WORKLOADS = {
     "W3": Workload(
         2,
         f"fields.key.kind = 'random', fields.key.min = 0, fields.key.max = {EVENT_ROWS_PER_S - 1}",
-        "SELECT x.ts, x.key, x.value AS left_value, y.value AS right_value FROM {a} AS x JOIN {b} AS y "
-        "ON x.key = y.key AND y.ts BETWEEN x.ts - INTERVAL '500 milliseconds' AND x.ts + INTERVAL '500 milliseconds'",
-        "ts",
+        "SELECT x.window_start, x.key, x.value AS left_value, y.value AS right_value "
+        "FROM TUMBLE({a}, ts, INTERVAL '1 second') x JOIN TUMBLE({b}, ts, INTERVAL '1 second') y "
+        "ON x.key = y.key AND x.window_start = y.window_start",
+        "window_start",
     ),
 }
 
