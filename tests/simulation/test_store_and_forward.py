@@ -194,3 +194,24 @@ def test_an_operator_whose_output_is_on_disk_stays_where_it_is() -> None:
     assert isinstance(taken[0], LocalProtocolError)
     assert "on disk" in str(taken[0])
     world.close()
+
+
+def test_a_consumer_that_is_away_for_long_costs_the_others_nothing_and_gets_all_rows() -> None:
+    rows = 260 * RATE
+    world = make_world(3, interval_s=1.0, spill_bytes=64 << 20)
+    world.submit(SOURCE.format(world.nodes[1], RATE, rows))
+    world.run(30)  # until all know of it
+    tails = [world.tail(world.submit(QUERY, at=node), node) for node in (0, 2)]
+    world.run(20)
+    world.partition([[0]])
+    world.run(200)
+    away, here = (len(tail.rows) for tail in tails)
+    assert here > away + 100 * RATE // 2, "the consumer that is there has waited for the one that is not"
+    world.heal()
+    world.run_until(lambda: all(tail.finished for tail in tails), 300)
+    assert list(map(str, tails[0].rows)) == undisturbed(rows)
+    # The second query joined while rows flowed: it has all from its first on.
+    late = list(map(str, tails[1].rows))
+    assert late
+    assert late == undisturbed(rows)[-len(late) :]
+    world.close()
