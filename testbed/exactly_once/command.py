@@ -73,6 +73,7 @@ def summary(outcomes: list[Outcome], first: int, seconds: float) -> dict[str, An
         "migrations_committed": sum(outcome.committed for outcome in outcomes),
         "migrations_abandoned": sum(outcome.abandoned for outcome in outcomes),
         "batches_resent": sum(outcome.resent for outcome in outcomes),
+        "spilled_mib": round(sum(outcome.spilled_bytes for outcome in outcomes) / 2**20, 1),
         "seconds": round(seconds, 1),
     }
 
@@ -82,7 +83,7 @@ def _show(result: dict[str, Any]) -> None:
     print(f"{right:,} of {result['seeds']:,} seeds: every sink has the rows of a run on one node ({result['rows']:,} rows)")
     print(
         f"  {result['migrations_committed']:,} migrations done and {result['migrations_abandoned']:,} abandoned,"
-        f" {result['batches_resent']:,} batches sent again; took {result['seconds']:,.0f} s"
+        f" {result['batches_resent']:,} batches sent again, {result['spilled_mib']:,} MiB through disks; took {result['seconds']:,.0f} s"
     )
     for problem in result["problems"]:
         print(f"  {problem}")

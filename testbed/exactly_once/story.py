@@ -2,8 +2,9 @@
 
 Two streams feed two of four queries, which share operators: a join of windows with a stream, the windows themselves, a union of both
 streams, and a left join. While their rows flow, datagrams are lost, doubled and held back, nodes are cut off for longer than their
-connections last, machines slow down until credit ends, and operators are moved, several at once and many in vain. Every sink must have the
-rows that it has when all runs on one node; the second query, which comes while the first one's rows flow already, from then on.
+connections last, machines slow down until credit ends, and operators are moved, several at once and many in vain. On two seeds of five,
+what links cannot deliver goes to disks that are slow, full or broken at times. Every sink must have the rows that it has when all runs on
+one node; the second query, which comes while the first one's rows flow already, from then on.
 """
 
 from collections import Counter
@@ -51,6 +52,8 @@ QUERIES = (
 PAIRS = tuple((one, other) for one in range(len(QUERIES)) for other in range(one + 1, len(QUERIES)))
 """Which two of the queries run, by the seed."""
 
+SPILL = {"spill_bytes": 2**20, "spill_after_s": 0.1}
+
 Rows: TypeAlias = tuple[tuple[Any, ...], ...]
 
 
@@ -68,6 +71,8 @@ class Outcome(NamedTuple):
     """Batches that went more than once."""
     rows: int
     """At all sinks."""
+    spilled_bytes: int = 0
+    """What links wrote to disk."""
 
 
 def make_world(nodes: int, seed: int, network: NetworkConfig | None = None, window_batches: int = 64) -> World:
@@ -75,7 +80,7 @@ def make_world(nodes: int, seed: int, network: NetworkConfig | None = None, wind
     settings = {
         "engine": {"batch_interval_s": 0.1},
         "optimiser": {"enabled": False},
-        "links": {"window_batches": window_batches},
+        "links": {"window_batches": window_batches, **(SPILL if spills(seed) else {})},
         "membership": {"interval_s": 0.5},
         # States are small here: cut them as if they were large, and run after every byte of input.
         "migration": {"piece_bytes": 1024, "window_bytes": (1, 4096, 2**20)[seed % 3], "rest_bytes": (1, 65_536)[seed % 2]},
@@ -84,6 +89,11 @@ def make_world(nodes: int, seed: int, network: NetworkConfig | None = None, wind
     world.start_all()
     world.settle()
     return world
+
+
+def spills(seed: int) -> bool:
+    """Whether links have disks."""
+    return seed % 5 >= 3
 
 
 def _small_quanta(number: int) -> Layer:
@@ -110,6 +120,7 @@ class Trouble:
     def __init__(self, world: World, seed: int) -> None:
         self._world = world
         self._rng = np.random.default_rng(seed)
+        self._disk_rng = np.random.default_rng([seed, 2])
         self._heals_at: float | None = None
         self._eases_at: float | None = None
         self._slow = 0
@@ -120,6 +131,7 @@ class Trouble:
             self.move_one()
         self._cut_or_heal()
         self._slow_or_ease()
+        self._break_or_mend_disks()
 
     def agents(self) -> list[Agent]:
         """All of them; nobody dies here, which would be a loss by right."""
@@ -157,6 +169,14 @@ class Trouble:
             self._slow = int(self._rng.integers(len(self._world.nodes)))
             self._world.load(self._slow, 0.99)
             self._eases_at = now + float(self._rng.uniform(0.5, 3.0))
+
+    def _break_or_mend_disks(self) -> None:
+        """No draw of the rest depends on it."""
+        for machine in self._world.world.machines:
+            disk, fault = machine.disk, int(self._disk_rng.integers(12))
+            disk.delay_s = 0.5 if fault == 0 else 0.0
+            disk.failing = fault == 1
+            disk.capacity_bytes = disk.used_bytes + 2_000 if fault == 2 else float("inf")
 
 
 def network_of(rng: np.random.Generator) -> NetworkConfig:
@@ -199,6 +219,7 @@ def tell(seed: int) -> Outcome:
         len(ended) - committed,
         sum(output.sender.batches_resent for output in outputs),
         sum(len(tail.rows) for tail in tails),
+        sum(machine.disk.bytes_written for machine in world.world.machines),
     )
 
 
