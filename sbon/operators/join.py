@@ -13,19 +13,21 @@ can come any more, or at once if its partners would all have been late before it
 """
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import and_
 
+import numpy as np
 import polars as pl
 
 from sbon.errors import QueryError, RemoteProtocolError
 from sbon.operators.compile import columns_of, compile_expression
 from sbon.operators.frames import polars_type
-from sbon.operators.join_side import AT, MATCHED, TIME, Side, least
+from sbon.operators.join_side import MATCHED, SLICES, TIME, Coder, Flags, Side, extremes
 from sbon.operators.operator import Operator
+from sbon.operators.pairing import in_time, without_null
 from sbon.operators.snapshots import Parts, opened, parts_of
-from sbon.query.expression import Column, Expression
 from sbon.query.functions import common_type
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, JoinParams
-from sbon.query.rewrite import substitute
 from sbon.query.schema import ColumnType
 
 SPAN_US_MAX = 2**60
@@ -34,7 +36,8 @@ FRAME_ROWS_MAX = 65_536
 EVICTIONS = 8
 """How often rows are let go within the length of the interval."""
 
-_SLICE = "s"
+SLICES_OF_INTERVAL = 4
+"""Slices of time in the length of the interval, about: more of them are fewer candidates that are too far away, and fewer hashes."""
 _SIDES = ("left", "right")
 
 
@@ -58,9 +61,8 @@ class IntervalJoin(Operator):
         self._slice_us = max(1, params.before_us + params.after_us)
         self._watermark = WATERMARK_MIN
         self._evicted_at = WATERMARK_MIN
-        self._casts: list[pl.Expr] = []
+        self._coder: Coder | None = None
         self._residual: pl.Expr | None = None
-        self._ready = False
         self.late_rows = 0
 
     @property
@@ -72,25 +74,27 @@ class IntervalJoin(Operator):
         """Pair new rows of one side with the other side's, then keep them."""
         if port not in (0, 1):
             raise RemoteProtocolError(f"join input on port {port}, expected 0 or 1")
-        side, other = self._sides[port], self._sides[1 - port]
+        side = self._sides[port]
         if side.input is None:
             side.compile(frame)
             self._check_types()
         elif side.input.schema != frame.schema:
             raise RemoteProtocolError(f"join input with columns {dict(frame.schema)}, expected {dict(side.input.schema)}")
-        rows = frame.select(side.prepared)
-        time = pl.col(TIME)
-        rows = rows.filter(((time >= max(self._watermark, WATERMARK_MIN)) & (time < WATERMARK_END)).fill_null(False))
+        rows = in_time(frame.select(side.prepared), TIME, max(self._watermark, WATERMARK_MIN))
         self.late_rows += frame.height - rows.height
         if not side.outer:
-            rows = rows.drop_nulls(self._keys)
+            rows = without_null(rows, self._keys)
         if rows.is_empty():
             return ()
-        found, rows = self._pair(port, rows, other)
-        waits = time + self._reach(port)[0] >= self._watermark
-        side.keep(rows.filter(waits))
-        if side.outer:
-            found += self._without_partner([rows.filter(~waits & ~pl.col(MATCHED))])
+        matched = np.zeros(rows.height, np.bool_) if side.outer else None
+        found = self._pair(port, rows, matched)
+        if extremes(rows[TIME])[0] < self._useless_below(port):
+            waits = rows[TIME].to_numpy() >= self._useless_below(port)
+            if matched is not None:
+                found += self._without_partner([rows.filter(pl.Series(~waits & ~matched))])
+                matched = matched[waits]
+            rows = rows.filter(pl.Series(waits))
+        side.keep(rows, matched, self._coder)
         return found
 
     def advance(self, watermark_us: int) -> Sequence[pl.DataFrame]:
@@ -106,6 +110,7 @@ class IntervalJoin(Operator):
             if watermark_us - self._evicted_at < self._slice_us // EVICTIONS and watermark_us < WATERMARK_END:
                 return answer
             self._evicted_at = watermark_us
+            self._follow(watermark_us)
             for port, side in enumerate(self._sides):
                 side.evict(self._useless_below(port))
             return answer
@@ -123,7 +128,8 @@ class IntervalJoin(Operator):
         for name, side in zip(_SIDES, self._sides, strict=True):
             if side.input is not None:
                 frames[f"{name} input"] = side.input
-                frames[name] = pl.concat(side.chunks) if side.chunks else side.input.select(side.prepared)
+                held = side.held()
+                frames[name] = pl.concat(held) if held else side.nothing()
         return parts_of(self._params, self._watermark, self.late_rows, frames)
 
     def adopt(self, parts: Parts) -> None:
@@ -133,20 +139,20 @@ class IntervalJoin(Operator):
         if unknown:
             raise RemoteProtocolError(f"join snapshot with frames {sorted(unknown)}, expected left and right")
         for name, side in zip(_SIDES, self._sides, strict=True):
-            side.input, side.chunks = None, []
+            side.input, side.runs = None, []
             if name not in frames and f"{name} input" not in frames:
                 continue
             if name not in frames or f"{name} input" not in frames:
                 raise RemoteProtocolError(f"join snapshot with frames {sorted(frames)}, expected rows and input of a side together")
             side.compile(frames[f"{name} input"])
-            assert side.input is not None
-            expected = side.input.select(side.prepared).schema
+            expected = side.nothing().schema
             if frames[name].schema != expected:
                 raise RemoteProtocolError(
                     f"{name} side of a join snapshot has columns {dict(frames[name].schema)}, expected {dict(expected)}"
                 )
-            side.keep(frames[name])
-        self._watermark, self.late_rows, self._ready = snapshot.watermark_us, snapshot.late_rows, False
+            matched = frames[name][MATCHED].fill_null(False).to_numpy().copy() if side.outer else None
+            side.keep(frames[name].drop(MATCHED, strict=False), matched, None)
+        self._watermark, self.late_rows, self._coder = snapshot.watermark_us, snapshot.late_rows, None
 
     def _reach(self, port: int) -> tuple[int, int]:
         """How far ahead of and behind a row of this side its partners may be."""
@@ -180,66 +186,74 @@ class IntervalJoin(Operator):
         if found != self._params.outer:
             raise RemoteProtocolError(f"right side of a left join with types {found}, expected {self._params.outer}")
 
-    def _pair(self, port: int, rows: pl.DataFrame, other: Side) -> tuple[list[pl.DataFrame], pl.DataFrame]:
-        """Pairs of new rows with the other side's, and the rows, of a left join's left side those with partners marked."""
+    def _pair(self, port: int, rows: pl.DataFrame, matched: Flags | None) -> list[pl.DataFrame]:
+        """Pairs of new rows with the other side's; of a left join, left rows with partners are marked, new ones in `matched`."""
         ahead, behind = self._reach(port)
-        times = rows[TIME]
-        partners = other.within(least(times) - behind, _greatest(times) + ahead)
-        if partners is None or partners.is_empty() or ahead + behind < 0:
-            return [], rows
-        if not self._ready:
-            self._prepare_residual()
-        # Partners of a row lie in the slice of the earliest possible one and, unless they coincide, that of the latest.
-        # One lazy query: for small batches each step of its own would cost as much as the whole.
-        time, length = pl.col(TIME), self._slice_us
-        earliest, latest = (time - behind) // length, (time + ahead) // length
-        indexed = rows.lazy().with_row_index("n").with_columns(self._casts)
-        spread = indexed.with_columns(earliest.alias(_SLICE))
-        if length > 1 or ahead + behind > 0:
-            spread = pl.concat([spread, indexed.filter(latest != earliest).with_columns(latest.alias(_SLICE))])
-        held = partners.lazy().with_row_index("m").with_columns(*self._casts, (time // length).alias(_SLICE))
-        pairs = spread.join(held, on=[*self._keys, _SLICE], how="inner", suffix="_2")
-        pairs = pairs.filter(pl.col("t_2").is_between(time - behind, time + ahead)).sort("n", "m")
-        if self._residual is not None:
-            pairs = pairs.filter(self._residual)
-        named = [pl.col(f"c{i}").alias(name) for i, (name, _, _) in enumerate(self._params.columns)]
-        if self._params.outer is None:
-            answer = pairs.select(named).collect()
-        else:
-            matched = pairs.select("n" if port == 0 else AT, pl.struct(named).alias("pair")).collect()
-            answer = matched["pair"].struct.unnest()
-            if port == 0:
-                found = pl.int_range(pl.len(), dtype=pl.UInt32).is_in(matched["n"].implode())
-                rows = rows.with_columns(found.alias(MATCHED))
-            elif not matched.is_empty():
-                other.mark(matched[AT].unique())
-        return (list(answer.iter_slices(FRAME_ROWS_MAX)) if not answer.is_empty() else []), rows
+        other = self._sides[1 - port]
+        if not other.runs or ahead + behind < 0:
+            return []
+        if self._coder is None:
+            self._coder = self._prepare()
+            self._follow(self._watermark if self._watermark > WATERMARK_MIN else extremes(rows[TIME])[0])
+        partners = other.partners(self._coder, rows, behind, ahead)
+        if partners is None:
+            return []
+        places = [pl.Series(numbers.astype(np.uint32)) for numbers in partners]
+        equal = reduce(and_, (self._equal(key, kind, port, rows, places) for key, kind in self._coder.keys))
+        equal = equal.fill_null(False) if equal.null_count() else equal
+        if not equal.all():
+            places = [numbers.filter(equal) for numbers in places]
+        columns = [self._column(f"c{i}", side, port, rows, places).alias(name) for i, (name, side, _) in enumerate(self._params.columns)]
+        answer = pl.DataFrame(columns)
+        if self._residual is not None and not answer.is_empty():
+            true = answer.select(self._residual.fill_null(False).alias("true")).to_series()
+            answer, places = answer.filter(true), [numbers.filter(true) for numbers in places]
+        if matched is not None:
+            matched[places[0].to_numpy()] = True
+        elif other.outer:
+            other.mark(places[1].to_numpy())
+        return list(answer.iter_slices(FRAME_ROWS_MAX)) if not answer.is_empty() else []
 
-    def _prepare_residual(self) -> None:
-        """Both inputs are known now: check the keys' types, compile the residual predicate."""
+    def _column(self, own: str, side: int, port: int, rows: pl.DataFrame, places: list[pl.Series]) -> pl.Series:
+        """A column of pairs, from the new rows or from the kept ones of the other side."""
+        return rows[own][places[0]] if side == port else self._sides[side].take(places[1], own)
+
+    def _equal(self, key: str, kind: pl.DataType | None, port: int, rows: pl.DataFrame, places: list[pl.Series]) -> pl.Series:
+        """Whether a key is the same in both rows of each pair."""
+        values = [self._column(key, side, port, rows, places) for side in (0, 1)]
+        left, right = values if kind is None else (value.cast(kind) for value in values)
+        return left == right
+
+    def _follow(self, time_us: int) -> None:
+        """Slices of time that lie around this instant; indexes of others are made anew."""
+        coder = self._coder
+        if coder is None or not WATERMARK_MIN < time_us < WATERMARK_END:
+            return
+        at = time_us >> coder.shift
+        if not SLICES // 8 <= at - coder.base <= SLICES // 2:
+            self._coder = coder._replace(base=at - SLICES // 4)
+            for side in self._sides:
+                side.forget_index()
+
+    def _prepare(self) -> Coder:
+        """Both inputs are known now: check the keys' types, compile the condition on pairs."""
         left, right = self._sides
         try:
             kinds = [common_type("=", pair) for pair in zip(left.key_types, right.key_types, strict=True)]
         except QueryError as error:
             raise RemoteProtocolError(f"join keys: {error}") from error
-        self._casts = [pl.col(name).cast(polars_type(kind)) for name, kind in zip(self._keys, kinds, strict=True) if kind is not None]
+
         if self._params.residual is not None:
             assert left.input is not None
             assert right.input is not None
             inputs = (columns_of(left.input), columns_of(right.input))
-            columns = {f"c{i}": inputs[side][column] for i, (_, side, column) in enumerate(self._params.columns)}
-            own: dict[str, Expression] = {name: Column(f"c{i}") for i, (name, _, _) in enumerate(self._params.columns)}
+            types = {name: inputs[side][column] for name, side, column in self._params.columns}
             try:
-                residual = compile_expression(substitute(self._params.residual, own), columns)
+                residual = compile_expression(self._params.residual, types)
             except QueryError as error:
                 raise RemoteProtocolError(f"residual: {error}") from error
             if residual.type not in (ColumnType.BOOL, None):
                 raise RemoteProtocolError(f"residual of type {residual.type}, expected a condition")
             self._residual = residual.value.cast(pl.Boolean)
-        self._ready = True
-
-
-def _greatest(times: pl.Series) -> int:
-    greatest = times.max()
-    assert isinstance(greatest, int)
-    return greatest
+        keys = tuple((key, None if kind is None else polars_type(kind)) for key, kind in zip(self._keys, kinds, strict=True))
+        return Coder(keys, (self._slice_us // SLICES_OF_INTERVAL).bit_length(), 0)

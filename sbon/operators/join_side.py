@@ -1,5 +1,16 @@
-"""What a join keeps of one of its inputs: the rows that may still find partners."""
+"""What a join keeps of one of its inputs: the rows that may still find partners, with an index to find them by.
 
+Rows lie in runs, in order of arrival. The index of a run is its rows' *codes*, sorted: a hash of the keys above, a slice of the event time
+below, so that the rows of a key within a stretch of time are neighbours. A batch finds its candidates in two binary searches a row and
+run, whatever else is kept; neighbouring runs of about one size are merged, so that there are few. Candidates are what their codes say, and
+no more: their times and keys are looked at again.
+"""
+
+import copy
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from sbon.errors import RemoteProtocolError
@@ -7,14 +18,149 @@ from sbon.operators.compile import columns_of, compile_column
 from sbon.query.expression import Expression
 from sbon.query.schema import ColumnType
 
-CHUNKS_MAX = 32
-"""Frames of a side before they are made one."""
+RUN_ROWS_MIN = 8_192
+"""Rows of a run below which it is merged with the next one, whatever its size: to look into one more costs as much as to merge so many."""
+RUN_ROWS_MAX = 524_288
+"""Rows of a run beyond which it is not merged any more."""
 
 TIME = "t"
 """Column of the event time, microseconds, in prepared rows."""
 MATCHED = "y"
 """Of the left side of a left join: whether the row has found a partner."""
-AT = "at"
+
+SLICES = 2**24
+"""Slices of event time that codes tell apart."""
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_HASH_MASK = np.uint64(2**64 - SLICES)
+
+Ints = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.uint64]
+Flags = npt.NDArray[np.bool_]
+
+
+class Coder(NamedTuple):
+    """From keys and event times to codes. Times further away than the slices reach get the nearest one: more candidates, no fewer."""
+
+    keys: tuple[tuple[str, pl.DataType | None], ...]
+    """Names, and the types that make those of both sides one; None: they are."""
+    shift: int
+    """A slice is this power of two of microseconds."""
+    base: int
+    """The first slice."""
+
+    def hashes(self, rows: pl.DataFrame) -> Codes:
+        """The upper part."""
+        mixed = np.zeros(rows.height, np.uint64)
+        for name, kind in self.keys:
+            values = rows[name] if kind is None else rows[name].cast(kind)
+            mixed = np.multiply(np.bitwise_xor(mixed, _hashes(values)), _FACTOR)
+        return np.bitwise_and(mixed, _HASH_MASK)
+
+    def codes(self, hashes: Codes, times: Ints) -> Codes:
+        """Both parts."""
+        slices: Codes = np.clip((times >> self.shift) - self.base, 0, SLICES - 1).astype(np.uint64)
+        return hashes | slices
+
+
+class Index(NamedTuple):
+    """The codes of a run, sorted, and where in the run each row is."""
+
+    codes: Codes
+    rows: Ints
+
+    def merged(self, other: "Index", rows: int) -> "Index":
+        """Of this run, with so many rows, and the other behind it. Sorting what is sorted in two parts is merging."""
+        codes = np.concatenate([self.codes, other.codes])
+        order = np.argsort(codes, kind="stable")
+        return Index(codes[order], np.concatenate([self.rows, other.rows + rows])[order])
+
+    def only(self, kept: Flags) -> "Index":
+        """Of those rows of the run alone."""
+        mine = kept[self.rows]
+        return Index(self.codes[mine], (np.cumsum(kept) - 1)[self.rows[mine]])
+
+
+class Run:
+    """Rows of one side that came one after the other. Nothing in it changes but `matched`, `live` and whether it has an index."""
+
+    __slots__ = ("columns", "first_us", "index", "last_us", "live", "matched", "rows", "times")
+
+    def __init__(self, rows: pl.DataFrame, matched: Flags | None, index: Index | None = None) -> None:
+        self.rows = rows
+        self.columns = dict(zip(rows.columns, rows.get_columns(), strict=True))
+        self.times: Ints = rows[TIME].to_numpy()
+        self.first_us, self.last_us = int(self.times.min()), int(self.times.max())
+        self.matched = matched
+        """Of each row, whether it has found a partner; None where nobody asks."""
+        self.index = index
+        self.live = rows.height
+        """Rows that may still find partners."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Run":
+        """What does not change is shared."""
+        other = copy.copy(self)
+        other.matched = None if self.matched is None else self.matched.copy()
+        return other
+
+    def only(self, kept: Flags) -> "Run":
+        """Those rows of the run, at least one."""
+        matched = None if self.matched is None else self.matched[kept]
+        return Run(self.rows.filter(pl.Series(kept)), matched, None if self.index is None else self.index.only(kept))
+
+    def merged(self, other: "Run") -> "Run":
+        """This run and the one behind it."""
+        matched = None if self.matched is None or other.matched is None else np.concatenate([self.matched, other.matched])
+        index = None if self.index is None or other.index is None else self.index.merged(other.index, self.rows.height)
+        run = Run(pl.concat([self.rows, other.rows], rechunk=True), matched, index)
+        run.live = self.live + other.live
+        return run
+
+    def indexed(self, coder: Coder) -> Index:
+        """The index, made when first asked for."""
+        if self.index is None:
+            codes = coder.codes(coder.hashes(self.rows), self.times)
+            order = np.argsort(codes)
+            self.index = Index(codes[order], order)
+        return self.index
+
+    def partners(self, coder: Coder, probe: "Probe") -> tuple[Ints, Ints]:
+        """Pairs of a row of the probe and one of the run whose codes and times fit."""
+        codes, rows = self.indexed(coder)
+        first = np.searchsorted(codes, probe.first, side="left")
+        some = np.flatnonzero(codes[np.minimum(first, codes.size - 1)] <= probe.last)
+        some = some[first[some] < codes.size]
+        first = first[some]
+        counts = np.searchsorted(codes, probe.last[some], side="right") - first
+        asking = np.repeat(some, counts)
+        ends = np.cumsum(counts)
+        places = np.arange(asking.size) + np.repeat(first - ends + counts, counts)
+        found = rows[places]
+        times, asked = self.times[found], probe.times[asking]
+        near = (times >= asked - probe.behind_us) & (times <= asked + probe.ahead_us)
+        return probe.order[asking[near]], found[near]
+
+
+class Probe(NamedTuple):
+    """New rows of the one side, sorted for looking up their partners on the other."""
+
+    first: Codes
+    last: Codes
+    """The codes between which partners are."""
+    times: Ints
+    order: Ints
+    """Where each is in the batch."""
+    behind_us: int
+    ahead_us: int
+
+    @classmethod
+    def of(cls, coder: Coder, rows: pl.DataFrame, behind_us: int, ahead_us: int) -> "Probe":
+        """For the partners from `behind_us` before each row to `ahead_us` behind it."""
+        times: Ints = rows[TIME].to_numpy()
+        hashes = coder.hashes(rows)
+        first = coder.codes(hashes, times - behind_us)
+        order = np.argsort(first)  # neighbours in the order of their lookups are found without touching new memory
+        last = coder.codes(hashes[order], times[order] + ahead_us)
+        return cls(first[order], last, times[order], order, behind_us, ahead_us)
 
 
 class Side:
@@ -28,11 +174,13 @@ class Side:
         self.input: pl.DataFrame | None = None
         self.key_types: list[ColumnType] = []
         self.prepared: list[pl.Expr] = []
-        self.chunks: list[pl.DataFrame] = []
+        self.runs: list[Run] = []
+        self._live_from = -(2**63)
 
     @property
     def rows(self) -> int:
-        return sum(chunk.height for chunk in self.chunks)
+        """Rows that may still find partners."""
+        return sum(run.live for run in self.runs)
 
     def compile(self, frame: pl.DataFrame) -> None:
         """Prepared rows: event time, keys, then the columns of the output."""
@@ -48,47 +196,120 @@ class Side:
             pl.col(self.time_column).cast(pl.Int64).alias(TIME),
             *(value.alias(f"k{i}") for i, (value, _, _) in enumerate(compiled)),
             *(pl.col(name).alias(own) for own, name in self.columns),
-            *([pl.lit(False).alias(MATCHED)] if self.outer else []),
         ]
         self.input = frame.clear()
 
-    def keep(self, rows: pl.DataFrame) -> None:
-        """Add rows behind those that are here."""
-        if not rows.is_empty():
-            self.chunks.append(rows)
-            if len(self.chunks) > CHUNKS_MAX:
-                self.chunks = [pl.concat(self.chunks)]
+    def keep(self, rows: pl.DataFrame, matched: Flags | None, coder: Coder | None) -> None:
+        """Add prepared rows behind those that are here; without a coder they are looked up later, if at all."""
+        if rows.is_empty():
+            return
+        self.runs.append(Run(rows.rechunk(), matched))
+        while len(self.runs) > 1:
+            before, last = self.runs[-2:]
+            # Runs of halving sizes: a row is merged as often as the logarithm of their number.
+            if before.rows.height > max(last.rows.height, RUN_ROWS_MIN) or before.rows.height + last.rows.height > RUN_ROWS_MAX:
+                break
+            if coder is not None:
+                before.indexed(coder)
+                last.indexed(coder)
+            self.runs[-2:] = [before.merged(last)]
 
-    def within(self, first_us: int, last_us: int) -> pl.DataFrame | None:
-        """Rows with event times in this range, in order of arrival."""
-        if not self.chunks:
+    def nothing(self) -> pl.DataFrame:
+        """No rows, with the columns of `held`."""
+        assert self.input is not None
+        rows = self.input.select(self.prepared)
+        return rows.with_columns(pl.lit(False).alias(MATCHED)) if self.outer else rows
+
+    def held(self) -> list[pl.DataFrame]:
+        """The rows that may still find partners, with `MATCHED` where that is asked for."""
+        frames = []
+        for run in self.runs:
+            run = run if run.live == run.rows.height else run.only(run.times >= self._live_from)
+            frames.append(run.rows if run.matched is None else run.rows.with_columns(pl.Series(MATCHED, run.matched)))
+        return frames
+
+    def partners(self, coder: Coder, rows: pl.DataFrame, behind_us: int, ahead_us: int) -> tuple[Ints, Ints] | None:
+        """Pairs of a row of the batch and one kept, counted in order of arrival, sorted; keys are still to be compared.
+
+        None: no pair.
+        """
+        times = rows[TIME]
+        first, last = extremes(times)
+        asking: list[Ints] = []
+        found: list[Ints] = []
+        probe: Probe | None = None
+        start = 0
+        for run in self.runs:
+            if run.first_us <= last + ahead_us and run.last_us >= first - behind_us:
+                if probe is None:
+                    probe = Probe.of(coder, rows, behind_us, ahead_us)
+                pairs = run.partners(coder, probe)
+                asking.append(pairs[0])
+                found.append(pairs[1] + start)
+            start += run.rows.height
+        if not asking or not sum(part.size for part in asking):
             return None
-        time = pl.col(TIME)
-        if len(self.chunks) > 1:
-            self.chunks = [pl.concat(self.chunks)]
-        rows = self.chunks[0].with_row_index(AT) if self.outer else self.chunks[0]
-        return rows.filter((time >= first_us) & (time <= last_us))
+        left, right = np.concatenate(asking), np.concatenate(found)
+        order = np.argsort(left * start + right)
+        return left[order], right[order]
 
-    def mark(self, positions: pl.Series) -> None:
-        """Rows at these positions, as `within` has told them, have found partners."""
-        (rows,) = self.chunks
-        found = pl.int_range(pl.len(), dtype=pl.UInt32).is_in(positions.implode())
-        self.chunks = [rows.with_columns(pl.col(MATCHED) | found)]
+    def take(self, places: pl.Series, column: str) -> pl.Series:
+        """A column of kept rows, as `partners` counts them."""
+        parts = [run.columns[column] for run in self.runs]
+        return (parts[0] if len(parts) == 1 else pl.concat(parts))[places]
+
+    def mark(self, places: Ints) -> None:
+        """These rows have found partners."""
+        start = 0
+        for run in self.runs:
+            end = start + run.rows.height
+            assert run.matched is not None
+            run.matched[places[(places >= start) & (places < end)] - start] = True
+            start = end
 
     def alone(self, before_us: int) -> list[pl.DataFrame]:
-        """Rows with an event time below this that have found no partner."""
-        if not any(least(chunk[TIME]) < before_us for chunk in self.chunks):
-            return []
-        return [chunk.filter((pl.col(TIME) < before_us) & ~pl.col(MATCHED)) for chunk in self.chunks]
+        """Rows with an event time below this that have found no partner, and were not let go before."""
+        found = []
+        for run in self.runs:
+            if run.first_us < before_us:
+                assert run.matched is not None
+                mine = (run.times < before_us) & (run.times >= self._live_from) & ~run.matched
+                found.append(run.rows.filter(pl.Series(mine)))
+        return found
 
     def evict(self, before_us: int) -> None:
-        """Let rows go whose event time is below this."""
-        kept = (chunk.filter(pl.col(TIME) >= before_us) for chunk in self.chunks)
-        self.chunks = [chunk for chunk in kept if not chunk.is_empty()]
+        """Let rows go whose event time is below this: those of a run when they are most of it."""
+        self._live_from = max(self._live_from, before_us)
+        runs = []
+        for run in self.runs:
+            if run.last_us < before_us:
+                continue
+            if run.first_us < before_us:
+                live = run.times >= before_us
+                run.live = int(np.count_nonzero(live))
+                run = run if 2 * run.live > run.rows.height else run.only(live)
+            runs.append(run)
+        self.runs = runs
+
+    def forget_index(self) -> None:
+        """Codes will be others."""
+        for run in self.runs:
+            run.index = None
 
 
-def least(times: pl.Series) -> int:
-    """The least of some times, none NULL."""
-    least = times.min()
+def _hashes(values: pl.Series) -> Codes:
+    """Hashes of a key's values; of whole numbers without a plan for the columnar library's engine, which costs more than a small batch."""
+    if values.dtype != pl.Int64():
+        hashed: Codes = values.hash().to_numpy()
+        return hashed
+    numbers = (values.fill_null(0) if values.null_count() else values).to_numpy().view(np.uint64)
+    mixed = numbers * _FACTOR
+    return (mixed ^ (mixed >> np.uint64(32))) * _FACTOR
+
+
+def extremes(times: pl.Series) -> tuple[int, int]:
+    """The least and the greatest of some times, none NULL."""
+    least, greatest = times.min(), times.max()
     assert isinstance(least, int)
-    return least
+    assert isinstance(greatest, int)
+    return least, greatest

@@ -1,8 +1,10 @@
-"""Pairs of rows with equal keys, by whichever of the columnar library's two engines is faster for so many rows."""
+"""What joins do with the rows of either side: leave out what cannot match, and pair the rest by the faster of two engines."""
 
 from typing import Literal
 
 import polars as pl
+
+from sbon.query.plan import WATERMARK_END
 
 STREAMED_ROWS_MIN = 4_096
 """Rows of both sides from which the streaming engine's join is faster: half the time a row, but 0.2 ms more a call."""
@@ -21,3 +23,17 @@ def paired(left: pl.DataFrame, right: pl.DataFrame, left_on: list[str], right_on
         return left.join(right, left_on=left_on, right_on=right_on, how=how, maintain_order="left_right")
     pairs = left.lazy().join(right.lazy(), left_on=left_on, right_on=right_on, how=how, maintain_order="left_right", coalesce=True)
     return pairs.collect(engine="streaming")
+
+
+def in_time(rows: pl.DataFrame, time: str, first_us: int) -> pl.DataFrame:
+    """Rows with an event time that is not before `first_us`; mostly these are all."""
+    times = rows[time]
+    least, greatest = times.min(), times.max()
+    if isinstance(least, int) and isinstance(greatest, int) and first_us <= least <= greatest < WATERMARK_END and not times.null_count():
+        return rows
+    return rows.filter(((times >= first_us) & (times < WATERMARK_END)).fill_null(False))
+
+
+def without_null(rows: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
+    """Rows with a value in each of these columns."""
+    return rows.drop_nulls(columns) if any(rows[column].null_count() for column in columns) else rows

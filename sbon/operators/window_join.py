@@ -17,7 +17,7 @@ from sbon.operators.compile import compile_expression
 from sbon.operators.frames import polars_type
 from sbon.operators.held_rows import BUCKETS, HeldRows, bucket
 from sbon.operators.operator import Operator
-from sbon.operators.pairing import paired
+from sbon.operators.pairing import in_time, paired, without_null
 from sbon.operators.snapshots import Parts, opened, parts_of
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, WindowJoinParams
 from sbon.query.schema import ColumnType
@@ -72,9 +72,10 @@ class WindowJoin(Operator):
             self._output = []
         elif side.input.schema != frame.schema:
             raise RemoteProtocolError(f"join input with columns {dict(frame.schema)}, expected {dict(side.input.schema)}")
-        rows = self._in_time(frame.select(side.prepared), side.time)
+        rows = in_time(frame.select(side.prepared), side.time, max(WATERMARK_MIN, self._open_from(self._watermark)))
+        self.late_rows += frame.height - rows.height
         if port == 1 or not self._outer:
-            rows = rows.drop_nulls(side.keys) if any(rows[key].null_count() for key in side.keys) else rows
+            rows = without_null(rows, side.keys)
         if not rows.is_empty():
             side.keep(rows)
         return ()
@@ -136,18 +137,6 @@ class WindowJoin(Operator):
             return WATERMARK_END + SPAN_US_MAX
         slide = self._params.slide_us
         return (watermark_us - self._params.size_us - self._params.allowed_lateness_us) // slide * slide + slide
-
-    def _in_time(self, rows: pl.DataFrame, time: str) -> pl.DataFrame:
-        """Rows that are not late; the others, and those without an event time, are counted."""
-        times = rows[time]
-        least, greatest = times.min(), times.max()
-        open_from = max(WATERMARK_MIN, self._open_from(self._watermark))
-        sane = isinstance(least, int) and isinstance(greatest, int) and open_from <= least <= greatest < WATERMARK_END
-        if sane and not times.null_count():
-            return rows
-        kept = rows.filter(((times >= open_from) & (times < WATERMARK_END)).fill_null(False))
-        self.late_rows += rows.height - kept.height
-        return kept
 
     def _close(self, first: int, last: int) -> Iterator[pl.DataFrame]:
         """What the windows that start from `first` to `last` give."""

@@ -32,6 +32,13 @@ def rows_of(frames: Sequence[pl.DataFrame]) -> list[Row]:
     return rows
 
 
+def content(operator: Operator) -> Any:
+    """The parts of an operator, for a comparison: equal frames may differ in bytes, such as marks for NULLs that are none any more."""
+    parts = operator.parts()
+    assert parts is not None
+    return parts.head, {name: (frame.schema, frame.rows()) for name, frame in parts.frames.items()}
+
+
 def window_twin(
     rows: Sequence[tuple[int | None, str | None, float | None, int | None]], size: int, slide: int, lateness: int, watermark: int | None
 ) -> dict[tuple[int, str | None], dict[str, Any]]:

@@ -10,10 +10,20 @@ from hypothesis import strategies as st
 
 from sbon.operators.operator import Operator
 from sbon.operators.registry import build
-from sbon.operators.snapshots import Parts
 from sbon.query.expression import Column
-from sbon.query.plan import WATERMARK_END, Aggregate, JoinParams, OrderColumn, Params, SessionParams, TopParams, WindowParams
+from sbon.query.plan import (
+    WATERMARK_END,
+    Aggregate,
+    JoinParams,
+    OrderColumn,
+    Params,
+    SessionParams,
+    TopParams,
+    WindowJoinParams,
+    WindowParams,
+)
 from sbon.query.schema import ColumnType
+from tests.property.stream_twins import content
 
 X = Column("x")
 AGGREGATES = tuple(
@@ -26,6 +36,7 @@ OPERATORS: dict[str, Params] = {
     "session": SessionParams("t", 7, KEYS, AGGREGATES),
     "join": JOIN,
     "left join": msgspec.structs.replace(JOIN, outer=(ColumnType.FLOAT,)),
+    "window join": WindowJoinParams("t", "t", (Column("k"),), (Column("k"),), 20, 10, (("k", 0, "k"), ("x", 0, "x"), ("y", 1, "x"))),
     "top": TopParams("t", (OrderColumn("x", True, False),), ("k",), 2),
 }
 ROWS = st.lists(st.tuples(st.integers(0, 60), st.sampled_from("abc"), st.floats(-8, 8, width=16)), min_size=1, max_size=12)
@@ -43,13 +54,6 @@ def given_to(operator: Operator, events: list[Any], ports: int) -> list[tuple[An
         frame = pl.DataFrame(rows, schema={"t": pl.Int64(), "k": pl.String(), "x": pl.Float64()}, orient="row")
         answer += operator.process(port % ports, frame.with_columns(pl.col("t").cast(pl.Datetime("us"))))
     return [row for frame in answer for row in frame.rows()]
-
-
-def content(operator: Operator) -> Any:
-    """The parts, for a comparison."""
-    parts = operator.parts()
-    assert isinstance(parts, Parts)
-    return parts.head, {name: (frame.columns, frame.rows()) for name, frame in parts.frames.items()}
 
 
 @pytest.mark.parametrize("kind", OPERATORS)
