@@ -59,7 +59,7 @@ def special_of(groups: Groups, values: pl.Series) -> pl.Series:
 
 def extreme_of(groups: Groups, values: pl.Series, *, greatest: bool) -> pl.Series:
     """The least or the greatest value of each group; NULL of none. NaN is passed over unless there is nothing else."""
-    numbers = _plain(values)
+    numbers = plain_numbers(values)
     if numbers is None:
         column = pl.col("x")
         return _by_polars(groups, values, column.max() if greatest else column.min())
@@ -77,7 +77,7 @@ def _extremes(ids: IntArray, size: int, numbers: npt.NDArray[Number], *, greates
 def edge_of(groups: Groups, values: pl.Series, times: pl.Series, *, last: bool) -> tuple[pl.Series, pl.Series]:
     """The first value of each group, the least one of its instant, or the last, the greatest one; and the instant. NULLs are passed over
     unless there is nothing else."""
-    numbers, at = _plain(values), _plain(times)
+    numbers, at = plain_numbers(values), plain_numbers(times)
     if numbers is not None and at is not None:
         instant = _extremes(groups.ids, groups.size, at, greatest=last)
         there = np.flatnonzero(at == instant[groups.ids])
@@ -104,7 +104,7 @@ def _by_polars(groups: Groups, values: pl.Series, expression: pl.Expr) -> pl.Ser
     return pl.DataFrame({_SLOT: groups.ids, "x": values}).group_by(_SLOT).agg(expression).sort(_SLOT)["x"]
 
 
-def _plain(values: pl.Series) -> npt.NDArray[Any] | None:
+def plain_numbers(values: pl.Series) -> npt.NDArray[Any] | None:
     """Numbers to compare as an array; None where there are NULLs or NaNs, no numbers, or nothing."""
     if not values.len() or values.null_count() or not (values.dtype in (pl.Int64, pl.Float64) or values.dtype.is_temporal()):
         return None

@@ -5,19 +5,26 @@ that the order does not tell apart are taken by their other columns, so that the
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 
+import numpy as np
 import polars as pl
 
 from sbon.errors import RemoteProtocolError
 from sbon.operators.compile import columns_of
+from sbon.operators.grouping import physical
+from sbon.operators.measures import plain_numbers
 from sbon.operators.operator import Operator
 from sbon.operators.partials import TIME, Table
 from sbon.operators.snapshots import Parts, opened, parts_of
-from sbon.operators.windowed import FRAME_ROWS_MAX, one_zero
+from sbon.operators.windowed import FRAME_ROWS_MAX, PENDING_ROWS_MAX, one_zero
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, TopParams
 from sbon.query.schema import ColumnType
 
 LIMIT_MAX = 10_000
+CANDIDATE_ROWS_MIN = 64
+"""Fewer rows are sorted as they are."""
+
 _ROWS = "top"
 
 
@@ -34,10 +41,30 @@ class TopTable(Table):
     def merge(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
         """The first ones, by time and in order."""
         first = [False] * len(by)
-        ordered = partials.sort(
+        ordered = self._candidates(partials).sort(
             [*by, *self._sort], descending=[*first, *self._descending], nulls_last=[*first, *self._nulls_last], maintain_order=True
         )
         return ordered.group_by(by, maintain_order=True).head(self._limit).select(partials.columns)
+
+    def _candidates(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Rows that may be among the first, and perhaps others: sorting all would cost more than the rest.
+
+        Where rows of one event time follow each other, the first column of the order, if it is of plain numbers, leaves those that are
+        no worse than as many as the limit.
+        """
+        values, times = plain_numbers(rows[self._sort[0]]), plain_numbers(rows[TIME])
+        if values is None or times is None or rows.height < CANDIDATE_ROWS_MIN:
+            return rows
+        ends = np.append(np.flatnonzero(times[1:] != times[:-1]) + 1, rows.height)
+        if ends.size * 2 * self._limit > rows.height:
+            return rows
+        kept = np.ones(rows.height, np.bool_)
+        for start, end in pairwise([0, *ends.tolist()]):
+            run, place = values[start:end], end - start - self._limit if self._descending[0] else self._limit - 1
+            if end - start > self._limit:
+                last = np.partition(run, place)[place]
+                kept[start:end] = run >= last if self._descending[0] else run <= last
+        return rows.filter(pl.Series(kept))
 
 
 class Top(Operator):
@@ -51,12 +78,14 @@ class Top(Operator):
         self._input: pl.DataFrame | None = None
         self._prepared: list[pl.Expr] = []
         self._table: TopTable | None = None
+        self._pending: list[pl.DataFrame] = []
+        self._pending_rows = 0
         self.late_rows = 0
 
     @property
     def state_rows(self) -> int:
         """Rows that may be among the first, and those not yet compared with them."""
-        return 0 if self._table is None else self._table.rows
+        return self._pending_rows + (0 if self._table is None else self._table.rows)
 
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
         """Keep rows; those that are not among the first go now and then."""
@@ -64,12 +93,25 @@ class Top(Operator):
             self._table = self._compile(frame)
         elif frame.schema != self._input.schema:
             raise RemoteProtocolError(f"input with columns {dict(frame.schema)}, expected {dict(self._input.schema)}")
-        time = pl.col(TIME)
-        rows = frame.select(self._prepared).filter(((time >= self._watermark) & (time < WATERMARK_END)).fill_null(False))
-        self.late_rows += frame.height - rows.height
-        if not rows.is_empty():
-            self._table.add(self._table.merge(rows, [TIME]), [TIME])
+        times = frame[self._params.time_column]
+        if times.null_count() or int(physical(times).min()) < self._watermark or int(physical(times).max()) >= WATERMARK_END:
+            time = pl.col(self._params.time_column).cast(pl.Int64)
+            rows = frame.filter(((time >= self._watermark) & (time < WATERMARK_END)).fill_null(False))
+            self.late_rows += frame.height - rows.height
+            frame = rows
+        if not frame.is_empty():
+            self._pending.append(frame)
+            self._pending_rows += frame.height
+        if self._pending_rows >= PENDING_ROWS_MAX:
+            self._compare_pending(self._table)
         return ()
+
+    def _compare_pending(self, table: TopTable) -> None:
+        """Of the rows that wait, keep the first."""
+        if self._pending:
+            rows = pl.concat(self._pending).select(self._prepared)
+            self._pending, self._pending_rows = [], 0
+            table.add(table.merge(rows, [TIME]), [TIME])
 
     def advance(self, watermark_us: int) -> Sequence[pl.DataFrame]:
         """Give the first rows of the windows behind the watermark."""
@@ -77,8 +119,11 @@ class Top(Operator):
         if self._table is None or self._input is None:
             return ()
         closed = pl.col(TIME) < self._watermark
-        if not any((times < self._watermark).any() for times in self._table.pieces(TIME)):
+        columns = [physical(frame[self._params.time_column]) for frame in self._pending]
+        columns += [piece.to_numpy() for piece in self._table.pieces(TIME)]
+        if not any(times.size and int(times.min()) < self._watermark for times in columns):
             return ()
+        self._compare_pending(self._table)
         rows = self._table.folded([TIME])
         assert rows is not None
         self._table.replace(rows.filter(~closed))
@@ -90,6 +135,7 @@ class Top(Operator):
         """The rows kept, with the columns of the input."""
         frames: dict[str, pl.DataFrame] = {}
         if self._table is not None and self._input is not None:
+            self._compare_pending(self._table)
             frames["input"] = self._input
             rows = self._table.folded([TIME])
             if rows is not None:
@@ -102,6 +148,7 @@ class Top(Operator):
         if set(frames) - {"input", _ROWS} or (frames and "input" not in frames):
             raise RemoteProtocolError(f"snapshot with frames {sorted(frames)}, expected input and {_ROWS}")
         self._input, self._table = None, None
+        self._pending, self._pending_rows = [], 0
         if "input" in frames:
             self._table = self._compile(frames["input"])
             expected = frames["input"].clear().select(self._prepared).schema

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sbon.errors import RemoteProtocolError
 from sbon.operators.top import Top
+from sbon.operators.windowed import PENDING_ROWS_MAX
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, OrderColumn, TopParams
 from tests.property.stream_twins import Event, rows_of, run
 from tests.query_worlds import plan_of
@@ -102,11 +103,24 @@ def test_a_restored_snapshot_continues_as_if_nothing_had_happened(
     assert after.late_rows == whole.late_rows
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.integers(64, 300), st.integers(1, 3), st.integers(1, 40), st.booleans(), st.booleans(), LIMITS)
+def test_of_many_rows_those_that_tie_are_told_apart(
+    seed: int, count: int, times: int, values: int, descending: bool, holes: bool, limit: int
+) -> None:
+    rng = random.Random(seed)
+    numbers = [float(n) for n in range(values)] + [None] * holes
+    rows = sorted(((rng.randrange(times) * 10, rng.choice("abc"), rng.choice(numbers)) for _ in range(count)), key=lambda row: row[0])
+    order = [("f", descending, rng.random() < 0.5)]
+    found = rows_of(run(Top(params(order, limit)), [*batches(rows, []), ("watermark", 0, WATERMARK_END)]))
+    assert found == twin(rows, order, limit)
+
+
 def test_no_more_than_the_limit_is_kept_of_a_window() -> None:
     top = Top(params([("f", True, False)], 3))
     for start in range(0, 100_000, 1000):
         top.process(0, frame([(start // 50_000 * 10, "a", float(n % 977)) for n in range(start, start + 1000)]))
-    assert top.state_rows < 500
+    assert top.state_rows < PENDING_ROWS_MAX + 500
     top.snapshot()
     assert top.state_rows == 6
     assert [row[2] for row in rows_of(top.advance(11))] == [976.0] * 6
