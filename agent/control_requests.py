@@ -9,6 +9,7 @@ import sbon
 from agent.config import format_address
 from sbon.control import COMMANDS, ControlReply, ControlRequest, refusal
 from sbon.errors import ConfigError, QueryError, SbonError
+from sbon.extensions import described
 from sbon.membership.members import Member, MemberStatus
 from sbon.query.catalog import did_you_mean
 from sbon.query.text import describe
@@ -31,6 +32,7 @@ class ControlRequests:
         self._answers: dict[str, Callable[[dict[str, Any], Callable[[Any], None]], None]] = {
             "status": self._now(self.status),
             "members": self._now(self.members),
+            "functions": self._functions,
             "rtt": self._rtt,
             "operators": self._now(self.operators),
             "queries": lambda arguments, done: agent.queries.all_rows(done),
@@ -97,6 +99,10 @@ class ControlRequests:
             "data_dir": agent.config.data_dir,
             "spill": {"used_bytes": spill.used_bytes, "limit_bytes": spill.limit_bytes} if spill is not None else None,
         }
+
+    def _functions(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
+        extensions = self._agent.extensions
+        self._agent.host.execute(lambda: described(extensions()), done, rows=0)
 
     def members(self) -> list[dict[str, Any]]:
         """Everyone known, by name."""

@@ -3,24 +3,30 @@
     [project.entry-points."sbon.connectors"]
     kafka = "our_package.kafka:CONNECTOR"        # an agent.connectors.Connector
 
+    [project.entry-points."sbon.functions"]
+    smooth = "our_package.functions:smooth"      # an sbon.functions.BatchFunction of that name
+
 Nothing is loaded before it is wanted: an agent that hosts nothing stays small. No code ever arrives over the wire; what a query names must
 be installed on every agent that is to run it.
 """
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from agent.connectors.base import Connector
-from sbon.errors import ConnectorError
+from sbon.errors import ConnectorError, SbonError
 from sbon.extensions import Extensions
+from sbon.functions import BatchFunction, FunctionError
 
 CONNECTORS = "sbon.connectors"
+FUNCTIONS = "sbon.functions"
 
 
 @cache
 def installed() -> Extensions:
     """What is installed for this process."""
-    return Extensions(connectors=tuple(sorted(_entries(CONNECTORS))))
+    functions = {name: partial(load_function, name) for name in sorted(_entries(FUNCTIONS))}
+    return Extensions(tuple(sorted(_entries(CONNECTORS))), functions)
 
 
 def load_connector(name: str) -> Connector:
@@ -31,13 +37,34 @@ def load_connector(name: str) -> Connector:
     ConnectorError
         It cannot be loaded, or is none.
     """
-    entry = _entries(CONNECTORS)[name]
+    found = _load(CONNECTORS, name, Connector, "connector", ConnectorError)
+    assert isinstance(found, Connector)
+    return found
+
+
+def load_function(name: str) -> BatchFunction:
+    """An installed function.
+
+    Raises
+    ------
+    FunctionError
+        It cannot be loaded, is none, or has another name than its entry point.
+    """
+    found = _load(FUNCTIONS, name, BatchFunction, "function", FunctionError)
+    assert isinstance(found, BatchFunction)
+    if found.name != name:
+        raise FunctionError(f"the entry point {name} in {FUNCTIONS} leads to function {found.name}: give both one name")
+    return found
+
+
+def _load(group: str, name: str, kind: type, what: str, error: type[SbonError]) -> object:
+    entry = _entries(group)[name]
     try:
         found = entry.load()
     except Exception as problem:  # somebody else's code: whatever it does, it must not end the agent
-        raise ConnectorError(f"connector '{name}' ({entry.value}) cannot be loaded: {type(problem).__name__}: {problem}") from problem
-    if not isinstance(found, Connector):
-        raise ConnectorError(f"connector '{name}' ({entry.value}) is a {type(found).__name__}, expected an agent.connectors.Connector")
+        raise error(f"{what} {name} ({entry.value}) cannot be loaded: {type(problem).__name__}: {problem}") from problem
+    if not isinstance(found, kind):
+        raise error(f"{what} {name} ({entry.value}) is a {type(found).__name__}, expected {kind.__module__}.{kind.__name__}")
     return found
 
 

@@ -27,6 +27,7 @@ REPLY_BYTES_MAX = 64 << 20
 COMMANDS = (
     "status",
     "members",
+    "functions",
     "rtt",
     "operators",
     "queries",

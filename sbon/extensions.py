@@ -3,16 +3,66 @@
 Whoever looks for installed packages makes one of these (`agent.extensions` does); the library only asks it.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from sbon.functions import BatchFunction, FunctionError
 
 
 @dataclass(frozen=True)
 class Extensions:
-    """Connectors by entry point, beside the built-in ones."""
+    """Connectors and functions by entry point, beside the built-in ones."""
 
     connectors: tuple[str, ...] = ()
     """Names, sorted. Whether one is a source or a sink shows when it is made."""
+    functions: Mapping[str, Callable[[], BatchFunction]] = field(default_factory=dict)
+    """By name, each to be loaded when it is wanted; loading raises FunctionError where its package is broken."""
+
+    def function(self, name: str, version: str | None = None) -> BatchFunction:
+        """The function of that name, in that version where one is given.
+
+        Raises
+        ------
+        FunctionError
+            It is not installed here, or in another version, or cannot be loaded.
+        """
+        load = self.functions.get(name)
+        if load is None:
+            raise FunctionError(f"function {name} is not installed here; install its package on this machine and restart the agent")
+        found = load()
+        if version is not None and found.version != version:
+            raise FunctionError(f"function {name} is installed here in version {found.version}, the query wants version {version}")
+        return found
+
+    def has_function(self, name: str, version: str) -> bool:
+        """Whether the function can run here."""
+        try:
+            self.function(name, version)
+        except FunctionError:
+            return False
+        return True
 
 
 NOTHING = Extensions()
 """Nothing but what is built in."""
+
+
+def described(extensions: Extensions) -> list[dict[str, str]]:
+    """The functions, by name, as `sbon functions` shows them: with what is wrong with them where they cannot be loaded."""
+    rows = []
+    for name in sorted(extensions.functions):
+        row = {"name": name, "version": "", "call": f"{name}(...)", "takes": "", "gives": "", "problem": ""}
+        try:
+            function = extensions.function(name)
+        except FunctionError as problem:
+            rows.append(row | {"problem": str(problem)})
+            continue
+        defaults = [f"{key} => {_told(wanted)}" for key, wanted in function.arguments.items()]
+        takes, gives = (", ".join(f"{key} {kind}" for key, kind in columns.items()) for columns in (function.inputs, function.outputs))
+        call = f"{name}({', '.join(['stream', *defaults])})"
+        rows.append(row | {"version": function.version, "call": call, "takes": takes, "gives": gives})
+    return rows
+
+
+def _told(wanted: object) -> str:
+    return wanted.__name__ if isinstance(wanted, type) else repr(wanted)

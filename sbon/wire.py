@@ -190,6 +190,8 @@ class CandidateAsk(msgspec.Struct, frozen=True, tag="candidate?"):
     """For which; room is kept for it for a while."""
     slots: int = 0
     """How many operators of the query might come; 0: keep no room."""
+    functions: tuple[tuple[str, str], ...] = ()
+    """Users' functions, by name and version, without which there is no use in coming."""
 
 
 class CandidateAnswer(msgspec.Struct, frozen=True, tag="candidate"):

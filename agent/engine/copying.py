@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sbon.errors import RemoteProtocolError
-from sbon.query.plan import OperatorSpec
+from sbon.extensions import Extensions
+from sbon.query.plan import FunctionParams, OperatorSpec
 
 if TYPE_CHECKING:
     import polars as pl
@@ -143,13 +144,28 @@ def cut(data: bytes, piece_bytes: int, make: Callable[[bytes], Any]) -> Iterator
 class Assembly:
     """The state as it arrives. Its calls come one at a time, in the order of the pieces, on executor threads."""
 
-    def __init__(self, spec: OperatorSpec) -> None:
+    def __init__(self, spec: OperatorSpec, extensions: Callable[[], Extensions]) -> None:
         self._spec = spec
+        self._extensions = extensions
         self._operator: Operator | None = None
         self._head: bytes | None = None
         self._frames: dict[str, list[pl.DataFrame]] = {}
         self._opaque: list[bytes] = []
         self._rest: list[bytes] = []
+
+    def load(self) -> None:
+        """Load what the operator needs, on an executor thread.
+
+        Raises
+        ------
+        FunctionError
+            It is a user's function that is not installed here.
+        """
+        from sbon.operators import registry  # noqa: F401 - polars, before the first batch waits for it
+
+        params = self._spec.params
+        if isinstance(params, FunctionParams):
+            self._extensions().function(params.name, params.version)
 
     def take(self, data: bytes) -> None:
         """Take the next piece.
@@ -197,7 +213,7 @@ class Assembly:
         if self._operator is None:
             from sbon.operators.registry import build
 
-            self._operator = operator = build(self._spec.params)
+            self._operator = operator = build(self._spec.params, self._extensions())
             if self._head is not None:
                 operator.adopt(self._parts(self._head))
             elif self._opaque:

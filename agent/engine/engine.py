@@ -18,6 +18,7 @@ from agent.engine.settings import EngineConfig
 from agent.engine.splitting import fold, may_fold, split
 from agent.host import Host
 from sbon.errors import LocalProtocolError, PlacementError, SbonError
+from sbon.extensions import Extensions
 from sbon.links import Batch, LinkConfig, LinkReceiver, LinkSender
 from sbon.placement.reservations import HostingConfig, Reservations
 from sbon.query.plan import SinkParams, SourceParams
@@ -123,6 +124,11 @@ class Engine:
     def me(self) -> NodeId:
         """This host's name."""
         return self._me
+
+    @property
+    def extensions(self) -> Callable[[], Extensions]:
+        """What is installed here."""
+        return self._context.extensions
 
     @property
     def free_slots(self) -> int:
@@ -492,4 +498,4 @@ class Engine:
         else:
             from sbon.operators.registry import build
 
-            instance.operator = build(params)
+            instance.operator = build(params, self._context.extensions())

@@ -80,7 +80,7 @@ class Arrivals:
             raise PlacementError(f"{self._directory.me} takes no more operators")
         config = self._config
         machine = Arrival(operator, message.epoch, message.coordinator, now, config.prepared_s, config.state_bytes_max)
-        self._arriving[operator] = _Arriving(machine, Assembly(message.spec), message.feeds, now + ORPHAN_S)
+        self._arriving[operator] = _Arriving(machine, Assembly(message.spec, self._engine.extensions), message.feeds, now + ORPHAN_S)
         self._look_again()
 
         def loaded(result: object) -> None:
@@ -90,7 +90,7 @@ class Arrivals:
                 self._directory.reach(message.feeds, lambda problem: respond(problem or DoneMessage()))
 
         # What the operator needs is loaded, and whom it feeds is reached, before it pauses.
-        self._host.execute(_load_operators, loaded, rows=0)
+        self._host.execute(self._arriving[operator].assembly.load, loaded, rows=0)
 
     def chunk(self, message: StateChunk, respond: Done) -> None:
         """Take a piece of a state; the answer comes when it has had its effect.
@@ -218,7 +218,3 @@ class Arrivals:
             self.activate(operator)
         elif result.verdict == "abandoned":
             self.drop(operator, found.machine.epoch)
-
-
-def _load_operators() -> None:
-    import sbon.operators.registry  # noqa: F401

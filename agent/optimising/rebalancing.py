@@ -23,6 +23,7 @@ from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.views import Migrate, Neighbour, OperatorView, Verdict, bodies
 from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
+from sbon.query.plan import functions_of
 from sbon.types import NodeId, OperatorId
 
 if TYPE_CHECKING:
@@ -156,8 +157,9 @@ class Rebalancing:
                 self._asking.discard(view.operators)
                 self._decide(view, reports)
 
+        functions = functions_of(i.spec.params for operator in view.operators if (i := self._engine.instances.get(operator)) is not None)
         for node in question.candidates:
-            self._surveying.ask(node, question.about, (), self._config.answer_timeout_s, answered)
+            self._surveying.ask(node, question.about, (), self._config.answer_timeout_s, answered, functions=functions)
 
     def _decide(self, asked: OperatorView, reports: dict[NodeId, CandidateReport]) -> None:
         instances = [self._engine.instances.get(operator) for operator in asked.operators]

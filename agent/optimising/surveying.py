@@ -7,6 +7,8 @@ wanted operators it runs already.
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+import msgspec
+
 from agent.directory import Directory, Done
 from agent.engine.engine import Engine
 from agent.gossip import Gossip
@@ -16,6 +18,9 @@ from sbon.errors import SbonError
 from sbon.placement.candidates import CandidateReport
 from sbon.types import NodeId, QueryId
 from sbon.wire import CandidateAnswer, CandidateAsk, Message, Reserve
+
+Functions = Sequence[tuple[str, str]]
+"""Users' functions, by name and version."""
 
 ABOUT_MAX = 256
 """Nodes that one question may ask to be measured: each costs a few datagrams, and nobody may make us flood the network."""
@@ -40,8 +45,9 @@ class Surveying:
         done: Callable[[NodeId, CandidateReport | None], None],
         query: QueryId = "",
         slots: int = 0,
+        functions: Functions = (),
     ) -> None:
-        """Ask one candidate, and let it keep so many slots for the query; None: no answer."""
+        """Ask one candidate, and let it keep so many slots for the query, if it has these functions; None: no answer."""
 
         def answered(result: Message | SbonError) -> None:
             if not isinstance(result, CandidateAnswer):
@@ -52,7 +58,7 @@ class Surveying:
             load_ms, delays = max(0.0, result.load_ms), result.upstream_delay_ms
             done(node, CandidateReport(node, rtts, free, load_ms, result.running, reserved, delays))
 
-        ask = CandidateAsk(about=tuple(about), signatures=tuple(signatures), query=query, slots=slots)
+        ask = CandidateAsk(about=tuple(about), signatures=tuple(signatures), query=query, slots=slots, functions=tuple(functions))
         self._directory.request(node, ask, answered, timeout_s)
 
     def decided(self, query: QueryId, slots: Mapping[NodeId, int]) -> None:
@@ -61,7 +67,19 @@ class Surveying:
             self._directory.tell(node, Reserve(query=query, slots=slots[node]))
 
     def answer(self, question: CandidateAsk, respond: Done) -> None:
-        """Keep room, measure, then answer."""
+        """Keep room, measure, then answer; without room, where a function that is wanted is not installed here."""
+        if not question.functions:
+            self._measure(question, respond)
+            return
+
+        def looked(able: object) -> None:
+            self._measure(question if able is True else msgspec.structs.replace(question, query="", slots=0), respond, able is True)
+
+        # What packages bring is loaded when it is first asked about, which takes its time.
+        extensions = self._engine.extensions
+        self._host.execute(lambda: all(extensions().has_function(*function) for function in question.functions), looked, rows=0)
+
+    def _measure(self, question: CandidateAsk, respond: Done, able: bool = True) -> None:
         self._reserve(question)
         about = sorted(set(question.about[:ABOUT_MAX]))
         waiting = set(about)
@@ -75,10 +93,10 @@ class Surveying:
             if rtt_ms is not None:
                 rtts[peer] = rtt_ms
             if not waiting:
-                respond(self._answer(question, rtts))
+                respond(self._answer(question, rtts, able))
 
         if not about:
-            respond(self._answer(question, rtts))
+            respond(self._answer(question, rtts, able))
         for peer in about:
             if peer == self._directory.me:
                 measured(peer, 0.0)
@@ -91,7 +109,7 @@ class Surveying:
         remembered = self._gossip.localiser.measured_rtt_ms(peer)
         return waited_ms or None if remembered is None else max(remembered, waited_ms)
 
-    def _answer(self, question: CandidateAsk, rtts: dict[NodeId, float]) -> CandidateAnswer:
+    def _answer(self, question: CandidateAsk, rtts: dict[NodeId, float], able: bool) -> CandidateAnswer:
         self._reserve(question)  # what has come free while we measured is told, and so must be kept
         promised = self._engine.reservations.held(self._host.now(), besides=question.query)
         empty = self._engine.empty_slots
@@ -100,10 +118,10 @@ class Surveying:
         return CandidateAnswer(
             node=self._directory.me,
             rtts_ms=rtts,
-            free_slots=max(0, empty - promised),
+            free_slots=max(0, empty - promised) if able else 0,
             load_ms=self._gossip.localiser.coordinate.load_ms,
             running=running,
-            reserved=min(empty, promised),
+            reserved=min(empty, promised) if able else 0,
             upstream_delay_ms={operator: delay for operator, delay in delays.items() if delay is not None},
         )
 

@@ -13,12 +13,12 @@ import msgspec
 from agent.gossip import Gossip
 from agent.host import Host
 from agent.optimising.surveying import Surveying
-from sbon.errors import PlacementError, SbonError
+from sbon.errors import DelayBoundError, PlacementError, SbonError
 from sbon.membership.digest import may_contain
 from sbon.membership.members import MemberStatus
 from sbon.optimiser.config import OptimiserConfig
 from sbon.placement.config import PlacementConfig
-from sbon.query.plan import Plan
+from sbon.query.plan import Plan, functions_of
 from sbon.query.text import describe
 from sbon.types import NodeId, OperatorId
 
@@ -168,6 +168,7 @@ class _Placement:
         self._done = done
         self._excluded = excluded
         self._reserve = reserve
+        self._functions = functions_of(spec.params for spec in plan.operators)
         self._signatures = shareable_signatures(plan) if share else {}
         self._problem = problem_of(plan)
         self._until = placing.host.now() + ROOM_WAIT_S * float(placing.rng.uniform(0.5, 1.0))
@@ -210,7 +211,7 @@ class _Placement:
             self._slots[node] = sum(where == node for where in self._problem.pinned.values()) + len(self._problem.unpinned)
         query = self._plan.query if self._reserve else ""
         timeout_s = self._placing.optimiser.answer_timeout_s
-        self._placing.surveying.ask(node, about, signatures, timeout_s, answered, query, self._slots.get(node, 0))
+        self._placing.surveying.ask(node, about, signatures, timeout_s, answered, query, self._slots.get(node, 0), self._functions)
 
     def _answered(self, node: NodeId, report: "CandidateReport | None") -> None:
         if report is None:
@@ -252,6 +253,9 @@ class _Placement:
         if crowded and self._waits():
             return
         self._settle({})
+        if self._functions and isinstance(problem, PlacementError) and not isinstance(problem, DelayBoundError):
+            wanted = ", ".join(" ".join(function) for function in self._functions)
+            problem = PlacementError(f"{problem}; its host needs room, and must have installed: {wanted}")
         self._done(problem)
 
     def _waits(self) -> bool:

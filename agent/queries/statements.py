@@ -58,11 +58,17 @@ def prepare(
 
     catalog = Catalog()
     catalog.merge(entries)
-    return [_prepare_one(statement, catalog, nodes, here, ids, stamp) for statement in parse(sql, extensions)]
+    return [_prepare_one(statement, catalog, nodes, here, ids, stamp, extensions) for statement in parse(sql, extensions)]
 
 
 def _prepare_one(
-    statement: object, catalog: Catalog, nodes: Mapping[NodeId, Mapping[str, str]], here: NodeId, ids: Iterator[QueryId], stamp: int
+    statement: object,
+    catalog: Catalog,
+    nodes: Mapping[NodeId, Mapping[str, str]],
+    here: NodeId,
+    ids: Iterator[QueryId],
+    stamp: int,
+    extensions: Extensions,
 ) -> Prepared:
     from sbon.query.planner import plan
     from sbon.query.sql import CreateSink, CreateSource, CreateView, DropStatement, SelectQuery
@@ -79,18 +85,18 @@ def _prepare_one(
             if statement.if_not_exists and catalog.get(statement.name) is not None:
                 return Prepared(Effect.NOTHING, "view", statement.name, statement.sql, f"view {statement.name} exists already")
             plan(
-                statement.query, catalog, nodes, here, "check"
+                statement.query, catalog, nodes, here, "check", extensions=extensions
             )  # a view that cannot be run is refused when it is made, not when it is used
             catalog.put("view", statement.name, sql=statement.sql, owner=here, stamp=stamp)
             return Prepared(Effect.ENTER, "view", statement.name, statement.sql, f"view {statement.name}")
         case CreateSink():
             if statement.if_not_exists and catalog.get(statement.name) is not None:
                 return Prepared(Effect.NOTHING, "sink", statement.name, statement.sql, f"sink {statement.name} exists already")
-            planned = plan(statement, catalog, nodes, here, next(ids))
+            planned = plan(statement, catalog, nodes, here, next(ids), extensions=extensions)
             catalog.put("sink", statement.name, sql=statement.sql, owner=here, stamp=stamp, query=planned.query)
             return Prepared(Effect.RUN, "sink", statement.name, statement.sql, f"sink {statement.name} runs", plan=planned)
         case SelectQuery():
-            planned = plan(statement, catalog, nodes, here, next(ids))
+            planned = plan(statement, catalog, nodes, here, next(ids), extensions=extensions)
             return Prepared(Effect.RUN, "query", planned.query, statement.sql, f"follow it with: sbon tail {planned.query}", plan=planned)
         case DropStatement():
             return _prepare_drop(statement.kind, statement.name, statement.if_exists, statement.sql, catalog, here, stamp)

@@ -1,6 +1,8 @@
 """From an operator's parameters to the object that does its work."""
 
 from sbon.errors import LocalProtocolError
+from sbon.extensions import NOTHING, Extensions
+from sbon.operators.function import Function
 from sbon.operators.join import IntervalJoin
 from sbon.operators.map import Map
 from sbon.operators.multicast import Multicast
@@ -11,6 +13,7 @@ from sbon.operators.union import Union
 from sbon.operators.window import Window
 from sbon.operators.window_join import WindowJoin
 from sbon.query.plan import (
+    FunctionParams,
     JoinParams,
     MapParams,
     MulticastParams,
@@ -23,13 +26,15 @@ from sbon.query.plan import (
 )
 
 
-def build(params: Params) -> Operator:
-    """A fresh operator.
+def build(params: Params, extensions: Extensions = NOTHING) -> Operator:
+    """A fresh operator; of users' functions those that `extensions` has.
 
     Raises
     ------
     LocalProtocolError
         Sources and sinks are connectors of the agent, not operators.
+    FunctionError
+        A user's function is not installed, or cannot be made.
     RemoteProtocolError
         The parameters make no sense (a window without length, a function that is not in the table).
     """
@@ -46,6 +51,8 @@ def build(params: Params) -> Operator:
             return IntervalJoin(params)
         case WindowJoinParams():
             return WindowJoin(params)
+        case FunctionParams():
+            return Function(params, extensions)
         case UnionParams():
             return Union()
         case MulticastParams():

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field, replace
 from sqlglot import exp
 
 from sbon.errors import QueryError
+from sbon.extensions import NOTHING, Extensions
 from sbon.query.aggregate_calls import has_aggregate
+from sbon.query.calls import applied, called_function
 from sbon.query.catalog import Catalog, did_you_mean
 from sbon.query.dialect import Text
 from sbon.query.distinct import grouped_for_distinct
@@ -24,7 +26,7 @@ from sbon.query.statements import as_query
 from sbon.query.system import SYSTEM_STREAMS, SourceDefinition
 from sbon.query.text import expression_text
 from sbon.query.top import first_rows, order_of
-from sbon.query.windows import WindowCall, aggregated, read_window_call
+from sbon.query.windows import WindowCall, aggregated, as_table, read_window_call
 
 INPUTS_MAX = 100
 """Tables in one query with all its views worked in: views of views must not grow without end."""
@@ -56,6 +58,8 @@ class Environment:
     catalog: Catalog
     label_names: tuple[str, ...]
     """Labels that any node has, sorted."""
+    extensions: Extensions = NOTHING
+    """Functions that may be called."""
     inputs: int = 0
     open_views: list[str] = field(default_factory=list)
     delay_bounds_ms: list[float] = field(default_factory=list)
@@ -170,6 +174,11 @@ class Binder:
         self.refuse_parts(tree, ("this", "alias", "db", "catalog", "joins"))
         if tree.args.get("joins"):
             raise self.text.error(tree, "joins in brackets are not supported", "write a SELECT in the brackets")
+        function = called_function(tree.this, self.environment.extensions)
+        if function is not None:
+            relation, _, _ = self.table(as_table(self.text, tree.this, f"{function}(input, name => value)"), window=False)
+            relation = applied(self.text, tree.this, function, self.environment.extensions, relation)
+            return relation, scope_of(relation, alias or function), None
         if isinstance(tree.this, exp.Func):
             if not window:
                 raise self.text.error(
@@ -321,7 +330,10 @@ def _widened(relation: Relation, types: list[ColumnType]) -> Relation:
 
 
 def bind(
-    statement: SelectQuery | CreateSink | CreateView, catalog: Catalog, labels: Mapping[str, Mapping[str, str]]
+    statement: SelectQuery | CreateSink | CreateView,
+    catalog: Catalog,
+    labels: Mapping[str, Mapping[str, str]],
+    extensions: Extensions = NOTHING,
 ) -> tuple[Relation, float | None]:
     """The relation of a statement, and the shortest delay bound (ms) of it and of the views that it uses; None: they have none.
 
@@ -336,7 +348,7 @@ def bind(
     """
     names = tuple(sorted({label for of_node in labels.values() for label in of_node}))
     query = statement if isinstance(statement, SelectQuery) else statement.query
-    environment = Environment(catalog, names)
+    environment = Environment(catalog, names, extensions)
     try:
         relation = Binder(environment, query.text, {}).query(query.tree)
     except RecursionError as error:

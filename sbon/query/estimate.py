@@ -11,6 +11,7 @@ import msgspec
 
 from sbon.query.expression import Call, Column, Expression, Literal
 from sbon.query.plan import (
+    FunctionParams,
     JoinParams,
     LinkSpec,
     MapParams,
@@ -117,6 +118,8 @@ def output_rows(params: object, schema: Schema, rates: Sequence[float]) -> float
             return _window_rows(params, schema, rates[0])
         case SessionParams():
             return _session_rows(params, schema, rates[0])
+        case FunctionParams():
+            return rates[0] * params.selectivity
         case TopParams():
             return rates[0] * min(1.0, params.limit / DISTINCT_VALUES)
         case JoinParams():

@@ -18,7 +18,7 @@ from sbon.query.expression import Column, Expression, Literal
 from sbon.query.fold import fold, met
 from sbon.query.plan import Aggregate, OrderColumn
 from sbon.query.projection import Lowered, arranged, declared, free_name, mapped, types_of
-from sbon.query.relation import BOUNDS, Join, Relation, Scan, Select, Top, Union, Window, sources_of
+from sbon.query.relation import BOUNDS, Apply, Join, Relation, Scan, Select, Top, Union, Window, sources_of
 from sbon.query.rewrite import canonical, columns_of, substitute, type_of
 from sbon.query.schema import ColumnType, Field, Schema
 from sbon.query.sides import same_columns, shared_out
@@ -80,6 +80,8 @@ def lower(relation: Relation, conditions: Iterable[Expression], wanted: Sequence
             return _lower_window(relation, known, wanted)
         case Top():
             return _lower_top(relation, known, wanted)
+        case Apply():
+            return _lower_apply(relation, known, wanted)
         case Join():
             return _lower_join(relation, known, wanted)
 
@@ -169,6 +171,14 @@ def _lower_top(top: Top, conditions: tuple[Expression, ...], wanted: Sequence[Ex
     stream = Top(inner.relation, places[top.time_column], tuple(order.values()), ties, top.limit)
     renamed: dict[str, Expression] = {name: Column(found) for name, found in places.items()}
     return mapped(stream, tuple(substitute(c, renamed) for c in late), [substitute(value, renamed) for value in wanted])
+
+
+def _lower_apply(apply: Apply, conditions: tuple[Expression, ...], wanted: Sequence[Expression]) -> Lowered:
+    """A user's function has its columns under the names that it knows; nothing is known of how it treats rows."""
+    names = [column.name for column in apply.function.inputs]
+    inner = lower(apply.input, (), [Column(name) for name in names])
+    stream = Apply(arranged(inner.relation, list(zip(names, inner.names, strict=True))), apply.function)
+    return mapped(stream, conditions, wanted)
 
 
 def _lower_join(join: Join, conditions: tuple[Expression, ...], wanted: Sequence[Expression]) -> Lowered:

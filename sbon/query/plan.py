@@ -5,6 +5,7 @@ planner has a reason. An operator has numbered input ports; a port takes any num
 logical source over many nodes, or a UNION ALL, needs no operator of its own).
 """
 
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import msgspec
@@ -162,6 +163,24 @@ class WindowJoinParams(msgspec.Struct, frozen=True, tag="window_join"):
     allowed_lateness_us: int = 0
 
 
+class FunctionParams(msgspec.Struct, frozen=True, tag="function"):
+    """A function of a user's own, which every host must have installed in this version; see `sbon.functions`."""
+
+    name: str
+    version: str
+    arguments: tuple[tuple[str, bool | int | float | str], ...]
+    """All of them, in the order of their declaration."""
+    inputs: Schema
+    """The columns that it takes, in this order."""
+    outputs: Schema
+    time_column: str | None
+    """The event time, among inputs and outputs; None: its output has none."""
+    selectivity: float = 1.0
+    """Rows out for each row in, as its author expects."""
+    deterministic: bool = True
+    """Queries may share it."""
+
+
 class UnionParams(msgspec.Struct, frozen=True, tag="union"):
     """Rows of all inputs, whose schemas are equal, unchanged."""
 
@@ -192,10 +211,16 @@ Params: TypeAlias = (
     | TopParams
     | JoinParams
     | WindowJoinParams
+    | FunctionParams
     | UnionParams
     | MulticastParams
     | SinkParams
 )
+
+
+def functions_of(params: Iterable[Params]) -> tuple[tuple[str, str], ...]:
+    """The users' functions among operators, by name and version, each once and sorted."""
+    return tuple(sorted({(one.name, one.version) for one in params if isinstance(one, FunctionParams)}))
 
 
 class OperatorSpec(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ and `region` are worked out for each of them here, and nodes whose rows they wou
 from collections.abc import Mapping, Sequence
 
 from sbon.errors import QueryError
+from sbon.extensions import NOTHING, Extensions
 from sbon.query.binder import bind
 from sbon.query.catalog import Catalog, did_you_mean
 from sbon.query.estimate import estimate, map_bytes_ratio, source_rate
@@ -34,7 +35,7 @@ from sbon.query.plan import (
     link_id,
 )
 from sbon.query.projection import types_of
-from sbon.query.relation import Join, Relation, Scan, Select, Top, Union, Window
+from sbon.query.relation import Apply, Join, Relation, Scan, Select, Top, Union, Window
 from sbon.query.rewrite import TRUE, columns_of, conjoin, substitute
 from sbon.query.schema import ColumnType, Schema
 from sbon.query.signature import signature
@@ -57,6 +58,7 @@ def plan(
     query: QueryId,
     *,
     notes: list[str] | None = None,
+    extensions: Extensions = NOTHING,
 ) -> Plan:
     """The plan of a query.
 
@@ -67,6 +69,7 @@ def plan(
     nodes : labels of the living nodes, by node
     here : the agent that took the statement
     query : the new query's id
+    extensions : functions that the query may call
     notes : gets sentences on what the user should know, such as named nodes that are not alive
 
     Returns
@@ -80,7 +83,7 @@ def plan(
         The query is not of the dialect, names what is not there, or no node has any of its rows; points at the place.
     """
     try:
-        return _plan(statement, catalog, nodes, here, query, [] if notes is None else notes)
+        return _plan(statement, catalog, nodes, here, query, [] if notes is None else notes, extensions)
     except QueryError as error:
         if error.line:
             raise
@@ -88,8 +91,16 @@ def plan(
         raise text.error(max(0, text.whole.find(statement.sql)), error.message, error.hint) from error
 
 
-def _plan(statement: SelectQuery | CreateSink, catalog: Catalog, nodes: Labels, here: NodeId, query: QueryId, notes: list[str]) -> Plan:
-    bound, delay_bound_ms = bind(statement, catalog, nodes)
+def _plan(
+    statement: SelectQuery | CreateSink,
+    catalog: Catalog,
+    nodes: Labels,
+    here: NodeId,
+    query: QueryId,
+    notes: list[str],
+    extensions: Extensions,
+) -> Plan:
+    bound, delay_bound_ms = bind(statement, catalog, nodes, extensions)
     lowered = lower_query(bound)
     columns = None if lowered.is_plain else lowered.columns
     builder = _Builder(query, nodes, here, notes)
@@ -160,6 +171,8 @@ class _Builder:
                 return self._emit_window(relation)
             case Top():
                 return self._emit_top(relation)
+            case Apply():
+                return self._emit_apply(relation)
             case Join():
                 return self._emit_join(relation)
 
@@ -251,6 +264,14 @@ class _Builder:
             return []
         params = TopParams(top.time_column, top.order, top.ties, top.limit)
         return [self._add(params, top.schema, _time(top), [branches], None)]
+
+    def _emit_apply(self, apply: Apply) -> list[OperatorSpec]:
+        branches = self._emit(apply.input)
+        if not branches:
+            return []
+        # What need not give the same twice is not shared: the query is part of its signature.
+        place = "" if apply.function.deterministic else self._query
+        return [self._add(apply.function, apply.schema, _time(apply), [branches], None, place)]
 
     def _emit_join(self, join: Join) -> list[OperatorSpec]:
         sides = [self._emit(join.left), self._emit(join.right)]

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TypeAlias
 
 from sbon.query.expression import Column, Expression
-from sbon.query.plan import Aggregate, OrderColumn
+from sbon.query.plan import Aggregate, FunctionParams, OrderColumn
 from sbon.query.schema import ColumnType, Field, Schema
 from sbon.query.system import SourceDefinition
 
@@ -173,6 +173,25 @@ class Top:
 
 
 @dataclass(frozen=True)
+class Apply:
+    """The rows that a user's function makes of a stream's; see `FunctionParams`."""
+
+    input: "Relation"
+    function: FunctionParams
+
+    @property
+    def schema(self) -> Schema:
+        """Columns of the output."""
+        return self.function.outputs
+
+    @property
+    def times(self) -> Times:
+        """Columns that are event times; see the module."""
+        time = self.function.time_column
+        return {} if time is None else {time: (time, 0)}
+
+
+@dataclass(frozen=True)
 class Union:
     """Rows of all inputs; columns are matched by position and named as in the first."""
 
@@ -195,7 +214,7 @@ class Union:
         return {names[i]: (names[base], offset) for i, (base, offset) in common.items() if base in common}
 
 
-Relation: TypeAlias = Scan | Select | Window | Top | Join | Union
+Relation: TypeAlias = Scan | Select | Window | Top | Join | Union | Apply
 
 
 def sources_of(relation: Relation) -> tuple[SourceDefinition, ...]:
@@ -203,7 +222,7 @@ def sources_of(relation: Relation) -> tuple[SourceDefinition, ...]:
     match relation:
         case Scan():
             return (relation.source,)
-        case Select() | Window() | Top():
+        case Select() | Window() | Top() | Apply():
             return sources_of(relation.input)
         case Join():
             return (*sources_of(relation.left), *sources_of(relation.right))

@@ -15,6 +15,7 @@ import msgspec
 from sbon.query.expression import Expression
 from sbon.query.plan import (
     Aggregate,
+    FunctionParams,
     JoinParams,
     MapParams,
     MulticastParams,
@@ -55,7 +56,7 @@ def signature(params: Params, schema: Schema, inputs: Sequence[Sequence[str]], p
 
 def _form(params: Params) -> Any:
     match params:
-        case SourceParams() | SinkParams() | UnionParams() | MulticastParams() | TopParams():
+        case SourceParams() | SinkParams() | UnionParams() | MulticastParams() | TopParams() | FunctionParams():
             return msgspec.to_builtins(params)
         case MapParams():
             columns = None if params.columns is None else [(name, _expression(value)) for name, value in params.columns]

@@ -6,6 +6,7 @@ from sbon.query.expression import Call, Case, Cast, Column, Expression, Literal
 from sbon.query.functions import FUNCTIONS
 from sbon.query.plan import (
     Aggregate,
+    FunctionParams,
     JoinParams,
     MapParams,
     MulticastParams,
@@ -138,10 +139,17 @@ def describe(params: Params) -> str:
             return _describe_window_join(params)
         case TopParams():
             return _describe_top(params)
+        case FunctionParams(name=name, version=version, arguments=arguments):
+            return f"function {name} {version}({', '.join(f'{key} => {_constant(value)}' for key, value in arguments)})"
         case UnionParams():
             return "union all"
         case MulticastParams(of=of):
             return f"multicast of {of}"
+
+
+def _constant(value: bool | int | float | str) -> str:
+    kinds = {bool: ColumnType.BOOL, int: ColumnType.INT, float: ColumnType.FLOAT, str: ColumnType.TEXT}
+    return literal_text(Literal(value, kinds[type(value)]))
 
 
 def _named(columns: tuple[tuple[str, str], ...]) -> str:

@@ -13,7 +13,7 @@ from sbon.query.expression import Column, Expression
 from sbon.query.literals import identifier
 from sbon.query.plan import OrderColumn
 from sbon.query.projection import free_name
-from sbon.query.relation import Join, Relation, Scan, Select, Top, Union, Window
+from sbon.query.relation import Apply, Join, Relation, Scan, Select, Top, Union, Window
 from sbon.query.scalar import Scalars
 from sbon.query.schema import ColumnType
 
@@ -111,7 +111,7 @@ def _is_windowed(relation: Relation) -> bool:
     match relation:
         case Window():
             return not relation.session  # each session is a window of its own
-        case Scan():
+        case Scan() | Apply():
             return False
         case Select() | Top():
             return _is_windowed(relation.input)

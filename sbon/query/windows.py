@@ -60,7 +60,7 @@ def read_window_call(text: Text, tree: exp.Func) -> WindowCall:
     """
     name = str(tree.this).upper() if isinstance(tree, exp.Anonymous) else tree.sql_name()
     if name not in _FORMS:
-        raise text.error(tree, f"there is no table function {name}", f"use {', '.join(_FORMS.values())}")
+        raise text.error(tree, f"there is no table function {name}", f"use {', '.join(_FORMS.values())}, or one of `sbon functions`")
     form = _FORMS[name]
     arguments = [a for a in tree.expressions if not isinstance(a, exp.Kwarg)]
     if len(arguments) != (4 if name == "HOP" else 3):
@@ -76,7 +76,7 @@ def read_window_call(text: Text, tree: exp.Func) -> WindowCall:
         raise text.error(arguments[3], f"HOP with a size below its slide would leave rows out; {form} names the slide first")
     if size > PANES_MAX * slide:
         raise text.error(arguments[2], f"each row would be in {size // slide} windows, expected at most {PANES_MAX}", "take a longer slide")
-    return WindowCall(tree, _as_table(text, arguments[0], form), arguments[1], size, slide, _lateness(text, tree), name == "SESSION")
+    return WindowCall(tree, as_table(text, tree, form), arguments[1], size, slide, _lateness(text, tree), name == "SESSION")
 
 
 def _lateness(text: Text, tree: exp.Func) -> int:
@@ -91,15 +91,25 @@ def _lateness(text: Text, tree: exp.Func) -> int:
     return lateness
 
 
-def _as_table(text: Text, argument: exp.Expr, form: str) -> exp.Expr:
-    """The input of a window, as FROM would have it."""
+def as_table(text: Text, tree: exp.Func, form: str) -> exp.Expr:
+    """The input of a table function - its first argument - as FROM would have it.
+
+    Raises
+    ------
+    QueryError
+        It is none.
+    """
+    argument = next(iter(tree.expressions), None)
     if isinstance(argument, exp.Subquery):
         return argument
     if isinstance(argument, exp.Column) and isinstance(argument.this, exp.Identifier):
         table = exp.Table(this=argument.this.copy(), db=argument.args.get("table"), catalog=argument.args.get("db"))
         table.meta.update(argument.this.meta)
         return table
-    raise text.error(argument, "the input of a window is a source, a view, or a SELECT in brackets", f"write {form}")
+    if isinstance(argument, exp.Anonymous):
+        return exp.Table(this=argument)
+    where = argument if isinstance(argument, exp.Expr) else tree
+    raise text.error(where, f"the input of {tree.name or 'it'} is a source, a view, or a SELECT in brackets", f"write {form}")
 
 
 class _Grouped(Scalars):

@@ -1,0 +1,184 @@
+"""Functions of users' own over batches: what a package declares and a query calls as `SELECT ... FROM my_function(stream, factor => 2)`.
+
+    @batch_function(
+        name="smooth", version="1", inputs={"ts": "time", "value": "float"}, outputs={"ts": "time", "level": "float"},
+        arguments={"factor": 0.5}, event_time="ts",
+    )
+    def smooth(frame, factor):
+        return frame.select("ts", level=pl.col("value") * factor)
+
+A function takes a polars frame, one batch, and gives a frame. What it gives may depend on the rows of that batch alone; where it must
+remember, it is a class that derives from `StatefulFunction`. A package names its functions in the entry point group `sbon.functions`, each
+under its own name, and is installed on every agent that is to run them: no code ever arrives over the wire.
+"""
+
+from __future__ import annotations
+
+import abc
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from sbon.errors import SbonError
+from sbon.query.schema import ColumnType, Field, Schema
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Value: TypeAlias = bool | int | float | str
+"""What an argument may be."""
+
+_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+_TYPES = tuple(kind.value for kind in ColumnType)
+_KINDS: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+
+
+class FunctionError(SbonError):
+    """A user's function is declared wrongly, was called wrongly, or has failed; the message names it."""
+
+
+class StatefulFunction(abc.ABC):
+    """A function that remembers. One is made for each operator, with the arguments as keywords; calls never overlap.
+
+    Where it goes on after a migration is what `snapshot` gave: equal input after `restore` must give equal output.
+    """
+
+    @abc.abstractmethod
+    def process(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Take a batch of at least one row; give what follows from it, possibly no row."""
+
+    def advance(self, watermark_us: int) -> pl.DataFrame | None:
+        """No row with an event time below `watermark_us` (microseconds since 1970) will come: give what was waiting for that."""
+        return None
+
+    def output_watermark(self, watermark_us: int) -> int:
+        """After `advance(watermark_us)`: no row that this function gives later has an event time below what is returned.
+
+        A function that holds rows back for longer than the watermark must say so here, or its rows count as late downstream.
+        """
+        return watermark_us
+
+    @abc.abstractmethod
+    def snapshot(self) -> bytes:
+        """The whole state; at best MessagePack or Arrow, never pickled."""
+
+    @abc.abstractmethod
+    def restore(self, state: bytes) -> None:
+        """Take the state that `snapshot` of this version gave. Any exception refuses it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchFunction:
+    """What a package says of a function. Columns have the types `bool`, `int`, `float`, `text`, `time` and `interval`."""
+
+    name: str
+    """As SQL calls it: lower case."""
+    version: str
+    """Agents run the version that a query was planned with, or refuse. Change it with whatever changes the answers or the state."""
+    inputs: Mapping[str, str]
+    """Columns that the stream must have: the frame has exactly these, in this order."""
+    outputs: Mapping[str, str]
+    """Columns of the frame that it gives, in this order."""
+    make: Callable[..., Callable[[pl.DataFrame], pl.DataFrame] | StatefulFunction]
+    """Called with the arguments as keywords, once for each operator."""
+    arguments: Mapping[str, Value | type] = field(default_factory=dict)
+    """Constants that a query may give, in order: a default, or one of the types bool, int, float and str where it must be given."""
+    event_time: str | None = None
+    """The `time` column, among inputs and outputs, that is the event time of both; None: what it gives has none."""
+    selectivity: float = 1.0
+    """Rows that it gives for each that it takes, as expected before it is measured."""
+    deterministic: bool = True
+    """Equal input gives equal output, so that queries may share it."""
+
+    def __post_init__(self) -> None:
+        what = f"function {self.name!r}"
+        if not _NAME.fullmatch(self.name):
+            raise FunctionError(f"{what}: expected a name of lower-case letters, digits and _")
+        if not self.version or len(self.version) > 64:
+            raise FunctionError(f"{what}: version {self.version!r}, expected 1 to 64 characters")
+        for columns in (self.inputs, self.outputs):
+            wrong = [f"{name} {kind}" for name, kind in columns.items() if kind not in _TYPES]
+            if wrong or not columns:
+                kinds = ", ".join(_TYPES)
+                raise FunctionError(f"{what}: {wrong[0] if wrong else 'no column'}, expected columns of the types {kinds}")
+        for name, given in self.arguments.items():
+            if (given if isinstance(given, type) else type(given)) not in _KINDS or not name.isidentifier():
+                raise FunctionError(f"{what}: argument {name} = {given!r}, expected bool, int, float, str, or a default of one of them")
+        time = self.event_time
+        if time is not None and not self.inputs.get(time) == self.outputs.get(time) == "time":
+            raise FunctionError(f"{what}: event_time {time!r}, expected a column of type time among inputs and outputs")
+        if not 0 <= self.selectivity < float("inf"):
+            raise FunctionError(f"{what}: selectivity {self.selectivity}, expected 0 or more")
+
+    @property
+    def input_schema(self) -> Schema:
+        """The columns that it takes."""
+        return tuple(Field(name, ColumnType(kind)) for name, kind in self.inputs.items())
+
+    @property
+    def output_schema(self) -> Schema:
+        """The columns that it gives."""
+        return tuple(Field(name, ColumnType(kind)) for name, kind in self.outputs.items())
+
+    def bind(self, positional: tuple[Value, ...], named: Mapping[str, Value]) -> tuple[tuple[str, Value], ...]:
+        """All arguments in the order of their declaration, with the defaults of those not given.
+
+        Raises
+        ------
+        FunctionError
+            Too many, an unknown or missing one, or one of another type.
+        """
+        form = f"{self.name}(stream{''.join(f', {name} => ...' for name in self.arguments)})"
+        if len(positional) > len(self.arguments):
+            raise FunctionError(f"{self.name} takes {len(self.arguments)} arguments behind the stream: write {form}")
+        given = dict(zip(self.arguments, positional, strict=False))
+        for name, value in named.items():
+            if name not in self.arguments or name in given:
+                problem = "is given twice" if name in given else "is unknown"
+                raise FunctionError(f"argument {name} of {self.name} {problem}: write {form}")
+            given[name] = value
+        return tuple((name, self._checked(name, wanted, given)) for name, wanted in self.arguments.items())
+
+    def _checked(self, name: str, wanted: Value | type, given: Mapping[str, Value]) -> Value:
+        kind = wanted if isinstance(wanted, type) else type(wanted)
+        if name not in given:
+            if isinstance(wanted, type):
+                raise FunctionError(f"argument {name} of {self.name} is missing: write {name} => {_KINDS[kind]}")
+            return wanted
+        value = given[name]
+        if kind is float and type(value) is int:
+            return float(value)
+        if type(value) is not kind:
+            raise FunctionError(f"argument {name} of {self.name} is {value!r}, expected {_KINDS[kind]}")
+        return value
+
+
+def batch_function(**declaration: Any) -> Callable[[Callable[..., Any]], BatchFunction]:
+    """Make a `BatchFunction` of a function, called with a frame and the arguments, or of a class that derives from `StatefulFunction`.
+
+    Parameters
+    ----------
+    declaration : fields of `BatchFunction` but `make`
+
+    Raises
+    ------
+    FunctionError
+        The declaration makes no sense.
+
+    Examples
+    --------
+    >>> @batch_function(name="twice", version="1", inputs={"x": "int"}, outputs={"x": "int"})
+    ... def twice(frame):
+    ...     return frame * 2
+    >>> twice.bind((), {})
+    ()
+    """
+
+    def declared(made: Callable[..., Any]) -> BatchFunction:
+        if isinstance(made, type):
+            return BatchFunction(make=made, **declaration)
+        return BatchFunction(make=lambda **arguments: partial(made, **arguments), **declaration)
+
+    return declared

@@ -1,0 +1,113 @@
+"""A user's function as an operator: what goes in and comes out is held to its declaration, and its errors name it."""
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import polars as pl
+
+from sbon.errors import RemoteProtocolError
+from sbon.extensions import Extensions
+from sbon.functions import FunctionError, StatefulFunction
+from sbon.operators.frames import polars_schema
+from sbon.operators.operator import Operator
+from sbon.operators.snapshots import fingerprint
+from sbon.query.plan import WATERMARK_END, FunctionParams
+
+
+class Function(Operator):
+    """Calls an installed function; has the state that it has.
+
+    Raises
+    ------
+    FunctionError
+        It is not installed here in the version asked for, is declared differently, or cannot be made with these arguments.
+    """
+
+    def __init__(self, params: FunctionParams, extensions: Extensions) -> None:
+        declared = extensions.function(params.name, params.version)
+        self._what = f"function {params.name} {params.version}"
+        if (declared.input_schema, declared.output_schema, declared.event_time) != (params.inputs, params.outputs, params.time_column):
+            raise FunctionError(f"{self._what} is declared here with other columns than where the query was planned; give it a new version")
+        arguments = declared.bind((), dict(params.arguments))
+        self._params = params
+        self._inputs = list(polars_schema(params.inputs))
+        self._outputs = polars_schema(params.outputs)
+        self._make = lambda: declared.make(**dict(arguments))
+        self._made: Any = self._call(self._make)
+        if not (self.is_stateless or params.deterministic):
+            raise FunctionError(f"{self._what} keeps state, so it must be deterministic: state is copied by taking the same input again")
+
+    @property
+    def is_stateless(self) -> bool:
+        """It is no `StatefulFunction`."""
+        return not isinstance(self._made, StatefulFunction)
+
+    def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
+        """One batch."""
+        if frame.columns != self._inputs:
+            frame = frame.select(self._inputs)
+        made = self._made
+        return self._checked(self._call(lambda: (made if self.is_stateless else made.process)(frame)))
+
+    def advance(self, watermark_us: int) -> Sequence[pl.DataFrame]:
+        """The watermark has moved."""
+        if self.is_stateless:
+            return ()
+        given = self._call(lambda: self._made.advance(watermark_us))
+        return () if given is None else self._checked(given)
+
+    def output_watermark(self, watermark_us: int) -> int:
+        """What the function says, at most the watermark of its input."""
+        if self.is_stateless or watermark_us >= WATERMARK_END:
+            return watermark_us
+        return min(watermark_us, int(self._call(lambda: self._made.output_watermark(watermark_us))))
+
+    def snapshot(self) -> bytes:
+        """The function's state behind sixteen bytes that tell functions, versions and arguments apart; nothing of one without state."""
+        if self.is_stateless:
+            return b""
+        state = self._call(self._made.snapshot)
+        if not isinstance(state, bytes):
+            raise FunctionError(f"{self._what}: snapshot gave a {type(state).__name__}, expected bytes")
+        return fingerprint(self._params) + state
+
+    def fork(self) -> Self:
+        """An operator in the same state, by way of a snapshot: what the function is made of may not be copied."""
+        forked = copy.copy(self)
+        forked._made = self._call(self._make)
+        forked.restore(self.snapshot())
+        return forked
+
+    def restore(self, state: bytes) -> None:
+        """Go on from a snapshot.
+
+        Raises
+        ------
+        RemoteProtocolError
+            It is not one of this function with these arguments.
+        FunctionError
+            The function refuses it.
+        """
+        if self.is_stateless:
+            if state:
+                raise RemoteProtocolError(f"snapshot of {len(state)} bytes for {self._what}, which has no state")
+            return
+        mark = fingerprint(self._params)
+        if not state.startswith(mark):
+            raise RemoteProtocolError(f"snapshot of another function than {self._what}, or with other arguments")
+        self._call(lambda: self._made.restore(state[len(mark) :]))
+
+    def _call(self, work: Callable[[], Any]) -> Any:
+        try:
+            return work()
+        except Exception as problem:  # somebody else's code: it ends its operator, not the agent
+            raise FunctionError(f"{self._what}: {type(problem).__name__}: {problem}") from problem
+
+    def _checked(self, given: Any) -> Sequence[pl.DataFrame]:
+        if not isinstance(given, pl.DataFrame):
+            raise FunctionError(f"{self._what} gave a {type(given).__name__}, expected a polars DataFrame")
+        if list(given.schema.items()) != list(self._outputs.items()):
+            found, wanted = (", ".join(f"{name} {dtype}" for name, dtype in columns.items()) for columns in (given.schema, self._outputs))
+            raise FunctionError(f"{self._what} gave the columns ({found}), declared are ({wanted})")
+        return (given,) if given.height else ()

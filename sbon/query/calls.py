@@ -1,0 +1,85 @@
+"""Calls of users' functions in FROM: `my_function(stream, 0.5, window => 10)`. Arguments behind the stream are constants."""
+
+from sqlglot import exp
+
+from sbon.extensions import Extensions
+from sbon.functions import BatchFunction, FunctionError, Value
+from sbon.query.dialect import Text
+from sbon.query.literals import identifier
+from sbon.query.plan import FunctionParams
+from sbon.query.relation import Apply, Relation
+from sbon.query.schema import Field
+
+
+def called_function(tree: exp.Expr, extensions: Extensions) -> str | None:
+    """The name of the installed function that a table function of FROM calls; None: it is one of ours, or unknown."""
+    name = tree.name.lower() if isinstance(tree, exp.Anonymous) else tree.sql_name().lower() if isinstance(tree, exp.Func) else ""
+    return name if name in extensions.functions else None
+
+
+def applied(text: Text, tree: exp.Func, name: str, extensions: Extensions, relation: Relation) -> Apply:
+    """The function over the stream that is its first argument.
+
+    Raises
+    ------
+    QueryError
+        It cannot be loaded, an argument does not fit or is refused by the function, or the stream lacks what it needs; points at the place.
+    """
+    try:
+        function = extensions.function(name)
+        positional = tuple(_constant(text, item) for item in tree.expressions[1:] if not isinstance(item, exp.Kwarg))
+        named = {identifier(item.this): _constant(text, item.expression) for item in tree.expressions if isinstance(item, exp.Kwarg)}
+        arguments = function.bind(positional, named)
+    except FunctionError as error:
+        raise text.error(tree, str(error)) from error
+    _check_columns(text, tree, function, relation)
+    try:
+        function.make(**dict(arguments))
+    except Exception as error:  # somebody else's code; better here, with its place, than on the host
+        raise text.error(tree, f"function {name} {function.version}: {type(error).__name__}: {error}") from error
+    params = FunctionParams(
+        function.name,
+        function.version,
+        arguments,
+        function.input_schema,
+        function.output_schema,
+        function.event_time,
+        function.selectivity,
+        function.deterministic,
+    )
+    return Apply(relation, params)
+
+
+def _check_columns(text: Text, tree: exp.Func, function: BatchFunction, relation: Relation) -> None:
+    types = {column.name: column.type for column in relation.schema}
+    for column in function.input_schema:
+        if types.get(column.name) is not column.type:
+            found = f"has {_told(Field(column.name, types[column.name]))}" if column.name in types else "has no such column"
+            hint = f"it takes {', '.join(map(_told, function.input_schema))}: name and CAST columns in a SELECT in brackets"
+            raise text.error(tree, f"{function.name} needs column {_told(column)}, its input {found}", hint)
+    time = function.event_time
+    if time is not None and relation.times.get(time) != (time, 0):
+        hint = "declare WATERMARK FOR it in CREATE SOURCE, and keep the column in subqueries"
+        raise text.error(tree, f"{function.name} needs {time} as its input's event time, and it is none", hint)
+
+
+def _told(column: Field) -> str:
+    return f"{column.name} {column.type.value}"
+
+
+def _constant(text: Text, tree: exp.Expr) -> Value:
+    negative = isinstance(tree, exp.Neg)
+    literal = tree.this if negative else tree
+    if isinstance(literal, exp.Boolean) and not negative:
+        return bool(literal.this)
+    if isinstance(literal, exp.Literal) and not (negative and literal.is_string):
+        if literal.is_string:
+            return str(literal.this)
+        try:
+            number: int | float = int(literal.this)
+        except ValueError:
+            number = float(literal.this)
+        if abs(number) >= 2**63:
+            raise text.error(tree, "the number is too large", "take one of 64 bits")
+        return -number if negative else number
+    raise text.error(tree, "an argument of a function is a constant", "write a number, a text in quotes, TRUE or FALSE")

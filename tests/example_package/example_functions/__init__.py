@@ -1,0 +1,1 @@
+"""Functions over batches for sbon, as an example; see README.md."""

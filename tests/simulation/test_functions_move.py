@@ -1,0 +1,97 @@
+"""The example package's functions in a virtual overlay: only hosts that have them run them, and they move with their state."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.config import AgentConfig
+from agent.host import Host
+from agent.node import Agent
+from sbon.errors import SbonError
+from sbon.extensions import NOTHING, Extensions
+from sbon.sealing import KeyRing
+from testbed.exactly_once.story import Trouble
+from testbed.virtual.harness import World
+
+SOURCE = """
+CREATE SOURCE readings (ts TIMESTAMP, sensor TEXT, fahrenheit DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{node}',
+    rows_per_second = 200, rows = 1000, seed = 1, 'start' = '2026-01-01T00:00:00', fields.sensor.count = 7, fields.fahrenheit.max = 100);
+"""
+QUERY = "SELECT ts, sensor, round(level, 6) AS level FROM smooth(readings, factor => 0.25) WHERE sensor <> 'sensor-3';"
+
+
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch) -> Extensions:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "example_package"))
+    for name in [name for name in sys.modules if name.split(".")[0] == "example_functions"]:
+        monkeypatch.delitem(sys.modules, name)
+    from example_functions.smooth import Smooth
+    from example_functions.to_celsius import to_celsius
+
+    return Extensions(functions={"to_celsius": lambda: to_celsius, "smooth": lambda: Smooth})
+
+
+def world_of(nodes: int, seed: int, able: dict[int, Extensions]) -> World:
+    """An overlay of agents that have these extensions, by number; others have none."""
+
+    def make(config: AgentConfig, host: Host, ring: KeyRing | None) -> Any:
+        return Agent(config, host, ring, lambda: able.get(names.index(config.name), NOTHING))
+
+    settings = {"engine": {"batch_interval_s": 0.1}, "optimiser": {"enabled": False}, "membership": {"interval_s": 0.5}}
+    world = World(nodes, seed=seed, settings=settings, make_agent=make)
+    names = list(world.nodes)
+    world.start_all()
+    world.settle()
+    return world
+
+
+def run(world: World, seed: int, *, moves: bool) -> tuple[list[str], int]:
+    """The rows of the sink, sorted, and how often an operator has moved."""
+    tail = world.tail(world.submit(SOURCE.format(node=world.nodes[-1]) + QUERY))
+    trouble = Trouble(world, seed)
+    while not tail.finished and world.now < 200:
+        world.run(0.3)
+        if moves:
+            trouble.move_one()
+    assert tail.finished, f"the query has not ended after {world.now:.0f} virtual seconds"
+    moved = sum(record["committed"] for agent in world.agents for record in agent.measuring.migrations)
+    return sorted(map(str, tail.rows)), moved
+
+
+def test_answers_are_those_of_a_run_on_one_node(example: Extensions):
+    alone, _ = run(world_of(1, 1, {0: example}), 1, moves=False)
+    moved = 0
+    for seed in range(3):
+        rows, moves = run(world_of(4, seed, dict.fromkeys(range(4), example)), seed, moves=True)
+        assert rows == alone, f"seed {seed}"
+        moved += moves
+
+    assert len(alone) > 500
+    assert moved >= 4
+
+
+def test_hosts_without_the_function_are_not_chosen_and_refuse_it(example: Extensions):
+    for able in (0, 2):
+        world = world_of(4, 5, {0: example, able: example})
+        world.submit(SOURCE.format(node=world.nodes[1]) + QUERY)
+        hosts = {node for node in range(4) for operator in world.ask(node, "operators") if operator["kind"] == "function"}
+        assert len(hosts) == 1
+        assert hosts <= {0, able}
+
+    (host,) = hosts
+    operator = next(o["id"] for o in world.ask(host, "operators") if o["kind"] == "function")
+    world.run(0.5)
+    world.agents[host].migrations.migrate(operator, world.nodes[3], "asked for")
+    world.run_until(lambda: world.agents[host].measuring.migrations)
+    record = world.agents[host].measuring.migrations[-1]
+    assert not record["committed"]
+    assert "function smooth is not installed here" in record["outcome"] + record["reason"]
+    assert operator in world.agents[host].engine.instances
+
+
+def test_a_query_that_nobody_can_host_says_what_is_missing(example: Extensions):
+    world = world_of(3, 6, {})
+    with pytest.raises(SbonError, match="there is no table function SMOOTH"):
+        world.submit(SOURCE.format(node=world.nodes[1]) + QUERY)
