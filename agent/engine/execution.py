@@ -8,6 +8,7 @@ Operators behind each other on this host run in one task where they can (`agent.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 
 from agent.connectors.base import Congested
 from agent.engine.chains import chain
@@ -25,6 +26,9 @@ from sbon.types import NodeId, OperatorId
 
 SLICE_ROWS_MIN = 64
 """A batch is never cut finer: below, what every batch costs is all that a slice costs."""
+
+BATCHES_MAX = 256
+"""So many batches of one link are worked on as if they were one."""
 
 
 class Execution:
@@ -169,8 +173,13 @@ class Execution:
         most = instance.cost.rows_within(self._config.quantum_s, self._config.quantum_rows)
         most = max(most, min(SLICE_ROWS_MIN, self._config.quantum_rows))
         begin, hurried = incoming.sliced, instance.when_idle is not None
-        if not instance.is_multicast and (begin or (batch.rows > 2 * most and not hurried)):
+        if instance.is_multicast:
+            pass  # batches go on as they came
+        elif begin or (batch.rows > 2 * most and not hurried):
             task.begin, task.end = begin, batch.rows if hurried else min(batch.rows, begin + most)
+        else:
+            task.further = _waiting_with(incoming, most)
+            task.stimulus_s = max(one.stimulus_s for one in task.batches)
         self._execute(task)
 
     def _execute(self, task: Task) -> None:
@@ -190,12 +199,13 @@ class Execution:
         """On the event loop: what was done on the thread takes its place in the books of operators and links, in order."""
         began = self._host.stopwatch()
         batch = task.batch
+        source = task.stages[0].instance if task.stages[0].incoming is None else None
         for number, step in enumerate(task.steps):
             stage = task.stages[number]
             instance = stage.instance
             instance.watermark_us = step.watermark_us
             onward = task.stages[number + 1].incoming if number + 1 < len(task.steps) else None
-            carried = self._emit(instance, step.payload, task.stimulus_s, step.watermark_out_us, onward, task.joined)
+            carried = self._emit(instance, step.payload, task.stimulus_s, step.watermark_out_us, onward, task.joined, source)
             instance.rows_in += step.rows
             instance.accounts.quantum(step.rows, step.cpu_ns, max(step.spent_s, step.cpu_ns / 1e9))
             if stage.incoming is not None:
@@ -224,12 +234,15 @@ class Execution:
             incoming.sliced = task.end
             return
         instance.batches_in += 1
-        if first and batch is not None:
+        if first:
             incoming.sliced = 0
-            instance.dequeue(incoming)
-            self._flow.processed(incoming, batch)
-        if instance.sink is not None and batch is not None:
-            self._delivered(instance, batch)
+            for taken in task.batches:
+                instance.dequeue(incoming)
+                self._flow.processed(incoming, taken)
+            instance.batches_in += len(task.further)
+        if instance.sink is not None:
+            for one in task.batches if first or batch is None else [batch]:
+                self._delivered(instance, one)
         if instance.ended and instance.state is State.RUNNING:
             instance.state = State.FINISHED
             self._finished(instance)
@@ -271,6 +284,7 @@ class Execution:
         watermark_us: int,
         onward: Input | None,
         joined: Iterable[Instance],
+        source: Instance | None,
     ) -> Batch | None:
         """Offer what an operator has given to its outputs. Returns the batch that has gone on by the link `onward` in the same task."""
         if payload is None and watermark_us <= instance.watermark_out_us:
@@ -291,9 +305,11 @@ class Execution:
                 relay.batches_in += 1
                 relay.rows_in += batch.rows
                 relay.watermark_us = incoming.watermark_us
-                carried = self._emit(relay, payload, stimulus_s, relay.watermark_us, onward, joined) or carried
+                carried = self._emit(relay, payload, stimulus_s, relay.watermark_us, onward, joined, source) or carried
             else:
                 self._flow.transmit(output)
+                if source is not None and payload is not None:
+                    self._polling.offered(source, output)
         return carried
 
     # ------------------------------------------------------------------------------------------------------ sources
@@ -352,6 +368,18 @@ class Execution:
                 self._finished(instance)
         else:
             self._polling.again(instance, polled, task.now, gave=bool(task.steps and task.steps[0].rows))
+
+
+def _waiting_with(incoming: Input, rows_max: int) -> list[Batch]:
+    """What waits behind the first batch of a link and fits into the same quantum: a backlog turns into large batches by itself."""
+    further: list[Batch] = []
+    rows = incoming.queue.head.rows
+    for batch in islice(incoming.queue, 1, BATCHES_MAX):
+        rows += batch.rows
+        if rows > rows_max:
+            break
+        further.append(batch)
+    return further
 
 
 def _ignored(result: object) -> None:

@@ -220,6 +220,10 @@ class Instance:
         self.batch_cost = Cost()
         """Of a source: of a batch, with its share of the event loop."""
         self.accounts = Accounts()
+        self.unanswered: list[tuple[LinkSender, int, float]] = []
+        """Of a source: batches whose acknowledgement is watched for, by sender and number, with the instants at which they left."""
+        self.answered_s = 0.0
+        """How long acknowledgements take, smoothed."""
         self.due = False
         """A source that has something, and is busy."""
         self.blocked = False

@@ -55,6 +55,11 @@ class Rows:
         return cls.of_frame(polars.concat(frames), schema)
 
     @classmethod
+    def joined(cls, rows: "Sequence[Rows]", schema: Schema) -> "Rows":
+        """The rows of several batches of one schema, at least one, in order."""
+        return rows[0] if len(rows) == 1 else cls.of_frames([one.frame() for one in rows], schema)
+
+    @classmethod
     def of_bytes(cls, data: Buffer, rows: int, schema: Schema, size_bytes: int = 0) -> "Rows":
         """Rows that came over a link, where they counted for `size_bytes`; their number is checked when they are decoded."""
         made = cls(rows, max(size_bytes, HEADER_BYTES + len(data)), schema, None)

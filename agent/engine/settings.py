@@ -15,11 +15,13 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Rows of such a batch or slice at most, however little they cost. More: more memory for batches under way."""
     batch_interval_min_s: float = 0.001
     """Shortest pause between two batches of one source; the first row after a pause leaves at once. Shorter: fresher answers, more
-    batches for the same rows. The actual pause grows with what a batch costs, so that many slow sources do not fill the machine."""
+    batches for the same rows. The actual pause grows with what a batch costs here, with the load of the machine, and with the time until
+    a batch is acknowledged, so that slow sources fill neither the machine nor a slow way."""
     batch_interval_s: float = 0.05
     """Longest such pause. Shorter: fresher answers on a busy machine; longer: larger batches, less work for the same rows."""
-    batch_share: float = 0.5
-    """Share of a core that the batches of all sources here may take together before their pauses grow. More: fresher answers, less rest."""
+    batch_share: float = 0.25
+    """Share of a core that the batches of all sources here may take together before their pauses grow; where other work needs the machine,
+    less. More: fresher answers, less rest."""
     operators_max: int = 256
     """Operators that this agent hosts at most, sources and sinks included. Candidates that are full refuse."""
     lost_input_s: float = 30.0

@@ -4,10 +4,20 @@ from collections.abc import Callable
 from typing import Any
 
 from agent.connectors.base import Polled
-from agent.engine.instance import Instance, State
+from agent.engine.instance import Instance, Output, State
 from agent.engine.settings import EngineConfig
 from agent.host import Host
 from sbon.batching import pause_s
+
+UNANSWERED_MAX = 4
+"""Batches of a source whose acknowledgement is watched for at a time."""
+ANSWER_S_MAX = 1.0
+"""What is not acknowledged after so long is watched for no more; the link may be gone."""
+ANSWER_SHARE = 1 / 3
+"""Of the time until acknowledgement in the pause of a source. Seen only at the end of a pause, that time is up to a pause too long: with a
+third of it, two or three batches are under way."""
+ANSWER_WEIGHT = 0.25
+"""Of the latest such time in the smoothed one."""
 
 
 def is_threaded(instance: Instance) -> bool:
@@ -25,6 +35,7 @@ class Polling:
         self._asked: dict[Instance, float] = {}
         self._active = 1
         self._counted_at = float("-inf")
+        self._idle = 1.0
 
     def at(self, instance: Instance, when: float) -> None:
         """Ask at that instant, though not sooner than the last batch allows."""
@@ -61,14 +72,37 @@ class Polling:
 
     def _pause_s(self, instance: Instance) -> float:
         config = self._config
-        cost_s = instance.batch_cost.per_batch_s * self._sources_active()
-        return pause_s(cost_s, config.batch_share, config.batch_interval_min_s, config.batch_interval_s)
+        self._look_around()
+        self._look_for_acknowledgements(instance)
+        cost_s = instance.batch_cost.per_batch_s * self._active
+        least_s = max(config.batch_interval_min_s, instance.answered_s * ANSWER_SHARE)
+        # Squared: many agents of one machine, each of which sees the same load, leave most of it to others.
+        return pause_s(cost_s, max(1e-9, config.batch_share * self._idle**2), least_s, config.batch_interval_s)
 
-    def _sources_active(self) -> int:
-        """How many sources have been asked lately, counted now and then; 1 at least."""
+    def _look_around(self) -> None:
+        """How many sources have been asked lately, and how much of the machine is idle; looked up now and then."""
         now, longest_s = self._host.now(), self._config.batch_interval_s
         if now - self._counted_at >= longest_s:
             self._counted_at = now
             self._asked = {instance: at for instance, at in self._asked.items() if now - at <= 2 * longest_s}
             self._active = max(1, len(self._asked))
-        return self._active
+            self._idle = max(0.0, 1.0 - self._host.load_fraction())
+
+    def offered(self, instance: Instance, output: Output) -> None:
+        """What a source gave has left by an output, of its own or of an operator in the same task: when will it be acknowledged?"""
+        if len(instance.unanswered) < UNANSWERED_MAX:
+            instance.unanswered.append((output.sender, output.sender.offered, self._host.now()))
+
+    def _look_for_acknowledgements(self, instance: Instance) -> None:
+        """How long the ways take to acknowledge, smoothed. What is still under way after longer than that counts at once."""
+        now, slowest_s, waiting = self._host.now(), 0.0, []
+        for sender, sequence, at in instance.unanswered:
+            if sender.offered - sender.held >= sequence:
+                slowest_s = max(slowest_s, now - at)
+            elif now - at < ANSWER_S_MAX:
+                waiting.append((sender, sequence, at))
+        if slowest_s:
+            instance.answered_s += ANSWER_WEIGHT * (min(slowest_s, ANSWER_S_MAX) - instance.answered_s)
+        if waiting:
+            instance.answered_s = max(instance.answered_s, now - waiting[0][2])
+        instance.unanswered = waiting

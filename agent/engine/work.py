@@ -54,6 +54,8 @@ class Task:
     stimulus_s: float
     batch: Batch | None = None
     """What the first operator takes; None: it is a source."""
+    further: list[Batch] = field(default_factory=list)
+    """Batches behind it on the same link, which go with it as if they were one."""
     begin: int = 0
     end: int = 0
     """The rows of it that are this task's; `end` 0: all."""
@@ -69,6 +71,11 @@ class Task:
     """Of the operator behind the last step."""
     joined: list[Instance] = field(default_factory=list)
     """Multicasts made in the meantime between two of the operators."""
+
+    @property
+    def batches(self) -> list[Batch]:
+        """All that the first operator takes, in order."""
+        return [self.batch, *self.further] if self.batch is not None else []
 
     @property
     def last(self) -> bool:
@@ -131,8 +138,12 @@ def _begin(task: Task, stage: Stage) -> tuple[int, int, Rows | None, int]:
     batch = task.batch
     assert batch is not None
     payload = batch.payload if isinstance(batch.payload, Rows) else None
-    own_us = _least(stage, batch.watermark_us) if task.last else stage.instance.watermark_us
+    own_us = _least(stage, max(one.watermark_us for one in task.batches)) if task.last else stage.instance.watermark_us
     rows, part = batch.rows, None
+    if task.further:
+        payloads = [one.payload for one in task.batches if isinstance(one.payload, Rows)]
+        payload = Rows.joined(payloads, stage.incoming.schema) if payloads and stage.incoming is not None else None
+        rows = payload.rows if payload is not None else 0
     if payload is not None and task.end:
         part = payload.frame().slice(task.begin, task.end - task.begin)
         rows = part.height
