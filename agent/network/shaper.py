@@ -106,6 +106,11 @@ class ShapedHost:
         """The host's."""
         return self._host.workers
 
+    @property
+    def loop(self) -> Any:
+        """The host's event loop, if it has one: what a connector opens on it is to other machines than agents', and is not shaped."""
+        return getattr(self._host, "loop", None)
+
     def update(self, arguments: Mapping[str, Any]) -> None:
         """Replace the whole table by plain values with the fields of `Shape`.
 
