@@ -12,7 +12,7 @@ import polars as pl
 from sbon.errors import QueryError, RemoteProtocolError
 from sbon.operators.casts import cast
 from sbon.operators.frames import column_type, polars_type
-from sbon.operators.scalars import NULL_TAKERS, SCALARS
+from sbon.operators.scalars import NULL_TAKERS, SCALARS, rest_of
 from sbon.query.expression import Call, Case, Cast, Column, Expression, Literal
 from sbon.query.functions import MaybeType, common_type, result_type
 from sbon.query.schema import ColumnType
@@ -108,6 +108,9 @@ def _call(call: Call, columns: Mapping[str, ColumnType], depth: int) -> Compiled
     build = SCALARS.get(call.function)
     if build is None:
         raise RemoteProtocolError(f"function {call.function!r} is not in the table of functions")
+    divided = _is_divisible(call, columns, depth)
+    if divided is not None:
+        return divided
     arguments = [_compile(argument, columns, depth) for argument in call.arguments]
     types = [argument.type for argument in arguments]
     try:
@@ -123,6 +126,30 @@ def _call(call: Call, columns: Mapping[str, ColumnType], depth: int) -> Compiled
     if kind is not None:
         value = value.cast(polars_type(kind), strict=False)
     return Compiled(value, kind, constant)
+
+
+def _is_divisible(call: Call, columns: Mapping[str, ColumnType], depth: int) -> Compiled | None:
+    """`x % 4 = 0` and `x % 4 <> 0` for integers, which need no sign; None where it is something else."""
+    if call.function not in ("eq", "ne") or len(call.arguments) != 2:
+        return None
+    rest, zero = call.arguments if isinstance(call.arguments[0], Call) else call.arguments[::-1]
+    if not (isinstance(rest, Call) and rest.function == "mod" and len(rest.arguments) == 2 and _is_int(zero, 0, 0)):
+        return None
+    dividend, divisor = rest.arguments
+    if not isinstance(divisor, Literal) or not (_is_int(divisor, 1, 2**62) or _is_int(divisor, -(2**62), -1)):
+        return None
+    compiled = _compile(dividend, columns, depth - 1)
+    if compiled.type is not ColumnType.INT:
+        return None
+    left = rest_of(compiled.value, int(divisor.value or 0))
+    return Compiled(left == 0 if call.function == "eq" else left != 0, ColumnType.BOOL, compiled.constant)
+
+
+def _is_int(expression: Expression, least: int, most: int) -> bool:
+    """A whole number within a range, written down."""
+    if not isinstance(expression, Literal) or expression.type is not ColumnType.INT:
+        return False
+    return type(expression.value) is int and least <= expression.value <= most
 
 
 def _case(case: Case, columns: Mapping[str, ColumnType], depth: int) -> Compiled:

@@ -75,9 +75,20 @@ def _div(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequen
 
 def _mod(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
     dividend, divisor = _common("mod", values, types)
+    if types[0] is types[1] is INT and literals[1] and abs(literals[1]) <= 2**62:
+        rest = rest_of(dividend, literals[1])
+        return pl.when((dividend < 0) & (rest != 0)).then(rest - abs(literals[1])).otherwise(rest)
     safe = _not_zero(divisor)
     rest = dividend % safe  # has the sign of the divisor
     return pl.when((rest != 0) & ((dividend < 0) != (safe < 0))).then(rest - safe).otherwise(rest)
+
+
+def rest_of(dividend: pl.Expr, divisor: int) -> pl.Expr:
+    """What is left of integers divided by a number that is not 0, from 0 to below its absolute value: 0 where it is 0 for everybody, and
+    for powers of two a third as dear as division.
+    """
+    size = abs(divisor)
+    return dividend & (size - 1) if size & (size - 1) == 0 else dividend % size
 
 
 def _neg(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:

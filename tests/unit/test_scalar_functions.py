@@ -5,6 +5,8 @@ from typing import Any
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sbon.errors import RemoteProtocolError
 from sbon.operators.compile import columns_of, compile_column, compile_expression
@@ -272,3 +274,21 @@ def test_a_tree_too_deep_for_the_stack_is_refused():
         tree = Call("neg", (tree,))
     with pytest.raises(RemoteProtocolError, match="deep"):
         compile_expression(tree, {"x": INT})
+
+
+@given(
+    st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-20, 20) | st.none(), min_size=1, max_size=20),
+    st.integers(-9, 9).filter(bool) | st.sampled_from([2**62, -(2**62), 2**63 - 1, -(2**63), 1000, -1024]),
+)
+def test_remainders_by_a_number_that_is_written_down_are_those_of_any_other(dividends, divisor):
+    frame = pl.DataFrame({"x": pl.Series(dividends, dtype=pl.Int64), "d": pl.Series([divisor] * len(dividends), dtype=pl.Int64)})
+    mod = Call("mod", (Column("x"), literal(divisor)))
+    zero = literal(0)
+
+    expected = [None if x is None else abs(x) % abs(divisor) * (-1 if x < 0 else 1) for x in dividends]
+    assert evaluate(mod, frame) == expected
+    assert evaluate(Call("mod", (Column("x"), Column("d"))), frame) == expected
+    divisible = [None if rest is None else rest == 0 for rest in expected]
+    assert evaluate(Call("eq", (mod, zero)), frame) == divisible
+    assert evaluate(Call("eq", (zero, mod)), frame) == divisible
+    assert evaluate(Call("ne", (mod, zero)), frame) == [None if whole is None else not whole for whole in divisible]
