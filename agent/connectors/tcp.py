@@ -178,6 +178,8 @@ class TcpSink:
         self._lock = threading.Lock()
         self._held: deque[tuple[bytes, int]] = deque()
         self._held_bytes = 0
+        self._refused_bytes = 0
+        """Of the frame that was refused last, and will be offered again."""
         self._closing = False
         self._endpoint.loop.call_soon_threadsafe(self._endpoint.start, self)
 
@@ -193,15 +195,21 @@ class TcpSink:
         if self._closing:
             raise ConnectorError(f"{self._what}: is closed")
         with self._lock:
-            full = self._held_bytes >= self._buffer_bytes_max
+            full = self._is_full(self._refused_bytes)
         data = b"" if full else self._lines.lines(frame)
         with self._lock:
-            if full or (self._held and self._held_bytes + len(data) > self._buffer_bytes_max):
+            if full or self._is_full(len(data)):
+                # Not made again before there is room for it: a far end that stands still must cost neither work nor memory.
+                self._refused_bytes = len(data) or self._refused_bytes
                 peer = "no peer is connected" if not self._endpoint.connections else "the peer reads too slowly"
                 raise Congested(f"{self._what}: {self._held_bytes} bytes wait, {peer}")
+            self._refused_bytes = 0
             self._held.append((data, frame.height))
             self._held_bytes += len(data)
         self._endpoint.loop.call_soon_threadsafe(self._flush)
+
+    def _is_full(self, more_bytes: int) -> bool:
+        return self._held_bytes >= self._buffer_bytes_max or (bool(self._held) and self._held_bytes + more_bytes > self._buffer_bytes_max)
 
     def close(self) -> None:
         """Deliver what is held, in the background and for `FLUSH_ON_CLOSE_S` at most."""

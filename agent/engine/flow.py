@@ -167,7 +167,9 @@ class Flow:
     def transmit(self, output: Output) -> None:
         """Send what may be sent, and let what cannot wait in memory wait on disk."""
         self._send_on(output)
-        self.spilling.look(output.link.id, output.sender, output.schema, remote=output.node != self._router.me)
+        # A far end that is away may come back; one that answers and does not know the link will hardly, and must not fill the disk.
+        away = output.node != self._router.me and output.missing < MISSING_MAX
+        self.spilling.look(output.link.id, output.sender, output.schema, may_spill=away)
 
     def _send_on(self, output: Output) -> None:
         sender = output.sender

@@ -60,12 +60,12 @@ class Spilling:
         for name in disk.names():  # of an agent that was killed: nobody knows any more what they continue
             disk.remove(name)
 
-    def look(self, link: LinkId, sender: LinkSender, schema: Schema, *, remote: bool) -> None:
-        """Do what is to be done now. `remote`: the other end is on another host; others within reach of a function call do not spill."""
-        if self.budget is None or not (remote or sender.on_disk):
+    def look(self, link: LinkId, sender: LinkSender, schema: Schema, *, may_spill: bool) -> None:
+        """Do what is to be done now. `may_spill`: more may go to disk; what is there comes back in any case."""
+        if self.budget is None or not (may_spill or sender.on_disk):
             return
         begun = sender.on_disk
-        match sender.next_io(self._host.now(), may_spill=remote):
+        match sender.next_io(self._host.now(), may_spill=may_spill):
             case SpillWrite() as write:
                 self._write(link, sender, schema, write)
                 if not begun:
