@@ -183,6 +183,11 @@ class AsyncioHost:
         """Use of the processors, 0 to 1, and above it, to 2, the pressure of work that waits for them (`agent.cpu_load`)."""
         return self._load.fraction()
 
+    def use_fraction(self) -> float:
+        """Use of the processors alone, 0 to 1."""
+        self._load.fraction()
+        return self._load.use
+
     def memory_fraction(self) -> float:
         """Memory in use: 0 to 1."""
         import psutil

@@ -48,13 +48,16 @@ class CpuLoad:
         self._has_pressure = True
         self._read_at = -math.inf
         self._load = 0.0
+        self.use = 0.0
+        """Of all cores, without the pressure, as last read: 0 to 1."""
 
     def fraction(self) -> float:
         """The load now: 0 to 1, up to 2 where work waits."""
         now = self._clock()
         if now - self._read_at >= PERIOD_S:
             self._read_at = now
-            self._load = min(1.0, max(0.0, self._use_percent() / 100)) + self._pressure()
+            self.use = min(1.0, max(0.0, self._use_percent() / 100))
+            self._load = self.use + self._pressure()
         return self._load
 
     def _pressure(self) -> float:

@@ -164,5 +164,8 @@ class Host(Protocol):
     def load_fraction(self) -> float:
         """CPU load of the machine right now: 0 idle, 1 all cores used; beyond 1, to 2 at most, where work waits for a core."""
 
+    def use_fraction(self) -> float:
+        """Share of the processors' time that was used lately, by whatever runs on the machine: 0 to 1."""
+
     def memory_fraction(self) -> float:
         """Memory of the machine in use, 0 to 1."""

@@ -86,7 +86,7 @@ class Polling:
             self._counted_at = now
             self._asked = {instance: at for instance, at in self._asked.items() if now - at <= 2 * longest_s}
             self._active = max(1, len(self._asked))
-            self._idle = max(0.0, 1.0 - self._host.load_fraction())
+            self._idle = 1.0 - min(1.0, self._host.use_fraction())
 
     def offered(self, instance: Instance, output: Output) -> None:
         """What a source gave has left by an output, of its own or of an operator in the same task: when will it be acknowledged?"""

@@ -222,6 +222,10 @@ class ShapedHost:
         """The host's, unless the table says otherwise."""
         return self._host.load_fraction() if self._load is None else self._load
 
+    def use_fraction(self) -> float:
+        """The host's."""
+        return self._host.use_fraction()
+
     def memory_fraction(self) -> float:
         """The host's."""
         return self._host.memory_fraction()

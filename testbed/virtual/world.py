@@ -180,6 +180,10 @@ class SimulatedHost:
         """CPU use of the machine, 0 to 1."""
         return self.machine.cpu.load_fraction()
 
+    def use_fraction(self) -> float:
+        """As the load: nobody waits unseen for a virtual core."""
+        return self.load_fraction()
+
     def memory_fraction(self) -> float:
         """Virtual machines have no memory to fill."""
         return 0.0

@@ -1,0 +1,137 @@
+"""Operators behind each other on one node run in one task, and nobody can tell from the answers, the figures or the links."""
+
+from collections.abc import Callable
+from typing import Any
+
+from agent.engine.instance import Instance
+from agent.node import Agent
+from testbed.cpu import CpuConfig
+from testbed.virtual.harness import World
+
+ROWS = 400
+SOURCE = f"""
+CREATE SOURCE s (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{{node}}',
+    rows_per_second = 100, rows = {ROWS}, 'start' = '2026-01-01T00:00:00', fields.key.min = 0, fields.key.max = 9);
+"""
+QUERY = """
+SELECT window_end, key, count(*) AS n, sum(value) AS total
+FROM TUMBLE((SELECT ts, key, value FROM s WHERE value > 0.25), ts, INTERVAL '1 second') GROUP BY window_end, key;
+"""
+
+
+def make_world(nodes: int = 1, **settings: Any) -> World:
+    world = World(nodes, seed=3, settings={"optimiser": {"enabled": False}, "engine": {"batch_interval_s": 0.1, **settings}})
+    world.start_all()
+    world.settle()
+    return world
+
+
+def agent_of(world: World, number: int = 0) -> Agent:
+    agent = world.agents[number]
+    assert isinstance(agent, Agent)
+    return agent
+
+
+def tasks_of(world: World, monkeypatch) -> list[list[str]]:
+    """What each task goes through from now on, as it is made."""
+    execution = agent_of(world).engine._execution
+    tasks: list[list[str]] = []
+    execute = execution._execute
+
+    def watched(task: Any) -> None:
+        tasks.append([stage.instance.id for stage in task.stages])
+        execute(task)
+
+    monkeypatch.setattr(execution, "_execute", watched)
+    return tasks
+
+
+def finished(world: World, sql: str) -> list[tuple[Any, ...]]:
+    tail = world.tail(world.submit(sql))
+    world.run_until(lambda: tail.finished)
+    return sorted(tail.rows)
+
+
+def mid_task(instances: Callable[[], list[Instance]]) -> Callable[[], bool]:
+    return lambda: any(instance.task is not None and instance.task.stages[0].instance is instance for instance in instances())
+
+
+def test_a_batch_goes_from_source_to_sink_in_one_task_and_every_link_counts_it(monkeypatch):
+    world = make_world()
+    tasks = tasks_of(world, monkeypatch)
+    world.submit(SOURCE.format(node=world.nodes[0]))
+    rows = finished(world, QUERY)
+    instances = agent_of(world).engine.instances
+
+    assert sum(row[2] for row in rows) > ROWS / 2
+    longest = max(tasks, key=len)
+    assert len(longest) == len(instances) >= 4
+    assert sum(task == longest for task in tasks) > 0.9 * len(tasks)
+    for instance in instances.values():
+        for incoming in instance.inputs.values():
+            source = instances[incoming.link.source]
+            sender = source.outputs[incoming.link.id].sender
+            assert sender.rows_offered == sender.rows_acknowledged == incoming.receiver.rows_processed == source.rows_out > 0
+            assert source.outputs[incoming.link.id].bytes_out == incoming.bytes_in > 0
+            assert incoming.receiver.processed == sender.offered
+
+
+def test_the_answers_are_those_of_operators_that_run_each_for_itself(monkeypatch):
+    apart, together = make_world(), make_world()
+    monkeypatch.setattr("agent.engine.chains._behind", lambda *_: None)
+    apart.submit(SOURCE.format(node=apart.nodes[0]))
+    expected = finished(apart, QUERY)
+    monkeypatch.undo()
+    together.submit(SOURCE.format(node=together.nodes[0]))
+
+    assert finished(together, QUERY) == expected
+
+
+def test_a_multicast_made_in_the_midst_of_a_task_lets_no_row_come_twice_or_be_lost():
+    # Slow enough that a task takes most of the time between two batches.
+    settings = {"optimiser": {"enabled": False}, "engine": {"batch_interval_s": 0.1}}
+    world = World(1, seed=3, settings=settings, cpu=CpuConfig(batch_us=20_000))
+    world.start_all()
+    world.settle()
+    world.submit(SOURCE.format(node=world.nodes[0]))
+    tail = world.tail(world.submit(QUERY))
+    engine = agent_of(world).engine
+    sources = lambda: [instance for instance in engine.instances.values() if instance.source is not None]  # noqa: E731
+    made = []
+    for number in range(3):
+        world.run(0.3)
+        world.run_until(mid_task(sources))
+        (source,) = sources()
+        assert source.task is not None
+        assert len(source.task.stages) > 1
+        made.append(engine.split(source.id, list(source.outputs), f"{source.id}.multicast{number}"))
+        assert made[-1].busy
+    world.run_until(lambda: tail.finished)
+    reference = make_world()
+    reference.submit(SOURCE.format(node=reference.nodes[0]))
+
+    assert sorted(tail.rows) == finished(reference, QUERY)
+    assert [relay.rows_in for relay in made] == sorted((relay.rows_in for relay in made), reverse=True)
+    assert all(0 < relay.rows_in == relay.rows_out <= ROWS for relay in made)
+    assert not any(instance.busy for instance in engine.instances.values())
+
+
+def test_a_backlog_is_worked_on_as_one_batch():
+    world = make_world()
+    world.submit(SOURCE.format(node=world.nodes[0]))
+    tail = world.tail(world.submit(QUERY))
+    engine = agent_of(world).engine
+    world.run(1.0)
+    window = next(instance for instance in engine.instances.values() if instance.operator is not None and instance.operator.state_rows)
+    engine._execution.pause(window, lambda: None)
+    world.run(1.5)
+    waiting, before, batches = sum(len(incoming.queue) for incoming in window.inputs.values()), window.rows_in, window.batches_in
+    engine.resume(window.id)
+    world.run_until(lambda: window.rows_in > before)
+
+    assert waiting > 10
+    assert window.batches_in == batches + waiting, "more than one task for them"
+    world.run_until(lambda: tail.finished)
+    reference = make_world()
+    reference.submit(SOURCE.format(node=reference.nodes[0]))
+    assert sorted(tail.rows) == finished(reference, QUERY)
