@@ -59,12 +59,14 @@ class Cost:
     def rows_within(self, seconds: float, most: int) -> int:
         """Rows of the next batch, so that it takes about that long: at least 1, at most `most`.
 
-        Where what every batch costs is more than half of that already, smaller ones would only waste more: the rows get half.
+        Where what every batch costs is more than half of that already, smaller ones would only waste more: the rows get half. Where it is
+        more than twice that (a sink that writes a whole file anew), the rows get as much as it: each smaller batch would take as long.
         """
         if self._rows <= 0:
             return min(ROWS_AT_FIRST, most)
-        fixed_s = min(self.per_batch_s - self.per_row_s * self._rows, seconds / 2)
-        fits = (seconds - fixed_s) / self.per_row_s if self.per_row_s > 0 else most
+        fixed_s = self.per_batch_s - self.per_row_s * self._rows
+        rows_s = fixed_s if fixed_s > 2 * seconds else seconds - min(fixed_s, seconds / 2)
+        fits = rows_s / self.per_row_s if self.per_row_s > 0 else most
         return max(1, int(min(fits + 0.5, max(ROWS_AT_FIRST, GROWTH * self._last), most)))
 
 

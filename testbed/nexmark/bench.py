@@ -131,7 +131,7 @@ def _text(name: str) -> str:
 def _right(agent: AgentProcess, name: str, events: int) -> bool:
     """Whether the answers over the first events are those of the reference."""
     sink = f"checked_{name}"
-    with_ = f"connector = 'file', path = '{sink}', format = 'parquet', rows_per_file = 1000000"
+    with_ = f"connector = 'file', path = '{sink}', format = 'parquet'"
     agent.submit(statements(name, events, CHECKED_EVENTS_PER_S, CHECKED_POOL_EVENTS, sink, with_))
     agent.wait_until(lambda: _finished(agent, sink), f"{name} over {events:,} events", TIMEOUT_S)
     parts = sorted((agent.data_dir / sink).glob("part-*.parquet"))

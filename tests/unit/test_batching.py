@@ -31,11 +31,12 @@ def test_sizes_settle_where_a_batch_takes_a_quantum(row_s: float, batch_s: float
     assert rows == most or took_s >= 0.4 * quantum_s
 
 
-def test_what_every_batch_costs_does_not_make_batches_ever_smaller():
+@pytest.mark.parametrize("batch_s", [0.02, 0.2])
+def test_what_every_batch_costs_does_not_make_batches_ever_smaller(batch_s: float):
     cost = Cost()
     for _ in range(200):
         rows = cost.rows_within(0.005, 131_072)
-        cost.took(rows, 0.02 + rows * 1e-8)  # four quanta before the first row
+        cost.took(rows, batch_s + rows * 1e-8)  # quanta before the first row
     assert rows == 131_072
 
 
