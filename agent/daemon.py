@@ -288,6 +288,7 @@ async def _live(
             loop.add_signal_handler(number, daemon.leave)
         loop.add_signal_handler(signal.SIGHUP, daemon.hang_up)
         loop_lag.start()
+        agent.measuring.loop_lag = loop_lag.told
         _give_back_memory()
         log.info("daemon.ready", address=format_address(address), socket=str(server.path), process=os.getpid())
         await daemon.ended.wait()

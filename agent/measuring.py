@@ -1,6 +1,7 @@
 """What the agent measures of itself, once a second and with each probe: for `sys.*` streams, for gossip, and for the telemetry log."""
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from agent.telemetry.figures import link_rates, operator_statistics
@@ -28,6 +29,8 @@ class Measuring:
         self.cpu = 0.0
         self.migrations: deque[dict[str, Any]] = deque(maxlen=MIGRATIONS_KEPT)
         """Those that this host has coordinated, newest last."""
+        self.loop_lag: Callable[[], dict[str, Any]] | None = None
+        """How late the event loop is, where somebody watches it."""
 
     def probe(self, peer: NodeId, rtt_ms: float, estimated_ms: float) -> None:
         """A probe was answered."""
@@ -81,7 +84,9 @@ class Measuring:
         )
         dropped = agent.telemetry.counters["records_dropped"]
         load_ms, operators = float(coordinate.load_ms), len(agent.engine.instances)
-        record(Load(float(self.cpu), agent.host.memory_fraction(), load_ms, operators, agent.engine.free_slots, dropped))
+        lag = self.loop_lag() if self.loop_lag is not None else {}
+        memory, slots = agent.host.memory_fraction(), agent.engine.free_slots
+        record(Load(float(self.cpu), memory, load_ms, operators, slots, dropped, lag.get("p50_ms"), lag.get("p99_ms")))
         for instance in agent.engine.instances.values():
             record(operator_statistics(instance, agent.name))
             for row in link_rates(instance, agent.gossip):

@@ -92,6 +92,9 @@ class Load(Row, frozen=True, tag="load"):
     free_slots: int
     records_dropped: int
     """Telemetry that this process has lost since it started: full buffer, full disk."""
+    loop_lag_p50_ms: float | None = None
+    """How late timers of the event loop have come over the last half minute to minute; null where nobody watches it."""
+    loop_lag_p99_ms: float | None = None
 
 
 class LinkRate(Row, frozen=True, tag="links"):

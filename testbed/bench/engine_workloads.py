@@ -4,8 +4,8 @@ W1 : filter and project: `value > 0.5 AND key % 4 = 0`, one row of eight leaves
 W2 : count, sum and greatest value by key in tumbling windows of one second, 1,000 keys, Zipf-distributed
 W3 : equi-join of two streams within windows of one second, keys such that a row has one partner in the mean
 
-At full speed a source makes a million rows once and gives them again and again while event time goes on, a million rows a second.
-Otherwise rows come by the clock, each with the instant at which it was due as its event time.
+A source makes a million rows once and gives them again and again while event time goes on: at full speed a million rows a second; otherwise
+rows come by the clock, each with the instant at which it was due as its event time.
 """
 
 from typing import NamedTuple
@@ -78,7 +78,7 @@ def _source(name: str, seed: int, key_fields: str, rows_per_s: int, rows: int) -
         if rows_per_s
         else f"rows_per_second = 'max', event_rows_per_second = {EVENT_ROWS_PER_S}, pool_rows = 1048576"
     )
-    options = ["connector = 'datagen'", "nodes = 'bench'", speed, f"seed = {seed}", key_fields]
+    options = ["connector = 'datagen'", "nodes = 'bench'", speed, f"seed = {seed}", f"pool_rows = {POOL_ROWS}", key_fields]
     if rows:
         options.append(f"rows = {rows}")
     return f"CREATE SOURCE {name} (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH ({', '.join(options)});"

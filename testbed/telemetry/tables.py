@@ -112,6 +112,8 @@ def _load(story: Story, at_s: FloatArray, rng: np.random.Generator) -> pl.DataFr
             "operators": hosted,
             "free_slots": np.maximum(0, 64 - hosted),
             "records_dropped": np.where(node == 1, (moments // 7200).astype(np.int64), 0),
+            "loop_lag_p50_ms": 0.2 + 0.5 * cpu,
+            "loop_lag_p99_ms": 1.0 + 4.0 * cpu,
         }
     )
 
