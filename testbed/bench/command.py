@@ -19,6 +19,7 @@ def register(app: typer.Typer) -> None:
     bench.command("engine", epilog="Examples: sbon bench engine --seconds 10 --runs 5 --json; sbon bench engine --stalled 600")(engine)
     bench.command("operators", epilog="Examples: sbon bench operators; sbon bench operators --rows 1000 --only session --json")(operators)
     bench.command("link", epilog="Examples: sbon bench link; sbon bench link --seconds 5 --runs 5 --json")(link)
+    bench.command("outage", epilog="Examples: sbon bench outage; sbon bench outage --seconds 600 --rate 20000 --json")(outage)
     bench.command("scheduling", epilog="Examples: sbon bench scheduling --json")(scheduling)
     bench.command("nexmark", epilog="Examples: sbon bench nexmark --query q5 --query q7; sbon bench nexmark --runs 5 --json")(nexmark)
     bench.command("migrate", epilog="Examples: sbon bench migrate; sbon bench migrate --states 1MB --rtt 0 --runs 1 --json")(migrate)
@@ -135,6 +136,22 @@ def link(
     from testbed.bench.link import measure, show
 
     result = measure(seconds, runs, lambda what: print(what, file=sys.stderr, flush=True))
+    if json:
+        print_json(result)
+    else:
+        show(result)
+
+
+def outage(
+    seconds: Annotated[float, typer.Option(metavar="S", help="How long the far end stands still.")] = 20.0,
+    rate: Annotated[int, typer.Option(metavar="N", help="Rows a second, of 24 bytes.")] = 100_000,
+    json: Json = False,
+) -> None:
+    """Show that a far end that stands still loses no row and takes no memory, and how soon it catches up."""
+    from sbon.cli.output import print_json
+    from testbed.bench.outage import measure, show
+
+    result = measure(seconds, rate, lambda what: print(what, file=sys.stderr, flush=True))
     if json:
         print_json(result)
     else:
