@@ -10,7 +10,7 @@ values touch, mostly two.
 Floats are cut into digits by float arithmetic. With s = 1.5 * 2^(52 + b), the float nearest to x + s is a multiple of 2^b, since floats
 there are 2^b apart; so h = (x + s) - s is x rounded to a multiple of 2^b, and x - h is exact as well, no more than half of 2^b. While sums
 of such multiples stay below 2^53 of them, float addition of them is exact: the fastest loop there is adds them up by group, and only the
-groups' sums become whole numbers. Three cuts, at 2^32 apart, take in all but the tiniest values beside huge ones; what they leave goes
+groups' sums become whole numbers. Four cuts, at 2^32 apart, take in all but the tiniest values beside huge ones; what they leave goes
 another way, by its bits (`split`).
 """
 
@@ -27,11 +27,12 @@ BIN_MIN, BIN_MAX = -70, 70
 
 _LOW = np.int64(2**BIN_BITS - 1)
 _SPLITTER = 2.0**27 + 1.0
-_CUTS = 3
+_CUTS = 4
 _CUT_BIN_MIN, _CUT_BIN_MAX = -33, 30
 """Between them 1.5 * 2^(52 + 32 * bin) neither vanishes nor overflows with what is added."""
 _ROWS_MAX = 2**20
 """Of so many halves of 2^32 the sum is below 2^53."""
+_CELLS_MIN = 2**16
 _BLOCK_ROWS = 8192
 """Rows whose cuts stay in the processor's cache."""
 _SQUARE_MIN, _SQUARE_MAX = 2.0**-450, 2.0**450
@@ -172,9 +173,18 @@ def _joined(parts: list[Digits]) -> Digits:
 def _summed(parts: Digits) -> Digits:
     """One digit of each slot and bin."""
     slots, bins, digits = parts
+    if not slots.size:
+        return parts
+    lowest = int(bins.min())
+    width, size = int(bins.max()) - lowest + 1, int(slots.max()) + 1
+    if width * size <= max(_CELLS_MIN, 2 * slots.size):
+        cells = np.zeros(width * size, np.int64)
+        np.add.at(cells, (bins - lowest) * size + slots, digits)
+        there = np.flatnonzero(cells)
+        return there % size, there // size + lowest, cells[there]
     order = np.lexsort((bins, slots))
     slots, bins, digits = slots[order], bins[order], digits[order]
-    begins = np.flatnonzero(np.append(True, (slots[1:] != slots[:-1]) | (bins[1:] != bins[:-1]))[: slots.size])
-    totals = np.add.reduceat(digits, begins) if begins.size else digits
+    begins = np.flatnonzero(np.append(True, (slots[1:] != slots[:-1]) | (bins[1:] != bins[:-1])))
+    totals = np.add.reduceat(digits, begins)
     kept = totals != 0
     return slots[begins][kept], bins[begins][kept], totals[kept]

@@ -1,11 +1,12 @@
 """Rows numbered by group, once for all that is computed of them.
 
 Whole numbers and times that lie close together are addressed directly (a slot is the number less the least one; panes and keys together
-make a grid), which takes a nanosecond a row; all else - texts, NULLs, floats, numbers far apart - goes through a hash table of polars.
-What is then summed or compared by slot is in `measures` and `exact`.
+make a grid), which takes a nanosecond a row; all else - texts, NULLs, floats, numbers far apart - goes through a hash table of polars, a
+column at a time, since one number hashes several times as fast as a row. What is then summed or compared by slot is in `measures` and
+`exact`.
 """
 
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,37 @@ SLOTS_MIN = 4096
 """Slots that are always worth their memory; beyond, there may be SLOTS_PER_ROW for each row."""
 
 _FIRST = "first"
+_SIZE_MAX = 2**62
+
+
+class _Column(NamedTuple):
+    """A column as numbers, `least` to before `least + extent`: its own, or numbers given to what it has."""
+
+    codes: IntArray
+    least: int
+    extent: int
+    distinct: pl.Series | None
+    """What the numbers were given to."""
+
+    @classmethod
+    def of(cls, column: pl.Series, extent_max: int) -> "_Column":
+        """At least one row; a column that is as well numbered from 0 should have no more than `extent_max` numbers."""
+        if (column.dtype == pl.Int64 or column.dtype.is_temporal()) and not column.null_count():
+            numbers = physical(column)
+            least, greatest = int(numbers.min()), int(numbers.max())
+            if least > 0 and greatest < extent_max:
+                least = 0
+            if greatest - least < _SIZE_MAX // 2**30:
+                return cls(numbers, least, greatest - least + 1, None)
+        ids, leaders = _hashed(column)
+        return cls(ids, 0, leaders.size, column[leaders])
+
+    def values(self, offsets: IntArray, dtype: pl.DataType) -> pl.Series:
+        """What has these numbers, from 0 on."""
+        if self.distinct is not None:
+            return self.distinct[offsets]
+        numbers = pl.Series(offsets + self.least)
+        return numbers if dtype == pl.Int64 else numbers.cast(dtype)
 
 
 class Groups:
@@ -47,59 +79,42 @@ class Groups:
         """Number rows by the columns `by`; the first of them may be `constant`, of which all rows have this value without having it as a
         column."""
         grouped = by if constant is None else by[1:]
-        groups = cls._single(rows) if not grouped else cls._direct(rows, grouped) or cls._hashed(rows, grouped)
+        groups = cls._by_columns(rows, grouped) if grouped and rows.height else cls._together(rows, grouped)
         if constant is not None:
             groups.keys.insert_column(0, pl.Series(constant[0], np.full(groups.keys.height, constant[1])))
         return groups
 
     @classmethod
-    def _single(cls, rows: pl.DataFrame) -> "Groups":
+    def _together(cls, rows: pl.DataFrame, by: list[str]) -> "Groups":
+        """No columns, or no rows."""
         count = min(1, rows.height)
-        return cls(np.zeros(rows.height, np.int64), count, pl.DataFrame(height=count))
+        return cls(np.zeros(rows.height, np.int64), count, rows.select(by) if by else pl.DataFrame(height=count))
 
     @classmethod
-    def _direct(cls, rows: pl.DataFrame, by: list[str]) -> "Groups | None":
-        """By address, or None where columns are not whole numbers that lie close together."""
+    def _by_columns(cls, rows: pl.DataFrame, by: list[str]) -> "Groups":
         limit = max(SLOTS_MIN, SLOTS_PER_ROW * rows.height)
-        columns: list[tuple[IntArray, int, int]] = []
-        size = 1
+        columns: list[_Column] = []
+        ids, size = np.zeros(1, np.int64), 1
         for name in by:
-            series = rows[name]
-            if not (series.dtype == pl.Int64 or series.dtype.is_temporal()) or series.null_count() or not rows.height:
-                return None
-            values = physical(series)
-            least, greatest = int(values.min()), int(values.max())
-            if 0 < least < limit and size * (greatest + 1) <= limit:
-                least = 0  # the numbers are slots as they are
-            extent = greatest - least + 1
-            size *= extent
-            if size > limit:
-                return None
-            columns.append((values, least, extent))
-        ids: IntArray | None = None
-        for values, least, extent in columns:
-            if extent == 1 and ids is not None:
-                continue
-            offset = values - least if least else values
-            ids = offset if ids is None else ids * extent + offset
-        assert ids is not None
+            column = _Column.of(rows[name], limit // size)
+            if size * column.extent > _SIZE_MAX:
+                ids, leaders = _hashed(pl.Series(ids))
+                size = leaders.size
+            columns.append(column)
+            offset = column.codes - column.least if column.least else column.codes
+            ids = offset if size == 1 else ids if column.extent == 1 else ids * column.extent + offset
+            size *= column.extent
+        if size > limit:
+            ids, leaders = _hashed(pl.Series(ids))
+            return cls(ids, leaders.size, rows.select(by)[leaders])
         groups = cls(ids, size, pl.DataFrame())
         rest = np.arange(size) if groups._present is None else groups._present
         keys: list[pl.Series] = []
-        for name, (_, least, extent) in reversed(list(zip(by, columns, strict=True))):
-            rest, offset = (rest // extent, rest % extent) if len(by) > 1 else (rest, rest)
-            key = pl.Series(name, offset + least)
-            keys.append(key if rows.schema[name] == pl.Int64 else key.cast(rows.schema[name]))
+        for name, column in reversed(list(zip(by, columns, strict=True))):
+            rest, offset = (rest // column.extent, rest % column.extent) if len(by) > 1 else (rest, rest)
+            keys.append(column.values(offset, rows.schema[name]).alias(name))
         groups.keys = pl.DataFrame(keys[::-1])
         return groups
-
-    @classmethod
-    def _hashed(cls, rows: pl.DataFrame, by: list[str]) -> "Groups":
-        first = rows.select(by).with_row_index(_FIRST).select(pl.col(_FIRST).first().over(by))[_FIRST].to_numpy()
-        leaders = np.flatnonzero(first == np.arange(first.size))
-        slots = np.empty(first.size, np.int64)
-        slots[leaders] = np.arange(leaders.size)
-        return cls(slots[first], leaders.size, rows.select(by)[leaders])
 
     def taken(self, values: npt.NDArray[Number]) -> npt.NDArray[Number]:
         """Of values by slot, those of the groups that are there."""
@@ -108,6 +123,16 @@ class Groups:
     def keys_at(self, slots: IntArray) -> pl.DataFrame:
         """The keys of these slots, which are not empty."""
         return self.keys[slots if self._present is None else np.searchsorted(self._present, slots)]
+
+
+def _hashed(column: pl.Series) -> tuple[IntArray, IntArray]:
+    """Equal values' number, in order of appearance, and the row where each is first."""
+    rows = column.alias("x").to_frame().with_row_index(_FIRST)
+    first = rows.select(pl.col(_FIRST).first().over("x")).to_series().to_numpy()
+    leaders = np.flatnonzero(first == np.arange(first.size))
+    numbers = np.empty(first.size, np.int64)
+    numbers[leaders] = np.arange(leaders.size)
+    return numbers[first], leaders
 
 
 def physical(values: pl.Series) -> IntArray:

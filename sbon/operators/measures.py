@@ -58,11 +58,17 @@ def special_of(groups: Groups, values: pl.Series) -> pl.Series:
 
 
 def extreme_of(groups: Groups, values: pl.Series, *, greatest: bool) -> pl.Series:
-    """The least or the greatest value of each group; NULL of none. NaN is passed over unless there is nothing else."""
+    """The least or the greatest value of each group; NULL of none. NaN is passed over unless there is nothing else, and zero
+    has no sign."""
     numbers = plain_numbers(values)
     if numbers is None:
         column = pl.col("x")
-        return _by_polars(groups, values, column.max() if greatest else column.min())
+        found = _by_polars(groups, values, column.max() if greatest else column.min())
+        return (
+            found
+            if found.dtype != pl.Float64
+            else found.to_frame("x").select(pl.when(column == 0.0).then(0.0).otherwise(column)).to_series()
+        )
     return _like(values, groups.taken(_extremes(groups.ids, groups.size, numbers, greatest=greatest)))
 
 
@@ -114,8 +120,8 @@ def plain_numbers(values: pl.Series) -> npt.NDArray[Any] | None:
     return numbers
 
 
-def _like(values: pl.Series, numbers: npt.NDArray[np.generic]) -> pl.Series:
-    found = pl.Series(numbers)
+def _like(values: pl.Series, numbers: npt.NDArray[Any]) -> pl.Series:
+    found = pl.Series(numbers + 0.0 if numbers.dtype == np.float64 else numbers)
     return found if found.dtype == values.dtype else found.cast(values.dtype)
 
 

@@ -21,6 +21,8 @@ SPAN_US_MAX = 2**60
 PENDING_ROWS_MAX = 32_768
 """Rows that wait to be aggregated together: a batch of a few rows costs as much as one of thousands. A window that closes takes in what
 waits first, which is a millisecond for so many."""
+_ZERO_TAKERS = frozenset({"sum", "avg", "stddev", "min", "max"})
+"""Aggregates whose answers have no sign of zero to begin with: their rows need no looking at."""
 FRAME_ROWS_MAX = 65_536
 """Rows of one frame of output."""
 
@@ -157,10 +159,12 @@ class Windowed(Operator):
             value, kind, _ = compile_column(aggregate.operand, columns)
             if aggregate.function == "stddev" and kind is ColumnType.INT:
                 value, kind = value.cast(pl.Float64), ColumnType.FLOAT
-            name = operands.setdefault(msgspec.msgpack.encode(aggregate.operand) + kind.value.encode(), f"x{len(operands)}")
+            signed = aggregate.function in _ZERO_TAKERS and kind is ColumnType.FLOAT
+            key = msgspec.msgpack.encode(aggregate.operand) + kind.value.encode() + b"-" * signed
+            name = operands.setdefault(key, f"x{len(operands)}")
             if name not in types:
                 types[name] = kind
-                prepared.append(one_zero(value, kind).alias(name))
+                prepared.append((value if signed else one_zero(value, kind)).alias(name))
             names.append(name)
         self._input, self._columns = frame.clear(), prepared
         return Aggregates(self._shared.aggregates, names, types)

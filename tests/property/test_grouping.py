@@ -29,7 +29,7 @@ def frames(draw: st.DrawFn) -> tuple[pl.DataFrame, list[str]]:
     for at in range(draw(st.integers(0, 3))):
         dtype, values = draw(KINDS)
         columns[f"k{at}"] = pl.Series(draw(st.lists(values, min_size=count, max_size=count)), dtype=dtype)
-    x = draw(st.lists(st.one_of(FLOATS, st.floats(-5, 5)), min_size=count, max_size=count))
+    x = draw(st.lists(st.one_of(FLOATS, st.floats(-5, 5).map(lambda value: value + 0.0)), min_size=count, max_size=count))
     t = draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
     return pl.DataFrame(columns | {"x": pl.Series(x, dtype=pl.Float64()), "t": pl.Series(t, dtype=pl.Int64())}), list(columns)
 
@@ -86,3 +86,10 @@ def test_numbers_close_together_are_addressed_directly_and_others_are_not() -> N
     near, far = pl.DataFrame({"k": np.arange(100, 200)}), pl.DataFrame({"k": np.arange(100) * 10**12})
     assert Groups.of(near, ["k"]).size == 200
     assert Groups.of(far, ["k"]).size == 100
+
+
+def test_extremes_have_no_sign_of_zero() -> None:
+    for values in ([-0.0, -1.0], [-0.0, float("nan")], [-0.0, None]):
+        series = pl.Series(values, dtype=pl.Float64())
+        groups = Groups.of(pl.DataFrame({"k": [1, 1]}), ["k"])
+        assert repr(measures.extreme_of(groups, series, greatest=True).to_list()) == "[0.0]"
