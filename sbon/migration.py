@@ -271,8 +271,9 @@ class Migration:
         """The state has arrived, or a round of the input since then; so much input has come meanwhile."""
         if self.phase is not Phase.COPYING:
             return []
-        few = left_bytes <= self._config.rest_bytes
-        if few or self._rounds >= self._config.rounds_max or left_bytes > _SHRINKS * self._left_bytes:
+        # One round at least: the first input that a large state is given may cost much, and must not do so while the operator stands still.
+        few = left_bytes <= self._config.rest_bytes and self._rounds > 0
+        if few or self._rounds >= self._config.rounds_max or left_bytes > max(self._config.rest_bytes, _SHRINKS * self._left_bytes):
             return self._pause(now)
         self._rounds += 1
         self._left_bytes = left_bytes

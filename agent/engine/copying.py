@@ -45,6 +45,10 @@ class Opaque(msgspec.Struct, frozen=True, tag="opaque"):
     data: bytes
 
 
+class Whole(msgspec.Struct, frozen=True, tag="whole"):
+    """That was the state: build the operator, before anybody waits for it."""
+
+
 class Call(msgspec.Struct, frozen=True, array_like=True):
     """Rows of a port, or, without a port, a watermark."""
 
@@ -67,7 +71,9 @@ class Rest(msgspec.Struct, frozen=True, tag="rest"):
 
 _WATERMARK = -1
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Begin | Slice | Opaque | Calls | Rest] = msgspec.msgpack.Decoder(Begin | Slice | Opaque | Calls | Rest)
+_decoder: msgspec.msgpack.Decoder[Begin | Slice | Opaque | Whole | Calls | Rest] = msgspec.msgpack.Decoder(
+    Begin | Slice | Opaque | Whole | Calls | Rest
+)
 
 
 class InputLog:
@@ -112,6 +118,7 @@ def state_pieces(operator: "Operator", piece_bytes: int) -> Iterator[bytes]:
     parts = operator.parts()
     if parts is None:
         yield from cut(operator.snapshot(), piece_bytes, lambda data: Opaque(data))
+        yield _encoder.encode(Whole())
         return
     from sbon.operators.frames import encode
 
@@ -120,6 +127,7 @@ def state_pieces(operator: "Operator", piece_bytes: int) -> Iterator[bytes]:
         rows = max(1, int(frame.height * piece_bytes / max(1, frame.estimated_size())))
         for start in range(0, max(1, frame.height), rows):
             yield _encoder.encode(Slice(name, encode(frame.slice(start, rows))))
+    yield _encoder.encode(Whole())
 
 
 def call_pieces(calls: "Iterable[tuple[int, int, pl.DataFrame | None, int]]") -> bytes:
@@ -186,6 +194,8 @@ class Assembly:
                 self._repeat(calls)
             case _ if self._operator is not None or self._rest:
                 raise RemoteProtocolError(f"state of {self._spec.id}: {type(piece).__name__} behind its input")
+            case Whole():
+                self._built()
             case Begin(head):
                 self._head = head
             case Slice(name, rows):

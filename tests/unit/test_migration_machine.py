@@ -37,7 +37,7 @@ def brought_to(phase: Phase) -> Migration:
     steps = [
         lambda: (machine.locked("up", 0.0, 1.0), machine.locked("down", 0.0, 1.0)),
         lambda: machine.prepared(2.0),
-        lambda: machine.copied(0, 2.0),
+        lambda: (machine.copied(0, 2.0), machine.copied(0, 2.0)),
         lambda: machine.paused(("up", "down"), ("owner",), 2.0),
         lambda: machine.transferred(2.0),
     ]
@@ -70,7 +70,7 @@ def test_a_migration_without_trouble_takes_all_steps_in_order():
 
 @pytest.mark.parametrize(
     ("left", "rounds"),
-    [([0], 0), ([1000], 0), ([9000, 900], 1), ([9000, 5000, 100], 2), ([9000, 8000], 1), ([90_000, 9000, 6000, 4000], 3)],
+    [([0, 0], 1), ([10, 1000], 1), ([9000, 900], 1), ([9000, 5000, 100], 2), ([9000, 8000], 1), ([90_000, 9000, 6000, 4000], 3)],
     ids=["nothing left", "little left", "little after a round", "after two", "no longer shrinking", "rounds used up"],
 )
 def test_the_operator_pauses_when_another_round_would_not_help(left: list[int], rounds: int):
@@ -117,6 +117,7 @@ def test_promises_are_renewed_and_without_them_nothing_is_decided():
         machine.wake(now)
     assert machine.phase is Phase.COPYING, "the other one was last promised at 0"
     assert machine.next_wake() == 15.0
+    machine.copied(0, 14.5)
     machine.copied(0, 14.5)
     assert isinstance(machine.wake(15.0)[-1], Ended)
 
