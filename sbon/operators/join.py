@@ -22,7 +22,7 @@ import polars as pl
 from sbon.errors import QueryError, RemoteProtocolError
 from sbon.operators.compile import columns_of, compile_expression
 from sbon.operators.frames import polars_type
-from sbon.operators.join_side import MATCHED, SLICES, TIME, Coder, Flags, Side, extremes
+from sbon.operators.join_side import MATCHED, RUN_ROWS_MAX, SLICES, TIME, Coder, Flags, Side, extremes
 from sbon.operators.operator import Operator
 from sbon.operators.pairing import in_time, without_null
 from sbon.operators.snapshots import Parts, opened, parts_of
@@ -150,8 +150,9 @@ class IntervalJoin(Operator):
                 raise RemoteProtocolError(
                     f"{name} side of a join snapshot has columns {dict(frames[name].schema)}, expected {dict(expected)}"
                 )
-            matched = frames[name][MATCHED].fill_null(False).to_numpy().copy() if side.outer else None
-            side.keep(frames[name].drop(MATCHED, strict=False), matched, None)
+            for rows in frames[name].iter_slices(RUN_ROWS_MAX):  # as many as are looked into one by one where they grow
+                matched = rows[MATCHED].fill_null(False).to_numpy().copy() if side.outer else None
+                side.keep(rows.drop(MATCHED, strict=False), matched, None)
         self._watermark, self.late_rows, self._coder = snapshot.watermark_us, snapshot.late_rows, None
 
     def _reach(self, port: int) -> tuple[int, int]:

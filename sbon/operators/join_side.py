@@ -81,7 +81,7 @@ class Index(NamedTuple):
 
 
 class Run:
-    """Rows of one side that came one after the other. Nothing in it changes but `matched`, `live` and whether it has an index."""
+    """Rows of one side that came one after the other. Nothing changes but `matched`, `live`, `first_us` and whether it has an index."""
 
     __slots__ = ("columns", "first_us", "index", "last_us", "live", "matched", "rows", "times")
 
@@ -287,7 +287,10 @@ class Side:
             if run.first_us < before_us:
                 live = run.times >= before_us
                 run.live = int(np.count_nonzero(live))
-                run = run if 2 * run.live > run.rows.height else run.only(live)
+                if 2 * run.live > run.rows.height:
+                    run.first_us = int(run.times.min(initial=run.last_us, where=live))  # of those that live: the others are not looked at
+                else:
+                    run = run.only(live)
             runs.append(run)
         self.runs = runs
 
