@@ -164,6 +164,8 @@ class ControlRequests:
                     "rows_sent": sent,
                     "rows_acknowledged": acknowledged,
                     "bytes_per_s": rate,
+                    "codec": instance.outputs[link].packing.codec.value,
+                    "packed_ratio": round(instance.outputs[link].packing.ratio, 4),
                     **_waiting(instance.outputs[link].sender),
                 }
                 for link, sent, acknowledged, _, rate in report.links

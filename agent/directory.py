@@ -41,9 +41,7 @@ class Directory:
         address = self._want(node)
         if address is None or self._peers.node_at(address) != node:
             return False
-        if isinstance(message, Data):
-            return self._peers.send_data(address, message)
-        return self._peers.send(address, encode(message))
+        return self._peers.send(address, message if isinstance(message, Data) else encode(message))
 
     def request(self, node: NodeId, message: Message, done: Done, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         """Ask a node; `done` gets the answer or what went wrong, once."""

@@ -61,6 +61,10 @@ class Stream(Protocol):
     def congested(self) -> bool:
         """The send buffer is full: hold back until `StreamHandler.writable`."""
 
+    @property
+    def unsent_bytes(self) -> int:
+        """What the send buffer holds."""
+
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send; never blocks. Bytes written to a stream that has closed are lost without an error: `closed` has told.
 

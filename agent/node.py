@@ -298,7 +298,7 @@ class Agent:
     def writable(self, address: Address) -> None:
         """A full connection has room."""
         for node in self.directory.node_at(address):
-            self.engine.flow.writable(node)
+            self.engine.flow.writable(node, self.peers.drained_bytes_per_s(address))
 
     # ------------------------------------------------------------------------------- what the gossip tells (GossipEvents)
 

@@ -3,10 +3,11 @@
 A frame's number says which link it belongs to. The sender numbers the links of a connection as it first uses them, and puts the name into
 the first frame of each; a stream keeps order, so that the receiver always knows the name. The head, in little-endian::
 
-    flags 1 | 0 1 | length of the name 2 | CRC-32 4 | sequence 8 | stimulus time 8 | watermark 8 | rows 4 | path 4 | size 8
+    flags 1 | codec 1 | length of the name 2 | CRC-32 4 | sequence 8 | stimulus time 8 | watermark 8 | rows 4 | path 4 | size 8
 
 then the name, where this is the first frame of its link, then the rows. The checksum (of the name and the rows) is only there on plain
-connections, as a flag says: sealed frames are authenticated. `size` is what the batch counts for at its sender, packed or not.
+connections, as a flag says: sealed frames are authenticated. `size` is what the batch counts for at its sender, packed or not; the rows
+themselves say how they are packed as well, `codec` tells without a look at them.
 """
 
 import math
@@ -16,6 +17,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from sbon.compression import Codec
 from sbon.errors import RemoteProtocolError
 from sbon.types import LinkId
 
@@ -27,6 +29,7 @@ LINKS_MAX = 65_536
 LINK_NAME_BYTES_MAX = 4096
 SIZE_BYTES_MAX = 2**40
 _CHECKED = 1
+_CODECS = tuple(Codec)
 
 
 class Data(msgspec.Struct, frozen=True):
@@ -42,6 +45,7 @@ class Data(msgspec.Struct, frozen=True):
     """An Arrow IPC record batch; empty without rows."""
     size_bytes: int = 0
     """What the rows count for at the sender, in flow control and in rates: their bytes unpacked, about."""
+    codec: Codec = Codec.NONE
     path: int = 0
     """The way by which the rows came from their sources, as a number."""
 
@@ -70,8 +74,9 @@ class LinkFrameWriter:
             name = data.link.encode("utf-8")
         checksum = zlib.crc32(data.payload, zlib.crc32(name)) if self._checksum else 0
         flags = _CHECKED if self._checksum else 0
+        codec = _CODECS.index(data.codec)
         head = HEAD.pack(
-            flags, 0, len(name), checksum, data.sequence, data.stimulus_s, data.watermark_us, data.rows, data.path, data.size_bytes
+            flags, codec, len(name), checksum, data.sequence, data.stimulus_s, data.watermark_us, data.rows, data.path, data.size_bytes
         )
         return number, head + name
 
@@ -99,9 +104,15 @@ class LinkFrameReader:
         """
         if len(payload) < HEAD.size:
             raise RemoteProtocolError(f"batch of {len(payload)} bytes, expected at least {HEAD.size}")
-        flags, zero, named, checksum, sequence, stimulus_s, watermark_us, rows, path, size = HEAD.unpack_from(payload)
-        if flags != self._flags or zero or named > LINK_NAME_BYTES_MAX or number >= LINKS_MAX or HEAD.size + named > len(payload):
-            raise RemoteProtocolError(f"batch of link {number} with flags {flags} and a name of {named} bytes")
+        flags, codec, named, checksum, sequence, stimulus_s, watermark_us, rows, path, size = HEAD.unpack_from(payload)
+        if (
+            flags != self._flags
+            or codec >= len(_CODECS)
+            or named > LINK_NAME_BYTES_MAX
+            or number >= LINKS_MAX
+            or HEAD.size + named > len(payload)
+        ):
+            raise RemoteProtocolError(f"batch of link {number} with flags {flags}, codec {codec} and a name of {named} bytes")
         view = memoryview(payload)
         if flags and zlib.crc32(view[HEAD.size :]) != checksum:
             raise RemoteProtocolError(f"batch of {len(payload)} bytes does not match its checksum")
@@ -116,4 +127,4 @@ class LinkFrameReader:
             raise RemoteProtocolError(f"batch of link {number}, which has not been named")
         if sequence < 1 or sequence >= 2**62 or not math.isfinite(stimulus_s) or bool(rows) != bool(len(body)) or size > SIZE_BYTES_MAX:
             raise RemoteProtocolError(f"batch {sequence} of {rows} rows in {len(body)} bytes, of {size} unpacked, at {stimulus_s} s")
-        return Data(link, sequence, stimulus_s, watermark_us, rows, body, size, path)
+        return Data(link, sequence, stimulus_s, watermark_us, rows, body, size, _CODECS[codec], path)

@@ -147,6 +147,8 @@ class OperatorReport(msgspec.Struct, frozen=True):
     migrations: int = 0
     links: tuple[tuple[LinkId, int, int, float, float], ...] = ()
     """Per output link: rows sent, rows acknowledged, rows/s, bytes/s."""
+    packing: tuple[tuple[LinkId, str, float], ...] = ()
+    """Per output link: how its batches are packed at present, and what that has left of each byte so far."""
     received: tuple[tuple[LinkId, int], ...] = ()
     """Per input link: rows processed."""
     multicasts: tuple[tuple[OperatorId, NodeId, int], ...] = ()

@@ -29,8 +29,8 @@ def chain(
 
 def _stage(instance: Instance, incoming: Input | None, me: NodeId) -> Stage:
     others = [other.watermark_us for other in instance.inputs.values() if other is not incoming and not other.lost]
-    remote = any(output.node != me for output in instance.outputs.values())
-    return Stage(instance, incoming, min(others, default=WATERMARK_END), remote)
+    packing = tuple({output.packing.codec: None for output in instance.outputs.values() if output.node != me})
+    return Stage(instance, incoming, min(others, default=WATERMARK_END), packing)
 
 
 def _behind(instance: Instance, stimulus_s: float, flow: Flow, me: NodeId) -> tuple[Instance, Input] | None:

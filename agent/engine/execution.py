@@ -348,9 +348,9 @@ class Execution:
                 meter.end()
             task.before_s = self._host.stopwatch() - began
         task.stages = chain(instance, None, wall, self._flow, self._me, self._instances)
-        if not threaded and (self._running >= self._host.workers or (len(task.stages) == 1 and not task.stages[0].remote)):
+        if not threaded and (self._running >= self._host.workers or (len(task.stages) == 1 and not task.stages[0].packing)):
             del task.stages[1:]
-            task.stages[0] = task.stages[0]._replace(remote=False)
+            task.stages[0] = task.stages[0]._replace(packing=())
             instance.busy, instance.task = True, task
             self._settle(run(task, self._host.stopwatch, self._host.meter))
         else:

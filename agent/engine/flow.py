@@ -6,19 +6,24 @@ The two ends of a link are `LinkSender` and `LinkReceiver` (`sbon.links`); this 
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import msgspec
+import structlog
 
 from agent.engine.instance import Input, Instance, Output, State
-from agent.engine.rows import Rows
+from agent.engine.rows import Packed, Rows
 from agent.engine.spilling import Spilling
 from agent.host import Disk, Host
+from sbon.compression import Codec
 from sbon.link_frames import Data
 from sbon.links import Batch, LinkConfig, Verdict
 from sbon.query.plan import LinkSpec, target_of
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire import Acknowledge, Message, Moved, NoSuchLink
+
+log = structlog.get_logger()
 
 Reply = Callable[[Message], bool]
 
@@ -155,6 +160,7 @@ class Flow:
         for _, output in list(self._outputs.values()):
             if output.link.target == operator and epoch > output.epoch:
                 output.node, output.epoch = node, epoch
+                output.packing.elsewhere()
                 output.sender.rewind()
                 self.transmit(output)
         for _, incoming in self._inputs.values():
@@ -178,10 +184,33 @@ class Flow:
                 self._local.append((output.link.id, batch))
                 if len(self._local) == 1:
                     self._host.call_soon(self._carry_local)
-            elif not self._router.send(output.node, _data(output.link.id, batch)):
+            elif not self._send_away(output, batch):
                 return
             output.bytes_out += batch.size_bytes
             sender.sent(batch)
+
+    def _send_away(self, output: Output, batch: Batch) -> bool:
+        rows, codec = batch.payload, output.packing.codec
+        if isinstance(rows, Rows) and not rows.is_packed(codec):
+            # Made when the link led elsewhere, or when the line looked faster.
+            if not output.is_packing:
+                output.is_packing = True
+                self._host.execute(lambda: rows.pack(codec, self._host.stopwatch), partial(self._packed, output), rows=rows.rows)
+            return False
+        packed = rows.packed(codec) if isinstance(rows, Rows) else None
+        if not self._router.send(output.node, _data(output.link.id, batch, packed)):
+            return False
+        if packed is not None:
+            output.packing.sent(packed.codec, batch.size_bytes, len(packed.data), packed.seconds, self._host.now())
+        return True
+
+    def _packed(self, output: Output, result: object) -> None:
+        output.is_packing = False
+        found = self._outputs.get(output.link.id)
+        if isinstance(result, BaseException):
+            log.error("batch.unpackable", link=output.link.id, reason=str(result))
+        elif found is not None and found[1] is output:
+            self.transmit(output)
 
     # --------------------------------------------------------------------------------- what the disk tells (SpillEvents)
 
@@ -213,10 +242,12 @@ class Flow:
                 output.sender.rewind()
                 self.transmit(output)
 
-    def writable(self, node: NodeId) -> None:
-        """The connection has room again."""
+    def writable(self, node: NodeId, drained_bytes_per_s: float = 0.0) -> None:
+        """The connection has room again; it drained at this rate, where that is known."""
         for _, output in list(self._outputs.values()):
             if output.node == node:
+                if drained_bytes_per_s > 0:
+                    output.packing.drained(drained_bytes_per_s, self._host.now())
                 self.transmit(output)
 
     def destinations(self) -> set[NodeId]:
@@ -277,7 +308,7 @@ class Flow:
         if instance.state is State.FAILED:
             reply(NoSuchLink(link=message.link))
             return
-        payload = Rows.of_bytes(message.payload, message.rows, incoming.schema, message.size_bytes) if message.rows else None
+        payload = Rows.of_bytes(message.payload, message.rows, incoming.schema, message.size_bytes, message.codec) if message.rows else None
         incoming.reply = reply
         self._take(found, Batch(message.sequence, message.stimulus_s, message.watermark_us, payload))
 
@@ -369,14 +400,14 @@ class Flow:
             self._host.call_at(self._host.now() + ACKNOWLEDGE_RETRY_S, lambda: self._acknowledge(incoming, resume=resume))
 
 
-def _data(link: LinkId, batch: Batch) -> Data:
-    payload = batch.payload.data() if isinstance(batch.payload, Rows) else b""
+def _data(link: LinkId, batch: Batch, packed: Packed | None) -> Data:
     return Data(
         link=link,
         sequence=batch.sequence,
         stimulus_s=batch.stimulus_s,
         watermark_us=batch.watermark_us,
         rows=batch.rows,
-        payload=payload,
+        payload=packed.data if packed is not None else b"",
         size_bytes=batch.payload.size_bytes if batch.payload is not None else 0,
+        codec=packed.codec if packed is not None else Codec.NONE,
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.engine.accounts import Accounts
 from sbon.batching import Cost
+from sbon.compression import Packing
 from sbon.links import Batch, LinkReceiver, LinkSender
 from sbon.optimiser.slack import least_slack_ms
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, LinkSpec, MulticastParams, OperatorSpec, SinkParams, SourceParams, is_multicast
@@ -156,9 +157,11 @@ class Output:
         "byte_rate",
         "bytes_out",
         "epoch",
+        "is_packing",
         "link",
         "missing",
         "node",
+        "packing",
         "row_rate",
         "schema",
         "sender",
@@ -179,6 +182,9 @@ class Output:
         """How often in a row the other end said that it has no such link."""
         self.told = True
         """The receiver knows whose the link is; until it does, the operator stays on this host."""
+        self.packing = Packing(sender.compression)
+        self.is_packing = False
+        """A batch is on an executor thread to be packed again; those behind it wait."""
         self.bytes_out = 0
         self.byte_rate = Rate()
         self.steady_rate = SteadyRate(link.rate_bytes_per_s)
@@ -394,6 +400,7 @@ class Instance:
                 (o.link.id, o.sender.rows_offered, o.sender.rows_acknowledged, o.row_rate.per_s, o.byte_rate.per_s)
                 for o in self.outputs.values()
             ),
+            packing=tuple((o.link.id, o.packing.codec.value, o.packing.ratio) for o in self.outputs.values()),
             received=tuple((i.link.id, i.receiver.rows_processed) for i in self.inputs.values()),
             upstream_delay_ms=self.upstream_delay_ms,
             multicasts=self.multicasts(query) if query else (),

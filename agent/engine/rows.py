@@ -3,10 +3,10 @@
 Either form is made from the other once, when first asked for, preferably on an executor thread. polars is imported only then.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from sbon.compression import Codec
+from sbon.compression import SMALL_BYTES, Codec
 from sbon.link_frames import Buffer
 from sbon.query.schema import ColumnType, Schema
 
@@ -23,6 +23,15 @@ TEXT_BYTES = 8
 to 4,000 rows."""
 
 
+class Packed(NamedTuple):
+    """Rows as bytes."""
+
+    codec: Codec
+    data: Buffer
+    seconds: float
+    """What it took to pack them; 0 where that is not known."""
+
+
 class Rows:
     """A `sbon.batch.Payload`.
 
@@ -36,7 +45,7 @@ class Rows:
         self.size_bytes = size_bytes
         self._schema = schema
         self._frame = frame
-        self._packed: dict[Codec, Buffer] = {}
+        self._packed: dict[Codec, Packed] = {}
 
     @classmethod
     def of_frame(cls, frame: "pl.DataFrame", schema: Schema) -> "Rows":
@@ -60,10 +69,10 @@ class Rows:
         return rows[0] if len(rows) == 1 else cls.of_frames([one.frame() for one in rows], schema)
 
     @classmethod
-    def of_bytes(cls, data: Buffer, rows: int, schema: Schema, size_bytes: int = 0) -> "Rows":
+    def of_bytes(cls, data: Buffer, rows: int, schema: Schema, size_bytes: int = 0, codec: Codec = Codec.NONE) -> "Rows":
         """Rows that came over a link, where they counted for `size_bytes`; their number is checked when they are decoded."""
         made = cls(rows, max(size_bytes, HEADER_BYTES + len(data)), schema, None)
-        made._packed[Codec.NONE] = data
+        made._packed[codec] = Packed(codec, data, 0.0)
         return made
 
     def frame(self) -> "pl.DataFrame":
@@ -77,21 +86,42 @@ class Rows:
         if self._frame is None:
             from sbon.operators.frames import decode_batch
 
-            self._frame = decode_batch(next(iter(self._packed.values())), self._schema, self.rows)
+            self._frame = decode_batch(next(iter(self._packed.values())).data, self._schema, self.rows)
         return self._frame
 
-    def data(self, codec: Codec = Codec.NONE) -> Buffer:
-        """As Arrow IPC. What came over a link goes on as it came.
+    def is_packed(self, codec: Codec) -> bool:
+        """`pack` has nothing to do: it has been done, they came packed, or they are too small for it and have been made bytes."""
+        if codec in self._packed:
+            return True
+        came_packed = self._frame is None and Codec.NONE not in self._packed
+        return bool(self._packed) and (came_packed or codec is Codec.NONE or self.size_bytes < SMALL_BYTES)
+
+    def pack(self, codec: Codec, clock: Callable[[], float]) -> None:
+        """Make `packed(codec)` ready, on an executor thread. What came packed stays as it came, by whichever codec.
 
         Raises
         ------
         LocalProtocolError
             The frame has other columns than its schema: a fault of the operator that made it.
         """
-        if codec not in self._packed:
-            if self._frame is None:
-                return next(iter(self._packed.values()))
-            from sbon.operators.frames import encode_batch
+        if self.is_packed(codec):
+            return
+        if self.size_bytes < SMALL_BYTES:
+            codec = Codec.NONE
+        from sbon.operators.frames import encode_batch
 
-            self._packed[codec] = encode_batch(self._frame, self._schema, codec)
-        return self._packed[codec]
+        began = clock()
+        data = encode_batch(self.frame(), self._schema, codec)
+        self._packed[codec] = Packed(codec, data, clock() - began)
+
+    def packed(self, codec: Codec) -> Packed:
+        """As bytes: by this codec if that has been done, or else as they are."""
+        found = self._packed.get(codec) or next(iter(list(self._packed.values())), None)
+        if found is None:
+            self.pack(Codec.NONE, lambda: 0.0)
+            found = self._packed[Codec.NONE]
+        return found
+
+    def data(self) -> Buffer:
+        """As Arrow IPC; packed if it came so."""
+        return self.packed(Codec.NONE).data

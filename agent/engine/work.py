@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from agent.engine.instance import Input, Instance
 from agent.engine.rows import Rows
 from agent.host import Meter
+from sbon.compression import Codec
 from sbon.links import Batch
 from sbon.query.plan import WATERMARK_END, SinkParams
 
@@ -28,8 +29,8 @@ class Stage(NamedTuple):
     """By which the rows come; None: a source, which makes them."""
     others_us: int
     """Least watermark of its other inputs."""
-    remote: bool
-    """Some output leads elsewhere: encode the answer here, not on the event loop."""
+    packing: tuple[Codec, ...]
+    """For outputs that lead elsewhere: how they pack the answer, which is done here and not on the event loop."""
 
 
 class Step(NamedTuple):
@@ -107,8 +108,9 @@ def run(task: Task, clock: Callable[[], float], measure: Callable[[], Meter]) ->
                 payload, watermark_us = _take(stage, payload, None, own_us)
             else:
                 rows, own_us, payload, watermark_us = _begin(task, stage)
-            if stage.remote and payload is not None:
-                payload.data()
+            if payload is not None:
+                for codec in stage.packing:
+                    payload.pack(codec, clock)
             spent_s = clock() - began
             cpu_ns = meter.lap(max(1, rows)) if stage.incoming is not None else task.before_cpu_ns + meter.lap(0)
             task.steps.append(Step(rows, own_us, payload, watermark_us, spent_s, cpu_ns))

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from agent.host import Host, Stream
+from sbon.compression import DrainMeter
 from sbon.errors import (
     ConfigError,
     ConnectorError,
@@ -140,6 +141,7 @@ class Connection:
             frame_bytes_max=config.frame_bytes_max,
         )
         self._links_out, self._links_in = LinkFrameWriter(checksum=ring is None), LinkFrameReader(checksum=ring is None)
+        self.drain = DrainMeter()
         self._stream: Stream | None = None
         self._finished = self._closing = False
         self._over_bytes = 0
@@ -300,6 +302,8 @@ class Connection:
     def writable(self) -> None:
         """`StreamHandler.writable`."""
         self._over_bytes = 0
+        if self._stream is not None:
+            self.drain.emptied(self._stream.unsent_bytes, self._host.now())
         if self.is_ready:
             self._owner.writable(self)
 
@@ -406,6 +410,7 @@ class Connection:
                 self._over_bytes += len(piece)
             self._owner.counters["bytes_sent"] += len(piece)
             self._stream.write(piece)
+            self.drain.wrote(len(piece), self._stream.unsent_bytes, full=self._stream.congested, now=self._host.now())
         self._sent_at_s = self._host.now()
 
     def _reject(self, error: RemoteProtocolError) -> None:

@@ -235,8 +235,8 @@ class Peers:
         remote = self._remotes.get(address)
         return remote.ready.node if remote is not None and remote.ready is not None else None
 
-    def send(self, address: Address, payload: bytes) -> bool:
-        """Send a one-way message on the dialled connection.
+    def send(self, address: Address, payload: bytes | Data) -> bool:
+        """Send a one-way message, or a batch of a link, on the dialled connection.
 
         Returns
         -------
@@ -250,12 +250,14 @@ class Peers:
             The payload is larger than `frame_bytes_max`.
         """
         remote = self._remotes.get(address)
-        return remote is not None and remote.ready is not None and remote.ready.send(payload)
+        if remote is None or remote.ready is None:
+            return False
+        return remote.ready.send_data(payload) if isinstance(payload, Data) else remote.ready.send(payload)
 
-    def send_data(self, address: Address, data: Data) -> bool:
-        """Send a batch of a link on the dialled connection; otherwise as `send`."""
+    def drained_bytes_per_s(self, address: Address) -> float:
+        """How fast the dialled connection drained the last time that its send buffer was full; 0 where that is not known."""
         remote = self._remotes.get(address)
-        return remote is not None and remote.ready is not None and remote.ready.send_data(data)
+        return 0.0 if remote is None or remote.ready is None else remote.ready.drain.bytes_per_s
 
     def request(
         self,

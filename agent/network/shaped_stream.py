@@ -121,6 +121,11 @@ class ShapedStream:
         """Too much is held back, here or below."""
         return self._full
 
+    @property
+    def unsent_bytes(self) -> int:
+        """What is held back, here or below."""
+        return self._out.held_bytes + (self._stream.unsent_bytes if self._stream is not None else 0)
+
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Write after the path's delay."""
         if self._closed_here:

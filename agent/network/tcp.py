@@ -56,6 +56,11 @@ class TcpStream(asyncio.BufferedProtocol):
         return self._full
 
     @property
+    def unsent_bytes(self) -> int:
+        """What waits for the kernel to take it."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    @property
     def is_closing(self) -> bool:
         """Closed here, and not gone yet."""
         return self._closed_here and self._transport is not None

@@ -127,6 +127,11 @@ class SimulatedStream:
         """More is under way than the buffer holds."""
         return self._full
 
+    @property
+    def unsent_bytes(self) -> int:
+        """What is under way."""
+        return self.out.bytes_under_way if self.out is not None else 0
+
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send; lost without an error on a closed stream."""
         if self.open and self.out is not None and data:

@@ -29,6 +29,7 @@ batches = st.builds(
     rows=st.integers(1, 2**32 - 1),
     payload=st.binary(min_size=1, max_size=50),
     size_bytes=st.integers(0, 2**40),
+    codec=st.sampled_from(Codec),
     path=st.integers(0, 2**32 - 1),
 )
 
