@@ -124,6 +124,7 @@ class Execution:
 
     def _look_at(self, instance: Instance) -> None:
         """Bring the queue of those ready to run up to date with one operator."""
+        instance.align(self._config.ahead_rows_max)
         incoming = instance.earliest()
         if instance.task is not None or incoming is None:
             self._look_at_source(instance)

@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -232,6 +232,8 @@ class Instance:
         """How long acknowledgements take, smoothed."""
         self.due = False
         """A source that has something, and is busy."""
+        self.held_port: int | None = None
+        """The input port that is ahead of another, and waits for it."""
         self.blocked = False
         """Something to do, but no credit on some output."""
         self.blocked_samples = 0
@@ -289,17 +291,44 @@ class Instance:
         """A batch waits at the end of one of the inputs."""
         incoming.queue.append(batch)
         incoming.queued_rows += batch.rows
-        self._heads.push(incoming.link.id, incoming.queue.earliest_s)
+        if incoming.link.port != self.held_port:
+            self._heads.push(incoming.link.id, incoming.queue.earliest_s)
 
     def dequeue(self, incoming: Input) -> Batch:
         """Take out the first batch of one of the inputs."""
         batch = incoming.queue.popleft()
         incoming.queued_rows -= batch.rows
-        if incoming.queue:
+        if incoming.queue and incoming.link.port != self.held_port:
             self._heads.push(incoming.link.id, incoming.queue.earliest_s)
         else:
             self._heads.remove(incoming.link.id)
         return batch
+
+    def align(self, rows_max: int) -> None:
+        """Hold an input port back that is ahead of another, while so many of its rows are kept in the operator for that one.
+
+        What waits on the links then takes up their credit, and the sources' own pace follows.
+        """
+        if self.operator is None or self.busy:
+            return
+        kept = self.operator.rows_ahead()
+        held = self._port_ahead(kept, rows_max) if max(kept, default=0) > rows_max else None
+        if held == self.held_port:
+            return
+        self.held_port = held
+        for incoming in self.inputs.values():
+            if incoming.queue and incoming.link.port != held:
+                self._heads.push(incoming.link.id, incoming.queue.earliest_s)
+            else:
+                self._heads.remove(incoming.link.id)
+
+    def _port_ahead(self, kept: Sequence[int], rows_max: int) -> int | None:
+        watermarks = [WATERMARK_END] * len(kept)
+        for incoming in self.inputs.values():
+            if not incoming.lost:
+                watermarks[incoming.link.port] = min(watermarks[incoming.link.port], incoming.watermark_us)
+        ahead = (port for port, rows in enumerate(kept) if rows > rows_max and watermarks[port] > min(watermarks))
+        return next(ahead, None)
 
     @property
     def earliest_s(self) -> float:
@@ -310,6 +339,9 @@ class Instance:
     @property
     def held_back_by(self) -> str:
         """Which consumers take no more, and what their disk says; empty where all do."""
+        if self.held_port is not None:
+            ahead = self.operator.rows_ahead()[self.held_port] if self.operator is not None else 0
+            return f"input {self.held_port} waits until the other has caught up: {ahead} of its rows are kept for that one"
         full = [output for output in self.outputs.values() if not output.sender.has_credit]
         return "; ".join(
             f"{output.link.target} on {output.node} takes no more, {output.sender.held} batches wait for it"
@@ -372,7 +404,8 @@ class Instance:
     def report(self, node: NodeId, query: QueryId = "") -> OperatorReport:
         """The figures, for the owners of queries and for `sbon operators`."""
         late = self.operator.late_rows if self.operator is not None else 0
-        state = "blocked" if self.blocked and self.state is State.RUNNING else self.state.value
+        waits = self.blocked or (self.held_port is not None and not self._heads)
+        state = "blocked" if waits and self.state is State.RUNNING else self.state.value
         return OperatorReport(
             id=self.id,
             state=state,

@@ -22,6 +22,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     batch_share: float = 0.25
     """Share of a core that the batches of all sources here may take together before their pauses grow; where other work needs the machine,
     less. More: fresher answers, less rest."""
+    ahead_rows_max: int = 4_000_000
+    """Rows that a join keeps of an input which is ahead of the other in event time, before it takes no more of it until the other has
+    caught up. More: more memory while one input is behind; fewer: its source is held back sooner, and a join that needs to keep more than
+    this anyway takes its inputs in step."""
     operators_max: int = 256
     """Operators that this agent hosts at most, sources and sinks included. Candidates that are full refuse."""
     lost_input_s: float = 30.0
@@ -46,6 +50,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 raise ValueError(f"{name} = {getattr(self, name)}, expected 0 to 60")
         if not 0 < self.batch_share <= 1:
             raise ValueError(f"batch_share = {self.batch_share}, expected above 0, to 1")
+        if self.ahead_rows_max < 0:
+            raise ValueError(f"ahead_rows_max = {self.ahead_rows_max}, expected 0 or more")
         if self.operators_max < 0:
             raise ValueError(f"operators_max = {self.operators_max}, expected 0 or more")
         if self.lost_input_s < 0:

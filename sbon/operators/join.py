@@ -70,6 +70,10 @@ class IntervalJoin(Operator):
         """Rows of both sides that wait for partners."""
         return self._sides[0].rows + self._sides[1].rows
 
+    def rows_ahead(self) -> Sequence[int]:
+        """Those of both sides, unless one source feeds both."""
+        return tuple(side.rows for side in self._sides) if self._params.apart else ()
+
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
         """Pair new rows of one side with the other side's, then keep them."""
         if port not in (0, 1):

@@ -81,6 +81,13 @@ class Operator(abc.ABC):
         kind = type(self)
         return kind.parts is Operator.parts and kind.snapshot is Operator.snapshot
 
+    def rows_ahead(self) -> Sequence[int]:
+        """Rows kept of each input port, if what is kept of one depends on how far another is behind it: such a port may be held back.
+
+        Empty where it does not, or where holding one port back could hold back another, too.
+        """
+        return ()
+
     @property
     def state_rows(self) -> int:
         """Rows kept between calls."""

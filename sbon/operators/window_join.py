@@ -62,6 +62,10 @@ class WindowJoin(Operator):
         """Rows of both sides that wait for their windows to close."""
         return self._sides[0].rows + self._sides[1].rows
 
+    def rows_ahead(self) -> Sequence[int]:
+        """Those of both sides, unless one source feeds both."""
+        return tuple(side.rows for side in self._sides) if self._params.apart else ()
+
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
         """Keep rows until their windows close."""
         if port not in (0, 1):

@@ -137,6 +137,8 @@ class JoinParams(msgspec.Struct, frozen=True, tag="join"):
     outer: tuple[ColumnType, ...] | None = None
     """A left outer join: left rows without a pair leave once, with NULLs for the right side's columns, of these types in their order, when
     the watermark says that no partner can come. None: an inner join."""
+    apart: bool = False
+    """No source feeds both sides: one of them can be held back until the other has caught up."""
 
 
 class WindowJoinParams(msgspec.Struct, frozen=True, tag="window_join"):
@@ -161,6 +163,8 @@ class WindowJoinParams(msgspec.Struct, frozen=True, tag="window_join"):
     """A left outer join: left rows without a pair in a window leave with it, with NULLs for the right side's columns, of these types in
     their order. None: an inner join."""
     allowed_lateness_us: int = 0
+    apart: bool = False
+    """No source feeds both sides: one of them can be held back until the other has caught up."""
 
 
 class FunctionParams(msgspec.Struct, frozen=True, tag="function"):

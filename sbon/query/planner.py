@@ -35,7 +35,7 @@ from sbon.query.plan import (
     link_id,
 )
 from sbon.query.projection import types_of
-from sbon.query.relation import Apply, Join, Relation, Scan, Select, Top, Union, Window
+from sbon.query.relation import Apply, Join, Relation, Scan, Select, Top, Union, Window, sources_of
 from sbon.query.rewrite import TRUE, columns_of, conjoin, substitute
 from sbon.query.schema import ColumnType, Schema
 from sbon.query.signature import signature
@@ -283,14 +283,15 @@ class _Builder:
         left_keys, right_keys = (tuple(key[side] for key in join.keys) for side in (0, 1))
         residual = conjoin(join.residual)
         outer = tuple(types[inner] for _, side, inner in join.columns if side == 1) if join.outer else None
+        apart = {source.name for source in sources_of(join.left)}.isdisjoint(source.name for source in sources_of(join.right))
         params: Params
         if join.window is not None:
             size, slide, lateness = join.window
             times = join.left_time, join.right_time
-            params = WindowJoinParams(*times, left_keys, right_keys, size, slide, join.columns, residual, outer, lateness)
+            params = WindowJoinParams(*times, left_keys, right_keys, size, slide, join.columns, residual, outer, lateness, apart)
         else:
             span = join.before_us, join.after_us
-            params = JoinParams(join.left_time, join.right_time, left_keys, right_keys, *span, join.columns, residual, outer)
+            params = JoinParams(join.left_time, join.right_time, left_keys, right_keys, *span, join.columns, residual, outer, apart)
         return [self._add(params, join.schema, _time(join), sides, None)]
 
     def _emit_left_alone(self, join: Join, branches: list[OperatorSpec]) -> list[OperatorSpec]:

@@ -1,0 +1,68 @@
+"""A join takes no more of an input that is too far ahead of the other: what it keeps is bounded, the sources wait, nothing is lost."""
+
+import pytest
+
+from testbed.virtual.harness import World
+
+SOURCES = """
+CREATE SOURCE l (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{left}',
+    rows_per_second = 500, rows = 5000, seed = 1, 'start' = '2026-01-01T00:00:00', fields.key.min = 0, fields.key.max = 400);
+CREATE SOURCE r (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{right}',
+    rows_per_second = 500, rows = 5000, seed = 2, 'start' = '2026-01-01T00:00:00', fields.key.min = 0, fields.key.max = 400);
+"""
+JOINS = {
+    "interval": "SELECT l.ts, l.key, r.value FROM l LEFT JOIN r ON l.key = r.key AND r.ts BETWEEN l.ts AND l.ts + INTERVAL '200 ms'",
+    "window": """SELECT window_start, x.key, x.value, y.value AS other FROM TUMBLE(l, ts, INTERVAL '250 ms') AS x
+                 JOIN TUMBLE(r, ts, INTERVAL '250 ms') AS y ON x.key = y.key AND x.window_start = y.window_start""",
+}
+AHEAD_ROWS_MAX = 600
+
+
+def run(sql: str, *, cut: bool) -> tuple[list[str], list[tuple[int, ...]], list[str]]:
+    """The rows of the sink, sorted; what the join kept of each side, and why it waited, from time to time."""
+    settings = {"engine": {"batch_interval_s": 0.1, "ahead_rows_max": AHEAD_ROWS_MAX}, "optimiser": {"enabled": False}}
+    world = World(3, seed=3, settings=settings)
+    world.start_all()
+    world.settle()
+    left, right = world.nodes[0], world.nodes[2]
+    tail = world.tail(world.submit(SOURCES.format(left=left, right=right) + sql))
+    kept: list[tuple[int, ...]] = []
+    reasons: list[str] = []
+    world.run(1.0)
+    if cut:
+        world.partition([[2]])
+    for step in range(400):
+        if tail.finished:
+            break
+        if step == 14:
+            world.heal()
+        world.run(0.5)
+        for agent in world.agents:
+            for instance in agent.engine.instances.values():
+                if instance.operator is not None and instance.operator.rows_ahead():
+                    kept.append(tuple(instance.operator.rows_ahead()))
+                    reasons.append(instance.report(agent.name).reason)
+    assert tail.finished
+    return sorted(map(str, tail.rows)), kept, reasons
+
+
+@pytest.mark.parametrize("name", JOINS)
+def test_a_join_holds_back_the_input_that_is_ahead(name: str) -> None:
+    calm, _, calm_reasons = run(JOINS[name], cut=False)
+    rows, kept, reasons = run(JOINS[name], cut=True)
+    assert rows == calm
+    assert len(rows) > 1000
+    most = max(max(sides) for sides in kept)
+    assert AHEAD_ROWS_MAX < most < 2 * AHEAD_ROWS_MAX, "a partition of seven seconds at 500 rows a second would bring 3,500"
+    assert any("waits until the other has caught up" in reason for reason in reasons)
+    assert not any("waits until" in reason for reason in calm_reasons)
+
+
+def test_a_stream_that_is_joined_with_its_own_windows_is_never_held_back() -> None:
+    """Both sides come from one source: to hold one back would hold back the other."""
+    own = """SELECT l.ts, v.n FROM l JOIN
+             (SELECT window_end, key, count(*) AS n FROM TUMBLE(l, ts, INTERVAL '5 s') GROUP BY window_end, key) AS v
+             ON l.key = v.key AND v.window_end BETWEEN l.ts AND l.ts + INTERVAL '5 s'"""
+    rows, kept, _ = run(own, cut=False)
+    assert len(rows) >= 5000
+    assert not kept
