@@ -6,12 +6,17 @@ the batches had travelled (`Flow.carried`).
 """
 
 from collections.abc import Mapping
+from itertools import islice
 
 from agent.engine.flow import Flow
 from agent.engine.instance import Input, Instance, Output, State
 from agent.engine.work import Stage
+from sbon.links import Batch
 from sbon.query.plan import WATERMARK_END
 from sbon.types import NodeId, OperatorId
+
+BATCHES_MAX = 256
+"""So many batches of one link are worked on as if they were one."""
 
 
 def chain(
@@ -55,3 +60,15 @@ def _is_empty(output: Output, incoming: Input) -> bool:
     """Nothing is under way on the link, and both ends have counted alike."""
     receiver = incoming.receiver
     return output.sender.is_settled and receiver.received == receiver.processed == output.sender.offered
+
+
+def backlog(incoming: Input, rows_max: int) -> list[Batch]:
+    """What waits behind the first batch of a link and fits into the same quantum: a backlog turns into large batches by itself."""
+    further: list[Batch] = []
+    rows = incoming.queue.head.rows
+    for batch in islice(incoming.queue, 1, BATCHES_MAX):
+        rows += batch.rows
+        if rows > rows_max:
+            break
+        further.append(batch)
+    return further

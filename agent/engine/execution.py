@@ -7,14 +7,13 @@ the operator stays busy until its last one, and so is never taken away in the mi
 Operators behind each other on this host run in one task where they can (`agent.engine.chains`).
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
+from collections.abc import Callable, Mapping
 
 from agent.connectors.base import Congested
-from agent.engine.chains import chain
+from agent.engine.books import Books
+from agent.engine.chains import backlog, chain
 from agent.engine.flow import Flow
 from agent.engine.instance import Input, Instance, State
-from agent.engine.rows import Rows
 from agent.engine.settings import EngineConfig
 from agent.engine.sources import Polling, is_threaded
 from agent.engine.work import Task, run
@@ -26,9 +25,6 @@ from sbon.types import NodeId, OperatorId
 
 SLICE_ROWS_MIN = 64
 """A batch is never cut finer: below, what every batch costs is all that a slice costs."""
-
-BATCHES_MAX = 256
-"""So many batches of one link are worked on as if they were one."""
 
 
 class Execution:
@@ -52,8 +48,8 @@ class Execution:
         self._instances = instances
         self._failed = failed
         self._finished = finished
-        self._delivered = delivered
         self._polling = Polling(host, config, self._due)
+        self._books = Books(flow, self._polling, finished, delivered)
         self._ready = EarliestStimulusFirst[OperatorId]()
         self._running = 0
 
@@ -179,7 +175,7 @@ class Execution:
         elif begin or (batch.rows > 2 * most and not hurried):
             task.begin, task.end = begin, batch.rows if hurried else min(batch.rows, begin + most)
         else:
-            task.further = _waiting_with(incoming, most)
+            task.further = backlog(incoming, most)
             task.stimulus_s = max(one.stimulus_s for one in task.batches)
         self._execute(task)
 
@@ -199,19 +195,7 @@ class Execution:
     def _settle(self, task: Task) -> None:
         """On the event loop: what was done on the thread takes its place in the books of operators and links, in order."""
         began = self._host.stopwatch()
-        batch = task.batch
-        source = task.stages[0].instance if task.stages[0].incoming is None else None
-        for number, step in enumerate(task.steps):
-            stage = task.stages[number]
-            instance = stage.instance
-            instance.watermark_us = step.watermark_us
-            onward = task.stages[number + 1].incoming if number + 1 < len(task.steps) else None
-            carried = self._emit(instance, step.payload, task.stimulus_s, step.watermark_out_us, onward, task.joined, source)
-            instance.rows_in += step.rows
-            instance.accounts.quantum(step.rows, step.cpu_ns, max(step.spent_s, step.cpu_ns / 1e9))
-            if stage.incoming is not None:
-                self._count(instance, stage.incoming, batch, task, first=number == 0)
-            batch = carried
+        self._books.enter(task)
         head = task.stages[0].instance
         rest = self._free(task)
         if task.problem is not None:
@@ -224,29 +208,10 @@ class Execution:
                 then()
         for instance in rest:
             self._look_at(instance)
-        if head.source is not None and task.problem is None:
+        if head.source is not None and task.steps:
             head.batch_cost.took(0, task.spent_s + self._host.stopwatch() - began)
             self._polled(head, task)
         self._pump()
-
-    def _count(self, instance: Instance, incoming: Input, batch: Batch | None, task: Task, *, first: bool) -> None:
-        """An operator has taken a batch, or a slice of one."""
-        if first and not task.last:
-            incoming.sliced = task.end
-            return
-        instance.batches_in += 1
-        if first:
-            incoming.sliced = 0
-            for taken in task.batches:
-                instance.dequeue(incoming)
-                self._flow.processed(incoming, taken)
-            instance.batches_in += len(task.further)
-        if instance.sink is not None:
-            for one in task.batches if first or batch is None else [batch]:
-                self._delivered(instance, one)
-        if instance.ended and instance.state is State.RUNNING:
-            instance.state = State.FINISHED
-            self._finished(instance)
 
     def _free(self, task: Task) -> list[Instance]:
         """The operators of a task are busy no more, except for the first with the rest of its batch."""
@@ -276,42 +241,6 @@ class Execution:
                 self.consider(instance)
 
         instance.timer = self._host.call_at(self._host.now() + problem.retry_after_s, resume)
-
-    def _emit(
-        self,
-        instance: Instance,
-        payload: Rows | None,
-        stimulus_s: float,
-        watermark_us: int,
-        onward: Input | None,
-        joined: Iterable[Instance],
-        source: Instance | None,
-    ) -> Batch | None:
-        """Offer what an operator has given to its outputs. Returns the batch that has gone on by the link `onward` in the same task."""
-        if payload is None and watermark_us <= instance.watermark_out_us:
-            return None
-        instance.watermark_out_us = max(instance.watermark_out_us, watermark_us)
-        if payload is not None:
-            instance.rows_out += payload.rows
-        carried = None
-        for output in list(instance.outputs.values()):
-            batch = output.sender.offer(stimulus_s, instance.watermark_out_us, payload)
-            relay = next((made for made in joined if output.link.id in made.inputs), None)
-            if onward is not None and output.link.id == onward.link.id:
-                self._flow.carried(output, onward, batch)
-                carried = batch
-            elif relay is not None:
-                incoming = relay.inputs[output.link.id]
-                self._flow.carried(output, incoming, batch)
-                relay.batches_in += 1
-                relay.rows_in += batch.rows
-                relay.watermark_us = incoming.watermark_us
-                carried = self._emit(relay, payload, stimulus_s, relay.watermark_us, onward, joined, source) or carried
-            else:
-                self._flow.transmit(output)
-                if source is not None and payload is not None:
-                    self._polling.offered(source, output)
-        return carried
 
     # ------------------------------------------------------------------------------------------------------ sources
 
@@ -369,18 +298,6 @@ class Execution:
                 self._finished(instance)
         else:
             self._polling.again(instance, polled, task.now, gave=bool(task.steps and task.steps[0].rows))
-
-
-def _waiting_with(incoming: Input, rows_max: int) -> list[Batch]:
-    """What waits behind the first batch of a link and fits into the same quantum: a backlog turns into large batches by itself."""
-    further: list[Batch] = []
-    rows = incoming.queue.head.rows
-    for batch in islice(incoming.queue, 1, BATCHES_MAX):
-        rows += batch.rows
-        if rows > rows_max:
-            break
-        further.append(batch)
-    return further
 
 
 def _ignored(result: object) -> None:

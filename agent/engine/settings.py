@@ -19,7 +19,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     a batch is acknowledged, so that slow sources fill neither the machine nor a slow way."""
     batch_interval_s: float = 0.05
     """Longest such pause. Shorter: fresher answers on a busy machine; longer: larger batches, less work for the same rows."""
-    batch_share: float = 0.25
+    batch_share: float = 0.4
     """Share of a core that the batches of all sources here may take together before their pauses grow; where other work needs the machine,
     less. More: fresher answers, less rest."""
     ahead_rows_max: int = 4_000_000

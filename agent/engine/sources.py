@@ -11,6 +11,9 @@ from sbon.batching import pause_s
 
 UNANSWERED_MAX = 4
 """Batches of a source whose acknowledgement is watched for at a time."""
+USE_CALM = 0.3
+USE_FULL = 0.8
+"""Use of the processors up to which sources take their whole share, and from which on they take none: every pause is the longest."""
 ANSWER_S_MAX = 1.0
 """What is not acknowledged after so long is watched for no more; the link may be gone."""
 ANSWER_SHARE = 1 / 3
@@ -35,7 +38,7 @@ class Polling:
         self._asked: dict[Instance, float] = {}
         self._active = 1
         self._counted_at = float("-inf")
-        self._idle = 1.0
+        self._spare = 1.0
 
     def at(self, instance: Instance, when: float) -> None:
         """Ask at that instant, though not sooner than the last batch allows."""
@@ -77,7 +80,7 @@ class Polling:
         cost_s = instance.batch_cost.per_batch_s * self._active
         least_s = max(config.batch_interval_min_s, instance.answered_s * ANSWER_SHARE)
         # Squared: many agents of one machine, each of which sees the same load, leave most of it to others.
-        return pause_s(cost_s, max(1e-9, config.batch_share * self._idle**2), least_s, config.batch_interval_s)
+        return pause_s(cost_s, max(1e-9, config.batch_share * self._spare**2), least_s, config.batch_interval_s)
 
     def _look_around(self) -> None:
         """How many sources have been asked lately, and how much of the machine is idle; looked up now and then."""
@@ -86,7 +89,7 @@ class Polling:
             self._counted_at = now
             self._asked = {instance: at for instance, at in self._asked.items() if now - at <= 2 * longest_s}
             self._active = max(1, len(self._asked))
-            self._idle = 1.0 - min(1.0, self._host.use_fraction())
+            self._spare = min(1.0, max(0.0, (USE_FULL - self._host.use_fraction()) / (USE_FULL - USE_CALM)))
 
     def offered(self, instance: Instance, output: Output) -> None:
         """What a source gave has left by an output, of its own or of an operator in the same task: when will it be acknowledged?"""

@@ -3,6 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
+import polars as pl
+
+from agent.connectors.base import Congested
+from agent.connectors.discard import DiscardSink
 from agent.engine.instance import Instance
 from agent.node import Agent
 from testbed.cpu import CpuConfig
@@ -135,3 +139,23 @@ def test_a_backlog_is_worked_on_as_one_batch():
     reference = make_world()
     reference.submit(SOURCE.format(node=reference.nodes[0]))
     assert sorted(tail.rows) == finished(reference, QUERY)
+
+
+def test_a_sink_that_stalls_holds_its_batch_and_the_source_goes_on_afterwards(monkeypatch):
+    calls, rows = [0], [0]
+
+    def write(self: DiscardSink, frame: pl.DataFrame) -> None:
+        calls[0] += 1
+        if calls[0] % 5 == 0:
+            raise Congested("full", retry_after_s=0.3)
+        rows[0] += frame.height
+
+    monkeypatch.setattr(DiscardSink, "write", write)
+    world = make_world()
+    world.submit(SOURCE.format(node=world.nodes[0]))
+    world.submit("CREATE SINK d FROM (SELECT ts, key FROM s) WITH (connector = 'discard');")
+    world.run_until(lambda: rows[0] >= ROWS, timeout_s=60)
+    world.run(2.0)
+
+    assert rows[0] == ROWS
+    assert calls[0] > 10

@@ -1,0 +1,96 @@
+"""What a task has done takes its place in the books: operators' figures and states, and the links between them, in order.
+
+On the event loop, in one turn, so that nobody sees half of it.
+"""
+
+from collections.abc import Callable, Iterable
+
+from agent.engine.flow import Flow
+from agent.engine.instance import Input, Instance, State
+from agent.engine.rows import Rows
+from agent.engine.sources import Polling
+from agent.engine.work import Task
+from sbon.links import Batch
+
+
+class Books:
+    """Of the operators of this host."""
+
+    def __init__(
+        self, flow: Flow, polling: Polling, finished: Callable[[Instance], None], delivered: Callable[[Instance, Batch], None]
+    ) -> None:
+        self._flow = flow
+        self._polling = polling
+        self._finished = finished
+        self._delivered = delivered
+
+    def enter(self, task: Task) -> None:
+        """All steps of a task."""
+        batch = task.batch
+        source = task.stages[0].instance if task.stages[0].incoming is None else None
+        for number, step in enumerate(task.steps):
+            stage = task.stages[number]
+            instance = stage.instance
+            instance.watermark_us = step.watermark_us
+            onward = task.stages[number + 1].incoming if number + 1 < len(task.steps) else None
+            carried = self._emit(instance, step.payload, task.stimulus_s, step.watermark_out_us, onward, task.joined, source)
+            instance.rows_in += step.rows
+            instance.accounts.quantum(step.rows, step.cpu_ns, max(step.spent_s, step.cpu_ns / 1e9))
+            if stage.incoming is not None:
+                self._count(instance, stage.incoming, batch, task, first=number == 0)
+            batch = carried
+
+    def _count(self, instance: Instance, incoming: Input, batch: Batch | None, task: Task, *, first: bool) -> None:
+        """An operator has taken a batch, or a slice of one."""
+        if first and not task.last:
+            incoming.sliced = task.end
+            return
+        instance.batches_in += 1
+        if first:
+            incoming.sliced = 0
+            for taken in task.batches:
+                instance.dequeue(incoming)
+                self._flow.processed(incoming, taken)
+            instance.batches_in += len(task.further)
+        if instance.sink is not None:
+            for one in task.batches if first or batch is None else [batch]:
+                self._delivered(instance, one)
+        if instance.ended and instance.state is State.RUNNING:
+            instance.state = State.FINISHED
+            self._finished(instance)
+
+    def _emit(
+        self,
+        instance: Instance,
+        payload: Rows | None,
+        stimulus_s: float,
+        watermark_us: int,
+        onward: Input | None,
+        joined: Iterable[Instance],
+        source: Instance | None,
+    ) -> Batch | None:
+        """Offer what an operator has given to its outputs. Returns the batch that has gone on by the link `onward` in the same task."""
+        if payload is None and watermark_us <= instance.watermark_out_us:
+            return None
+        instance.watermark_out_us = max(instance.watermark_out_us, watermark_us)
+        if payload is not None:
+            instance.rows_out += payload.rows
+        carried = None
+        for output in list(instance.outputs.values()):
+            batch = output.sender.offer(stimulus_s, instance.watermark_out_us, payload)
+            relay = next((made for made in joined if output.link.id in made.inputs), None)
+            if onward is not None and output.link.id == onward.link.id:
+                self._flow.carried(output, onward, batch)
+                carried = batch
+            elif relay is not None:
+                incoming = relay.inputs[output.link.id]
+                self._flow.carried(output, incoming, batch)
+                relay.batches_in += 1
+                relay.rows_in += batch.rows
+                relay.watermark_us = incoming.watermark_us
+                carried = self._emit(relay, payload, stimulus_s, relay.watermark_us, onward, joined, source) or carried
+            else:
+                self._flow.transmit(output)
+                if source is not None and payload is not None:
+                    self._polling.offered(source, output)
+        return carried
