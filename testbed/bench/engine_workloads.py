@@ -13,7 +13,7 @@ from typing import NamedTuple
 FULL_SPEED = 0
 """Rows/s that mean: as fast as the engine takes them."""
 EVENT_ROWS_PER_S = 1_000_000
-POOL_ROWS = 1_000_000
+POOL_ROWS = 1 << 20
 
 
 class Workload(NamedTuple):
@@ -73,11 +73,7 @@ def statements(name: str, *, copy: int = 0, rows_per_s: int = FULL_SPEED, rows: 
 
 
 def _source(name: str, seed: int, key_fields: str, rows_per_s: int, rows: int) -> str:
-    speed = (
-        f"rows_per_second = {rows_per_s}"
-        if rows_per_s
-        else f"rows_per_second = 'max', event_rows_per_second = {EVENT_ROWS_PER_S}, pool_rows = 1048576"
-    )
+    speed = f"rows_per_second = {rows_per_s}" if rows_per_s else f"rows_per_second = 'max', event_rows_per_second = {EVENT_ROWS_PER_S}"
     options = ["connector = 'datagen'", "nodes = 'bench'", speed, f"seed = {seed}", f"pool_rows = {POOL_ROWS}", key_fields]
     if rows:
         options.append(f"rows = {rows}")
