@@ -16,6 +16,9 @@ from sbon.errors import SpillError
 from sbon.link_frames import Buffer
 from sbon.query.schema import Schema
 
+SUFFIX = ".spill"
+"""Of the files' names."""
+
 _SUMS = struct.Struct(">II")
 _FACTS = struct.Struct(">qdqI")
 _HEADER_BYTES = _SUMS.size + _FACTS.size
@@ -55,7 +58,7 @@ class SpillLog:
         """
         if not self._segments or self._segments[-1].sealed or self._segments[-1].size_bytes >= self._segment_bytes:
             self._made += 1
-            self._segments.append(_Segment(f"{self._name}-{self._made:06}.spill"))
+            self._segments.append(_Segment(f"{self._name}-{self._made:06}{SUFFIX}"))
         segment = self._segments[-1]
         pieces = [piece for batch in batches for piece in _record(batch)]
         size_bytes = sum(map(len, pieces))

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol, TypeVar
 
-from agent.engine.spill_log import SpillLog
+from agent.engine.spill_log import SUFFIX, SpillLog
 from agent.host import Disk, Host, Timer
 from sbon.backlog import SpillBudget, SpillFetch, SpillWrite
 from sbon.batch import Batch
@@ -57,8 +57,9 @@ class Spilling:
         self._timers: dict[LinkId, Timer] = {}
         self._troubled: dict[LinkId, str] = {}
         self._made = 0
-        for name in disk.names():  # of an agent that was killed: nobody knows any more what they continue
-            disk.remove(name)
+        for name in disk.names():
+            if name.endswith(SUFFIX):  # of an agent that was killed: nobody knows any more what they continue
+                disk.remove(name)
 
     def look(self, link: LinkId, sender: LinkSender, schema: Schema, *, may_spill: bool) -> None:
         """Do what is to be done now. `may_spill`: more may go to disk; what is there comes back in any case."""

@@ -165,9 +165,10 @@ def test_files_go_with_the_query_and_with_the_agent() -> None:
     assert disk.files
     world.kill(1)
     assert disk.files, "a killed agent cleans up nothing"
+    disk.append("notes.txt", [b"not ours"])
     world.heal()
     world.start(1)
-    assert not disk.files
+    assert disk.names() == ["notes.txt"]
     world.settle()
     assert not tail.finished
     world.close()
