@@ -399,6 +399,8 @@ class Agent:
             "pause_ms": round(record.pause_s * 1000, 3),
             "seconds": round(record.seconds, 6),
             "state_bytes": record.state_bytes,
+            "copy_s": round(record.copy_s, 6),
+            "rounds": record.rounds,
         }
         self.log.info(event, **fields)
         self.recording.migration(record)

@@ -124,7 +124,7 @@ class Recording:
                 outcome=record.outcome,
                 asked_at=int((wall_s - record.seconds) * MICROSECONDS),
                 locked_at=at("preparing"),
-                prepared_at=at("pausing"),
+                prepared_at=at("copying"),
                 paused_at=at("transferring"),
                 moved_at=at("committing"),
                 ended_at=int(wall_s * MICROSECONDS),
@@ -133,6 +133,8 @@ class Recording:
                 state_bytes=record.state_bytes,
                 usage_before_bytes=before,
                 usage_after_bytes=after,
+                copied_at=at("pausing"),
+                rounds=record.rounds,
             )
         )
 

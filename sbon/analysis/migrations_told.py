@@ -108,8 +108,8 @@ def _phases(done: pl.DataFrame) -> Table:
     steps = [
         ("asked - locked", "neighbours agree to keep still", "asked_at", "locked_at"),
         ("locked - prepared", "the new host gets ready", "locked_at", "prepared_at"),
-        ("prepared - paused", "the operator finishes its batch", "prepared_at", "paused_at"),
-        ("paused - moved", "its state moves", "paused_at", "moved_at"),
+        ("prepared - paused", "its state goes over while it runs; it finishes its batch", "prepared_at", "paused_at"),
+        ("paused - moved", "the rest goes over", "paused_at", "moved_at"),
         ("moved - ended", "neighbours are told", "moved_at", "ended_at"),
     ]
     rows = []

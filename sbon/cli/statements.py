@@ -166,7 +166,8 @@ def migrate(
     if json:
         print_json(result)
     elif result["committed"]:
-        print(f"moved {operator} to {node}: paused {result['pause_s'] * 1000:.0f} ms, {result['state_bytes']} bytes of state")
+        copied = f"{result['state_bytes']} bytes of state copied in {result['copy_s']:.2f} s before"
+        print(f"moved {operator} to {node}: paused {result['pause_s'] * 1000:.0f} ms, {copied}")
     if not result["committed"]:
         raise RefusedError(f"{operator} runs where it was: {result['outcome']}")
 

@@ -116,11 +116,11 @@ class MigrationRow(Row, frozen=True, tag="migrations"):
     locked_at: Instant | None
     """They do; the new host is asked."""
     prepared_at: Instant | None
-    """The new host is ready; the operator finishes its batch."""
+    """The new host is ready; the state goes over while the operator runs on (the operator finishes its batch, before there was that)."""
     paused_at: Instant | None
-    """Its state has been taken and begins to move."""
+    """It stands still; the rest begins to move."""
     moved_at: Instant | None
-    """The new host has the state: decided."""
+    """The new host has everything: decided."""
     ended_at: Instant
     """All neighbours know, or it runs on where it was."""
     pause_ms: float
@@ -128,9 +128,14 @@ class MigrationRow(Row, frozen=True, tag="migrations"):
     duration_ms: float
     """From the first question to the end."""
     state_bytes: int
+    """All that was sent: state, input since, unacknowledged output."""
     usage_before_bytes: float | None
     """Network usage of its links, as the review predicted it; null: asked for by hand."""
     usage_after_bytes: float | None
+    copied_at: Instant | None = None
+    """The copy is a moment behind; the operator finishes its batch."""
+    rounds: int | None = None
+    """How often input that it was given during the copy was sent after."""
 
 
 class MulticastChange(Row, frozen=True, tag="multicasts"):

@@ -174,6 +174,8 @@ def _migration(story: Story, move: Move, rng: np.random.Generator) -> dict[str, 
         "state_bytes": int(rng.integers(1000, 200_000)),
         "usage_before_bytes": move.before,
         "usage_after_bytes": move.after,
+        "copied_at": _at(phases[2] - 0.1 * (phases[2] - phases[1])),
+        "rounds": 1,
     }
 
 

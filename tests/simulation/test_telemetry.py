@@ -85,7 +85,7 @@ def test_a_migration_is_recorded_with_its_phases_by_who_coordinated_it(story):
     assert (node, row.from_node, row.to_node) == (story.away_from, story.away_from, story.to)
     assert row.committed
     assert row.queries == (story.query,)
-    phases = [row.asked_at, row.locked_at, row.prepared_at, row.paused_at, row.moved_at, row.ended_at]
+    phases = [row.asked_at, row.locked_at, row.prepared_at, row.copied_at, row.paused_at, row.moved_at, row.ended_at]
     assert None not in phases
     assert phases == sorted(phases)
     assert (row.ended_at - row.asked_at) / 1000 == pytest.approx(row.duration_ms, abs=0.01)
