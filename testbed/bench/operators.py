@@ -14,7 +14,7 @@ import polars as pl
 from sbon.operators.operator import Operator
 from sbon.operators.registry import build
 from sbon.query.expression import Call, Column, Expression, Literal
-from sbon.query.plan import Aggregate, MapParams, OrderColumn, Params, SessionParams, TopParams, WindowParams
+from sbon.query.plan import Aggregate, JoinParams, MapParams, OrderColumn, Params, SessionParams, TopParams, WindowJoinParams, WindowParams
 from sbon.query.schema import ColumnType
 
 SECOND_US = 1_000_000
@@ -27,6 +27,9 @@ SIZES = (1_000, 8_192, 65_536)
 
 _X, _K = Column("value"), Column("key")
 _HALF, _FOUR, _NONE = Literal(0.5, ColumnType.FLOAT), Literal(4, ColumnType.INT), Literal(0, ColumnType.INT)
+_JOINED = ((Column("one"),), (Column("other"),))
+"""A row has about one partner in a second of the other side."""
+_PAIR = (("time", 0, "time"), ("one", 0, "one"), ("value", 0, "value"), ("other_value", 1, "value"))
 _COUNT_SUM_MAX = (Aggregate("n", "count", None), Aggregate("total", "sum", _X), Aggregate("most", "max", _X))
 
 
@@ -53,6 +56,10 @@ WORKLOADS: dict[str, Params] = {
     "hopping 10 s / 2 s count": WindowParams("time", 10 * SECOND_US, 2 * SECOND_US, (("key", _K),), _COUNT_SUM_MAX[:1]),
     "session 10 s count": SessionParams("time", 10 * SECOND_US, (("key", _K),), _COUNT_SUM_MAX[:1]),
     "session 10 ms count": SessionParams("time", SECOND_US // 100, (("key", _K),), _COUNT_SUM_MAX[:1]),
+    "window join": WindowJoinParams("time", "time", *_JOINED, SECOND_US, SECOND_US, _PAIR),
+    "window left join": WindowJoinParams("time", "time", *_JOINED, SECOND_US, SECOND_US, _PAIR, outer=(ColumnType.FLOAT,)),
+    "join within 100 ms": JoinParams("time", "time", *_JOINED, SECOND_US // 10, SECOND_US // 10, _PAIR),
+    "join within 1 s": JoinParams("time", "time", *_JOINED, SECOND_US, SECOND_US, _PAIR),
     "top 10 a second": TopParams("second", (OrderColumn("value", True, False),), ("key",), 10),
 }
 
@@ -69,23 +76,28 @@ def measure(batch_rows: Sequence[int], seconds: float, names: Sequence[str], tel
 def _rate(params: Params, batch_rows: int, seconds: float) -> float:
     batches = _batches(batch_rows)
     column = params.time_column if isinstance(params, TopParams) else "time"
-    _run(build(params), batches[:2], 0, column)
+    _run(build(params), batches[:2], 0, column, _ports(params))
     operator, rows, start_us, spent = build(params), 0, 0, 0.0
     while spent < seconds:
-        spent += _run(operator, batches, start_us, column)
+        spent += _run(operator, batches, start_us, column, _ports(params))
         start_us += 2 * SECOND_US
-        rows += batch_rows * len(batches)
+        rows += batch_rows * len(batches) * len(_ports(params))
     return round(rows / spent)
 
 
-def _run(operator: Operator, batches: Sequence[pl.DataFrame], start_us: int, time: str = "time") -> float:
+def _ports(params: Params) -> tuple[int, ...]:
+    return (0, 1) if isinstance(params, JoinParams | WindowJoinParams) else (0,)
+
+
+def _run(operator: Operator, batches: Sequence[pl.DataFrame], start_us: int, time: str = "time", ports: Sequence[int] = (0,)) -> float:
     """Feed batches, the first beginning at this event time; the processor time that the operator took, seconds."""
     spent = 0.0
     for batch in batches:
         shifted = batch.with_columns(pl.col("time", "second") + pl.duration(microseconds=start_us))
         watermark_us = start_us + int(batch[time].to_physical()[-1])
         begin = process_time()
-        operator.process(0, shifted)
+        for port in ports:
+            operator.process(port, shifted)
         operator.advance(watermark_us)
         spent += process_time() - begin
     return spent
@@ -98,7 +110,8 @@ def _batches(batch_rows: int) -> list[pl.DataFrame]:
     shares = 1.0 / np.arange(1, KEYS + 1) ** 1.2
     key = rng.choice(KEYS, rows, p=shares / shares.sum())
     at = np.arange(rows) * (SECOND_US // EVENT_ROWS_PER_S)
-    frame = pl.DataFrame({"time": at, "second": at // SECOND_US * SECOND_US, "key": key, "value": rng.random(rows)})
+    rare = {name: rng.integers(0, EVENT_ROWS_PER_S, rows) for name in ("one", "other")}
+    frame = pl.DataFrame({"time": at, "second": at // SECOND_US * SECOND_US, "key": key, "value": rng.random(rows), **rare})
     name = (pl.lit("sensor-") + pl.col("key").cast(pl.String)).alias("name")
     frame = frame.with_columns(pl.col("time", "second").cast(pl.Datetime("us")), name)
     return list(frame.iter_slices(batch_rows))
