@@ -209,7 +209,7 @@ class Execution:
         for instance in rest:
             self._look_at(instance)
         if head.source is not None and task.steps:
-            head.batch_cost.took(0, task.spent_s + self._host.stopwatch() - began)
+            head.batch_cost.took(0, task.cpu_s + self._host.stopwatch() - began)
             self._polled(head, task)
         self._pump()
 

@@ -224,7 +224,7 @@ class Instance:
         self.cost = Cost()
         """Of what begins with this operator, with those behind it that run in the same task."""
         self.batch_cost = Cost()
-        """Of a source: of a batch, with its share of the event loop."""
+        """Of a source: processor time of a batch, with its share of the event loop."""
         self.accounts = Accounts()
         self.unanswered: list[tuple[LinkSender, int, float]] = []
         """Of a source: batches whose acknowledgement is watched for, by sender and number, with the instants at which they left."""

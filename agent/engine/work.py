@@ -88,6 +88,11 @@ class Task:
         return [max(1, step.rows) for stage, step in zip(self.stages, self.steps, strict=False) if stage.incoming is not None]
 
     @property
+    def cpu_s(self) -> float:
+        """Processor time, by all operators together: unlike `spent_s` it does not grow when others have the processor."""
+        return sum(step.cpu_ns for step in self.steps) / 1e9
+
+    @property
     def spent_s(self) -> float:
         """By all operators together."""
         return self.before_s + sum(step.spent_s for step in self.steps)
