@@ -11,6 +11,7 @@ latency_column : a column that holds an event time. How far it is behind the wal
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,9 @@ from sbon.telemetry.digest import GROWTH, LEAST_MS, MOST_MS, RecentDigest
 
 if TYPE_CHECKING:
     import polars as pl
+
+
+_PER_BUCKET = 1 / math.log(GROWTH)
 
 
 class DiscardSink:
@@ -75,9 +79,12 @@ def _note(latency: RecentDigest, times: pl.Series, wall_s: float, now: float) ->
     """Count each row of a batch in its bucket; rows without a time do not count."""
     import numpy as np
 
-    created_us = times.drop_nulls().to_physical().to_numpy()
-    if not len(created_us):
+    known = times.drop_nulls() if times.null_count() else times
+    if known.is_empty():
         return
-    ages_ms = np.clip((wall_s * 1e6 - created_us) / 1000, LEAST_MS, MOST_MS)
-    numbers, rows = np.unique(np.floor(np.log(ages_ms) / np.log(GROWTH)).astype(np.int64), return_counts=True)
-    latency.add_buckets(now, zip(numbers.tolist(), rows.tolist(), strict=True), float(ages_ms.max()))
+    ages_ms = (wall_s * 1e6 - known.to_physical().to_numpy()) / 1000
+    np.minimum(np.maximum(ages_ms, LEAST_MS, out=ages_ms), MOST_MS, out=ages_ms)
+    numbers = np.floor(np.log(ages_ms) * _PER_BUCKET).astype(np.int64)
+    first = int(numbers.min())
+    counts = np.bincount(numbers - first).tolist()
+    latency.add_buckets(now, [(first + i, rows) for i, rows in enumerate(counts) if rows], float(ages_ms.max()))
