@@ -1,4 +1,4 @@
-"""Sessions, left joins, first rows and sketches move between agents with their state: the answers are those of a run on one node."""
+"""Sessions, joins, first rows and sketches move between agents with their state: the answers are those of a run on one node."""
 
 from collections.abc import Callable
 
@@ -17,6 +17,10 @@ SELECT v.start, v.key, v.n, v.high, r.value, r.ts
 FROM (SELECT window_start AS start, window_end AS t, key, count(*) AS n, approx_percentile(value, 0.9) AS high
       FROM SESSION(l, ts, INTERVAL '100 ms') GROUP BY window_start, window_end, key) AS v
 LEFT JOIN r ON v.key = r.key AND r.ts BETWEEN v.t - INTERVAL '50 ms' AND v.t;
+"""
+JOINED = """
+SELECT window_start, x.key, x.value, y.value AS other FROM HOP(l, ts, INTERVAL '100 ms', INTERVAL '200 ms') AS x
+LEFT JOIN HOP(r, ts, INTERVAL '100 ms', INTERVAL '200 ms') AS y ON x.key = y.key AND x.window_start = y.window_start;
 """
 FIRST_ROWS = """
 SELECT DISTINCT window_end, high, key FROM (
@@ -54,7 +58,9 @@ def run(query: str, nodes: int, seed: int) -> tuple[list[str], int]:
     return sorted(map(str, tail.rows)), moves
 
 
-@pytest.mark.parametrize("query", [SESSIONS, FIRST_ROWS], ids=["sessions and left joins", "first rows and sketches"])
+@pytest.mark.parametrize(
+    "query", [SESSIONS, FIRST_ROWS, JOINED], ids=["sessions and left joins", "first rows and sketches", "window joins"]
+)
 def test_answers_are_those_of_a_run_on_one_node(query: str, alone: Callable[[str], list[str]]) -> None:
     moves = 0
     for seed in range(4):
