@@ -72,12 +72,15 @@ class Books:
         """Offer what an operator has given to its outputs. Returns the batch that has gone on by the link `onward` in the same task."""
         if payload is None and watermark_us <= instance.watermark_out_us:
             return None
-        instance.watermark_out_us = max(instance.watermark_out_us, watermark_us)
+        before_us, instance.watermark_out_us = instance.watermark_out_us, max(instance.watermark_out_us, watermark_us)
         if payload is not None:
             instance.rows_out += payload.rows
         carried = None
         for output in list(instance.outputs.values()):
-            batch = output.sender.offer(stimulus_s, instance.watermark_out_us, payload)
+            *parts, last = payload.parts() if payload is not None and self._flow.leaves(output) else (payload,)
+            for part in parts:
+                output.sender.offer(stimulus_s, before_us, part)
+            batch = output.sender.offer(stimulus_s, instance.watermark_out_us, last)
             relay = next((made for made in joined if output.link.id in made.inputs), None)
             if onward is not None and output.link.id == onward.link.id:
                 self._flow.carried(output, onward, batch)

@@ -170,6 +170,10 @@ class Flow:
 
     # ------------------------------------------------------------------------------------------------------ sending
 
+    def leaves(self, output: Output) -> bool:
+        """The link leads to another host."""
+        return output.node != self._router.me
+
     def transmit(self, output: Output) -> None:
         """Send what may be sent, and let what cannot wait in memory wait on disk."""
         self._send_on(output)

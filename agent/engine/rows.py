@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 HEADER_BYTES = 64
 """Counted for each batch beside its columns, so that a watermark is not free."""
+PART_BYTES_MAX = 4 * 2**20
+"""A larger batch leaves its host in parts."""
 FRAME_BYTES = 96
 COLUMN_BYTES = 80
 TEXT_COLUMN_BYTES = 64
@@ -38,7 +40,7 @@ class Rows:
     `size_bytes` is what they take unpacked, and the same wherever they are: the rates of an operator's links decide together where it goes.
     """
 
-    __slots__ = ("_frame", "_packed", "_schema", "rows", "size_bytes")
+    __slots__ = ("_frame", "_packed", "_parts", "_schema", "rows", "size_bytes")
 
     def __init__(self, rows: int, size_bytes: int, schema: Schema, frame: "pl.DataFrame | None") -> None:
         self.rows = rows
@@ -46,6 +48,7 @@ class Rows:
         self._schema = schema
         self._frame = frame
         self._packed: dict[Codec, Packed] = {}
+        self._parts: tuple[Rows, ...] = ()
 
     @classmethod
     def of_frame(cls, frame: "pl.DataFrame", schema: Schema) -> "Rows":
@@ -88,6 +91,16 @@ class Rows:
 
             self._frame = decode_batch(next(iter(self._packed.values())).data, self._schema, self.rows)
         return self._frame
+
+    def parts(self) -> "Sequence[Rows]":
+        """The rows in pieces for a link to another host, in order: a frame there has a greatest size, and keeps the event loop while it is
+        sealed. What came over a link goes on as it came."""
+        if self.size_bytes <= PART_BYTES_MAX or self._frame is None:
+            return (self,)
+        if not self._parts:
+            rows = max(1, self.rows * (PART_BYTES_MAX - 4096) // self.size_bytes)
+            self._parts = tuple(Rows.of_frame(self._frame[first : first + rows], self._schema) for first in range(0, self.rows, rows))
+        return self._parts
 
     def is_packed(self, codec: Codec) -> bool:
         """`pack` has nothing to do: it has been done, they came packed, or they are too small for it and have been made bytes."""

@@ -113,7 +113,7 @@ def run(task: Task, clock: Callable[[], float], measure: Callable[[], Meter]) ->
                 payload, watermark_us = _take(stage, payload, None, own_us)
             else:
                 rows, own_us, payload, watermark_us = _begin(task, stage)
-            if payload is not None:
+            if payload is not None and len(payload.parts()) == 1:  # parts are packed when their turn comes
                 for codec in stage.packing:
                     payload.pack(codec, clock)
             spent_s = clock() - began

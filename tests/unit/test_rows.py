@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from agent.engine.rows import Rows
+from agent.engine.rows import PART_BYTES_MAX, Rows
 from sbon.query.schema import ColumnType, Field
 
 
@@ -19,3 +19,17 @@ def test_the_size_of_a_frame_is_about_that_of_its_bytes(rows: int, columns: str)
     arrived = Rows.of_bytes(computed.data(), rows, schema)
 
     assert computed.size_bytes == pytest.approx(arrived.size_bytes, rel=0.3)  # within 25 % observed, 2 % from 40 rows on
+
+
+def test_a_large_batch_leaves_in_parts_that_together_are_the_batch() -> None:
+    frame = pl.DataFrame({"a": range(1_000_000), "b": [1.5] * 1_000_000})
+    schema = (Field("a", ColumnType.INT), Field("b", ColumnType.FLOAT))
+    rows = Rows.of_frame(frame, schema)
+
+    parts = rows.parts()
+
+    assert [part.size_bytes <= PART_BYTES_MAX + 1000 for part in parts] == [True] * len(parts)
+    assert 4 <= len(parts) <= 5  # 16 MB
+    assert pl.concat([Rows.of_bytes(part.data(), part.rows, schema).frame() for part in parts]).equals(frame)
+    assert rows.parts() is parts
+    assert list(parts[0].parts()) == [parts[0]]
