@@ -19,6 +19,9 @@ PLAN_COLUMNS = (Column("operator"), Column("kind"), Column("what it does"), Colu
 CANDIDATE_COLUMNS = (Column("operator"), Column("candidate"), Column("network usage", right=True), Column("load ms", right=True))
 LINK_COLUMNS = (Column("from"), Column("to"), Column("rows/s", right=True), Column("rate", right=True), Column("latency", right=True))
 
+MIGRATE_TIMEOUT_S = 900.0
+"""How long the answer to a migration is waited for: beyond migration.copy_timeout_s, which a large state on a slow path may need."""
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the program."""
@@ -161,7 +164,7 @@ def migrate(
     Example:
       sbon migrate london.t85s01.2 tokyo
     """
-    with ControlClient(find_socket(socket)) as agent:
+    with ControlClient(find_socket(socket), MIGRATE_TIMEOUT_S) as agent:
         result = agent.ask("migrate", operator=operator, node=node)
     if json:
         print_json(result)

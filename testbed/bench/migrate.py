@@ -18,7 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from sbon.cli.client import ControlClient
 from sbon.cli.output import Column, count, number, print_table
+from sbon.control import SOCKET_NAME
 from sbon.errors import ConfigError, SbonError
 from sbon.types import FloatArray
 from testbed.bench.agents import BenchAgent, agents
@@ -211,7 +213,8 @@ def _find(found: dict[str, BenchAgent], rows: int) -> tuple[str, str]:
 
 
 def _migrate(found: dict[str, BenchAgent], host: str, join: str, there: str) -> dict[str, Any]:
-    record: dict[str, Any] = found[host].client.ask("migrate", operator=join, node=there)
+    with ControlClient(found[host].directory / SOCKET_NAME, TIMEOUT_S) as client:
+        record: dict[str, Any] = client.ask("migrate", operator=join, node=there)
     if not record["committed"]:
         raise SbonError(f"the join has not moved from {host} to {there}: {record['outcome']}")
     return record
