@@ -81,13 +81,15 @@ class InputLog:
 
     def __init__(self) -> None:
         self._calls: deque[tuple[int, int, pl.DataFrame | None, int]] = deque()
-        self._added_bytes = 0  # by the operator's thread alone
-        self._taken_bytes = 0  # by the loop alone
+        self.added_bytes = 0
+        """Ever; changed by the operator's thread alone."""
+        self.taken_bytes = 0
+        """Ever; changed by the loop alone."""
 
     @property
     def size_bytes(self) -> int:
         """About how many bytes wait here."""
-        return self._added_bytes - self._taken_bytes
+        return self.added_bytes - self.taken_bytes
 
     def process(self, port: int, frame: "pl.DataFrame") -> None:
         """It is given rows."""
@@ -105,12 +107,12 @@ class InputLog:
             call = self._calls.popleft()
             size_bytes += call[3]
             taken.append(call)
-        self._taken_bytes += size_bytes
+        self.taken_bytes += size_bytes
         return taken
 
     def _add(self, port: int, watermark_us: int, frame: "pl.DataFrame | None", size_bytes: int) -> None:
         self._calls.append((port, watermark_us, frame, size_bytes + _CALL_BYTES))
-        self._added_bytes += size_bytes + _CALL_BYTES
+        self.added_bytes += size_bytes + _CALL_BYTES
 
 
 def state_pieces(operator: "Operator", piece_bytes: int) -> Iterator[bytes]:

@@ -5,7 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from agent.directory import Directory
-from agent.engine.copying import call_pieces, rest_pieces, state_pieces
+from agent.engine.copying import InputLog, call_pieces, rest_pieces, state_pieces
 from agent.engine.engine import Engine
 from agent.host import Host, Timer
 from sbon.errors import LinkError, SbonError
@@ -66,8 +66,8 @@ class Copying:
         self._state: Iterator[bytes] | None = None
         self._rest: list[bytes] | None = None
         self._began = self._making = self._finishing = self._stopped = False
-        self._asked = False
-        """The end of the round under way is not yet known: it is where the logged input runs out."""
+        self._mark: int | None = None
+        """A round has been asked for, which ends with the piece in which so many bytes have been taken from the log."""
         self._goal: int | None = None
         """The round has ended when all pieces below this index have had their effect."""
         self._again: Timer | None = None
@@ -84,7 +84,8 @@ class Copying:
 
     def more(self) -> None:
         """Another round: all that the operator has been given up to now."""
-        self._asked = True
+        log = self._log
+        self._mark = log.added_bytes if log is not None else 0
         self._pump()
 
     def finish(self) -> None:
@@ -133,15 +134,16 @@ class Copying:
         if self._state is not None:
             self._make(partial(next, self._state, None))
             return
-        instance = self._engine.instances.get(self._operator)
-        log = instance.log if instance is not None else None
+        log = self._log
+        if self._mark is not None and (log is None or log.taken_bytes >= self._mark):
+            self._mark, self._goal = None, self._sender.next_index
+            self._look_at_round()
+            self._pump()  # the end of a round may have begun the next one, and made a piece
+            return
         calls = log.take(self._config.piece_bytes) if log is not None else []
         if calls:
             self._make(partial(call_pieces, calls))
             return
-        if self._asked:
-            self._asked, self._goal = False, self._sender.next_index
-            self._look_at_round()
         if self._rest:
             piece = self._rest.pop(0)
             self._send(self._sender.offer(piece, last=not self._rest))
@@ -202,9 +204,14 @@ class Copying:
         self._goal = None
         self._events.copied(self._left_bytes() + self._sender.held_bytes)
 
-    def _left_bytes(self) -> int:
+    @property
+    def _log(self) -> InputLog | None:
         instance = self._engine.instances.get(self._operator)
-        return instance.log.size_bytes if instance is not None and instance.log is not None else 0
+        return instance.log if instance is not None else None
+
+    def _left_bytes(self) -> int:
+        log = self._log
+        return log.size_bytes if log is not None else 0
 
     def _look_again(self) -> None:
         def look() -> None:
