@@ -1,8 +1,11 @@
 """What travels on a link: rows with their stimulus time and the watermark that holds after them."""
 
+import zlib
 from typing import Protocol
 
 import msgspec
+
+from sbon.types import OperatorId
 
 
 class Payload(Protocol):
@@ -24,6 +27,8 @@ class Batch(msgspec.Struct, frozen=True):
     stimulus_s: float
     watermark_us: int
     payload: Payload | None
+    path: int = 0
+    """The way from a source to here (`way`): of the batch that led to this one, the last of them where several did."""
 
     @property
     def rows(self) -> int:
@@ -34,3 +39,14 @@ class Batch(msgspec.Struct, frozen=True):
     def size_bytes(self) -> int:
         """Bytes, counting something for the header, so that watermarks are not free."""
         return 64 + (self.payload.size_bytes if self.payload is not None else 0)
+
+
+def way(before: int, operator: OperatorId) -> int:
+    """The path of what an operator makes of a batch that came by the path `before`; 0 before a source. 32 bits, the same on every host.
+
+    Examples
+    --------
+    >>> way(way(0, "source"), "filter") == way(way(0, "source"), "filter") != way(way(0, "other"), "filter")
+    True
+    """
+    return zlib.crc32(operator.encode("utf-8"), before)

@@ -47,7 +47,7 @@ class Data(msgspec.Struct, frozen=True):
     """What the rows count for at the sender, in flow control and in rates: their bytes unpacked, about."""
     codec: Codec = Codec.NONE
     path: int = 0
-    """The way by which the rows came from their sources, as a number."""
+    """The way by which the rows came from their sources (`sbon.batch.way`)."""
 
 
 class LinkFrameWriter:

@@ -130,12 +130,12 @@ class LinkSender:
         """Number of the last batch offered; 0 before the first."""
         return self._next_sequence - 1
 
-    def offer(self, stimulus_s: float, watermark_us: int, payload: Payload | None) -> Batch:
+    def offer(self, stimulus_s: float, watermark_us: int, payload: Payload | None, path: int = 0) -> Batch:
         """Number a batch and keep it until it is acknowledged.
 
         An operator that had credit when it started may produce one batch too many for it; that one is taken too.
         """
-        batch = Batch(self._next_sequence, stimulus_s, watermark_us, payload)
+        batch = Batch(self._next_sequence, stimulus_s, watermark_us, payload, path)
         self._next_sequence += 1
         self._backlog.append(batch)
         self.rows_offered += batch.rows

@@ -10,7 +10,7 @@ from agent.engine.instance import Input, Instance, State
 from agent.engine.rows import Rows
 from agent.engine.sources import Polling
 from agent.engine.work import Task
-from sbon.links import Batch
+from sbon.batch import Batch, way
 
 
 class Books:
@@ -27,13 +27,15 @@ class Books:
     def enter(self, task: Task) -> None:
         """All steps of a task."""
         batch = task.batch
+        path = task.batches[-1].path if batch is not None else 0
         source = task.stages[0].instance if task.stages[0].incoming is None else None
         for number, step in enumerate(task.steps):
             stage = task.stages[number]
             instance = stage.instance
             instance.watermark_us = step.watermark_us
             onward = task.stages[number + 1].incoming if number + 1 < len(task.steps) else None
-            carried = self._emit(instance, step.payload, task.stimulus_s, step.watermark_out_us, onward, task.joined, source)
+            path = way(path, instance.id)
+            carried = self._emit(instance, step.payload, task.stimulus_s, step.watermark_out_us, path, onward, task.joined, source)
             instance.rows_in += step.rows
             instance.accounts.quantum(step.rows, step.cpu_ns, max(step.spent_s, step.cpu_ns / 1e9))
             if stage.incoming is not None:
@@ -65,6 +67,7 @@ class Books:
         payload: Rows | None,
         stimulus_s: float,
         watermark_us: int,
+        path: int,
         onward: Input | None,
         joined: Iterable[Instance],
         source: Instance | None,
@@ -79,8 +82,8 @@ class Books:
         for output in list(instance.outputs.values()):
             *parts, last = payload.parts() if payload is not None and self._flow.leaves(output) else (payload,)
             for part in parts:
-                output.sender.offer(stimulus_s, before_us, part)
-            batch = output.sender.offer(stimulus_s, instance.watermark_out_us, last)
+                output.sender.offer(stimulus_s, before_us, part, path)
+            batch = output.sender.offer(stimulus_s, instance.watermark_out_us, last, path)
             relay = next((made for made in joined if output.link.id in made.inputs), None)
             if onward is not None and output.link.id == onward.link.id:
                 self._flow.carried(output, onward, batch)
@@ -91,7 +94,7 @@ class Books:
                 relay.batches_in += 1
                 relay.rows_in += batch.rows
                 relay.watermark_us = incoming.watermark_us
-                carried = self._emit(relay, payload, stimulus_s, relay.watermark_us, onward, joined, source) or carried
+                carried = self._emit(relay, payload, stimulus_s, relay.watermark_us, way(path, relay.id), onward, joined, source) or carried
             else:
                 self._flow.transmit(output)
                 if source is not None and payload is not None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from agent.connectors.base import ConnectorContext, SinkConnector
+from agent.engine.building import build
 from agent.engine.copying import Assembly, InputLog
 from agent.engine.execution import Execution
 from agent.engine.flow import Flow, Router
@@ -21,7 +22,7 @@ from sbon.errors import LocalProtocolError, PlacementError, SbonError
 from sbon.extensions import Extensions
 from sbon.links import Batch, LinkConfig, LinkReceiver, LinkSender
 from sbon.placement.reservations import HostingConfig, Reservations
-from sbon.query.plan import SinkParams, SourceParams
+from sbon.query.plan import SinkParams
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire import End, Instantiate, OperatorReport, User
 
@@ -193,7 +194,7 @@ class Engine:
                 return
             answer(None)
 
-        self._host.execute(lambda: self._build(instance), built, rows=0)
+        self._host.execute(lambda: build(instance, self._context, self._events.make_sink), built, rows=0)
 
     def destroy(self, operator: OperatorId) -> None:
         """Stop and forget an operator, if it is here."""
@@ -482,20 +483,3 @@ class Engine:
         if gone is not None:
             return OperatorReport(id=operator, state="moved", node=gone[0], epoch=gone[1])
         return OperatorReport(id=operator, state="missing", node=self._me)
-
-    def _build(self, instance: Instance) -> None:
-        """On an executor thread: what it imports is heavy."""
-        params = instance.spec.params
-        if isinstance(params, SourceParams):
-            from agent.connectors.registry import build_source
-
-            instance.source = build_source(params, self._context)
-        elif isinstance(params, SinkParams):
-            from agent.connectors.registry import build_sink
-
-            own = self._events.make_sink(instance, params)
-            instance.sink = own if own is not None else build_sink(params, instance.spec.schema, self._context)
-        else:
-            from sbon.operators.registry import build
-
-            instance.operator = build(params, self._context.extensions())

@@ -314,7 +314,7 @@ class Flow:
             return
         payload = Rows.of_bytes(message.payload, message.rows, incoming.schema, message.size_bytes, message.codec) if message.rows else None
         incoming.reply = reply
-        self._take(found, Batch(message.sequence, message.stimulus_s, message.watermark_us, payload))
+        self._take(found, Batch(message.sequence, message.stimulus_s, message.watermark_us, payload, message.path))
 
     def processed(self, incoming: Input, batch: Batch) -> None:
         """A batch has had its effect: acknowledge, soon, with others."""
@@ -414,4 +414,5 @@ def _data(link: LinkId, batch: Batch, packed: Packed | None) -> Data:
         payload=packed.data if packed is not None else b"",
         size_bytes=batch.payload.size_bytes if batch.payload is not None else 0,
         codec=packed.codec if packed is not None else Codec.NONE,
+        path=batch.path,
     )

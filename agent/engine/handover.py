@@ -30,6 +30,7 @@ class HeldBatch(msgspec.Struct, frozen=True, array_like=True):
     watermark_us: int
     rows: int
     data: bytes
+    path: int = 0
 
 
 class InputState(msgspec.Struct, frozen=True, array_like=True):
@@ -116,7 +117,9 @@ def _output_state(output: Output, exported: tuple[int, int, int, tuple[Batch, ..
         offered,
         acknowledged,
         tuple(
-            HeldBatch(b.sequence, b.stimulus_s, b.watermark_us, b.rows, bytes(b.payload.data()) if isinstance(b.payload, Rows) else b"")
+            HeldBatch(
+                b.sequence, b.stimulus_s, b.watermark_us, b.rows, bytes(b.payload.data()) if isinstance(b.payload, Rows) else b"", b.path
+            )
             for b in held
         ),
     )
@@ -153,7 +156,8 @@ def install(operator: "Operator", data: bytes, epoch: int, links: LinkConfig) ->
     for kept in state.outputs:
         schema = state.spec.schema
         held = [
-            Batch(b.sequence, b.stimulus_s, b.watermark_us, Rows.of_bytes(b.data, b.rows, schema) if b.rows else None) for b in kept.held
+            Batch(b.sequence, b.stimulus_s, b.watermark_us, Rows.of_bytes(b.data, b.rows, schema) if b.rows else None, b.path)
+            for b in kept.held
         ]
         try:
             exported = (kept.next_sequence, kept.rows_offered, kept.rows_acknowledged, held)

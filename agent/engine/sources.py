@@ -11,8 +11,8 @@ from sbon.batching import pause_s
 
 UNANSWERED_MAX = 4
 """Batches of a source whose acknowledgement is watched for at a time."""
-USE_CALM = 0.3
-USE_FULL = 0.8
+USE_CALM = 0.6
+USE_FULL = 0.95
 """Use of the processors up to which sources take their whole share, and from which on they take none: every pause is the longest."""
 ANSWER_S_MAX = 1.0
 """What is not acknowledged after so long is watched for no more; the link may be gone."""

@@ -20,7 +20,7 @@ SUFFIX = ".spill"
 """Of the files' names."""
 
 _SUMS = struct.Struct(">II")
-_FACTS = struct.Struct(">qdqI")
+_FACTS = struct.Struct(">qdqII")
 _HEADER_BYTES = _SUMS.size + _FACTS.size
 
 
@@ -130,9 +130,9 @@ class SpillLog:
             rest = memoryview(data)[at + _SUMS.size : end]
             if zlib.crc32(rest) != checksum:
                 raise self._damaged(segment, f"the checksum at byte {segment.read_to + at} is wrong")
-            sequence, stimulus_s, watermark_us, rows = _FACTS.unpack_from(data, at + _SUMS.size)
+            sequence, stimulus_s, watermark_us, rows, path = _FACTS.unpack_from(data, at + _SUMS.size)
             payload = Rows.of_bytes(data[begin:end], rows, self._schema) if rows else None
-            yield Batch(sequence, stimulus_s, watermark_us, payload), end
+            yield Batch(sequence, stimulus_s, watermark_us, payload, path), end
             at = end
 
     def _damaged(self, segment: _Segment, what: str) -> SpillError:
@@ -147,5 +147,5 @@ class SpillLog:
 
 def _record(batch: Batch) -> tuple[bytes, Buffer]:
     data = batch.payload.data() if isinstance(batch.payload, Rows) else b""
-    facts = _FACTS.pack(batch.sequence, batch.stimulus_s, batch.watermark_us, batch.rows)
+    facts = _FACTS.pack(batch.sequence, batch.stimulus_s, batch.watermark_us, batch.rows, batch.path)
     return _SUMS.pack(len(data), zlib.crc32(data, zlib.crc32(facts))) + facts, data

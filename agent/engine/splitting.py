@@ -74,7 +74,7 @@ def fold(parent: Instance, relay: Instance, flow: Flow) -> list[Output]:
         flow.remove_output(parent, link)
     for output in outputs:
         for batch in waiting:
-            output.sender.offer(batch.stimulus_s, batch.watermark_us, batch.payload)
+            output.sender.offer(batch.stimulus_s, batch.watermark_us, batch.payload, batch.path)
         flow.add_output(parent, _handed_to(output, parent.id))
         flow.transmit(output)
     relay.outputs = {}

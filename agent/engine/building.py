@@ -1,0 +1,35 @@
+"""From what an operator is to the object that does its work: an operator of the library, or a connector of the agent."""
+
+from collections.abc import Callable
+
+from agent.connectors.base import ConnectorContext, SinkConnector
+from agent.engine.instance import Instance
+from sbon.query.plan import SinkParams, SourceParams
+
+
+def build(instance: Instance, context: ConnectorContext, make_sink: Callable[[Instance, SinkParams], SinkConnector | None]) -> None:
+    """Give an instance its operator, source or sink; on an executor thread, as what it imports is heavy.
+
+    Parameters
+    ----------
+    make_sink : a sink of the agent's own, or None for one of the connectors
+
+    Raises
+    ------
+    SbonError
+        Its parameters make no sense here.
+    """
+    params = instance.spec.params
+    if isinstance(params, SourceParams):
+        from agent.connectors.registry import build_source
+
+        instance.source = build_source(params, context)
+    elif isinstance(params, SinkParams):
+        from agent.connectors.registry import build_sink
+
+        own = make_sink(instance, params)
+        instance.sink = own if own is not None else build_sink(params, instance.spec.schema, context)
+    else:
+        from sbon.operators.registry import build as build_operator
+
+        instance.operator = build_operator(params, context.extensions())
