@@ -1,14 +1,17 @@
 """From lines to rows: CSV records and NDJSON lines in the columns of a source.
 
 A row that cannot be read - no JSON, too many fields, a value that is not of its column's type - is left out and counted. The fast path
-reads all lines at once; only where that fails are they taken one by one, to find the bad ones.
+reads all lines at once; only where that fails are they taken one by one, to find the bad ones. A handful of lines with plain times is read
+without the columnar library, whose every call costs more than such a batch.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -20,6 +23,13 @@ from sbon.operators.frames import polars_schema, polars_type
 from sbon.operators.times import parse_time, parse_times, parse_timestamps
 from sbon.query.schema import ColumnType, Schema
 
+FEW_ROWS = 32
+"""So many lines are read value by value: a lone message must not wait for a dozen calls that pay for thousands."""
+_PLAIN_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,6})?")
+"""Every reader takes these alike; all other forms of ISO 8601 are left to the columnar one."""
+_EPOCH = datetime(1970, 1, 1)
+_MICROSECOND = timedelta(microseconds=1)
+_TIME = polars_type(ColumnType.TIME)
 _UNITS_US = {"s": 1_000_000.0, "ms": 1_000.0, "us": 1.0}
 
 
@@ -161,6 +171,8 @@ class JsonRows:
         texts = {field.name: polars_type(ColumnType.TEXT) for field in schema if field.type in _JSON_TEXTS}
         self._raw = polars_schema(schema) | texts
         self._convert = TextRows(schema, times, _JSON_TEXTS)
+        self._final = polars_schema(schema)
+        self._plain = times.text is None and all(field.type is not ColumnType.INTERVAL for field in schema)
 
     def read(self, lines: Sequence[bytes]) -> tuple[pl.DataFrame, int]:
         """Rows of lines, and how many were left out. Blank lines do not count."""
@@ -171,6 +183,10 @@ class JsonRows:
             rows = None
         if rows is None or len(rows) != len(lines):  # a line that closes the list and opens another is bad, too
             rows = self._one_by_one(lines)
+        if self._plain and len(rows) <= FEW_ROWS:
+            few = self._few(rows)
+            if few is not None:
+                return few, len(lines) - few.height
         try:
             frame = pl.DataFrame(self._columns(rows), schema=self._raw)
         except (pl.exceptions.PolarsError, OverflowError, TypeError):
@@ -187,6 +203,21 @@ class JsonRows:
                 continue
         return rows
 
+    def _few(self, rows: list[Any]) -> pl.DataFrame | None:
+        """The same as for many, if all times are plain; None: not so simple."""
+        columns: list[pl.Series] = []
+        try:
+            for slot, (name, dtype) in zip(self._slots, self._final.items(), strict=True):
+                values = [getattr(row, slot) for row in rows]
+                if dtype == _TIME:
+                    values = [None if value is None else _plain_time_us(value) for value in values]
+                    columns.append(pl.Series(name, values, pl.Int64).cast(_TIME))
+                else:
+                    columns.append(pl.Series(name, values, dtype))
+        except (pl.exceptions.PolarsError, OverflowError, TypeError, ValueError):
+            return None
+        return pl.DataFrame(columns)
+
     def _fits(self, row: Any) -> bool:
         """Integers of JSON have no bound, ours have."""
         values = (getattr(row, slot) for slot, field in zip(self._slots, self._schema, strict=True) if field.type is ColumnType.INT)
@@ -200,3 +231,9 @@ class JsonRows:
                 values = [None if value is None else str(value) for value in values]
             columns[field.name] = values
         return columns
+
+
+def _plain_time_us(value: object) -> int:
+    if not isinstance(value, str) or _PLAIN_TIME.fullmatch(value) is None:
+        raise ValueError("not a plain time")
+    return (datetime.fromisoformat(value) - _EPOCH) // _MICROSECOND

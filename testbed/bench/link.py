@@ -2,13 +2,15 @@
 
 Two real agents in processes of their own, sealed TCP on loopback. *Flood*: rows of (int64, int64, float64) made in memory on one agent
 without a pause, counted by the sink on the other. *Steady*: the same way at 100,000 rows/s, each row with when it was made, which
-the sink compares with its clock. *Lone*: the same with one row at a time. All settings but the optimiser's and the telemetry's, which are
-off, are the defaults.
+the sink compares with its clock. *Lone*: one message after the other comes to the first agent over TCP, with the instant at which it was
+written, and goes on to the sink. All settings but the optimiser's and the telemetry's, which are off, are the defaults.
 """
 
 import os
+import socket
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from sbon.cli.output import Column, count, number, print_table
 from sbon.errors import ConfigError, SbonError
 from sbon.telemetry.digest import quantile
 from testbed.bench.agents import BenchAgent, agents
+from testbed.processes.local import free_ports
 
 NAMES = ("a", "b")
 ROW_BYTES = 24
@@ -26,9 +29,9 @@ optimiser = { enabled = false }
 log = { level = "warning" }
 """
 STEADY_ROWS_PER_S = 100_000
-LONE_ROWS_PER_S = 20
-LONE_SECONDS_MIN = 5.0
-"""A hundred messages, so that there is a 99th percentile."""
+LONE_ROWS_PER_S = 50
+LONE_SECONDS_MIN = 10.0
+"""Five hundred messages, so that there is a 99th percentile."""
 BATCH_ROWS = 131_072
 """Of the flood: 3 MiB, as much as a quantum takes (`engine.quantum_rows`)."""
 FIRST_ROWS_TIMEOUT_S = 60.0
@@ -46,6 +49,10 @@ TIMED = """
 CREATE SOURCE timed (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts)
 WITH (connector = 'datagen', nodes = 'a', rows_per_second = {rate});
 CREATE SINK arrived FROM (SELECT ts, key, value FROM timed) WITH (connector = 'discard', node = 'b', latency_column = 'ts');
+"""
+LONE = """
+CREATE SOURCE lone (ts TIMESTAMP, key BIGINT) WITH (connector = 'tcp', nodes = 'a', port = {port});
+CREATE SINK arrived FROM (SELECT ts, key FROM lone) WITH (connector = 'discard', node = 'b', latency_column = 'ts');
 """
 
 
@@ -87,7 +94,7 @@ def _run(seconds: float) -> dict[str, float]:
     with agents(NAMES, SETTINGS) as pair:
         steady = _latency(pair, STEADY_ROWS_PER_S, seconds)
     with agents(NAMES, SETTINGS) as pair:
-        lone = _latency(pair, LONE_ROWS_PER_S, max(seconds, LONE_SECONDS_MIN))
+        lone = _lone(pair, max(seconds, LONE_SECONDS_MIN))
     return {
         **flood,
         "latency_p50_ms": steady[0],
@@ -114,7 +121,43 @@ def _latency(pair: dict[str, BenchAgent], rate: int, seconds: float) -> tuple[fl
     _wait_for_rows(pair["b"], max(1, round(rate * WARM_S)))
     before = _ages(pair["b"])
     time.sleep(seconds)
-    after = _ages(pair["b"])
+    return _quantiles(before, _ages(pair["b"]), seconds)
+
+
+def _lone(pair: dict[str, BenchAgent], seconds: float) -> tuple[float, float]:
+    """The same for messages that come one by one from outside."""
+    port = free_ports(1)[0]
+    pair["a"].client.ask("submit", sql=LONE.format(port=port))
+    with _connected(port) as line:
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _write(line, WARM_S)
+        _wait_for_rows(pair["b"], 1)
+        before = _ages(pair["b"])
+        _write(line, seconds)
+        _wait_for_rows(pair["b"], round(WARM_S * LONE_ROWS_PER_S) + round(seconds * LONE_ROWS_PER_S))
+    return _quantiles(before, _ages(pair["b"]), seconds)
+
+
+def _connected(port: int) -> socket.socket:
+    deadline = time.monotonic() + FIRST_ROWS_TIMEOUT_S
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=FIRST_ROWS_TIMEOUT_S)
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise SbonError(f"the source does not listen on port {port} within {FIRST_ROWS_TIMEOUT_S:g} s") from None
+            time.sleep(_LOOK_S)
+
+
+def _write(line: socket.socket, seconds: float) -> None:
+    """A row now and then, each with the instant of its writing."""
+    for key in range(round(seconds * LONE_ROWS_PER_S)):
+        time.sleep(1 / LONE_ROWS_PER_S)
+        ts = datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
+        line.sendall(f'{{"ts": "{ts}", "key": {key}}}\n'.encode())
+
+
+def _quantiles(before: dict[int, int], after: dict[int, int], seconds: float) -> tuple[float, float]:
     fresh = {bucket: rows - before.get(bucket, 0) for bucket, rows in after.items()}
     if not any(fresh.values()):
         raise SbonError(f"no row has come over the link within {seconds:g} s")

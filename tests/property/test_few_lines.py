@@ -1,0 +1,53 @@
+"""A handful of NDJSON lines reads as the same lines do among thousands."""
+
+import json
+from unittest.mock import patch
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.connectors import parsing
+from agent.connectors.parsing import JsonRows, TimeFormat
+from sbon.query.schema import ColumnType, Field
+
+SCHEMA = (
+    Field("ts", ColumnType.TIME),
+    Field("n", ColumnType.INT),
+    Field("x", ColumnType.FLOAT),
+    Field("s", ColumnType.TEXT),
+    Field("b", ColumnType.BOOL),
+)
+TIMES = st.one_of(
+    st.datetimes().map(lambda time: time.isoformat()),
+    st.datetimes().map(lambda time: time.isoformat(" ")),
+    st.sampled_from(
+        ["2026-01-31", "2026-02-30T00:00:00", "2026-01-01T23:59:60", "0000-01-01T00:00:00", " 2026-01-01T00:00:00", "", "soon"]
+    ),
+    st.sampled_from(["2026-01-01T00:00:00Z", "2026-01-01T00:00:00+02:00", "2026-01-01T00:00:00.1234567", "2026-01-01 00:00"]),
+    st.integers(-(10**10), 10**10),
+    st.none(),
+)
+ROWS = st.fixed_dictionaries(
+    {},
+    optional={
+        "ts": TIMES,
+        "n": st.one_of(st.none(), st.integers(-(2**64), 2**64), st.integers(-9, 9), st.just("one")),
+        "x": st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False), st.integers(-9, 9)),
+        "s": st.one_of(st.none(), st.text(max_size=4)),
+        "b": st.one_of(st.none(), st.booleans()),
+    },
+)
+
+
+@given(st.lists(ROWS, max_size=4))
+def test_few_lines_read_as_many_do(rows):
+    lines = [json.dumps(row).encode() for row in rows]
+    reader = JsonRows(SCHEMA, TimeFormat(None, 1e6))
+
+    few, left_out = reader.read(lines)
+    with patch.object(parsing, "FEW_ROWS", -1):
+        expected, expected_left_out = reader.read(lines)
+
+    assert few.equals(expected)
+    assert few.schema == expected.schema
+    assert left_out == expected_left_out
