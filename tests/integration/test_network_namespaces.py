@@ -243,9 +243,15 @@ def test_window_that_moves_over_a_lossy_wan_counts_every_row_once(tmp_path):
             wait_until(lambda: found.extend(o for o in running(world).operators.values() if o.kind == "window") or bool(found))
             return found[-1]
 
-        for target in (tokyo, new_york):
+        def is_at(target: str) -> bool:
+            """Moved there; refused while the last move has not been told to everybody."""
             if (operator := window()).node != target:
-                world.ask(operator.node, "migrate", operator=operator.id, node=target)
+                with suppress(SbonError):
+                    world.ask(operator.node, "migrate", operator=operator.id, node=target)
+            return window().node == target
+
+        for target in (tokyo, new_york):
+            wait_until(lambda target=target: is_at(target))
         wait_until(lambda: len(tail.rows) > 0)
         world.partition([[2]])
         with suppress(SbonError):
