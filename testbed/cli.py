@@ -1,5 +1,6 @@
 """`sbon testbed`: overlays to try things on, in virtual time, as processes of this machine, or in network namespaces."""
 
+import difflib
 import importlib
 import importlib.util
 import signal
@@ -43,6 +44,14 @@ class _Group(TyperGroup):
         one = typer.Typer(add_completion=False, rich_markup_mode=None)
         one.command(cmd_name)(getattr(importlib.import_module(_EVALUATIONS[cmd_name]), f"{cmd_name.replace('-', '_')}_command"))
         return typer.main.get_command(one)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """As typer's, which would only suggest commands that are loaded."""
+        names = self.list_commands(ctx)
+        near = difflib.get_close_matches(args[0], names) if args and args[0] not in names else []
+        if near:
+            ctx.fail(f"No such command '{args[0]}'. Did you mean {', '.join(map(repr, near))}?")
+        return super().resolve_command(ctx, args)
 
 
 def register(app: typer.Typer) -> None:
