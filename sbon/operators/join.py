@@ -20,15 +20,14 @@ import numpy as np
 import polars as pl
 
 from sbon.errors import QueryError, RemoteProtocolError
-from sbon.operators.compile import columns_of, compile_expression
+from sbon.operators.compile import columns_of
 from sbon.operators.frames import polars_type
 from sbon.operators.join_side import MATCHED, RUN_ROWS_MAX, SLICES, TIME, Coder, Flags, Side, extremes
-from sbon.operators.operator import Operator
 from sbon.operators.pairing import in_time, without_null
 from sbon.operators.snapshots import Parts, opened, parts_of
+from sbon.operators.two_sided import TwoSidedJoin, check_keys, condition_on_pairs
 from sbon.query.functions import common_type
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, JoinParams
-from sbon.query.schema import ColumnType
 
 SPAN_US_MAX = 2**60
 FRAME_ROWS_MAX = 65_536
@@ -41,22 +40,21 @@ SLICES_OF_INTERVAL = 4
 _SIDES = ("left", "right")
 
 
-class IntervalJoin(Operator):
+class IntervalJoin(TwoSidedJoin[Side]):
     """Join of two streams on equal keys and near event times. Pairs come in the order of the batch that completed them, left rows without
     a partner in that of their times."""
 
     def __init__(self, params: JoinParams) -> None:
         if not (abs(params.before_us) <= SPAN_US_MAX and abs(params.after_us) <= SPAN_US_MAX):
             raise RemoteProtocolError(f"join within -{params.before_us} to {params.after_us} µs, expected at most {SPAN_US_MAX}")
-        if len(params.left_keys) != len(params.right_keys) or not params.left_keys:
-            raise RemoteProtocolError(f"join on {len(params.left_keys)} and {len(params.right_keys)} keys, expected as many, at least one")
+        check_keys(params)
         self._params = params
         named = [tuple((f"c{i}", column) for i, (_, side, column) in enumerate(params.columns) if side == port) for port in (0, 1)]
         outer = params.outer is not None
         if params.outer is not None and len(params.outer) != len(named[1]):
             raise RemoteProtocolError(f"left join with types of {len(params.outer)} right columns, expected {len(named[1])}")
         left = Side(params.left_time, params.left_keys, named[0], outer=outer)
-        self._sides = (left, Side(params.right_time, params.right_keys, named[1], outer=False))
+        super().__init__(left, Side(params.right_time, params.right_keys, named[1], outer=False), params.apart)
         self._keys = [f"k{i}" for i in range(len(params.left_keys))]
         self._slice_us = max(1, params.before_us + params.after_us)
         self._watermark = WATERMARK_MIN
@@ -65,25 +63,9 @@ class IntervalJoin(Operator):
         self._residual: pl.Expr | None = None
         self.late_rows = 0
 
-    @property
-    def state_rows(self) -> int:
-        """Rows of both sides that wait for partners."""
-        return self._sides[0].rows + self._sides[1].rows
-
-    def rows_ahead(self) -> Sequence[int]:
-        """Those of both sides, unless one source feeds both."""
-        return tuple(side.rows for side in self._sides) if self._params.apart else ()
-
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
         """Pair new rows of one side with the other side's, then keep them."""
-        if port not in (0, 1):
-            raise RemoteProtocolError(f"join input on port {port}, expected 0 or 1")
-        side = self._sides[port]
-        if side.input is None:
-            side.compile(frame)
-            self._check_types()
-        elif side.input.schema != frame.schema:
-            raise RemoteProtocolError(f"join input with columns {dict(frame.schema)}, expected {dict(side.input.schema)}")
+        side = self._side_of(port, frame)
         rows = in_time(frame.select(side.prepared), TIME, max(self._watermark, WATERMARK_MIN))
         self.late_rows += frame.height - rows.height
         if not side.outer:
@@ -182,7 +164,7 @@ class IntervalJoin(Operator):
         answer = alone.sort(TIME, maintain_order=True).with_columns(columns).select(name for name, _, _ in self._params.columns)
         return list(answer.iter_slices(FRAME_ROWS_MAX))
 
-    def _check_types(self) -> None:
+    def _input_known(self) -> None:
         """The right side has the types that NULLs in its place are given."""
         right = self._sides[1]
         if self._params.outer is None or right.input is None:
@@ -253,12 +235,6 @@ class IntervalJoin(Operator):
             assert right.input is not None
             inputs = (columns_of(left.input), columns_of(right.input))
             types = {name: inputs[side][column] for name, side, column in self._params.columns}
-            try:
-                residual = compile_expression(self._params.residual, types)
-            except QueryError as error:
-                raise RemoteProtocolError(f"residual: {error}") from error
-            if residual.type not in (ColumnType.BOOL, None):
-                raise RemoteProtocolError(f"residual of type {residual.type}, expected a condition")
-            self._residual = residual.value.cast(pl.Boolean)
+            self._residual = condition_on_pairs(self._params.residual, types)
         keys = tuple((key, None if kind is None else polars_type(kind)) for key, kind in zip(self._keys, kinds, strict=True))
         return Coder(keys, (self._slice_us // SLICES_OF_INTERVAL).bit_length(), 0)

@@ -12,13 +12,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import polars as pl
 
-from sbon.errors import QueryError, RemoteProtocolError
-from sbon.operators.compile import compile_expression
+from sbon.errors import RemoteProtocolError
 from sbon.operators.frames import polars_type
 from sbon.operators.held_rows import BUCKETS, HeldRows, bucket
-from sbon.operators.operator import Operator
 from sbon.operators.pairing import in_time, paired, without_null
 from sbon.operators.snapshots import Parts, opened, parts_of
+from sbon.operators.two_sided import TwoSidedJoin, check_keys, condition_on_pairs
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, WindowJoinParams
 from sbon.query.schema import ColumnType
 
@@ -33,7 +32,7 @@ _ROW = "n"
 _SIDES = ("left", "right")
 
 
-class WindowJoin(Operator):
+class WindowJoin(TwoSidedJoin[HeldRows]):
     """Pairs of rows with equal keys in each window; of a left join, left rows without a pair, too. See `WindowJoinParams`."""
 
     def __init__(self, params: WindowJoinParams) -> None:
@@ -41,41 +40,22 @@ class WindowJoin(Operator):
             raise RemoteProtocolError(f"join in windows of {params.size_us} µs every {params.slide_us} µs, expected 1 to {SPAN_US_MAX}")
         if not 0 <= params.allowed_lateness_us <= SPAN_US_MAX:
             raise RemoteProtocolError(f"allowed lateness of {params.allowed_lateness_us} µs, expected 0 to {SPAN_US_MAX}")
-        if len(params.left_keys) != len(params.right_keys) or not params.left_keys:
-            raise RemoteProtocolError(f"join on {len(params.left_keys)} and {len(params.right_keys)} keys, expected as many, at least one")
+        check_keys(params)
         taken = [tuple(dict.fromkeys(column for _, side, column in params.columns if side == port)) for port in (0, 1)]
         if params.outer is not None and len(params.outer) != sum(side == 1 for _, side, _ in params.columns):
             raise RemoteProtocolError(f"left join with types of {len(params.outer)} right columns, expected as many as it gives")
         self._params = params
         self._outer = params.outer is not None
-        self._sides = (
-            HeldRows("l", params.left_time, params.left_keys, taken[0]),
-            HeldRows("r", params.right_time, params.right_keys, taken[1]),
-        )
+        left = HeldRows("l", params.left_time, params.left_keys, taken[0])
+        super().__init__(left, HeldRows("r", params.right_time, params.right_keys, taken[1]), params.apart)
         self._watermark = WATERMARK_MIN
         self._output: list[pl.Expr] = []
         self._residual: pl.Expr | None = None
         self.late_rows = 0
 
-    @property
-    def state_rows(self) -> int:
-        """Rows of both sides that wait for their windows to close."""
-        return self._sides[0].rows + self._sides[1].rows
-
-    def rows_ahead(self) -> Sequence[int]:
-        """Those of both sides, unless one source feeds both."""
-        return tuple(side.rows for side in self._sides) if self._params.apart else ()
-
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
         """Keep rows until their windows close."""
-        if port not in (0, 1):
-            raise RemoteProtocolError(f"join input on port {port}, expected 0 or 1")
-        side = self._sides[port]
-        if side.input is None:
-            side.compile(frame)
-            self._output = []
-        elif side.input.schema != frame.schema:
-            raise RemoteProtocolError(f"join input with columns {dict(frame.schema)}, expected {dict(side.input.schema)}")
+        side = self._side_of(port, frame)
         rows = in_time(frame.select(side.prepared), side.time, max(WATERMARK_MIN, self._open_from(self._watermark)))
         self.late_rows += frame.height - rows.height
         if port == 1 or not self._outer:
@@ -244,6 +224,9 @@ class WindowJoin(Operator):
         names = ["window_start", "window_end", *(name for name, _, _ in self._params.columns)]
         return rows.with_columns([*times, *self._output]).select(names)
 
+    def _input_known(self) -> None:
+        self._output = []  # prepared when it is needed: of a left join, the right input may never be known
+
     def _prepare_output(self) -> None:
         """The left input is known now, and the right one, unless this is a left join: check types, compile the residual predicate."""
         left, right = self._sides
@@ -264,12 +247,5 @@ class WindowJoin(Operator):
             types[name] = side.types[column]
         if right.input is not None and left.key_types != right.key_types:
             raise RemoteProtocolError(f"join keys of types {left.key_types} and {right.key_types}, expected equal ones")
-        if self._params.residual is not None:
-            try:
-                residual = compile_expression(self._params.residual, types)
-            except QueryError as error:
-                raise RemoteProtocolError(f"residual: {error}") from error
-            if residual.type not in (ColumnType.BOOL, None):
-                raise RemoteProtocolError(f"residual of type {residual.type}, expected a condition")
-            self._residual = residual.value.cast(pl.Boolean)
+        self._residual = condition_on_pairs(self._params.residual, types)
         self._output = output
