@@ -30,6 +30,7 @@ from agent.optimising.migrations import MigrationRecord, Migrations
 from agent.optimising.multicasting import Multicasting
 from agent.optimising.rebalancing import Rebalancing
 from agent.optimising.remembering import Remembering
+from agent.optimising.reviewing import Surroundings
 from agent.optimising.sharing import Sharing
 from agent.optimising.surveying import Surveying
 from agent.queries.answers import Answers
@@ -132,33 +133,14 @@ class Agent:
         placing = Placing(host, self.gossip, self.surveying, config.placement, config.optimiser)
         self.queries = OwnedQueries(host, self.directory, self.gossip, placing, self.replication, self, self.extensions)
         self.remembering = Remembering(host, self.directory, self.gossip, config.optimiser)
+        around = Surroundings(
+            host, self.directory, self.gossip, self.engine, self.surveying, self.migrations, self.remembering, self.recording
+        )
         self.rebalancing = Rebalancing(
-            host,
-            self.directory,
-            self.gossip,
-            self.engine,
-            self.surveying,
-            self.migrations,
-            self.remembering,
-            config.optimiser,
-            config.placement,
-            self.recording,
-            lambda operator: self.multicasting.is_considering(operator),
+            around, config.optimiser, config.placement, lambda operator: self.multicasting.is_considering(operator)
         )
         handing = self.handing = Handing(host, self.directory, self.engine, self.migrations)
-        self.multicasting = Multicasting(
-            host,
-            self.directory,
-            self.gossip,
-            self.engine,
-            self.surveying,
-            self.migrations,
-            handing,
-            self.remembering,
-            config.optimiser,
-            config.placement,
-            self.recording,
-        )
+        self.multicasting = Multicasting(around, config.optimiser, config.placement, handing)
         self.measuring = Measuring(self)
         self.keys = ClusterKeys(host, self.directory, self.gossip, lambda: self.config.key_file, lambda: self.key_ring, self.use_keys)
         self.answers = Answers(

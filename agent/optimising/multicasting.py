@@ -10,23 +10,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from agent.directory import Directory
-from agent.engine.engine import Engine
 from agent.engine.handing import Handing, settled
 from agent.engine.instance import Instance, Output, State
 from agent.engine.splitting import feeds
-from agent.gossip import Gossip
-from agent.host import Host, Timer
-from agent.optimising.migrations import MigrationRecord, Migrations
-from agent.optimising.remembering import Remembering
+from agent.optimising.migrations import MigrationRecord
 from agent.optimising.returning import Returning
-from agent.optimising.surveying import Surveying
-from agent.telemetry.recording import Recording
+from agent.optimising.reviewing import Reports, Reviewing, Surroundings
 from sbon.errors import MigrationError
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.multicast_views import BRANCHES_MIN, Branch, Decision, Insert, SourceView
 from sbon.optimiser.slack import least_slack_ms
-from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
 from sbon.query.plan import SinkParams, multicast_id
 from sbon.types import NodeId, OperatorId
@@ -52,59 +45,18 @@ class _Journey(msgspec.Struct, frozen=True):
     until: float
 
 
-class Multicasting:
+class Multicasting(Reviewing["MulticastOptimiser"]):
     """All multicasts that begin or end on one host."""
 
-    def __init__(
-        self,
-        host: Host,
-        directory: Directory,
-        gossip: Gossip,
-        engine: Engine,
-        surveying: Surveying,
-        migrations: Migrations,
-        handing: Handing,
-        remembering: Remembering,
-        config: OptimiserConfig,
-        placement: PlacementConfig,
-        recording: Recording,
-    ) -> None:
-        self._host = host
-        self._directory = directory
-        self._gossip = gossip
-        self._engine = engine
-        self._surveying = surveying
-        self._migrations = migrations
+    def __init__(self, around: Surroundings, config: OptimiserConfig, placement: PlacementConfig, handing: Handing) -> None:
+        super().__init__(around, config, placement)
         self._handing = handing
-        self._remembering = remembering
-        self._config = config
-        self._placement = placement
-        self._recording = recording
-        self._rng = host.rng.spawn(1)[0]
-        self._returning = Returning(directory, engine, surveying, migrations, self._stands, recording)
-        self._loaded: MulticastOptimiser | None = None
+        self._returning = Returning(around, self._stands)
         self._asking: set[OperatorId] = set()
         self._journeys: dict[OperatorId, _Journey] = {}
         self._folded: dict[OperatorId, tuple[int, float]] = {}
         """Of operators here: multicasts given up again, and when the last one was."""
-        self._timer: Timer | None = None
         self.counters = {"multicasts_made": 0, "multicasts_folded": 0}
-
-    def start(self) -> None:
-        """Begin to review."""
-        pause_s = self._config.interval_s * float(self._rng.uniform(0.75, 1.25))
-        self._timer = self._host.call_at(self._host.now() + pause_s, self._review_all)
-
-    def stop(self) -> None:
-        """Review no more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def reconfigure(self, config: OptimiserConfig) -> None:
-        """Other thresholds from the next review on."""
-        self._config = config
-        self._loaded = None
 
     @property
     def _machine(self) -> "MulticastOptimiser":
@@ -118,7 +70,6 @@ class Multicasting:
     # ------------------------------------------------------------------------------------------------------- reviewing
 
     def _review_all(self) -> None:
-        self.start()
         here = self._engine.instances
         self._folded = {operator: past for operator, past in self._folded.items() if operator in here}
         for relay in [i for i in here.values() if i.is_multicast]:
@@ -180,21 +131,14 @@ class Multicasting:
         if question is None:
             return
         self._asking.add(operator)
-        waiting = set(question.candidates)
-        reports: dict[NodeId, CandidateReport] = {}
 
-        def answered(node: NodeId, report: CandidateReport | None) -> None:
-            waiting.discard(node)
-            if report is not None:
-                reports[node] = report
-            if not waiting:
-                self._asking.discard(operator)
-                self._decide(operator, reports)
+        def answered(reports: Reports) -> None:
+            self._asking.discard(operator)
+            self._decide(operator, reports)
 
-        for node in question.candidates:
-            self._surveying.ask(node, question.about, (), self._config.answer_timeout_s, answered)
+        self._ask(question, answered)
 
-    def _decide(self, operator: OperatorId, reports: dict[NodeId, CandidateReport]) -> None:
+    def _decide(self, operator: OperatorId, reports: Reports) -> None:
         instance = self._engine.instances.get(operator)
         if instance is None or not self._may_split(instance):
             return

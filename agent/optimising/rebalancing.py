@@ -1,27 +1,19 @@
 """Running operators placed anew: the local optimiser (SBON, section 3.2), with real candidates answering and real migrations following.
 
-Once an interval, at instants of its own so that the hosts of one query do not all ask at once, every operator on this host that may move
-is reviewed, alone and together with those on this host that it is linked with: two operators with a strong link between them hold each
-other, and only move as one body, which they do one after the other.
+Once an interval, every operator on this host that may move is reviewed, alone and together with those on this host that it is linked
+with: two operators with a strong link between them hold each other, and only move as one body, which they do one after the other.
 """
 
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from agent.directory import Directory
-from agent.engine.engine import Engine
 from agent.engine.instance import Instance
-from agent.gossip import Gossip
-from agent.host import Host, Timer
-from agent.optimising.migrations import MigrationRecord, Migrations
-from agent.optimising.remembering import Remembering
-from agent.optimising.surveying import Surveying
-from agent.telemetry.recording import Recording
+from agent.optimising.migrations import MigrationRecord
+from agent.optimising.reviewing import Reports, Reviewing, Surroundings
 from sbon.errors import MigrationError
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.views import Migrate, Neighbour, OperatorView, Verdict, bodies
-from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
 from sbon.query.plan import functions_of
 from sbon.types import NodeId, OperatorId
@@ -35,55 +27,17 @@ ROW_BYTES = 64
 ALTERNATIVES_LOGGED = 5
 
 
-class Rebalancing:
+class Rebalancing(Reviewing["LocalOptimiser"]):
     """The local optimiser of one host."""
 
     def __init__(
-        self,
-        host: Host,
-        directory: Directory,
-        gossip: Gossip,
-        engine: Engine,
-        surveying: Surveying,
-        migrations: Migrations,
-        remembering: Remembering,
-        config: OptimiserConfig,
-        placement: PlacementConfig,
-        recording: Recording,
-        is_considering: Callable[[OperatorId], bool],
+        self, around: Surroundings, config: OptimiserConfig, placement: PlacementConfig, is_considering: Callable[[OperatorId], bool]
     ) -> None:
-        self._host = host
-        self._directory = directory
-        self._gossip = gossip
-        self._engine = engine
-        self._surveying = surveying
-        self._migrations = migrations
-        self._remembering = remembering
-        self._config = config
-        self._placement = placement
-        self._recording = recording
+        super().__init__(around, config, placement)
         self._is_considering = is_considering
-        self._rng = host.rng.spawn(1)[0]
-        self._machine_rng = host.rng.spawn(1)[0]
-        self._loaded: LocalOptimiser | None = None
+        self._machine_rng = around.host.rng.spawn(1)[0]
         self._asking: set[tuple[OperatorId, ...]] = set()
         self._following: dict[OperatorId, tuple[deque[OperatorId], NodeId, str]] = {}
-        self._timer: Timer | None = None
-
-    def start(self) -> None:
-        """Begin to review."""
-        self._rearm()
-
-    def stop(self) -> None:
-        """Review no more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def reconfigure(self, config: OptimiserConfig) -> None:
-        """Other thresholds from the next review on."""
-        self._config = config
-        self._loaded = None
 
     @property
     def _machine(self) -> "LocalOptimiser":
@@ -102,12 +56,7 @@ class Rebalancing:
             if following is not None:
                 self._migrate(*following)
 
-    def _rearm(self) -> None:
-        pause_s = self._config.interval_s * float(self._rng.uniform(0.75, 1.25))
-        self._timer = self._host.call_at(self._host.now() + pause_s, self._review_all)
-
     def _review_all(self) -> None:
-        self._rearm()
         if not self._config.enabled:
             return
         movable = [i for i in self._engine.instances.values() if self._migrations.may_migrate(i.id)]
@@ -146,22 +95,15 @@ class Rebalancing:
         if question is None:
             return
         self._asking.add(view.operators)
-        waiting = set(question.candidates)
-        reports: dict[NodeId, CandidateReport] = {}
 
-        def answered(node: NodeId, report: CandidateReport | None) -> None:
-            waiting.discard(node)
-            if report is not None:
-                reports[node] = report
-            if not waiting:
-                self._asking.discard(view.operators)
-                self._decide(view, reports)
+        def answered(reports: Reports) -> None:
+            self._asking.discard(view.operators)
+            self._decide(view, reports)
 
         functions = functions_of(i.spec.params for operator in view.operators if (i := self._engine.instances.get(operator)) is not None)
-        for node in question.candidates:
-            self._surveying.ask(node, question.about, (), self._config.answer_timeout_s, answered, functions=functions)
+        self._ask(question, answered, functions)
 
-    def _decide(self, asked: OperatorView, reports: dict[NodeId, CandidateReport]) -> None:
+    def _decide(self, asked: OperatorView, reports: Reports) -> None:
         instances = [self._engine.instances.get(operator) for operator in asked.operators]
         present = [i for i in instances if i is not None and self._migrations.may_migrate(i.id)]
         if len(present) < len(asked.operators):

@@ -2,12 +2,8 @@
 
 from collections.abc import Callable
 
-from agent.directory import Directory
-from agent.engine.engine import Engine
 from agent.engine.instance import Instance
-from agent.optimising.migrations import Migrations
-from agent.optimising.surveying import Surveying
-from agent.telemetry.recording import Recording
+from agent.optimising.reviewing import Surroundings
 from sbon.errors import MigrationError
 from sbon.placement.candidates import CandidateReport
 from sbon.types import NodeId, OperatorId
@@ -18,21 +14,13 @@ ANSWER_TIMEOUT_S = 3.0
 class Returning:
     """Asks how long the ways are, and begins the migration."""
 
-    def __init__(
-        self,
-        directory: Directory,
-        engine: Engine,
-        surveying: Surveying,
-        migrations: Migrations,
-        stands: Callable[[Instance], bool],
-        recording: Recording,
-    ) -> None:
-        self._directory = directory
-        self._engine = engine
-        self._surveying = surveying
-        self._migrations = migrations
+    def __init__(self, around: Surroundings, stands: Callable[[Instance], bool]) -> None:
+        self._directory = around.directory
+        self._engine = around.engine
+        self._surveying = around.surveying
+        self._migrations = around.migrations
+        self._recording = around.recording
         self._stands = stands
-        self._recording = recording
         self._asking: set[OperatorId] = set()
 
     def consider(self, relay: Instance) -> None:

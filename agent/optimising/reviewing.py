@@ -1,0 +1,103 @@
+"""What the machines that look after this host's operators have in common: a review once an interval, and candidates that are asked.
+
+Reviews come at instants of their own, so that the hosts of one query do not all ask at once.
+"""
+
+import abc
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from agent.directory import Directory
+from agent.engine.engine import Engine
+from agent.gossip import Gossip
+from agent.host import Host, Timer
+from agent.optimising.migrations import Migrations
+from agent.optimising.remembering import Remembering
+from agent.optimising.surveying import Functions, Surveying
+from agent.telemetry.recording import Recording
+from sbon.optimiser.config import OptimiserConfig
+from sbon.optimiser.views import Ask
+from sbon.placement.candidates import CandidateReport
+from sbon.placement.config import PlacementConfig
+from sbon.types import NodeId
+
+JITTER = 0.25
+"""Reviews are an interval apart, and up to this share of it less or more."""
+
+Reports = dict[NodeId, CandidateReport]
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a review looks at and acts through, all of one host."""
+
+    host: Host
+    directory: Directory
+    gossip: Gossip
+    engine: Engine
+    surveying: Surveying
+    migrations: Migrations
+    remembering: Remembering
+    recording: Recording
+
+
+Machine = TypeVar("Machine")
+
+
+class Reviewing(abc.ABC, Generic[Machine]):
+    """Reviews of one kind, on one host, by a machine that is loaded when it is first needed: most agents host nothing to look at."""
+
+    def __init__(self, around: Surroundings, config: OptimiserConfig, placement: PlacementConfig) -> None:
+        self._host = around.host
+        self._directory = around.directory
+        self._gossip = around.gossip
+        self._engine = around.engine
+        self._surveying = around.surveying
+        self._migrations = around.migrations
+        self._remembering = around.remembering
+        self._recording = around.recording
+        self._config = config
+        self._placement = placement
+        self._rng = around.host.rng.spawn(1)[0]
+        self._loaded: Machine | None = None
+        self._timer: Timer | None = None
+
+    def start(self) -> None:
+        """Begin to review."""
+        pause_s = self._config.interval_s * float(self._rng.uniform(1 - JITTER, 1 + JITTER))
+        self._timer = self._host.call_at(self._host.now() + pause_s, self._wake)
+
+    def stop(self) -> None:
+        """Review no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def reconfigure(self, config: OptimiserConfig) -> None:
+        """Other thresholds from the next review on."""
+        self._config = config
+        self._loaded = None
+
+    @abc.abstractmethod
+    def _review_all(self) -> None:
+        """Look at every operator here."""
+
+    def _wake(self) -> None:
+        self.start()
+        self._review_all()
+
+    def _ask(self, question: Ask, done: Callable[[Reports], None], functions: Functions = ()) -> None:
+        """Ask the candidates; `done` takes the reports of those that have answered in time, once all have or could have."""
+        waiting = set(question.candidates)
+        reports: Reports = {}
+
+        def answered(node: NodeId, report: CandidateReport | None) -> None:
+            waiting.discard(node)
+            if report is not None:
+                reports[node] = report
+            if not waiting:
+                done(reports)
+
+        for node in question.candidates:
+            self._surveying.ask(node, question.about, (), self._config.answer_timeout_s, answered, functions=functions)
