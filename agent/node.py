@@ -40,10 +40,11 @@ from agent.queries.queries import OwnedQueries
 from agent.queries.record import QueryRecord
 from agent.queries.replication import Replication
 from agent.queries.tails import Tail
-from agent.state import SavedState, StateFile
+from agent.state import StateFile
 from agent.telemetry.figures import operator_statistics
 from agent.telemetry.log import DIRECTORY_NAME, Telemetry
 from agent.telemetry.recording import Recording
+from agent.upkeep import Upkeep
 from sbon.control import ControlReply, ControlRequest
 from sbon.errors import ConfigError, LinkError, SbonError
 from sbon.extensions import Extensions
@@ -53,13 +54,9 @@ from sbon.membership.members import MemberStatus
 from sbon.query.plan import Plan, SinkParams
 from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId, OperatorId
-from sbon.wire import Acknowledge, Message, Moved, NoSuchLink, Unwanted, UpstreamDelay, WantedAsk, decode, encode
+from sbon.wire import Acknowledge, Message, Moved, NoSuchLink, UpstreamDelay, decode, encode
 
-SAVE_INTERVAL_S = 30.0
-"""How often coordinate and incarnation are saved: what a crash costs is settling for so long."""
 LEAVE_TIMEOUT_S = 3.0
-DEAD_CONSUMER_S = 120.0
-"""An operator that serves several consumers waits so long for one whose node has failed: a partition may heal, a crash will not."""
 
 
 class Agent:
@@ -80,8 +77,8 @@ class Agent:
         self.telemetry = Telemetry(config.telemetry, directory, host, config.name)
         self.recording = Recording(self.telemetry, host)
         self.system = SystemStreams()
-        self._state = StateFile(_path(config.data_dir) if config.data_dir else "")
-        self._timers: dict[str, Timer] = {}
+        self.state_file = StateFile(_path(config.data_dir) if config.data_dir else "")
+        self._leave_timer: Timer | None = None
         self._left: Callable[[], None] | None = None
         self._stopped = False
 
@@ -95,13 +92,28 @@ class Agent:
         ConfigError
             The address cannot be used.
         """
+        self._open_network()
+        self._make_engine()
+        self._make_queries()
+        self._make_optimisers()
+        self._make_answers()
+        self.gossip.join([parse_address(seed) for seed in self.config.join])
+        self.upkeep.start()
+        self.rebalancing.start()
+        self.multicasting.start()
+        self.recording.agent("started", format_address(self.address), self.config.labels)
+        self.log.info("agent.started", address=format_address(self.address), sealed=self.key_ring is not None)
+        return self.address
+
+    def _open_network(self) -> None:
+        """Sockets, and who is where."""
         config, host = self.config, self.host
         self.peers = Peers(host, self.name, self.key_ring, config.peers, self)
         bound = host.listen(parse_address(config.bind), self._datagram, self._accept)
         self.address = parse_address(config.advertise) if config.advertise else bound
         if self.address[1] == 0:
             self.address = (self.address[0], bound[1])
-        saved = self._state.load(self.name)
+        saved = self.state_file.load(self.name)
         self.gossip = Gossip(
             host,
             config.membership,
@@ -116,6 +128,10 @@ class Agent:
         )
         self.telemetry.begin(f"{self.gossip.machine.own.boot:08x}")
         self.directory = Directory(host, self.name, self.peers, self.gossip.address_of, self)
+
+    def _make_engine(self) -> None:
+        """What runs operators, and moves them."""
+        config, host = self.config, self.host
         context = ConnectorContext(
             host=host,
             node=self.name,
@@ -127,53 +143,55 @@ class Agent:
         self.engine = Engine(host, self.directory, self, context, config.engine, config.links, config.migration.remembered, config.hosting)
         self.migrations = Migrations(host, self.directory, self.engine, config.migration, self)
         self.delays = Delays(host, self.directory, self.gossip, self.engine)
-        sharing = Sharing(self.engine, config.hosting, lambda: self.measuring.cpu)
-        self.surveying = Surveying(host, self.directory, self.gossip, self.engine, sharing)
+
+    def _make_queries(self) -> None:
+        """From statements to placed operators."""
+        config, host = self.config, self.host
+        self.sharing = Sharing(self.engine, config.hosting, lambda: self.measuring.cpu)
+        self.surveying = Surveying(host, self.directory, self.gossip, self.engine, self.sharing)
         self.replication = Replication(self.directory, self.gossip, lambda why: self.log.warning("table.refused", reason=why))
         placing = Placing(host, self.gossip, self.surveying, config.placement, config.optimiser)
         self.queries = OwnedQueries(host, self.directory, self.gossip, placing, self.replication, self, self.extensions)
+
+    def _make_optimisers(self) -> None:
+        """What changes the places of running operators."""
+        config, host = self.config, self.host
         self.remembering = Remembering(host, self.directory, self.gossip, config.optimiser)
+        self.handing = Handing(host, self.directory, self.engine, self.migrations)
         around = Surroundings(
             host, self.directory, self.gossip, self.engine, self.surveying, self.migrations, self.remembering, self.recording
         )
         self.rebalancing = Rebalancing(
             around, config.optimiser, config.placement, lambda operator: self.multicasting.is_considering(operator)
         )
-        handing = self.handing = Handing(host, self.directory, self.engine, self.migrations)
-        self.multicasting = Multicasting(around, config.optimiser, config.placement, handing)
+        self.multicasting = Multicasting(around, config.optimiser, config.placement, self.handing)
+
+    def _make_answers(self) -> None:
+        """What speaks for all of these: to other agents, to people, of itself."""
         self.measuring = Measuring(self)
-        self.keys = ClusterKeys(host, self.directory, self.gossip, lambda: self.config.key_file, lambda: self.key_ring, self.use_keys)
+        self.upkeep = Upkeep(self)
+        self.keys = ClusterKeys(self.host, self.directory, self.gossip, lambda: self.config.key_file, lambda: self.key_ring, self.use_keys)
         self.answers = Answers(
             self.directory,
             self.engine,
             self.migrations,
             self.surveying,
-            sharing,
-            handing,
+            self.sharing,
+            self.handing,
             self.remembering,
             self.queries,
             self.replication,
             self.keys,
         )
         self.requests = ControlRequests(self)
-        self.gossip.join([parse_address(seed) for seed in config.join])
-        self._every("sample", config.engine.sample_interval_s, self._sample)
-        self._every("watch", config.engine.report_interval_s, self.queries.watch)
-        self._every("save", SAVE_INTERVAL_S, self._save)
-        self._every("wanted", config.engine.wanted_interval_s, self._ask_whether_wanted)
-        self.rebalancing.start()
-        self.multicasting.start()
-        self.recording.agent("started", format_address(self.address), config.labels)
-        self.log.info("agent.started", address=format_address(self.address), sealed=self.key_ring is not None)
-        return self.address
 
     def leave(self, done: Callable[[], None]) -> None:
         """Say goodbye, then close, then `done`."""
         if self._left is not None or self._stopped:
             return
         self._left = done
-        self._save()
-        self._timers["leave"] = self.host.call_at(self.host.now() + LEAVE_TIMEOUT_S, self.left)
+        self.upkeep.save()
+        self._leave_timer = self.host.call_at(self.host.now() + LEAVE_TIMEOUT_S, self.left)
         self.gossip.leave()
 
     def left(self) -> None:
@@ -190,8 +208,9 @@ class Agent:
         if self._stopped:
             return
         self._stopped = True
-        for timer in self._timers.values():
-            timer.cancel()
+        self.upkeep.stop()
+        if self._leave_timer is not None:
+            self._leave_timer.cancel()
         self.rebalancing.stop()
         self.multicasting.stop()
         self.migrations.close()
@@ -395,53 +414,6 @@ class Agent:
         instance.arrived_at_s = self.host.now()
         if instance.is_multicast:
             self.multicasting.tend(instance)
-
-    # ---------------------------------------------------------------------------------------------------- periodically
-
-    def _sample(self) -> None:
-        self.engine.sample(self.host.now())
-        self.delays.sample()
-        self.directory.keep(self.engine.flow.destinations())
-        self.engine.give_up_dead_consumers(lambda node: self._gone_for(node, DEAD_CONSUMER_S))
-        self.engine.look_at_inputs(lambda node: self._gone_for(node, self.config.engine.lost_input_s))
-        self.handing.look_at_losses()
-        self.measuring.sample()
-        self.recording.look_at_sinks()
-
-    def _gone_for(self, node: NodeId, seconds: float) -> bool:
-        """A member has departed, or has been failed for so long."""
-        member = self.gossip.members.get(node)
-        if member is None or member.status is MemberStatus.LEFT:
-            return member is not None
-        return member.status is MemberStatus.FAILED and self.host.now() - member.since_s > seconds
-
-    def _save(self) -> None:
-        localiser = self.gossip.localiser
-        coordinate = localiser.coordinate if localiser.median_relative_error() is not None else None
-        self._state.save(SavedState(self.name, self.gossip.machine.incarnation, coordinate))
-
-    def _ask_whether_wanted(self) -> None:
-        """Operators whose query is over (its taker has restarted, or a release went astray) must not run for ever."""
-        by_owner: dict[NodeId, set[str]] = {}
-        for instance in self.engine.instances.values():
-            for query, owner in instance.users.items():
-                by_owner.setdefault(owner, set()).add(query)
-
-        def answered(result: Message | SbonError) -> None:
-            if isinstance(result, Unwanted):
-                for query in result.queries:
-                    destroyed = self.engine.release(query)
-                    self.log.info("query.released", query=query, operators=destroyed)
-
-        for owner in sorted(by_owner):
-            self.directory.request(owner, WantedAsk(queries=tuple(sorted(by_owner[owner]))), answered)
-
-    def _every(self, name: str, interval_s: float, call: Callable[[], None]) -> None:
-        def again() -> None:
-            self._timers[name] = self.host.call_at(self.host.now() + interval_s, again)
-            call()
-
-        self._timers[name] = self.host.call_at(self.host.now() + interval_s, again)
 
 
 def _path(text: str) -> Any:

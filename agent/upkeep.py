@@ -1,0 +1,91 @@
+"""What an agent does by itself, again and again: take samples, save its place, ask whether its operators are still wanted."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from agent.host import Timer
+from agent.state import SavedState
+from sbon.errors import SbonError
+from sbon.membership.members import MemberStatus
+from sbon.types import NodeId
+from sbon.wire import Message, Unwanted, WantedAsk
+
+if TYPE_CHECKING:
+    from agent.node import Agent
+
+SAVE_INTERVAL_S = 30.0
+"""How often coordinate and incarnation are saved: what a crash costs is settling for so long."""
+DEAD_CONSUMER_S = 120.0
+"""An operator that serves several consumers waits so long for one whose node has failed: a partition may heal, a crash will not."""
+
+
+class Upkeep:
+    """The periodic work of one agent, beside probing and reviews, which have instants of their own."""
+
+    def __init__(self, agent: "Agent") -> None:
+        self._agent = agent
+        self._timers: dict[str, Timer] = {}
+
+    def start(self) -> None:
+        """Begin; each comes first after its interval."""
+        engine = self._agent.config.engine
+        self._every("sample", engine.sample_interval_s, self._sample)
+        self._every("watch", engine.report_interval_s, self._agent.queries.watch)
+        self._every("save", SAVE_INTERVAL_S, self.save)
+        self._every("wanted", engine.wanted_interval_s, self._ask_whether_wanted)
+
+    def stop(self) -> None:
+        """Do nothing more."""
+        for timer in self._timers.values():
+            timer.cancel()
+
+    def save(self) -> None:
+        """Write down what the next start begins with."""
+        agent = self._agent
+        localiser = agent.gossip.localiser
+        coordinate = localiser.coordinate if localiser.median_relative_error() is not None else None
+        agent.state_file.save(SavedState(agent.name, agent.gossip.machine.incarnation, coordinate))
+
+    def _every(self, name: str, interval_s: float, call: Callable[[], None]) -> None:
+        host = self._agent.host
+
+        def again() -> None:
+            self._timers[name] = host.call_at(host.now() + interval_s, again)
+            call()
+
+        self._timers[name] = host.call_at(host.now() + interval_s, again)
+
+    def _sample(self) -> None:
+        agent, engine = self._agent, self._agent.engine
+        engine.sample(agent.host.now())
+        agent.delays.sample()
+        agent.directory.keep(engine.flow.destinations())
+        engine.give_up_dead_consumers(lambda node: self._gone_for(node, DEAD_CONSUMER_S))
+        engine.look_at_inputs(lambda node: self._gone_for(node, agent.config.engine.lost_input_s))
+        agent.handing.look_at_losses()
+        agent.measuring.sample()
+        agent.recording.look_at_sinks()
+
+    def _gone_for(self, node: NodeId, seconds: float) -> bool:
+        """A member has departed, or has been failed for so long."""
+        member = self._agent.gossip.members.get(node)
+        if member is None or member.status is MemberStatus.LEFT:
+            return member is not None
+        return member.status is MemberStatus.FAILED and self._agent.host.now() - member.since_s > seconds
+
+    def _ask_whether_wanted(self) -> None:
+        """Operators whose query is over (its taker has restarted, or a release went astray) must not run for ever."""
+        agent = self._agent
+        by_owner: dict[NodeId, set[str]] = {}
+        for instance in agent.engine.instances.values():
+            for query, owner in instance.users.items():
+                by_owner.setdefault(owner, set()).add(query)
+
+        def answered(result: Message | SbonError) -> None:
+            if isinstance(result, Unwanted):
+                for query in result.queries:
+                    destroyed = agent.engine.release(query)
+                    agent.log.info("query.released", query=query, operators=destroyed)
+
+        for owner in sorted(by_owner):
+            agent.directory.request(owner, WantedAsk(queries=tuple(sorted(by_owner[owner]))), answered)
