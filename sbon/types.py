@@ -21,3 +21,4 @@ Address: TypeAlias = tuple[str, int]
 """Host and port; UDP and TCP share the number."""
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
+IntArray: TypeAlias = npt.NDArray[np.int64]

@@ -17,12 +17,13 @@ import polars as pl
 from sbon.errors import QueryError, RemoteProtocolError
 from sbon.operators import digits
 from sbon.operators.frames import polars_type
-from sbon.operators.grouping import Groups, IntArray
+from sbon.operators.grouping import Groups
 from sbon.operators.partials import DistinctTable, ExactTable, MainTable, Table
 from sbon.operators.sketches import BucketTable, LeastHashTable
 from sbon.query.functions import aggregate_type
 from sbon.query.plan import Aggregate
 from sbon.query.schema import ColumnType
+from sbon.types import IntArray
 
 
 class Aggregates:

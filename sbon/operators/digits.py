@@ -9,8 +9,7 @@ import math
 import numpy as np
 
 from sbon.operators.exact import BIN_BITS, Digits
-from sbon.operators.grouping import IntArray
-from sbon.types import FloatArray
+from sbon.types import FloatArray, IntArray
 
 _HALF = np.int64(2 ** (BIN_BITS - 1))
 _LOW = np.int64(2**BIN_BITS - 1)

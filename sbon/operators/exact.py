@@ -18,8 +18,7 @@ import math
 
 import numpy as np
 
-from sbon.operators.grouping import IntArray
-from sbon.types import FloatArray
+from sbon.types import FloatArray, IntArray
 
 BIN_BITS = 32
 BIN_MIN, BIN_MAX = -70, 70

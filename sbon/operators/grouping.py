@@ -1,9 +1,9 @@
 """Rows numbered by group, once for all that is computed of them.
 
 Whole numbers and times that lie close together are addressed directly (a slot is the number less the least one; panes and keys together
-make a grid), which takes a nanosecond a row; all else - texts, NULLs, floats, numbers far apart - goes through a hash table of polars, a
-column at a time, since one number hashes several times as fast as a row. What is then summed or compared by slot is in `measures` and
-`exact`.
+make a grid), which takes a nanosecond a row; grids with many more slots than rows are sorted (`runs`); all else - texts, NULLs, floats,
+numbers beyond all grids - goes through a hash table of polars, a column at a time, since one number hashes several times as fast as a row.
+What is then summed or compared by slot is in `measures` and `exact`.
 """
 
 from typing import NamedTuple, TypeVar
@@ -12,8 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from sbon.operators.runs import runs_of
+from sbon.types import IntArray
+
 Number = TypeVar("Number", np.int64, np.float64)
-IntArray = npt.NDArray[np.int64]
 
 SLOTS_PER_ROW = 2
 SLOTS_MIN = 4096
@@ -98,15 +100,15 @@ class Groups:
         for name in by:
             column = _Column.of(rows[name], limit // size)
             if size * column.extent > _SIZE_MAX:
-                ids, leaders = _hashed(pl.Series(ids))
-                size = leaders.size
+                runs = runs_of(ids, size)
+                ids, size = runs.numbers(), runs.starts.size
             columns.append(column)
             offset = column.codes - column.least if column.least else column.codes
             ids = offset if size == 1 else ids if column.extent == 1 else ids * column.extent + offset
             size *= column.extent
         if size > limit:
-            ids, leaders = _hashed(pl.Series(ids))
-            return cls(ids, leaders.size, rows.select(by)[leaders])
+            runs = runs_of(ids, size)
+            return cls(runs.numbers(), runs.starts.size, rows.select(by)[runs.leaders])
         groups = cls(ids, size, pl.DataFrame())
         rest = np.arange(size) if groups._present is None else groups._present
         keys: list[pl.Series] = []
@@ -122,7 +124,11 @@ class Groups:
 
     def keys_at(self, slots: IntArray) -> pl.DataFrame:
         """The keys of these slots, which are not empty."""
-        return self.keys[slots if self._present is None else np.searchsorted(self._present, slots)]
+        if self._present is None:
+            return self.keys[slots]
+        place = np.empty(self.size, np.int64)
+        place[self._present] = np.arange(self._present.size)
+        return self.keys[place[slots]]
 
 
 def _hashed(column: pl.Series) -> tuple[IntArray, IntArray]:

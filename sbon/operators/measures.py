@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from sbon.operators.grouping import Groups, IntArray, Number, physical
+from sbon.operators.grouping import Groups, Number, physical
+from sbon.types import IntArray
 
 _SLOT = "slot"
 _SUM_MAX = 2.0**62

@@ -17,11 +17,12 @@ import polars as pl
 
 from sbon.errors import RemoteProtocolError
 from sbon.operators.aggregates import Aggregates
-from sbon.operators.grouping import Groups, IntArray, physical, positions
+from sbon.operators.grouping import Groups, physical, positions
 from sbon.operators.measures import extreme_of
 from sbon.operators.partials import TIME
 from sbon.operators.windowed import FRAME_ROWS_MAX, PANE, SPAN_US_MAX, Windowed
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, SessionParams
+from sbon.types import IntArray
 
 CLOSINGS = 16
 """How often sessions are given within the length of a gap: one waits for a sixteenth of it at most."""

@@ -8,10 +8,12 @@ bits of the floats, so that no logarithm rounds differently elsewhere.
 import numpy as np
 import polars as pl
 
-from sbon.operators.grouping import Groups
-from sbon.operators.hashes import hashes
-from sbon.operators.measures import counted, extreme_of, total_of
+from sbon.errors import RemoteProtocolError
+from sbon.operators.grouping import Groups, physical, positions
+from sbon.operators.hashes import HashArray, hashes
 from sbon.operators.partials import Table, distinct
+from sbon.operators.runs import runs_of, starts_of
+from sbon.types import FloatArray, IntArray
 
 LEAST_KEPT = 2048
 """Answers below it are exact; from it on the standard error is 1 / sqrt(LEAST_KEPT - 2), 2.2 %."""
@@ -20,6 +22,8 @@ OCTAVE_BITS = 6
 
 _BILLION = 10**9
 _SHIFT = np.int64(52 - OCTAVE_BITS)
+_SIGN = np.int64(2**63 - 1)
+_BUCKET_MAX = 2 ** (11 + OCTAVE_BITS)
 
 
 class LeastHashTable(Table):
@@ -37,25 +41,61 @@ class LeastHashTable(Table):
 
     def partial(self, rows: pl.DataFrame, groups: Groups) -> pl.DataFrame:
         """Hashes of the values that are not NULL."""
-        values = distinct(groups, rows[self._operand])
-        hashed = values.with_columns(pl.Series("h", hashes(values[self._operand]), dtype=pl.UInt64)).drop(self._operand)
-        return self.merge(hashed, groups.keys.columns)
+        values = rows[self._operand]
+        if values.dtype != pl.Float64:  # one of few values is hashed once; of floats there are seldom few
+            found = distinct(groups, values)
+            return self.merge(found.drop(self._operand).hstack([_column(hashes(found[self._operand]))]), groups.keys.columns)
+        there = values.is_not_null()
+        ids = groups.ids if there.all() else groups.ids[there.to_numpy()]
+        slots, least = _least(ids, hashes(values.drop_nulls()))
+        return groups.keys_at(slots).hstack([_column(least)])
 
     def merge(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
         """The least ones, each once."""
-        return partials.group_by(by).agg(pl.col("h").unique().bottom_k(LEAST_KEPT)).explode("h")
+        groups = Groups.of(partials, by)
+        slots, least = _least(groups.ids, partials["h"].to_numpy())
+        return groups.keys_at(slots).hstack([_column(least)])
 
     def ordered(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
         """By group and hash."""
         return partials.sort([*by, "h"])
 
+    def check(self, partials: pl.DataFrame) -> None:
+        """Every row has a hash."""
+        if partials["h"].null_count():
+            raise RemoteProtocolError("sketch of distinct values with a row without a hash")
+
     def counts(self, merged: pl.DataFrame, by: list[str], groups: pl.DataFrame) -> pl.Series:
         """About how many values each of `groups` has, in their order."""
-        kept, last = pl.len(), pl.col("h").max().cast(pl.Float64) / 2.0**64
-        guess = ((LEAST_KEPT - 1) / last).round(0).cast(pl.Int64)
-        counted = merged.group_by(by).agg(pl.when(kept < LEAST_KEPT).then(kept.cast(pl.Int64)).otherwise(guess).alias("distinct"))
-        found = groups.select(by).join(counted, on=by, how="left", nulls_equal=True, maintain_order="left")
-        return found["distinct"].fill_null(0)
+        place = positions(groups, merged, by)
+        kept = np.bincount(place, minlength=groups.height)
+        last = np.zeros(groups.height)
+        np.maximum.at(last, place, merged["h"].to_numpy().astype(np.float64))
+        full = kept >= LEAST_KEPT
+        guess = np.rint((LEAST_KEPT - 1) / np.where(full, last / 2.0**64, 1.0)).astype(np.int64)
+        return pl.Series(np.where(full, guess, kept))
+
+
+def _column(least: HashArray) -> pl.Series:
+    return pl.Series("h", least, dtype=pl.UInt64)
+
+
+def _least(ids: IntArray, hashed: HashArray) -> tuple[IntArray, HashArray]:
+    """The LEAST_KEPT least hashes of each slot, each once, by slot and hash."""
+    slot_bits = np.uint64(int(ids.max(initial=0)).bit_length())
+    # Slot and most of the hash in one number, which sorts several times as fast as two columns.
+    packed = (ids.astype(np.uint64) << (np.uint64(64) - slot_bits)) | (hashed >> slot_bits) if slot_bits else hashed
+    order = np.argsort(packed)
+    packed, slots, least = packed[order], ids[order], hashed[order]
+    if ((packed[1:] == packed[:-1]) & (least[1:] != least[:-1])).any():  # hashes that differ only in the bits left out
+        order = np.lexsort((hashed, ids))
+        slots, least = ids[order], hashed[order]
+    starts = starts_of(slots, least)
+    slots, least = slots[starts], least[starts]
+    groups = starts_of(slots)
+    within = np.arange(slots.size) - np.repeat(groups, np.diff(groups, append=slots.size))
+    kept = within < LEAST_KEPT
+    return (slots, least) if kept.all() else (slots[kept], least[kept])
 
 
 class BucketTable(Table):
@@ -80,36 +120,81 @@ class BucketTable(Table):
         if not there.all():
             values, ids = values.filter(there), ids[there.to_numpy()]
         numbers = values.to_numpy()
-        bucket = np.abs(numbers).view(np.int64) >> _SHIFT
-        bucket = np.where(numbers < 0.0, -bucket, bucket)
-        cells = Groups.of(pl.DataFrame({"g": ids, "b": bucket}), ["g", "b"])
-        low, high = (extreme_of(cells, values, greatest=greatest) for greatest in (False, True))
-        found = cells.keys.hstack([counted(cells).alias("n"), low.alias("lo"), high.alias("hi")])
-        return groups.keys_at(found["g"].to_numpy()).hstack(found.drop("g"))
+        bucket = (numbers.view(np.int64) & _SIGN) >> _SHIFT
+        if numbers.min(initial=0.0) < 0.0:
+            bucket = np.where(numbers < 0.0, -bucket, bucket)
+        return _cells(groups, ids, bucket, None, numbers, numbers)
 
     def merge(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
         """One row a group and bucket."""
-        cells = Groups.of(partials, [*by, "b"])
-        count = total_of(cells, partials["n"])
-        low, high = (extreme_of(cells, partials[name], greatest=name == "hi") for name in ("lo", "hi"))
-        return cells.keys.hstack([count.alias("n"), low.alias("lo"), high.alias("hi")])
+        groups = Groups.of(partials, by)
+        bucket, counts = physical(partials["b"]), physical(partials["n"])
+        return _cells(groups, groups.ids, bucket, counts, partials["lo"].to_numpy(), partials["hi"].to_numpy())
 
     def ordered(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
         """By group and bucket."""
         return partials.sort([*by, "b"])
+
+    def check(self, partials: pl.DataFrame) -> None:
+        """Buckets are such as floats have, and hold values."""
+        sane = partials["b"].is_between(-_BUCKET_MAX, _BUCKET_MAX) & (partials["n"] > 0)
+        if any(partials[name].null_count() for name in ("b", "n", "lo", "hi")) or not sane.all():
+            raise RemoteProtocolError(f"sketch with a bucket beyond {_BUCKET_MAX}, or one without values")
 
     def percentiles(self, share: float, merged: pl.DataFrame, by: list[str], groups: pl.DataFrame) -> pl.Series:
         """The least value with at least this share of the values at or below it, nearly, of each of `groups`, in their order.
 
         The first and the last value of a bucket are known; of one between, the middle of the two is given.
         """
-        billionths = round(share * _BILLION)
-        total = pl.col("n").sum().cast(pl.Int128)
-        rank = pl.max_horizontal((total * billionths + (_BILLION - 1)) // _BILLION, pl.lit(1, pl.Int128)).cast(pl.Int64)
-        ranked = merged.sort([*by, "b"]).with_columns(pl.col("n").cum_sum().over(by).alias("c"), rank.over(by).alias("r"))
-        low, high = pl.col("lo"), pl.col("hi")
-        first = (pl.col("r") == pl.col("c") - pl.col("n") + 1) | (low == high)  # infinities have no middle
-        value = pl.when(first).then(low).when(pl.col("r") == pl.col("c")).then(high).otherwise(low + (high - low) / 2)
-        reached = ranked.filter(pl.col("c") >= pl.col("r")).group_by(by, maintain_order=True).agg(value.first().alias("percentile"))
-        found = groups.select(by).join(reached, on=by, how="left", nulls_equal=True, maintain_order="left")
-        return found["percentile"]
+        if merged.is_empty():
+            return pl.Series([None] * groups.height, dtype=pl.Float64)
+        place, bucket = positions(groups, merged, by), physical(merged["b"])
+        least, extent = _range(bucket)
+        order = runs_of(place * extent + (bucket - least), groups.height * extent).order
+        counts = physical(merged["n"])[order]
+        upto = np.cumsum(counts)
+        total = np.zeros(groups.height, np.int64)
+        np.add.at(total, place, physical(merged["n"]))
+        ahead = np.cumsum(total) - total
+        rank = _ranks(total, share)
+        cell = np.minimum(np.searchsorted(upto, ahead + rank), order.size - 1)
+        first, last = upto[cell] - counts[cell] - ahead, upto[cell] - ahead
+        low, high = (merged[name].to_numpy()[order[cell]] for name in ("lo", "hi"))
+        with np.errstate(invalid="ignore"):  # infinities have no middle
+            middle = low + (high - low) / 2
+        values = np.where((rank == first + 1) | (low == high), low, np.where(rank == last, high, middle))
+        if total.all():
+            return pl.Series(values)
+        return pl.select(pl.when(pl.Series(total > 0)).then(pl.Series(values))).to_series()
+
+
+def _range(bucket: IntArray) -> tuple[int, int]:
+    """The least bucket, and how many there are from it to the greatest."""
+    least = int(bucket.min())
+    return least, int(bucket.max()) - least + 1
+
+
+def _cells(groups: Groups, ids: IntArray, bucket: IntArray, counts: IntArray | None, low: FloatArray, high: FloatArray) -> pl.DataFrame:
+    """One row a group and bucket; `ids` are slots of the groups, a count is 1 where none are given."""
+    if not ids.size:
+        return _with_cells(groups.keys.clear(), ids, ids, low, high)
+    least, extent = _range(bucket)
+    order, starts = runs = runs_of(ids * extent + (bucket - least), groups.size * extent)
+    number = runs.lengths if counts is None else np.add.reduceat(counts[order], starts)
+    lowest = low[order]
+    highest = lowest if high is low else high[order]
+    at = order[starts]
+    keys = groups.keys_at(ids[at])
+    return _with_cells(keys, bucket[at], number, np.minimum.reduceat(lowest, starts), np.maximum.reduceat(highest, starts))
+
+
+def _with_cells(keys: pl.DataFrame, bucket: IntArray, number: IntArray, low: FloatArray, high: FloatArray) -> pl.DataFrame:
+    return keys.hstack([pl.Series("b", bucket), pl.Series("n", number), pl.Series("lo", low), pl.Series("hi", high)])
+
+
+def _ranks(total: IntArray, share: float) -> IntArray:
+    """The share of each total, rounded up, at least 1: exact, in parts that fit into 64 bits."""
+    billionths = round(share * _BILLION)
+    whole, rest = np.divmod(total, _BILLION)
+    ranks: IntArray = np.maximum(whole * billionths + (rest * billionths + _BILLION - 1) // _BILLION, 1)
+    return ranks

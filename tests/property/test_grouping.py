@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sbon.operators import measures
 from sbon.operators.grouping import Groups, positions
+from sbon.operators.runs import runs_of
 
 INTS = st.one_of(st.integers(-5, 5), st.integers(1000, 1010), st.sampled_from([-(2**63), 2**63 - 1]))
 NULLS = st.one_of(st.none(), st.integers(-3, 3))
@@ -80,6 +81,17 @@ def test_groups_are_found_among_others(data: tuple[pl.DataFrame, list[str]]) -> 
     found = positions(wanted, frame, by)
     assert wanted[found].equals(frame.select(by))
     assert (positions(wanted.head(1), frame, by) >= -1).all()
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.integers(0, 6), max_size=30), st.sampled_from([1, 10**6, 2**59]))
+def test_runs_bring_equal_numbers_together(numbers: list[int], apart: int) -> None:
+    codes = np.array(numbers, np.int64) * apart
+    runs = runs_of(codes, 6 * apart + 1)
+    assert codes[runs.order].tolist() == sorted(codes.tolist())
+    assert codes[runs.leaders].tolist() == sorted(set(codes.tolist()))
+    assert codes[runs.leaders][runs.numbers()].tolist() == codes.tolist()
+    assert runs.lengths.tolist() == [codes.tolist().count(code) for code in sorted(set(codes.tolist()))]
 
 
 def test_numbers_close_together_are_addressed_directly_and_others_are_not() -> None:

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sbon.errors import RemoteProtocolError
+from sbon.operators.grouping import Groups
 from sbon.operators.hashes import hashes
-from sbon.operators.sketches import LEAST_KEPT, OCTAVE_BITS
+from sbon.operators.sketches import LEAST_KEPT, OCTAVE_BITS, BucketTable, LeastHashTable
 from sbon.operators.window import Window
 from sbon.query.expression import Column
 from sbon.query.plan import WATERMARK_END, Aggregate, WindowParams
@@ -74,6 +76,54 @@ def test_counts_of_distinct_values_are_within_their_error(count: int) -> None:
     batches = [frame(part.tolist(), [0] * part.size) for part in (numbers, numbers[::-1])]
     found = answer(batches)[-1]
     assert abs(found - count) <= (0 if count < LEAST_KEPT else 4 * count / math.sqrt(LEAST_KEPT - 2))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 5), st.booleans())
+def test_of_each_group_the_least_hashes_are_kept(seed: int, keys: int, alike: bool) -> None:
+    """Hashes drawn as they are, among them, if `alike`, such as differ in their last bits only."""
+    rng = np.random.default_rng(seed)
+    drawn = rng.integers(0, 2**64, 50 + 3 * LEAST_KEPT * alike, dtype=np.uint64, endpoint=False)
+    drawn = np.concatenate([drawn, drawn[:40] ^ np.uint64(alike)])
+    partials = pl.DataFrame({"k": rng.integers(0, keys, drawn.size), "h": drawn})
+    merged = LeastHashTable("x").merge(partials, ["k"])
+    for key in range(keys):
+        expected = sorted(set(partials.filter(k=key)["h"]))[:LEAST_KEPT]
+        assert merged.filter(k=key)["h"].to_list() == expected
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 2**33), st.integers(1, 50)), min_size=1, max_size=30), st.integers(0, 10**9))
+def test_ranks_among_billions_are_exact(cells: list[tuple[int, int, int]], billionths: int) -> None:
+    """Buckets with counts as long streams have them: the bucket of the rank, by whole numbers without bounds."""
+    counts: dict[tuple[int, int], int] = {(key, value): count for key, count, value in cells}
+    rows = [(key, value << 46, count, float(value), float(value)) for (key, value), count in counts.items()]
+    merged = pl.DataFrame(rows, schema=["k", "b", "n", "lo", "hi"], orient="row")
+    wanted = pl.DataFrame({"k": [3, 0, 1, 2]})
+    found = BucketTable("x").percentiles(billionths / 1e9, merged, ["k"], wanted)
+    for key, value in zip(wanted["k"], found, strict=True):
+        mine = sorted((at, count) for (k, at), count in counts.items() if k == key)
+        rank = max(1, -(-sum(count for _, count in mine) * billionths // 10**9))
+        passed = [at for place, (at, _) in enumerate(mine) if sum(count for _, count in mine[: place + 1]) >= rank]
+        assert value == (float(passed[0]) if mine else None)
+
+
+def test_nothing_but_null_and_nan_has_no_percentile() -> None:
+    rows = pl.DataFrame({"k": [1, 2, 2], "f": [None, math.nan, 3.0]})
+    table = BucketTable("f")
+    table.add(table.partial(rows, Groups.of(rows, ["k"])), ["k"])
+    merged = table.folded(["k"])
+    assert merged is not None
+    assert table.percentiles(0.5, merged, ["k"], pl.DataFrame({"k": [1, 2]})).to_list() == [None, 3.0]
+    assert table.percentiles(0.5, merged.clear(), ["k"], pl.DataFrame({"k": [1, 2]})).to_list() == [None, None]
+
+
+@pytest.mark.parametrize("column", [{"b": 2**40}, {"n": 0}, {"lo": None}])
+def test_a_snapshot_with_buckets_that_no_float_has_is_refused(column: dict[str, Any]) -> None:
+    cells = pl.DataFrame({"k": [1], "b": [1], "n": [1], "lo": [0.0], "hi": [0.0]})
+    BucketTable("f").check(cells)
+    with pytest.raises(RemoteProtocolError, match="sketch with a bucket"):
+        BucketTable("f").check(cells.with_columns(pl.lit(value).cast(cells[name].dtype).alias(name) for name, value in column.items()))
 
 
 def test_panes_of_hopping_windows_merge() -> None:

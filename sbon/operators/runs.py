@@ -1,0 +1,71 @@
+"""Rows brought together by sorting numbers: where whole numbers lie too far apart to be addressed directly, sorting them is cheaper than
+hashing them (3 ns a row against 50, with the vector instructions that numpy has for it)."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sbon.types import IntArray
+
+_BITS = 62
+
+
+class Runs(NamedTuple):
+    """Rows in such an order that equal ones are next to each other.
+
+    Attributes
+    ----------
+    order : (n,)
+        The rows, by code; among equal ones in any order.
+    starts : (runs,)
+        Where in `order` each code begins, in the order of codes.
+    """
+
+    order: IntArray
+    starts: IntArray
+
+    @property
+    def leaders(self) -> IntArray:
+        """A row of each run."""
+        return self.order[self.starts]
+
+    @property
+    def lengths(self) -> IntArray:
+        """Rows of each run."""
+        return np.diff(self.starts, append=self.order.size)
+
+    def numbers(self) -> IntArray:
+        """(n,) The run of each row."""
+        found = np.empty(self.order.size, np.int64)
+        found[self.order] = np.repeat(np.arange(self.starts.size), self.lengths)
+        return found
+
+
+def runs_of(codes: IntArray, extent: int) -> Runs:
+    """The runs of codes from 0 to before `extent`.
+
+    Examples
+    --------
+    >>> runs = runs_of(np.array([70, 5, 70]), 100)
+    >>> runs.order.tolist(), runs.starts.tolist(), runs.numbers().tolist()
+    ([1, 0, 2], [0, 1], [1, 0, 1])
+    """
+    row_bits = max(1, int(codes.size - 1).bit_length())
+    if extent.bit_length() + row_bits > _BITS:
+        order = np.argsort(codes)
+        return Runs(order, starts_of(codes[order]))
+    # A row's place goes along in the low bits: numbers sort three times as fast as their places.
+    packed = (codes << row_bits) | np.arange(codes.size)
+    packed.sort()
+    return Runs(packed & ((1 << row_bits) - 1), starts_of(packed >> row_bits))
+
+
+def starts_of(*ordered: npt.NDArray[np.generic]) -> IntArray:
+    """Where in ordered columns of one length another row begins; NaN is no row's equal."""
+    first = np.ones(ordered[0].size, np.bool_)
+    if first.size:
+        first[1:] = ordered[0][1:] != ordered[0][:-1]
+        for column in ordered[1:]:
+            first[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(first)
