@@ -178,7 +178,8 @@ def test_noise_on_the_agent_s_port_is_counted_and_survived(start):
             for _ in range(20):
                 sender.sendto(noise.randbytes(size), address)
     for size in (1, 100, 100_000):
-        with socket.create_connection(address, timeout=10) as stream, contextlib.suppress(ConnectionError):
+        # The agent hangs up at the first nonsense it reads, at times before all has been sent: that is no `ConnectionError` everywhere.
+        with socket.create_connection(address, timeout=10) as stream, contextlib.suppress(OSError):
             stream.sendall(noise.randbytes(size))
             stream.shutdown(socket.SHUT_WR)
             while stream.recv(1 << 16):
