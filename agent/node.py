@@ -132,7 +132,7 @@ class Agent:
     def _make_engine(self) -> None:
         """What runs operators, and moves them."""
         config, host = self.config, self.host
-        context = ConnectorContext(
+        self._context = ConnectorContext(
             host=host,
             node=self.name,
             labels=dict(config.labels),
@@ -140,7 +140,9 @@ class Agent:
             system=self.system,
             extensions=self.extensions,
         )
-        self.engine = Engine(host, self.directory, self, context, config.engine, config.links, config.migration.remembered, config.hosting)
+        self.engine = Engine(
+            host, self.directory, self, self._context, config.engine, config.links, config.migration.remembered, config.hosting
+        )
         self.migrations = Migrations(host, self.directory, self.engine, config.migration, self)
         self.delays = Delays(host, self.directory, self.gossip, self.engine)
 
@@ -151,7 +153,7 @@ class Agent:
         self.surveying = Surveying(host, self.directory, self.gossip, self.engine, self.sharing)
         self.replication = Replication(self.directory, self.gossip, lambda why: self.log.warning("table.refused", reason=why))
         placing = Placing(host, self.gossip, self.surveying, config.placement, config.optimiser)
-        self.queries = OwnedQueries(host, self.directory, self.gossip, placing, self.replication, self, self.extensions)
+        self.queries = OwnedQueries(host, self.directory, self.gossip, placing, self.replication, self, self._context)
 
     def _make_optimisers(self) -> None:
         """What changes the places of running operators."""

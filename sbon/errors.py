@@ -85,4 +85,13 @@ class MigrationError(SbonError):
 
 
 class ConnectorError(SbonError):
-    """A source or sink cannot do its work (unreadable file, full disk, bad option); the message says what to do."""
+    """A source or sink cannot do its work (unreadable file, full disk, bad option); the message says what to do.
+
+    Parameters
+    ----------
+    option : of its WITH clause, if it is that which is wrong
+    """
+
+    def __init__(self, message: str, *, option: str = "") -> None:
+        self.option = option
+        super().__init__(message)

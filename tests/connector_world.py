@@ -51,11 +51,12 @@ def source(
     name: str = "s",
     time: str | None = None,
     delay_us: int = 0,
+    idle_us: int = 0,
     **options: object,
 ) -> SourceConnector:
     """A source; `fields__x__kind` stands for the option `fields.x.kind`."""
     given = tuple(sorted((key.replace("__", "."), str(value)) for key, value in options.items()))
-    return build_source(SourceParams(name, connector, given, schema, time, delay_us), where or context())
+    return build_source(SourceParams(name, connector, given, schema, time, delay_us, idle_us), where or context())
 
 
 def sink(connector: str, schema: Schema, where: ConnectorContext | None = None, **options: object) -> SinkConnector:

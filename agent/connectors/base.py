@@ -47,8 +47,9 @@ class SourceConnector(Protocol):
     before each poll, how many rows fit into its quantum, and the source gives at most so many.
     """
 
-    dropped_rows: int
-    """Rows that came in but could not be used (malformed, or more than the bounded queue holds)."""
+    @property
+    def dropped_rows(self) -> int:
+        """Rows that came in but could not be used (malformed, or more than the bounded queue holds)."""
 
     def start(self, ready: Callable[[], None]) -> None:
         """Begin. `ready` is called on the agent's thread when a poll would give something after one that gave `next_poll` None.
@@ -60,7 +61,8 @@ class SourceConnector(Protocol):
         """
 
     def poll(self, now: float, wall: float) -> Polled:
-        """The next rows, at most `batch_rows_max`. Called only when there is room for them downstream; never blocks.
+        """The next rows, at most `batch_rows_max`. Called only when there is room for them downstream, maybe before the instant that was
+        asked for; never blocks.
 
         Raises
         ------
@@ -97,7 +99,8 @@ class Connector(NamedTuple):
     """What a package offers under a name in the entry point group `sbon.connectors`: a source, a sink, or both."""
 
     source: Callable[[SourceParams, ConnectorContext], SourceConnector] | None = None
-    """Makes a source, not yet started; raises ConnectorError for options that it does not take (`agent.connectors.options`)."""
+    """Makes a source, not yet started; raises ConnectorError for options that it does not take (`agent.connectors.options`). CREATE SOURCE
+    makes one for the sake of its options, and stops it; so nothing is taken hold of before `start`."""
     sink: Callable[[SinkParams, Schema, ConnectorContext], SinkConnector] | None = None
 
 

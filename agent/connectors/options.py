@@ -48,7 +48,7 @@ class Options:
 
     def refuse(self, key: str, value: object, expected: str) -> ConnectorError:
         """The one line that says what is wrong with an option."""
-        return ConnectorError(f"{self._what}: option {key} = {value!r}, expected {expected}")
+        return ConnectorError(f"{self._what}: option {key} = {value!r}, expected {expected}", option=key)
 
     def given(self, key: str) -> bool:
         """Whether the statement has this option."""
@@ -149,4 +149,4 @@ class Options:
             if key not in self._asked:
                 near = difflib.get_close_matches(key, self._asked, n=1)
                 hint = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(self._asked)}"
-                raise ConnectorError(f"{self._what}: option {key} is unknown to connector '{self._connector}'{hint}")
+                raise ConnectorError(f"{self._what}: option {key} is unknown to connector '{self._connector}'{hint}", option=key)

@@ -33,7 +33,27 @@ def build_source(params: SourceParams, context: ConnectorContext) -> SourceConne
         There is no such connector, or an option is unknown or out of range; one line that names it and what is allowed.
     """
     made: SourceConnector = _find("source", params.name, params.connector, _SOURCES, context)(params, context)
-    return made
+    if not params.idle_after_us:
+        return made
+    from agent.connectors.idle import IdleSource
+
+    return IdleSource(made, params)
+
+
+def check_source(params: SourceParams, context: ConnectorContext) -> None:
+    """Refuse what its connector would not take, as far as that can be known before it starts.
+
+    Raises
+    ------
+    ConnectorError
+        As for `build_source`.
+    """
+    build_source(params, context).stop()
+
+
+def is_known(connector: str, context: ConnectorContext) -> bool:
+    """Whether the connector of a source is built in, or installed here."""
+    return connector in _SOURCES or connector in context.extensions().connectors
 
 
 def build_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> SinkConnector:
@@ -63,7 +83,7 @@ def _find(kind: Literal["source", "sink"], name: str, connector: str, table: dic
         if made is None:
             raise ConnectorError(f"{kind} {name}: connector '{connector}' is no {kind}")
         return made
-    known = sorted((*table, *added))
+    known = sorted({*table, *added} - {"system"})  # which is no connector for a statement to name
     near = difflib.get_close_matches(connector, known, n=1)
     hint = f"; did you mean '{near[0]}'?" if near else "; or install the package that has it on this agent's machine"
     raise ConnectorError(f"{kind} {name}: connector '{connector}' is unknown, expected one of {', '.join(known)}{hint}")

@@ -11,8 +11,6 @@ Options of a source
 -------------------
 line_bytes_max : longer lines are left out and counted; default 65536
 buffer_bytes_max : lines waiting for the overlay; beyond it the peers' sockets are no longer read; default 1 MiB
-idle_after : with an event time: after this span without a line the watermark follows the wall clock, that far behind; default never,
-    so that a silent peer holds windows open
 time_format, time_unit : see `parsing.TimeFormat`
 batch_rows_max : rows of a batch, default 4096
 
@@ -47,7 +45,6 @@ if TYPE_CHECKING:
 
 FLUSH_ON_CLOSE_S = 5.0
 """How long a closing sink may take to deliver what it holds."""
-IDLE_POLL_S = 1.0
 
 
 class TcpSource:
@@ -60,7 +57,6 @@ class TcpSource:
         self._line_bytes_max = options.integer("line_bytes_max", 65_536, 16, 16 << 20)
         self._buffer_bytes_max = options.integer("buffer_bytes_max", 1 << 20, 1024, 1 << 30)
         self._batch_rows_max = options.integer("batch_rows_max", BATCH_ROWS_MAX, 1, 1_000_000)
-        self._idle_after_us = options.duration_us("idle_after", 0)
         self._rows = JsonRows(params.columns, TimeFormat.read(options))
         options.finish()
         self.dropped_rows = 0
@@ -70,7 +66,6 @@ class TcpSource:
         self._held_bytes = 0
         self._paused = False
         self._ready: Callable[[], None] | None = None
-        self._last_line_at: float | None = None
 
     @property
     def address(self) -> tuple[str, int] | None:
@@ -94,29 +89,18 @@ class TcpSource:
                 connection.resume()
         frame = None
         if lines:
-            self._last_line_at = now
             frame, bad = self._rows.read(lines)
             self.dropped_rows += bad
-        self._advance(frame, now, wall)
-        next_poll = now if self._lines else now + IDLE_POLL_S if self._idle_after_us and self._time_column else None
+        if self._time_column is not None and frame is not None and frame.height:
+            newest = frame[self._time_column].to_physical().max()
+            self._watermark.seen(newest if isinstance(newest, int) else None)
+        next_poll = now if self._lines else None
         return Polled(frame if frame is not None and frame.height else None, self._watermark.us, next_poll)
 
     def stop(self) -> None:
         """Close all connections."""
         self._endpoint.stop()
         self._lines.clear()
-
-    def _advance(self, frame: pl.DataFrame | None, now: float, wall: float) -> None:
-        if self._time_column is None:
-            return
-        if frame is not None and frame.height:
-            newest = frame[self._time_column].to_physical().max()
-            self._watermark.seen(newest if isinstance(newest, int) else None)
-            return
-        if self._last_line_at is None:
-            self._last_line_at = now
-        if self._idle_after_us and (now - self._last_line_at) * 1e6 >= self._idle_after_us:
-            self._watermark.seen(int(wall * 1e6) - self._idle_after_us)
 
     # ------------------------------------------------------------------------------------------------- lines.Owner
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from agent.connectors.base import ConnectorContext
 from agent.directory import Directory
 from agent.gossip import Gossip
 from agent.host import Host
@@ -22,7 +23,6 @@ from agent.queries.replication import Replication
 from agent.queries.statements import Effect, Prepared, prepare
 from agent.queries.tails import Tail
 from sbon.errors import PlacementError, QueryError, SbonError
-from sbon.extensions import Extensions
 from sbon.query.catalog import did_you_mean
 from sbon.query.plan import Plan
 from sbon.types import NodeId, OperatorId, QueryId
@@ -59,7 +59,7 @@ class OwnedQueries:
         placing: Placing,
         replication: Replication,
         events: QueryEvents,
-        extensions: Callable[[], Extensions],
+        context: ConnectorContext,
     ) -> None:
         self.records: dict[QueryId, QueryRecord] = {}
         self.tails: dict[QueryId, Tail] = {}
@@ -71,7 +71,7 @@ class OwnedQueries:
         self._placing = placing
         self._replication = replication
         self._events = events
-        self._extensions = extensions
+        self._context = context
         self._bounds = DelayBounds(directory)
         self._last_stamp = 0
         self._last_report = host.now()
@@ -114,7 +114,7 @@ class OwnedQueries:
             else:
                 then(result)
 
-        self._host.execute(lambda: prepare(sql, entries, nodes, me, ids, int(wall_s * 1e6), self._extensions()), prepared, rows=0)
+        self._host.execute(lambda: prepare(sql, entries, nodes, me, ids, int(wall_s * 1e6), self._context), prepared, rows=0)
 
     def _carry_out(self, waiting: list[Prepared], results: list[dict[str, Any]], done: Done) -> None:
         if not waiting:

@@ -2,14 +2,19 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from sbon.extensions import Extensions
+from agent.connectors.base import ConnectorContext
+from sbon.errors import ConnectorError
 from sbon.query.catalog import Catalog, Entry
 from sbon.query.plan import Plan
 from sbon.query.system import SourceDefinition
 from sbon.types import NodeId, QueryId
+
+if TYPE_CHECKING:
+    from sbon.query.sql import CreateSource
 
 
 class Effect(Enum):
@@ -45,7 +50,7 @@ def prepare(
     here: NodeId,
     ids: Iterator[QueryId],
     stamp: int,
-    extensions: Extensions,
+    context: ConnectorContext,
 ) -> list[Prepared]:
     """Understand all statements of a text, each with the names that those before it would have made.
 
@@ -58,7 +63,8 @@ def prepare(
 
     catalog = Catalog()
     catalog.merge(entries)
-    return [_prepare_one(statement, catalog, nodes, here, ids, stamp, extensions) for statement in parse(sql, extensions)]
+    extensions = context.extensions()
+    return [_prepare_one(statement, catalog, nodes, here, ids, stamp, context) for statement in parse(sql, extensions)]
 
 
 def _prepare_one(
@@ -68,18 +74,21 @@ def _prepare_one(
     here: NodeId,
     ids: Iterator[QueryId],
     stamp: int,
-    extensions: Extensions,
+    context: ConnectorContext,
 ) -> Prepared:
     from sbon.query.planner import plan
     from sbon.query.sql import CreateSink, CreateSource, CreateView, DropStatement, SelectQuery
 
+    extensions = context.extensions()
     match statement:
         case CreateSource():
             if statement.if_not_exists and catalog.get(statement.name) is not None:
                 return Prepared(Effect.NOTHING, "source", statement.name, statement.sql, f"source {statement.name} exists already")
             source = msgspec.structs.replace(statement.definition, home=here)
+            hosts = source.hosts(nodes)
+            note = _check_source(statement, source, here in hosts, context)
             catalog.put("source", statement.name, sql=statement.sql, owner=here, stamp=stamp, source=source)
-            message = f"source {statement.name} on {_some(source.hosts(nodes))}"
+            message = f"source {statement.name} on {_some(hosts)}{note}"
             return Prepared(Effect.ENTER, "source", statement.name, statement.sql, message, source=source)
         case CreateView():
             if statement.if_not_exists and catalog.get(statement.name) is not None:
@@ -101,6 +110,19 @@ def _prepare_one(
         case DropStatement():
             return _prepare_drop(statement.kind, statement.name, statement.if_exists, statement.sql, catalog, here, stamp)
     raise AssertionError(f"unknown statement {type(statement).__name__}")
+
+
+def _check_source(statement: "CreateSource", source: SourceDefinition, runs_here: bool, context: ConnectorContext) -> str:
+    """Refuse options that its connector does not take; returns what cannot be known here."""
+    from agent.connectors.registry import check_source, is_known
+
+    if not runs_here and not is_known(source.connector, context):
+        return f"; connector '{source.connector}' is not installed here, so its options are checked there, when a query uses it"
+    try:
+        check_source(source.params, context)
+    except ConnectorError as problem:
+        raise statement.refused(problem) from problem
+    return ""
 
 
 def _prepare_drop(kind: str, name: str, if_exists: bool, sql: str, catalog: Catalog, here: NodeId, stamp: int) -> Prepared:

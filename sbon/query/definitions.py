@@ -7,7 +7,7 @@ from sbon.extensions import Extensions
 from sbon.query.catalog import did_you_mean
 from sbon.query.dialect import Text
 from sbon.query.literals import column_type, identifier, interval_of
-from sbon.query.options import Option, rest_of, take_connector, take_list
+from sbon.query.options import Option, rest_of, take_connector, take_idle_after, take_list
 from sbon.query.schema import ColumnType, Field, Schema
 from sbon.query.system import SOURCE_CONNECTORS, SourceDefinition
 
@@ -24,7 +24,8 @@ def read_source(
     QueryError
         A column, the watermark or an option that cannot be used; points at it.
     """
-    connector = take_connector(text, options, (*SOURCE_CONNECTORS, *extensions.connectors), end)
+    known = (*SOURCE_CONNECTORS, *extensions.connectors)
+    connector = take_connector(text, options, known, end, elsewhere="nodes" in options or "labels" in options)
     if not isinstance(tree.this, exp.Schema):
         raise text.error(tree, f"the columns of source {name} are missing", f"write CREATE SOURCE {name} (column type, ...) WITH (...)")
     columns, time_column, delay = _source_columns(text, tree.this)
@@ -39,6 +40,12 @@ def read_source(
             raise text.error(where.where, f"label {pair!r} has no value", "write labels = 'region=eu,site=x'")
         labels.append((label, value))
     rate = _estimated_rate(text, options.pop("estimated_rows_per_second", None))
+    idle_us, idle = take_idle_after(text, options)
+    if idle is not None and time_column is None:
+        hint = "declare one: WATERMARK FOR column AS column - INTERVAL '2 seconds'"
+        raise text.error(idle.where, "idle_after is about the event time, and the source has none", hint)
+    if idle is not None and connector == "file":
+        raise text.error(idle.where, "a file is never idle: it is read to its end", "leave idle_after out")
     return SourceDefinition(
         name,
         connector,
@@ -49,6 +56,7 @@ def read_source(
         nodes=tuple(sorted(set(nodes))),
         labels=tuple(sorted(set(labels))),
         rows_per_s=rate,
+        idle_after_us=idle_us,
     )
 
 

@@ -11,9 +11,13 @@ from sbon.query.dialect import Text
 from sbon.query.spans import parse_interval
 
 OPTIONS_MAX = 500
+IDLE_US_MIN = 100_000
+IDLE_US_MAX = 30 * 86_400_000_000
+"""Of `idle_after`: shorter than the least, every pause in the network would be one; a month is no pause any more."""
 
 _FORM = "write WITH (name = 'value', ...)"
 _DELAY_FORM = "write WITH (delay_bound = '250 ms')"
+_IDLE_FORM = "write WITH (idle_after = '10 seconds')"
 
 
 @dataclass(frozen=True)
@@ -100,19 +104,24 @@ def _read_entry(text: Text, entry: list[Token]) -> tuple[str, str]:
     raise text.error(plain, f"the value of {key} is neither a text nor a number", f"write {key} = '{plain.text}'")
 
 
-def take_connector(text: Text, options: dict[str, Option], known: tuple[str, ...], end: Token) -> str:
+def take_connector(text: Text, options: dict[str, Option], known: tuple[str, ...], end: Token, *, elsewhere: bool) -> str:
     """Take the connector out of the options.
+
+    Parameters
+    ----------
+    known : what there is on this agent
+    elsewhere : it is to run on nodes that the statement names, where something else may be installed
 
     Raises
     ------
     QueryError
-        It is missing, or none of the known.
+        It is missing, or none of the known and not `elsewhere`, or hardly anything but a misspelt one of them.
     """
     option = options.pop("connector", None)
     if option is None:
         hint = f"add WITH (connector = '{known[0]}', ...); there is {', '.join(known)}"
         raise text.error(end.end + 1, "the connector is missing", hint)
-    if option.value not in known:
+    if option.value not in known and (not elsewhere or did_you_mean(option.value, known).startswith("did you mean")):
         raise text.error(option.where, f"there is no connector {option.value!r} for this", did_you_mean(option.value, known))
     return option.value
 
@@ -139,13 +148,34 @@ def take_delay_bound(text: Text, options: dict[str, Option]) -> float | None:
     option = options.pop("delay_bound", None)
     if option is None:
         return None
-    try:
-        bound_us = parse_interval(option.value)
-    except QueryError as error:
-        raise text.error(option.where, f"delay_bound: {error.message}", _DELAY_FORM) from None
+    bound_us = _span_us(text, "delay_bound", option, _DELAY_FORM)
     if bound_us <= 0:
         raise text.error(option.where, f"delay_bound is {option.value!r}, expected more than 0", _DELAY_FORM)
     return bound_us / 1000
+
+
+def take_idle_after(text: Text, options: dict[str, Option]) -> tuple[int, Option | None]:
+    """Take the option `idle_after` out, in microseconds; 0 where it is not given.
+
+    Raises
+    ------
+    QueryError
+        It is no span of time, or one out of range.
+    """
+    option = options.pop("idle_after", None)
+    if option is None:
+        return 0, None
+    idle_us = _span_us(text, "idle_after", option, _IDLE_FORM)
+    if not IDLE_US_MIN <= idle_us <= IDLE_US_MAX:
+        raise text.error(option.where, f"idle_after is {option.value!r}, expected '100 ms' to '30 days'", _IDLE_FORM)
+    return idle_us, option
+
+
+def _span_us(text: Text, key: str, option: Option, form: str) -> int:
+    try:
+        return parse_interval(option.value)
+    except QueryError as error:
+        raise text.error(option.where, f"{key}: {error.message}", form) from None
 
 
 def rest_of(options: dict[str, Option]) -> tuple[tuple[str, str], ...]:

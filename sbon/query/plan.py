@@ -32,6 +32,8 @@ class SourceParams(msgspec.Struct, frozen=True, tag="source"):
     """The event time; None: rows have none, and time windows and joins over it are refused by the planner."""
     watermark_delay_us: int = 0
     """How far rows may be out of order: the watermark stays this far behind the newest event time."""
+    idle_after_us: int = 0
+    """After so long without a row the watermark follows the wall clock; 0: never."""
 
 
 class MapParams(msgspec.Struct, frozen=True, tag="map"):

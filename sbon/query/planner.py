@@ -27,7 +27,6 @@ from sbon.query.plan import (
     Plan,
     SessionParams,
     SinkParams,
-    SourceParams,
     TopParams,
     UnionParams,
     WindowJoinParams,
@@ -190,7 +189,7 @@ class _Builder:
         return hosts
 
     def _source(self, source: SourceDefinition, node: NodeId) -> OperatorSpec:
-        params = SourceParams(source.name, source.connector, source.options, source.columns, source.time_column, source.watermark_delay_us)
+        params = source.params
         operator = self._add(params, source.columns, source.time_column, [], node, node)
         self._rates[operator.id] = source_rate(source)
         return operator

@@ -1,7 +1,8 @@
 """The statements of the dialect, and how CREATE and DROP are read. SELECTs are kept as trees for `sbon.query.binder`.
 
     CREATE SOURCE [IF NOT EXISTS] name (column type, ... [, WATERMARK FOR column AS column [- INTERVAL '2 seconds']])
-        WITH (connector = '...', [nodes = 'a,b' | labels = 'region=eu,site=x',] [estimated_rows_per_second = 100,] option = value, ...)
+        WITH (connector = '...', [nodes = 'a,b' | labels = 'region=eu,site=x',] [estimated_rows_per_second = 100,]
+              [idle_after = '10 seconds',] option = value, ...)
     CREATE [MATERIALIZED] VIEW name [WITH (delay_bound = '250 ms')] AS select
     CREATE SINK name AS select WITH (connector = '...', [node = 'a',] [delay_bound = '250 ms',] option = value, ...)
     CREATE SINK name FROM source_or_view WITH (...)
@@ -15,6 +16,7 @@ label are alternatives, different labels must all match). Without either the one
 of a view holds for every query that reads from the view; of several the shortest counts. WITH may stand before AS, too.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
@@ -22,12 +24,13 @@ from typing import TypeAlias
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
+from sbon.errors import ConnectorError, QueryError
 from sbon.extensions import NOTHING, Extensions
 from sbon.query.catalog import NAME_LENGTH_MAX
 from sbon.query.definitions import read_source
 from sbon.query.dialect import Text, parse_tree
 from sbon.query.literals import identifier
-from sbon.query.options import read_options, rest_of, split_early_with, split_with, take_connector, take_delay_bound
+from sbon.query.options import Option, read_options, rest_of, split_early_with, split_with, take_connector, take_delay_bound
 from sbon.query.system import SINK_CONNECTORS, SourceDefinition
 
 
@@ -39,6 +42,14 @@ class CreateSource:
     definition: SourceDefinition
     if_not_exists: bool
     sql: str
+    text: Text
+    options: Mapping[str, Option]
+    """Of its connector, with their places in the text."""
+
+    def refused(self, problem: ConnectorError) -> QueryError:
+        """What its connector does not take, with the place."""
+        option = self.options.get(problem.option)
+        return self.text.error(max(0, self.text.whole.find(self.sql)) if option is None else option.where, str(problem))
 
 
 @dataclass(frozen=True)
@@ -176,7 +187,7 @@ def _read_create(text: Text, tokens: list[Token], extensions: Extensions) -> Sta
     _refuse_properties(text, tree, tokens)
     options = read_options(text, with_clause)
     if kind == "SOURCE":
-        return CreateSource(name, read_source(text, tree, name, options, tokens[-1], extensions), if_not_exists, sql)
+        return CreateSource(name, read_source(text, tree, name, options, tokens[-1], extensions), if_not_exists, sql, text, options)
     body = tree.expression
     if body is None:
         raise text.error(tree, f"what the {kind.lower()} is made of is missing", f"write CREATE {kind} {name} AS SELECT ...")
@@ -187,7 +198,7 @@ def _read_create(text: Text, tokens: list[Token], extensions: Extensions) -> Sta
             stray = next(iter(options.values())).where
             raise text.error(stray, "a view takes no option but delay_bound", "give the others to its sources and sinks")
         return CreateView(name, query, if_not_exists, sql, bound_ms)
-    connector = take_connector(text, options, (*SINK_CONNECTORS, *extensions.connectors), tokens[-1])
+    connector = take_connector(text, options, (*SINK_CONNECTORS, *extensions.connectors), tokens[-1], elsewhere="node" in options)
     node = options.pop("node", None)
     bound_ms = take_delay_bound(text, options)
     return CreateSink(name, query, connector, rest_of(options), None if node is None else node.value, if_not_exists, sql, bound_ms)

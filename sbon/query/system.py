@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from sbon.query.plan import SourceParams
 from sbon.query.schema import ColumnType, Field, Schema
 from sbon.types import NodeId
 
@@ -33,6 +34,15 @@ class SourceDefinition(msgspec.Struct, frozen=True):
     """On every node: system streams."""
     rows_per_s: float | None = None
     """Expected rows of each physical source, where the statement says so."""
+    idle_after_us: int = 0
+    """After so long without a row the watermark of a physical source follows the wall clock; 0: never."""
+
+    @property
+    def params(self) -> SourceParams:
+        """Of each of its physical sources."""
+        return SourceParams(
+            self.name, self.connector, self.options, self.columns, self.time_column, self.watermark_delay_us, self.idle_after_us
+        )
 
     def hosts(self, nodes: Mapping[NodeId, Mapping[str, str]]) -> list[NodeId]:
         """Nodes with a physical source, sorted, among the given ones (name to labels)."""

@@ -128,7 +128,7 @@ async def test_a_connecting_source_comes_back_when_its_peer_does():
 
 
 async def test_an_idle_peer_holds_the_watermark_only_as_long_as_it_may():
-    stream = Source(port=0, idle_after="60 s")
+    stream = Source(port=0, idle_us=60_000_000)
     connector = stream.connector
     assert connector.poll(100.0, 1000.0).watermark_us < 0
     assert connector.poll(159.0, 1059.0).watermark_us < 0

@@ -9,6 +9,8 @@ from tests.query_worlds import CATALOG, NODES, make_catalog, plan_of
 
 WINDOW = "FROM TUMBLE(s, ts, INTERVAL '1 s') GROUP BY window_start, k"
 
+TIMED = "CREATE SOURCE t (a TIMESTAMP, WATERMARK FOR a AS a) WITH (connector = 'tcp', "
+
 REFUSED = [
     # text with ^ before the place, a part of the message, a part of the hint
     ("SELECT ^a FROM s", "there is no column a", "there is k, n, ok, ts, v"),
@@ -132,6 +134,15 @@ REFUSED = [
     ("CREATE SOURCE t (a INT) WITH (connector = 'file', ^labels = 'eu')", "label 'eu' has no value", "region=eu"),
     ("CREATE SOURCE t (a INT) WITH (connector = 'file', ^nodes = ' ,')", "nodes is empty", "name at least one"),
     ("CREATE SOURCE t (a INT) WITH (connector = 'file', ^estimated_rows_per_second = 'x')", "expected a number", ""),
+    (TIMED + "^idle_after = '10 lightyears')", "idle_after: interval '10 lightyears' has the unknown unit", "'10 seconds'"),
+    (TIMED + "^idle_after = 10)", "idle_after: interval '10' cannot be read", "idle_after = '10 seconds'"),
+    (TIMED + "^idle_after = '0 s')", "idle_after is '0 s', expected '100 ms' to '30 days'", "idle_after = '10 seconds'"),
+    (TIMED + "^idle_after = '-5 s')", "idle_after is '-5 s', expected '100 ms' to '30 days'", "idle_after = '10 seconds'"),
+    (TIMED + "^idle_after = '31 days')", "idle_after is '31 days', expected '100 ms' to '30 days'", "idle_after = '10 seconds'"),
+    ("CREATE SOURCE t (a INT) WITH (connector = 'tcp', ^idle_after = '1 s')", "the source has none", "WATERMARK FOR"),
+    (TIMED.replace("tcp", "file") + "^idle_after = '1 s')", "a file is never idle", "leave idle_after out"),
+    ("CREATE SOURCE t (a INT) WITH (^connector = 'datagne', nodes = 'a')", "there is no connector 'datagne'", "did you mean datagen?"),
+    ("CREATE SOURCE t (a INT) WITH (^connector = 'kafka')", "there is no connector 'kafka'", "there is datagen, file, tcp"),
     ("CREATE SOURCE t (a INT) WITH (connector = 'file') ^FORMAT PLAIN ENCODE JSON", "FORMAT is not supported", "WITH (name = 'value'"),
     ("CREATE VIEW v AS SELECT k FROM s WITH (^x = 1)", "a view takes no option but delay_bound", "sources and sinks"),
     ("CREATE VIEW v WITH (^x = 1, delay_bound = '1 s') AS SELECT k FROM s", "a view takes no option but delay_bound", "sources and sinks"),

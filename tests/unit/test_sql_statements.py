@@ -55,7 +55,10 @@ def test_a_source_is_what_its_statement_says() -> None:
         ),
         True,
         sql,
+        statement.text,
+        statement.options,
     )
+    assert sorted(statement.options) == [key for key, _ in statement.definition.options]
 
 
 def test_a_source_without_watermark_has_no_event_time() -> None:

@@ -1,0 +1,73 @@
+"""A source that may fall silent without holding up windows and joins behind it: the option `idle_after` of CREATE SOURCE.
+
+A watermark follows the rows; without rows it stands still, and every window and join behind it waits. After `idle_after` without a row, and
+until the next one, it follows the wall clock, `idle_after` and the delay that the source declares behind: rows that then come with the
+time of their coming, or so little out of order, are as good as ever; older ones are late, and counted like any other. Nothing downstream
+knows: the source's own stream says how far its event time has come, as always, so that it is the same for all who read it, whatever moves
+or is sent again. For rows of the past, replayed, the wall clock says nothing; files are refused.
+
+What waits for room downstream is not idle: that time does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from agent.connectors.base import Polled, SourceConnector
+from agent.connectors.watermark import TIME_MAX_US
+from sbon.query.plan import WATERMARK_MIN, SourceParams
+
+ADVANCE_S = 1.0
+"""How often the watermark of an idle source moves, at most as long as `idle_after`. Shorter: windows close sooner, more messages."""
+
+
+class IdleSource:
+    """Another source, with the option `idle_after`."""
+
+    def __init__(self, source: SourceConnector, params: SourceParams) -> None:
+        self._source: Any = source
+        self._idle_us = params.idle_after_us
+        self._delay_us = params.watermark_delay_us
+        self._advance_s = min(ADVANCE_S, self._idle_us / 1e6)
+        self.threaded = bool(getattr(source, "threaded", False))
+        if hasattr(source, "batch_rows"):
+            self.batch_rows = source.batch_rows
+        self._us = WATERMARK_MIN
+        self._since: float | None = None
+        self._expected_at = float("inf")
+
+    @property
+    def dropped_rows(self) -> int:
+        """Of the other source."""
+        return int(self._source.dropped_rows)
+
+    def start(self, ready: Callable[[], None]) -> None:
+        """Begin."""
+        self._source.start(ready)
+
+    def stop(self) -> None:
+        """End."""
+        self._source.stop()
+
+    def poll(self, now: float, wall: float) -> Polled:
+        """What the other source gives, and a watermark that goes on without it."""
+        if hasattr(self, "batch_rows"):
+            self._source.batch_rows = self.batch_rows
+        polled: Polled = self._source.poll(now, wall)
+        if polled.finished:
+            return polled
+        self._us = max(self._us, polled.watermark_us)
+        if polled.frame is not None or self._since is None or now > self._expected_at + ADVANCE_S:
+            self._since = now
+        if (now - self._since) * 1e6 >= self._idle_us:
+            self._us = max(self._us, min(round(wall * 1e6) - self._idle_us - self._delay_us, TIME_MAX_US))
+        next_poll = self._next_poll(polled, now)
+        self._expected_at = max(next_poll, now)
+        return polled._replace(watermark_us=self._us, next_poll=next_poll)
+
+    def _next_poll(self, polled: Polled, now: float) -> float:
+        """No later than when the watermark should move."""
+        assert self._since is not None
+        own = max(now + self._advance_s, self._since + self._idle_us / 1e6)
+        return own if polled.next_poll is None else min(own, polled.next_poll)
