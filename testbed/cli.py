@@ -19,7 +19,7 @@ EXIT_USAGE = 2
 
 _EVALUATIONS = {
     "adversaries": "testbed.coordinates.adversaries",
-    "coordinates": "testbed.coordinates.evaluation",
+    "coordinates": "testbed.coordinates.command",
     "exactly-once": "testbed.exactly_once.command",
     "figures": "testbed.figures.command",
     "membership": "testbed.membership.command",

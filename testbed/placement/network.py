@@ -12,7 +12,8 @@ from sbon.cost_space.config import CoordinateConfig
 from sbon.errors import ConfigError
 from sbon.placement.baselines import Routes
 from sbon.types import FloatArray, NodeId
-from testbed.coordinates.evaluation import Space, draw_peers, per_pair_median, play_round
+from testbed.coordinates.evaluation import per_pair_median
+from testbed.coordinates.space import Space, draw_peers, play_round
 from testbed.matrix import load_matrix
 from testbed.transit_stub import generate
 

@@ -9,7 +9,9 @@ import typer
 from typer.testing import CliRunner
 
 from sbon.errors import ConfigError
-from testbed.coordinates.evaluation import coordinates_command, draw_peers, evaluate, per_pair_median, predicted_rtt_ms, score
+from testbed.coordinates.command import coordinates_command
+from testbed.coordinates.evaluation import evaluate, per_pair_median, predicted_rtt_ms, score
+from testbed.coordinates.space import draw_peers
 
 TIMES = ("seconds", "updates_per_second")
 

@@ -1,0 +1,88 @@
+"""`sbon testbed coordinates`: how good coordinates are on a matrix of RTTs."""
+
+import json as json_module
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sbon.cost_space.config import CoordinateConfig
+from sbon.errors import ConfigError, SbonError
+from testbed.coordinates.evaluation import evaluate
+from testbed.coordinates.liars import ATTACKS
+from testbed.matrix import load_matrix
+
+
+def coordinates_command(
+    matrix: Annotated[Path, typer.Option(help="RTTs in ms: .npz (key rtt, [n,n] or [t,n,n], NaN for missing) or a text matrix.")],
+    rounds: Annotated[int, typer.Option(help="Each node probes one peer a round.")] = 500,
+    neighbours: Annotated[str, typer.Option(metavar="K|all", help="Probe only K fixed random peers, or any.")] = "32",
+    seed: Annotated[int, typer.Option(help="Same seed, same result.")] = 0,
+    algorithm: Annotated[str, typer.Option(help="refit or vivaldi.")] = "refit",
+    gossip: Annotated[str, typer.Option(metavar="N|latest", help="Coordinates of others heard each round.")] = "latest",
+    attack: Annotated[str, typer.Option(metavar="NAME", help=f"Let a tenth of the nodes lie: {', '.join(ATTACKS)}.")] = "none",
+    json: Annotated[str | None, typer.Option(metavar="FILE", help="Write the result as JSON; - for standard output.")] = None,
+) -> None:
+    """Find coordinates on a matrix of RTTs, and say how well they predict it."""
+    try:
+        if algorithm not in ("refit", "vivaldi"):
+            raise ConfigError(f"--algorithm {algorithm}, expected refit or vivaldi")
+        if attack not in (*ATTACKS, "none"):
+            raise ConfigError(f"--attack {attack}, expected one of {', '.join(ATTACKS)}, none")
+        result = evaluate(
+            load_matrix(matrix),
+            rounds,
+            _number("--neighbours", neighbours, "all"),
+            seed,
+            config=CoordinateConfig(algorithm="vivaldi" if algorithm == "vivaldi" else "refit"),
+            gossip=_number("--gossip", gossip, "latest"),
+            liar=ATTACKS[attack]() if attack in ATTACKS else None,
+            progress=_progress(rounds) if sys.stderr.isatty() else None,
+        )
+        _write(result, json)
+    except SbonError as error:
+        print(f"sbon: {error}", file=sys.stderr)
+        raise typer.Exit(1) from error
+
+
+def _number(option: str, text: str, nothing: str) -> int | None:
+    if text == nothing:
+        return None
+    try:
+        return int(text)
+    except ValueError as error:
+        raise ConfigError(f"{option} {text}, expected a number or {nothing}") from error
+
+
+def _progress(rounds: int) -> Callable[[int], None]:
+    def show(number: int) -> None:
+        if number % 10 == 0 or number == rounds:
+            print(f"\rround {number} of {rounds}", end="\n" if number == rounds else "", file=sys.stderr, flush=True)
+
+    return show
+
+
+def _write(result: dict[str, Any], target: str | None) -> None:
+    text = json_module.dumps(result, indent=2)
+    if target == "-":
+        print(text)
+        return
+    if target is not None:
+        try:
+            Path(target).write_text(text + "\n", encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"--json {target}: {error.strerror}") from error
+    print(f"{result['nodes']} nodes, {result['rounds']} rounds, neighbours {result['neighbours']}, seed {result['seed']}")
+    rows = [(f"after {name} rounds", values) for name, values in result["warmup"].items()] + [("at the end", result)]
+    if "against_median" in result:
+        rows.append(("against the median over time", result["against_median"]))
+    for name, values in rows:
+        print(
+            f"  {name:29} median {values['median_relative_error']:7.1%}   p90 {values['p90_relative_error']:7.1%}"
+            f"   median {values['median_absolute_error_ms']:6.1f} ms"
+        )
+    print(
+        f"  drift {result['drift_ms_per_round']:.3f} ms a round; {result['updates_per_second']:,.0f} updates/s; {result['seconds']:.1f} s"
+    )
