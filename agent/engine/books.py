@@ -26,21 +26,25 @@ class Books:
 
     def enter(self, task: Task) -> None:
         """All steps of a task."""
-        batch = task.batch
-        path = task.batches[-1].path if batch is not None else 0
-        source = task.stages[0].instance if task.stages[0].incoming is None else None
+        batch, path = task.batch, task.path
+        source = task.stages[0].instance if task.stages[0].instance.source is not None else None
         for number, step in enumerate(task.steps):
-            stage = task.stages[number]
+            stage, made = task.stages[number], step.made
             instance = stage.instance
-            instance.watermark_us = step.watermark_us
+            instance.watermark_us, instance.closing = made.watermark_us, made.rest
+            if made.rest is not None:
+                made.rest.stimulus_s, made.rest.path = task.stimulus_s, path
             onward = task.stages[number + 1].incoming if number + 1 < len(task.steps) else None
             path = way(path, instance.id)
-            carried = self._emit(instance, step.payload, task.stimulus_s, step.watermark_out_us, path, onward, task.joined, source)
+            carried = self._emit(instance, made.payload, task.stimulus_s, made.watermark_out_us, path, onward, task.joined, source)
             instance.rows_in += step.rows
             instance.accounts.quantum(step.rows, step.cpu_ns, max(step.spent_s, step.cpu_ns / 1e9))
             if stage.incoming is not None:
                 self._count(instance, stage.incoming, batch, task, first=number == 0)
             batch = carried
+            if instance.ended and instance.state is State.RUNNING:
+                instance.state = State.FINISHED
+                self._finished(instance)
 
     def _count(self, instance: Instance, incoming: Input, batch: Batch | None, task: Task, *, first: bool) -> None:
         """An operator has taken a batch, or a slice of one."""
@@ -57,9 +61,6 @@ class Books:
         if instance.sink is not None:
             for one in task.batches if first or batch is None else [batch]:
                 self._delivered(instance, one)
-        if instance.ended and instance.state is State.RUNNING:
-            instance.state = State.FINISHED
-            self._finished(instance)
 
     def _emit(
         self,

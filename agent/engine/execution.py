@@ -1,8 +1,9 @@
 """Running operators: earliest stimulus first, a quantum at a time each, on executor threads, only with credit on every output.
 
 A batch is acknowledged when its effects are in the operator's state and its output is in the senders; so an operator that has stopped
-between two batches can be taken away with nothing lost (`sbon.links`). A batch that takes longer than a quantum is worked on in slices;
-the operator stays busy until its last one, and so is never taken away in the midst of a batch.
+between two batches can be taken away with nothing lost (`sbon.links`). A batch that takes longer than a quantum is worked on in slices, and
+so is what an operator gives for a watermark (`agent.engine.closing`); the operator stays busy until the last of either, and so is never
+taken away in the midst of a batch.
 
 Operators behind each other on this host run in one task where they can (`agent.engine.chains`).
 """
@@ -12,6 +13,7 @@ from collections.abc import Callable, Mapping
 from agent.connectors.base import Congested
 from agent.engine.books import Books
 from agent.engine.chains import backlog, chain
+from agent.engine.closing import Closing, Quantum
 from agent.engine.flow import Flow
 from agent.engine.instance import Input, Instance, State
 from agent.engine.settings import EngineConfig
@@ -52,6 +54,7 @@ class Execution:
         self._books = Books(flow, self._polling, finished, delivered)
         self._ready = EarliestStimulusFirst[OperatorId]()
         self._running = 0
+        self._quantum = Quantum(config.quantum_s, config.quantum_rows)
 
     # -------------------------------------------------------------------------------------------------- scheduling
 
@@ -99,7 +102,7 @@ class Execution:
             instance.timer.cancel()
             instance.timer = None
         if instance.task is None:
-            instance.busy = False  # whatever is left of a batch in slices
+            instance.busy, instance.closing = False, None  # whatever is left of a batch in slices
             self._let_go(instance)
         elif instance.source is not None or instance.sink is not None:
             instance.when_idle = lambda: self._let_go(instance)
@@ -122,7 +125,14 @@ class Execution:
         """Bring the queue of those ready to run up to date with one operator."""
         instance.align(self._config.ahead_rows_max)
         incoming = instance.earliest()
-        if instance.task is not None or incoming is None:
+        if instance.closing is not None and instance.task is None:
+            # However many answers there are, no more of them wait for the consumers than of any others, whoever waits for the last.
+            instance.blocked = not instance.has_credit
+            if not instance.blocked and self._may_end_its_batch(instance):
+                self._ready.push(instance.id, instance.closing.stimulus_s)
+            else:
+                self._ready.remove(instance.id)
+        elif instance.task is not None or incoming is None:
             self._look_at_source(instance)
         elif instance.busy:
             # In slices: the rest needs credit as the first did, unless somebody waits for it.
@@ -157,8 +167,14 @@ class Execution:
             incoming = instance.earliest()
             if instance.source is not None:
                 self._poll(instance, threaded=True)
-            elif incoming is not None and (instance.state is State.RUNNING or (instance.busy and instance.when_idle is not None)):
+            elif instance.closing is not None and self._may_end_its_batch(instance):
+                self._close(instance, instance.closing)
+            elif incoming is not None and self._may_end_its_batch(instance):
                 self._run(instance, incoming)
+
+    def _may_end_its_batch(self, instance: Instance) -> bool:
+        """It may run, or has been paused in the midst of a batch and is waited for."""
+        return instance.state is State.RUNNING or (instance.busy and instance.when_idle is not None)
 
     # ---------------------------------------------------------------------------------------------------------- tasks
 
@@ -166,7 +182,7 @@ class Execution:
         """The next batch of an operator, or as much of it as a quantum takes."""
         batch = incoming.queue.head
         stages = chain(instance, incoming, batch.stimulus_s, self._flow, self._me, self._instances)
-        task = Task(stages, batch.stimulus_s, batch)
+        task = Task(stages, batch.stimulus_s, self._quantum, batch)
         most = instance.cost.rows_within(self._config.quantum_s, self._config.quantum_rows)
         most = max(most, min(SLICE_ROWS_MIN, self._config.quantum_rows))
         begin, hurried = incoming.sliced, instance.when_idle is not None
@@ -178,6 +194,11 @@ class Execution:
             task.further = backlog(incoming, most)
             task.stimulus_s = max(one.stimulus_s for one in task.batches)
         self._execute(task)
+
+    def _close(self, instance: Instance, closing: Closing) -> None:
+        """More of what an operator gives for its last batch."""
+        stages = chain(instance, None, closing.stimulus_s, self._flow, self._me, self._instances)
+        self._execute(Task(stages, closing.stimulus_s, self._quantum, closing=closing))
 
     def _execute(self, task: Task) -> None:
         for stage in task.stages:
@@ -200,7 +221,7 @@ class Execution:
         rest = self._free(task)
         if task.problem is not None:
             self._failed_at(task.stages[len(task.steps)].instance, task.problem)
-        elif task.steps:
+        elif task.steps and task.closing is None:
             head.cost.took(task.steps[0].rows, task.spent_s)
         for instance in rest:
             if not instance.busy and instance.when_idle is not None:
@@ -214,13 +235,16 @@ class Execution:
         self._pump()
 
     def _free(self, task: Task) -> list[Instance]:
-        """The operators of a task are busy no more, except for the first with the rest of its batch."""
+        """The operators of a task are busy no more, except for the first with the rest of its batch, and those with more to give."""
         instances = [stage.instance for stage in task.stages] + task.joined
-        for instance in instances:
-            instance.busy, instance.task = False, None
         head, incoming = task.stages[0].instance, task.stages[0].incoming
-        if incoming is not None and incoming.sliced and self._instances.get(head.id) is head and head.state is not State.FAILED:
-            head.busy = True
+        for instance in instances:
+            instance.task = None
+            if self._instances.get(instance.id) is not instance or instance.state is State.FAILED:
+                instance.closing = None
+                instance.busy = False
+            else:
+                instance.busy = instance.closing is not None or (instance is head and incoming is not None and incoming.sliced > 0)
         return instances
 
     def _failed_at(self, instance: Instance, problem: BaseException) -> None:
@@ -265,7 +289,7 @@ class Execution:
             return
         self._polling.allow(instance)
         now, wall = self._host.now(), self._host.wall()
-        task = Task([], wall, now=now)
+        task = Task([], wall, self._quantum, now=now)
         if not threaded:
             began, meter = self._host.stopwatch(), self._host.meter()
             try:

@@ -19,6 +19,7 @@ from sbon.wire import OperatorReport, User
 
 if TYPE_CHECKING:
     from agent.connectors.base import SinkConnector, SourceConnector
+    from agent.engine.closing import Closing
     from agent.engine.copying import InputLog
     from agent.engine.work import Task
     from agent.host import Timer
@@ -218,9 +219,11 @@ class Instance:
         self.watermark_us = WATERMARK_MIN
         self.watermark_out_us = WATERMARK_MIN
         self.busy = False
-        """In the midst of a batch: on an executor thread, or between two slices of it."""
+        """In the midst of a batch: on an executor thread, or between two slices of it, or of what it has led to."""
         self.task: Task | None = None
         """What it is taking part in on an executor thread."""
+        self.closing: Closing | None = None
+        """What it has still to give for its last batch; it is busy until then."""
         self.cost = Cost()
         """Of what begins with this operator, with those behind it that run in the same task."""
         self.batch_cost = Cost()

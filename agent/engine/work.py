@@ -4,10 +4,11 @@ A task is made on the event loop (`agent.engine.chains`), run here, and settled 
 runs, its operators are busy: nobody else touches their state, and everything else about them that is read here stands still.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from agent.engine.closing import Closing, Quantum
 from agent.engine.instance import Input, Instance
 from agent.engine.rows import Rows
 from agent.host import Meter
@@ -26,11 +27,22 @@ class Stage(NamedTuple):
 
     instance: Instance
     incoming: Input | None
-    """By which the rows come; None: a source, which makes them."""
+    """By which the rows come; None: a source, which makes them, or an operator that goes on with what it has taken."""
     others_us: int
     """Least watermark of its other inputs."""
     packing: tuple[Codec, ...]
     """For outputs that lead elsewhere: how they pack the answer, which is done here and not on the event loop."""
+
+
+class Made(NamedTuple):
+    """What has come of it."""
+
+    watermark_us: int
+    """Of the operator, after this."""
+    payload: Rows | None
+    watermark_out_us: int
+    rest: Closing | None = None
+    """What it has still to give; its watermarks are as before until then."""
 
 
 class Step(NamedTuple):
@@ -38,10 +50,7 @@ class Step(NamedTuple):
 
     rows: int
     """That it took; for a source, that it gave."""
-    watermark_us: int
-    """Of the operator, after this."""
-    payload: Rows | None
-    watermark_out_us: int
+    made: Made
     spent_s: float
     cpu_ns: int
     """Of this thread, and of those that polars has worked on for it."""
@@ -53,8 +62,10 @@ class Task:
 
     stages: list[Stage]
     stimulus_s: float
+    quantum: Quantum
     batch: Batch | None = None
-    """What the first operator takes; None: it is a source."""
+    """What the first operator takes; None: it is a source, or goes on with `closing`."""
+    closing: Closing | None = None
     further: list[Batch] = field(default_factory=list)
     """Batches behind it on the same link, which go with it as if they were one."""
     begin: int = 0
@@ -83,9 +94,16 @@ class Task:
         """Nothing of the batch is left after this."""
         return self.batch is None or not self.end or self.end >= self.batch.rows
 
+    @property
+    def path(self) -> int:
+        """By which the first operator has got what it works on; 0 for a source."""
+        if self.closing is not None:
+            return self.closing.path
+        return self.batches[-1].path if self.batch is not None else 0
+
     def sizes(self) -> list[int]:
         """Rows that each operator has worked on, at least 1; sources do not count."""
-        return [max(1, step.rows) for stage, step in zip(self.stages, self.steps, strict=False) if stage.incoming is not None]
+        return [max(1, step.rows) for stage, step in zip(self.stages, self.steps, strict=False) if stage.instance.source is None]
 
     @property
     def cpu_s(self) -> float:
@@ -101,27 +119,33 @@ class Task:
 def run(task: Task, clock: Callable[[], float], measure: Callable[[], Meter]) -> Task:
     """Do it; what fails ends it, and is in `problem`."""
     meter = measure()
+    until = clock() + task.quantum.seconds
+
+    def is_over() -> bool:
+        return clock() >= until
+
     try:
-        payload, watermark_us = None, 0
-        for number, stage in enumerate(task.stages):
+        before: Made | None = None
+        for stage in task.stages:
             began = clock()
-            if stage.incoming is None:
-                rows, own_us, payload, watermark_us = _give(task, stage)
-            elif number:
-                rows = payload.rows if payload is not None else 0
-                own_us = _least(stage, watermark_us)
-                payload, watermark_us = _take(stage, payload, None, own_us)
+            if stage.instance.source is not None:
+                rows, made = _give(task, stage)
+            elif before is not None:
+                rows = before.payload.rows if before.payload is not None else 0
+                made = _take(task, stage, before.payload, None, _least(stage, before.watermark_out_us), is_over)
+            elif task.closing is not None:
+                rows, made = 0, _go_on(task, stage.instance, task.closing, [], is_over)
             else:
-                rows, own_us, payload, watermark_us = _begin(task, stage)
-            if payload is not None and len(payload.parts()) == 1:  # parts are packed when their turn comes
+                rows, made = _begin(task, stage, is_over)
+            if made.payload is not None and len(made.payload.parts()) == 1:  # parts are packed when their turn comes
                 for codec in stage.packing:
-                    payload.pack(codec, clock)
+                    made.payload.pack(codec, clock)
             spent_s = clock() - began
-            cpu_ns = meter.lap(max(1, rows)) if stage.incoming is not None else task.before_cpu_ns + meter.lap(0)
-            task.steps.append(Step(rows, own_us, payload, watermark_us, spent_s, cpu_ns))
-            if payload is None and watermark_us <= stage.instance.watermark_out_us:
+            cpu_ns = meter.lap(max(1, rows)) if stage.instance.source is None else task.before_cpu_ns + meter.lap(0)
+            task.steps.append(Step(rows, made, spent_s, cpu_ns))
+            if made.payload is None and made.watermark_out_us <= stage.instance.watermark_out_us:
                 break
-            watermark_us = max(watermark_us, stage.instance.watermark_out_us)
+            before = made._replace(watermark_out_us=max(made.watermark_out_us, stage.instance.watermark_out_us))
     except BaseException as problem:  # a panic of polars is no Exception
         task.problem = problem
     finally:
@@ -129,7 +153,7 @@ def run(task: Task, clock: Callable[[], float], measure: Callable[[], Meter]) ->
     return task
 
 
-def _give(task: Task, stage: Stage) -> tuple[int, int, Rows | None, int]:
+def _give(task: Task, stage: Stage) -> tuple[int, Made]:
     """Ask the source, unless that has been done."""
     source = stage.instance.source
     assert source is not None
@@ -137,10 +161,10 @@ def _give(task: Task, stage: Stage) -> tuple[int, int, Rows | None, int]:
         task.polled = source.poll(task.now, task.stimulus_s)
     frame = task.polled.frame
     payload = Rows.of_frame(frame, stage.instance.spec.schema) if frame is not None and frame.height else None
-    return (payload.rows if payload is not None else 0), stage.instance.watermark_us, payload, task.polled.watermark_us
+    return (payload.rows if payload is not None else 0), Made(stage.instance.watermark_us, payload, task.polled.watermark_us)
 
 
-def _begin(task: Task, stage: Stage) -> tuple[int, int, Rows | None, int]:
+def _begin(task: Task, stage: Stage, is_over: Callable[[], bool]) -> tuple[int, Made]:
     """The first operator, with its part of the batch. Only the last part brings the watermark along."""
     batch = task.batch
     assert batch is not None
@@ -154,7 +178,7 @@ def _begin(task: Task, stage: Stage) -> tuple[int, int, Rows | None, int]:
     if payload is not None and task.end:
         part = payload.frame().slice(task.begin, task.end - task.begin)
         rows = part.height
-    return rows, own_us, *_take(stage, payload, part, own_us)
+    return rows, _take(task, stage, payload, part, own_us, is_over)
 
 
 def _least(stage: Stage, watermark_us: int) -> int:
@@ -163,16 +187,18 @@ def _least(stage: Stage, watermark_us: int) -> int:
     return max(min(max(watermark_us, stage.incoming.watermark_us), stage.others_us), stage.instance.watermark_us)
 
 
-def _take(stage: Stage, payload: Rows | None, part: "pl.DataFrame | None", watermark_us: int) -> tuple[Rows | None, int]:
+def _take(
+    task: Task, stage: Stage, payload: Rows | None, part: "pl.DataFrame | None", watermark_us: int, is_over: Callable[[], bool]
+) -> Made:
     """Rows (or `part` of them) and a watermark through one operator: what comes of it."""
     instance = stage.instance
     if instance.is_multicast:
-        return payload, watermark_us  # as they came, undecoded
+        return Made(watermark_us, payload, watermark_us)  # as they came, undecoded
     frame = part if part is not None else payload.frame() if payload is not None else None
     if instance.sink is not None:
         if frame is not None:
             instance.sink.write(_as_wanted(instance, frame))
-        return None, watermark_us
+        return Made(watermark_us, None, watermark_us)
     operator, incoming = instance.operator, stage.incoming
     assert operator is not None
     assert incoming is not None
@@ -185,10 +211,32 @@ def _take(stage: Stage, payload: Rows | None, part: "pl.DataFrame | None", water
     if watermark_us > instance.watermark_us:
         if log is not None:
             log.advance(watermark_us)
-        produced.extend(operator.advance(watermark_us))
-    produced = [given for given in produced if given.height]
+        steps = operator.advance_in_steps(watermark_us)
+        if not isinstance(steps, Sequence):
+            return _go_on(task, instance, Closing(iter(steps), watermark_us), produced, is_over)
+        for frames in steps:
+            produced.extend(frames)
+    return _made(instance, produced, watermark_us)
+
+
+def _go_on(task: Task, instance: Instance, closing: Closing, produced: "list[pl.DataFrame]", is_over: Callable[[], bool]) -> Made:
+    """As much as a quantum takes of what an operator has to give for a watermark, behind what it has given already."""
+    produced += closing.part(task.quantum.rows, is_over)
+    if closing.done:
+        return _made(instance, produced, closing.watermark_us)
+    return Made(instance.watermark_us, _rows(instance, produced), instance.watermark_out_us, closing)
+
+
+def _made(instance: Instance, produced: "list[pl.DataFrame]", watermark_us: int) -> Made:
+    operator = instance.operator
+    assert operator is not None
     out_us = operator.output_watermark(watermark_us) if watermark_us < WATERMARK_END else WATERMARK_END
-    return (Rows.of_frames(produced, instance.spec.schema) if produced else None), out_us
+    return Made(watermark_us, _rows(instance, produced), out_us)
+
+
+def _rows(instance: Instance, produced: "list[pl.DataFrame]") -> Rows | None:
+    given = [frame for frame in produced if frame.height]
+    return Rows.of_frames(given, instance.spec.schema) if given else None
 
 
 def _as_wanted(instance: Instance, frame: "pl.DataFrame") -> "pl.DataFrame":

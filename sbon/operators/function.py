@@ -50,12 +50,12 @@ class Function(Operator):
         made = self._made
         return self._checked(self._call(lambda: (made if self.is_stateless else made.process)(frame)))
 
-    def advance(self, watermark_us: int) -> Sequence[pl.DataFrame]:
+    def advance_in_steps(self, watermark_us: int) -> Sequence[Sequence[pl.DataFrame]]:
         """The watermark has moved."""
         if self.is_stateless:
             return ()
         given = self._call(lambda: self._made.advance(watermark_us))
-        return () if given is None else self._checked(given)
+        return () if given is None else (self._checked(given),)
 
     def output_watermark(self, watermark_us: int) -> int:
         """What the function says, at most the watermark of its input."""

@@ -83,7 +83,7 @@ class IntervalJoin(TwoSidedJoin[Side]):
         side.keep(rows, matched, self._coder)
         return found
 
-    def advance(self, watermark_us: int) -> Sequence[pl.DataFrame]:
+    def advance_in_steps(self, watermark_us: int) -> Sequence[Sequence[pl.DataFrame]]:
         """Let rows go whose partners would all be late; of a left join, give those that have found none."""
         if watermark_us > self._watermark:
             self._watermark = watermark_us
@@ -94,12 +94,12 @@ class IntervalJoin(TwoSidedJoin[Side]):
                 left.evict(below)
             # Looking through everything kept for each batch's watermark costs more than keeping an eighth of it for longer.
             if watermark_us - self._evicted_at < self._slice_us // EVICTIONS and watermark_us < WATERMARK_END:
-                return answer
+                return (answer,)
             self._evicted_at = watermark_us
             self._follow(watermark_us)
             for port, side in enumerate(self._sides):
                 side.evict(self._useless_below(port))
-            return answer
+            return (answer,)
         return ()
 
     def output_watermark(self, watermark_us: int) -> int:

@@ -7,7 +7,7 @@ same input comes to the same state. Migrations rely on it.
 
 import abc
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Self
 
 import polars as pl
@@ -32,6 +32,15 @@ class Operator(abc.ABC):
 
     def advance(self, watermark_us: int) -> Sequence[pl.DataFrame]:
         """Take the promise that no input port will bring a row with an event time below `watermark_us`."""
+        return [frame for frames in self.advance_in_steps(watermark_us) for frame in frames]
+
+    def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
+        """Do what `advance` does, a few milliseconds' work at a time: each step gives the frames that it has made, if any.
+
+        Until the last step is done, nothing else may be asked of the operator, as it is in the midst of it. A sequence says that nothing is
+        left to compute; what takes long is an iterator, which works when it is asked for the next step. Where steps begin and end
+        depends on the input alone, as their answers do.
+        """
         return ()
 
     def output_watermark(self, watermark_us: int) -> int:

@@ -38,7 +38,7 @@ class Session(Windowed):
         self._gap_us = params.gap_us
         self._last = ""
 
-    def advance(self, watermark_us: int) -> Sequence[pl.DataFrame]:
+    def advance_in_steps(self, watermark_us: int) -> Sequence[Sequence[pl.DataFrame]]:
         """Give the sessions that have ended."""
         before, ended = self._ended(self._watermark), self._ended(max(watermark_us, self._watermark))
         may_end = before != ended and self._may_end(ended)
@@ -60,7 +60,7 @@ class Session(Windowed):
             return ()
         start, end = pl.col(PANE), pl.col(self._last) + self._gap_us
         answers = self._named(self._aggregates.answers(closed, self._by, (self._last,)), start, end)
-        return list(answers.iter_slices(FRAME_ROWS_MAX))
+        return [(frame,) for frame in answers.iter_slices(FRAME_ROWS_MAX)]
 
     def output_watermark(self, watermark_us: int) -> int:
         """A session that is open ends behind this."""

@@ -113,7 +113,7 @@ class Top(Operator):
             self._pending, self._pending_rows = [], 0
             table.add(table.merge(rows, [TIME]), [TIME])
 
-    def advance(self, watermark_us: int) -> Sequence[pl.DataFrame]:
+    def advance_in_steps(self, watermark_us: int) -> Sequence[Sequence[pl.DataFrame]]:
         """Give the first rows of the windows behind the watermark."""
         self._watermark = max(watermark_us, self._watermark)
         if self._table is None or self._input is None:
@@ -129,7 +129,7 @@ class Top(Operator):
         self._table.replace(rows.filter(~closed))
         answer = rows.filter(closed).sort(TIME, maintain_order=True)
         names = [pl.col(f"c{index}").alias(name) for index, name in enumerate(self._input.columns)]
-        return list(answer.select(names).iter_slices(FRAME_ROWS_MAX))
+        return [(frame,) for frame in answer.select(names).iter_slices(FRAME_ROWS_MAX)]
 
     def parts(self) -> Parts:
         """The rows kept, with the columns of the input."""

@@ -35,7 +35,7 @@ class Window(Windowed):
         self._params = params
         self._pane_us = math.gcd(params.size_us, params.slide_us)
 
-    def advance(self, watermark_us: int) -> Sequence[pl.DataFrame]:
+    def advance_in_steps(self, watermark_us: int) -> Sequence[Sequence[pl.DataFrame]]:
         """Give the windows that have closed."""
         before = self._open_from(self._watermark)
         after = self._open_from(max(watermark_us, self._watermark))
@@ -50,7 +50,7 @@ class Window(Windowed):
         slide = self._params.slide_us // self._pane_us
         for name, frame in tables.items():
             self._aggregates.tables[name].replace(frame.filter(pl.col(PANE) // slide * slide >= end))
-        return frames
+        return (frames,)
 
     def output_watermark(self, watermark_us: int) -> int:
         """The end of the first window that is still open; the start of one of an instant, as its key may be the instant itself."""

@@ -7,7 +7,7 @@ What a window gives, and in which order, depends only on the rows of each side i
 into batches, nor on how the two sides interleaved. Rows with a NULL key have no partner.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import polars as pl
@@ -64,17 +64,18 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
             side.keep(rows)
         return ()
 
-    def advance(self, watermark_us: int) -> Sequence[pl.DataFrame]:
-        """Give the pairs of the windows that have closed."""
+    def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
+        """Give the pairs of the windows that have closed, bucket by bucket where they are large."""
         before = self._open_from(self._watermark)
         self._watermark = max(watermark_us, self._watermark)
         after = self._open_from(self._watermark)
-        if before == after or not self.state_rows:
-            return ()
-        frames = list(self._close(before, after - self._params.slide_us))
+        return () if before == after or not self.state_rows else self._close_up_to(after, before)
+
+    def _close_up_to(self, after: int, before: int) -> Iterator[Sequence[pl.DataFrame]]:
+        yield from self._close(before, after - self._params.slide_us)
         for side in self._sides:
             side.evict(after)
-        return frames
+            yield ()
 
     def output_watermark(self, watermark_us: int) -> int:
         """The end of the first window that is still open."""
@@ -122,8 +123,8 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
         slide = self._params.slide_us
         return (watermark_us - self._params.size_us - self._params.allowed_lateness_us) // slide * slide + slide
 
-    def _close(self, first: int, last: int) -> Iterator[pl.DataFrame]:
-        """What the windows that start from `first` to `last` give."""
+    def _close(self, first: int, last: int) -> Iterator[Sequence[pl.DataFrame]]:
+        """What the windows that start from `first` to `last` give, in steps."""
         size, slide = self._params.size_us, self._params.slide_us
         sides = [side.between(first, last + size) for side in self._sides]
         if not sides[0] or not (sides[1] or self._outer):
@@ -138,15 +139,17 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
         if first == last and most > JOIN_ROWS_MAX:
             left, right = (side.in_buckets(first, first + size) for side in self._sides)
             for index in range(BUCKETS):
+                yield ()
                 yield from self._joined(bucket(left, index), bucket(right, index), first)
         elif first == last or most * -(-size // slide) <= JOIN_ROWS_MAX:
             yield from self._close_together(first, last)
         else:
+            yield ()
             middle = (first + (last - first) // 2) // slide * slide
             yield from self._close(first, middle)
             yield from self._close(middle + slide, last)
 
-    def _close_together(self, first: int, last: int) -> Iterator[pl.DataFrame]:
+    def _close_together(self, first: int, last: int) -> Iterator[Sequence[pl.DataFrame]]:
         """What windows with few rows give."""
         sides: list[list[pl.DataFrame]] = []
         for side in self._sides:
@@ -176,8 +179,11 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
         held = rows.filter(earliest <= latest)
         return held.with_columns(pl.int_ranges(earliest, latest + 1, slide).alias(_WINDOW)).explode(_WINDOW)
 
-    def _joined(self, left: list[pl.DataFrame], right: list[pl.DataFrame], start: int | None) -> Iterator[pl.DataFrame]:
-        """The pairs of some rows, in the order of the left ones, all of the window that starts there; None: of that in their column."""
+    def _joined(self, left: list[pl.DataFrame], right: list[pl.DataFrame], start: int | None) -> Iterator[Sequence[pl.DataFrame]]:
+        """The pairs of some rows, in the order of the left ones, all of the window that starts there; None: of that in their column.
+
+        Nothing is left to compute once the first are there, but others may be in need of the thread, and consumers of some rest.
+        """
         if not left or not (right or self._outer):
             return
         rows = left[0] if len(left) == 1 else pl.concat(left)
@@ -193,7 +199,9 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
                 answer = self._joined_where(self._residual, rows, others, on, start)
             else:
                 answer = self._named(paired(rows, others, on[0], on[1], "left" if self._outer else "inner"), start)
-        yield from answer.iter_slices(FRAME_ROWS_MAX) if not answer.is_empty() else ()
+        if not answer.is_empty():
+            for frame in answer.iter_slices(FRAME_ROWS_MAX):
+                yield (frame,)
 
     def _joined_where(
         self, residual: pl.Expr, left: pl.DataFrame, right: pl.DataFrame, on: list[list[str]], start: int | None
