@@ -352,6 +352,16 @@ class Instance:
             for output in full
         )
 
+    @property
+    def stays_for(self) -> str:
+        """Output on disk, which only this host can deliver: until then the operator stays. Empty where there is none."""
+        spilled = [output for output in self.outputs.values() if output.sender.on_disk]
+        return "; ".join(
+            f"{output.sender.spilled_batches} batches for {output.link.target} on {output.node} are on disk, it stays here until they are "
+            "delivered"
+            for output in spilled
+        )
+
     def earliest(self) -> Input | None:
         """The input whose turn it is: the one with a batch that has been begun, or with the earliest stimulus time; of equals, the one that
         has waited longest. None where nothing waits.
@@ -409,11 +419,12 @@ class Instance:
         late = self.operator.late_rows if self.operator is not None else 0
         waits = self.blocked or (self.held_port is not None and not self._heads)
         state = "blocked" if waits and self.state is State.RUNNING else self.state.value
+        waiting = self.held_back_by if state == "blocked" else self.stalled_by if self.state is State.STALLED else ""
         return OperatorReport(
             id=self.id,
             state=state,
             node=node,
-            reason=self.reason or (self.held_back_by if state == "blocked" else self.stalled_by if self.state is State.STALLED else ""),
+            reason=self.reason or "; ".join(filter(None, (waiting, self.stays_for))),
             epoch=self.epoch,
             rows_in=self.rows_in,
             rows_out=self.rows_out,

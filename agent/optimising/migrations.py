@@ -113,14 +113,22 @@ class Migrations:
 
     def may_migrate(self, operator: OperatorId) -> bool:
         """Nothing stands in the way here: it runs, is movable, does not move already, and no neighbour does."""
+        return not self.hindrance(operator)
+
+    def hindrance(self, operator: OperatorId) -> str:
+        """Why it cannot move now; empty where nothing stands in the way here."""
         instance = self._engine.instances.get(operator)
-        return (
-            instance is not None
-            and instance.movable
-            and instance.state is State.RUNNING
-            and all(output.told and not output.sender.on_disk for output in instance.outputs.values())
-            and self.may_be_rewired(operator)
-        )
+        if instance is None:
+            return f"it is not on {self._directory.me}"
+        if not instance.movable:
+            return "it is pinned"
+        if instance.state is not State.RUNNING:
+            return f"it is {instance.state.value}" + (f": {instance.reason}" if instance.reason else "")
+        if instance.stays_for:
+            return instance.stays_for
+        if not all(output.told for output in instance.outputs.values()):
+            return "its consumers have not yet been told whose their inputs are"
+        return "" if self.may_be_rewired(operator) else "it or a neighbour is moving already"
 
     def may_be_rewired(self, operator: OperatorId) -> bool:
         """It is here, and neither does it move nor does a neighbour: its outputs may go to a multicast, or come back."""
@@ -141,8 +149,9 @@ class Migrations:
         MigrationError
             The operator cannot move now.
         """
-        if not self.may_migrate(operator) or there == self._directory.me:
-            raise MigrationError(f"operator {operator} cannot move to {there} now")
+        hindrance = "it is there" if there == self._directory.me else self.hindrance(operator)
+        if hindrance:
+            raise MigrationError(f"operator {operator} cannot move to {there} now: {hindrance}")
         instance = self._engine.instances[operator]
         now = self._host.now()
         steps = Migration(operator, there, _neighbours(instance), _owners(instance), self._config, now)
