@@ -48,10 +48,15 @@ class MigrationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Rounds of input given since, before the operator pauses with what is left. More: a shorter pause of a busy operator, more work."""
     rest_bytes: int = 64 * 1024
     """So much input may be left for the pause. Less: more rounds, a shorter pause on slow paths."""
+    copy_share: float = 0.1
+    """Share of a core that making and sending the pieces of a state may take on the old host, and taking them on the new one, while the
+    operator runs on. More: quicker copies; less: other work on both hosts waits less. The more input waits for the copy, the less it
+    holds back."""
     piece_bytes: int = 256 * 1024
-    """Size of the pieces in which a state travels. Smaller: data on the same connection waits less, more work for the same state."""
+    """Largest size of the pieces in which a state travels; on slow paths they are smaller. Smaller: other work waits less, more work for
+    the same state."""
     window_bytes: int = 2 * 2**20
-    """Bytes of a state under way at once. More: quicker over long paths, more memory on both hosts."""
+    """Bytes of a state under way at once, at most; fewer on slow paths. More: quicker over long paths, more memory on both hosts."""
     input_bytes_max: int = 64 * 2**20
     """Input kept for the copy; at this the operator pauses, however much is left. More: busier operators pause shortly, more memory."""
     state_bytes_max: int = 4 * 2**30
@@ -73,6 +78,8 @@ class MigrationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         for name in ("remembered", "rounds_max", "rest_bytes", "window_bytes", "input_bytes_max", "state_bytes_max"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} = {getattr(self, name)}, expected at least 1")
+        if not 0 < self.copy_share <= 1:
+            raise ValueError(f"copy_share = {self.copy_share}, expected above 0, to 1")
         if not 1024 <= self.piece_bytes <= 16 * 2**20:
             raise ValueError(f"piece_bytes = {self.piece_bytes}, expected 1024 to {16 * 2**20}")
 

@@ -11,6 +11,7 @@ from enum import Enum
 import msgspec
 
 from sbon.errors import LinkError, LocalProtocolError
+from sbon.pacing import Window
 from sbon.types import NodeId, OperatorId
 
 
@@ -20,6 +21,8 @@ class Piece(msgspec.Struct, frozen=True):
     index: int
     last: bool
     data: bytes
+    sent_at: float
+    """When it went for the first time."""
 
 
 class PieceSender:
@@ -27,21 +30,21 @@ class PieceSender:
 
     Parameters
     ----------
-    window_bytes : under way at once, beyond one piece
+    window : what may be under way at once, beyond one piece
     """
 
-    def __init__(self, window_bytes: int) -> None:
-        self._window_bytes = window_bytes
+    def __init__(self, window: Window) -> None:
+        self.window = window
         self._held: deque[Piece] = deque()  # not answered, by index
         self._next = 0
         self.held_bytes = 0
         self.sent_bytes = 0
         """Of all pieces, each counted once."""
+        self._again_below = 0
 
-    @property
-    def has_room(self) -> bool:
-        """Another piece may go."""
-        return self.held_bytes < self._window_bytes
+    def has_room(self, urgent: float = 0.0) -> bool:
+        """Another piece may go; the more urgent it is, 0 to 1, the more may be under way."""
+        return self.held_bytes < self.window.within(urgent)
 
     @property
     def next_index(self) -> int:
@@ -53,26 +56,30 @@ class PieceSender:
         """All pieces below this index have had their effect."""
         return self._held[0].index if self._held else self._next
 
-    @property
-    def held(self) -> tuple[Piece, ...]:
-        """What must go again when the connection, or its answer, was lost."""
+    def again(self) -> tuple[Piece, ...]:
+        """What must go again, as the connection, or its answer, was lost. When it went first says nothing of the path any more."""
+        self._again_below = self._next
         return tuple(self._held)
 
-    def offer(self, data: bytes, *, last: bool) -> Piece:
+    def offer(self, data: bytes, *, last: bool, now: float = 0.0) -> Piece:
         """Number a piece and keep it until it is answered."""
-        piece = Piece(self._next, last, data)
+        piece = Piece(self._next, last, data, now)
         self._next += 1
         self._held.append(piece)
         self.held_bytes += len(data)
         self.sent_bytes += len(data)
         return piece
 
-    def answered(self, index: int) -> bool:
+    def answered(self, index: int, now: float = 0.0) -> bool:
         """A piece, and so all before it, has had its effect. False if that was known."""
-        known = not self._held or index < self._held[0].index
-        while self._held and self._held[0].index <= index:
-            self.held_bytes -= len(self._held.popleft().data)
-        return not known
+        if not self._held or index < self._held[0].index:
+            return False
+        answered = [self._held.popleft() for _ in range(min(index + 1, self._next) - self._held[0].index)]
+        size_bytes = sum(len(piece.data) for piece in answered)
+        self.held_bytes -= size_bytes
+        if answered[-1].index >= self._again_below:
+            self.window.answered(size_bytes, now - answered[-1].sent_at)
+        return True
 
 
 class Turn(Enum):

@@ -269,6 +269,8 @@ class StateChunk(msgspec.Struct, frozen=True, tag="state"):
     index: int
     last: bool
     data: bytes
+    urgent: float = 0.0
+    """From 0, it may wait for other work, to 1, it must not."""
 
 
 class Activate(msgspec.Struct, frozen=True, tag="activate"):

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from sbon.operators.operator import Operator
 
 _CALL_BYTES = 64
-"""Counted for each call beside its rows, so that watermarks are not free."""
+"""Kept for each call beside its rows, so that watermarks are not free."""
+CALL_WORK_BYTES = 8192
+"""A call costs as much to repeat as so many bytes of rows, about, however few it has."""
 
 
 class Begin(msgspec.Struct, frozen=True, tag="begin"):
@@ -91,6 +93,11 @@ class InputLog:
         """About how many bytes wait here."""
         return self.added_bytes - self.taken_bytes
 
+    @property
+    def work_bytes(self) -> int:
+        """How much there is to repeat, counted as if it were bytes of rows in large calls."""
+        return self.size_bytes + CALL_WORK_BYTES * len(self._calls)
+
     def process(self, port: int, frame: "pl.DataFrame") -> None:
         """It is given rows."""
         self._add(port, 0, frame, int(frame.estimated_size()))
@@ -115,20 +122,23 @@ class InputLog:
         self.added_bytes += size_bytes + _CALL_BYTES
 
 
-def state_pieces(operator: "Operator", piece_bytes: int) -> Iterator[bytes]:
-    """The state of an operator at rest (a fork), one piece each time it is asked for."""
+def state_pieces(operator: "Operator", piece_bytes: Callable[[], int]) -> Iterator[bytes]:
+    """The state of an operator at rest (a fork), one piece of the size wanted then each time it is asked for."""
     parts = operator.parts()
     if parts is None:
-        yield from cut(operator.snapshot(), piece_bytes, lambda data: Opaque(data))
+        yield from _cut(operator.snapshot(), piece_bytes, lambda data: Opaque(data))
         yield _encoder.encode(Whole())
         return
     from sbon.operators.frames import encode
 
     yield _encoder.encode(Begin(msgspec.msgpack.encode(parts.head)))
     for name, frame in parts.frames.items():
-        rows = max(1, int(frame.height * piece_bytes / max(1, frame.estimated_size())))
-        for start in range(0, max(1, frame.height), rows):
+        rows_per_byte = frame.height / max(1, frame.estimated_size())
+        start = 0
+        while start < max(1, frame.height):
+            rows = max(1, int(rows_per_byte * piece_bytes()))
             yield _encoder.encode(Slice(name, encode(frame.slice(start, rows))))
+            start += rows
     yield _encoder.encode(Whole())
 
 
@@ -142,13 +152,16 @@ def call_pieces(calls: "Iterable[tuple[int, int, pl.DataFrame | None, int]]") ->
 
 def rest_pieces(rest: bytes, piece_bytes: int) -> list[bytes]:
     """What the host adds; at least one piece."""
-    return list(cut(rest, piece_bytes, lambda data: Rest(data)))
+    return list(_cut(rest, lambda: piece_bytes, lambda data: Rest(data)))
 
 
-def cut(data: bytes, piece_bytes: int, make: Callable[[bytes], Any]) -> Iterator[bytes]:
+def _cut(data: bytes, piece_bytes: Callable[[], int], make: Callable[[bytes], Any]) -> Iterator[bytes]:
     """Bytes as pieces, at least one."""
-    for start in range(0, max(1, len(data)), piece_bytes):
-        yield _encoder.encode(make(data[start : start + piece_bytes]))
+    start = 0
+    while start < max(1, len(data)):
+        end = start + piece_bytes()
+        yield _encoder.encode(make(data[start:end]))
+        start = end
 
 
 class Assembly:
@@ -162,6 +175,11 @@ class Assembly:
         self._frames: dict[str, list[pl.DataFrame]] = {}
         self._opaque: list[bytes] = []
         self._rest: list[bytes] = []
+
+    @property
+    def is_built(self) -> bool:
+        """The state is complete; what comes is input since then."""
+        return self._operator is not None
 
     def load(self) -> None:
         """Load what the operator needs, on an executor thread.

@@ -423,6 +423,9 @@ class Engine:
         instance = self._known(operator)
         self._remove(instance)
         self.flow.left(operator, node, epoch)
+        # A large state takes its time to free: not on the event loop, while the others wait for word of the move.
+        gone, instance.operator = [instance.operator], None
+        self._host.execute(gone.clear, lambda result: None, rows=0)
 
     def install(self, assembly: Assembly, epoch: int, done: Callable[[Instance | BaseException], None]) -> None:
         """Let an operator whose state has arrived be here, PREPARED; `activate` or `destroy` must follow."""

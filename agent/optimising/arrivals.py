@@ -9,8 +9,10 @@ from agent.engine.copying import Assembly
 from agent.engine.engine import Engine
 from agent.engine.instance import Instance
 from agent.host import Host, Timer
+from agent.optimising.copying import BURST_S
 from sbon.errors import LinkError, MigrationError, PlacementError, SbonError
 from sbon.migration import MigrationConfig
+from sbon.pacing import Pacer
 from sbon.state_pieces import Arrival, Turn
 from sbon.types import NodeId, OperatorId
 from sbon.wire import Activate, Message, Outcome, OutcomeAsk, Prepare, StateChunk
@@ -26,8 +28,10 @@ QUEUED_BYTES_MAX = 64 * 2**20
 class _Arriving:
     """One operator on its way here."""
 
-    def __init__(self, machine: Arrival, assembly: Assembly, feeds: tuple[NodeId, ...], until: float) -> None:
+    def __init__(self, machine: Arrival, assembly: Assembly, feeds: tuple[NodeId, ...], until: float, share: float) -> None:
         self.machine = machine
+        self.pacer = Pacer(share, BURST_S)
+        self.pause: Timer | None = None
         self.assembly = assembly
         self.feeds = feeds
         self.until = until
@@ -80,7 +84,9 @@ class Arrivals:
             raise PlacementError(f"{self._directory.me} takes no more operators")
         config = self._config
         machine = Arrival(operator, message.epoch, message.coordinator, now, config.prepared_s, config.state_bytes_max)
-        self._arriving[operator] = _Arriving(machine, Assembly(message.spec, self._engine.extensions), message.feeds, now + ORPHAN_S)
+        self._arriving[operator] = _Arriving(
+            machine, Assembly(message.spec, self._engine.extensions), message.feeds, now + ORPHAN_S, config.copy_share
+        )
         self._look_again()
 
         def loaded(result: object) -> None:
@@ -124,11 +130,28 @@ class Arrivals:
     def _take_next(self, found: _Arriving) -> None:
         if found.busy or not found.queue:
             return
+        if found.pause is not None:
+            found.pause.cancel()
+            found.pause = None
+        if not found.assembly.is_built:
+            # What waits behind it counts too: once the operator stands still, or the copy is late, all of it is in a hurry.
+            wait_s = found.pacer.wait_s(self._host.now(), found.queue[-1].urgent)
+            if wait_s > 0:
+                found.pause = self._host.call_at(self._host.now() + wait_s, partial(self._take_next, found))
+                return
         message = found.queue.popleft()
         found.queued_bytes -= len(message.data)
         found.busy = True
+        stopwatch = self._host.stopwatch
 
-        def taken(result: object) -> None:
+        def work() -> float:
+            began = stopwatch()
+            found.assembly.take(message.data)
+            return stopwatch() - began
+
+        def taken(result: float | BaseException) -> None:
+            if isinstance(result, float):
+                found.pacer.took(result, self._host.now())
             if isinstance(result, BaseException) or not message.last or self._arriving.get(message.operator) is not found:
                 had_effect(result)
             else:
@@ -139,7 +162,7 @@ class Arrivals:
             self._respond(found, message, result)
             self._take_next(found)
 
-        self._host.execute(partial(found.assembly.take, message.data), taken, rows=0)
+        self._host.execute(work, taken, rows=0)
 
     def _respond(self, found: _Arriving, message: StateChunk, result: object) -> None:
         respond = found.waiting.pop(message.index)

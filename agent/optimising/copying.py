@@ -10,6 +10,7 @@ from agent.engine.engine import Engine
 from agent.host import Host, Timer
 from sbon.errors import LinkError, SbonError
 from sbon.migration import MigrationConfig
+from sbon.pacing import Pacer, Window
 from sbon.state_pieces import Piece, PieceSender
 from sbon.types import NodeId, OperatorId
 from sbon.wire import Message, StateChunk
@@ -17,6 +18,12 @@ from sbon.wire import Message, StateChunk
 if TYPE_CHECKING:
     from sbon.operators.operator import Operator
 
+BURST_S = 0.005
+"""Of work on pieces that needs no pacing: small states go at once."""
+WINDOW_BYTES_MIN = 64 * 1024
+"""Of a state under way, however slow the path."""
+URGENT_SHARE = 0.5
+"""Of the input that may wait for the copy, and of the time that it may take: beyond, it shows other work no consideration."""
 LOOK_S = 0.01
 """How often it is looked whether the operator has been given more: its copy stays so far behind."""
 
@@ -62,7 +69,9 @@ class Copying:
         self._epoch = epoch
         self._there = there
         self._events = events
-        self._sender = PieceSender(config.window_bytes)
+        self._window = Window(WINDOW_BYTES_MIN, config.window_bytes)
+        self._sender = PieceSender(self._window)
+        self._pacer = Pacer(config.copy_share, BURST_S)
         self._state: Iterator[bytes] | None = None
         self._rest: list[bytes] | None = None
         self._began = self._making = self._finishing = self._stopped = False
@@ -72,6 +81,8 @@ class Copying:
         """The round has ended when all pieces below this index have had their effect."""
         self._again: Timer | None = None
         self._look: Timer | None = None
+        self._pause: Timer | None = None
+        self._began_at = host.now()
 
     @property
     def sent_bytes(self) -> int:
@@ -97,7 +108,7 @@ class Copying:
         """Nobody wants it any more, or it is done."""
         self._stopped = True
         self._state = None
-        for timer in (self._again, self._look):
+        for timer in (self._again, self._look, self._pause):
             if timer is not None:
                 timer.cancel()
         self._engine.stop_copying(self._operator)
@@ -112,7 +123,7 @@ class Copying:
             self._events.copied(0)
         else:
             self._began = True
-            self._state = state_pieces(result, self._config.piece_bytes)
+            self._state = state_pieces(result, lambda: self._window.piece_bytes(self._config.piece_bytes))
             self._look_again()
             self._pump()
 
@@ -129,10 +140,15 @@ class Copying:
 
     def _pump(self) -> None:
         """Make the next piece, if one may go."""
-        if self._stopped or self._making or not self._began or not self._sender.has_room:
+        urgent = self._urgent()
+        if self._stopped or self._making or not self._began or not self._sender.has_room(urgent):
             return
         if self._state is not None:
-            self._make(partial(next, self._state, None))
+            wait_s = self._pacer.wait_s(self._host.now(), urgent)
+            if wait_s > 0:
+                self._pump_in(wait_s)
+            else:
+                self._make(partial(next, self._state, None))
             return
         log = self._log
         if self._mark is not None and (log is None or log.taken_bytes >= self._mark):
@@ -146,30 +162,61 @@ class Copying:
             return
         if self._rest:
             piece = self._rest.pop(0)
-            self._send(self._sender.offer(piece, last=not self._rest))
+            self._send(self._sender.offer(piece, last=not self._rest, now=self._host.now()))
             self._pump()
+
+    def _pump_in(self, wait_s: float) -> None:
+        def pump() -> None:
+            self._pause = None
+            self._pump()
+
+        if self._pause is None:
+            self._pause = self._host.call_at(self._host.now() + wait_s, pump)
+
+    def _urgent(self) -> float:
+        """How little consideration can be shown to other work: the operator waits, or the copy might not get done; 0 to 1."""
+        if self._finishing:
+            return 1.0
+        waits = self._left_bytes() / (self._config.input_bytes_max * URGENT_SHARE)
+        lasts = (self._host.now() - self._began_at) / (self._config.copy_timeout_s * URGENT_SHARE)
+        return min(1.0, max(waits, lasts))
 
     def _make(self, work: Callable[[], bytes | None]) -> None:
         self._making = True
+        stopwatch = self._host.stopwatch
 
-        def made(result: bytes | BaseException | None) -> None:
+        def timed() -> tuple[bytes | None, float]:
+            began = stopwatch()
+            return work(), stopwatch() - began
+
+        def made(result: tuple[bytes | None, float] | BaseException) -> None:
             self._making = False
             if self._stopped:
                 return
             if isinstance(result, BaseException):
                 self._events.failed(f"its state cannot be read: {type(result).__name__}: {result}")
                 return
-            if result is None:
+            data, took_s = result
+            began = stopwatch()
+            if data is None:
                 self._state, self._goal = None, self._sender.next_index
                 self._look_at_round()
             else:
-                self._send(self._sender.offer(result, last=False))
+                self._send(self._sender.offer(data, last=False, now=self._host.now()))
+            self._pacer.took(took_s + stopwatch() - began, self._host.now())
             self._pump()
 
-        self._host.execute(work, made, rows=0)
+        self._host.execute(timed, made, rows=0)
 
     def _send(self, piece: Piece) -> None:
-        chunk = StateChunk(operator=self._operator, epoch=self._epoch, index=piece.index, last=piece.last, data=piece.data)
+        chunk = StateChunk(
+            operator=self._operator,
+            epoch=self._epoch,
+            index=piece.index,
+            last=piece.last,
+            data=piece.data,
+            urgent=self._urgent(),
+        )
         self._directory.request(self._there, chunk, partial(self._answered, piece), self._config.timeout_s)
 
     def _answered(self, piece: Piece, result: Message | SbonError) -> None:
@@ -179,7 +226,7 @@ class Copying:
             self._send_again_later()
         elif isinstance(result, SbonError):
             self._events.failed(f"{self._there} does not take its state: {result}")
-        elif self._sender.answered(piece.index):
+        elif self._sender.answered(piece.index, self._host.now()):
             if piece.last:
                 self._events.delivered()
                 return
@@ -192,7 +239,7 @@ class Copying:
 
         def again() -> None:
             self._again = None
-            for piece in self._sender.held:
+            for piece in self._sender.again():
                 self._send(piece)
 
         if self._again is None:
@@ -202,7 +249,8 @@ class Copying:
         if self._goal is None or self._finishing or self._sender.answered_below < self._goal:
             return
         self._goal = None
-        self._events.copied(self._left_bytes() + self._sender.held_bytes)
+        log = self._log
+        self._events.copied((log.work_bytes if log is not None else 0) + self._sender.held_bytes)
 
     @property
     def _log(self) -> InputLog | None:

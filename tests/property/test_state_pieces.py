@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sbon.errors import LinkError, LocalProtocolError
+from sbon.pacing import Window
 from sbon.state_pieces import Arrival, Piece, PieceSender, Turn
 
 
@@ -19,7 +20,7 @@ def arrival(bytes_max: int = 10**9) -> Arrival:
     st.lists(st.sampled_from(["send", "lose", "deliver", "twice", "effect", "answer", "forget answer", "again"]), max_size=80),
 )
 def test_every_piece_is_taken_once_and_in_order(window: int, pieces: int, events: list[str]):
-    sender, receiver = PieceSender(window), arrival()
+    sender, receiver = PieceSender(Window(window, window)), arrival()
     way: list[Piece] = []
     answers: list[int] = []
     taken: list[int] = []
@@ -36,7 +37,7 @@ def test_every_piece_is_taken_once_and_in_order(window: int, pieces: int, events
             answers.append(piece.index)
 
     def step(event: str) -> None:
-        if event == "send" and sender.has_room and sender.next_index < pieces:
+        if event == "send" and sender.has_room() and sender.next_index < pieces:
             way.append(sender.offer(bytes(10), last=sender.next_index == pieces - 1))
         elif event == "lose" and way:
             del way[0]
@@ -51,7 +52,7 @@ def test_every_piece_is_taken_once_and_in_order(window: int, pieces: int, events
         elif event == "forget answer" and answers:
             del answers[0]
         elif event == "again":
-            way[:] = list(sender.held)
+            way[:] = list(sender.again())
 
     for event in events:
         step(event)
@@ -62,7 +63,7 @@ def test_every_piece_is_taken_once_and_in_order(window: int, pieces: int, events
             step(event)
     assert taken == effects == list(range(pieces))
     assert sender.answered_below == pieces
-    assert sender.held == ()
+    assert sender.again() == ()
 
 
 def test_nothing_comes_behind_the_last_piece():
