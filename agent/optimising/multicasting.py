@@ -32,7 +32,6 @@ JOURNEY_S = 60.0
 """A new multicast that has not left within this time is folded: its consumers do not answer, or its place does not take it."""
 JOURNEY_PAUSE_S = 2.0
 """Between two attempts to leave."""
-SITES_LOGGED = 5
 SUFFIX_BITS = 40
 """Random bits in the id of a multicast: two of one operator collide with a chance of one in 10**12."""
 
@@ -237,5 +236,4 @@ class Multicasting(Reviewing["MulticastOptimiser"]):
 
     def _log(self, decision: Decision) -> None:
         verdict = type(decision).__name__.lower()
-        considered = decision.sites[:SITES_LOGGED]
-        self._recording.review(decision.operator, (decision.operator,), verdict, decision.reason, considered)
+        self._recording.review(decision.operator, (decision.operator,), verdict, decision.reason, decision.sites)

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 ROW_BYTES = 64
 """A row of an operator's state, roughly: what its migration has to carry is estimated by it."""
-ALTERNATIVES_LOGGED = 5
 
 
 class Rebalancing(Reviewing["LocalOptimiser"]):
@@ -129,8 +128,7 @@ class Rebalancing(Reviewing["LocalOptimiser"]):
             self._recording.review(operator, (operator,), "hindered", str(problem))
 
     def _log(self, view: OperatorView, verdict: Verdict) -> None:
-        considered = verdict.alternatives[:ALTERNATIVES_LOGGED]
-        self._recording.review(view.id, view.operators, type(verdict).__name__.lower(), verdict.reason, considered)
+        self._recording.review(view.id, view.operators, type(verdict).__name__.lower(), verdict.reason, verdict.alternatives)
 
     def _view(self, instance: Instance) -> OperatorView:
         incoming = [Neighbour(i.node, i.steady_rate.per_s, True, i.link.source, i.delay_ms) for i in instance.inputs.values()]

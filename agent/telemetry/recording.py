@@ -3,12 +3,13 @@
 import math
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import sbon
 from agent.engine.instance import Instance
 from agent.host import Host
 from agent.telemetry.log import Telemetry
+from sbon.optimiser.views import Considered
 from sbon.query.text import describe
 from sbon.telemetry import rows
 from sbon.telemetry.digest import Digest
@@ -22,24 +23,9 @@ if TYPE_CHECKING:
 
 REVIEWS_REMEMBERED = 1024
 """Operators whose last wish to move is kept until it has ended, for the usages that it promised."""
+CONSIDERED_RECORDED = 5
+"""Nodes of a review that are written down, the best."""
 MICROSECONDS = 1_000_000
-
-
-class Considered(Protocol):
-    """A node in a review of the local optimiser, for an operator or for a multicast."""
-
-    @property
-    def node(self) -> NodeId: ...
-    @property
-    def usage_bytes(self) -> float: ...
-    @property
-    def usage_here_bytes(self) -> float: ...
-    @property
-    def saving_fraction(self) -> float: ...
-    @property
-    def required_fraction(self) -> float: ...
-    @property
-    def measured(self) -> bool: ...
 
 
 class Recording:
@@ -90,7 +76,7 @@ class Recording:
     def review(
         self, operator: OperatorId, operators: Iterable[OperatorId], verdict: str, reason: str, considered: Sequence[Considered] = ()
     ) -> None:
-        """The local optimiser has looked at operators that would move together."""
+        """The local optimiser has looked at operators that would move together; `considered` are the nodes, best first."""
         together = tuple(operators)
         if verdict == "migrate" and considered:
             for one in together:
@@ -98,7 +84,7 @@ class Recording:
                 self._wishes.move_to_end(one)
             while len(self._wishes) > REVIEWS_REMEMBERED:
                 self._wishes.popitem(last=False)
-        self._telemetry.record(rows.Review(operator, together, verdict, reason, tuple(map(_alternative, considered))))
+        self._telemetry.record(rows.Review(operator, together, verdict, reason, tuple(map(_alternative, considered[:CONSIDERED_RECORDED]))))
 
     def multicast(self, event: str, operator: OperatorId, multicast: OperatorId, node: NodeId, reason: str = "") -> None:
         """A multicast was made or folded."""

@@ -17,6 +17,7 @@ from typing import TypeAlias
 import numpy as np
 
 from sbon.cost.space import CostSpace
+from sbon.placement.candidates import CandidateReport
 from sbon.types import FloatArray, NodeId
 
 NODES_MAX = 1024
@@ -85,6 +86,16 @@ def interleaved(*rankings: Iterable[NodeId]) -> Iterator[NodeId]:
     ['a', 'b', 'd', 'c']
     """
     return iter(dict.fromkeys(node for rank in zip_longest(*rankings) for node in rank if node is not None))
+
+
+def measured_rtt_ms(a: NodeId, b: NodeId, asked: CandidateReport | None, other: CandidateReport | None = None) -> float | None:
+    """RTT measured by `a`, which was asked, to `b`, or by the other way round; 0 within a node, None if it has to be predicted."""
+    if a == b:
+        return 0.0
+    for report, peer in ((asked, b), (other, a)):
+        if report is not None and peer in report.rtts_ms:
+            return report.rtts_ms[peer]
+    return None
 
 
 def rtt_matrix_ms(space: CostSpace, names: Sequence[NodeId], nodes: Sequence[NodeId], remembered: Remembered) -> FloatArray:

@@ -22,9 +22,9 @@ from sbon.cost.network_usage import MS_PER_S
 from sbon.cost.space import CostSpace
 from sbon.cost_space.coordinate import Coordinate
 from sbon.optimiser.config import OptimiserConfig
-from sbon.optimiser.knowledge import NOTHING, Remembered, interleaved, rtt_matrix_ms
+from sbon.optimiser.knowledge import NOTHING, Remembered, interleaved, measured_rtt_ms, rtt_matrix_ms
 from sbon.optimiser.slack import Way, lengthening_ms
-from sbon.optimiser.trials import REQUIRED_FRACTION_MAX, Trials, noise_of_a_node, raised
+from sbon.optimiser.trials import REMEMBERED_MAX, REQUIRED_FRACTION_MAX, Certainty, Trials, noise_of_a_node, raised
 from sbon.optimiser.views import Alternative, Ask, Migrate, OperatorView, Stay, Verdict
 from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
@@ -33,9 +33,6 @@ from sbon.placement.problem import PlacementLink, PlacementProblem
 from sbon.placement.regions import NEARBY, SCAN_MAX, ranked_regions
 from sbon.placement.relaxation import relax
 from sbon.types import FloatArray, NodeId, OperatorId
-
-REMEMBERED_MAX = 10_000
-"""Operators remembered; beyond it the longest unseen are forgotten, and are merely looked at anew."""
 
 Point = tuple[float, float, float]
 Key = tuple[OperatorId, ...]
@@ -112,17 +109,11 @@ class LocalOptimiser:
         if any(node not in space for node in (view.here, *(neighbour.node for neighbour in view.neighbours))):
             memory.trials.end()
             return Stay(view.id, "a neighbour's node has no coordinate any more")
-        candidates = sorted(node for node in reports if node != view.here and node in space)
-        if memory.trials.watched:
-            candidates = [node for node in candidates if node in memory.trials.watched]
-        samples: dict[NodeId, list[float]] = {}
-        alternatives = []
-        for node in candidates:
-            alternative, samples[node] = self._alternative(view, node, reports, space, memory.trials)
-            alternatives.append(alternative)
-        memory.trials.learn({node: savings[-1] for node, savings in samples.items()})
+        candidates = memory.trials.begin(node for node in reports if node != view.here and node in space)
+        alternatives = [self._alternative(view, node, reports, space, memory.trials) for node in candidates]
+        memory.trials.learn()
         alternatives.sort(key=lambda a: (-a.saving_fraction, a.node))
-        return self._verdict(view, memory, tuple(alternatives), samples)
+        return self._verdict(view, memory, tuple(alternatives))
 
     def promising(self, view: OperatorView, space: CostSpace, count: int, remembered: Remembered = NOTHING) -> tuple[NodeId, ...]:
         """The nodes of least cost by what is remembered and predicted: those that the neighbours' nodes should be asked about."""
@@ -137,9 +128,7 @@ class LocalOptimiser:
         for key in [key for key in self._memory if operator in key]:
             del self._memory[key]
 
-    def _verdict(
-        self, view: OperatorView, memory: _Memory, alternatives: tuple[Alternative, ...], samples: Mapping[NodeId, list[float]]
-    ) -> Verdict:
+    def _verdict(self, view: OperatorView, memory: _Memory, alternatives: tuple[Alternative, ...]) -> Verdict:
         """Move, make surer, or leave it."""
         room = len(view.operators)
         slack_ms = max(view.delay_slack_ms, 0.0)
@@ -149,10 +138,8 @@ class LocalOptimiser:
         if not hopeful:
             memory.trials.end()
             return Stay(view.id, _why_not(alternatives, room, slack_ms), alternatives)
-        surely = [a for a in hopeful if memory.trials.is_sure(a.saving_fraction, a.required_fraction, a.seen)]
-        if surely:
-            best = surely[0]
-            memory.trials.end()
+        certainty, best = memory.trials.judge(hopeful)
+        if certainty is Certainty.SURE:
             memory.point = None
             reason = (
                 f"{best.node} saves {best.saving_fraction:.0%} of the cost of {best.usage_here_bytes:.4g} bytes in transit on "
@@ -161,24 +148,21 @@ class LocalOptimiser:
             return Migrate(
                 view.id, view.operators, best.node, best.usage_here_bytes, best.usage_bytes, best.saving_fraction, reason, alternatives
             )
-        best = hopeful[0]
-        if memory.trials.is_over(best.seen):
-            memory.trials.end()
+        if certainty is Certainty.NOISE:
             return Stay(view.id, f"the saving of {best.saving_fraction:.0%} on {best.node} stays within the noise", alternatives)
-        memory.trials.go_on({a.node: samples[a.node] for a in hopeful})
         reason = f"{best.node} may save {best.saving_fraction:.0%}, seen in {best.seen} reviews; asking again"
         return Stay(view.id, reason, alternatives, pending=True)
 
     def _alternative(
         self, view: OperatorView, node: NodeId, reports: Mapping[NodeId, CandidateReport], space: CostSpace, trials: Trials
-    ) -> tuple[Alternative, list[float]]:
+    ) -> Alternative:
         """One candidate against here, link by link: measured on both sides, or else predicted on both."""
         here, there = reports.get(view.here), reports[node]
         usage_here = usage_there = predicted = rates = 0.0
         ways = []
         for neighbour in view.neighbours:
             rate = neighbour.rate_bytes_per_s / MS_PER_S
-            rtt_here, rtt_there = _known_rtt_ms(view.here, neighbour.node, here), _known_rtt_ms(node, neighbour.node, there)
+            rtt_here, rtt_there = measured_rtt_ms(view.here, neighbour.node, here), measured_rtt_ms(node, neighbour.node, there)
             if rtt_here is None or rtt_there is None:
                 rtt_here, rtt_there = space.rtt_ms(view.here, neighbour.node), space.rtt_ms(node, neighbour.node)
                 predicted += rate * max(rtt_here, rtt_there) / 2
@@ -190,20 +174,19 @@ class LocalOptimiser:
         weight = self._placement.load_weight * rates / 2
         cost_here, cost_there = usage_here + weight * load_here, usage_there + weight * there.load_ms
         saving = (cost_here - cost_there) / cost_here if cost_here > 0 else 0.0
-        samples = trials.samples(node, saving)
-        alternative = Alternative(
+        mean, seen = trials.see(node, saving)
+        return Alternative(
             node=node,
             usage_bytes=usage_there,
             usage_here_bytes=usage_here,
-            saving_fraction=trials.mean(samples),
+            saving_fraction=mean,
             required_fraction=self._required(view, node, cost_here, predicted, space),
             measured=predicted == 0,
             load_ms=there.load_ms,
             free_slots=there.free_slots,
-            seen=len(samples),
+            seen=seen,
             lengthening_ms=lengthening_ms(ways),
         )
-        return alternative, samples
 
     def _required(self, view: OperatorView, node: NodeId, cost_here: float, predicted: float, space: CostSpace) -> float:
         """The saving that a move must exceed, as a share of the cost here."""
@@ -271,13 +254,6 @@ def _problem(view: OperatorView) -> PlacementProblem:
     pinned = {f"\0{index}": neighbour.node for index, neighbour in enumerate(view.neighbours)}
     links = tuple(PlacementLink(end, view.id, neighbour.rate_bytes_per_s) for end, neighbour in zip(pinned, view.neighbours, strict=True))
     return PlacementProblem(pinned, (view.id,), links)
-
-
-def _known_rtt_ms(node: NodeId, neighbour: NodeId, report: CandidateReport | None) -> float | None:
-    """Measured RTT, 0 within a node; None if it has to be predicted."""
-    if node == neighbour:
-        return 0.0
-    return None if report is None else report.rtts_ms.get(neighbour)
 
 
 def _why_not(alternatives: tuple[Alternative, ...], room: int, slack_ms: float) -> str:

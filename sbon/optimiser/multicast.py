@@ -23,16 +23,13 @@ from sbon.cost.network_usage import MS_PER_S
 from sbon.cost.space import CostSpace
 from sbon.cost_space.coordinate import Coordinate
 from sbon.optimiser.config import OptimiserConfig
-from sbon.optimiser.knowledge import NOTHING, Remembered, interleaved, rtt_matrix_ms
+from sbon.optimiser.knowledge import NOTHING, Remembered, interleaved, measured_rtt_ms, rtt_matrix_ms
 from sbon.optimiser.multicast_views import BRANCHES_MIN, Decision, Insert, NoInsert, Site, SourceView
-from sbon.optimiser.trials import REQUIRED_FRACTION_MAX, Trials, noise_of_a_node, raised
+from sbon.optimiser.trials import REMEMBERED_MAX, REQUIRED_FRACTION_MAX, Certainty, Trials, noise_of_a_node, raised
 from sbon.optimiser.views import Ask
 from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
 from sbon.types import FloatArray, LinkId, NodeId, OperatorId
-
-REMEMBERED_MAX = 10_000
-"""Operators remembered; beyond it the longest unseen are forgotten, and are merely looked at anew."""
 
 
 class _Memory:
@@ -98,17 +95,11 @@ class MulticastOptimiser:
         if len(leaving) < BRANCHES_MIN or any(node not in space for node in (view.here, *(branch.node for branch in leaving))):
             memory.trials.end()
             return NoInsert(view.id, "fewer than two consumers on known nodes are left")
-        candidates = sorted(node for node in reports if node != view.here and node in space)
-        if memory.trials.watched:
-            candidates = [node for node in candidates if node in memory.trials.watched]
-        samples: dict[NodeId, list[float]] = {}
-        sites = []
-        for node in candidates:
-            site, samples[node] = self._site(view, node, reports, space, memory.trials)
-            sites.append(site)
-        memory.trials.learn({node: savings[-1] for node, savings in samples.items()})
+        candidates = memory.trials.begin(node for node in reports if node != view.here and node in space)
+        sites = [self._site(view, node, reports, space, memory.trials) for node in candidates]
+        memory.trials.learn()
         sites.sort(key=lambda site: (-site.saving_fraction, site.node))
-        return self._decision(view, memory.trials, tuple(sites), samples)
+        return self._decision(view, memory.trials, tuple(sites))
 
     def is_unsure(self, operator: OperatorId) -> bool:
         """A saving has been seen and is being measured again."""
@@ -119,41 +110,34 @@ class MulticastOptimiser:
         """The operator runs here no more."""
         self._memory.pop(operator, None)
 
-    def _decision(self, view: SourceView, trials: Trials, sites: tuple[Site, ...], samples: Mapping[NodeId, list[float]]) -> Decision:
+    def _decision(self, view: SourceView, trials: Trials, sites: tuple[Site, ...]) -> Decision:
         hopeful = [s for s in sites if s.saving_fraction > s.required_fraction and s.free_slots >= 1 and len(s.links) >= BRANCHES_MIN]
         if not hopeful:
             trials.end()
             return NoInsert(view.id, _why_not(sites), sites)
-        surely = [s for s in hopeful if trials.is_sure(s.saving_fraction, s.required_fraction, s.seen)]
-        if surely:
-            best = surely[0]
-            trials.end()
+        certainty, best = trials.judge(hopeful)
+        if certainty is Certainty.SURE:
             reason = (
                 f"a multicast on {best.node} to {len(best.links)} consumers saves {best.saving_fraction:.0%} of "
                 f"{best.usage_here_bytes:.4g} bytes in transit, seen in {best.seen} reviews; {best.required_fraction:.0%} required"
             )
             usages = best.usage_here_bytes, best.usage_bytes
             return Insert(view.id, best.links, best.node, *usages, best.saving_fraction, reason, sites)
-        best = hopeful[0]
-        if trials.is_over(best.seen):
-            trials.end()
+        if certainty is Certainty.NOISE:
             return NoInsert(view.id, f"the saving of {best.saving_fraction:.0%} by {best.node} stays within the noise", sites)
-        trials.go_on({site.node: samples[site.node] for site in hopeful})
         reason = f"a multicast on {best.node} may save {best.saving_fraction:.0%}, seen in {best.seen} reviews; asking again"
         return NoInsert(view.id, reason, sites, pending=True)
 
-    def _site(
-        self, view: SourceView, node: NodeId, reports: Mapping[NodeId, CandidateReport], space: CostSpace, trials: Trials
-    ) -> tuple[Site, list[float]]:
+    def _site(self, view: SourceView, node: NodeId, reports: Mapping[NodeId, CandidateReport], space: CostSpace, trials: Trials) -> Site:
         """One candidate, link by link: measured on both sides, or else predicted on both."""
         here, there = reports.get(view.here), reports[node]
-        feed = _rtt_ms(node, view.here, there, here)
+        feed = measured_rtt_ms(node, view.here, there, here)
         detour_ms = (space.rtt_ms(view.here, node) if feed is None else feed) / 2
         usage_here = saved = predicted = rates = feeding = 0.0
         links = []
         for branch in view.leaving:
             rate = branch.rate_bytes_per_s / MS_PER_S
-            rtt_here, rtt_there = _rtt_ms(view.here, branch.node, here, None), _rtt_ms(node, branch.node, there, None)
+            rtt_here, rtt_there = measured_rtt_ms(view.here, branch.node, here), measured_rtt_ms(node, branch.node, there)
             measured = rtt_here is not None and rtt_there is not None
             if rtt_here is None or rtt_there is None:
                 rtt_here, rtt_there = space.rtt_ms(view.here, branch.node), space.rtt_ms(node, branch.node)
@@ -168,19 +152,18 @@ class MulticastOptimiser:
         saved -= feeding * detour_ms
         load = self._placement.load_weight * (rates + feeding) / 2 * there.load_ms
         saving = (saved - load) / usage_here if usage_here > 0 else 0.0
-        samples = trials.samples(node, saving)
-        site = Site(
+        mean, seen = trials.see(node, saving)
+        return Site(
             node=node,
             links=tuple(links),
             usage_bytes=usage_here - saved,
             usage_here_bytes=usage_here,
-            saving_fraction=trials.mean(samples),
+            saving_fraction=mean,
             required_fraction=self._required(view, usage_here, predicted),
             measured=predicted == 0,
             free_slots=there.free_slots,
-            seen=len(samples),
+            seen=seen,
         )
-        return site, samples
 
     def _required(self, view: SourceView, usage_here: float, predicted: float) -> float:
         """The saving that a multicast must exceed, as a share of the usage without it."""
@@ -222,16 +205,6 @@ class MulticastOptimiser:
         while len(self._memory) > REMEMBERED_MAX:
             del self._memory[next(iter(self._memory))]
         return memory
-
-
-def _rtt_ms(a: NodeId, b: NodeId, asked: CandidateReport | None, other: CandidateReport | None) -> float | None:
-    """RTT measured by `a` to `b`, or the other way round; 0 within a node, None if it has to be predicted."""
-    if a == b:
-        return 0.0
-    for report, peer in ((asked, b), (other, a)):
-        if report is not None and peer in report.rtts_ms:
-            return report.rtts_ms[peer]
-    return None
 
 
 def _why_not(sites: tuple[Site, ...]) -> str:

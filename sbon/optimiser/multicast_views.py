@@ -5,6 +5,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from sbon.optimiser.views import Considered
 from sbon.types import LinkId, NodeId, OperatorId
 
 BRANCHES_MIN = 2
@@ -39,21 +40,11 @@ class SourceView(msgspec.Struct, frozen=True):
         return tuple(branch for branch in self.branches if branch.node != self.here)
 
 
-class Site(msgspec.Struct, frozen=True):
+class Site(Considered, frozen=True, kw_only=True):
     """One node that was considered for a multicast."""
 
-    node: NodeId
     links: tuple[LinkId, ...]
     """Those that it would take over."""
-    usage_bytes: float
-    """Network usage of all outputs with it."""
-    usage_here_bytes: float
-    """Without, from RTTs known in the same way."""
-    saving_fraction: float
-    required_fraction: float
-    measured: bool
-    free_slots: int
-    seen: int
 
 
 class Insert(msgspec.Struct, frozen=True):

@@ -55,24 +55,29 @@ class Ask(msgspec.Struct, frozen=True):
     """Nodes of the operator's neighbours. A node asked about itself may say 0 or nothing."""
 
 
-class Alternative(msgspec.Struct, frozen=True):
-    """One node that was considered."""
+class Considered(msgspec.Struct, frozen=True, kw_only=True):
+    """One node that a review has considered."""
 
     node: NodeId
     usage_bytes: float
-    """Network usage of the operator's links if it ran there."""
+    """Network usage of the links in question with the change."""
     usage_here_bytes: float
-    """Of the same links where it runs now, from RTTs known in the same way."""
+    """Of the same links as they are now, from RTTs known in the same way."""
     saving_fraction: float
     """Of usage and load together; below 0 for a loss."""
     required_fraction: float
     """What the saving would have had to exceed."""
     measured: bool
     """All RTTs on both sides were measured."""
-    load_ms: float
     free_slots: int
     seen: int
     """Reviews in a row that have measured this saving; the fractions are their means."""
+
+
+class Alternative(Considered, frozen=True, kw_only=True):
+    """One node that was considered for an operator."""
+
+    load_ms: float
     lengthening_ms: float = 0.0
     """How much longer the longest way through the operator would be there."""
 
