@@ -21,7 +21,7 @@ import numpy as np
 import structlog
 
 from agent.cpu_load import CpuLoad
-from agent.cpu_meter import CpuMeter, Lap
+from agent.cpu_meter import CpuMeter, Lap, OwnLap
 from agent.disk import FolderDisk
 from agent.executor import Executor
 from agent.host import StreamHandler, Timer
@@ -158,9 +158,16 @@ class AsyncioHost:
         """Open a stream; `handler.connected` or `handler.closed` follows."""
         self._start(self._connect(address, handler))
 
-    def execute(self, work: Callable[[], T], done: Callable[[T | BaseException], None], *, rows: int | Callable[[], Sequence[int]]) -> None:
-        """Run `work` on an executor thread, then `done` on the loop's."""
-        self._executor.submit(work, done)
+    def execute(
+        self,
+        work: Callable[[], T],
+        done: Callable[[T | BaseException], None],
+        *,
+        rows: int | Callable[[], Sequence[int]],
+        brief: bool = False,
+    ) -> None:
+        """Run `work` on an executor thread, or on the loop's if it is brief and the loop has time to spare, then `done` on the loop's."""
+        self._executor.submit(work, done, brief=brief)
 
     def stopwatch(self) -> float:
         """Seconds of a fine clock."""
@@ -170,9 +177,9 @@ class AsyncioHost:
         """The files of a folder."""
         return FolderDisk(Path(folder))
 
-    def meter(self) -> Lap:
-        """Of this thread, and of those that polars works on for it."""
-        return self._meter.begin()
+    def meter(self, *, brief: bool = False) -> Lap | OwnLap:
+        """Of this thread, and, unless it is brief, of those that polars works on for it."""
+        return OwnLap() if brief else self._meter.begin()
 
     @property
     def workers(self) -> int:

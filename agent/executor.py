@@ -1,5 +1,7 @@
 """Executor threads: what takes long runs here, off the event loop, at a lower priority than it.
 
+What is brief is done on the event loop while that has time to spare: two threads that wake each other cost more than many a small batch.
+
 What is done is told to the event loop in one wake-up however many pieces of work it was, and a limited time at once, so that probes and
 timers get their turn in between.
 """
@@ -24,6 +26,12 @@ DELIVERY_S_MAX = 0.002
 """Results are told for so long at once; then other callbacks come first."""
 
 
+BRIEF_SHARE = 0.25
+"""Of the event loop's time for brief work; beyond it, that goes to the threads, too."""
+BRIEF_S_MAX = 0.005
+"""So much of it may come at once, after a rest."""
+
+
 class Executor:
     """Threads that are started when the first work comes.
 
@@ -40,9 +48,14 @@ class Executor:
         self._pool: ThreadPoolExecutor | None = None
         self._done: deque[Callable[[], None]] = deque()
         self._woken = False
+        self._spare_s = BRIEF_S_MAX
+        self._spare_at = time.monotonic()
 
-    def submit(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
-        """Run `work` on a thread, then `done` on the event loop's."""
+    def submit(self, work: Callable[[], T], done: Callable[[T | BaseException], None], *, brief: bool = False) -> None:
+        """Run `work` on a thread, or here if it is brief and the event loop has time to spare; then, later, `done` on the event loop's."""
+        if brief and self._may_run_here():
+            self._run_here(work, done)
+            return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="operator", initializer=_stand_behind)
         self._pool.submit(self._run, work, done)
@@ -52,12 +65,22 @@ class Executor:
         if self._pool is not None:
             self._pool.shutdown(wait=wait, cancel_futures=True)
 
+    def _may_run_here(self) -> bool:
+        now = time.monotonic()
+        self._spare_s = min(BRIEF_S_MAX, self._spare_s + BRIEF_SHARE * (now - self._spare_at))
+        self._spare_at = now
+        return self._spare_s > 0
+
+    def _run_here(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        began = time.perf_counter()
+        self._done.append(partial(done, _outcome(work)))
+        self._spare_s -= time.perf_counter() - began
+        if not self._woken:
+            self._woken = True
+            self._loop.call_soon(self._tell)
+
     def _run(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        try:
-            outcome = work()
-        except BaseException as error:  # a panic of polars is no Exception
-            outcome = error
-        self._done.append(partial(done, outcome))
+        self._done.append(partial(done, _outcome(work)))
         if not self._woken:
             self._woken = True
             with contextlib.suppress(RuntimeError):  # the loop closed while the work ran: nobody is left to tell
@@ -73,6 +96,13 @@ class Executor:
                 self._woken = True
                 self._loop.call_soon(self._tell)
                 return
+
+
+def _outcome(work: Callable[[], Any]) -> Any:
+    try:
+        return work()
+    except BaseException as error:  # a panic of polars is no Exception
+        return error
 
 
 def _stand_behind() -> None:

@@ -145,11 +145,19 @@ class Host(Protocol):
     def connect(self, address: Address, handler: StreamHandler) -> None:
         """Open a stream; `handler.connected` or `handler.closed` follows."""
 
-    def execute(self, work: Callable[[], T], done: Callable[[T | BaseException], None], *, rows: int | Callable[[], Sequence[int]]) -> None:
-        """Run `work` on an executor thread, then `done` with its result or the exception that it raised.
+    def execute(
+        self,
+        work: Callable[[], T],
+        done: Callable[[T | BaseException], None],
+        *,
+        rows: int | Callable[[], Sequence[int]],
+        brief: bool = False,
+    ) -> None:
+        """Run `work` on an executor thread, then `done`, later, with its result or the exception that it raised.
 
         `rows` is the size of the batch, from which the virtual world takes the time that the work would need; or, asked when the work is
-        done, the sizes of several.
+        done, the sizes of several. What is `brief` is known to wait for nothing and to be over in a fraction of a millisecond: it may be
+        done at once, on the agent's own thread, which is less work than waking another one.
         """
 
     def stopwatch(self) -> float:
@@ -158,8 +166,8 @@ class Host(Protocol):
     def disk(self, folder: str) -> Disk:
         """The files of a folder of this machine."""
 
-    def meter(self) -> Meter:
-        """Begin to count the processor time of work on this thread; callable from any thread."""
+    def meter(self, *, brief: bool = False) -> Meter:
+        """Begin to count the processor time of work on this thread; callable from any thread. Of brief work, only what the thread does."""
 
     @property
     def workers(self) -> int:

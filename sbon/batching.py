@@ -5,6 +5,8 @@ the first, large ones make everything behind them wait. So a batch is as large a
 source pauses between two batches for as long as keeps the work on them below a share of one core, no longer.
 """
 
+import math
+
 ROWS_AT_FIRST = 4096
 """Rows of a batch while nothing is known of what they cost."""
 GROWTH = 4
@@ -55,6 +57,12 @@ class Cost:
             elif not self.per_row_s:
                 self.per_row_s = steepest_s
             self.per_row_s = min(max(self.per_row_s, _STEEPNESS_MIN * steepest_s), steepest_s)
+
+    def expected_s(self, rows: int) -> float:
+        """What a batch of so many rows will cost; infinite before the first one has shown it."""
+        if self._last < 0:
+            return math.inf
+        return max(0.0, self.per_batch_s + self.per_row_s * (rows - self._rows))
 
     def rows_within(self, seconds: float, most: int) -> int:
         """Rows of the next batch, so that it takes about that long: at least 1, at most `most`.

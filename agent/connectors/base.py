@@ -75,7 +75,11 @@ class SourceConnector(Protocol):
 
 
 class SinkConnector(Protocol):
-    """A physical sink. `write` and `close` are called on an executor thread, never two at once."""
+    """A physical sink. `write` and `close` are called on an executor thread, never two at once.
+
+    One attribute is optional. `brief = True`: `write` never waits, for a file or for anybody, so that it may also be called on the event
+    loop's thread, with a few rows (still never two calls at once).
+    """
 
     dropped_rows: int
     """Rows taken that are known not to have arrived."""

@@ -32,6 +32,8 @@ _PER_BUCKET = 1 / math.log(GROWTH)
 class DiscardSink:
     """Takes everything; `rows` says how much."""
 
+    brief = True
+
     def __init__(self, params: SinkParams, schema: Schema, context: ConnectorContext) -> None:
         what = f"sink {params.name}"
         options = Options(what, params.connector, params.options)

@@ -148,7 +148,9 @@ class TcpSource:
 
 
 class TcpSink:
-    """Writes lines to all connections. `write` comes on an executor thread, all else is done on the loop's."""
+    """Writes lines to all connections. `write` comes on an executor thread, or on the loop's as all else does."""
+
+    brief = True
 
     def __init__(self, params: SinkParams, schema: Schema, context: ConnectorContext) -> None:
         what = f"sink {params.name}"

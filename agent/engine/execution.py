@@ -9,9 +9,11 @@ Operators behind each other on this host run in one task where they can (`agent.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from agent.connectors.base import Congested
 from agent.engine.books import Books
+from agent.engine.brief import is_brief
 from agent.engine.chains import backlog, chain
 from agent.engine.closing import Closing, Quantum
 from agent.engine.flow import Flow
@@ -211,7 +213,9 @@ class Execution:
                 task.problem = result
             self._settle(task)
 
-        self._host.execute(lambda: run(task, self._host.stopwatch, self._host.meter), done, rows=task.sizes)
+        brief = is_brief(task)
+        work = partial(run, task, self._host.stopwatch, partial(self._host.meter, brief=brief))
+        self._host.execute(work, done, rows=task.sizes, brief=brief)
 
     def _settle(self, task: Task) -> None:
         """On the event loop: what was done on the thread takes its place in the books of operators and links, in order."""

@@ -58,6 +58,7 @@ class Polling:
     def again(self, instance: Instance, polled: Polled, asked_at: float, *, gave: bool) -> None:
         """A source has answered: arrange the next question."""
         waiting, instance.due = instance.due, False
+        self._look_around()  # now, and not when the next row has come: it would wait for that
         if gave and polled.next_poll is not None and polled.next_poll <= asked_at:
             # More is waiting: only credit holds it back. Others get their turn between two batches.
             if is_threaded(instance):
@@ -75,7 +76,6 @@ class Polling:
 
     def _pause_s(self, instance: Instance) -> float:
         config = self._config
-        self._look_around()
         self._look_for_acknowledgements(instance)
         cost_s = instance.batch_cost.per_batch_s * self._active
         least_s = max(config.batch_interval_min_s, instance.answered_s * ANSWER_SHARE)

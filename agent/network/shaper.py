@@ -206,17 +206,24 @@ class ShapedHost:
     def _forget(self, stream: ShapedStream) -> None:
         self._streams.pop(stream, None)
 
-    def execute(self, work: Callable[[], T], done: Callable[[T | BaseException], None], *, rows: int | Callable[[], Sequence[int]]) -> None:
+    def execute(
+        self,
+        work: Callable[[], T],
+        done: Callable[[T | BaseException], None],
+        *,
+        rows: int | Callable[[], Sequence[int]],
+        brief: bool = False,
+    ) -> None:
         """The host's."""
-        self._host.execute(work, done, rows=rows)
+        self._host.execute(work, done, rows=rows, brief=brief)
 
     def stopwatch(self) -> float:
         """The host's."""
         return self._host.stopwatch()
 
-    def meter(self) -> Meter:
+    def meter(self, *, brief: bool = False) -> Meter:
         """The host's."""
-        return self._host.meter()
+        return self._host.meter(brief=brief)
 
     def load_fraction(self) -> float:
         """The host's, unless the table says otherwise."""

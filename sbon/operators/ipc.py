@@ -28,6 +28,11 @@ _RECORD_BATCH = 3
 _CODECS = (0, 1)  # LZ4_FRAME, ZSTD
 _PAIR = struct.Struct("<qq")
 _I64 = struct.Struct("<q")
+_KNOWN_MAX = 1024
+_KNOWN_BYTES_MAX = 1024
+_known: set[tuple[object, ...]] = set()
+"""Metadata that has been found in order, with the length of its body, the rows and the columns: that of many small batches is the same, and
+says all there is to say where the body is not packed."""
 _PAIRS_MAX = 4096 * 3
 """Nodes or buffers of a batch; more columns than that nobody has."""
 
@@ -48,17 +53,26 @@ def check(message: bytes | bytearray | memoryview, kinds: Sequence[ColumnType], 
         It is not.
     """
     try:
-        _check(memoryview(message), kinds, rows)
+        continuation, length = _MESSAGE.unpack_from(message)
+        if continuation != _CONTINUATION or length % 8 or length + _MESSAGE.size > len(message):
+            raise RemoteProtocolError(f"record batch of {len(message)} bytes with metadata of {length} bytes")
+        view = memoryview(message)
+        head, body = view[_MESSAGE.size : _MESSAGE.size + length], view[_MESSAGE.size + length :]
+        known = (bytes(head), len(body), rows, *kinds) if length <= _KNOWN_BYTES_MAX else None
+        if known in _known:
+            return
+        is_packed = _check(head, body, kinds, rows)
     except (struct.error, IndexError) as problem:
         raise RemoteProtocolError(f"record batch of {len(message)} bytes with an offset beyond its end") from problem
+    if known is not None and not is_packed:
+        if len(_known) >= _KNOWN_MAX:
+            _known.clear()
+        _known.add(known)
 
 
-def _check(message: memoryview, kinds: Sequence[ColumnType], rows: int) -> None:
-    continuation, length = _MESSAGE.unpack_from(message)
-    if continuation != _CONTINUATION or length % 8 or length + _MESSAGE.size > len(message):
-        raise RemoteProtocolError(f"record batch of {len(message)} bytes with metadata of {length} bytes")
-    body = message[_MESSAGE.size + length :]
-    table = _Table.root(message[_MESSAGE.size : _MESSAGE.size + length])
+def _check(head: memoryview, body: memoryview, kinds: Sequence[ColumnType], rows: int) -> bool:
+    """Whether the batch is packed, so that its body says how long the columns are."""
+    table = _Table.root(head)
     kind, claimed = table.scalar(1, "<B", 0), table.scalar(3, "<q", 0)
     if kind != _RECORD_BATCH or claimed != len(body):
         raise RemoteProtocolError(f"message of kind {kind} and {claimed} bytes, expected a record batch and {len(body)}")
@@ -73,6 +87,7 @@ def _check(message: memoryview, kinds: Sequence[ColumnType], rows: int) -> None:
     if packed is not None and (packed.scalar(0, "<b", 0) not in _CODECS or packed.scalar(1, "<b", 0) != 0):
         raise RemoteProtocolError("record batch packed in a way that nobody here uses")
     _check_buffers(body, kinds, rows, nodes, buffers, packed is not None)
+    return packed is not None
 
 
 def _check_buffers(

@@ -148,7 +148,14 @@ class SimulatedHost:
         me = (self.machine.ip, self.machine.ephemeral_port())
         self._world.streams.dial(stream, target.number, lambda: _stream_arrives(target, address[1], me))
 
-    def execute(self, work: Callable[[], T], done: Callable[[T | BaseException], None], *, rows: int | Callable[[], Sequence[int]]) -> None:
+    def execute(
+        self,
+        work: Callable[[], T],
+        done: Callable[[T | BaseException], None],
+        *,
+        rows: int | Callable[[], Sequence[int]],
+        brief: bool = False,
+    ) -> None:
         """Run `work` at once; `done` comes when a virtual core has had the time for it."""
         outcome: T | BaseException
         try:
@@ -167,7 +174,7 @@ class SimulatedHost:
         """Stands still."""
         return 0.0
 
-    def meter(self) -> "_Meter":
+    def meter(self, *, brief: bool = False) -> "_Meter":
         """By the virtual cost of batches."""
         return _Meter(self.machine.cpu)
 

@@ -12,6 +12,7 @@ import pytest
 import structlog
 
 from agent.asyncio_host import AsyncioHost, new_event_loop
+from agent.executor import BRIEF_S_MAX
 from agent.network.shaper import Shape, ShapedHost
 from sbon.errors import ConfigError, LinkError
 from sbon.sealing import KeyRing
@@ -271,6 +272,33 @@ def test_work_runs_on_threads_and_its_result_comes_on_the_loops(loop):
     assert host.workers == 2
     assert len({thread for thread, _ in outcomes}) == 2
     assert {finished for _, finished in outcomes} == {threading.get_ident()}
+
+
+def test_brief_work_is_done_on_the_loops_thread_and_told_later(loop):
+    host, outcomes, failures = loop.host(workers=1), [], []
+    host.execute(threading.get_ident, outcomes.append, rows=1, brief=True)
+    host.execute(lambda: 1 // 0, failures.append, rows=1, brief=True)
+
+    assert (outcomes, failures) == ([], [])  # never from inside `execute`: whoever calls it is in the midst of something
+    loop.until(lambda: outcomes and failures)
+    assert outcomes == [threading.get_ident()]
+    assert isinstance(failures[0], ZeroDivisionError)
+
+
+def test_brief_work_leaves_most_of_the_loops_time_to_others(loop):
+    """What is called brief and is not must not keep the loop from probes and timers."""
+    host, outcomes = loop.host(workers=1), []
+
+    def longer_than_may_be_spared():
+        until = time.perf_counter() + 2 * BRIEF_S_MAX
+        while time.perf_counter() < until:
+            pass
+
+    host.execute(longer_than_may_be_spared, lambda _: None, rows=1, brief=True)
+    host.execute(threading.get_ident, outcomes.append, rows=1, brief=True)
+    loop.until(lambda: outcomes)
+
+    assert outcomes != [threading.get_ident()]
 
 
 def test_a_closed_host_calls_nobody_back(loop):

@@ -135,6 +135,16 @@ def test_a_damaged_batch_is_refused_or_still_a_batch(codec: Codec, data: st.Data
     frame.sort(frame.columns).hash_rows()
 
 
+def test_what_is_known_of_one_batch_is_not_believed_of_another() -> None:
+    """Metadata that has been found in order is not looked at again, but only together with all that was compared with it."""
+    data = bytes(encode_batch(sample(), SCHEMA))
+    for _ in range(2):
+        assert decode_batch(data, SCHEMA, 3).height == 3
+    for other, kinds, rows in ((data[:-8], KINDS, 3), (data, KINDS, 2), (data, KINDS[:-1], 3), (data, KINDS[::-1], 3)):
+        with pytest.raises(RemoteProtocolError):
+            ipc.check(other, kinds, rows)
+
+
 @pytest.mark.parametrize("claim", [2**40, -2, 2**28 + 1])
 def test_a_batch_that_claims_to_unpack_to_too_much_is_refused_before_it_is_read(claim: int) -> None:
     whole = bytearray(encode_batch(sample(5000), SCHEMA, Codec.LZ4))

@@ -1,0 +1,35 @@
+"""Which tasks are brief: over before a thread has been woken for them, and has told that they are done.
+
+A lone message is one row, and what operators do to it takes less than the two wake-ups of a hop to an executor thread and back. Such a
+task may be done on the event loop (`agent.host.Host.execute`), if nothing in it can wait or take long: no file, no user's function, and no
+state, as the next watermark may close a window over all of it.
+"""
+
+from agent.engine.instance import Instance
+from agent.engine.work import Task
+from sbon.query.plan import FunctionParams
+
+BRIEF_S_MAX = 0.001
+"""What the task is expected to take at most, by what those before it have taken."""
+BRIEF_ROWS_MAX = 1024
+BRIEF_BYTES_MAX = 64 * 1024
+"""Of what comes by a link: one long text may take as long as a thousand short ones. What a source gives was made on the event loop."""
+
+
+def is_brief(task: Task) -> bool:
+    """It may be done on the event loop. Never the first of its kind, which loads libraries."""
+    if task.polled is not None:
+        rows, size_bytes = task.polled.frame.height if task.polled.frame is not None else 0, 0
+    else:
+        rows, size_bytes = sum(batch.rows for batch in task.batches), sum(batch.size_bytes for batch in task.batches)
+    if rows > BRIEF_ROWS_MAX or size_bytes > BRIEF_BYTES_MAX:
+        return False
+    return task.stages[0].instance.cost.expected_s(rows) <= BRIEF_S_MAX and all(_is_light(stage.instance) for stage in task.stages)
+
+
+def _is_light(instance: Instance) -> bool:
+    if instance.sink is not None:
+        return bool(getattr(instance.sink, "brief", False))
+    if instance.operator is not None:
+        return instance.operator.is_stateless and not isinstance(instance.spec.params, FunctionParams)
+    return True  # a multicast, or a source that has been asked
