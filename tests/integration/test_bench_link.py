@@ -12,7 +12,8 @@ from sbon.errors import ConfigError
 @pytest.mark.slow
 def test_a_link_is_measured_flooded_by_the_clock_and_row_by_row(monkeypatch, capsys):
     monkeypatch.setattr(bench, "WARM_S", 0.2)
-    monkeypatch.setattr(bench, "LONE_SECONDS_MIN", 1.0)
+    monkeypatch.setattr(bench.lone, "WARM_S", 0.2)
+    monkeypatch.setattr(bench.lone, "SECONDS_MIN", dict.fromkeys(bench.lone.PACES, 0.5))
 
     assert run(["bench", "link", "--seconds", "0.5", "--json"]) == 0
 
@@ -22,7 +23,9 @@ def test_a_link_is_measured_flooded_by_the_clock_and_row_by_row(monkeypatch, cap
     assert 0 < result["cores"] <= result["machine_cores"] * 1.1
     # How long rows take is for the benchmark to say.
     assert 0 < result["latency_p50_ms"] <= result["latency_p99_ms"]
-    assert 0 < result["lone_p50_ms"] <= result["lone_p99_ms"]
+    for name in ("lone", "lone_rare"):
+        assert 0 < result[f"{name}_p50_ms"] <= result[f"{name}_p99_ms"]
+        assert 0 < result[f"{name}_bare_p50_ms"] < result[f"{name}_p50_ms"]
     bench.show(result)
     assert "flood" in capsys.readouterr().out
 

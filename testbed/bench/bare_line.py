@@ -1,0 +1,65 @@
+"""What the machine itself takes for a lone message: lines over one asyncio TCP connection into another process, and nothing else.
+
+Run as a module it is that process: it prints its port, takes lines of `sbon bench link`'s lone rows until the connection ends, and prints
+how old each was in ms, as JSON.
+"""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from sbon.errors import SbonError
+
+END_TIMEOUT_S = 30.0
+
+
+def ages_ms(write: Callable[[int], None]) -> list[float]:
+    """The age of each line that `write`, given the port to connect to, has sent when it returns.
+
+    Raises
+    ------
+    SbonError
+        The process ends too early, or does not end.
+    """
+    with subprocess.Popen([sys.executable, "-P", "-m", __name__], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            write(int(process.stdout.readline() or 0))
+            told, _ = process.communicate(timeout=END_TIMEOUT_S)
+            found: list[float] = json.loads(told)
+        except (OSError, ValueError, subprocess.TimeoutExpired) as problem:
+            process.kill()
+            raise SbonError(f"the process at the end of the bare line gave nothing: {problem}") from problem
+    return found
+
+
+class _Reader(asyncio.Protocol):
+    def __init__(self, ended: "asyncio.Future[None]") -> None:
+        self.ages_ms: list[float] = []
+        self._ended = ended
+
+    def data_received(self, data: bytes) -> None:
+        """One line or a few: each is shorter than what the kernel hands over at once."""
+        now = datetime.now(UTC)
+        for line in data.splitlines():
+            made = datetime.fromisoformat(json.loads(line)["ts"]).replace(tzinfo=UTC)
+            self.ages_ms.append((now - made).total_seconds() * 1000)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._ended.set_result(None)
+
+
+async def _read() -> list[float]:
+    loop = asyncio.get_running_loop()
+    reader = _Reader(loop.create_future())
+    server = await loop.create_server(lambda: reader, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await reader._ended
+    return reader.ages_ms
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(_read())))

@@ -1,0 +1,84 @@
+"""The part of `sbon bench link` with lone messages: one after the other, each alone in its batch, from outside to a sink on another agent.
+
+How long the machine has rested before a message matters as much as what is done to it: then nothing of the way is in the processor's
+caches. So it is measured at two paces, and beside each a bare TCP connection between two processes at the same pace.
+"""
+
+import socket
+import time
+from contextlib import closing
+from datetime import UTC, datetime
+
+import numpy as np
+
+from sbon.errors import SbonError
+from testbed.bench.agents import BenchAgent
+from testbed.bench.bare_line import ages_ms
+from testbed.bench.sinks import FIRST_ROWS_TIMEOUT_S, LOOK_S, ages, quantiles, wait_for_rows
+from testbed.processes.local import free_ports
+
+PACES = {"lone": 200, "lone_rare": 50}
+"""Messages a second, by the name of the figure. Sources send at most one batch a millisecond: so each leaves by itself."""
+SECONDS_MIN = {"lone": 5.0, "lone_rare": 10.0}
+"""Enough messages for a 99th percentile."""
+WARM_S = 1.0
+
+SQL = """
+CREATE SOURCE lone (ts TIMESTAMP, key BIGINT) WITH (connector = 'tcp', nodes = 'a', port = {port});
+CREATE SINK arrived FROM (SELECT ts, key FROM lone) WITH (connector = 'discard', node = 'b', latency_column = 'ts');
+"""
+
+
+def measure(pair: dict[str, BenchAgent], seconds: float) -> dict[str, float]:
+    """Median and 99th percentile in ms at each pace, and the same for bare lines."""
+    port = free_ports(1)[0]
+    pair["a"].client.ask("submit", sql=SQL.format(port=port))
+    found: dict[str, float] = {}
+    for name, per_s in PACES.items():
+        lasting_s = max(seconds, SECONDS_MIN[name])
+        found |= _named(name, _over_the_link(pair["b"], port, per_s, lasting_s))
+        bare = ages_ms(lambda bare_port, per_s=per_s, lasting_s=lasting_s: _to(bare_port, per_s, lasting_s))  # type: ignore[misc]
+        found |= _named(f"{name}_bare", (float(np.quantile(bare, 0.5)), float(np.quantile(bare, 0.99))))
+    return found
+
+
+def _named(name: str, times_ms: tuple[float, float]) -> dict[str, float]:
+    return {f"{name}_p50_ms": times_ms[0], f"{name}_p99_ms": times_ms[1]}
+
+
+def _over_the_link(sink: BenchAgent, port: int, per_s: int, seconds: float) -> tuple[float, float]:
+    with closing(_connected(port)) as line:
+        known = sum(ages(sink).values())
+        _write(line, per_s, WARM_S)
+        wait_for_rows(sink, known + round(WARM_S * per_s))
+        before = ages(sink)
+        _write(line, per_s, seconds)
+        wait_for_rows(sink, known + round(WARM_S * per_s) + round(seconds * per_s))
+    return quantiles(before, ages(sink), seconds)
+
+
+def _to(port: int, per_s: int, seconds: float) -> None:
+    with closing(_connected(port)) as line:
+        _write(line, per_s, seconds)
+
+
+def _connected(port: int) -> socket.socket:
+    deadline = time.monotonic() + FIRST_ROWS_TIMEOUT_S
+    while True:
+        try:
+            line = socket.create_connection(("127.0.0.1", port), timeout=FIRST_ROWS_TIMEOUT_S)
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise SbonError(f"the source does not listen on port {port} within {FIRST_ROWS_TIMEOUT_S:g} s") from None
+            time.sleep(LOOK_S)
+        else:
+            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return line
+
+
+def _write(line: socket.socket, per_s: int, seconds: float) -> None:
+    """A row now and then, each with the instant of its writing."""
+    for key in range(round(seconds * per_s)):
+        time.sleep(1 / per_s)
+        ts = datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
+        line.sendall(f'{{"ts": "{ts}", "key": {key}}}\n'.encode())

@@ -1,0 +1,38 @@
+"""What the sinks of a benchmark's agents have taken, and how old it was."""
+
+import time
+
+from sbon.errors import SbonError
+from sbon.telemetry.digest import quantile
+from testbed.bench.agents import BenchAgent
+
+FIRST_ROWS_TIMEOUT_S = 60.0
+LOOK_S = 0.02
+
+
+def quantiles(before: dict[int, int], after: dict[int, int], seconds: float) -> tuple[float, float]:
+    """Median and 99th percentile in ms of what has come between two looks at `ages`, `seconds` apart."""
+    fresh = {bucket: rows - before.get(bucket, 0) for bucket, rows in after.items()}
+    if not any(fresh.values()):
+        raise SbonError(f"no row has come over the link within {seconds:g} s")
+    return quantile(fresh, 0.5), quantile(fresh, 0.99)
+
+
+def ages(agent: BenchAgent) -> dict[int, int]:
+    """Rows by the bucket of their age, as the agent's sinks have measured so far."""
+    sinks = (operator for operator in agent.client.ask("operators") if operator["kind"] == "sink")
+    return {number: rows for sink in sinks for number, rows in sink["latency"]["buckets"]}
+
+
+def wait_for_rows(agent: BenchAgent, rows: int) -> None:
+    """Until the agent's sinks have taken so many."""
+    deadline = time.monotonic() + FIRST_ROWS_TIMEOUT_S
+    while rows_taken(agent) < rows:
+        if time.monotonic() > deadline:
+            raise SbonError(f"no row has come over the link within {FIRST_ROWS_TIMEOUT_S:g} s")
+        time.sleep(LOOK_S)
+
+
+def rows_taken(agent: BenchAgent) -> int:
+    """Rows that the agent's sinks have taken."""
+    return sum(operator["rows_in"] for operator in agent.client.ask("operators") if operator["kind"] == "sink")
