@@ -75,8 +75,11 @@ def test_agents_feel_the_topology_survive_a_kill_and_answer_queries(world):
 def test_a_partition_divides_and_healing_joins_again(world):
     world.partition([[2]])
     wait_until(lambda: statuses(world, 0)["tokyo"] == "failed" and statuses(world, 2)["london"] == "failed")
+    started = [world.ask(node, "status")["uptime_s"] for node in range(3)]
     world.heal()
     wait_until(lambda: all(list(statuses(world, node).values()) == ["alive"] * 3 for node in range(3)))
+
+    assert all(world.ask(node, "status")["uptime_s"] > before for node, before in enumerate(started)), "nobody had to be started anew"
 
 
 def test_nothing_outlives_a_testbed_that_is_killed(tmp_path):

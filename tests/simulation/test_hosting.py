@@ -70,6 +70,7 @@ def test_without_reservations_queries_placed_at_the_same_time_refuse_each_other(
 def test_room_asked_for_by_a_taker_that_has_crashed_is_free_again_in_time():
     world = make_world(3, 4)
     engine = world.agents[1].engine
+    slots = engine.free_slots
     world.submit(SOURCE.format(number=0, node=world.nodes[1], rate=20))
     world.agents[0].control(world._request("submit", {"sql": WINDOWED.format(number=0, seconds=1)}), lambda reply: None)
     world.run_until(lambda: engine.reservations.held(engine._host.now()) > 0, 10, "the candidate keeps room")
@@ -77,6 +78,7 @@ def test_room_asked_for_by_a_taker_that_has_crashed_is_free_again_in_time():
     world.kill(0)
 
     world.run_until(lambda: engine.reservations.held(engine._host.now()) == 0, 13, "the room is free again")
+    assert engine.free_slots == slots, "the query of the crashed taker has come to nothing"
 
 
 def explained(world: World, at: int) -> list[str]:

@@ -67,6 +67,7 @@ def test_a_query_can_be_dropped_at_any_agent():
     world.ask(3, "drop", query=query)
 
     world.run_until(lambda: all(not agent.engine.instances for agent in world.agents), 10, "every operator is gone")
+    assert [world.ask(number, "queries") for number in range(len(world.nodes))] == [[]] * len(world.nodes)
 
 
 def test_a_second_query_uses_the_operators_of_the_first_and_outlives_it():
@@ -155,6 +156,7 @@ def test_operators_of_an_agent_that_has_forgotten_its_query_are_released():
     world.restart(3)
 
     world.run_until(lambda: all(not agent.engine.instances for agent in world.agents), 60, "every operator is gone")
+    assert world.ask(3, "queries") == [], "it was forgotten, not taken up again"
 
 
 def test_an_operator_moves_by_its_own_decision_when_the_network_changes():

@@ -80,5 +80,7 @@ def test_a_taker_that_crashes_leaves_what_the_others_use(seed):
     seen = {taker: len(tails[taker].rows) for taker in staying}
     world.run_until(lambda: all(len(tails[taker].rows) >= seen[taker] + 10 for taker in staying), 60, "the others go on")
     for taker in staying:
+        windows = [(row[0], row[1]) for row in tails[taker].rows]
+        assert len(set(windows)) == len(windows), f"{taker} has an answer twice"
         world.ask(taker, "drop", query=queries[taker])
     world.run_until(lambda: not instances(world), 60, "nothing is left running")
