@@ -221,6 +221,50 @@ def test_agents_feel_the_wan_and_lose_no_row_in_a_partition(tmp_path):
         world.close()
 
 
+FLOOD_ROWS = 1_000_000
+FLOOD = f"""
+CREATE SOURCE flood (ts TIMESTAMP, number BIGINT, key BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = 'new-york',
+    rows_per_second = 'max', rows = {FLOOD_ROWS}, batch_rows_max = 4096, event_rows_per_second = 1000, seed = 1,
+    fields.number.kind = 'sequence', fields.key.max = 9);
+CREATE SINK kept FROM (SELECT number, key FROM flood) WITH (connector = 'file', path = 'kept.csv');
+"""
+
+
+@needs_namespaces
+def test_narrow_line_is_packed_and_an_outage_waits_on_disk(tmp_path):
+    """24 MB of rows over a line of 1 MB/s: the link packs by itself, and what an outage holds up arrives all the same, in order."""
+    links = {"spill_bytes": 64 << 20, "spill_after_s": 0.1}
+    network = NetworkConfig(jitter_ms=0.1, bandwidth_bytes_per_s=1e6)
+    world = NetnsWorld(build(CitiesConfig(), 2, seed=2), tmp_path, network, [FAST | {"links": links}] * 2, 1)
+    try:
+        london, new_york = world.topology.nodes
+        for node in (london, new_york):
+            world.start(node)
+        wait_until(lambda: all(len(world.ask(node, "members")) == 2 for node in (london, new_york)))
+        world.ask(london, "submit", sql=FLOOD)
+        kept = world.agent_directory(0) / "kept.csv"
+
+        def link():
+            """The one that leads away from new-york."""
+            return next(link for operator in world.ask(new_york, "operators") for link in operator["links"] if link["node"] == london)
+
+        wait_until(lambda: link()["codec"] == "zstd")
+        world.partition([[1]])
+        wait_until(lambda: world.wan.report().counters["blocked"] > 20)
+        wait_until(lambda: all(o["rows_out"] == FLOOD_ROWS for o in world.ask(new_york, "operators")))
+        assert link()["batches_on_disk"] > 0
+        assert world.ask(new_york, "status")["spill"]["used_bytes"] > 0
+        assert kept.read_bytes().count(b"\n") < FLOOD_ROWS
+        assert link()["packed_ratio"] < 1.0
+        world.heal()
+        wait_until(lambda: kept.read_bytes().count(b"\n") == FLOOD_ROWS + 1)
+
+        assert [int(line.partition(",")[0]) for line in kept.read_text().splitlines()[1:]] == list(range(FLOOD_ROWS))
+        assert world.ask(london, "status")["counters"]["frames_bad"] == 0
+    finally:
+        world.close()
+
+
 @needs_namespaces
 @pytest.mark.slow
 def test_window_that_moves_over_a_lossy_wan_counts_every_row_once(tmp_path):
