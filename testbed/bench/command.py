@@ -1,7 +1,8 @@
 """`sbon bench`: measurements of this implementation on this machine, as BENCHMARKS.md reports them."""
 
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
@@ -30,20 +31,28 @@ def _bench() -> None:
     """Measure sbon on this machine."""
 
 
+def _progress(what: str) -> None:
+    """What is being measured, for people who wait."""
+    print(what, file=sys.stderr, flush=True)
+
+
+def _tell(result: dict[str, Any], show: Callable[[dict[str, Any]], None], json: bool) -> None:
+    """The figures, for scripts or for people."""
+    from sbon.cli.output import print_json
+
+    (print_json if json else show)(result)
+
+
 def probe(
     seconds: Annotated[float, typer.Option(metavar="S", help="How long to measure, half of it idle and half saturated.")] = 30.0,
     plain: Annotated[bool, typer.Option("--plain", help="Without a cluster key: datagrams are not sealed.")] = False,
     json: Json = False,
 ) -> None:
     """Show the round trips that two agents on loopback measure, idle and with all operator threads busy."""
-    from sbon.cli.output import print_json
     from testbed.bench.probe import measure, show
 
     result = measure(seconds, sealed=not plain)
-    if json:
-        print_json(result)
-    else:
-        show(result)
+    _tell(result, show, json)
 
 
 def wan(
@@ -51,14 +60,10 @@ def wan(
     json: Json = False,
 ) -> None:
     """Show how precisely and how fast the router between network namespaces works. As root."""
-    from sbon.cli.output import print_json
     from testbed.netns.bench import measure, show
 
-    result = measure(seconds, lambda what: print(what, file=sys.stderr, flush=True))
-    if json:
-        print_json(result)
-    else:
-        show(result)
+    result = measure(seconds, _progress)
+    _tell(result, show, json)
 
 
 def placement(
@@ -69,14 +74,10 @@ def placement(
     json: Json = False,
 ) -> None:
     """Show how long placing a query takes by coordinates alone, how long their index takes to build, and the memory used at most."""
-    from sbon.cli.output import print_json
     from testbed.bench.placement import measure, show
 
     result = measure(nodes, operators, queries, seed)
-    if json:
-        print_json(result)
-    else:
-        show(result)
+    _tell(result, show, json)
 
 
 def telemetry(
@@ -87,14 +88,10 @@ def telemetry(
     json: Json = False,
 ) -> None:
     """Show which share of a processor core an agent's telemetry takes."""
-    from sbon.cli.output import print_json
     from testbed.bench.telemetry import measure, show
 
     result = measure(agents, queries, seconds, seed)
-    if json:
-        print_json(result)
-    else:
-        show(result)
+    _tell(result, show, json)
 
 
 def engine(
@@ -110,20 +107,13 @@ def engine(
     json: Json = False,
 ) -> None:
     """Show how many rows one agent computes, how soon answers reach the sink, and how late its event loop is meanwhile."""
-    from sbon.cli.output import print_json
     from testbed.bench import engine, engine_stalled
 
-    def progress(what: str) -> None:
-        print(what, file=sys.stderr, flush=True)
-
     if stalled is not None:
-        result = engine_stalled.measure(stalled, progress)
+        result = engine_stalled.measure(stalled, _progress)
     else:
-        result = engine.measure(workload or [], seconds, runs, progress)
-    if json:
-        print_json(result)
-    else:
-        (engine_stalled if stalled is not None else engine).show(result)
+        result = engine.measure(workload or [], seconds, runs, _progress)
+    _tell(result, (engine_stalled if stalled is not None else engine).show, json)
 
 
 def link(
@@ -132,14 +122,10 @@ def link(
     json: Json = False,
 ) -> None:
     """Show how many rows a sealed link between two agents carries, and how soon rows arrive."""
-    from sbon.cli.output import print_json
     from testbed.bench.link import measure, show
 
-    result = measure(seconds, runs, lambda what: print(what, file=sys.stderr, flush=True))
-    if json:
-        print_json(result)
-    else:
-        show(result)
+    result = measure(seconds, runs, _progress)
+    _tell(result, show, json)
 
 
 def outage(
@@ -148,14 +134,10 @@ def outage(
     json: Json = False,
 ) -> None:
     """Show that a far end that stands still loses no row and takes no memory, and how soon it catches up."""
-    from sbon.cli.output import print_json
     from testbed.bench.outage import measure, show
 
-    result = measure(seconds, rate, lambda what: print(what, file=sys.stderr, flush=True))
-    if json:
-        print_json(result)
-    else:
-        show(result)
+    result = measure(seconds, rate, _progress)
+    _tell(result, show, json)
 
 
 def scheduling(
@@ -163,14 +145,10 @@ def scheduling(
     json: Json = False,
 ) -> None:
     """Show what the scheduler's queue costs a batch, by the number of ways to an operator and of batches that wait."""
-    from sbon.cli.output import print_json
     from testbed.bench.scheduling import measure, show
 
     result = measure(repeat)
-    if json:
-        print_json(result)
-    else:
-        show(result)
+    _tell(result, show, json)
 
 
 def nexmark(
@@ -180,14 +158,10 @@ def nexmark(
     json: Json = False,
 ) -> None:
     """Show how many events the queries of Nexmark take a second in one agent, and whether their answers are right."""
-    from sbon.cli.output import print_json
     from testbed.nexmark.bench import measure, show
 
-    result = measure(query or [], events, runs, lambda what: print(what, file=sys.stderr, flush=True))
-    if json:
-        print_json(result)
-    else:
-        show(result)
+    result = measure(query or [], events, runs, _progress)
+    _tell(result, show, json)
     if not all(one["answers_equal"] for one in result["queries"].values()):
         raise typer.Exit(1)
 
@@ -199,14 +173,10 @@ def migrate(
     json: Json = False,
 ) -> None:
     """Show for how long nothing arrives at a sink while a join of 10,000 rows/s moves to another agent with its state."""
-    from sbon.cli.output import print_json
     from testbed.bench.migrate import measure, show
 
-    result = measure(states.split(","), rtt.split(","), runs, lambda what: print(what, file=sys.stderr, flush=True))
-    if json:
-        print_json(result)
-    else:
-        show(result)
+    result = measure(states.split(","), rtt.split(","), runs, _progress)
+    _tell(result, show, json)
 
 
 def operators(
@@ -221,7 +191,6 @@ def operators(
     import os
 
     os.environ.setdefault("POLARS_MAX_THREADS", "1")  # as agents have it
-    from sbon.cli.output import print_json
     from testbed.bench.operators import SIZES, WORKLOADS, measure, show
 
     names = [name for name in WORKLOADS if only in name]
@@ -229,8 +198,5 @@ def operators(
         raise typer.BadParameter(f"no workload has {only!r} in its name: there are {', '.join(WORKLOADS)}", param_hint="--only")
     if rows and min(rows) < 1:
         raise typer.BadParameter("a batch has at least one row", param_hint="--rows")
-    result = measure(rows or SIZES, seconds, names, lambda what: print(what, file=sys.stderr, flush=True))
-    if json:
-        print_json(result)
-    else:
-        show(result)
+    result = measure(rows or SIZES, seconds, names, _progress)
+    _tell(result, show, json)
