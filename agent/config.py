@@ -8,7 +8,7 @@ import msgspec
 from agent.control import ControlConfig
 from agent.engine.settings import EngineConfig
 from agent.logs import LogConfig
-from agent.network.peers import PeerConfig
+from agent.network.settings import PeerConfig
 from agent.telemetry.log import TelemetryConfig
 from sbon.config import Layer, load
 from sbon.control import DEFAULT_DATA_DIR

@@ -5,7 +5,8 @@ from typing import Any
 
 from agent.host import Host
 from agent.network.connection import Connection
-from agent.network.peers import PeerConfig, Peers
+from agent.network.peers import Peers
+from agent.network.settings import PeerConfig
 from sbon.errors import SbonError
 from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId

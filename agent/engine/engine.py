@@ -6,11 +6,12 @@ operators run is `agent.engine.execution`, what moves with an operator is `agent
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from agent.connectors.base import ConnectorContext, SinkConnector
+from agent.connectors.base import ConnectorContext
 from agent.engine.building import build
 from agent.engine.copying import Assembly, InputLog
+from agent.engine.events import EngineEvents
 from agent.engine.execution import Execution
 from agent.engine.flow import Flow, Router
 from agent.engine.handover import export, install
@@ -20,7 +21,7 @@ from agent.engine.splitting import fold, may_fold, split
 from agent.host import Host
 from sbon.errors import LocalProtocolError, PlacementError, SbonError
 from sbon.extensions import Extensions
-from sbon.links import Batch, LinkConfig, LinkReceiver, LinkSender
+from sbon.links import LinkConfig, LinkReceiver, LinkSender
 from sbon.placement.reservations import HostingConfig, Reservations
 from sbon.query.plan import SinkParams
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
@@ -33,34 +34,6 @@ Answer = Callable[[SbonError | None], None]
 
 SPILL_FOLDER = "spill"
 """In the data directory: what links keep on disk while their far ends are away."""
-
-
-class EngineEvents(Protocol):
-    """Whom the engine tells."""
-
-    def operator_failed(self, instance: Instance) -> None:
-        """It can do no more; `instance.reason` says why."""
-
-    def operator_finished(self, instance: Instance) -> None:
-        """All its input has ended and been processed."""
-
-    def operator_destroyed(self, operator: OperatorId) -> None:
-        """Nobody uses it any more (or the agent stops)."""
-
-    def delivered(self, instance: Instance, batch: Batch) -> None:
-        """A sink has taken a batch."""
-
-    def link_broken(self, instance: Instance, output: Output, reason: str) -> None:
-        """The other end of an output is no more; the output has been removed."""
-
-    def link_spills(self, output: Output, event: str, reason: str) -> None:
-        """What a link cannot deliver has `began` to go to disk, has `stopped` to (the reason says why), `goes_on`, or is `drained`."""
-
-    def arrived_at_prepared(self, operator: OperatorId) -> None:
-        """Data has come for an operator that waits for the word to run."""
-
-    def make_sink(self, instance: Instance, params: SinkParams) -> SinkConnector | None:
-        """A sink of the agent's own (`tail`), or None for one of the connectors."""
 
 
 class Engine:

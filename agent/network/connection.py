@@ -16,11 +16,12 @@ replies, which their requests were entitled to, up to `backlog_bytes_max` and on
 import enum
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
 from agent.host import Host, Stream
+from agent.network.settings import PeerConfig
 from sbon.compression import DrainMeter
 from sbon.errors import (
     ConfigError,
@@ -37,9 +38,6 @@ from sbon.framing import RANDOM_BYTES, Event, Frame, SecureStream, Send
 from sbon.link_frames import HEAD, Buffer, Data, LinkFrameReader, LinkFrameWriter
 from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId
-
-if TYPE_CHECKING:
-    from agent.network.peers import PeerConfig
 
 SMALL_BYTES_MAX = 4096
 """Acknowledgements, credit and the like: they may still pass when the send buffer is full, lest they wait behind what they would free."""
@@ -124,7 +122,7 @@ class Connection:
     """
 
     def __init__(
-        self, host: Host, owner: Owner, config: "PeerConfig", me: NodeId, ring: KeyRing | None, address: Address, dialled: bool
+        self, host: Host, owner: Owner, config: PeerConfig, me: NodeId, ring: KeyRing | None, address: Address, dialled: bool
     ) -> None:
         self.node: NodeId = ""
         self.address = address

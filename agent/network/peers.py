@@ -16,11 +16,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-import msgspec
 import structlog
 
 from agent.host import Host, Stream, StreamHandler, Timer
 from agent.network.connection import Connection
+from agent.network.remotes import Remote, Request
+from agent.network.settings import PeerConfig
 from sbon.errors import KeyMismatchError, LinkError, LocalProtocolError, RemoteProtocolError, SbonError
 from sbon.link_frames import Data
 from sbon.sealing import KeyRing
@@ -52,51 +53,6 @@ _COMPLAINT_PAUSE_S = 60.0
 _COMPLAINTS_MAX = 256
 
 
-class PeerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Connections to other agents. TOML table [peers]."""
-
-    dial_backoff_s_min: float = 0.2
-    """Pause before the first new attempt, doubled for each one after. Shorter: quicker back after a restart, more attempts in vain."""
-    dial_backoff_s_max: float = 5.0
-    """Longest pause. Shorter: quicker back after a long outage, more attempts during it."""
-    handshake_timeout_s: float = 5.0
-    """For opening a connection and its handshake: several round trips to the farthest peer. Shorter: strangers hold a place less long."""
-    keepalive_s: float = 2.0
-    """Idle time after which a peer is pinged. Shorter: dead connections are noticed earlier, more small packets."""
-    silence_timeout_s: float = 6.0
-    """Silence after which a connection is given up, several pings long. Shorter: losses show earlier, more false alarms when busy."""
-    idle_s: float = 15.0
-    """Idle time after which a connection that nobody wants is closed. Longer: fewer handshakes, more open sockets."""
-    answer_timeout_s: float = 60.0
-    """How long an incoming request may stay unanswered before it counts as lost; above every request's own time-out."""
-    incoming_max: int = 1024
-    """Connections that others may hold to this agent. Lower: less memory under attack, smaller overlays."""
-    handshaking_max: int = 64
-    """Those of them that may be within the handshake, which costs a key exchange each."""
-    requests_max: int = 256
-    """Requests that may be open to one address, and from one connection. Higher: more memory when a peer is slow."""
-    frame_bytes_max: int = 64 * 1024 * 1024
-    """Largest message, above any batch and any operator state. Lower: less memory, but larger states cannot move."""
-    slack_bytes_max: int = 256 * 1024
-    """Small messages (acknowledgements, credit) that may still be written when the send buffer is full."""
-    backlog_bytes_max: int = 8 * 1024 * 1024
-    """Replies that may be written when the send buffer is full; a peer that asks more without reading is dropped."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.dial_backoff_s_min <= self.dial_backoff_s_max:
-            raise ValueError(f"dial_backoff_s_min = {self.dial_backoff_s_min}, expected 0 < dial_backoff_s_min <= dial_backoff_s_max")
-        if not 0 < self.keepalive_s < self.silence_timeout_s:
-            raise ValueError(f"keepalive_s = {self.keepalive_s}, expected 0 < keepalive_s < silence_timeout_s")
-        for name in ("handshake_timeout_s", "idle_s", "answer_timeout_s"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} = {getattr(self, name)}, expected more than 0")
-        for name in ("incoming_max", "handshaking_max", "requests_max", "slack_bytes_max", "backlog_bytes_max"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} = {getattr(self, name)}, expected at least 1")
-        if not 64 * 1024 <= self.frame_bytes_max <= 2**31:
-            raise ValueError(f"frame_bytes_max = {self.frame_bytes_max}, expected 65536 to 2147483648")
-
-
 class PeerEvents(Protocol):
     """Who is told what comes from other agents. Calls come one at a time, never before the call that caused them has returned."""
 
@@ -120,54 +76,6 @@ class PeerEvents(Protocol):
 
     def writable(self, address: Address) -> None:
         """A dialled connection that was full takes messages again."""
-
-
-class _Request:
-    """A request on its way: it ends exactly once, by the reply, its time-out or a loss."""
-
-    def __init__(self, remote: "_Remote", payload: bytes, done: Callable[[bytes | SbonError], None], expect: NodeId | None) -> None:
-        self.payload = payload
-        self.expect = expect
-        self.connection: Connection | None = None
-        self.timer: Timer | None = None
-        self._remote, self._done = remote, done
-
-    def finish(self, result: bytes | SbonError) -> None:
-        """Tell who asked; only the first call does."""
-        if self not in self._remote.requests:
-            return
-        del self._remote.requests[self]
-        if self.timer is not None:
-            self.timer.cancel()
-        self._done(result)
-
-
-class _Remote:
-    """One address that we dial."""
-
-    def __init__(self, address: Address) -> None:
-        self.address = address
-        self.wanted = False
-        self.told = False
-        self.connection: Connection | None = None
-        self.requests: dict[_Request, None] = {}
-        self.failures = 0
-        self.reason = ""
-        self.timer: Timer | None = None
-        self.dialled_at_s = float("-inf")
-
-    @property
-    def where(self) -> str:
-        return f"{self.address[0]}:{self.address[1]}"
-
-    @property
-    def waiting(self) -> list[_Request]:
-        """Requests that have not been sent, in order."""
-        return [request for request in self.requests if request.connection is None]
-
-    @property
-    def ready(self) -> Connection | None:
-        return self.connection if self.connection is not None and self.connection.is_ready else None
 
 
 class _Turned:
@@ -198,7 +106,7 @@ class Peers:
         self.counters: dict[str, int] = dict.fromkeys(COUNTERS, 0)
         self._host, self._me, self._config, self._events = host, me, config, events
         self._rng = host.rng.spawn(1)[0]
-        self._remotes: dict[Address, _Remote] = {}
+        self._remotes: dict[Address, Remote] = {}
         self._connections: dict[Connection, None] = {}
         self._check_timer: Timer | None = None
         self._check_at_s = 0.0
@@ -290,7 +198,7 @@ class Peers:
             self.counters["requests_refused"] += 1
             self._host.call_soon(partial(done, LinkError(f"{len(remote.requests)} requests to {remote.where} are open already")))
             return
-        request = _Request(remote, payload, done, expect)
+        request = Request(remote, payload, done, expect)
         remote.requests[request] = None
         error = LinkError(f"no reply from {remote.where} within {timeout_s:g} s")
         request.timer = self._host.call_at(self._host.now() + timeout_s, partial(self._time_out, request, error))
@@ -324,18 +232,18 @@ class Peers:
 
     # Dialling.
 
-    def _remote(self, address: Address) -> _Remote:
+    def _remote(self, address: Address) -> Remote:
         if address not in self._remotes:
-            self._remotes[address] = _Remote(address)
+            self._remotes[address] = Remote(address)
         return self._remotes[address]
 
-    def _drop(self, remote: _Remote) -> None:
+    def _drop(self, remote: Remote) -> None:
         if remote.timer is not None:
             remote.timer.cancel()
         if self._remotes.get(remote.address) is remote:
             del self._remotes[remote.address]
 
-    def _dial_early(self, remote: _Remote) -> None:
+    def _dial_early(self, remote: Remote) -> None:
         """Dial now unless it stands, or the last attempt was only just made."""
         if remote.connection is not None:
             return
@@ -343,7 +251,7 @@ class Peers:
         if remote.timer is None or self._host.now() >= earliest:
             self._dial(remote)
 
-    def _dial(self, remote: _Remote) -> None:
+    def _dial(self, remote: Remote) -> None:
         if remote.timer is not None:
             remote.timer.cancel()
             remote.timer = None
@@ -364,13 +272,13 @@ class Peers:
             self._check_after(self._host.now())
         return connection
 
-    def _redial_later(self, remote: _Remote) -> None:
+    def _redial_later(self, remote: Remote) -> None:
         config = self._config
         pause_s = min(config.dial_backoff_s_max, config.dial_backoff_s_min * 2.0 ** min(remote.failures, 30))
         # Half of the pause is random ("equal jitter"): agents that lost the same peer spread out, and none returns at once.
         remote.timer = self._host.call_at(self._host.now() + pause_s * self._rng.uniform(0.5, 1.0), partial(self._dial, remote))
 
-    def _tell(self, remote: _Remote) -> None:
+    def _tell(self, remote: Remote) -> None:
         connection = remote.ready
         if connection is not None and remote.wanted and not remote.told and not self._closed:
             remote.told = True
@@ -378,7 +286,7 @@ class Peers:
 
     # Requests.
 
-    def _flush(self, remote: _Remote) -> None:
+    def _flush(self, remote: Remote) -> None:
         connection = remote.ready
         if connection is None:
             return
@@ -392,7 +300,7 @@ class Peers:
             request.connection = connection
             connection.ask(request.payload, request)
 
-    def _time_out(self, request: _Request, error: LinkError) -> None:
+    def _time_out(self, request: Request, error: LinkError) -> None:
         self.counters["requests_timed_out"] += 1
         if request.connection is not None:
             request.connection.forget(request)
@@ -490,7 +398,7 @@ class Peers:
         if told:
             self._events.lost(remote.address, reason)
 
-    def _fail_dial(self, remote: _Remote, reason: str) -> None:
+    def _fail_dial(self, remote: Remote, reason: str) -> None:
         self.counters["dials_failed"] += 1
         if reason != remote.reason:
             log.info("peer.unreachable", address=remote.address, reason=reason)

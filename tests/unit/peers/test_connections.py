@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.network.peers import PeerConfig
+from agent.network.settings import PeerConfig
 from sbon.errors import LinkError
 from tests.unit.peers.world import PORT, World, connect
 

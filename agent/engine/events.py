@@ -1,0 +1,37 @@
+"""What the engine tells the agent."""
+
+from typing import Protocol
+
+from agent.connectors.base import SinkConnector
+from agent.engine.instance import Instance, Output
+from sbon.links import Batch
+from sbon.query.plan import SinkParams
+from sbon.types import OperatorId
+
+
+class EngineEvents(Protocol):
+    """Whom the engine tells."""
+
+    def operator_failed(self, instance: Instance) -> None:
+        """It can do no more; `instance.reason` says why."""
+
+    def operator_finished(self, instance: Instance) -> None:
+        """All its input has ended and been processed."""
+
+    def operator_destroyed(self, operator: OperatorId) -> None:
+        """Nobody uses it any more (or the agent stops)."""
+
+    def delivered(self, instance: Instance, batch: Batch) -> None:
+        """A sink has taken a batch."""
+
+    def link_broken(self, instance: Instance, output: Output, reason: str) -> None:
+        """The other end of an output is no more; the output has been removed."""
+
+    def link_spills(self, output: Output, event: str, reason: str) -> None:
+        """What a link cannot deliver has `began` to go to disk, has `stopped` to (the reason says why), `goes_on`, or is `drained`."""
+
+    def arrived_at_prepared(self, operator: OperatorId) -> None:
+        """Data has come for an operator that waits for the word to run."""
+
+    def make_sink(self, instance: Instance, params: SinkParams) -> SinkConnector | None:
+        """A sink of the agent's own (`tail`), or None for one of the connectors."""

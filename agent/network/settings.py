@@ -1,0 +1,48 @@
+"""How connections to other agents are kept, and how much of them."""
+
+import msgspec
+
+
+class PeerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Connections to other agents. TOML table [peers]."""
+
+    dial_backoff_s_min: float = 0.2
+    """Pause before the first new attempt, doubled for each one after. Shorter: quicker back after a restart, more attempts in vain."""
+    dial_backoff_s_max: float = 5.0
+    """Longest pause. Shorter: quicker back after a long outage, more attempts during it."""
+    handshake_timeout_s: float = 5.0
+    """For opening a connection and its handshake: several round trips to the farthest peer. Shorter: strangers hold a place less long."""
+    keepalive_s: float = 2.0
+    """Idle time after which a peer is pinged. Shorter: dead connections are noticed earlier, more small packets."""
+    silence_timeout_s: float = 6.0
+    """Silence after which a connection is given up, several pings long. Shorter: losses show earlier, more false alarms when busy."""
+    idle_s: float = 15.0
+    """Idle time after which a connection that nobody wants is closed. Longer: fewer handshakes, more open sockets."""
+    answer_timeout_s: float = 60.0
+    """How long an incoming request may stay unanswered before it counts as lost; above every request's own time-out."""
+    incoming_max: int = 1024
+    """Connections that others may hold to this agent. Lower: less memory under attack, smaller overlays."""
+    handshaking_max: int = 64
+    """Those of them that may be within the handshake, which costs a key exchange each."""
+    requests_max: int = 256
+    """Requests that may be open to one address, and from one connection. Higher: more memory when a peer is slow."""
+    frame_bytes_max: int = 64 * 1024 * 1024
+    """Largest message, above any batch and any operator state. Lower: less memory, but larger states cannot move."""
+    slack_bytes_max: int = 256 * 1024
+    """Small messages (acknowledgements, credit) that may still be written when the send buffer is full."""
+    backlog_bytes_max: int = 8 * 1024 * 1024
+    """Replies that may be written when the send buffer is full; a peer that asks more without reading is dropped."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.dial_backoff_s_min <= self.dial_backoff_s_max:
+            raise ValueError(f"dial_backoff_s_min = {self.dial_backoff_s_min}, expected 0 < dial_backoff_s_min <= dial_backoff_s_max")
+        if not 0 < self.keepalive_s < self.silence_timeout_s:
+            raise ValueError(f"keepalive_s = {self.keepalive_s}, expected 0 < keepalive_s < silence_timeout_s")
+        for name in ("handshake_timeout_s", "idle_s", "answer_timeout_s"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} = {getattr(self, name)}, expected more than 0")
+        for name in ("incoming_max", "handshaking_max", "requests_max", "slack_bytes_max", "backlog_bytes_max"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} = {getattr(self, name)}, expected at least 1")
+        if not 64 * 1024 <= self.frame_bytes_max <= 2**31:
+            raise ValueError(f"frame_bytes_max = {self.frame_bytes_max}, expected 65536 to 2147483648")
