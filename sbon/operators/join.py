@@ -12,7 +12,7 @@ A left outer join marks the left rows that have found a partner. One that has no
 can come any more, or at once if its partners would all have been late before it came; so it is given once, and never beside a pair.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from operator import and_
 
@@ -24,6 +24,7 @@ from sbon.operators.compile import columns_of
 from sbon.operators.frames import polars_type
 from sbon.operators.join_side import MATCHED, RUN_ROWS_MAX, SLICES, TIME, Coder, Flags, Side, extremes
 from sbon.operators.pairing import in_time, without_null
+from sbon.operators.ranges import RANGE_ROWS, in_ranges
 from sbon.operators.snapshots import Parts, opened, parts_of
 from sbon.operators.two_sided import TwoSidedJoin, check_keys, condition_on_pairs
 from sbon.query.functions import common_type
@@ -83,24 +84,30 @@ class IntervalJoin(TwoSidedJoin[Side]):
         side.keep(rows, matched, self._coder)
         return found
 
-    def advance_in_steps(self, watermark_us: int) -> Sequence[Sequence[pl.DataFrame]]:
+    def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
         """Let rows go whose partners would all be late; of a left join, give those that have found none."""
-        if watermark_us > self._watermark:
-            self._watermark = watermark_us
-            left, answer = self._sides[0], list[pl.DataFrame]()
-            if left.outer:
-                below = self._useless_below(0)
-                answer = self._without_partner(left.alone(below))
-                left.evict(below)
-            # Looking through everything kept for each batch's watermark costs more than keeping an eighth of it for longer.
-            if watermark_us - self._evicted_at < self._slice_us // EVICTIONS and watermark_us < WATERMARK_END:
-                return (answer,)
-            self._evicted_at = watermark_us
-            self._follow(watermark_us)
+        if watermark_us <= self._watermark:
+            return ()
+        self._watermark = watermark_us
+        left = self._sides[0]
+        if not left.outer:
+            self._let_go()
+            return ()
+        below = self._useless_below(0)
+        alone = left.alone(below)
+        left.evict(below)
+        self._let_go()
+        if sum(rows.height for rows in alone) > RANGE_ROWS:
+            return self._without_partner_in_steps(alone)
+        return (self._without_partner(alone),)
+
+    def _let_go(self) -> None:
+        """Looking through everything kept for each batch's watermark costs more than keeping an eighth of it for longer."""
+        if self._watermark - self._evicted_at >= self._slice_us // EVICTIONS or self._watermark >= WATERMARK_END:
+            self._evicted_at = self._watermark
+            self._follow(self._watermark)
             for port, side in enumerate(self._sides):
                 side.evict(self._useless_below(port))
-            return (answer,)
-        return ()
 
     def output_watermark(self, watermark_us: int) -> int:
         """One row of a later pair is at the watermark or above, its partner at most the interval behind it."""
@@ -149,6 +156,11 @@ class IntervalJoin(TwoSidedJoin[Side]):
     def _useless_below(self, port: int) -> int:
         """Rows of this side with an event time below this find no more partners."""
         return self._watermark - self._reach(port)[0] if self._watermark < WATERMARK_END else 2**63 - 1
+
+    def _without_partner_in_steps(self, rows: list[pl.DataFrame]) -> Iterator[Sequence[pl.DataFrame]]:
+        """Many left rows with NULLs for their partner, in the order of their times."""
+        for part in in_ranges({"alone": rows}, [TIME]):
+            yield () if part is None else self._without_partner([part["alone"]])
 
     def _without_partner(self, rows: list[pl.DataFrame]) -> list[pl.DataFrame]:
         """Left rows with NULLs for their partner, in the order of their times."""

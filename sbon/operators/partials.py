@@ -4,6 +4,7 @@ A table is a short list of frames that never change: partials are appended, and 
 appended has outgrown what was there.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -65,15 +66,22 @@ class Table:
         """A column of the partials, unfolded."""
         return [frame[column] for frame in self._frames]
 
-    def unfolded(self) -> pl.DataFrame | None:
-        """All partials as one frame, several rows of a group among them; None before the first."""
-        return pl.concat(self._frames) if self._frames else None
+    @property
+    def frames(self) -> Sequence[pl.DataFrame]:
+        """All partials, several rows of a group among them; none before the first."""
+        return self._frames
 
     def folded(self, by: list[str]) -> pl.DataFrame | None:
         """All partials as one frame, one row a group; None before the first."""
         if len(self._frames) > 1:
             self.replace(self.merge(pl.concat(self._frames), by))
         return self._frames[0] if self._frames else None
+
+    def keep(self, wanted: pl.Expr) -> None:
+        """Let the other partials go."""
+        kept = [frame.filter(wanted) for frame in self._frames]
+        self._frames = [frame for frame in kept if frame.height] or kept[:1]
+        self.rows = sum(frame.height for frame in self._frames)
 
     def replace(self, partials: pl.DataFrame) -> None:
         """Keep these partials alone."""

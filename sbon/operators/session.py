@@ -10,7 +10,7 @@ within a gap, at fixed instants, so that what leaves together does not depend on
 A row is late when the session that it would make alone has ended. One behind the watermark that is not late joins what is still open.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import polars as pl
@@ -20,7 +20,8 @@ from sbon.operators.aggregates import Aggregates
 from sbon.operators.grouping import Groups, physical, positions
 from sbon.operators.measures import extreme_of
 from sbon.operators.partials import TIME
-from sbon.operators.windowed import FRAME_ROWS_MAX, PANE, SPAN_US_MAX, Windowed
+from sbon.operators.ranges import in_ranges
+from sbon.operators.windowed import FRAME_ROWS_MAX, PANE, ROWS_AT_ONCE, SPAN_US_MAX, Windowed
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, SessionParams
 from sbon.types import IntArray
 
@@ -38,29 +39,56 @@ class Session(Windowed):
         self._gap_us = params.gap_us
         self._last = ""
 
-    def advance_in_steps(self, watermark_us: int) -> Sequence[Sequence[pl.DataFrame]]:
-        """Give the sessions that have ended."""
+    def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
+        """Give the sessions that have ended, by ranges of keys where there are many fragments."""
         before, ended = self._ended(self._watermark), self._ended(max(watermark_us, self._watermark))
         may_end = before != ended and self._may_end(ended)
         if may_end:
             self._aggregate_pending()
         self._watermark = max(watermark_us, self._watermark)
-        if not may_end or self._aggregates is None:
+        if not may_end or self._aggregates is None or not self._partials:
             return ()
-        tables = self._joined(self._aggregates)
-        if not tables:
-            return ()
-        over = tables["main"][self._last].to_numpy() + self._gap_us <= ended
+        if self._partials > ROWS_AT_ONCE:
+            return self._end_many(self._aggregates, ended)
+        tables = {name: pl.concat(table.frames) for name, table in self._aggregates.tables.items()}
+        closed, rest = self._parted(self._aggregates, tables, ended)
+        for name, table in self._aggregates.tables.items():
+            table.replace(rest[name])
+        return (self._answers(self._aggregates, closed),)
+
+    def _end_many(self, aggregates: Aggregates, ended: int) -> Iterator[Sequence[pl.DataFrame]]:
+        """The same in steps: first all keys' sessions, then the answers of those that have ended, in their order."""
+        closed: dict[str, list[pl.DataFrame]] = {name: [table.frames[0].clear()] for name, table in aggregates.tables.items()}
+        rest: dict[str, list[pl.DataFrame]] = {name: [table.frames[0].clear()] for name, table in aggregates.tables.items()}
+        for part in in_ranges({name: table.frames for name, table in aggregates.tables.items()}, self._keys):
+            if part is not None:
+                for found, into in zip(self._parted(aggregates, part, ended), (closed, rest), strict=True):
+                    for name, frame in found.items():
+                        into[name].append(frame)
+            yield ()
+        for name, table in aggregates.tables.items():
+            table.replace(pl.concat(rest[name]))
+        for part in in_ranges(closed, self._by):
+            yield () if part is None else self._answers(aggregates, part)
+
+    def _parted(self, aggregates: Aggregates, tables: dict[str, pl.DataFrame], ended: int) -> tuple[dict[str, pl.DataFrame], ...]:
+        """The tables of some keys, with fragments that meet merged: of the sessions that have ended, and of the others."""
+        joined = self._joined(aggregates, tables)
+        over = joined["main"][self._last].to_numpy() + self._gap_us <= ended
         closed: dict[str, pl.DataFrame] = {}
-        for name, frame in tables.items():
-            gone = over if name == "main" else over[positions(tables["main"], frame, self._by)]
-            closed[name] = frame.filter(pl.Series(gone))
-            self._aggregates.tables[name].replace(frame.filter(pl.Series(~gone)))
-        if not over.any():
-            return ()
+        rest: dict[str, pl.DataFrame] = {}
+        for name, frame in joined.items():
+            gone = over if name == "main" else over[positions(joined["main"], frame, self._by)]
+            closed[name], rest[name] = frame.filter(pl.Series(gone)), frame.filter(pl.Series(~gone))
+        return closed, rest
+
+    def _answers(self, aggregates: Aggregates, closed: dict[str, pl.DataFrame]) -> list[pl.DataFrame]:
+        """Of sessions, one row a table's group."""
+        if closed["main"].is_empty():
+            return []
         start, end = pl.col(PANE), pl.col(self._last) + self._gap_us
-        answers = self._named(self._aggregates.answers(closed, self._by, (self._last,)), start, end)
-        return [(frame,) for frame in answers.iter_slices(FRAME_ROWS_MAX)]
+        answers = self._named(aggregates.answers(closed, self._by, (self._last,)), start, end)
+        return list(answers.iter_slices(FRAME_ROWS_MAX))
 
     def output_watermark(self, watermark_us: int) -> int:
         """A session that is open ends behind this."""
@@ -100,18 +128,15 @@ class Session(Windowed):
             groups = self._sessions(rows, times, times)
         aggregates.add(rows, groups, self._by)
 
-    def _joined(self, aggregates: Aggregates) -> dict[str, pl.DataFrame]:
-        """The tables with fragments that meet merged."""
-        fragments = aggregates.main.unfolded()
-        if fragments is None or fragments.is_empty():
-            return {}
+    def _joined(self, aggregates: Aggregates, tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+        """The tables, the main one not empty, with fragments that meet merged."""
+        fragments = tables["main"]
         groups = self._sessions(fragments, fragments[PANE].to_numpy(), fragments[self._last].to_numpy())
         joined = {"main": aggregates.main.merged(fragments, groups)}
-        for name, table in aggregates.tables.items():
-            frame = table.unfolded()
-            if name != "main" and frame is not None:
+        for name, frame in tables.items():
+            if name != "main":
                 begin = groups.keys[PANE].to_numpy()[groups.ids[positions(fragments, frame, self._by)]]
-                joined[name] = table.merge(frame.with_columns(pl.Series(PANE, begin)), self._by)
+                joined[name] = aggregates.tables[name].merge(frame.with_columns(pl.Series(PANE, begin)), self._by)
         return joined
 
     def _sessions(self, rows: pl.DataFrame, first: IntArray, last: IntArray) -> Groups:

@@ -4,7 +4,7 @@ Rows of one event time are one window. No more than the limit is kept of each, a
 that the order does not tell apart are taken by their other columns, so that the answer does not depend on who came first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +16,7 @@ from sbon.operators.grouping import physical
 from sbon.operators.measures import plain_numbers
 from sbon.operators.operator import Operator
 from sbon.operators.partials import TIME, Table
+from sbon.operators.ranges import RANGE_ROWS, in_ranges
 from sbon.operators.snapshots import Parts, opened, parts_of
 from sbon.operators.windowed import FRAME_ROWS_MAX, PENDING_ROWS_MAX, one_zero
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, TopParams
@@ -113,23 +114,33 @@ class Top(Operator):
             self._pending, self._pending_rows = [], 0
             table.add(table.merge(rows, [TIME]), [TIME])
 
-    def advance_in_steps(self, watermark_us: int) -> Sequence[Sequence[pl.DataFrame]]:
-        """Give the first rows of the windows behind the watermark."""
+    def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
+        """Give the first rows of the windows behind the watermark, by ranges of windows where there are many rows."""
         self._watermark = max(watermark_us, self._watermark)
         if self._table is None or self._input is None:
             return ()
-        closed = pl.col(TIME) < self._watermark
         columns = [physical(frame[self._params.time_column]) for frame in self._pending]
         columns += [piece.to_numpy() for piece in self._table.pieces(TIME)]
         if not any(times.size and int(times.min()) < self._watermark for times in columns):
             return ()
         self._compare_pending(self._table)
-        rows = self._table.folded([TIME])
-        assert rows is not None
-        self._table.replace(rows.filter(~closed))
-        answer = rows.filter(closed).sort(TIME, maintain_order=True)
+        closed = pl.col(TIME) < self._watermark
+        rows = [frame.filter(closed) for frame in self._table.frames]
+        self._table.keep(~closed)
+        if sum(frame.height for frame in rows) <= RANGE_ROWS:
+            return (self._answers(self._table, pl.concat(rows)),)
+        return self._close_many(self._table, rows)
+
+    def _close_many(self, table: TopTable, rows: Sequence[pl.DataFrame]) -> Iterator[Sequence[pl.DataFrame]]:
+        for part in in_ranges({_ROWS: rows}, [TIME]):
+            yield () if part is None else self._answers(table, part[_ROWS])
+
+    def _answers(self, table: TopTable, rows: pl.DataFrame) -> list[pl.DataFrame]:
+        """The first of all rows that there are of some event times."""
+        assert self._input is not None
+        answer = table.merge(rows, [TIME]).sort(TIME, maintain_order=True)
         names = [pl.col(f"c{index}").alias(name) for index, name in enumerate(self._input.columns)]
-        return [(frame,) for frame in answer.select(names).iter_slices(FRAME_ROWS_MAX)]
+        return list(answer.select(names).iter_slices(FRAME_ROWS_MAX))
 
     def parts(self) -> Parts:
         """The rows kept, with the columns of the input."""

@@ -2,25 +2,25 @@
 
 Rows are aggregated into *panes*, the stretches of time between any two window edges (their length is the greatest common divisor of
 size and slide, and they are numbered from 1970 on), so that a row is touched once however many windows it belongs to (Li et al., No
-pane, no gain, SIGMOD Record 34, 2005). When a window closes, its panes are merged; a pane goes when the last window over it has closed.
+pane, no gain, SIGMOD Record 34, 2005). When a window closes, its panes are merged, range by range of the keys where they are many
+(`ranges`); a pane goes when the last window over it has closed.
 The answer is the same however rows were cut into batches and links interleaved (see `aggregates`), as long as they come before the
 watermark.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
 import polars as pl
 
 from sbon.errors import RemoteProtocolError
 from sbon.operators.aggregates import Aggregates
 from sbon.operators.grouping import Groups
-from sbon.operators.partials import TIME
-from sbon.operators.windowed import FRAME_ROWS_MAX, PANE, SPAN_US_MAX, Windowed
+from sbon.operators.partials import TIME, Table
+from sbon.operators.ranges import PIECE_ROWS, in_ranges
+from sbon.operators.windowed import FRAME_ROWS_MAX, PANE, ROWS_AT_ONCE, SPAN_US_MAX, Windowed
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, WindowParams
-
-SPREAD_ROWS_MAX = 1_000_000
-"""Rows of partials that are merged at once where many hopping windows close together."""
 
 _WINDOW = "w"
 
@@ -35,8 +35,8 @@ class Window(Windowed):
         self._params = params
         self._pane_us = math.gcd(params.size_us, params.slide_us)
 
-    def advance_in_steps(self, watermark_us: int) -> Sequence[Sequence[pl.DataFrame]]:
-        """Give the windows that have closed."""
+    def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
+        """Give the windows that have closed, by ranges of windows and keys where there are many of them."""
         before = self._open_from(self._watermark)
         after = self._open_from(max(watermark_us, self._watermark))
         if before != after:
@@ -44,13 +44,17 @@ class Window(Windowed):
         self._watermark = max(watermark_us, self._watermark)
         if self._aggregates is None or before == after or not self._partials:
             return ()
-        tables = {name: frame for name, table in self._aggregates.tables.items() if (frame := table.folded(self._by)) is not None}
         first, end = before // self._pane_us, -(-after // self._pane_us)
-        frames = self._close(self._aggregates, tables, first, end)
-        slide = self._params.slide_us // self._pane_us
-        for name, frame in tables.items():
-            self._aggregates.tables[name].replace(frame.filter(pl.col(PANE) // slide * slide >= end))
-        return (frames,)
+        slide, size = self._in_panes
+        for table in self._aggregates.tables.values():
+            if table.rows <= ROWS_AT_ONCE:
+                table.folded(self._by)
+        if self._partials * min(-(-size // slide), (end - first) // slide) > ROWS_AT_ONCE:
+            return self._close_many(self._aggregates, first, end)
+        answers = self._close(self._aggregates, first, end)
+        for _ in self._let_go(self._aggregates, end):
+            pass
+        return (answers,)
 
     def output_watermark(self, watermark_us: int) -> int:
         """The end of the first window that is still open; the start of one of an instant, as its key may be the instant itself."""
@@ -83,29 +87,79 @@ class Window(Windowed):
             groups = Groups.of(rows.hstack([pl.Series(PANE, times // pane)]), self._by)
         aggregates.add(rows, groups, self._by)
 
-    def _close(self, aggregates: Aggregates, tables: dict[str, pl.DataFrame], first: int, end: int) -> list[pl.DataFrame]:
+    @property
+    def _in_panes(self) -> tuple[int, int]:
+        """Slide and size."""
+        return self._params.slide_us // self._pane_us, self._params.size_us // self._pane_us
+
+    def _close(self, aggregates: Aggregates, first: int, end: int) -> list[pl.DataFrame]:
         """Answers of the windows that start with the panes from `first` up to before `end`."""
-        slide, size = self._params.slide_us // self._pane_us, self._params.size_us // self._pane_us
-        starts = self._spread(tables["main"].select(PANE).unique(), first, end - slide)[_WINDOW].unique().sort()
-        overlap = -(-size // slide)
-        rounds = -(-self._partials * min(overlap, max(1, starts.len())) // SPREAD_ROWS_MAX)
-        step = -(-starts.len() // max(1, rounds)) or 1
+        slide, size = self._in_panes
+        merged: dict[str, pl.DataFrame] = {}
+        for name, table in aggregates.tables.items():
+            frame = table.folded(self._by)
+            assert frame is not None
+            spread = self._spread(frame, first, end - slide)
+            merged[name] = spread if size == slide else table.merge(spread, [_WINDOW, *self._keys])
+        return self._answers(aggregates, merged)
+
+    def _close_many(self, aggregates: Aggregates, first: int, end: int) -> Iterator[Sequence[pl.DataFrame]]:
+        """The same in steps."""
+        slide, size = self._in_panes
         by = [_WINDOW, *self._keys]
-        frames: list[pl.DataFrame] = []
-        for at in range(0, starts.len(), step):
-            block = starts.slice(at, step)
-            merged = {}
-            for name, frame in tables.items():
-                spread = self._spread(frame, int(block[0]), int(block[-1]))
-                merged[name] = spread if size == slide else aggregates.tables[name].merge(spread, by)
-            start = pl.col(_WINDOW) * self._pane_us
-            answers = self._named(aggregates.answers(merged, by), start, start + self._params.size_us)
-            frames.extend(answers.iter_slices(FRAME_ROWS_MAX))
-        return frames
+        if size == slide:
+            stretches: Iterable[tuple[int, int]] = [(first, end - slide)]
+        else:
+            stretches = self._stretches(aggregates.main, first, end)
+        for low, high in stretches:
+            spread: dict[str, list[pl.DataFrame]] = {}
+            for name, table in aggregates.tables.items():
+                spread[name] = [self._spread(table.frames[0].clear(), low, high)]
+                for frame in table.frames:
+                    for piece in frame.iter_slices(PIECE_ROWS):
+                        spread[name].append(self._spread(piece, low, high))
+                        yield ()
+            for part in in_ranges(spread, by):
+                merged = {name: aggregates.tables[name].merge(rows, by) for name, rows in (part or {}).items()}
+                yield self._answers(aggregates, merged) if merged else ()
+        yield from self._let_go(aggregates, end)
+
+    def _stretches(self, main: Table, first: int, end: int) -> Iterator[tuple[int, int]]:
+        """The windows that hold rows, as those that are closed together: the first and the last of each stretch, by its pane."""
+        slide, size = self._in_panes
+        counts = pl.concat([frame[PANE].value_counts() for frame in main.frames]).group_by(PANE).sum().sort(PANE)
+        panes, before = counts[PANE].to_numpy(), np.append(0, counts["count"].to_numpy().cumsum())
+        starts = self._spread(counts.select(PANE), first, end - slide)[_WINDOW].unique().sort().to_numpy()
+        rows = before[np.searchsorted(panes, starts + size)] - before[np.searchsorted(panes, starts)]
+        together, low = 0, 0
+        for at, count in enumerate(rows.tolist()):
+            if at > low and together + count > ROWS_AT_ONCE:
+                yield int(starts[low]), int(starts[at - 1])
+                together, low = 0, at
+            together += count
+        if low < starts.size:
+            yield int(starts[low]), int(starts[-1])
+
+    def _answers(self, aggregates: Aggregates, merged: dict[str, pl.DataFrame]) -> list[pl.DataFrame]:
+        """Of windows, by their first panes, one row a table's group."""
+        start = pl.col(_WINDOW) * self._pane_us
+        answers = self._named(aggregates.answers(merged, [_WINDOW, *self._keys]), start, start + self._params.size_us)
+        return list(answers.iter_slices(FRAME_ROWS_MAX))
+
+    def _let_go(self, aggregates: Aggregates, end: int) -> Iterator[Sequence[pl.DataFrame]]:
+        """Panes of no window that starts with the pane `end` or later are not needed any more."""
+        slide, _ = self._in_panes
+        for table in aggregates.tables.values():
+            table.keep(pl.col(PANE) // slide * slide >= end)
+            yield ()
 
     def _spread(self, partials: pl.DataFrame, first: int, last: int) -> pl.DataFrame:
         """Partials of panes, each once for every window that starts with a pane within `first` to `last` and holds its own."""
-        slide, size, pane = self._params.slide_us // self._pane_us, self._params.size_us // self._pane_us, pl.col(PANE)
+        (slide, size), pane = self._in_panes, pl.col(PANE)
+        if first == last and size != slide:
+            held = partials.filter(pane.is_between(first, first + size, closed="left"))
+            # As many values as rows: a literal would be one, and would count as one where rates are measured in bytes.
+            return held.select(pl.repeat(first, pl.len(), dtype=pl.Int64()).alias(_WINDOW), pl.all().exclude(PANE))
         earliest = ((pane - size) // slide * slide + slide).clip(lower_bound=first)
         latest = (pane // slide * slide).clip(upper_bound=last)
         held = partials.filter(earliest <= latest)

@@ -1,7 +1,8 @@
 """Equi-join of two streams within tumbling or hopping windows.
 
 Rows of both sides are kept until the watermark closes their window, and joined then, once. A large window is joined bucket by bucket (see
-`held_rows`), many small ones that close together are joined as one, with the window as a further key.
+`held_rows`), and other operators may run in between; many small ones that close together are joined as one, with the window as a further
+key.
 
 What a window gives, and in which order, depends only on the rows of each side in the order of their arrival: not on how they were cut
 into batches, nor on how the two sides interleaved. Rows with a NULL key have no partner.
@@ -180,10 +181,7 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
         return held.with_columns(pl.int_ranges(earliest, latest + 1, slide).alias(_WINDOW)).explode(_WINDOW)
 
     def _joined(self, left: list[pl.DataFrame], right: list[pl.DataFrame], start: int | None) -> Iterator[Sequence[pl.DataFrame]]:
-        """The pairs of some rows, in the order of the left ones, all of the window that starts there; None: of that in their column.
-
-        Nothing is left to compute once the first are there, but others may be in need of the thread, and consumers of some rest.
-        """
+        """The pairs of some rows, in the order of the left ones, all of the window that starts there; None: of that in their column."""
         if not left or not (right or self._outer):
             return
         rows = left[0] if len(left) == 1 else pl.concat(left)

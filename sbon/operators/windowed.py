@@ -23,6 +23,8 @@ PENDING_ROWS_MAX = 32_768
 waits first, which is a millisecond for so many."""
 _ZERO_TAKERS = frozenset({"sum", "avg", "stddev", "min", "max"})
 """Aggregates whose answers have no sign of zero to begin with: their rows need no looking at."""
+ROWS_AT_ONCE = 65_536
+"""Rows of partials, of all tables together, that windows are closed of in one step; more are done range by range."""
 FRAME_ROWS_MAX = 65_536
 """Rows of one frame of output."""
 
