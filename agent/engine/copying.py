@@ -106,11 +106,11 @@ class InputLog:
         """It is given a watermark."""
         self._add(_WATERMARK, watermark_us, None, 0)
 
-    def take(self, bytes_max: int) -> "list[tuple[int, int, pl.DataFrame | None, int]]":
-        """The first calls, up to so many bytes and one call more."""
+    def take(self, work_bytes_max: int) -> "list[tuple[int, int, pl.DataFrame | None, int]]":
+        """The first calls, up to so much work (`work_bytes`) and one call more."""
         taken: list[tuple[int, int, pl.DataFrame | None, int]] = []
         size_bytes = 0
-        while self._calls and size_bytes < bytes_max:
+        while self._calls and size_bytes + CALL_WORK_BYTES * len(taken) < work_bytes_max:
             call = self._calls.popleft()
             size_bytes += call[3]
             taken.append(call)

@@ -22,6 +22,8 @@ BURST_S = 0.005
 """Of work on pieces that needs no pacing: small states go at once."""
 WINDOW_BYTES_MIN = 64 * 1024
 """Of a state under way, however slow the path."""
+ROUND_WORK_BYTES = 64 * 1024
+"""Of input in one piece, as `InputLog.work_bytes` counts it: so that to repeat it takes some milliseconds, and others get their turn."""
 URGENT_SHARE = 0.5
 """Of the input that may wait for the copy, and of the time that it may take: beyond, it shows other work no consideration."""
 LOOK_S = 0.01
@@ -156,7 +158,7 @@ class Copying:
             self._look_at_round()
             self._pump()  # the end of a round may have begun the next one, and made a piece
             return
-        calls = log.take(self._config.piece_bytes) if log is not None else []
+        calls = log.take(min(ROUND_WORK_BYTES, self._config.piece_bytes)) if log is not None else []
         if calls:
             self._make(partial(call_pieces, calls))
             return
