@@ -31,10 +31,11 @@ lint: $(VENV)/.installed-dev
 types: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
-# What computes or runs in virtual time shares all cores; what starts real processes has the machine to itself.
+# Agents and Spark in processes of their own mostly wait, so that they run beside what computes; first, so that one worker has them.
+# What times what it starts has the machine to itself, at the end.
 unit: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n auto --dist worksteal tests/unit tests/property tests/paper tests/simulation
-	$(BIN)/python -m pytest tests/integration tests/e2e tests/analysis
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not alone" tests/analysis tests/e2e tests/integration tests/unit tests/property tests/paper tests/simulation
+	$(BIN)/python -m pytest -m alone
 
 test: lint types unit
 

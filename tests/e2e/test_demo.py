@@ -11,6 +11,8 @@ import pytest
 
 from tests.processes import wait_until
 
+pytestmark = pytest.mark.alone
+
 
 def demo(out):
     command = [sys.executable, "-m", "sbon.cli", "testbed", "demo", "--out", str(out), "--plain"]

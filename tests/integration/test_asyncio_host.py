@@ -18,6 +18,8 @@ from sbon.errors import ConfigError, LinkError
 from sbon.sealing import KeyRing
 from tests.peer_worlds import Recorder
 
+pytestmark = pytest.mark.alone
+
 LOCAL = ("127.0.0.1", 0)
 RING, OTHER_RING = KeyRing([bytes(32)]), KeyRing([bytes(range(32))])
 

@@ -16,6 +16,8 @@ from testbed.topology import CitiesConfig, build, pairs_between
 from testbed.virtual.network import NetworkConfig
 from tests.processes import wait_until
 
+pytestmark = pytest.mark.alone
+
 FAST = {"membership": {"interval_s": 0.2, "gossip_interval_s": 0.1, "suspicion_s": 0.5, "reconnect_interval_s": 1.0}}
 
 

@@ -27,6 +27,8 @@ from testbed.topology import CitiesConfig, build
 from testbed.virtual.network import NetworkConfig
 from tests.processes import wait_until
 
+pytestmark = pytest.mark.alone
+
 FAST = {"membership": {"interval_s": 0.2, "gossip_interval_s": 0.1, "suspicion_s": 0.5, "reconnect_interval_s": 1.0}}
 PORT = 5000
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
