@@ -140,6 +140,11 @@ class Gossip:
         member = self.members.get(node)
         return None if member is None or member.status is MemberStatus.LEFT else member.address
 
+    def has_departed(self, node: NodeId) -> bool:
+        """Whether another node is no member, or one that has failed or left."""
+        member = self.members.get(node)
+        return node != self.name and (member is None or member.status in (MemberStatus.FAILED, MemberStatus.LEFT))
+
     def coordinates(self) -> dict[NodeId, Coordinate]:
         """The coordinates of all living members that have told one, ourselves included."""
         found = {

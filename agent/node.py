@@ -143,7 +143,7 @@ class Agent:
         self.engine = Engine(
             host, self.directory, self, self._context, config.engine, config.links, config.migration.remembered, config.hosting
         )
-        self.migrations = Migrations(host, self.directory, self.engine, config.migration, self)
+        self.migrations = Migrations(host, self.directory, self.engine, config.migration, self, self.gossip.has_departed)
         self.delays = Delays(host, self.directory, self.gossip, self.engine)
 
     def _make_queries(self) -> None:

@@ -316,6 +316,13 @@ class Migration:
             self._pause_s = now - self._paused_at
         return self._maybe_done(now)
 
+    def unknown_there(self, now: float) -> list[Action]:
+        """The new host has no such operator: it had it when this was decided, so it was started anew, or the queries have ended."""
+        if self.phase is not Phase.COMMITTING or self._activated:
+            return []
+        self._activated, self._lost = True, f"{self.there} had it no more when it was told to run it"
+        return self._maybe_done(now)
+
     def told(self, node: NodeId, now: float) -> list[Action]:
         """A neighbour's host or an owner knows the new place."""
         if self.phase is not Phase.COMMITTING:

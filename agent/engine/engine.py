@@ -337,6 +337,8 @@ class Engine:
             if not isinstance(result, BaseException):
                 instance.log = InputLog()
             self.resume(operator)
+            if self.instances.get(operator) is instance:
+                self._execution.consider(instance)  # called off meanwhile, it was resumed while it was still being read
             done(result)
 
         def work() -> "Operator":

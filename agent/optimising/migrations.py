@@ -97,8 +97,17 @@ class _Leaving:
 class Migrations:
     """All migrations of one host."""
 
-    def __init__(self, host: Host, directory: Directory, engine: Engine, config: MigrationConfig, events: MigrationEvents) -> None:
+    def __init__(
+        self,
+        host: Host,
+        directory: Directory,
+        engine: Engine,
+        config: MigrationConfig,
+        events: MigrationEvents,
+        departed: Callable[[NodeId], bool],
+    ) -> None:
         self._host = host
+        self._departed = departed
         self._directory = directory
         self._engine = engine
         self._config = config
@@ -228,11 +237,11 @@ class Migrations:
                     leaving.copying.stop()
                 self._engine.hand_over(operator, there, epoch)
             case machine.SendActivate(node):
-                told = self._step(leaving, leaving.steps.activated, None)
-                ask(node, Activate(operator=operator, epoch=epoch), told, self._config.retry_s)
+                steps, activate = leaving.steps, Activate(operator=operator, epoch=epoch)
+                ask(node, activate, self._word(leaving, node, steps.activated, steps.unknown_there), self._config.timeout_s)
             case machine.SendMoved(node):
                 moved = Moved(operator=operator, node=there, epoch=epoch)
-                ask(node, moved, self._step(leaving, lambda now: leaving.steps.told(node, now), None), self._config.retry_s)
+                ask(node, moved, self._word(leaving, node, lambda now: leaving.steps.told(node, now)), self._config.timeout_s)
             case machine.Resume():
                 self._engine.resume(operator)
             case machine.SendAbandon(node):
@@ -270,15 +279,39 @@ class Migrations:
         else:
             self._perform(leaving, leaving.steps.paused(_neighbours(leaving.instance), _owners(leaving.instance), now))
 
-    def _step(self, leaving: _Leaving, went_well: Callable[[float], list[machine.Action]], blame: str | None) -> Done:
-        """What to do with the answer of one request; `blame` None: a failure is tried again by the machine."""
+    def _step(self, leaving: _Leaving, went_well: Callable[[float], list[machine.Action]], blame: str) -> Done:
+        """What to do with the answer of one request of a migration that is not decided."""
+
+        def done(result: Message | SbonError) -> None:
+            now = self._host.now()
+            if isinstance(result, SbonError):
+                self._perform(leaving, leaving.steps.refused(f"{blame}: {result}", now))
+            else:
+                self._perform(leaving, went_well(now))
+
+        return done
+
+    def _word(
+        self,
+        leaving: _Leaving,
+        node: NodeId,
+        heard: Callable[[float], list[machine.Action]],
+        unknown: Callable[[float], list[machine.Action]] = lambda now: [],
+    ) -> Done:
+        """What to do with the answer to a word that a migration is decided; the machine repeats those that nobody answers.
+
+        An answer may take longer than the pause between two words. Nobody waits for the answer of a node that has departed: it may have
+        done so before this was decided.
+        """
 
         def done(result: Message | SbonError) -> None:
             now = self._host.now()
             if not isinstance(result, SbonError):
-                self._perform(leaving, went_well(now))
-            elif blame is not None:
-                self._perform(leaving, leaving.steps.refused(f"{blame}: {result}", now))
+                self._perform(leaving, heard(now))
+            elif self._departed(node):
+                self._perform(leaving, leaving.steps.failed(node, now))
+            elif isinstance(result, MigrationError):
+                self._perform(leaving, unknown(now))
 
         return done
 

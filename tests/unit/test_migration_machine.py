@@ -192,3 +192,21 @@ def test_locks_hold_until_released_or_their_lease_is_over():
     assert not locks.held("q.9", 6.0)
     locks.release("q.1")
     assert not locks.held("q.0", 6.0)
+
+
+def test_a_new_host_that_has_it_no_more_ends_a_decided_migration():
+    machine = brought_to(Phase.COMMITTING)
+    assert machine.unknown_there(3.0) == []
+    assert SendActivate("there") not in machine.wake(4.0)
+    for node in ("up", "down"):
+        assert machine.told(node, 5.0) == []
+    *_, ended = machine.told("owner", 6.0)
+    assert isinstance(ended, Ended)
+    assert ended.committed
+    assert "no more" in ended.reason
+
+
+def test_before_the_decision_a_new_host_cannot_say_that_it_has_it_no_more():
+    machine = brought_to(Phase.TRANSFERRING)
+    assert machine.unknown_there(3.0) == []
+    assert machine.phase is Phase.TRANSFERRING

@@ -1,0 +1,87 @@
+"""A decided migration ends, whoever can no longer be told of it."""
+
+from typing import Any
+
+import pytest
+
+from agent.engine.instance import State
+from agent.node import Agent
+from sbon.errors import LinkError
+from sbon.membership.members import MemberStatus
+from sbon.migration import Phase
+from sbon.query.plan import JoinParams
+from sbon.wire import Activate
+from testbed.virtual.harness import World
+
+OWNER, SOURCES, SINK, HOST, OTHER = range(5)
+SQL = """
+CREATE SOURCE l (ts TIMESTAMP, key BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{sources}',
+    rows_per_second = 20, seed = 1, 'start' = '2026-01-01T00:00:00', fields.key.max = 20);
+CREATE SOURCE r (ts TIMESTAMP, key BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{sources}',
+    rows_per_second = 20, seed = 2, 'start' = '2026-01-01T00:00:00', fields.key.max = 20);
+CREATE SINK pairs FROM (SELECT l.ts, l.key FROM l JOIN r ON l.key = r.key AND r.ts BETWEEN l.ts - INTERVAL '2 seconds' AND l.ts)
+    WITH (connector = 'discard', node = '{sink}');
+"""
+
+
+def agent_of(world: World, number: int) -> Agent:
+    agent = world.agents[number]
+    assert isinstance(agent, Agent)
+    return agent
+
+
+def join_of(agent: Agent) -> str:
+    """The id of the join that it runs; empty if it runs none."""
+    running = (one.id for one in agent.engine.instances.values() if isinstance(one.spec.params, JoinParams) and one.state is State.RUNNING)
+    return next(running, "")
+
+
+@pytest.fixture
+def world() -> World:
+    """A join on `HOST` of a query that `OWNER` has taken, and that runs elsewhere."""
+    world = World(5, seed=7, settings={"optimiser": {"enabled": False}, "engine": {"wanted_interval_s": 600.0}})
+    world.start_all()
+    world.settle()
+    world.submit(SQL.format(sources=world.nodes[SOURCES], sink=world.nodes[SINK]))
+    world.run_until(lambda: any(join_of(agent_of(world, number)) for number in range(5)), 30.0, "the join runs")
+    (at,) = (number for number in range(5) if join_of(agent_of(world, number)))
+    if at != HOST:
+        agent = agent_of(world, at)
+        records: list[Any] = []
+        agent.migrations.migrate(join_of(agent), world.nodes[HOST], "to begin with", records.append)
+        world.run_until(lambda: bool(records), 30.0, "the join is where the test wants it")
+        assert records[0].committed
+    world.run(3.0)
+    return world
+
+
+def test_the_taker_of_its_query_is_gone(world: World) -> None:
+    world.kill(OWNER, silent=True)
+    host = agent_of(world, HOST)
+    world.run_until(lambda: host.gossip.members[world.nodes[OWNER]].status is MemberStatus.FAILED, 120.0, "the taker is given up")
+    records: list[Any] = []
+    host.migrations.migrate(join_of(host), world.nodes[OTHER], "tried by the test", records.append)
+    world.run_until(lambda: bool(records), 25.0, "an end")
+    assert records[0].committed, records[0].outcome
+    assert join_of(agent_of(world, OTHER))
+
+
+def test_the_new_host_has_it_no_more_when_the_word_to_run_comes_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer to the first word is lost, and the operator is gone by the second: its queries have ended meanwhile."""
+    host, other = agent_of(world, HOST), agent_of(world, OTHER)
+    join, records, told = join_of(host), list[Any](), list[Activate]()
+    activate = other.migrations._arrivals.told_to_activate
+
+    def lost(message: Activate) -> None:
+        told.append(message)
+        activate(message)
+        if len(told) == 1:
+            other.engine.destroy(join)
+            raise LinkError("the answer is lost")
+
+    monkeypatch.setattr(other.migrations._arrivals, "told_to_activate", lost)
+    host.migrations.migrate(join, world.nodes[OTHER], "tried by the test", records.append)
+    world.run_until(lambda: bool(records), 25.0, "an end")
+    assert records[0].committed
+    assert "no more" in records[0].outcome
+    assert Phase.COMMITTING.value in records[0].phases
