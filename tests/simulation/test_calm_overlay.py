@@ -17,9 +17,9 @@ SELECT window_end, k, avg(v) AS v FROM TUMBLE(s, ts, INTERVAL '60 seconds') GROU
 """
 """About as much leaves the window as comes from each source: it belongs in the middle, at x or y."""
 SLOW = {
-    "membership": {"interval_s": 10.0, "gossip_interval_s": 5.0},
+    "membership": {"interval_s": 10.0, "gossip_interval_s": 20.0},
     "peers": {"keepalive_s": 20.0, "silence_timeout_s": 60.0},
-    "engine": {"batch_interval_s": 30.0, "sample_interval_s": 5.0, "report_interval_s": 30.0, "wanted_interval_s": 60.0},
+    "engine": {"batch_interval_s": 30.0, "sample_interval_s": 10.0, "report_interval_s": 30.0, "wanted_interval_s": 60.0},
 }
 """All that costs time and moves nothing; the optimiser has its defaults."""
 

@@ -25,7 +25,7 @@ from testbed.figures.topology import layers, without_projections
 from testbed.figures.world import MeasuredNetwork, merged, read_loads, read_measured
 
 TINY = Extent(
-    nodes=10,
+    nodes=8,
     hours_one=0.25,
     hours_pairs=0.25,
     pairs=2,
@@ -35,7 +35,7 @@ TINY = Extent(
     zipf_sources=2,
     apart_s=60.0,
     zipf_apart_s=60.0,
-    settle_s=300.0,
+    settle_s=180.0,
     after_s=60.0,
 )
 
