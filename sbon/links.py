@@ -266,6 +266,10 @@ class LinkReceiver:
         self._queued: deque[int] = deque()
         self._queued_bytes = 0
 
+    def anew(self, link: LinkId) -> "LinkReceiver":
+        """The receiving end of a link that takes the place of this one, from its first batch on."""
+        return LinkReceiver(link, self._config)
+
     def accept(self, sequence: int, size_bytes: int = 0) -> Verdict:
         """Judge an arriving batch; ACCEPTED ones must be processed in the order of acceptance."""
         if sequence <= self.received:

@@ -183,6 +183,24 @@ class InputLost(msgspec.Struct, frozen=True, tag="inputlost"):
     back: bool = False
 
 
+class Refeed(msgspec.Struct, frozen=True, tag="refeed"):
+    """The link `lost` has broken for good, though both its ends live: from now on its rows go by a new one. Asked of either end's host."""
+
+    query: QueryId
+    """For which; it uses both operators."""
+    lost: LinkId
+    end: End
+    """The new link, and the host of its other end; the rows are those of the old one."""
+    gives: bool
+    """Asked of the source, rather than of the target."""
+
+
+class Replaced(msgspec.Struct, frozen=True, tag="replaced"):
+    """The target of this link takes its rows by another one: whoever still has its sending end may forget it."""
+
+    link: LinkId
+
+
 class CandidateAsk(msgspec.Struct, frozen=True, tag="candidate?"):
     """Would you host these? Measure your RTT to these nodes and tell what you run and can take."""
 
@@ -396,6 +414,8 @@ Message: TypeAlias = (
     | OperatorsAsk
     | OperatorReports
     | InputLost
+    | Refeed
+    | Replaced
     | CandidateAsk
     | CandidateAnswer
     | Reserve

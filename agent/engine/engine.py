@@ -209,7 +209,7 @@ class Engine:
         for instance in self.instances.values():
             for output in list(instance.outputs.values()):
                 keeps = self.flow.spilling.budget is not None and output.sender.has_credit  # nobody waits: the disk takes what comes
-                if instance.may_give_up_an_output and not keeps and output.node != self._me and dead(output.node):
+                if instance.may_give_up(output) and not keeps and output.node != self._me and dead(output.node):
                     self.disconnect(instance.id, output.link.id)
                     self._events.link_broken(instance, output, f"{output.node} has been gone for too long")
 

@@ -112,6 +112,13 @@ class Flow:
         """The operator here that has the receiving end of a link."""
         return self._inputs.get(link)
 
+    def replace_input(self, instance: Instance, old: Input, new: Input) -> None:
+        """What comes by the old link is nobody's any more."""
+        instance.inputs = {one.link.id: one for one in (new if incoming is old else incoming for incoming in instance.inputs.values())}
+        self._inputs.pop(old.link.id, None)
+        self._acks.pop(old.link.id, None)
+        self._inputs[new.link.id] = (instance, new)
+
     def remove(self, instance: Instance) -> None:
         """The operator is not here any more; batches waiting in its queues are forgotten, their senders keep them."""
         for incoming in instance.inputs.values():
@@ -284,7 +291,7 @@ class Flow:
             return
         instance, output = found
         output.missing += 1
-        if output.missing > MISSING_MAX and instance.may_give_up_an_output:
+        if output.missing > MISSING_MAX and instance.may_give_up(output):
             self.remove_output(instance, message.link)
             self._events.broken(instance, output, f"{output.node} does not run {output.link.target}")
             self._events.runnable(instance)

@@ -390,10 +390,11 @@ class Instance:
         """It only passes on what another operator computes."""
         return isinstance(self.spec.params, MulticastParams)
 
-    @property
-    def may_give_up_an_output(self) -> bool:
-        """Others wait behind a consumer that is gone: its own other ones, or those of the operator that a multicast is fed by."""
-        return len(self.outputs) > 1 or self.is_multicast
+    def may_give_up(self, output: Output) -> bool:
+        """Others wait behind a consumer that is gone: its own other ones, those of the operator that a multicast is fed by, or those that a
+        multicast feeds, which can be fed from here (`agent.engine.refeeding`).
+        """
+        return len(self.outputs) > 1 or self.is_multicast or is_multicast(output.link.target)
 
     def sample(self, now: float) -> None:
         """Once a second: the rates."""

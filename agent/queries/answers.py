@@ -7,6 +7,7 @@ from typing import Protocol
 from agent.directory import Directory, Done
 from agent.engine.engine import Engine
 from agent.engine.handing import Handing
+from agent.engine.refeeding import refeed, replaced
 from agent.optimising.migrations import Migrations
 from agent.optimising.remembering import Remembering
 from agent.optimising.sharing import Sharing
@@ -32,7 +33,9 @@ from sbon.wire import (
     OperatorsAsk,
     PushPull,
     QueriesAsk,
+    Refeed,
     Release,
+    Replaced,
     Reserve,
     RttsAsk,
     Unwanted,
@@ -134,6 +137,14 @@ class Answers:
                 respond(DoneMessage())
             case InputLost(operator, link, back):
                 self._engine.input_lost(operator, link, back)
+                respond(DoneMessage())
+            case Refeed():
+                left = refeed(self._engine, self._migrations, message)
+                if left is not None:
+                    self._directory.tell(left, Replaced(link=message.lost))
+                respond(DoneMessage())
+            case Replaced(link):
+                replaced(self._engine, link)
                 respond(DoneMessage())
             case Handed():
                 self._handing.handle(message, respond)

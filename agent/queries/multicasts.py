@@ -33,7 +33,8 @@ class QueryMulticasts:
                 nodes[name] = node
         self._missed.pop(report.id, None)
         ended = [name for name, feeder in self.feeders.items() if feeder == report.id and name not in told]
-        for name in ended:
+        for name in ended:  # and what it fed: fed by another one, that would have been told
+            ended.extend(behind for behind, feeder in self.feeders.items() if feeder == name)
             del self.feeders[name], self._queries[name]
             self._missed.pop(name, None)
             nodes.pop(name, None)

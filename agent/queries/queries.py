@@ -19,6 +19,7 @@ from agent.optimising.delay_bounds import DelayBounds, movable_of, slack_ms
 from agent.queries.deployment import Assignment, Deployed, Deployment
 from agent.queries.placing import Placed, Placing
 from agent.queries.record import QueryRecord, QueryState
+from agent.queries.refeeding import Refeeding
 from agent.queries.replication import Replication
 from agent.queries.statements import Effect, Prepared, prepare
 from agent.queries.tails import Tail
@@ -73,6 +74,7 @@ class OwnedQueries:
         self._events = events
         self._context = context
         self._bounds = DelayBounds(directory)
+        self._refeeding = Refeeding(directory)
         self._last_stamp = 0
         self._last_report = host.now()
 
@@ -236,6 +238,7 @@ class OwnedQueries:
                 self._settle(record)
             if not waiting:
                 self._tell_of_lost_inputs(record)
+                self._refeeding.look(record)
                 then(record)
 
         for node, operators in sorted(by_node.items()):
@@ -327,6 +330,7 @@ class OwnedQueries:
     def _end(self, record: QueryRecord, state: QueryState) -> None:
         record.state = state
         self.records.pop(record.id, None)
+        self._refeeding.forget(record.id)
         for node in sorted(set(record.nodes.values())):
             self._directory.tell(node, Release(query=record.id))
         tail = self.tails.pop(record.id, None)

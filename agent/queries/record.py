@@ -66,6 +66,8 @@ class QueryRecord:
         self.troubles: dict[OperatorId, str] = {}
         self.gone: set[OperatorId] = set()
         """Operators that will not come back: failed, or forgotten by a host that has restarted."""
+        self.losses: dict[OperatorId, str] = {}
+        """Operators that have missed rows, and go on."""
         self.multicasts = QueryMulticasts()
         self.migrations = 0
         self.bounds = BoundState()
@@ -92,7 +94,8 @@ class QueryRecord:
     @property
     def reason(self) -> str:
         """What is wrong, one sentence; empty if nothing is."""
-        return "; ".join([*(self.troubles[operator] for operator in sorted(self.troubles)), *([self.late] if self.late else [])])
+        troubles, losses = ([told[operator] for operator in sorted(told)] for told in (self.troubles, self.losses))
+        return "; ".join([*troubles, *([self.late] if self.late else []), *losses])
 
     def text_of(self, operator: OperatorId) -> str:
         """One line about an operator."""
@@ -148,6 +151,24 @@ class QueryRecord:
         carrier = carriers(self.reports)
         fed_by = [(link, {link.source, carrier.get(link.id, link.source)}) for link in self.links if link.target not in self.gone]
         return [link for link, sources in fed_by if sources & self.gone]
+
+    def unfed_links(self) -> list[LinkSpec]:
+        """Links that their source has given up, and on which their target, as far as is known, still waits for rows."""
+        found = []
+        for link in self.links:
+            source, target = self.reports.get(link.source), self.reports.get(link.target)
+            if source is not None and target is not None and not {link.source, link.target} & self.gone:
+                is_away = target.node != self.nodes.get(link.target) or source.node != self.nodes.get(link.source)
+                if not is_away and not self._carried(source, link.id):
+                    found.append(link)
+        return found
+
+    def refed(self, old: LinkSpec, new: LinkSpec) -> None:
+        """A link has been made anew; what was under way by the old one is lost."""
+        self.links = tuple(new if link.id == old.id else link for link in self.links)
+        self.losses[new.target] = (
+            f"{new.target} ({self.text_of(new.target)}) was cut off from {new.source}: rows under way, and those of the meantime, are lost"
+        )
 
     def _links_from(self, operator: OperatorId) -> set[LinkId]:
         return {link.id for link in self.links if link.source == operator}

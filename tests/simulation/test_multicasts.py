@@ -241,7 +241,7 @@ def test_a_multicast_whose_place_refuses_it_is_folded():
     assert len(tail.rows) == len(set(tail.rows))
 
 
-def test_the_crash_of_a_multicasts_host_degrades_the_queries_behind_it_and_no_other():
+def test_the_crash_of_a_multicasts_host_costs_the_queries_behind_it_some_rows_and_no_other_any():
     world = make_world(moves=False)
     queries = ask_everywhere(world)
     agent, operator = shared_window(world)
@@ -254,13 +254,74 @@ def test_the_crash_of_a_multicasts_host_degrades_the_queries_behind_it_and_no_ot
     world.kill("u4")
     world.run(200.0)
 
-    states = {query: query_row(world, query, consumer)["state"] for query, consumer in zip(queries, CONSUMERS, strict=True)}
-    assert states == {query: "degraded" if query in behind else "running" for query in queries}
-    healthy = next((query, consumer) for query, consumer in zip(queries, CONSUMERS, strict=True) if query not in behind)
-    tail = world.tail(*healthy)
-    before = len(tail.rows)
+    for query, consumer in zip(queries, CONSUMERS, strict=True):
+        row = query_row(world, query, consumer)
+        assert row["state"] == "running"
+        assert ("are lost" in row["reason"]) is (query in behind), row["reason"]
+        tail = world.tail(query, consumer)
+        before = len(tail.rows)
+        world.run(10.0)
+        assert len(tail.rows) > before + 8 * 41
+    assert name not in multicasts(world)
+
+
+@pytest.mark.parametrize("cut", ["u4", "c0"])
+def test_who_was_cut_off_for_minutes_is_fed_again_and_gets_nothing_twice(cut):
+    """The multicast's host, or a consumer's: what feeds it lets go of it, and takes it up anew; what is left of the old way is no way."""
+    world = make_world(moves=False)
+    queries = ask_everywhere(world)
+    agent, operator = shared_window(world)
+    outputs = agent.engine.instances[operator].outputs
+    behind = {query for link in sorted(outputs)[:2] for query in outputs[link].users}
+    assert queries[0] in behind
+    name, _ = insert(world, "u4")
+    world.run_until(lambda: multicasts(world).get(name) == "u4", 30)
+    tails = [world.tail(query, consumer) for query, consumer in zip(queries, CONSUMERS, strict=True)]
+    world.run(6.0)
+
+    world.partition([[world.nodes.index(cut)]])
+    world.run(60.0)
+    assert query_row(world, queries[0], "c0")["state"] == "degraded"
+    world.run(90.0)
+    world.heal()
+    world.run(100.0)
+
+    before = [len(tail.rows) for tail in tails]
     world.run(10.0)
-    assert len(tail.rows) > before + 8 * 41
+    for query, consumer, tail, seen in zip(queries, CONSUMERS, tails, before, strict=True):
+        row = query_row(world, query, consumer)
+        assert (row["state"], "are lost" in row["reason"]) == ("running", query in (behind if cut == "u4" else queries[:1]))
+        assert len(tail.rows) > seen + 8 * 41
+        assert len(tail.rows) == len(set(tail.rows))
+    if cut == "u4":
+        assert name not in multicasts(world)
+
+
+def test_the_crash_of_the_root_of_a_tree_costs_no_branch_for_good():
+    world = make_world(moves=False)
+    queries = ask_everywhere(world)
+    root, _ = insert(world, "m0", count=4)
+    world.run_until(lambda: multicasts(world).get(root) == "m0", 30)
+    world.run(12.0)
+    at_root = agent_of(world, "m0")
+    links = tuple(sorted(at_root.engine.instances[root].outputs))[:2]
+    branch = at_root.multicasting.insert(Insert(root, links, "u4", 0.0, 0.0, 0.0, "made by the test", ()))
+    assert branch is not None
+    world.run_until(lambda: multicasts(world).get(branch) == "u4", 30)
+    tails = [world.tail(query, consumer) for query, consumer in zip(queries, CONSUMERS, strict=True)]
+    world.run(12.0)
+
+    world.kill("m0")
+    world.run(200.0)
+
+    before = [len(tail.rows) for tail in tails]
+    world.run(10.0)
+    for query, consumer, tail, seen in zip(queries, CONSUMERS, tails, before, strict=True):
+        row = query_row(world, query, consumer)
+        assert (row["state"], "are lost" in row["reason"]) == ("running", True)
+        assert len(tail.rows) > seen + 8 * 41
+        assert len(tail.rows) == len(set(tail.rows))
+    assert not multicasts(world)
 
 
 def test_two_runs_with_one_seed_make_the_same_multicasts():

@@ -1,0 +1,54 @@
+"""A link that has broken for good between two operators that live, made anew.
+
+What gave its rows has let go of it: a multicast between the two has crashed, or the consumer was away for too long. The rows that were
+under way are lost, and no number says any more which; so the old link is not taken up again. A new one begins, under a new name: whoever
+still sends by the old one, back from a partition, finds that nobody listens, and nothing arrives twice.
+"""
+
+from agent.engine.engine import Engine
+from agent.engine.instance import Input, State
+from agent.optimising.migrations import Migrations
+from sbon.errors import LocalProtocolError
+from sbon.types import LinkId, NodeId
+from sbon.wire import Refeed
+
+
+def refeed(engine: Engine, migrations: Migrations, message: Refeed) -> NodeId | None:
+    """Carry out one side of it; what has been done already is done. Returns whom the old link came from, once that is over.
+
+    Raises
+    ------
+    LocalProtocolError
+        Not now, or not here: ask again.
+    """
+    operator = message.end.link.source if message.gives else message.end.link.target
+    instance = engine.instances.get(operator)
+    if instance is None or message.query not in instance.users:
+        raise LocalProtocolError(f"operator {operator} of {message.query} is not on {engine.me}")
+    if migrations.is_leaving(operator) or instance.state not in (State.RUNNING, State.FINISHED):
+        raise LocalProtocolError(f"operator {operator} is {instance.state.value}, or about to move")
+    if message.gives:
+        engine.connect(operator, message.end, message.query)
+    elif message.end.link.id not in instance.inputs:
+        return _take_from(engine, message)
+    return None
+
+
+def replaced(engine: Engine, link: LinkId) -> None:
+    """Nobody listens to a link any more. A multicast without another one ends."""
+    found = engine.flow.carrier(link)
+    if found is not None:
+        engine.disconnect(found[0].id, link)
+
+
+def _take_from(engine: Engine, message: Refeed) -> NodeId:
+    found = engine.flow.consumer(message.lost)
+    if found is None:
+        raise LocalProtocolError(f"operator {message.end.link.target} has no link {message.lost}")
+    instance, old = found
+    if old.queue or instance.busy:
+        raise LocalProtocolError(f"operator {instance.id} has not done with what {message.lost} has brought")
+    new = Input(message.end.link, message.end.node, old.schema, old.receiver.anew(message.end.link.id), old.watermark_us)
+    new.bytes_in, new.byte_rate, new.steady_rate = old.bytes_in, old.byte_rate, old.steady_rate
+    engine.flow.replace_input(instance, old, new)
+    return old.node

@@ -1,0 +1,71 @@
+"""Links of a query that have broken for good though the operators at both ends live: the agent that took the query has them made anew.
+
+A host gives up a link where one consumer's absence must not stop all others: to a multicast on a host that has crashed, to an operator that
+was cut off for minutes. Once the consumer can be reached, its rows go on; those that were under way are lost, and the query says so.
+"""
+
+import msgspec
+
+from agent.directory import Directory
+from agent.queries.record import QueryRecord
+from sbon.errors import SbonError
+from sbon.query.plan import LinkSpec
+from sbon.types import LinkId, QueryId
+from sbon.wire import End, Message, Refeed
+
+ROUNDS = 2
+"""So many rounds of reports in a row must have shown a link broken: what one shows may be of different instants."""
+
+
+class Refeeding:
+    """All queries of one agent."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._seen: dict[tuple[QueryId, LinkId], int] = {}
+
+    def look(self, record: QueryRecord) -> None:
+        """After each round of reports."""
+        broken = {(record.id, link.id): link for link in record.unfed_links()}
+        for key in [key for key in self._seen if key[0] == record.id and key not in broken]:
+            del self._seen[key]
+        for key, link in broken.items():
+            self._seen[key] = self._seen.get(key, 0) + 1
+            if self._seen[key] >= ROUNDS:
+                self._refeed(record, link)
+
+    def forget(self, query: QueryId) -> None:
+        """The query has ended."""
+        for key in [key for key in self._seen if key[0] == query]:
+            del self._seen[key]
+
+    def _refeed(self, record: QueryRecord, old: LinkSpec) -> None:
+        """Its target first, so that every batch finds it."""
+        new = msgspec.structs.replace(old, id=renewed(old.id), handed=0)
+        source, target = record.nodes[old.source], record.nodes[old.target]
+        epoch = record.reports[old.target].epoch
+        takes = Refeed(query=record.id, lost=old.id, end=End(new, source, ()), gives=False)
+        gives = Refeed(query=record.id, lost=old.id, end=End(new, target, (), epoch), gives=True)
+
+        def taken(result: Message | SbonError) -> None:
+            if not isinstance(result, SbonError):
+                self._directory.request(source, gives, given)
+
+        def given(result: Message | SbonError) -> None:
+            if not isinstance(result, SbonError):
+                record.refed(old, new)
+                self._seen.pop((record.id, old.id), None)
+
+        self._directory.request(target, takes, taken)
+
+
+def renewed(link: LinkId) -> LinkId:
+    """The name of a link that takes the place of another; the same for all who ask.
+
+    Examples
+    --------
+    >>> renewed("ams.t1.0>ams.t1.1:0"), renewed("ams.t1.0>ams.t1.1:0#2+1")
+    ('ams.t1.0>ams.t1.1:0+1', 'ams.t1.0>ams.t1.1:0#2+2')
+    """
+    name, _, number = link.partition("+")
+    return f"{name}+{int(number or 0) + 1}"
