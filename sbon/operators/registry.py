@@ -2,6 +2,8 @@
 
 from sbon.errors import LocalProtocolError
 from sbon.extensions import NOTHING, Extensions
+from sbon.operators.assign import Assign
+from sbon.operators.deduplicate import Deduplicate
 from sbon.operators.function import Function
 from sbon.operators.join import IntervalJoin
 from sbon.operators.map import Map
@@ -13,6 +15,8 @@ from sbon.operators.union import Union
 from sbon.operators.window import Window
 from sbon.operators.window_join import WindowJoin
 from sbon.query.plan import (
+    AssignParams,
+    DeduplicateParams,
     FunctionParams,
     JoinParams,
     MapParams,
@@ -47,6 +51,10 @@ def build(params: Params, extensions: Extensions = NOTHING) -> Operator:
             return Session(params)
         case TopParams():
             return Top(params)
+        case AssignParams():
+            return Assign(params)
+        case DeduplicateParams():
+            return Deduplicate(params)
         case JoinParams():
             return IntervalJoin(params)
         case WindowJoinParams():

@@ -17,7 +17,7 @@ class Runs(NamedTuple):
     Attributes
     ----------
     order : (n,)
-        The rows, by code; among equal ones in any order.
+        The rows, by code; equal ones in their order.
     starts : (runs,)
         Where in `order` each code begins, in the order of codes.
     """
@@ -53,9 +53,9 @@ def runs_of(codes: IntArray, extent: int) -> Runs:
     """
     row_bits = max(1, int(codes.size - 1).bit_length())
     if extent.bit_length() + row_bits > _BITS:
-        order = np.argsort(codes)
+        order = np.argsort(codes, kind="stable")
         return Runs(order, starts_of(codes[order]))
-    # A row's place goes along in the low bits: numbers sort three times as fast as their places.
+    # A row's place goes along in the low bits: numbers sort many times as fast as their places.
     packed = (codes << row_bits) | np.arange(codes.size)
     packed.sort()
     return Runs(packed & ((1 << row_bits) - 1), starts_of(packed >> row_bits))

@@ -1,4 +1,4 @@
-"""The first rows of each window: ORDER BY ... LIMIT by event time.
+"""The first rows of each window, or of each partition of it: ORDER BY ... LIMIT, and ROW_NUMBER, by event time.
 
 Rows of one event time are one window. No more than the limit is kept of each, and given, in order, when the watermark has passed it. Rows
 that the order does not tell apart are taken by their other columns, so that the answer does not depend on who came first.
@@ -12,7 +12,7 @@ import polars as pl
 
 from sbon.errors import RemoteProtocolError
 from sbon.operators.compile import columns_of
-from sbon.operators.grouping import physical
+from sbon.operators.grouping import Groups, physical
 from sbon.operators.measures import plain_numbers
 from sbon.operators.operator import Operator
 from sbon.operators.partials import TIME, Table
@@ -30,22 +30,39 @@ _ROWS = "top"
 
 
 class TopTable(Table):
-    """The first rows of each event time."""
+    """The first rows of each event time and partition."""
 
     def __init__(self, params: TopParams, names: dict[str, str]) -> None:
         super().__init__()
         self._limit = params.limit
+        self._partition = [names[name] for name in params.partition]
         self._sort = [names[column.name] for column in params.order] + [names[name] for name in params.ties]
         self._descending = [column.descending for column in params.order] + [False] * len(params.ties)
         self._nulls_last = [not column.nulls_first for column in params.order] + [True] * len(params.ties)
 
     def merge(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-        """The first ones, by time and in order."""
+        """The first ones, by time and partition and in order."""
+        by = [*by, *self._partition]
         first = [False] * len(by)
-        ordered = self._candidates(partials).sort(
+        rows = self._extremes(partials, by) if self._partition else self._candidates(partials)
+        ordered = rows.sort(
             [*by, *self._sort], descending=[*first, *self._descending], nulls_last=[*first, *self._nulls_last], maintain_order=True
         )
         return ordered.group_by(by, maintain_order=True).head(self._limit).select(partials.columns)
+
+    def _extremes(self, rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+        """Of one row wanted for each time and partition, those that are the least or the greatest by the first column of the order."""
+        values = plain_numbers(rows[self._sort[0]]) if self._sort else None
+        if values is None or self._limit > 1 or rows.height < CANDIDATE_ROWS_MIN:
+            return rows
+        groups = Groups.of(rows, by)
+        best = np.full(groups.size, values.min() if self._descending[0] else values.max())
+        (np.maximum if self._descending[0] else np.minimum).at(best, groups.ids, values)
+        return rows.filter(pl.Series(values == best[groups.ids]))
+
+    def number(self) -> pl.Expr:
+        """Of rows as `merge` gives them, the number within each time and partition."""
+        return pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over([TIME, *self._partition])
 
     def _candidates(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows that may be among the first, and perhaps others: sorting all would cost more than the rest.
@@ -53,8 +70,10 @@ class TopTable(Table):
         Where rows of one event time follow each other, the first column of the order, if it is of plain numbers, leaves those that are
         no worse than as many as the limit.
         """
+        if rows.height < CANDIDATE_ROWS_MIN or not self._sort:
+            return rows
         values, times = plain_numbers(rows[self._sort[0]]), plain_numbers(rows[TIME])
-        if values is None or times is None or rows.height < CANDIDATE_ROWS_MIN:
+        if values is None or times is None:
             return rows
         ends = np.append(np.flatnonzero(times[1:] != times[:-1]) + 1, rows.height)
         if ends.size * 2 * self._limit > rows.height:
@@ -69,7 +88,7 @@ class TopTable(Table):
 
 
 class Top(Operator):
-    """Keeps the first rows of each event time. A row behind the watermark, or without an event time, is late."""
+    """Keeps the first rows of each event time and partition. A row behind the watermark, or without an event time, is late."""
 
     def __init__(self, params: TopParams) -> None:
         if not 1 <= params.limit <= LIMIT_MAX:
@@ -140,6 +159,8 @@ class Top(Operator):
         assert self._input is not None
         answer = table.merge(rows, [TIME]).sort(TIME, maintain_order=True)
         names = [pl.col(f"c{index}").alias(name) for index, name in enumerate(self._input.columns)]
+        if self._params.number is not None:
+            names.append(table.number().alias(self._params.number))
         return list(answer.select(names).iter_slices(FRAME_ROWS_MAX))
 
     def parts(self) -> Parts:
@@ -175,7 +196,10 @@ class Top(Operator):
         if columns.get(self._params.time_column) is not ColumnType.TIME:
             raise RemoteProtocolError(f"event time {self._params.time_column!r} is no time column of the input")
         names = {name: f"c{index}" for index, name in enumerate(columns)}
-        missing = [name for name in (*(column.name for column in self._params.order), *self._params.ties) if name not in names]
+        wanted = (*(column.name for column in self._params.order), *self._params.ties, *self._params.partition)
+        missing = [name for name in wanted if name not in names]
+        if self._params.number in names:
+            raise RemoteProtocolError(f"rows are numbered in column {self._params.number!r}, which the input has")
         if missing:
             raise RemoteProtocolError(f"column {missing[0]!r} of the order is not among the input columns {', '.join(columns)}")
         self._prepared = [

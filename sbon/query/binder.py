@@ -16,7 +16,8 @@ from sbon.query.expression import Cast, Column, Expression, Literal
 from sbon.query.functions import MaybeType, common_type
 from sbon.query.joins import join_inputs
 from sbon.query.literals import identifier
-from sbon.query.relation import Relation, Scan, Select, Union
+from sbon.query.numbering import assigned, bounded, first_of, limited, numbered, numbering_of
+from sbon.query.relation import Numbered, Relation, Scan, Select, Union
 from sbon.query.rewrite import conjuncts
 from sbon.query.scalar import Scalars
 from sbon.query.schema import ColumnType
@@ -38,7 +39,7 @@ _REFUSED = {
     "limit": ("LIMIT is not supported here", "put the SELECT whose windows it cuts in brackets"),
     "offset": ("OFFSET is not supported: a stream has no end", "use WHERE to leave rows out"),
     "fetch": ("FETCH is not supported: a stream has no end", "use `sbon tail QUERY --limit N`"),
-    "qualify": ("QUALIFY is not supported", "use a subquery and WHERE"),
+    "qualify": ("QUALIFY is not supported", "number in a SELECT in brackets, and write WHERE n = 1 around it"),
     "windows": ("WINDOW is not supported", _WINDOWED),
     "laterals": ("LATERAL is not supported", "JOIN the other stream within an interval"),
     "pivots": ("PIVOT is not supported", "use CASE within aggregates"),
@@ -136,6 +137,7 @@ class Binder:
             node = node.this
         sides.append(node)
         relations = [self.query(side) for side in reversed(sides)]
+        bounded(relations)
         return Union(self._same_types(list(reversed(sides)), relations))
 
     def _same_types(self, trees: list[exp.Expr], relations: list[Relation]) -> tuple[Relation, ...]:
@@ -157,8 +159,17 @@ class Binder:
 
     # FROM
 
-    def table(self, tree: exp.Expr, *, window: bool = True) -> tuple[Relation, Scope, WindowCall | None]:
-        """One input of a FROM: its relation, its names, and the window around it if there is one."""
+    def table(self, tree: exp.Expr, *, window: bool = True, numbered: bool = False) -> tuple[Relation, Scope, WindowCall | None]:
+        """One input of a FROM: its relation, its names, and the window around it if there is one.
+
+        Only where `numbered`, its rows may be numbered with no word on how many are wanted.
+        """
+        relation, scope, call = self._table(tree, window=window)
+        if not numbered:
+            bounded([relation])
+        return relation, scope, call
+
+    def _table(self, tree: exp.Expr, *, window: bool) -> tuple[Relation, Scope, WindowCall | None]:
         self.environment.inputs += 1
         if self.environment.inputs > INPUTS_MAX:
             raise self.text.error(tree, f"more than {INPUTS_MAX} inputs, views worked in", "split the query")
@@ -239,24 +250,34 @@ class Binder:
 
     def _select(self, tree: exp.Select) -> Relation:
         self.refuse_parts(tree, _SELECT_PARTS)
+        tree, numbering = numbering_of(self.text, tree)
+        if numbering is not None:
+            select, scalars = self._rows(tree, numbering.trees, numbered=True)
+            rows = numbered(self.text, numbering, select, scalars)
+            return rows if numbering.name is not None else first_of(rows, 1)
         order = order_of(self.text, tree)
         select, scalars = self._rows(tree, [item.tree for item in order])
         return first_rows(self.text, tree, select, scalars, order) if order else select
 
-    def _rows(self, tree: exp.Select, order: list[exp.Expr]) -> tuple[Select, Scalars]:
-        """All rows of a SELECT, and the binder of its values."""
+    def _rows(self, tree: exp.Select, order: list[exp.Expr], *, numbered: bool = False) -> tuple[Select, Scalars]:
+        """All rows of a SELECT, and the binder of its values; `order` are expressions outside of it."""
         source = tree.args.get("from_")
         if source is None:
             raise self.text.error(tree, "FROM is missing", "a stream query reads from a source: SELECT ... FROM name")
-        relation, scope, call = self.table(source.this)
+        joins = tree.args.get("joins") or []
+        relation, scope, call = self.table(source.this, numbered=not joins)
         where = tree.args.get("where")
         conditions: tuple[Expression, ...] = ()
-        joins = tree.args.get("joins") or []
+        if call is not None and not (joins or tree.args.get("group") or tree.args.get("distinct") or has_aggregate(tree)):
+            relation, scope = assigned(self.text, call, relation, scope, numbered=numbered)
+            call = None
         if joins:
             relation, scope, conditions = join_inputs(self, relation, scope, call, joins, None if where is None else where.this)
             call = None
         elif where is not None:
             conditions = conjuncts(Scalars(self.text, scope).condition(where.this, "WHERE"))
+        if isinstance(relation, Numbered):
+            relation, conditions = limited(self.text, relation, where, conditions)
         tree = grouped_for_distinct(self.text, tree, relation, scope, call)
         if call is None and tree.args.get("group") is None and not has_aggregate(tree):
             if tree.args.get("having") is not None:
@@ -353,6 +374,7 @@ def bind(
         relation = Binder(environment, query.text, {}).query(query.tree)
     except RecursionError as error:
         raise QueryError("the query is nested too deeply", hint="split it with CREATE VIEW") from error
+    bounded([relation])
     own = None if isinstance(statement, SelectQuery) else statement.delay_bound_ms
     return relation, min([*environment.delay_bounds_ms, *([] if own is None else [own])], default=None)
 

@@ -18,17 +18,13 @@ def grouped_for_distinct(text: Text, tree: exp.Select, relation: Relation, scope
     Raises
     ------
     QueryError
-        DISTINCT ON, DISTINCT beside aggregates, or no time among the columns: every row would have to be kept for ever.
+        DISTINCT beside aggregates, or no time among the columns: every row would have to be kept for ever.
     """
     distinct = tree.args.get("distinct")
     if distinct is None:
         return tree
     items = [item.unalias() for item in tree.expressions]
     first = tree.expressions[0]
-    if distinct.args.get("on") is not None:
-        raise text.keyword_error(
-            distinct.args["on"], "DISTINCT", "DISTINCT ON is not supported", "GROUP BY the keys and take first(column)"
-        )
     if tree.args.get("group") is not None or has_aggregate(tree):
         raise text.keyword_error(
             first, "DISTINCT", "DISTINCT beside GROUP BY or aggregates", "GROUP BY gives each group once: leave it out"

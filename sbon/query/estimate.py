@@ -11,6 +11,8 @@ import msgspec
 
 from sbon.query.expression import Call, Column, Expression, Literal
 from sbon.query.plan import (
+    AssignParams,
+    DeduplicateParams,
     FunctionParams,
     JoinParams,
     LinkSpec,
@@ -38,6 +40,8 @@ TYPE_BYTES = {
 
 DISTINCT_VALUES = 10.0
 """Different values of a key; of a BOOL, 2."""
+FIRST_ROWS = 0.5
+"""Of all rows, those that deduplication leaves: it is asked for where one in a hundred is there twice, and for the first of many."""
 SESSION_GAPS = 10.0
 """From the start of a session to that of its key's next one, in gaps."""
 _DATAGEN_MAX_ROWS_PER_S = 100_000.0
@@ -120,6 +124,10 @@ def output_rows(params: object, schema: Schema, rates: Sequence[float]) -> float
             return _session_rows(params, schema, rates[0])
         case FunctionParams():
             return rates[0] * params.selectivity
+        case AssignParams():
+            return rates[0] * params.size_us / params.slide_us
+        case DeduplicateParams():
+            return rates[0] * FIRST_ROWS
         case TopParams():
             return rates[0] * min(1.0, params.limit / DISTINCT_VALUES)
         case JoinParams():

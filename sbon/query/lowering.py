@@ -18,7 +18,21 @@ from sbon.query.expression import Column, Expression, Literal
 from sbon.query.fold import fold, met
 from sbon.query.plan import Aggregate, OrderColumn
 from sbon.query.projection import Lowered, arranged, declared, free_name, mapped, types_of
-from sbon.query.relation import BOUNDS, Apply, Join, Relation, Scan, Select, Top, Union, Window, sources_of
+from sbon.query.relation import (
+    BOUNDS,
+    Apply,
+    Assigned,
+    Deduplicate,
+    Join,
+    Numbered,
+    Relation,
+    Scan,
+    Select,
+    Top,
+    Union,
+    Window,
+    sources_of,
+)
 from sbon.query.rewrite import canonical, columns_of, substitute, type_of
 from sbon.query.schema import ColumnType, Field, Schema
 from sbon.query.sides import same_columns, shared_out
@@ -80,6 +94,12 @@ def lower(relation: Relation, conditions: Iterable[Expression], wanted: Sequence
             return _lower_window(relation, known, wanted)
         case Top():
             return _lower_top(relation, known, wanted)
+        case Assigned():
+            return _lower_assigned(relation, known, wanted)
+        case Deduplicate():
+            return _lower_deduplicate(relation, known, wanted)
+        case Numbered():
+            raise relation.refusal
         case Apply():
             return _lower_apply(relation, known, wanted)
         case Join():
@@ -157,19 +177,68 @@ def _narrower(window: Window, values: Sequence[Expression]) -> list[Expression]:
 
 
 def _lower_top(top: Top, conditions: tuple[Expression, ...], wanted: Sequence[Expression]) -> Lowered:
-    """Which rows are the first depends on all columns of the author's; only conditions on whole windows may come before."""
-    early = [condition for condition in conditions if columns_of([condition]) == (top.time_column,)]
+    """Which rows are the first depends on all columns of the author's; only conditions on whole partitions may come before."""
+    whole = {top.time_column, *top.partition}
+    early = [condition for condition in conditions if columns_of([condition]) and whole.issuperset(columns_of([condition]))]
     late = [condition for condition in conditions if condition not in early]
-    inputs = list(dict.fromkeys([top.time_column, *(column.name for column in top.order), *top.ties]))
+    inputs = list(dict.fromkeys([top.time_column, *top.partition, *(column.name for column in top.order), *top.ties]))
     inner = lower(top.input, early, [Column(name) for name in inputs])
     places = dict(zip(inputs, inner.names, strict=True))
-    order: dict[str, OrderColumn] = {}
-    for column in top.order:
-        order.setdefault(places[column.name], msgspec.structs.replace(column, name=places[column.name]))
-    ties = tuple(sorted({places[name] for name in top.ties} - {places[top.time_column], *order}))
-    order.pop(places[top.time_column], None)
-    stream = Top(inner.relation, places[top.time_column], tuple(order.values()), ties, top.limit)
+    time = places[top.time_column]
+    partition = tuple(sorted({places[name] for name in top.partition} - {time}))
+    order, ties = _order(top.order, top.ties, places, {time, *partition})
     renamed: dict[str, Expression] = {name: Column(found) for name, found in places.items()}
+    number = None
+    if top.number is not None and top.number in columns_of([*late, *wanted]):
+        number = free_name("row_number", types_of(inner.relation))
+        renamed[top.number] = Column(number)
+    stream = Top(inner.relation, time, order, ties, top.limit, partition, number)
+    return mapped(stream, tuple(substitute(c, renamed) for c in late), [substitute(value, renamed) for value in wanted])
+
+
+def _order(
+    order: Iterable[OrderColumn], ties: Iterable[str], places: Mapping[str, str], alike: set[str]
+) -> tuple[tuple[OrderColumn, ...], tuple[str, ...]]:
+    """An order and what decides behind it, over the columns of a stream; those that all rows to be ordered have alike decide nothing."""
+    found: dict[str, OrderColumn] = {}
+    for column in order:
+        if places[column.name] not in alike:
+            found.setdefault(places[column.name], msgspec.structs.replace(column, name=places[column.name]))
+    return tuple(found.values()), tuple(sorted({places[name] for name in ties} - alike - set(found)))
+
+
+def _without_bounds(lowered: Lowered) -> Lowered:
+    """The stream with no column named as the bounds of a window are, which would hide it."""
+    columns = declared(lowered.relation)
+    renamed = {name: free_name(f"{name}_2", columns) for name in columns if name in BOUNDS}
+    if not renamed:
+        return lowered
+    relation = arranged(lowered.relation, [(renamed.get(name, name), name) for name in columns])
+    return Lowered(relation, tuple(renamed.get(name, name) for name in lowered.names))
+
+
+def _lower_assigned(assigned: Assigned, conditions: tuple[Expression, ...], wanted: Sequence[Expression]) -> Lowered:
+    early = [condition for condition in conditions if not set(columns_of([condition])).intersection(BOUNDS)]
+    late = [condition for condition in conditions if condition not in early]
+    inputs = list(dict.fromkeys([assigned.time_column, *columns_of([*late, *wanted])]))
+    inputs = [name for place, name in enumerate(inputs) if not place or name not in BOUNDS]
+    inner = _without_bounds(lower(assigned.input, early, [Column(name) for name in inputs]))
+    renamed: dict[str, Expression] = {name: Column(found) for name, found in zip(inputs, inner.names, strict=True) if name not in BOUNDS}
+    stream = replace(assigned, input=inner.relation, time_column=inner.names[0])
+    return mapped(stream, tuple(substitute(c, renamed) for c in late), [substitute(value, renamed) for value in wanted])
+
+
+def _lower_deduplicate(first: Deduplicate, conditions: tuple[Expression, ...], wanted: Sequence[Expression]) -> Lowered:
+    """Which row is the first depends on all columns of the author's; only conditions on keys may come before."""
+    early = [condition for condition in conditions if columns_of([condition]) and set(first.keys).issuperset(columns_of([condition]))]
+    late = [condition for condition in conditions if condition not in early]
+    inputs = list(dict.fromkeys([first.time_column, *first.keys, *(column.name for column in first.order), *first.ties]))
+    inner = _without_bounds(lower(first.input, early, [Column(name) for name in inputs]))
+    places = dict(zip(inputs, inner.names, strict=True))
+    time, keys = places[first.time_column], tuple(sorted({places[name] for name in first.keys}))
+    order, ties = _order(first.order, first.ties, places, {time, *keys})
+    stream = Deduplicate(inner.relation, time, keys, order, ties, first.span_us, first.lateness_us, first.session)
+    renamed: dict[str, Expression] = {name: Column(found) for name, found in places.items() if name not in BOUNDS}
     return mapped(stream, tuple(substitute(c, renamed) for c in late), [substitute(value, renamed) for value in wanted])
 
 

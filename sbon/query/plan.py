@@ -110,7 +110,7 @@ class OrderColumn(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TopParams(msgspec.Struct, frozen=True, tag="top"):
-    """The first `limit` rows of each event time, by `order`, then by the columns `ties`, ascending, NULLs last.
+    """The first `limit` rows of each event time, or of each partition of it, by `order`, then by the columns `ties`, ascending, NULLs last.
 
     Rows leave unchanged, in this order, when the watermark has passed their event time.
     """
@@ -119,6 +119,44 @@ class TopParams(msgspec.Struct, frozen=True, tag="top"):
     order: tuple[OrderColumn, ...]
     ties: tuple[str, ...]
     limit: int
+    partition: tuple[str, ...] = ()
+    """Columns whose values, NULL among them, tell the partitions of an event time apart."""
+    number: str | None = None
+    """A column of the output that counts the rows of each partition from 1; None: there is none."""
+
+
+class AssignParams(msgspec.Struct, frozen=True, tag="assign"):
+    """Rows with the tumbling (slide = size) or hopping windows that they lie in: one for each window.
+
+    Output columns: `window_start`, `window_end`, then those of the input, but for such of these names. The event time of the output is
+    `window_end`. A row without an event time is left out, and counted as late; one behind the watermark is not, as its windows may be open.
+    """
+
+    time_column: str
+    size_us: int
+    slide_us: int
+    allowed_lateness_us: int = 0
+    """How much later than the watermark says windows count as closed."""
+
+
+class DeduplicateParams(msgspec.Struct, frozen=True, tag="deduplicate"):
+    """The first row of each key in a tumbling window, or, `session`, behind a time without any row of that key.
+
+    The first one is that of the least event time; among rows of one instant it goes by `order`, then by the columns `ties`,
+    ascending, NULLs last. It leaves as soon as the watermark has passed it by `allowed_lateness_us`. Output columns: `window_start`,
+    `window_end` (not of sessions, whose end is not known by then), then those of the input, but for such of these names. The event times of
+    the output are both that of the input and `window_end`. A row that comes behind the watermark is late: counted, not used.
+    """
+
+    time_column: str
+    keys: tuple[str, ...]
+    """Columns; NULL is a key as any other."""
+    order: tuple[OrderColumn, ...]
+    ties: tuple[str, ...]
+    span_us: int
+    """Length of the windows, or the time from one row of a key to the next from which that is a first one again."""
+    session: bool = False
+    allowed_lateness_us: int = 0
 
 
 class JoinParams(msgspec.Struct, frozen=True, tag="join"):
@@ -215,6 +253,8 @@ Params: TypeAlias = (
     | WindowParams
     | SessionParams
     | TopParams
+    | AssignParams
+    | DeduplicateParams
     | JoinParams
     | WindowJoinParams
     | FunctionParams

@@ -19,6 +19,8 @@ from sbon.query.expression import Column, Expression, Literal
 from sbon.query.fold import fold
 from sbon.query.lowering import LoweredQuery, lower_query
 from sbon.query.plan import (
+    AssignParams,
+    DeduplicateParams,
     JoinParams,
     LinkSpec,
     MapParams,
@@ -34,7 +36,20 @@ from sbon.query.plan import (
     link_id,
 )
 from sbon.query.projection import types_of
-from sbon.query.relation import Apply, Join, Relation, Scan, Select, Top, Union, Window, sources_of
+from sbon.query.relation import (
+    Apply,
+    Assigned,
+    Deduplicate,
+    Join,
+    Numbered,
+    Relation,
+    Scan,
+    Select,
+    Top,
+    Union,
+    Window,
+    sources_of,
+)
 from sbon.query.rewrite import TRUE, columns_of, conjoin, substitute
 from sbon.query.schema import ColumnType, Schema
 from sbon.query.signature import signature
@@ -168,8 +183,10 @@ class _Builder:
                 return [branch for part in relation.inputs for branch in self._emit(part, top)]
             case Window():
                 return self._emit_window(relation)
-            case Top():
-                return self._emit_top(relation)
+            case Top() | Assigned() | Deduplicate():
+                return self._emit_rows_of_windows(relation)
+            case Numbered():
+                raise relation.refusal
             case Apply():
                 return self._emit_apply(relation)
             case Join():
@@ -257,12 +274,19 @@ class _Builder:
             params = SessionParams(window.time_column, window.size_us, keys, aggregates, window.lateness_us)
         return [self._add(params, window.schema, _time(window), [branches], None)]
 
-    def _emit_top(self, top: Top) -> list[OperatorSpec]:
-        branches = self._emit(top.input)
+    def _emit_rows_of_windows(self, relation: Top | Assigned | Deduplicate) -> list[OperatorSpec]:
+        branches = self._emit(relation.input)
         if not branches:
             return []
-        params = TopParams(top.time_column, top.order, top.ties, top.limit)
-        return [self._add(params, top.schema, _time(top), [branches], None)]
+        params: Params
+        match relation:
+            case Top(time_column=time, order=order, ties=ties, limit=limit, partition=partition, number=number):
+                params = TopParams(time, order, ties, limit, partition, number)
+            case Assigned(time_column=time, size_us=size, slide_us=slide, lateness_us=lateness):
+                params = AssignParams(time, size, slide, lateness)
+            case Deduplicate(time_column=time, keys=keys, order=order, ties=ties):
+                params = DeduplicateParams(time, keys, order, ties, relation.span_us, relation.session, relation.lateness_us)
+        return [self._add(params, relation.schema, _time(relation), [branches], None)]
 
     def _emit_apply(self, apply: Apply) -> list[OperatorSpec]:
         branches = self._emit(apply.input)

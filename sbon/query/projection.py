@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sbon.query.expression import Column, Expression, Literal
-from sbon.query.relation import Relation, Scan, Select, Union
+from sbon.query.relation import Relation, Scan, Select, Union, sent
 from sbon.query.rewrite import canonical, type_of
 from sbon.query.schema import ColumnType
 from sbon.query.text import expression_text
@@ -29,8 +29,8 @@ def types_of(relation: Relation) -> dict[str, ColumnType]:
 
 
 def declared(relation: Relation) -> list[str]:
-    """The columns that a stream really has: the hidden ones of a source are known where the query is planned only."""
-    return [column.name for column in (relation.source.columns if isinstance(relation, Scan) else relation.schema)]
+    """Names of the columns that a stream really has."""
+    return [column.name for column in sent(relation)]
 
 
 def mapped(relation: Relation, conditions: tuple[Expression, ...], wanted: Sequence[Expression]) -> Lowered:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
+from sbon.errors import QueryError
 from sbon.query.expression import Column, Expression
 from sbon.query.plan import Aggregate, FunctionParams, OrderColumn
 from sbon.query.schema import ColumnType, Field, Schema
@@ -152,24 +153,113 @@ class Join:
 
 @dataclass(frozen=True)
 class Top:
-    """The first rows of each event time; see `TopParams`."""
+    """The first rows of each event time and partition; see `TopParams`."""
 
     input: "Relation"
     time_column: str
     order: tuple[OrderColumn, ...]
     ties: tuple[str, ...]
     limit: int
+    partition: tuple[str, ...] = ()
+    number: str | None = None
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         """Columns of the output."""
-        return self.input.schema
+        columns = sent(self.input)
+        return columns if self.number is None else (*columns, Field(self.number, ColumnType.INT))
 
     @property
     def times(self) -> Times:
         """Columns that are event times; see the module."""
         # Rows wait for the watermark of the one time, which says nothing about others.
         return {name: time for name, time in self.input.times.items() if time[0] == self.time_column}
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """Rows with the windows that they lie in; see `AssignParams`."""
+
+    input: "Relation"
+    time_column: str
+    size_us: int
+    slide_us: int
+    lateness_us: int
+    session: bool = False
+    """Sessions, which only `Deduplicate` can tell apart: never in a plan. `size_us` is their gap."""
+
+    @cached_property
+    def schema(self) -> Schema:
+        """Columns of the output."""
+        return _with_bounds(self.input, self.session)
+
+    @property
+    def times(self) -> Times:
+        """Columns that are event times; see the module."""
+        return {} if self.session else {"window_end": ("window_end", 0), "window_start": ("window_end", -self.size_us)}
+
+
+@dataclass(frozen=True)
+class Deduplicate:
+    """The first row of each key in its window, or behind a pause; see `DeduplicateParams`."""
+
+    input: "Relation"
+    time_column: str
+    keys: tuple[str, ...]
+    order: tuple[OrderColumn, ...]
+    ties: tuple[str, ...]
+    span_us: int
+    lateness_us: int
+    session: bool
+
+    @cached_property
+    def schema(self) -> Schema:
+        """Columns of the output."""
+        return _with_bounds(self.input, self.session)
+
+    @property
+    def times(self) -> Times:
+        """Columns that are event times; see the module."""
+        # Rows leave in the order of their times, and the end of a row's window is behind its time: one watermark holds for both.
+        of_window: dict[str, tuple[str, int]] = {"window_end": ("window_end", 0), "window_start": ("window_end", -self.span_us)}
+        own = {name: time for name, time in self.input.times.items() if time[0] == self.time_column and name not in BOUNDS}
+        return own if self.session else of_window | own
+
+
+def _with_bounds(relation: "Relation", session: bool) -> Schema:
+    """The bounds of a window, then the columns of its rows; bounds hide those of their names, and where a session ends is not known while
+    it lasts."""
+    bounds = tuple(Field(name, ColumnType.TIME) for name in (BOUNDS[:1] if session else BOUNDS))
+    return (*bounds, *(column for column in sent(relation) if column.name not in BOUNDS))
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """Rows with their number within a partition. No operator gives it: the condition around it says how many rows are wanted of each."""
+
+    rows: Select
+    """With all columns that are wanted here, beside those of its author."""
+    visible: tuple[str, ...]
+    """Columns of the author's, in order, the number among them."""
+    number: str
+    partition: tuple[str, ...]
+    """But for `time`."""
+    time: str | None
+    """The event time by which rows are partitioned; None: by sessions."""
+    order: tuple[OrderColumn, ...]
+    refusal: QueryError
+    """What to say where nobody says how many."""
+
+    @property
+    def schema(self) -> Schema:
+        """Columns of the output."""
+        types = {column.name: column.type for column in self.rows.schema}
+        return tuple(Field(name, types.get(name, ColumnType.INT)) for name in self.visible)
+
+    @property
+    def times(self) -> Times:
+        """Columns that are event times; see the module."""
+        return {}
 
 
 @dataclass(frozen=True)
@@ -214,7 +304,18 @@ class Union:
         return {names[i]: (names[base], offset) for i, (base, offset) in common.items() if base in common}
 
 
-Relation: TypeAlias = Scan | Select | Window | Top | Join | Union | Apply
+Relation: TypeAlias = Scan | Select | Window | Top | Assigned | Deduplicate | Numbered | Join | Union | Apply
+
+
+def sent(relation: Relation) -> Schema:
+    """The columns that a stream really has: the hidden ones of a source are known where the query is planned only."""
+    match relation:
+        case Scan():
+            return relation.source.columns
+        case Union():
+            return sent(relation.inputs[0])
+        case _:
+            return relation.schema
 
 
 def sources_of(relation: Relation) -> tuple[SourceDefinition, ...]:
@@ -222,8 +323,10 @@ def sources_of(relation: Relation) -> tuple[SourceDefinition, ...]:
     match relation:
         case Scan():
             return (relation.source,)
-        case Select() | Window() | Top() | Apply():
+        case Select() | Window() | Top() | Assigned() | Deduplicate() | Apply():
             return sources_of(relation.input)
+        case Numbered():
+            return sources_of(relation.rows)
         case Join():
             return (*sources_of(relation.left), *sources_of(relation.right))
         case Union():

@@ -15,6 +15,8 @@ import msgspec
 from sbon.query.expression import Expression
 from sbon.query.plan import (
     Aggregate,
+    AssignParams,
+    DeduplicateParams,
     FunctionParams,
     JoinParams,
     MapParams,
@@ -56,7 +58,9 @@ def signature(params: Params, schema: Schema, inputs: Sequence[Sequence[str]], p
 
 def _form(params: Params) -> Any:
     match params:
-        case SourceParams() | SinkParams() | UnionParams() | MulticastParams() | TopParams() | FunctionParams():
+        case SourceParams() | SinkParams() | UnionParams() | MulticastParams() | FunctionParams():
+            return msgspec.to_builtins(params)
+        case TopParams() | AssignParams() | DeduplicateParams():
             return msgspec.to_builtins(params)
         case MapParams():
             columns = None if params.columns is None else [(name, _expression(value)) for name, value in params.columns]

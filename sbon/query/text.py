@@ -1,15 +1,19 @@
 """Plans for people: one line of text for an operator or an expression. No SQL parser is needed to show what runs."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from sbon.query.expression import Call, Case, Cast, Column, Expression, Literal
 from sbon.query.functions import FUNCTIONS
 from sbon.query.plan import (
     Aggregate,
+    AssignParams,
+    DeduplicateParams,
     FunctionParams,
     JoinParams,
     MapParams,
     MulticastParams,
+    OrderColumn,
     Params,
     SessionParams,
     SinkParams,
@@ -139,6 +143,11 @@ def describe(params: Params) -> str:
             return _describe_window_join(params)
         case TopParams():
             return _describe_top(params)
+        case AssignParams():
+            return f"rows of windows {_every(params)}"
+        case DeduplicateParams(keys=keys, span_us=span):
+            where = f"behind {duration_text(span)} without one" if params.session else f"in windows {duration_text(span)}"
+            return f"first row of each {', '.join(keys)} {where}" + _order_text(" by ", params.order)
         case FunctionParams(name=name, version=version, arguments=arguments):
             return f"function {name} {version}({', '.join(f'{key} => {_constant(value)}' for key, value in arguments)})"
         case UnionParams():
@@ -181,22 +190,27 @@ def _describe_window(params: WindowParams | SessionParams) -> str:
     return what + (f" by {keys}" if keys else "") + (f": {values}" if values else "")
 
 
-def _every(params: WindowParams | WindowJoinParams) -> str:
+def _every(params: WindowParams | WindowJoinParams | AssignParams) -> str:
     """`10 s`, or `10 s every 2 s`."""
     slide = f" every {duration_text(params.slide_us)}" if params.slide_us != params.size_us else ""
     return f"{duration_text(params.size_us)}{slide}"
 
 
 def _describe_top(params: TopParams) -> str:
+    each = ", ".join((params.time_column, *params.partition))
+    return f"first {params.limit} per {each}" + (_order_text(" by ", params.order) or f" by {', '.join(params.ties)}")
+
+
+def _order_text(word: str, order: Iterable[OrderColumn]) -> str:
     # NULLs are where PostgreSQL has them, unless it is said.
     nulls = {True: " nulls first", False: " nulls last"}
-    order = [
+    columns = [
         column.name
         + (" desc" if column.descending else "")
         + (nulls[column.nulls_first] if column.nulls_first != column.descending else "")
-        for column in params.order
+        for column in order
     ]
-    return f"first {params.limit} per {params.time_column} by {', '.join(order or params.ties)}"
+    return word + ", ".join(columns) if columns else ""
 
 
 def _keys_text(params: JoinParams | WindowJoinParams) -> str:

@@ -13,7 +13,7 @@ from sbon.query.expression import Column, Expression
 from sbon.query.literals import identifier
 from sbon.query.plan import OrderColumn
 from sbon.query.projection import free_name
-from sbon.query.relation import Apply, Join, Relation, Scan, Select, Top, Union, Window
+from sbon.query.relation import Apply, Assigned, Deduplicate, Join, Numbered, Relation, Scan, Select, Top, Union, Window
 from sbon.query.scalar import Scalars
 from sbon.query.schema import ColumnType
 
@@ -49,10 +49,17 @@ def order_of(text: Text, tree: exp.Select) -> tuple[Order, ...]:
             hint = f"use `sbon tail QUERY --limit N`; {_SORT_HINT}"
             raise text.keyword_error(limit, "LIMIT", "LIMIT is not supported: a stream has no end", hint)
         return ()
-    return tuple(_items(text, tree, clause))
+    return tuple(named_items(text, tree, clause))
 
 
-def _items(text: Text, tree: exp.Select, clause: exp.Expr) -> Iterator[Order]:
+def named_items(text: Text, tree: exp.Select, clause: exp.Expr) -> Iterator[Order]:
+    """The items of an ORDER BY.
+
+    Raises
+    ------
+    QueryError
+        One is a position that the SELECT list does not have.
+    """
     named = {identifier(item.args["alias"]): item.this for item in tree.expressions if isinstance(item, exp.Alias)}
     for item in clause.expressions:
         value = item.this
@@ -109,9 +116,9 @@ def _limit(text: Text, tree: exp.Select) -> int:
 def _is_windowed(relation: Relation) -> bool:
     """Many rows have one event time: that of their window."""
     match relation:
-        case Window():
+        case Window() | Assigned() | Deduplicate():
             return not relation.session  # each session is a window of its own
-        case Scan() | Apply():
+        case Scan() | Apply() | Numbered():
             return False
         case Select() | Top():
             return _is_windowed(relation.input)

@@ -10,7 +10,7 @@ from sbon.operators.frames import encode
 from sbon.operators.registry import build
 from sbon.query.expression import Column
 from sbon.query.plan import AGGREGATE_FUNCTIONS, WATERMARK_END, Aggregate, JoinParams, OrderColumn, SessionParams, TopParams
-from sbon.query.plan import WindowJoinParams, WindowParams
+from sbon.query.plan import DeduplicateParams, WindowJoinParams, WindowParams
 from sbon.query.schema import ColumnType
 
 rng, digest, key = np.random.default_rng(1), hashlib.sha256(), Column("k")
@@ -22,16 +22,19 @@ left = build(JoinParams("t", "t", (key,), (key,), 10, 10, (("t", 0, "t"), ("k", 
 both = (key, Column("x"))
 windows = build(WindowJoinParams("t", "t", both, both, 2 * 10**6, 10**6, (("t", 0, "t"), ("k", 1, "k")), outer=(ColumnType.TEXT,)))
 top = build(TopParams("t", (OrderColumn("x", True, False),), ("k",), 3))
+first = build(DeduplicateParams("t", ("k",), (OrderColumn("x", True, False),), (), 5 * 10**5))
+pause = build(DeduplicateParams("t", ("k", "x"), (), (), 2 * 10**4, session=True))
+each = ((window, 0), (session, 0), (join, 0), (join, 1), (left, 0), (left, 1), (windows, 0), (windows, 1), (top, 0), (first, 0), (pause, 0))
 for i in range(6):
     times = i * 10**6 + rng.integers(0, 10**6, 1000)
     x = pl.Series(rng.choice([0.0, -0.0, 1.5, float("nan"), 2.5e-8], 1000)).shift(i)
     frame = pl.DataFrame({"t": times, "k": [f"a rather long key {k}" for k in rng.integers(0, 40, 1000)], "x": x})
     frame = frame.with_columns(pl.col("t").cast(pl.Datetime("us")))
-    for operator, port in ((window, 0), (session, 0), (join, 0), (join, 1), (left, 0), (left, 1), (windows, 0), (windows, 1), (top, 0)):
+    for operator, port in each:
         for answer in [*operator.process(port, frame), *operator.advance((i - 1) * 10**6)]:
             digest.update(encode(answer))
         digest.update(operator.snapshot())
-for operator in (window, session, left, windows, top):
+for operator in (window, session, left, windows, top, first, pause):
     for answer in operator.advance(WATERMARK_END):
         digest.update(encode(answer))
 print(digest.hexdigest())

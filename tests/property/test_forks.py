@@ -14,6 +14,7 @@ from sbon.query.expression import Column
 from sbon.query.plan import (
     WATERMARK_END,
     Aggregate,
+    DeduplicateParams,
     JoinParams,
     OrderColumn,
     Params,
@@ -38,6 +39,8 @@ OPERATORS: dict[str, Params] = {
     "left join": msgspec.structs.replace(JOIN, outer=(ColumnType.FLOAT,)),
     "window join": WindowJoinParams("t", "t", (Column("k"),), (Column("k"),), 20, 10, (("k", 0, "k"), ("x", 0, "x"), ("y", 1, "x"))),
     "top": TopParams("t", (OrderColumn("x", True, False),), ("k",), 2),
+    "first of windows": DeduplicateParams("t", ("k",), (OrderColumn("x", True, False),), (), 20),
+    "first behind a pause": DeduplicateParams("t", ("k",), (), ("x",), 7, session=True),
 }
 ROWS = st.lists(st.tuples(st.integers(0, 60), st.sampled_from("abc"), st.floats(-8, 8, width=16)), min_size=1, max_size=12)
 EVENTS = st.lists(st.one_of(st.tuples(st.integers(0, 1), ROWS), st.integers(0, 70)), max_size=12)

@@ -28,6 +28,14 @@ SELECT DISTINCT window_end, high, key FROM (
     FROM HOP(l, ts, INTERVAL '250 ms', INTERVAL '1 s') GROUP BY window_end, key ORDER BY values DESC, high LIMIT 5
 );
 """
+DEDUPLICATED = """
+WITH b AS (SELECT * FROM l UNION ALL SELECT * FROM r)
+SELECT 'first' AS what, key, value FROM (SELECT DISTINCT ON (window_start, key) * FROM TUMBLE(b, ts, INTERVAL '300 ms')) UNION ALL
+SELECT 'paused', key, value FROM (SELECT DISTINCT ON (window_start, key) * FROM SESSION(b, ts, INTERVAL '80 ms')) UNION ALL
+SELECT 'last', key, value FROM (
+    SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, key ORDER BY ts DESC) AS n FROM TUMBLE(b, ts, INTERVAL '300 ms')
+) WHERE n <= 2;
+"""
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +67,9 @@ def run(query: str, nodes: int, seed: int) -> tuple[list[str], int]:
 
 
 @pytest.mark.parametrize(
-    "query", [SESSIONS, FIRST_ROWS, JOINED], ids=["sessions and left joins", "first rows and sketches", "window joins"]
+    "query",
+    [SESSIONS, FIRST_ROWS, JOINED, DEDUPLICATED],
+    ids=["sessions and left joins", "first rows and sketches", "window joins", "deduplication"],
 )
 def test_answers_are_those_of_a_run_on_one_node(query: str, alone: Callable[[str], list[str]]) -> None:
     moves = 0

@@ -17,6 +17,8 @@ from sbon.query.plan import (
     WATERMARK_END,
     WATERMARK_MIN,
     Aggregate,
+    AssignParams,
+    DeduplicateParams,
     JoinParams,
     MapParams,
     OrderColumn,
@@ -35,6 +37,7 @@ WINDOW = WindowParams("t", 10, 10, (("k", Column("k")),), (Aggregate("n", "count
 SESSION = SessionParams("t", 10, (("k", Column("k")),), (Aggregate("n", "count", None), Aggregate("total", "sum", X)))
 JOIN = JoinParams("t", "t", (Column("k"),), (Column("k"),), 5, 5, (("t", 0, "t"), ("k", 0, "k"), ("x", 0, "x"), ("y", 1, "x")))
 TOP = TopParams("t", (OrderColumn("x", True, False),), ("k",), 2)
+FIRST = DeduplicateParams("t", ("k",), (OrderColumn("x", True, False),), (), 10)
 LEFT = msgspec.structs.replace(JOIN, outer=(ColumnType.FLOAT,))
 
 
@@ -259,14 +262,18 @@ def test_keys_that_cannot_be_compared_are_refused():
 # ----------------------------------------------------------------------------------------------------------- snapshots
 
 
-@pytest.mark.parametrize("params", [WINDOW, SESSION, TOP, JOIN, LEFT, MapParams(None, None), UnionParams()])
+@pytest.mark.parametrize(
+    "params", [WINDOW, SESSION, TOP, FIRST, JOIN, LEFT, MapParams(None, None), AssignParams("t", 10, 5), UnionParams()]
+)
 @pytest.mark.parametrize("state", [b"nonsense", b"\x81\xa1a\x01", b"\xc1", bytes(100)])
 def test_what_is_no_snapshot_is_refused(params: Params, state: bytes):
     with pytest.raises(RemoteProtocolError):
         build(params).restore(state)
 
 
-@pytest.mark.parametrize("params", [WINDOW, SESSION, TOP, JOIN, LEFT, MapParams(None, None), UnionParams()])
+@pytest.mark.parametrize(
+    "params", [WINDOW, SESSION, TOP, FIRST, JOIN, LEFT, MapParams(None, None), AssignParams("t", 10, 5), UnionParams()]
+)
 def test_the_snapshot_of_a_fresh_operator_restores_a_fresh_operator(params: Params):
     operator = build(params)
     operator.restore(build(params).snapshot())
@@ -294,7 +301,7 @@ def test_a_window_that_was_restored_closes_before_its_next_row():
     assert physical(other.advance(WATERMARK_END)) == [(0, 10, "a", 1, 1.0)]
 
 
-@pytest.mark.parametrize("params", [WINDOW, SESSION, TOP, JOIN, LEFT])
+@pytest.mark.parametrize("params", [WINDOW, SESSION, TOP, FIRST, JOIN, LEFT])
 def test_another_schema_in_mid_stream_is_refused(params: Params):
     operator = build(params)
     operator.process(0, frame((0, "a", 1.0)))
@@ -302,7 +309,9 @@ def test_another_schema_in_mid_stream_is_refused(params: Params):
         operator.process(0, frame((0, "a", 1), x=pl.Int64()))
 
 
-@pytest.mark.parametrize("params", [MapParams(None, None), UnionParams(), WINDOW, SESSION, TOP, JOIN, LEFT])
+@pytest.mark.parametrize(
+    "params", [MapParams(None, None), AssignParams("t", 10, 5), UnionParams(), WINDOW, SESSION, TOP, FIRST, JOIN, LEFT]
+)
 def test_the_ends_of_time_pass_through_every_operator(params: Params):
     operator = build(params)
     assert [operator.output_watermark(end) for end in (WATERMARK_MIN, WATERMARK_END)] == [WATERMARK_MIN, WATERMARK_END]

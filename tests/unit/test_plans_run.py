@@ -74,6 +74,35 @@ STATEMENTS = [
     "SELECT * FROM per_key ORDER BY total DESC NULLS LAST, rows LIMIT 2",
     "SELECT k, total FROM per_key ORDER BY window_end LIMIT 2",
     "SELECT DISTINCT t.k, t.ts FROM s AS t",
+    "SELECT * FROM TUMBLE(s, ts, INTERVAL '10 s')",
+    "SELECT t.window_end, t.k, _node FROM HOP(s, ts, INTERVAL '5 s', INTERVAL '15 s') AS t "
+    "WHERE t.window_start > '1970-01-01 00:00:05' AND n > 1",
+    "SELECT e, window_end, total FROM TUMBLE((SELECT window_end AS e, total FROM per_key), e, INTERVAL '1 minute')",
+    "SELECT window_end, max(v) FROM (SELECT window_end, v FROM TUMBLE(s, ts, INTERVAL '10 s')) GROUP BY window_end",
+    "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, k ORDER BY ts) AS row FROM TUMBLE(s, ts, INTERVAL '10 s')) "
+    "WHERE row = 1",
+    "SELECT k, ts FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end, upper(k) ORDER BY t.ts, v DESC) AS row "
+    "FROM TUMBLE(s, ts, INTERVAL '10 s', lateness => INTERVAL '1 s') AS t WHERE ok AND window_start > '1970-01-01 00:00:05') "
+    "WHERE 1 = row AND v > 0",
+    "SELECT row, k, v FROM (SELECT ROW_NUMBER() OVER (PARTITION BY window_end, k ORDER BY ts DESC NULLS LAST) AS row, k, v "
+    "FROM HOP(s, ts, INTERVAL '5 s', INTERVAL '15 s')) WHERE row BETWEEN 2 AND 3",
+    "SELECT k, ts FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, k, n ORDER BY ts) AS row "
+    "FROM SESSION(s, ts, INTERVAL '9 s')) WHERE row < 2",
+    "WITH r AS (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_end ORDER BY total DESC) AS place FROM per_key) "
+    "SELECT window_end, k, place * 2 AS double FROM r WHERE place IN (1, 2) AND total > 0",
+    "SELECT k FROM (SELECT window_end, k, ROW_NUMBER() OVER (PARTITION BY window_end ORDER BY sum(v) DESC) AS n "
+    "FROM TUMBLE(s, ts, INTERVAL '10 s') GROUP BY window_end, k) WHERE n <= 2",
+    "SELECT count(*) FROM (SELECT * FROM (SELECT ts, k, ROW_NUMBER() OVER (PARTITION BY window_start, k ORDER BY ts) AS row "
+    "FROM TUMBLE(s, ts, INTERVAL '10 s')) WHERE row = 1) GROUP BY ts",
+    "SELECT window_start, count(*) FROM TUMBLE((SELECT DISTINCT ON (window_start, k) k, ts FROM SESSION(s, ts, INTERVAL '9 s')), ts, "
+    "INTERVAL '20 s') GROUP BY window_start",
+    "SELECT DISTINCT ON (window_start, k) * FROM TUMBLE(s, ts, INTERVAL '10 s') ORDER BY k, window_start, v DESC",
+    "SELECT DISTINCT ON (ts) ts, k, v FROM s ORDER BY ts, 3 DESC",
+    "SELECT DISTINCT ON (ts) * FROM s",
+    "SELECT DISTINCT ON (window_start, k) * FROM TUMBLE((SELECT * FROM s UNION ALL SELECT * FROM s), ts, INTERVAL '10 s')",
+    "SELECT * FROM HOP((SELECT * FROM s UNION ALL SELECT * FROM s), ts, INTERVAL '5 s', INTERVAL '10 s') WHERE n > 2",
+    "SELECT a.k, b.w FROM (SELECT DISTINCT ON (window_start, k) k, ts FROM TUMBLE(s, ts, INTERVAL '10 s')) AS a "
+    "JOIN u AS b ON a.k = b.k AND b.ts = a.ts",
     "SELECT k, max(k), min(ts), last(ok) FROM HOP(s, ts, INTERVAL '5 s', INTERVAL '15 s') GROUP BY 1, window_end",
     "SELECT n % 2 AS parity, avg(v) * 2 AS a FROM TUMBLE(s, ts, INTERVAL '10 s') GROUP BY window_start, n % 2 HAVING count(*) > 1",
     "SELECT upper(k) AS big, count(*) AS c FROM TUMBLE(s, ts, INTERVAL '10 s') GROUP BY window_start, big",

@@ -11,6 +11,9 @@ WINDOW = "FROM TUMBLE(s, ts, INTERVAL '1 s') GROUP BY window_start, k"
 
 TIMED = "CREATE SOURCE t (a TIMESTAMP, WATERMARK FOR a AS a) WITH (connector = 'tcp', "
 
+NUMBERED = "SELECT *, ^ROW_NUMBER() OVER (PARTITION BY window_start, k ORDER BY ts) AS r FROM TUMBLE(s, ts, INTERVAL '1 s')"
+LATEST = "SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, k ORDER BY ^ts DESC) AS r FROM SESSION(s, ts, INTERVAL '1 s')"
+
 REFUSED = [
     # text with ^ before the place, a part of the message, a part of the hint
     ("SELECT ^a FROM s", "there is no column a", "there is k, n, ok, ts, v"),
@@ -40,7 +43,30 @@ REFUSED = [
     ("SELECT ^* FROM s AS a JOIN s AS b ON a.k = b.k AND a.ts = b.ts", "two columns are named ts", "one by one"),
     ("SELECT ^DISTINCT k FROM s", "DISTINCT without a time window would keep every row", "SELECT DISTINCT window_start, keys FROM TUMBLE"),
     ("SELECT ^DISTINCT k FROM TUMBLE(s, ts, INTERVAL '1 s')", "DISTINCT without a time window would keep", "window_start, keys"),
-    ("SELECT ^DISTINCT ON (k) k, ts FROM s", "DISTINCT ON is not supported", "first(column)"),
+    ("SELECT ^DISTINCT ON (k) k, ts FROM s", "DISTINCT ON without a time window", "write DISTINCT ON (window_start, key)"),
+    ("SELECT ^DISTINCT ON (k) k FROM TUMBLE(s, ts, INTERVAL '1 s')", "DISTINCT ON without a time window among its keys", "window_start"),
+    ("SELECT DISTINCT ON (^k, ts) k, ts FROM s LIMIT 3", "DISTINCT ON beside LIMIT", "in brackets"),
+    ("SELECT DISTINCT ON (k, ts) k, ts, v FROM s ORDER BY ^v, k, ts", "ORDER BY begins with other columns than DISTINCT ON", "PostgreSQL"),
+    (f"SELECT * FROM ({NUMBERED.replace('window_start, ', '')}) WHERE r = 1", "without a time window", "PARTITION BY window_start"),
+    ("SELECT * FROM (SELECT *, ^ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) AS r FROM s) WHERE r = 1", "keep rows for ever", "SESSION("),
+    (f"SELECT * FROM ({NUMBERED})", "ROW_NUMBER() without a condition on how many rows", "WHERE n = 1"),
+    (f"SELECT * FROM ({NUMBERED}) WHERE r > 1", "ROW_NUMBER() without a condition on how many rows", "WHERE n = 1"),
+    (f"SELECT * FROM ({NUMBERED}) WHERE r = 1 OR v > 1", "ROW_NUMBER() without a condition on how many rows", "WHERE n = 1"),
+    (NUMBERED, "ROW_NUMBER() without a condition on how many rows", "WHERE n = 1"),
+    (f"CREATE VIEW w AS {NUMBERED}", "ROW_NUMBER() without a condition on how many rows", "WHERE n = 1"),
+    (f"SELECT k FROM s UNION ALL SELECT k FROM ({NUMBERED})", "ROW_NUMBER() without a condition on how many rows", "WHERE n = 1"),
+    (f"SELECT a.k FROM s AS a JOIN ({NUMBERED}) AS b ON a.k = b.k AND a.ts = b.ts", "ROW_NUMBER() without a condition", "WHERE n = 1"),
+    (f"SELECT * FROM ({NUMBERED.replace('^', '')}) WHERE ^r < 1", "rows are numbered from 1", "WHERE n = 1"),
+    (f"SELECT * FROM ({NUMBERED.replace('^', '')}) WHERE ^r <= 20000", "at most 10000 kept of each partition", "n <= 10"),
+    (NUMBERED.replace(" ORDER BY ts", ""), "ROW_NUMBER() without ORDER BY", "say which row is the first"),
+    (NUMBERED.replace(" AS r", ""), "ROW_NUMBER() has no name", "add AS n"),
+    (NUMBERED.replace("ORDER BY ts", "ORDER BY ts ROWS BETWEEN 1 PRECEDING AND CURRENT ROW"), "counts all rows of its partition", "frame"),
+    (NUMBERED + " ORDER BY k LIMIT 1", "ROW_NUMBER() beside ORDER BY", "in brackets"),
+    (NUMBERED.replace("SELECT *", "SELECT DISTINCT k"), "ROW_NUMBER() beside DISTINCT", "in brackets"),
+    ("SELECT ^RANK() OVER (PARTITION BY k ORDER BY ts) AS r FROM s", "OVER is not supported", "ROW_NUMBER()"),
+    ("SELECT k FROM s ^QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) = 1", "QUALIFY is not supported", "WHERE n = 1"),
+    (f"SELECT * FROM ({LATEST}) WHERE r = 1", "ROW_NUMBER() over sessions goes by the event time", "while it lasts"),
+    (f"SELECT * FROM ({LATEST.replace('^ts DESC', 'ts')}) WHERE ^r <= 2", "over sessions, only the first row can be had", "n = 1"),
     (f"SELECT ^DISTINCT k {WINDOW}", "DISTINCT beside GROUP BY", "leave it out"),
     ("SELECT ^DISTINCT max(v) FROM TUMBLE(s, ts, INTERVAL '1 s')", "DISTINCT beside GROUP BY or aggregates", "leave it out"),
     ("SELECT DISTINCT ^* FROM TUMBLE(s, ts, INTERVAL '1 s')", "* does not go with DISTINCT", "name the columns"),
@@ -67,7 +93,7 @@ REFUSED = [
     ("SELECT ^count(*) FROM s", "an aggregate without GROUP BY would never end", "FROM TUMBLE"),
     ("SELECT k, count(*) FROM s GROUP BY ^k", "GROUP BY without a time window would never end", "FROM TUMBLE"),
     ("SELECT k, count(*) FROM TUMBLE(s, ts, INTERVAL '1 s') ^GROUP BY k", "names neither window_start nor", "window_start, keys"),
-    ("SELECT k FROM ^TUMBLE(s, ts, INTERVAL '1 s')", "a window without GROUP BY", "GROUP BY window_start, keys"),
+    ("SELECT count(*) FROM ^TUMBLE(s, ts, INTERVAL '1 s')", "a window without GROUP BY", "GROUP BY window_start, keys"),
     (f"SELECT ^v, count(*) {WINDOW}", "column v is neither grouped nor aggregated", "max(v)"),
     (f"SELECT ^* {WINDOW}", "* does not go with GROUP BY", "name the keys"),
     (f"SELECT max(^max(v)) {WINDOW}", "an aggregate of an aggregate", "SELECT in brackets"),
@@ -88,7 +114,7 @@ REFUSED = [
     ("SELECT count(*) FROM ^SESSION(s, ts) GROUP BY window_start", "SESSION got 2 arguments", "SESSION(input, ts, gap)"),
     ("SELECT count(*) FROM SESSION(s, ts, ^3) GROUP BY window_start", "a positive INTERVAL is expected", "SESSION(input, ts, gap)"),
     ("SELECT count(*) FROM SESSION(s, ^k, INTERVAL '1 s') GROUP BY window_start", "column k is not an event time", "there is ts"),
-    ("SELECT k FROM ^SESSION(s, ts, INTERVAL '1 s')", "a window without GROUP BY", "GROUP BY window_start, keys"),
+    ("SELECT k FROM ^SESSION(s, ts, INTERVAL '1 s')", "a SESSION without GROUP BY", "GROUP BY window_start, keys"),
     ("SELECT count(*) FROM ^CUMULATE(s, ts, 1) GROUP BY window_start", "there is no table function CUMULATE", "use TUMBLE"),
     ("SELECT s.k FROM s LEFT JOIN ^u ON s.k = u.k", "no bound on the time", "BETWEEN a.ts - INTERVAL"),
     ("SELECT s.k FROM s LEFT JOIN ^u ON s.k = u.k WHERE s.ts = u.ts", "no bound on the time", "BETWEEN a.ts - INTERVAL"),

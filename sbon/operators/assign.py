@@ -1,0 +1,58 @@
+"""Windows as columns: each row with the bounds of the windows that it lies in, which operators behind it take for one instant.
+
+Nothing is kept: a watermark, which holds for the rows' own times, becomes one for the ends of windows that are still open.
+"""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from sbon.errors import RemoteProtocolError
+from sbon.operators.compile import columns_of
+from sbon.operators.operator import Operator
+from sbon.operators.windowed import FRAME_ROWS_MAX, SPAN_US_MAX
+from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, AssignParams
+from sbon.query.relation import BOUNDS
+from sbon.query.schema import ColumnType
+
+_START = "\0"
+"""A column that no query has."""
+
+
+def bounds(start_us: pl.Expr, size_us: int) -> list[pl.Expr]:
+    """The columns of windows that start at these instants."""
+    instants = (start_us, start_us + size_us)
+    return [instant.cast(pl.Datetime("us")).alias(name) for name, instant in zip(BOUNDS, instants, strict=True)]
+
+
+class Assign(Operator):
+    """Rows with tumbling or hopping windows. One without an event time has none: its bounds are NULL."""
+
+    def __init__(self, params: AssignParams) -> None:
+        if not (0 < params.slide_us <= params.size_us <= SPAN_US_MAX and 0 <= params.allowed_lateness_us <= SPAN_US_MAX):
+            raise RemoteProtocolError(f"windows of {params.size_us} µs every {params.slide_us} µs, expected 1 to {SPAN_US_MAX}")
+        self._params = params
+
+    def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
+        """Rows in their order, those of one by window."""
+        if columns_of(frame).get(self._params.time_column) is not ColumnType.TIME:
+            raise RemoteProtocolError(f"event time {self._params.time_column!r} is no time column of the input")
+        size, slide, time = self._params.size_us, self._params.slide_us, pl.col(self._params.time_column).cast(pl.Int64)
+        others = pl.all().exclude(*BOUNDS)
+        latest = time // slide * slide
+        if size == slide:
+            return (frame.select(*bounds(latest, size), others),)
+        starts = pl.int_ranges((time - size) // slide * slide + slide, latest + 1, slide).alias(_START)
+        found = []
+        for part in frame.iter_slices(max(1, FRAME_ROWS_MAX * slide // size)):
+            spread = part.select(starts, others).explode(_START)
+            found.append(spread.select(*bounds(pl.col(_START), size), pl.all().exclude(_START)))
+        return found
+
+    def output_watermark(self, watermark_us: int) -> int:
+        """The end of the first window that is still open."""
+        if watermark_us <= WATERMARK_MIN or watermark_us >= WATERMARK_END:
+            return watermark_us
+        size, slide = self._params.size_us, self._params.slide_us
+        first = (watermark_us - size - self._params.allowed_lateness_us) // slide * slide + slide
+        return max(WATERMARK_MIN, first + size)

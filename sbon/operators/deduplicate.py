@@ -1,0 +1,211 @@
+"""Deduplication: of the rows of a key, the first one in each tumbling window, or behind a pause.
+
+Which row is the first goes by event time, so that rows wait until the watermark has passed them: no earlier one can come then, and the
+answer is the same however links interleaved and rows were cut. What is kept is these rows, and the keys of open windows or short pauses.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from sbon.errors import RemoteProtocolError
+from sbon.operators.assign import bounds
+from sbon.operators.compile import columns_of
+from sbon.operators.grouping import Groups, physical
+from sbon.operators.operator import Operator
+from sbon.operators.pairing import in_time
+from sbon.operators.partials import TIME
+from sbon.operators.runs import runs_of
+from sbon.operators.seen import NEVER, Seen, latest
+from sbon.operators.snapshots import Parts, opened, parts_of
+from sbon.operators.waiting import Waiting
+from sbon.operators.windowed import FRAME_ROWS_MAX, PANE, PENDING_ROWS_MAX, SPAN_US_MAX, one_zero
+from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, DeduplicateParams
+from sbon.query.relation import BOUNDS
+from sbon.query.schema import ColumnType
+from sbon.types import IntArray
+
+_WAITING, _SEEN = "waiting", "seen"
+_FORGETTINGS = 8
+"""How often within a span keys are looked through for those to be forgotten."""
+
+
+class Deduplicate(Operator):
+    """Keeps the first row of each key. A row behind the watermark, or without an event time, is late."""
+
+    def __init__(self, params: DeduplicateParams) -> None:
+        if not (0 < params.span_us <= SPAN_US_MAX and 0 <= params.allowed_lateness_us <= SPAN_US_MAX):
+            raise RemoteProtocolError(f"first rows within {params.span_us} µs, expected 1 to {SPAN_US_MAX}")
+        if not params.keys:
+            raise RemoteProtocolError("first rows of no key")
+        self._params = params
+        self._watermark = WATERMARK_MIN
+        self._input: pl.DataFrame | None = None
+        self._prepared: list[pl.Expr] = []
+        self._window: list[str] = []
+        self._keys: list[str] = []
+        self._sort: list[str] = []
+        self._waiting = Waiting()
+        self._settled_rows = 0
+        """Rows that have waited and been looked through already."""
+        self._seen = Seen(())
+        self._forgotten_us = WATERMARK_MIN
+        self.late_rows = 0
+
+    @property
+    def state_rows(self) -> int:
+        """Rows that wait, and keys."""
+        return self._waiting.rows + self._seen.rows
+
+    def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
+        """Keep rows until the watermark has passed them."""
+        if self._input is None:
+            self._compile(frame)
+        elif frame.schema != self._input.schema:
+            raise RemoteProtocolError(f"input with columns {dict(frame.schema)}, expected {dict(self._input.schema)}")
+        rows = in_time(frame.select(self._prepared), TIME, self._passed(self._watermark))
+        self.late_rows += frame.height - rows.height
+        self._waiting.add(rows)
+        if not self._params.session and self._waiting.rows - self._settled_rows >= max(PENDING_ROWS_MAX, self._settled_rows):
+            waiting = self._waiting.frame()
+            assert waiting is not None
+            self._waiting.replace(waiting[self._firsts(waiting, Seen(self._keys))])
+            self._settled_rows = self._waiting.rows
+        return ()
+
+    def advance_in_steps(self, watermark_us: int) -> Sequence[Sequence[pl.DataFrame]]:
+        """Give the first ones among the rows that the watermark has passed."""
+        self._watermark = max(watermark_us, self._watermark)
+        passed = self._passed(self._watermark)
+        due = self._waiting.take(passed)
+        self._settled_rows = min(self._settled_rows, self._waiting.rows)
+        answer: Sequence[Sequence[pl.DataFrame]] = ()
+        if due is not None:
+            first = due[self._firsts(due, self._seen)]
+            at = due if self._params.session else first.with_columns(pl.col(PANE).alias(TIME))
+            self._seen.add(latest(at, self._keys))
+            answer = self._named(first)
+        self._forget(passed)
+        return answer
+
+    def output_watermark(self, watermark_us: int) -> int:
+        """What has been passed: rows leave in the order of their times."""
+        return self._passed(watermark_us)
+
+    def parts(self) -> Parts:
+        """The rows that wait, with the columns of the input, and the keys."""
+        frames: dict[str, pl.DataFrame] = {}
+        if self._input is not None:
+            frames["input"] = self._input
+            waiting = self._waiting.frame()
+            if waiting is not None:
+                frames[_WAITING] = waiting
+            seen = self._seen.frame(self._useless_below(self._passed(self._watermark)))
+            if seen is not None:
+                frames[_SEEN] = seen
+        return parts_of(self._params, self._watermark, self.late_rows, frames)
+
+    def adopt(self, parts: Parts) -> None:
+        """Continue from a snapshot."""
+        snapshot, frames = opened(parts, self._params)
+        if set(frames) - {"input", _WAITING, _SEEN} or (frames and "input" not in frames):
+            raise RemoteProtocolError(f"snapshot with frames {sorted(frames)}, expected input, {_WAITING} and {_SEEN}")
+        self._input, self._seen, self._waiting = None, Seen(()), Waiting()
+        if "input" in frames:
+            self._compile(frames["input"])
+            rows = frames["input"].clear().select(self._prepared)
+            for name, expected in ((_WAITING, rows.schema), (_SEEN, rows.select(TIME, *self._keys).schema)):
+                if name in frames and frames[name].schema != expected:
+                    raise RemoteProtocolError(f"{name} rows of a snapshot have {dict(frames[name].schema)}, expected {dict(expected)}")
+                if name in frames and frames[name][TIME].null_count():
+                    raise RemoteProtocolError(f"{name} rows of a snapshot have no event time")
+            if _SEEN in frames:
+                self._seen.add(frames[_SEEN])
+            if _WAITING in frames:
+                self._waiting.add(frames[_WAITING])
+        self._settled_rows = 0
+        self._watermark, self.late_rows, self._forgotten_us = snapshot.watermark_us, snapshot.late_rows, WATERMARK_MIN
+
+    def _passed(self, watermark_us: int) -> int:
+        """Rows with an event time below this are due."""
+        if watermark_us <= WATERMARK_MIN or watermark_us >= WATERMARK_END:
+            return watermark_us
+        return max(WATERMARK_MIN, watermark_us - self._params.allowed_lateness_us)
+
+    def _useless_below(self, passed_us: int) -> int:
+        """Keys seen before this instant, or in a window that starts before it, say nothing about rows to come."""
+        if passed_us >= WATERMARK_END:
+            return WATERMARK_END
+        span = self._params.span_us
+        return passed_us - span + 1 if self._params.session else passed_us // span * span
+
+    def _forget(self, passed_us: int) -> None:
+        if passed_us - self._forgotten_us >= self._params.span_us // _FORGETTINGS:
+            self._seen.forget(self._useless_below(passed_us))
+            self._forgotten_us = passed_us
+
+    def _firsts(self, rows: pl.DataFrame, seen: Seen) -> IntArray:
+        """Which rows are the first ones, by time."""
+        times = physical(rows[TIME])
+        whole = np.arange(times.size)
+        by_time = whole if (times[1:] >= times[:-1]).all() else np.argsort(times, kind="stable")
+        groups = Groups.of(rows, [*self._window, *self._keys])
+        runs = runs_of(groups.ids[by_time], groups.size)
+        order = by_time[runs.order]
+        ordered = times[order]
+        begins = np.zeros(times.size, np.bool_)
+        begins[runs.starts] = True
+        leaders = order[runs.starts]
+        before = seen.instants(rows.select(self._keys)[leaders])
+        first = np.zeros(times.size, np.bool_)
+        if self._params.session:
+            first[1:] = ordered[1:] - ordered[:-1] >= self._params.span_us
+            first[runs.starts] = (before == NEVER) | (ordered[runs.starts] - before >= self._params.span_us)
+        else:
+            first[runs.starts] = before < physical(rows[PANE])[leaders]
+        # A row at the same instant as the first one of its key may be it as well.
+        again = np.zeros(times.size, np.bool_)
+        again[1:] = ~begins[1:] & (ordered[1:] == ordered[:-1])
+        if self._sort and (first[:-1] & again[1:]).any():
+            order[first] = self._least(rows, order, np.cumsum(~again) - 1, first)
+        found = order[first]
+        return np.sort(found) if by_time is whole else found[np.argsort(times[found], kind="stable")]
+
+    def _least(self, rows: pl.DataFrame, order: IntArray, instant: IntArray, first: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> IntArray:
+        """Of the rows at each instant that has a first one, the first by order and ties."""
+        wanted = np.zeros(int(instant[-1]) + 1, np.bool_)
+        wanted[instant[first]] = True
+        among = np.flatnonzero(wanted[instant])
+        params = self._params
+        descending = [column.descending for column in params.order] + [False] * len(params.ties)
+        last = [not column.nulls_first for column in params.order] + [True] * len(params.ties)
+        frame = rows[order[among]].select(self._sort).with_columns(pl.Series("\0", instant[among]), pl.Series("\1", order[among]))
+        frame = frame.sort(["\0", *self._sort], descending=[False, *descending], nulls_last=[False, *last], maintain_order=True)
+        return frame.unique("\0", keep="first", maintain_order=True)["\1"].to_numpy()
+
+    def _named(self, rows: pl.DataFrame) -> list[tuple[pl.DataFrame]]:
+        """Rows with the columns of the output, step by step."""
+        assert self._input is not None
+        columns = [pl.col(f"c{index}").alias(name) for index, name in enumerate(self._input.columns) if name not in BOUNDS]
+        start = bounds(pl.col(TIME), 0)[:1] if self._params.session else bounds(pl.col(PANE), self._params.span_us)
+        return [(frame,) for frame in rows.select(*start, *columns).iter_slices(FRAME_ROWS_MAX)]
+
+    def _compile(self, frame: pl.DataFrame) -> None:
+        """Prepared rows: event time, start of the window, then the columns as c0, c1, ..."""
+        columns = columns_of(frame)
+        if columns.get(self._params.time_column) is not ColumnType.TIME:
+            raise RemoteProtocolError(f"event time {self._params.time_column!r} is no time column of the input")
+        names = {name: f"c{index}" for index, name in enumerate(columns)}
+        sort = [*(column.name for column in self._params.order), *self._params.ties]
+        missing = [name for name in (*self._params.keys, *sort) if name not in names]
+        if missing:
+            raise RemoteProtocolError(f"column {missing[0]!r} of the key or order is not among the input columns {', '.join(columns)}")
+        time = pl.col(self._params.time_column).cast(pl.Int64)
+        window = [] if self._params.session else [(time // self._params.span_us * self._params.span_us).alias(PANE)]
+        values = [one_zero(pl.col(name), kind).alias(names[name]) for name, kind in columns.items()]
+        self._prepared = [time.alias(TIME), *window, *values]
+        self._window = [] if self._params.session else [PANE]
+        self._keys = [names[name] for name in self._params.keys]
+        self._sort = [names[name] for name in sort]
+        self._input, self._seen = frame.clear(), Seen(self._keys)

@@ -1,0 +1,178 @@
+"""Keys that have been seen, with the instant at which each was seen last, to be asked for many at a time.
+
+Keys lie in runs, each sorted by a hash; a batch of keys is looked up by binary search in each, in the order of its own hashes. Neighbouring
+runs of about one size are merged, so that there are few, and of a key in both only the later instant stays.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from sbon.operators.grouping import Groups, physical
+from sbon.operators.hashes import HashArray
+from sbon.operators.partials import TIME
+from sbon.types import IntArray
+
+RUN_ROWS_MIN = 512
+"""Keys of a run below which it is merged with the next one, whatever its size."""
+NEVER = -(2**63)
+"""The instant of a key that has not been seen."""
+
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_HALF = np.uint64(32)
+
+
+class _Run:
+    """Some keys, each once, by hash. Nothing of it changes."""
+
+    __slots__ = ("columns", "first_us", "hashes", "last_us", "rows", "times")
+
+    def __init__(self, rows: pl.DataFrame, keys: Sequence[str]) -> None:
+        hashed = key_hashes(rows, keys)
+        order = np.argsort(hashed)
+        self.hashes = hashed[order]
+        self.rows = rows[order]
+        self.times = physical(self.rows[TIME])
+        self.columns = [_comparable(self.rows[key]) for key in keys]
+        self.first_us, self.last_us = int(self.times.min()), int(self.times.max())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_Run":
+        return self
+
+    def instants(self, columns: Sequence[pl.Series | IntArray], hashed: HashArray, found: IntArray) -> None:
+        """Put into `found` the instants of those keys that are here, where they are later; `hashed` is sorted."""
+        place = np.searchsorted(self.hashes, hashed)
+        asking = self._with_hash(np.arange(hashed.size), place, hashed)
+        while asking.size:
+            at = place[asking]
+            equal = np.ones(asking.size, np.bool_)
+            for mine, theirs in zip(self.columns, columns, strict=True):
+                equal &= _equal(mine, at, theirs, asking)
+            same = asking[equal]
+            found[same] = np.maximum(found[same], self.times[place[same]])
+            # Another key with the same hash: the one asked for may be the next.
+            asking = asking[~equal]
+            place[asking] += 1
+            asking = self._with_hash(asking, place, hashed)
+
+    def _with_hash(self, asking: IntArray, place: IntArray, hashed: HashArray) -> IntArray:
+        asking = asking[place[asking] < self.hashes.size]
+        found: IntArray = asking[self.hashes[place[asking]] == hashed[asking]]
+        return found
+
+
+class Seen:
+    """Keys with the instant at which each was seen last.
+
+    Parameters
+    ----------
+    keys : columns of the key, at least one; beside them rows have the instant, µs, in column `TIME`
+    """
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._keys = list(keys)
+        self._runs: list[_Run] = []
+
+    @property
+    def rows(self) -> int:
+        """Keys kept; one in several runs counts several times."""
+        return sum(run.rows.height for run in self._runs)
+
+    def instants(self, rows: pl.DataFrame) -> IntArray:
+        """(n,) When each key was last seen, NEVER if it was not."""
+        found = np.full(rows.height, NEVER)
+        if not self._runs or rows.is_empty():
+            return found
+        hashed = key_hashes(rows, self._keys)
+        order = np.argsort(hashed)
+        hashed, ordered = hashed[order], found.copy()
+        columns = [_taken(_comparable(rows[key]), order) for key in self._keys]
+        for run in self._runs:
+            run.instants(columns, hashed, ordered)
+        found[order] = ordered
+        return found
+
+    def add(self, rows: pl.DataFrame) -> None:
+        """Keep keys, each once in `rows`."""
+        if rows.is_empty():
+            return
+        self._runs.append(_Run(rows.select(TIME, *self._keys), self._keys))
+        while len(self._runs) > 1:
+            before, last = self._runs[-2:]
+            if before.rows.height > max(2 * last.rows.height, RUN_ROWS_MIN):
+                break
+            self._runs[-2:] = [_Run(self._latest([before.rows, last.rows]), self._keys)]
+
+    def forget(self, below_us: int) -> None:
+        """Let keys go that were last seen before this: those of a run when they are half of it."""
+        kept = []
+        for run in self._runs:
+            if run.last_us < below_us:
+                continue
+            if run.first_us < below_us:
+                live = run.times >= below_us
+                if 2 * np.count_nonzero(live) <= run.times.size:
+                    run = _Run(run.rows.filter(pl.Series(live)), self._keys)
+            kept.append(run)
+        self._runs = kept
+
+    def frame(self, below_us: int) -> pl.DataFrame | None:
+        """The keys last seen at this instant or later, each once, sorted; None if there are none."""
+        if not self._runs:
+            return None
+        rows = self._latest([run.rows for run in self._runs]).filter(pl.col(TIME) >= below_us)
+        return None if rows.is_empty() else rows.sort(self._keys)
+
+    def _latest(self, parts: list[pl.DataFrame]) -> pl.DataFrame:
+        return parts[0] if len(parts) == 1 else latest(pl.concat(parts), self._keys)
+
+
+def latest(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """Each key once, with the last of its instants."""
+    groups = Groups.of(rows, list(keys))
+    instants = np.full(groups.size, NEVER)
+    np.maximum.at(instants, groups.ids, physical(rows[TIME]))
+    groups.keys.insert_column(0, pl.Series(TIME, groups.taken(instants)))
+    return groups.keys
+
+
+def key_hashes(rows: pl.DataFrame, keys: Sequence[str]) -> HashArray:
+    """A hash of each row's key, good for this process only."""
+    mixed = np.zeros(rows.height, np.uint64)
+    for name in keys:
+        column = rows[name]
+        if _is_whole(column.dtype):  # a NULL as if it were 0, so that it does not matter which way a batch goes
+            whole = column.to_physical().fill_null(0) if column.null_count() else column
+            values = physical(whole).view(np.uint64)
+        else:
+            values = column.hash().to_numpy()
+        mixed = (mixed ^ values) * _FACTOR
+        mixed ^= mixed >> _HALF
+    return mixed * _FACTOR
+
+
+def _comparable(column: pl.Series) -> pl.Series | IntArray:
+    """Whole numbers and times as an array, which costs a batch of few rows a tenth of what the columnar library's engine does."""
+    return physical(column) if _is_whole(column.dtype) and not column.null_count() else column
+
+
+def _is_whole(kind: pl.DataType) -> bool:
+    return kind == pl.Int64 or kind.is_temporal()
+
+
+def _taken(column: pl.Series | IntArray, places: IntArray) -> pl.Series | IntArray:
+    return column[places]
+
+
+def _equal(mine: pl.Series | IntArray, at: IntArray, theirs: pl.Series | IntArray, asking: IntArray) -> npt.NDArray[np.bool_]:
+    """Whether values are equal, NULL to NULL."""
+    one, other = mine[at], theirs[asking]
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return np.asarray(one == other)
+    if isinstance(one, np.ndarray):
+        one, other = other, one
+    assert isinstance(one, pl.Series)
+    return one.to_physical().eq_missing(pl.Series(other).to_physical()).to_numpy()

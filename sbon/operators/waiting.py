@@ -1,0 +1,81 @@
+"""Rows that wait until the watermark has passed them. Mostly they are in the order of their times: what is due is cut off at once."""
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from sbon.operators.grouping import physical
+from sbon.operators.partials import TIME
+
+BLOCK_ROWS_MAX = 65_536
+"""Rows that are put together; small blocks are merged, as each costs the same to look at."""
+
+
+class _Block:
+    """Some rows, with event times; nothing of it changes."""
+
+    __slots__ = ("first_us", "in_order", "last_us", "rows")
+
+    def __init__(self, rows: pl.DataFrame) -> None:
+        times = physical(rows[TIME])
+        self.rows = rows
+        self.first_us, self.last_us = int(times.min()), int(times.max())
+        self.in_order = bool((times[1:] >= times[:-1]).all())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_Block":
+        return self
+
+    def cut(self, before_us: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Rows with an event time below this, and the others."""
+        times = physical(self.rows[TIME])
+        if self.in_order:
+            place = int(np.searchsorted(times, before_us))
+            return self.rows[:place], self.rows[place:]
+        due = pl.Series(times < before_us)
+        return self.rows.filter(due), self.rows.filter(~due)
+
+
+class Waiting:
+    """Rows with an event time each, µs, in column `TIME`."""
+
+    def __init__(self) -> None:
+        self._blocks: list[_Block] = []
+        self.rows = 0
+
+    def add(self, rows: pl.DataFrame) -> None:
+        """Keep rows."""
+        if rows.is_empty():
+            return
+        self._blocks.append(_Block(rows))
+        self.rows += rows.height
+        while len(self._blocks) > 1:
+            before, last = (block.rows for block in self._blocks[-2:])
+            if before.height > 2 * last.height or before.height + last.height > BLOCK_ROWS_MAX:
+                break
+            self._blocks[-2:] = [_Block(pl.concat([before, last], rechunk=True))]
+
+    def take(self, before_us: int) -> pl.DataFrame | None:
+        """The rows with an event time below this, which wait no longer; None if there are none."""
+        due, blocks = [], []
+        for block in self._blocks:
+            if block.last_us < before_us:
+                due.append(block.rows)
+            elif block.first_us < before_us:
+                passed, left = block.cut(before_us)
+                due.append(passed)
+                blocks.append(_Block(left))
+            else:
+                blocks.append(block)
+        self._blocks = blocks
+        self.rows -= sum(rows.height for rows in due)
+        return pl.concat(due) if due else None
+
+    def frame(self) -> pl.DataFrame | None:
+        """All of them; None if there are none."""
+        return pl.concat([block.rows for block in self._blocks]) if self._blocks else None
+
+    def replace(self, rows: pl.DataFrame) -> None:
+        """Keep these rows alone."""
+        self._blocks, self.rows = [], 0
+        self.add(rows)
