@@ -79,9 +79,19 @@ def measure(workloads: Sequence[str], seconds: float, runs: int, progress: Progr
 
 def show(result: dict[str, Any]) -> None:
     """The result as tables for people."""
-    columns = (Column("workload"), *(Column(title, right=True) for title in ("rows/s", "rows/s/core", "cores used", "peak MB")))
+    columns = (
+        Column("workload"),
+        *(Column(title, right=True) for title in ("rows/s", "rows/s/core", "cores used", "peak MB", "longest quantum ms")),
+    )
     rows = [
-        [name, count(one["rows_per_s"]), count(one["rows_per_s_per_core"]), number(one["cores_used"], 2), count(one["peak_memory_mb"])]
+        [
+            name,
+            count(one["rows_per_s"]),
+            count(one["rows_per_s_per_core"]),
+            number(one["cores_used"], 2),
+            count(one["peak_memory_mb"]),
+            number(one["longest_quantum_ms"], 1),
+        ]
         for name, one in result["workloads"].items()
     ]
     print_table(columns, rows, title=f"at full speed, median of {result['runs']}")
@@ -116,9 +126,15 @@ def _throughput(name: str, seconds: float) -> dict[str, float]:
             "cores_used": used / took_s,
             "peak_memory_mb": agent.memory_mb("VmHWM"),
             "memory_after_rows": agent.rows_made(),
+            "longest_quantum_ms": _longest_quantum_ms(agent),
             **{f"{kind}_ns_per_row": cpu_ns / rows for kind, cpu_ns in by_kind.items()},
             "rest_ns_per_row": (used * 1e9 - sum(by_kind.values())) / rows,
         }
+
+
+def _longest_quantum_ms(agent: AgentProcess) -> float:
+    """How long an operator has kept a thread at most, from its first batch on. Not sources: the first question makes their rows."""
+    return float(max(operator["longest_quantum_ms"] for operator in agent.operators() if operator["kind"] != "source"))
 
 
 def _work(agent: AgentProcess) -> dict[str, int]:

@@ -24,6 +24,7 @@ def test_an_agent_is_measured_at_full_speed_by_the_clock_and_while_saturated(mon
     assert one["rows_per_s"] > 100_000
     assert one["memory_after_rows"] >= 200_000
     assert 20 < one["peak_memory_mb"] < 2000
+    assert one["longest_quantum_ms"] > 0
     # How long they take is for the benchmark to say.
     assert result["latency"]["W1"]["rows"] > 1000
     assert 0 < result["latency"]["W1"]["p50_ms"] <= result["latency"]["W1"]["p99_ms"]

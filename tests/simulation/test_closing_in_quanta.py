@@ -1,0 +1,155 @@
+"""A window of many keys closes over several quanta of real agents: what is more urgent runs in between, a consumer's credit holds, and an
+operator that is asked to move meanwhile moves when it is done."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from agent.engine.execution import Execution
+from agent.engine.instance import Instance, State
+from agent.engine.work import Task
+from testbed.cpu import CpuConfig
+from testbed.virtual.harness import World
+from testbed.virtual.network import NetworkConfig
+from tests.property.test_closing_in_steps import small_steps
+from tests.simulation.test_stalled_sink import Gate
+from tests.simulation.test_stateful_operators_move import SESSIONS, run
+
+KEYS = 300
+WINDOWS = 8
+SOURCE = """
+CREATE SOURCE {name} (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{node}',
+    rows_per_second = {rate}, rows = {rows}, fields.key.kind = 'sequence');
+"""
+WINDOW = "SELECT window_end, key, sum(value) AS total FROM TUMBLE(many, ts, INTERVAL '1 second') GROUP BY window_end, key"
+
+
+def make_world(nodes: int, **settings: Any) -> World:
+    engine = {"batch_interval_s": 0.02, "quantum_rows": 30}
+    cpu = CpuConfig(cores=1, batch_us=1000.0)
+    world = World(nodes, seed=4, cpu=cpu, network=NetworkConfig(), settings={"optimiser": {"enabled": False}, "engine": engine, **settings})
+    world.start_all()
+    world.settle()
+    world.submit(SOURCE.format(name="many", node=world.nodes[0], rate=KEYS, rows=WINDOWS * KEYS))
+    return world
+
+
+def instances(world: World) -> list[Instance]:
+    agents: list[Any] = world.agents
+    return [instance for agent in agents for instance in agent.engine.instances.values()]
+
+
+def window_of(world: World) -> Instance:
+    (window,) = (instance for instance in instances(world) if instance.operator is not None and instance.operator.state_rows)
+    return window
+
+
+def shut_sink(world: World) -> Any:
+    """The sink of the query, which takes nothing until what is returned is called."""
+    sink: Any = next(instance for instance in instances(world) if instance.sink is not None)
+    held, sink.sink = sink.sink, Gate(sink.sink)
+
+    def reopen() -> None:
+        sink.sink = held
+
+    return reopen
+
+
+def test_what_is_more_urgent_runs_between_the_parts_of_a_large_window(monkeypatch: pytest.MonkeyPatch):
+    tasks: list[tuple[str, float, bool, float]] = []
+    execute = Execution._execute
+
+    def watched(self: Execution, task: Task) -> None:
+        head = task.stages[0].instance
+        if self._me == world.nodes[0] and head.source is None:
+            others = [i for i in self._instances.values() if i not in [stage.instance for stage in task.stages] and i.task is None]
+            waiting = [i.closing.stimulus_s if i.closing is not None else i.earliest_s for i in others if i.state is State.RUNNING]
+            tasks.append((head.id, task.stimulus_s, task.closing is not None, min(waiting, default=float("inf"))))
+        execute(self, task)
+
+    monkeypatch.setattr(Execution, "_execute", watched)
+    with small_steps(10):
+        world = make_world(2)
+        query = world.submit(WINDOW)
+        tail = world.tail(query)
+        # Its rows are as old as the way is long when they come: older than the watermark that a window of the other query closes with.
+        world.submit(SOURCE.format(name="far", node=world.nodes[1], rate=400, rows=1600))
+        world.submit("CREATE SINK d FROM (SELECT ts, key FROM far) WITH (connector = 'discard')")
+        world.run_until(lambda: tail.finished, 60)
+
+    assert len(tail.rows) == WINDOWS * KEYS
+    assert [(stimulus_s, best) for _, stimulus_s, _, best in tasks if stimulus_s > best] == []
+    parts = [number for number, task in enumerate(tasks) if task[2]]
+    assert len(parts) > WINDOWS * KEYS / 60
+    same = [(one, other) for one, other in pairwise(parts) if tasks[one][:2] == tasks[other][:2]]
+    between = [(tasks[one][1], tasks[number][1]) for one, other in same for number in range(one + 1, other)]
+    assert len(between) > 3, "nothing came in between"
+    assert all(urgent < closing for closing, urgent in between)
+
+
+def test_answers_beyond_the_credit_are_not_computed_before_there_is_some():
+    with small_steps(10):
+        world = make_world(1, links={"window_batches": 4})
+        query = world.submit(WINDOW)
+        tail = world.tail(query)
+        reopen = shut_sink(world)
+        world.run(10)
+        window = window_of(world)
+
+        assert window.closing is not None
+        assert window.busy
+        assert window.watermark_us < window.closing.watermark_us
+        assert 0 < window.rows_out < KEYS
+        assert max(output.sender.held for output in window.outputs.values()) <= 5
+        told = {row["id"]: row["state"] for row in world.ask(0, "operators")}
+        assert told[window.id] == "blocked"
+        reopen()
+        world.run_until(lambda: tail.finished, 60)
+    assert len(tail.rows) == WINDOWS * KEYS
+    assert window.closing is None
+
+
+def test_an_operator_asked_to_move_in_the_midst_of_a_window_moves_when_it_is_done(monkeypatch: pytest.MonkeyPatch):
+    asked: list[bool] = []
+    rested: list[bool] = []
+    pause = Execution.pause
+
+    def watched(self: Execution, instance: Instance, then: Any) -> None:
+        def idle() -> None:
+            rested.append(instance.closing is None and not instance.busy)
+            then()
+
+        asked.append(instance.closing is not None)
+        pause(self, instance, idle)
+
+    monkeypatch.setattr(Execution, "pause", watched)
+    with small_steps(10):
+        world = make_world(2, links={"window_batches": 4})
+        tail = world.tail(world.submit(WINDOW))
+        reopen = shut_sink(world)
+        world.run_until(lambda: any(i.closing is not None and i.blocked for i in instances(world)), 10)
+        window = window_of(world)
+        agent: Any = world.agents[0]
+        agent.migrations.migrate(window.id, world.nodes[1], "asked by the test")
+        world.run_until(lambda: len(rested) < len(asked), 10)
+        world.run(2)
+        assert asked[-1], "it has been asked in the midst of a window"
+        assert window.closing is not None
+        assert window.state is State.PAUSED
+        reopen()
+        world.run_until(lambda: tail.finished, 60)
+
+    assert all(rested)
+    assert [(record["operator"], record["committed"]) for record in agent.measuring.migrations] == [(window.id, True)]
+    assert sorted(row[:2] for row in tail.rows) == sorted({tuple(row[:2]) for row in tail.rows}), "a row came twice"
+    assert len(tail.rows) == WINDOWS * KEYS
+
+
+def test_answers_in_parts_are_those_of_a_run_on_one_node_whatever_moves_meanwhile():
+    expected, _ = run(SESSIONS, nodes=1, seed=1)
+    with small_steps(4):
+        rows, moves = run(SESSIONS, nodes=4, seed=1)
+
+    assert rows == expected
+    assert moves > 0
