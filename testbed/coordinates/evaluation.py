@@ -100,14 +100,11 @@ def evaluate(
     space = Space(nodes, config or CoordinateConfig(), rng, gossip, liars, liar)
 
     started = time.perf_counter()
-    warmup: dict[str, dict[str, float]] = {}
-    drift = _Drift(space, rounds)
+    course = _Course(space, rounds, slices[-1], honest)
     for number in range(1, rounds + 1):
         current = slices[(number - 1) * len(slices) // rounds]
         play_round(space, current, peers, rng, number)
-        if number in WARMUP_ROUNDS:
-            warmup[str(number)] = score(space.positions(), slices[-1], honest)
-        drift.after(number)
+        course.note(number)
         if trace is not None:
             trace[number] = score(space.positions(), current, honest)["median_relative_error"]
         if progress is not None:
@@ -122,8 +119,8 @@ def evaluate(
         **({} if liar is None else {"attack": type(liar).__name__.lower(), "liars": len(liars)}),
         **score(final, slices[-1], honest),
         **({"against_median": score(final, per_pair_median(slices), honest)} if len(slices) > 1 else {}),
-        "warmup": warmup,
-        "drift_ms_per_round": drift.ms_per_round(),
+        "warmup": course.warmup,
+        "drift_ms_per_round": course.drift_ms_per_round(),
         "updates_per_second": space.updates / space.update_s if space.update_s > 0 else 0.0,
         "seconds": time.perf_counter() - started,
     }
@@ -138,25 +135,28 @@ def _check(rounds: int, neighbours: int | None, gossip: int | None) -> None:
         raise ConfigError(f"gossip = {gossip}, expected 0 or more, or latest")
 
 
-class _Drift:
-    """How far nodes move in a round, in the last tenth of the rounds."""
+class _Course:
+    """What is noted after rounds: how good coordinates are at first, and how far nodes move in the last tenth."""
 
-    def __init__(self, space: Space, rounds: int) -> None:
-        self._space = space
-        self._first = rounds - max(1, rounds // 10)
+    def __init__(self, space: Space, rounds: int, truth: FloatArray, scored: Sequence[int] | None) -> None:
+        self._space, self._truth, self._scored = space, truth, scored
+        self._drifts_from = rounds - max(1, rounds // 10)
         self._before = space.positions()
         self._moved: list[FloatArray] = []
+        self.warmup: dict[str, dict[str, float]] = {}
 
-    def after(self, number: int) -> None:
+    def note(self, number: int) -> None:
         """A round has been played."""
-        if number < self._first:
+        if number in WARMUP_ROUNDS:
+            self.warmup[str(number)] = score(self._space.positions(), self._truth, self._scored)
+        if number < self._drifts_from:
             return
         positions = self._space.positions()
-        if number > self._first:
+        if number > self._drifts_from:
             self._moved.append(np.linalg.norm(positions - self._before, axis=1))
         self._before = positions
 
-    def ms_per_round(self) -> float:
+    def drift_ms_per_round(self) -> float:
         """Of the median node."""
         # Nodes do not move with every sample, so that the median over rounds would hide the moves; the mean over rounds does not.
         return float(np.median(np.mean(self._moved, axis=0))) if self._moved else 0.0

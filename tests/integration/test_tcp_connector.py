@@ -123,6 +123,7 @@ async def test_a_connecting_source_comes_back_when_its_peer_does():
     await until(lambda: stream.poll() == 1)
     served[0].close()
     await until(lambda: stream.poll() == 2)
+    assert stream.numbers == [1, 2]
     stream.connector.stop()
     server.close()
 
