@@ -14,7 +14,7 @@ from agent.control import ControlConfig
 from sbon.cli.__main__ import run
 from sbon.control import ControlReply
 from sbon.sealing import KeyRing
-from tests.fake_agent import MEMBERS, OPERATORS, PLAN, QUERIES, STATUS, FakeAgent, serving
+from tests.canned_agent import MEMBERS, OPERATORS, PLAN, QUERIES, STATUS, FakeAgent, serving
 
 
 @pytest.fixture

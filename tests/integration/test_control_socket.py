@@ -12,7 +12,7 @@ from agent.control import ControlConfig, DataDirectory
 from sbon.cli.client import ControlClient, RefusedError, UnreachableError, find_socket
 from sbon.control import REPLY_BYTES_MAX, ControlReply, ControlRequest, FrameReader, decode, encode
 from sbon.errors import ConfigError
-from tests.fake_agent import STATUS, FakeAgent, serving
+from tests.canned_agent import STATUS, FakeAgent, serving
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:

@@ -9,7 +9,7 @@ from testbed.result import result_of
 from testbed.scenario import parse_scenario
 from testbed.topology import pairs_between
 from testbed.virtual.harness import TimeoutInWorldError, World
-from tests.unit.fake_agents import maker
+from tests.unit.greeting_agents import maker
 
 
 def fake_world(nodes=4, seed=3, **options):
