@@ -74,7 +74,7 @@ def test_what_is_more_urgent_runs_between_the_parts_of_a_large_window(monkeypatc
         query = world.submit(WINDOW)
         tail = world.tail(query)
         # Its rows are as old as the way is long when they come: older than the watermark that a window of the other query closes with.
-        world.submit(SOURCE.format(name="far", node=world.nodes[1], rate=400, rows=1600))
+        world.submit(SOURCE.format(name="far", node=world.nodes[1], rate=400, rows=400 * WINDOWS))
         world.submit("CREATE SINK d FROM (SELECT ts, key FROM far) WITH (connector = 'discard')")
         world.run_until(lambda: tail.finished, 60)
 
