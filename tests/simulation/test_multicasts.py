@@ -1,11 +1,14 @@
 """Multicasts in whole overlays: made by the agents' own decision, shown to who asked, used by newcomers, gone when they are not needed."""
 
+import msgspec
 import numpy as np
 import pytest
 
 from agent.node import Agent
+from agent.queries.refeeding import renewed
+from sbon.errors import LocalProtocolError
 from sbon.optimiser.multicast_views import Insert
-from sbon.wire import Use, User
+from sbon.wire import End, Refeed, Use, User
 from testbed import report
 from testbed.topology import Topology
 from testbed.virtual.harness import World
@@ -252,7 +255,7 @@ def test_the_crash_of_a_multicasts_host_costs_the_queries_behind_it_some_rows_an
     world.run(6.0)
 
     world.kill("u4")
-    world.run(200.0)
+    world.run(160.0)
 
     for query, consumer in zip(queries, CONSUMERS, strict=True):
         row = query_row(world, query, consumer)
@@ -284,7 +287,7 @@ def test_who_was_cut_off_for_minutes_is_fed_again_and_gets_nothing_twice(cut):
     assert query_row(world, queries[0], "c0")["state"] == "degraded"
     world.run(90.0)
     world.heal()
-    world.run(100.0)
+    world.run(60.0)
 
     before = [len(tail.rows) for tail in tails]
     world.run(10.0)
@@ -295,6 +298,20 @@ def test_who_was_cut_off_for_minutes_is_fed_again_and_gets_nothing_twice(cut):
         assert len(tail.rows) == len(set(tail.rows))
     if cut == "u4":
         assert name not in multicasts(world)
+
+
+def test_a_link_that_brings_rows_is_not_made_anew_whoever_asks():
+    world = make_world(moves=False)
+    query = world.submit(QUERY, at="c0")
+    world.run(12.0)
+    agent, operator, incoming = next((a, i.id, x) for a in living(world) for i in a.engine.instances.values() for x in i.inputs.values())
+    new = msgspec.structs.replace(incoming.link, id=renewed(incoming.link.id))
+
+    with pytest.raises(LocalProtocolError, match="is still given rows by"):
+        agent.answers.handle("c3", Refeed(query, incoming.link.id, End(new, incoming.node, ()), gives=False), print)
+    with pytest.raises(LocalProtocolError, match="of another is not on"):
+        agent.answers.handle("c3", Refeed("another", incoming.link.id, End(new, incoming.node, ()), gives=False), print)
+    assert incoming.link.id in agent.engine.instances[operator].inputs
 
 
 def test_the_crash_of_the_root_of_a_tree_costs_no_branch_for_good():
@@ -312,7 +329,7 @@ def test_the_crash_of_the_root_of_a_tree_costs_no_branch_for_good():
     world.run(12.0)
 
     world.kill("m0")
-    world.run(200.0)
+    world.run(160.0)
 
     before = [len(tail.rows) for tail in tails]
     world.run(10.0)
