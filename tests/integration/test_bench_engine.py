@@ -8,8 +8,6 @@ import testbed.bench.engine as bench
 from sbon.cli.__main__ import run
 from sbon.errors import ConfigError
 
-pytestmark = pytest.mark.alone
-
 
 @pytest.mark.slow
 def test_an_agent_is_measured_at_full_speed_by_the_clock_and_while_saturated(monkeypatch, capsys):

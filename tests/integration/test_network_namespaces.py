@@ -27,8 +27,6 @@ from testbed.topology import CitiesConfig, build
 from testbed.virtual.network import NetworkConfig
 from tests.processes import wait_until
 
-pytestmark = pytest.mark.alone
-
 FAST = {"membership": {"interval_s": 0.2, "gossip_interval_s": 0.1, "suspicion_s": 0.5, "reconnect_interval_s": 1.0}}
 PORT = 5000
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
@@ -74,6 +72,7 @@ def drained(made):
 
 
 @needs_namespaces
+@pytest.mark.alone
 def test_delay_is_the_one_asked_for_and_changes_at_once(tmp_path):
     with wan(tmp_path, delay_ms=20.0) as made, bound(made, 0) as here, bound(made, 1) as there:
 
@@ -110,6 +109,7 @@ def test_share_of_packets_that_is_asked_for_is_lost(tmp_path):
 
 
 @needs_namespaces
+@pytest.mark.alone
 def test_limited_path_carries_the_rate_and_drops_what_does_not_fit(tmp_path):
     """A stream of 300 kB through 1 MB/s needs 0.3 s, whatever the machine; a burst of datagrams loses its tail."""
     with (
@@ -185,6 +185,7 @@ WITH (connector = 'datagen', nodes = 'tokyo', rows_per_second = 200, rows = 800,
 
 
 @needs_namespaces
+@pytest.mark.alone
 def test_agents_feel_the_wan_and_lose_no_row_in_a_partition(tmp_path):
     world = NetnsWorld(build(CitiesConfig(), 3, seed=2), tmp_path, NetworkConfig(jitter_ms=0.1, loss=0.01), [FAST] * 3, 1, loaded=[1])
     try:
@@ -354,6 +355,7 @@ states = { load = "running" }
 
 
 @needs_namespaces
+@pytest.mark.alone
 @pytest.mark.slow
 def test_scenario_runs_as_in_the_other_worlds(tmp_path):
     """A machine that others keep busy may need a minute for what 13 s are for otherwise: it gets that where the first run falls short."""
