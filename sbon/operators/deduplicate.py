@@ -4,7 +4,7 @@ Which row is the first goes by event time, so that rows wait until the watermark
 answer is the same however links interleaved and rows were cut. What is kept is these rows, and the keys of open windows or short pauses.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import polars as pl
@@ -27,6 +27,8 @@ from sbon.query.schema import ColumnType
 from sbon.types import IntArray
 
 _WAITING, _SEEN = "waiting", "seen"
+STEP_ROWS = 65_536
+"""Rows that are looked through in one go: some ten milliseconds' work."""
 _FORGETTINGS = 8
 """How often within a span keys are looked through for those to be forgotten."""
 
@@ -74,20 +76,34 @@ class Deduplicate(Operator):
             self._settled_rows = self._waiting.rows
         return ()
 
-    def advance_in_steps(self, watermark_us: int) -> Sequence[Sequence[pl.DataFrame]]:
+    def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
         """Give the first ones among the rows that the watermark has passed."""
         self._watermark = max(watermark_us, self._watermark)
-        passed = self._passed(self._watermark)
-        due = self._waiting.take(passed)
+        due = self._waiting.take(self._passed(self._watermark))
         self._settled_rows = min(self._settled_rows, self._waiting.rows)
-        answer: Sequence[Sequence[pl.DataFrame]] = ()
-        if due is not None:
-            first = due[self._firsts(due, self._seen)]
-            at = due if self._params.session else first.with_columns(pl.col(PANE).alias(TIME))
-            self._seen.add(latest(at, self._keys))
-            answer = self._named(first)
-        self._forget(passed)
+        if due is not None and due.height > STEP_ROWS:
+            return self._give_many(due)
+        answer = () if due is None else (self._give(due),)
+        self._forget()
         return answer
+
+    def _give_many(self, due: pl.DataFrame) -> Iterator[Sequence[pl.DataFrame]]:
+        """Rows of one instant are given together: which of them is the first is not known before all are there."""
+        due = due.sort(TIME, maintain_order=True)
+        times = physical(due[TIME])
+        start = 0
+        while start < times.size:
+            last = times[min(start + STEP_ROWS, times.size) - 1]
+            end = int(np.searchsorted(times, last, side="right"))
+            yield self._give(due[start:end])
+            start = end
+        self._forget()
+
+    def _give(self, due: pl.DataFrame) -> list[pl.DataFrame]:
+        first = due[self._firsts(due, self._seen)]
+        at = due if self._params.session else first.with_columns(pl.col(PANE).alias(TIME))
+        self._seen.add(latest(at, self._keys))
+        return self._named(first)
 
     def output_watermark(self, watermark_us: int) -> int:
         """What has been passed: rows leave in the order of their times."""
@@ -140,7 +156,8 @@ class Deduplicate(Operator):
         span = self._params.span_us
         return passed_us - span + 1 if self._params.session else passed_us // span * span
 
-    def _forget(self, passed_us: int) -> None:
+    def _forget(self) -> None:
+        passed_us = self._passed(self._watermark)
         if passed_us - self._forgotten_us >= self._params.span_us // _FORGETTINGS:
             self._seen.forget(self._useless_below(passed_us))
             self._forgotten_us = passed_us
@@ -184,12 +201,12 @@ class Deduplicate(Operator):
         frame = frame.sort(["\0", *self._sort], descending=[False, *descending], nulls_last=[False, *last], maintain_order=True)
         return frame.unique("\0", keep="first", maintain_order=True)["\1"].to_numpy()
 
-    def _named(self, rows: pl.DataFrame) -> list[tuple[pl.DataFrame]]:
-        """Rows with the columns of the output, step by step."""
+    def _named(self, rows: pl.DataFrame) -> list[pl.DataFrame]:
+        """Rows with the columns of the output."""
         assert self._input is not None
         columns = [pl.col(f"c{index}").alias(name) for index, name in enumerate(self._input.columns) if name not in BOUNDS]
         start = bounds(pl.col(TIME), 0)[:1] if self._params.session else bounds(pl.col(PANE), self._params.span_us)
-        return [(frame,) for frame in rows.select(*start, *columns).iter_slices(FRAME_ROWS_MAX)]
+        return list(rows.select(*start, *columns).iter_slices(FRAME_ROWS_MAX))
 
     def _compile(self, frame: pl.DataFrame) -> None:
         """Prepared rows: event time, start of the window, then the columns as c0, c1, ..."""

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sbon.errors import RemoteProtocolError
-from sbon.operators import seen
+from sbon.operators import deduplicate, seen
 from sbon.operators.assign import Assign
 from sbon.operators.deduplicate import Deduplicate
 from sbon.operators.operator import Operator
@@ -128,6 +128,20 @@ def test_a_row_leaves_when_the_watermark_has_passed_it_and_none_comes_behind_the
     for row in fed(operator, [second, WATERMARK_END]):
         assert row[-3] >= promised
         assert session or row[1] >= promised
+
+
+@pytest.mark.parametrize("session", [False, True])
+def test_many_rows_that_are_due_at_once_leave_in_steps(session: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(1)
+    rows = [(rng.randrange(200), rng.choice("abcdef"), rng.choice([1.0, 2.0, None])) for _ in range(2000)]
+    expected, _ = twin([rows], 10, session, 0)
+    monkeypatch.setattr(deduplicate, "STEP_ROWS", 64)
+    operator = Deduplicate(params(10, session))
+    operator.process(0, frame(rows))
+    steps = list(operator.advance_in_steps(WATERMARK_END))
+    assert as_twin([row for frames in steps for row in rows_of(frames)]) == as_twin(expected)
+    assert len(steps) > 15
+    assert operator.state_rows == 0
 
 
 @pytest.mark.parametrize("session", [False, True])
