@@ -101,8 +101,7 @@ class Deduplicate(Operator):
 
     def _give(self, due: pl.DataFrame) -> list[pl.DataFrame]:
         first = due[self._firsts(due, self._seen)]
-        at = due if self._params.session else first.with_columns(pl.col(PANE).alias(TIME))
-        self._seen.add(latest(at, self._keys))
+        self._seen.add(latest(due, self._keys) if self._params.session else first.select(pl.col(PANE).alias(TIME), *self._keys))
         return self._named(first)
 
     def output_watermark(self, watermark_us: int) -> int:

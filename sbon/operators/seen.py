@@ -21,40 +21,44 @@ RUN_ROWS_MIN = 512
 NEVER = -(2**63)
 """The instant of a key that has not been seen."""
 
+Column = pl.Series | IntArray
+"""Whole numbers and times without NULLs, or anything else."""
+
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
 
 
 class _Run:
-    """Some keys, each once, by hash. Nothing of it changes."""
+    """Some keys by hash, mostly each once. Nothing of it changes."""
 
     __slots__ = ("columns", "first_us", "hashes", "last_us", "rows", "times")
 
-    def __init__(self, rows: pl.DataFrame, keys: Sequence[str]) -> None:
+    def __init__(self, rows: pl.DataFrame, hashes: HashArray, keys: Sequence[str]) -> None:
+        self.rows = rows
+        self.hashes = hashes
+        self.times = physical(rows[TIME])
+        self.columns = [_comparable(rows[key]) for key in keys]
+        self.first_us, self.last_us = int(self.times.min()), int(self.times.max())
+
+    @classmethod
+    def of(cls, rows: pl.DataFrame, keys: Sequence[str]) -> "_Run":
+        """Of keys in any order."""
         hashed = key_hashes(rows, keys)
         order = np.argsort(hashed)
-        self.hashes = hashed[order]
-        self.rows = rows[order]
-        self.times = physical(self.rows[TIME])
-        self.columns = [_comparable(self.rows[key]) for key in keys]
-        self.first_us, self.last_us = int(self.times.min()), int(self.times.max())
+        return cls(rows[order], hashed[order], keys)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "_Run":
         return self
 
-    def instants(self, columns: Sequence[pl.Series | IntArray], hashed: HashArray, found: IntArray) -> None:
+    def instants(self, columns: Sequence[Column], hashed: HashArray, found: IntArray) -> None:
         """Put into `found` the instants of those keys that are here, where they are later; `hashed` is sorted."""
         place = np.searchsorted(self.hashes, hashed)
         asking = self._with_hash(np.arange(hashed.size), place, hashed)
         while asking.size:
             at = place[asking]
-            equal = np.ones(asking.size, np.bool_)
-            for mine, theirs in zip(self.columns, columns, strict=True):
-                equal &= _equal(mine, at, theirs, asking)
-            same = asking[equal]
-            found[same] = np.maximum(found[same], self.times[place[same]])
-            # Another key with the same hash: the one asked for may be the next.
-            asking = asking[~equal]
+            equal = _equal_keys(self.columns, at, columns, asking)
+            found[asking] = np.maximum(found[asking], np.where(equal, self.times[at], NEVER))
+            # The next one may have the same hash: another key, or this one again.
             place[asking] += 1
             asking = self._with_hash(asking, place, hashed)
 
@@ -62,6 +66,27 @@ class _Run:
         asking = asking[place[asking] < self.hashes.size]
         found: IntArray = asking[self.hashes[place[asking]] == hashed[asking]]
         return found
+
+    def merged(self, other: "_Run", keys: Sequence[str]) -> "_Run":
+        """The keys of both; of one next to itself, the later instant. Sorting what is sorted in two parts is merging."""
+        hashed = np.concatenate([self.hashes, other.hashes])
+        order = np.argsort(hashed, kind="stable")
+        rows, hashed = pl.concat([self.rows, other.rows])[order], hashed[order]
+        again = np.flatnonzero(hashed[1:] == hashed[:-1])
+        if again.size:
+            columns, times = [_comparable(rows[key]) for key in keys], physical(rows[TIME])
+            again = again[_equal_keys(columns, again, columns, again + 1)]
+            kept = np.ones(rows.height, np.bool_)
+            kept[again + (times[again] > times[again + 1])] = False
+            rows, hashed = rows.filter(pl.Series(kept)), hashed[kept]
+        return _Run(rows, hashed, keys)
+
+    def since(self, below_us: int, keys: Sequence[str]) -> "_Run":
+        """Those seen at this instant or later, if most are not; itself otherwise."""
+        live = self.times >= below_us
+        if 2 * np.count_nonzero(live) > self.times.size:
+            return self
+        return _Run(self.rows.filter(pl.Series(live)), self.hashes[live], keys)
 
 
 class Seen:
@@ -78,7 +103,7 @@ class Seen:
 
     @property
     def rows(self) -> int:
-        """Keys kept; one in several runs counts several times."""
+        """Keys kept; one that was added several times may count as often."""
         return sum(run.rows.height for run in self._runs)
 
     def instants(self, rows: pl.DataFrame) -> IntArray:
@@ -89,45 +114,34 @@ class Seen:
         hashed = key_hashes(rows, self._keys)
         order = np.argsort(hashed)
         hashed, ordered = hashed[order], found.copy()
-        columns = [_taken(_comparable(rows[key]), order) for key in self._keys]
+        columns = [_comparable(rows[key])[order] for key in self._keys]
         for run in self._runs:
             run.instants(columns, hashed, ordered)
         found[order] = ordered
         return found
 
     def add(self, rows: pl.DataFrame) -> None:
-        """Keep keys, each once in `rows`."""
+        """Keep keys; they take the less room the fewer of them are twice in `rows`."""
         if rows.is_empty():
             return
-        self._runs.append(_Run(rows.select(TIME, *self._keys), self._keys))
+        self._runs.append(_Run.of(rows.select(TIME, *self._keys), self._keys))
         while len(self._runs) > 1:
             before, last = self._runs[-2:]
             if before.rows.height > max(2 * last.rows.height, RUN_ROWS_MIN):
                 break
-            self._runs[-2:] = [_Run(self._latest([before.rows, last.rows]), self._keys)]
+            self._runs[-2:] = [before.merged(last, self._keys)]
 
     def forget(self, below_us: int) -> None:
         """Let keys go that were last seen before this: those of a run when they are half of it."""
-        kept = []
-        for run in self._runs:
-            if run.last_us < below_us:
-                continue
-            if run.first_us < below_us:
-                live = run.times >= below_us
-                if 2 * np.count_nonzero(live) <= run.times.size:
-                    run = _Run(run.rows.filter(pl.Series(live)), self._keys)
-            kept.append(run)
-        self._runs = kept
+        runs = [run for run in self._runs if run.last_us >= below_us]
+        self._runs = [run.since(below_us, self._keys) if run.first_us < below_us else run for run in runs]
 
     def frame(self, below_us: int) -> pl.DataFrame | None:
         """The keys last seen at this instant or later, each once, sorted; None if there are none."""
         if not self._runs:
             return None
-        rows = self._latest([run.rows for run in self._runs]).filter(pl.col(TIME) >= below_us)
+        rows = latest(pl.concat([run.rows for run in self._runs]), self._keys).filter(pl.col(TIME) >= below_us)
         return None if rows.is_empty() else rows.sort(self._keys)
-
-    def _latest(self, parts: list[pl.DataFrame]) -> pl.DataFrame:
-        return parts[0] if len(parts) == 1 else latest(pl.concat(parts), self._keys)
 
 
 def latest(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
@@ -154,7 +168,7 @@ def key_hashes(rows: pl.DataFrame, keys: Sequence[str]) -> HashArray:
     return mixed * _FACTOR
 
 
-def _comparable(column: pl.Series) -> pl.Series | IntArray:
+def _comparable(column: pl.Series) -> Column:
     """Whole numbers and times as an array, which costs a batch of few rows a tenth of what the columnar library's engine does."""
     return physical(column) if _is_whole(column.dtype) and not column.null_count() else column
 
@@ -163,11 +177,15 @@ def _is_whole(kind: pl.DataType) -> bool:
     return kind == pl.Int64 or kind.is_temporal()
 
 
-def _taken(column: pl.Series | IntArray, places: IntArray) -> pl.Series | IntArray:
-    return column[places]
+def _equal_keys(mine: Sequence[Column], at: IntArray, theirs: Sequence[Column], asking: IntArray) -> npt.NDArray[np.bool_]:
+    """Whether the keys at these places are those at the others."""
+    equal = np.ones(at.size, np.bool_)
+    for one, other in zip(mine, theirs, strict=True):
+        equal &= _equal(one, at, other, asking)
+    return equal
 
 
-def _equal(mine: pl.Series | IntArray, at: IntArray, theirs: pl.Series | IntArray, asking: IntArray) -> npt.NDArray[np.bool_]:
+def _equal(mine: Column, at: IntArray, theirs: Column, asking: IntArray) -> npt.NDArray[np.bool_]:
     """Whether values are equal, NULL to NULL."""
     one, other = mine[at], theirs[asking]
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
