@@ -5,6 +5,7 @@ come, many at a time, so that a window closes as many small joins that fit a cac
 """
 
 from functools import reduce
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -141,9 +142,25 @@ class HeldRows:
 
     def buckets(self, rows: pl.DataFrame) -> npt.NDArray[np.uint8]:
         """The bucket of each row; equal keys have equal ones, on both sides."""
+        return (self._hashes(rows) >> _BUCKET_SHIFT).astype(np.uint8)
+
+    def apart(self, rows: list[pl.DataFrame], parts: int) -> list[list[pl.DataFrame]]:
+        """The rows of a bucket in so many smaller ones, each in the order that they have here."""
+        found: list[list[pl.DataFrame]] = [[] for _ in range(parts)]
+        if rows:
+            whole = pl.concat(rows)
+            of = (self._hashes(whole) % np.uint64(parts)).astype(np.uint16)  # by bits that the buckets have not been chosen by
+            ordered = whole[pl.Series(np.argsort(of, kind="stable").astype(np.uint32))]
+            ends = np.cumsum(np.bincount(of, minlength=parts)).tolist()
+            for part, (start, end) in enumerate(pairwise([0, *ends])):
+                if end > start:
+                    found[part].append(ordered.slice(start, end - start))
+        return found
+
+    def _hashes(self, rows: pl.DataFrame) -> npt.NDArray[np.uint64]:
         hashes = rows.select(pl.col(name).hash(seed) for seed, name in enumerate(self.keys)).get_columns()
-        mixed = reduce(np.bitwise_xor, (column.to_numpy() for column in hashes))
-        return (mixed >> _BUCKET_SHIFT).astype(np.uint8)
+        mixed: npt.NDArray[np.uint64] = reduce(np.bitwise_xor, (column.to_numpy() for column in hashes))
+        return mixed
 
     def _bucketed(self, run: Run) -> Run:
         buckets = self.buckets(run.rows)

@@ -15,7 +15,7 @@ import polars as pl
 
 from sbon.errors import RemoteProtocolError
 from sbon.operators.frames import polars_type
-from sbon.operators.held_rows import BUCKETS, HeldRows, bucket
+from sbon.operators.held_rows import BUCKETS, HeldRows, Run, bucket
 from sbon.operators.pairing import in_time, paired, without_null
 from sbon.operators.snapshots import Parts, opened, parts_of
 from sbon.operators.two_sided import TwoSidedJoin, check_keys, condition_on_pairs
@@ -23,8 +23,10 @@ from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, WindowJoinParams
 from sbon.query.schema import ColumnType
 
 SPAN_US_MAX = 2**60
-JOIN_ROWS_MAX = 131_072
+JOIN_ROWS_MAX = 65_536
 """Rows of one side that are joined at once, if their windows have no more; more are joined bucket by bucket."""
+STEP_ROWS = 32_768
+"""About so many rows of a side are joined in one step then: several buckets, or a part of one."""
 FRAME_ROWS_MAX = 65_536
 """Rows of one frame of output."""
 
@@ -139,9 +141,9 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
             return
         if first == last and most > JOIN_ROWS_MAX:
             left, right = (side.in_buckets(first, first + size) for side in self._sides)
-            for index in range(BUCKETS):
-                yield ()
-                yield from self._joined(bucket(left, index), bucket(right, index), first)
+            yield ()
+            for buckets in self._in_steps(left, right, most):
+                yield from self._joined(*buckets, first) if buckets else [()]
         elif first == last or most * -(-size // slide) <= JOIN_ROWS_MAX:
             yield from self._close_together(first, last)
         else:
@@ -149,6 +151,22 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
             middle = (first + (last - first) // 2) // slide * slide
             yield from self._close(first, middle)
             yield from self._close(middle + slide, last)
+
+    def _in_steps(self, left: list[Run], right: list[Run], most: int) -> Iterator[tuple[list[pl.DataFrame], list[pl.DataFrame]] | None]:
+        """The rows of both sides, in buckets, as they are joined in steps, if one has so many at most; None where that takes a step.
+
+        How many it has depends on the input alone, and so does the order.
+        """
+        together, parts = max(1, BUCKETS * STEP_ROWS // most), -(-most // (2 * BUCKETS * STEP_ROWS))
+        for start in range(0, BUCKETS, together):
+            sides = [
+                [rows for index in range(start, min(start + together, BUCKETS)) for rows in bucket(runs, index)] for runs in (left, right)
+            ]
+            if parts == 1:
+                yield sides[0], sides[1]
+                continue
+            yield None
+            yield from zip(*(side.apart(rows, parts) for side, rows in zip(self._sides, sides, strict=True)), strict=True)
 
     def _close_together(self, first: int, last: int) -> Iterator[Sequence[pl.DataFrame]]:
         """What windows with few rows give."""

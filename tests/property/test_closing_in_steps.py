@@ -21,7 +21,14 @@ from tests.property.stream_twins import content
 from tests.property.test_forks import EVENTS, OPERATORS
 
 SMALL = ((ranges, "RANGE_ROWS"), (ranges, "RANGES_MAX"), (ranges, "PIECE_ROWS"), (ranges, "SAMPLES"), (join, "RANGE_ROWS"))
-SMALL += ((top, "RANGE_ROWS"), (window, "ROWS_AT_ONCE"), (window, "PIECE_ROWS"), (session, "ROWS_AT_ONCE"), (window_join, "JOIN_ROWS_MAX"))
+SMALL += (
+    (top, "RANGE_ROWS"),
+    (window, "ROWS_AT_ONCE"),
+    (window, "PIECE_ROWS"),
+    (session, "ROWS_AT_ONCE"),
+    (window_join, "JOIN_ROWS_MAX"),
+    (window_join, "STEP_ROWS"),
+)
 
 
 @contextmanager

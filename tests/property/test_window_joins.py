@@ -54,6 +54,7 @@ def twin(left: Any, right: Any, window: tuple[int, int], *, outer: bool, strict:
 def limits(monkeypatch: pytest.MonkeyPatch) -> Any:
     def set_limits(small: bool) -> None:
         monkeypatch.setattr(window_join, "JOIN_ROWS_MAX", 4 if small else 131_072)
+        monkeypatch.setattr(window_join, "STEP_ROWS", 2 if small else 32_768)
         monkeypatch.setattr(window_join, "FRAME_ROWS_MAX", 3 if small else 65_536)
         monkeypatch.setattr(held_rows, "RUN_ROWS", 3 if small else 65_536)
         monkeypatch.setattr(held_rows, "TAIL_FRAMES_MAX", 2 if small else 32)
@@ -127,9 +128,13 @@ def test_a_restored_snapshot_continues_as_if_nothing_had_happened(limits: Any) -
     check()
 
 
-@pytest.mark.parametrize("kind", [pl.Int64(), pl.Float64(), pl.String()])
-def test_a_large_window_is_joined_in_buckets(kind: pl.DataType) -> None:
-    """Two keys, one of them of several types, in more rows than are joined at once, through both engines of the columnar library."""
+@pytest.mark.parametrize(("kind", "step_rows"), [(pl.Int64(), 32_768), (pl.Int64(), 700), (pl.Float64(), 32_768), (pl.String(), 700)])
+def test_a_large_window_is_joined_in_buckets(kind: pl.DataType, step_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two keys, one of them of several types, in more rows than are joined at once, through both engines of the columnar library.
+
+    Several buckets are joined in one step, or one in several.
+    """
+    monkeypatch.setattr(window_join, "STEP_ROWS", step_rows)
     rows = 200_000
     number = pl.int_range(rows, eager=True)
     sides = []
@@ -142,7 +147,9 @@ def test_a_large_window_is_joined_in_buckets(kind: pl.DataType) -> None:
     for at in range(0, rows, 30_000):
         for port, side in enumerate(sides):
             operator.process(port, side.slice(at, 30_000))
-    found = pl.concat(operator.advance(rows))
+    steps = [frame for frames in operator.advance_in_steps(rows) for frame in frames]
+    assert max(frame.height for frame in steps) < 5 * step_rows  # a row has two or three partners
+    found = pl.concat(steps)
     expected = sides[0].join(sides[1], on=["k", "j"]).select("k", a="v", b="v_right")
     assert found.select("k", "a", "b").sort("a", "b").equals(expected.sort("a", "b"))
     assert found["window_end"].unique().to_physical().to_list() == [rows]
