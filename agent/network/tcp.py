@@ -1,6 +1,8 @@
 """A TCP connection as `agent.host.Stream`."""
 
 import asyncio
+import socket
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import cast
@@ -10,6 +12,10 @@ from sbon.types import Address
 
 SEND_BUFFER_BYTES = 1 << 20
 """Unsent bytes from which a stream is congested: a few mini-batches, enough to fill the way to the other side of the globe."""
+UNSENT_BYTES = 256 * 1024
+"""So many wait in the kernel, beside what is on the line (Linux). What it holds nobody here sees: a slow line would look fast."""
+_TCP_NOTSENT_LOWAT = 25
+"""`socket` has no name for it before Python 3.12."""
 _READ_BYTES = 64 * 1024
 _LINGER_S = 5.0
 """How long a closed stream may try to deliver what was written; a dead peer would hold it for the kernel's quarter of an hour."""
@@ -101,6 +107,8 @@ class TcpStream(asyncio.BufferedProtocol):
         self._peer = (peer[0], peer[1])
         # TCP_NODELAY needs no word: asyncio and uvloop both set it on every connection.
         self._transport.set_write_buffer_limits(high=SEND_BUFFER_BYTES)
+        if sys.platform == "linux":
+            transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         if not self._guarded(self._introduce):
             self.abort()
 

@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 import os
 import socket
+import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ import structlog
 from agent.asyncio_host import AsyncioHost, new_event_loop
 from agent.executor import BRIEF_S_MAX
 from agent.network.shaper import Shape, ShapedHost
+from agent.network.tcp import UNSENT_BYTES
 from sbon.errors import ConfigError, LinkError
 from sbon.sealing import KeyRing
 from tests.peer_worlds import Recorder
@@ -260,6 +263,26 @@ def test_a_datagram_that_is_too_long_is_counted(loop):
     ada.host.send_datagram(bytes(70_000), ada.address)
 
     assert ada.host.counters["datagrams_unsendable"] == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the kernel takes as much as it likes")
+def test_the_kernel_takes_little_more_than_is_on_the_line(loop):
+    """What waits in the kernel would look sent: a narrow line would pass for a wide one."""
+    with socket.create_server(LOCAL) as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+        host, opened = loop.host(), []
+        handler = SimpleNamespace(connected=opened.append, closed=lambda reason: None, writable=lambda: None, received=lambda data: None)
+        host.connect(server.getsockname(), handler)
+        loop.until(lambda: opened)
+        (stream,) = opened
+        offered = 0
+        while offered < 8 * 2**20 and not stream.congested:
+            stream.write(bytes(16 * 1024))
+            offered += 16 * 1024
+            loop.loop.run_until_complete(asyncio.sleep(0))
+
+        assert stream.congested
+        assert offered - stream.unsent_bytes < 3 * UNSENT_BYTES
 
 
 def test_work_runs_on_threads_and_its_result_comes_on_the_loops(loop):
