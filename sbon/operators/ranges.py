@@ -43,9 +43,14 @@ def in_ranges(tables: Mapping[str, Table], by: Sequence[str]) -> Iterator[Range 
         return
     bounds = _bounds(tables, by[0], min(RANGES_MAX, -(-2 * rows // RANGE_ROWS)))
     yield None
-    if bounds.len() == 1 and all(_equal(piece, by[0], bounds).all() for _, piece in _pieces(tables)):
-        yield from in_ranges(tables, by[1:])
-        return
+    if bounds.len() == 1:
+        for _, piece in _pieces(tables):
+            if not _equal(piece, by[0], bounds).all():
+                break
+            yield None
+        else:
+            yield from in_ranges(tables, by[1:])
+            return
     places: list[Places] = []
     for _, piece in _pieces(tables):
         places.append(_places(bounds, piece[by[0]]))
