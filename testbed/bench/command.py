@@ -19,6 +19,7 @@ def register(app: typer.Typer) -> None:
     bench.command("telemetry", epilog="Examples: sbon bench telemetry --agents 16 --queries 4")(telemetry)
     bench.command("engine", epilog="Examples: sbon bench engine --seconds 10 --runs 5 --json; sbon bench engine --stalled 600")(engine)
     bench.command("operators", epilog="Examples: sbon bench operators; sbon bench operators --rows 1000 --only session --json")(operators)
+    bench.command("closing", epilog="Examples: sbon bench closing; sbon bench closing --keys 100000 --json")(closing)
     bench.command("link", epilog="Examples: sbon bench link; sbon bench link --seconds 5 --runs 5 --json")(link)
     bench.command("outage", epilog="Examples: sbon bench outage; sbon bench outage --seconds 600 --rate 20000 --json")(outage)
     bench.command("scheduling", epilog="Examples: sbon bench scheduling --json")(scheduling)
@@ -200,3 +201,16 @@ def operators(
         raise typer.BadParameter("a batch has at least one row", param_hint="--rows")
     result = measure(rows or SIZES, seconds, names, _progress)
     _tell(result, show, json)
+
+
+def closing(
+    keys: Annotated[int, typer.Option(metavar="N", min=1, help="Different keys in the window.")] = 1_000_000,
+    json: Json = False,
+) -> None:
+    """Show how long an operator keeps a thread when a window of many keys closes."""
+    import os
+
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")  # as agents have it
+    from testbed.bench.closing import measure, show
+
+    _tell(measure(keys, _progress), show, json)

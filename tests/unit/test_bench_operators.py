@@ -7,6 +7,7 @@ import pytest
 from sbon.operators.operator import Operator
 from sbon.operators.registry import build
 from sbon.query.plan import DeduplicateParams, TopParams
+from testbed.bench import closing
 from testbed.bench.operators import SECOND_US, WORKLOADS, _batches, _run, measure, show
 
 
@@ -38,3 +39,14 @@ def test_figures_are_by_workload_and_rows_of_a_batch(capsys: pytest.CaptureFixtu
     assert result["rows_per_s_per_core"]["tumbling, no keys"]["65536"] > 0
     show(result)
     assert "tumbling, no keys" in capsys.readouterr().out
+
+
+def test_a_window_of_many_keys_is_told_by_its_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    result = closing.measure(100_000, lambda _: None)
+    assert set(result["closing"]) == set(closing.WORKLOADS)
+    for one in result["closing"].values():
+        assert one["rows"] >= 100_000
+        assert one["steps"] > 2
+        assert 0 < one["longest_ms"] < one["total_ms"]
+    closing.show(result)
+    assert "tumbling 2 s" in capsys.readouterr().out
