@@ -35,34 +35,47 @@ class TopTable(Table):
     def __init__(self, params: TopParams, names: dict[str, str]) -> None:
         super().__init__()
         self._limit = params.limit
-        self._partition = [names[name] for name in params.partition]
+        self.partition = [names[name] for name in params.partition]
         self._sort = [names[column.name] for column in params.order] + [names[name] for name in params.ties]
         self._descending = [column.descending for column in params.order] + [False] * len(params.ties)
         self._nulls_last = [not column.nulls_first for column in params.order] + [True] * len(params.ties)
 
     def merge(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+        """Those that may be among the first; by time and in order, or, of partitions, as it comes."""
+        if not self.partition or not partials.height:
+            return self.first(partials, by)
+        groups = Groups.of(partials, [*by, *self.partition])
+        rows = self._extremes(partials, groups)
+        if rows.height == groups.keys.height:
+            return rows
+        if rows is not partials:
+            return self.first(rows, by)
+        crowded = (groups.counts > self._limit)[groups.ids]
+        if not crowded.any():
+            return rows
+        return pl.concat([rows.filter(pl.Series(~crowded)), self.first(rows.filter(pl.Series(crowded)), by)])
+
+    def first(self, rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
         """The first ones, by time and partition and in order."""
-        by = [*by, *self._partition]
+        by = [*by, *self.partition]
         first = [False] * len(by)
-        rows = self._extremes(partials, by) if self._partition else self._candidates(partials)
-        ordered = rows.sort(
+        ordered = (rows if self.partition else self._candidates(rows)).sort(
             [*by, *self._sort], descending=[*first, *self._descending], nulls_last=[*first, *self._nulls_last], maintain_order=True
         )
-        return ordered.group_by(by, maintain_order=True).head(self._limit).select(partials.columns)
+        return ordered.group_by(by, maintain_order=True).head(self._limit).select(rows.columns)
 
-    def _extremes(self, rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-        """Of one row wanted for each time and partition, those that are the least or the greatest by the first column of the order."""
+    def _extremes(self, rows: pl.DataFrame, groups: Groups) -> pl.DataFrame:
+        """Where one row is wanted of each group, those that are the least or the greatest by the first column of the order; or all."""
         values = plain_numbers(rows[self._sort[0]]) if self._sort else None
-        if values is None or self._limit > 1 or rows.height < CANDIDATE_ROWS_MIN:
+        if values is None or self._limit > 1:
             return rows
-        groups = Groups.of(rows, by)
         best = np.full(groups.size, values.min() if self._descending[0] else values.max())
         (np.maximum if self._descending[0] else np.minimum).at(best, groups.ids, values)
         return rows.filter(pl.Series(values == best[groups.ids]))
 
     def number(self) -> pl.Expr:
-        """Of rows as `merge` gives them, the number within each time and partition."""
-        return pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over([TIME, *self._partition])
+        """Of rows as `first` gives them, the number within each time and partition."""
+        return pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over([TIME, *self.partition])
 
     def _candidates(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows that may be among the first, and perhaps others: sorting all would cost more than the rest.
@@ -151,13 +164,13 @@ class Top(Operator):
         return self._close_many(self._table, rows)
 
     def _close_many(self, table: TopTable, rows: Sequence[pl.DataFrame]) -> Iterator[Sequence[pl.DataFrame]]:
-        for part in in_ranges({_ROWS: rows}, [TIME]):
+        for part in in_ranges({_ROWS: rows}, [TIME, *table.partition]):
             yield () if part is None else self._answers(table, part[_ROWS])
 
     def _answers(self, table: TopTable, rows: pl.DataFrame) -> list[pl.DataFrame]:
         """The first of all rows that there are of some event times."""
         assert self._input is not None
-        answer = table.merge(rows, [TIME]).sort(TIME, maintain_order=True)
+        answer = table.first(rows, [TIME]).sort(TIME, maintain_order=True)
         names = [pl.col(f"c{index}").alias(name) for index, name in enumerate(self._input.columns)]
         if self._params.number is not None:
             names.append(table.number().alias(self._params.number))
@@ -171,7 +184,7 @@ class Top(Operator):
             frames["input"] = self._input
             rows = self._table.folded([TIME])
             if rows is not None:
-                frames[_ROWS] = self._table.merge(rows, [TIME])
+                frames[_ROWS] = self._table.first(rows, [TIME])
         return parts_of(self._params, self._watermark, self.late_rows, frames)
 
     def adopt(self, parts: Parts) -> None:

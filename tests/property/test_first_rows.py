@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sbon.errors import RemoteProtocolError
-from sbon.operators import deduplicate, seen
+from sbon.operators import deduplicate, ranges, seen, top
 from sbon.operators.assign import Assign
 from sbon.operators.deduplicate import Deduplicate
 from sbon.operators.operator import Operator
@@ -257,6 +257,19 @@ def test_first_rows_of_partitions_are_numbered(seed: int, count: int, keys: int,
     fed(operators[0], [rows])
     half.restore(operators[0].snapshot())
     assert sorted(fed(half, [WATERMARK_END]), key=repr) == expected
+
+
+def test_a_window_of_many_partitions_closes_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [(10, f"{n * 7919 % 1000:03}", float(n * 31 % 97)) for n in range(4000)]
+    whole, stepped = (Top(TopParams("t", BEST_LAST, (), 2, ("k",), "n")) for _ in range(2))
+    at_once = fed(whole, [rows, 11])
+    stepped.process(0, frame(rows))
+    for module in (ranges, top):
+        monkeypatch.setattr(module, "RANGE_ROWS", 128)
+    steps = list(stepped.advance_in_steps(11))
+    assert [row for frames in steps for row in rows_of(frames)] == at_once
+    assert len(at_once) == 2000
+    assert max(sum(frame.height for frame in frames) for frames in steps) <= 128
 
 
 def test_a_number_in_a_column_that_is_taken_is_refused() -> None:
