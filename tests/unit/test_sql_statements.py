@@ -10,6 +10,8 @@ from sbon.query.expression import Call, Case, Cast, Column, Literal
 from sbon.query.functions import FUNCTIONS
 from sbon.query.plan import (
     Aggregate,
+    AssignParams,
+    DeduplicateParams,
     JoinParams,
     MapParams,
     OrderColumn,
@@ -180,6 +182,12 @@ def test_operators_are_described_in_one_line() -> None:
     assert describe(left) == "left join on k = v within 0 s to 0 s"
     top = TopParams("window_end", (OrderColumn("c", True, True), OrderColumn("k", False, True)), ("v",), 3)
     assert describe(top) == "first 3 per window_end by c desc, k nulls first"
+    assert describe(TopParams("window_end", (), ("v",), 1, ("k", "n"))) == "first 1 per window_end, k, n by v"
+    assert describe(AssignParams("ts", 10_000_000, 5_000_000)) == "rows of windows 10 s every 5 s"
+    first = DeduplicateParams("ts", ("k", "n"), (OrderColumn("v", True, True),), (), 2_000_000)
+    assert describe(first) == "first row of each k, n in windows 2 s by v desc"
+    behind = DeduplicateParams("ts", ("k",), (), ("v",), 2_000_000, session=True)
+    assert describe(behind) == "first row of each k behind 2 s without one"
     assert describe(SessionParams("ts", 5_000_000, (("k", K),), (Aggregate("c", "count", None),))) == "sessions 5 s apart by k: count(*)"
     assert describe(MapParams(None, None)) == "pass on"
     assert describe(UnionParams()) == "union all"
