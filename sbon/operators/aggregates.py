@@ -77,7 +77,7 @@ class Aggregates:
     def add(self, rows: pl.DataFrame, groups: Groups, by: list[str]) -> None:
         """Keep partials of prepared rows, numbered by group, in all tables."""
         for table in self.tables.values():
-            table.add(table.partial(rows, groups), by)
+            table.add(table.partial(rows, groups), by, puts_off=True)
 
     def answers(self, merged: dict[str, pl.DataFrame], by: list[str], kept: Sequence[str] = ()) -> pl.DataFrame:
         """The groups, in order, each with its aggregates as columns a0, a1, ...

@@ -4,7 +4,7 @@ A table is a short list of frames that never change: partials are appended, and 
 appended has outgrown what was there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,11 +15,15 @@ from sbon.operators import exact, measures
 from sbon.operators.digits import balanced
 from sbon.operators.exact import BIN_MAX, BIN_MIN, Digits
 from sbon.operators.grouping import Groups, positions
+from sbon.operators.ranges import in_ranges
 
 TIME = "t"
 """Column of the event time, microseconds, in prepared rows."""
 FOLD_ROWS_MIN = 32_768
 FOLD_FRAMES = 64
+FOLD_ROWS_MAX = 65_536
+"""More rows than these are folded in steps, where somebody takes them, before there are PUT_OFF_MAX times as many as there were."""
+PUT_OFF_MAX = 4
 
 _BIN, _DIGIT = "b", "d"
 _DIGIT_MAX = 2**58
@@ -54,13 +58,30 @@ class Table:
             They would make the answers' computation fail or grow without bounds.
         """
 
-    def add(self, partials: pl.DataFrame, by: list[str]) -> None:
-        """Keep more partials."""
+    def add(self, partials: pl.DataFrame, by: list[str], *, puts_off: bool = False) -> None:
+        """Keep more partials. Whoever looks after `is_due` puts off what would take long, but not for ever."""
         self._frames.append(partials)
         self.rows += partials.height
-        fresh = self.rows - self._frames[0].height
-        if fresh > max(FOLD_ROWS_MIN, self._frames[0].height) or len(self._frames) > FOLD_FRAMES:
+        late = self.rows > PUT_OFF_MAX * self._frames[0].height or len(self._frames) > PUT_OFF_MAX * FOLD_FRAMES
+        if self.is_due and (late or not puts_off or self.rows <= FOLD_ROWS_MAX):
             self.folded(by)
+
+    @property
+    def is_due(self) -> bool:
+        """It should be folded: what was added has outgrown what there was."""
+        if not self._frames:
+            return False
+        first = self._frames[0].height
+        return self.rows - first > max(FOLD_ROWS_MIN, first) or len(self._frames) > FOLD_FRAMES
+
+    def fold_in_steps(self, by: list[str]) -> Iterator[None]:
+        """Do what `folded` does, a few milliseconds' work at a time; nothing may be added meanwhile."""
+        merged: list[pl.DataFrame] = []
+        for part in in_ranges({"": self._frames}, by):
+            if part is not None:
+                merged.append(self.merge(part[""], by))
+            yield
+        self.replace(pl.concat(merged))
 
     def pieces(self, column: str) -> list[pl.Series]:
         """A column of the partials, unfolded."""

@@ -39,7 +39,7 @@ class Session(Windowed):
         self._gap_us = params.gap_us
         self._last = ""
 
-    def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
+    def _close_up_to(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
         """Give the sessions that have ended, by ranges of keys where there are many fragments."""
         before, ended = self._ended(self._watermark), self._ended(max(watermark_us, self._watermark))
         may_end = before != ended and self._may_end(ended)

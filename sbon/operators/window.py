@@ -35,7 +35,7 @@ class Window(Windowed):
         self._params = params
         self._pane_us = math.gcd(params.size_us, params.slide_us)
 
-    def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
+    def _close_up_to(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
         """Give the windows that have closed, by ranges of windows and keys where there are many of them."""
         before = self._open_from(self._watermark)
         after = self._open_from(max(watermark_us, self._watermark))

@@ -1,7 +1,8 @@
 """What windows of all kinds have in common: rows that wait, partial aggregates by pane and key, and their snapshots."""
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 import msgspec
 import polars as pl
@@ -79,6 +80,23 @@ class Windowed(Operator):
         if late or self._pending_rows >= PENDING_ROWS_MAX:
             self._aggregate_pending()  # what is late is counted at once
         return ()
+
+    def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
+        """Give what has closed, then fold what has been put off."""
+        steps = self._close_up_to(watermark_us)
+        if self._aggregates is not None and any(table.is_due for table in self._aggregates.tables.values()):
+            return chain(steps, self._fold(self._aggregates))
+        return steps
+
+    @abc.abstractmethod
+    def _close_up_to(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
+        """See `Operator.advance_in_steps`."""
+
+    def _fold(self, aggregates: Aggregates) -> Iterator[Sequence[pl.DataFrame]]:
+        for table in aggregates.tables.values():
+            if table.is_due:
+                for _ in table.fold_in_steps(self._by):
+                    yield ()
 
     def _aggregate_pending(self) -> None:
         """Add the rows that wait to their panes."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from agent.engine.closing import Closing
-from sbon.operators import join, ranges, session, top, window, window_join
+from sbon.operators import join, partials, ranges, session, top, window, window_join, windowed
 from sbon.operators.operator import Operator
 from sbon.operators.ranges import in_ranges
 from sbon.operators.registry import build
@@ -28,6 +28,10 @@ SMALL += (
     (session, "ROWS_AT_ONCE"),
     (window_join, "JOIN_ROWS_MAX"),
     (window_join, "STEP_ROWS"),
+    (partials, "FOLD_ROWS_MIN"),
+    (partials, "FOLD_ROWS_MAX"),
+    (partials, "FOLD_FRAMES"),
+    (windowed, "PENDING_ROWS_MAX"),
 )
 
 
@@ -103,6 +107,26 @@ def test_a_large_closing_takes_many_steps_and_gives_its_answers_one_by_one(kind:
     assert sum(steps) >= 50
     assert max(steps) <= sum(steps) / 2
     assert operator.state_rows == 0
+
+
+@pytest.mark.parametrize("watermarks", [True, False])
+@pytest.mark.parametrize("kind", ["window", "session"])
+def test_partials_are_folded_in_steps_and_at_the_latest_when_there_are_several_times_as_many(kind: str, watermarks: bool):
+    operator = build(OPERATORS[kind])
+    longest, most = 0, 0
+    with small_steps(8):
+        for number in range(300):
+            frame = pl.DataFrame({"t": [0] * 20, "k": [f"k{i}" for i in range(20)], "x": [1.0] * 20})
+            operator.process(0, frame.with_columns(pl.col("t").cast(pl.Datetime("us"))))
+            most = max(most, operator.state_rows)
+            if watermarks:
+                longest = max(longest, len(list(operator.advance_in_steps(number - 400))))
+        given_ = pl.concat(operator.advance(WATERMARK_END))
+
+    assert given_["count"].to_list() == [300] * 20 * (2 if kind == "window" else 1)
+    tables = 3  # counts and extremes, sums, sums of squares
+    assert most <= 20 * tables * (partials.PUT_OFF_MAX + 2)
+    assert longest > 5 or not watermarks
 
 
 VALUES: dict[str, tuple[pl.DataType, st.SearchStrategy[Any]]] = {
