@@ -9,7 +9,9 @@ everything else on that path stands too (as in LEDBAT, RFC 6817). Both give way,
 import math
 
 WAIT_S_MAX = 0.05
-"""Longest wait after one piece of work, however long that took: a machine that is overloaded slows the work down, and never stops it."""
+"""Longest wait after one piece of work, however long that took."""
+WAIT_S_MIN = 1e-6
+"""Shorter ones are none: a clock might not have moved behind them."""
 TARGET_S = 0.02
 """So much longer than on an empty path may an answer take."""
 PIECES = 8
@@ -23,7 +25,7 @@ class Pacer:
 
     Parameters
     ----------
-    share : above 0, to 1
+    share : above 0; above 1 where what is counted is not work but the time in which it came up
     burst_s : so much work may follow without a wait after a rest
 
     Examples
@@ -51,7 +53,8 @@ class Pacer:
     def wait_s(self, now: float, urgent: float = 0.0) -> float:
         """How long the next work must still wait: 0 to `WAIT_S_MAX`; the less, the more urgent it is."""
         wait_s = max(0.0, -self._credit_at(now)) / self._share
-        return min(WAIT_S_MAX, wait_s) * (1.0 - min(1.0, max(0.0, urgent)))
+        wait_s = min(WAIT_S_MAX, wait_s) * (1.0 - min(1.0, max(0.0, urgent)))
+        return wait_s if wait_s >= WAIT_S_MIN else 0.0
 
     def _credit_at(self, now: float) -> float:
         rest_s = max(0.0, now - self._at)

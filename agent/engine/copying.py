@@ -85,6 +85,8 @@ class InputLog:
         self._calls: deque[tuple[int, int, pl.DataFrame | None, int]] = deque()
         self.added_bytes = 0
         """Ever; changed by the operator's thread alone."""
+        self.added_calls = 0
+        """Ever, as `added_bytes`."""
         self.taken_bytes = 0
         """Ever; changed by the loop alone."""
 
@@ -97,6 +99,11 @@ class InputLog:
     def work_bytes(self) -> int:
         """How much there is to repeat, counted as if it were bytes of rows in large calls."""
         return self.size_bytes + CALL_WORK_BYTES * len(self._calls)
+
+    def share_of(self, calls: "list[tuple[int, int, pl.DataFrame | None, int]]") -> float:
+        """Of the work that was ever added, so much is in these calls."""
+        work_bytes = sum(call[3] for call in calls) + CALL_WORK_BYTES * len(calls)
+        return work_bytes / max(1, self.added_bytes + CALL_WORK_BYTES * self.added_calls)
 
     def process(self, port: int, frame: "pl.DataFrame") -> None:
         """It is given rows."""
@@ -120,6 +127,7 @@ class InputLog:
     def _add(self, port: int, watermark_us: int, frame: "pl.DataFrame | None", size_bytes: int) -> None:
         self._calls.append((port, watermark_us, frame, size_bytes + _CALL_BYTES))
         self.added_bytes += size_bytes + _CALL_BYTES
+        self.added_calls += 1
 
 
 def state_pieces(operator: "Operator", piece_bytes: Callable[[], int]) -> Iterator[bytes]:

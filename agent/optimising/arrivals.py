@@ -9,7 +9,7 @@ from agent.engine.copying import Assembly
 from agent.engine.engine import Engine
 from agent.engine.instance import Instance
 from agent.host import Host, Timer
-from agent.optimising.copying import BURST_S
+from agent.optimising.copying import BURST_S, metered
 from sbon.errors import LinkError, MigrationError, PlacementError, SbonError
 from sbon.migration import MigrationConfig
 from sbon.pacing import Pacer
@@ -142,16 +142,10 @@ class Arrivals:
         message = found.queue.popleft()
         found.queued_bytes -= len(message.data)
         found.busy = True
-        stopwatch = self._host.stopwatch
 
-        def work() -> float:
-            began = stopwatch()
-            found.assembly.take(message.data)
-            return stopwatch() - began
-
-        def taken(result: float | BaseException) -> None:
-            if isinstance(result, float):
-                found.pacer.took(result, self._host.now())
+        def taken(result: tuple[None, float] | BaseException) -> None:
+            if not isinstance(result, BaseException):
+                found.pacer.took(result[1], self._host.now())
             if isinstance(result, BaseException) or not message.last or self._arriving.get(message.operator) is not found:
                 had_effect(result)
             else:
@@ -162,7 +156,7 @@ class Arrivals:
             self._respond(found, message, result)
             self._take_next(found)
 
-        self._host.execute(work, taken, rows=0)
+        self._host.execute(partial(metered, self._host, partial(found.assembly.take, message.data)), taken, rows=0)
 
     def _respond(self, found: _Arriving, message: StateChunk, result: object) -> None:
         respond = found.waiting.pop(message.index)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from agent.directory import Directory
 from agent.engine.copying import InputLog, call_pieces, rest_pieces, state_pieces
@@ -24,10 +24,28 @@ WINDOW_BYTES_MIN = 64 * 1024
 """Of a state under way, however slow the path."""
 ROUND_WORK_BYTES = 64 * 1024
 """Of input in one piece, as `InputLog.work_bytes` counts it: so that to repeat it takes some milliseconds, and others get their turn."""
+CATCH_UP = 2.0
+"""The copy repeats input at most so many times as fast as it came. Slower, each round leaves more for the next; faster, it would take a
+core of the new host for what the operator takes a part of."""
 URGENT_SHARE = 0.5
 """Of the input that may wait for the copy, and of the time that it may take: beyond, it shows other work no consideration."""
 LOOK_S = 0.01
 """How often it is looked whether the operator has been given more: its copy stays so far behind."""
+
+
+T = TypeVar("T")
+
+
+def metered(host: Host, work: Callable[[], T]) -> tuple[T, float]:
+    """What some work gives, and the processor time that it took, in seconds: a host that is overloaded does not get rid of an operator
+    more slowly for it.
+    """
+    meter = host.meter()
+    try:
+        result = work()
+        return result, meter.lap(0) / 1e9
+    finally:
+        meter.end()
 
 
 class CopyEvents(Protocol):
@@ -74,6 +92,9 @@ class Copying:
         self._window = Window(WINDOW_BYTES_MIN, config.window_bytes)
         self._sender = PieceSender(self._window)
         self._pacer = Pacer(config.copy_share, BURST_S)
+        self._follower = Pacer(CATCH_UP, BURST_S)
+        """Of the time in which input came."""
+        self._forked_at = 0.0
         self._state: Iterator[bytes] | None = None
         self._rest: list[bytes] | None = None
         self._began = self._making = self._finishing = self._stopped = False
@@ -124,7 +145,7 @@ class Copying:
             self._began = True
             self._events.copied(0)
         else:
-            self._began = True
+            self._began, self._forked_at = True, self._host.now()
             self._state = state_pieces(result, lambda: self._window.piece_bytes(self._config.piece_bytes))
             self._look_again()
             self._pump()
@@ -158,14 +179,24 @@ class Copying:
             self._look_at_round()
             self._pump()  # the end of a round may have begun the next one, and made a piece
             return
-        calls = log.take(min(ROUND_WORK_BYTES, self._config.piece_bytes)) if log is not None else []
-        if calls:
-            self._make(partial(call_pieces, calls))
+        if log is not None and log.size_bytes:
+            self._follow(log, urgent)
             return
         if self._rest:
             piece = self._rest.pop(0)
             self._send(self._sender.offer(piece, last=not self._rest, now=self._host.now()))
             self._pump()
+
+    def _follow(self, log: InputLog, urgent: float) -> None:
+        """Send the next of the input, not much faster than it came."""
+        now = self._host.now()
+        wait_s = self._follower.wait_s(now, urgent)
+        if wait_s > 0:
+            self._pump_in(wait_s)
+            return
+        calls = log.take(min(ROUND_WORK_BYTES, self._config.piece_bytes))
+        self._follower.took(log.share_of(calls) * (now - self._forked_at), now)
+        self._make(partial(call_pieces, calls))
 
     def _pump_in(self, wait_s: float) -> None:
         def pump() -> None:
@@ -185,11 +216,6 @@ class Copying:
 
     def _make(self, work: Callable[[], bytes | None]) -> None:
         self._making = True
-        stopwatch = self._host.stopwatch
-
-        def timed() -> tuple[bytes | None, float]:
-            began = stopwatch()
-            return work(), stopwatch() - began
 
         def made(result: tuple[bytes | None, float] | BaseException) -> None:
             self._making = False
@@ -199,16 +225,18 @@ class Copying:
                 self._events.failed(f"its state cannot be read: {type(result).__name__}: {result}")
                 return
             data, took_s = result
-            began = stopwatch()
+            meter = self._host.meter()
             if data is None:
                 self._state, self._goal = None, self._sender.next_index
                 self._look_at_round()
             else:
                 self._send(self._sender.offer(data, last=False, now=self._host.now()))
-            self._pacer.took(took_s + stopwatch() - began, self._host.now())
+            took_s += meter.lap(0) / 1e9
+            meter.end()
+            self._pacer.took(took_s, self._host.now())
             self._pump()
 
-        self._host.execute(timed, made, rows=0)
+        self._host.execute(partial(metered, self._host, work), made, rows=0)
 
     def _send(self, piece: Piece) -> None:
         chunk = StateChunk(

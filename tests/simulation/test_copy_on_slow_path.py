@@ -71,5 +71,5 @@ def test_rows_pass_a_large_state_on_its_way() -> None:
     record, longest_s = move(world, SINK)
     assert record.committed, record.outcome
     assert record.state_bytes > STATE_ROWS * 24
-    assert record.copy_s < 3 * record.state_bytes / BYTES_PER_S, "the path was used"
+    assert record.copy_s < 5 * record.state_bytes / BYTES_PER_S, "the path was used, and the input since then repeated"
     assert longest_s < GAP_S_MAX
