@@ -24,7 +24,7 @@ WINDOW_BYTES_MIN = 64 * 1024
 """Of a state under way, however slow the path."""
 ROUND_WORK_BYTES = 64 * 1024
 """Of input in one piece, as `InputLog.work_bytes` counts it: so that to repeat it takes some milliseconds, and others get their turn."""
-CATCH_UP = 2.0
+CATCH_UP = 3.0
 """The copy repeats input at most so many times as fast as it came. Slower, each round leaves more for the next; faster, it would take a
 core of the new host for what the operator takes a part of."""
 URGENT_SHARE = 0.5
