@@ -2,8 +2,8 @@
 
 A batch is acknowledged when its effects are in the operator's state and its output is in the senders; so an operator that has stopped
 between two batches can be taken away with nothing lost (`sbon.links`). A batch that takes longer than a quantum is worked on in slices, and
-so is what an operator gives for a watermark (`agent.engine.closing`); the operator stays busy until the last of either, and so is never
-taken away in the midst of a batch.
+so is what an operator gives for a watermark (`agent.engine.closing`), whose batch is acknowledged when that begins, for the operator has
+all of it; the operator stays busy until the last of either, and so is never taken away in the midst of a batch.
 
 Operators behind each other on this host run in one task where they can (`agent.engine.chains`).
 """
