@@ -32,9 +32,11 @@ types: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 # Agents and Spark in processes of their own mostly wait, so that they run beside what computes; first, so that one worker has them.
-# What times what it starts has the machine to itself, at the end.
+# One worker more than cores, as some wait. What times what it starts has the machine to itself, at the end.
+WORKERS = $(shell $(BIN)/python -c 'import os; print(os.cpu_count() + 1)')
+
 unit: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not alone" tests/analysis tests/e2e tests/integration tests/unit tests/property tests/paper tests/simulation
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not alone" tests/analysis tests/e2e tests/integration tests/unit tests/property tests/paper tests/simulation
 	$(BIN)/python -m pytest -m alone
 
 test: lint types unit
