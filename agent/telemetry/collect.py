@@ -189,12 +189,12 @@ async def collect(
             if taking.done():
                 taking.result()
             collection.close_pieces()
-            await asyncio.to_thread(collection.write)
+            await written(collection, ending)
             progress(f"{collection.counters['records']:,} records of {len(collection.agents)} agents")
         taking.cancel()
         await asyncio.wait({taking})
         collection.close_pieces()
-        await asyncio.to_thread(collection.write)
+        await written(collection, ending)
     except OSError as problem:
         reason = problem.strerror or str(problem)
         raise SbonError(f"cannot write below {directory}: {reason}; what was not taken waits at the broker") from problem
@@ -202,6 +202,18 @@ async def collect(
         if taking is not None:
             taking.cancel()
     return collection
+
+
+async def written(collection: Collection, ending: asyncio.Event) -> None:
+    """Write closed pieces on a thread; an interrupt sets `ending` and all is written, a second one is for whoever called.
+
+    The columnar library breaks off its work at an interrupt on whichever thread that is, although the event loop has taken it.
+    """
+    try:
+        await asyncio.to_thread(collection.write)
+    except KeyboardInterrupt:
+        ending.set()
+        await asyncio.to_thread(collection.write)
 
 
 class _Inbox(asyncio.Queue[Any]):

@@ -1,11 +1,13 @@
 """The broker's address, who is let in, and what the publisher does while the broker is away."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 import agent.telemetry.mqtt
 from agent.telemetry.broker import Access, Broker, access, client_options, parse_broker
+from agent.telemetry.collect import written
 from agent.telemetry.log import Telemetry, TelemetryConfig
 from agent.telemetry.mqtt import BATCH_RECORDS_MAX, MqttPublisher
 from sbon.cli.__main__ import run
@@ -93,6 +95,26 @@ async def test_the_newest_rows_are_kept_while_the_broker_is_away(tmp_path, monke
     await publisher.finish()
     assert publisher.counters["mqtt_dropped"] == 1000  # all, and said so
     assert publisher.counters["mqtt_published"] == 0
+
+
+@pytest.mark.parametrize("interrupts", [1, 2])
+async def test_an_interrupt_while_tables_are_written_ends_the_collection_with_all_of_them_written(interrupts):
+    ending, calls = asyncio.Event(), []
+
+    def write():
+        calls.append(1)
+        if len(calls) <= interrupts:
+            raise KeyboardInterrupt  # as polars does, on the thread that it works on
+
+    collection = SimpleNamespace(write=write)
+    if interrupts == 1:
+        await written(collection, ending)
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            await written(collection, ending)
+
+    assert ending.is_set()
+    assert len(calls) == 2
 
 
 @pytest.mark.parametrize(
