@@ -53,9 +53,15 @@ class Rows:
     @classmethod
     def of_frame(cls, frame: "pl.DataFrame", schema: Schema) -> "Rows":
         """Rows that were computed here."""
-        texts = sum(field.type is ColumnType.TEXT for field in schema)
-        added = HEADER_BYTES + FRAME_BYTES + COLUMN_BYTES * len(schema) + texts * (TEXT_COLUMN_BYTES + TEXT_BYTES * frame.height)
-        return cls(frame.height, added + int(frame.estimated_size()), schema, frame)
+        rows = frame.height
+        size = HEADER_BYTES + FRAME_BYTES + COLUMN_BYTES * len(schema)
+        for place, field in enumerate(schema):
+            if field.type is ColumnType.TEXT:
+                # Not what the column says of its own size: one text for all rows, such as a constant, counts only once there.
+                size += TEXT_COLUMN_BYTES + TEXT_BYTES * rows + int(frame.to_series(place).str.len_bytes().sum())
+            else:
+                size += (rows + 7) // 8 if field.type is ColumnType.BOOL else 8 * rows
+        return cls(rows, size, schema, frame)
 
     @classmethod
     def of_frames(cls, frames: "Sequence[pl.DataFrame]", schema: Schema) -> "Rows":

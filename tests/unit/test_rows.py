@@ -21,6 +21,14 @@ def test_the_size_of_a_frame_is_about_that_of_its_bytes(rows: int, columns: str)
     assert computed.size_bytes == pytest.approx(arrived.size_bytes, rel=0.3)  # within 25 % observed, 2 % from 40 rows on
 
 
+def test_a_constant_weighs_as_much_as_any_other_column() -> None:
+    schema = (Field("i", ColumnType.INT), Field("same", ColumnType.INT), Field("text", ColumnType.TEXT), Field("yes", ColumnType.BOOL))
+    varied = pl.DataFrame({"i": range(1000), "same": [7] * 1000, "text": ["word"] * 1000, "yes": [True] * 1000})
+    constant = varied.select("i").with_columns(pl.lit(7, pl.Int64()).alias("same"), pl.lit("word").alias("text"), pl.lit(True).alias("yes"))
+
+    assert Rows.of_frame(constant, schema).size_bytes == Rows.of_frame(varied, schema).size_bytes
+
+
 def test_a_large_batch_leaves_in_parts_that_together_are_the_batch() -> None:
     frame = pl.DataFrame({"a": range(1_000_000), "b": [1.5] * 1_000_000})
     schema = (Field("a", ColumnType.INT), Field("b", ColumnType.FLOAT))
