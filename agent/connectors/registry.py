@@ -51,6 +51,17 @@ def check_source(params: SourceParams, context: ConnectorContext) -> None:
     build_source(params, context).stop()
 
 
+def is_read_whole(params: SourceParams) -> bool:
+    """The source has all its rows from the start, gives them as fast as they are taken, and ends: each query wants all of them.
+
+    What goes by the clock is another matter, even a file that is replayed so: a later query joins it where it is.
+    """
+    options = dict(params.options)
+    if params.connector == "file":
+        return options.get("replay", "fast") == "fast"
+    return params.connector == "datagen" and "rows" in options and options.get("rows_per_second") == "max"
+
+
 def is_known(connector: str, context: ConnectorContext) -> bool:
     """Whether the connector of a source is built in, or installed here."""
     return connector in _SOURCES or connector in context.extensions().connectors

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from agent.engine.engine import Engine
-from agent.engine.instance import Instance
+from agent.engine.instance import Instance, State
 from sbon.errors import PlacementError
 from sbon.optimiser.sharing import why_not_share
 from sbon.placement.reservations import HostingConfig
@@ -49,7 +49,7 @@ class Sharing:
         instance = self._engine.instances.get(request.operator)
         if instance is None or all(end.link.id in instance.outputs for end in request.outputs):
             return
-        refusal = self._refusal(instance)
+        refusal = "it has ended" if instance.state is State.FINISHED else self._refusal(instance)
         if refusal:
             raise PlacementError(f"operator {instance.id} is not shared: {refusal}")
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from agent.connectors.registry import is_read_whole
 from agent.gossip import Gossip
 from agent.host import Host
 from agent.optimising.surveying import Surveying
@@ -169,7 +170,7 @@ class _Placement:
         self._excluded = excluded
         self._reserve = reserve
         self._functions = functions_of(spec.params for spec in plan.operators)
-        self._signatures = shareable_signatures(plan) if share else {}
+        self._signatures = shareable_signatures(plan, is_read_whole) if share else {}
         self._problem = problem_of(plan)
         self._until = placing.host.now() + ROOM_WAIT_S * float(placing.rng.uniform(0.5, 1.0))
         self._reports: dict[NodeId, CandidateReport] = {}

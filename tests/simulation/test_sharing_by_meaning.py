@@ -50,6 +50,22 @@ def test_a_join_the_other_way_round_is_shared_and_each_author_gets_the_columns_a
     assert len(set(late)) == len(late)
 
 
+def test_a_query_over_rows_that_are_there_from_the_start_reads_all_of_them():
+    world = make_world(23)
+    world.submit(
+        f"CREATE SOURCE listed (n BIGINT) WITH (connector = 'datagen', nodes = '{world.nodes[1]}', rows_per_second = 'max', rows = 20000,"
+        " batch_rows_max = 5, fields.n.kind = 'sequence')"
+    )
+    first = world.submit("SELECT n FROM listed", at=0)
+    tails = [world.tail(first, 0)]
+    world.run_until(lambda: len(tails[0].rows) > 100, 60, "the first is in the midst of its rows")
+    assert not tails[0].finished
+
+    tails.append(world.tail(world.submit("SELECT n FROM listed", at=3), 3))
+    world.run_until(lambda: all(tail.finished for tail in tails), 120, "both have ended")
+    assert [[row[0] for row in tail.rows] for tail in tails] == [list(range(20_000))] * 2
+
+
 def test_a_query_that_asks_for_something_else_gets_operators_of_its_own():
     world = make_world(22)
     world.rows(world.submit(ONE, at=0), count=20)

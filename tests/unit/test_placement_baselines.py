@@ -9,7 +9,7 @@ from sbon.placement.baselines import at_consumer, at_producer, at_random, on_mul
 from sbon.placement.config import PlacementConfig
 from sbon.placement.problem import PlacementLink, PlacementProblem, problem_of
 from sbon.placement.strategy import IpMulticast, Optimal
-from sbon.query.plan import LinkSpec, MapParams, OperatorSpec, Plan, SinkParams, link_id
+from sbon.query.plan import LinkSpec, MapParams, OperatorSpec, Plan, SinkParams, SourceParams, link_id
 from tests.placement_worlds import synthetic_space, truth_of
 
 JOIN = PlacementProblem(
@@ -81,6 +81,15 @@ def test_a_plan_becomes_a_problem():
 
 def test_sinks_are_never_shared():
     assert shareable_signatures(plan()) == {"q.0": "sig0", "q.1": "sig1"}
+
+
+def test_what_is_read_from_its_beginning_is_not_shared_nor_what_is_behind_it():
+    source, *others = plan().operators
+    read = msgspec.structs.replace(source, params=SourceParams("s", "file", (), (), None))
+    whole = msgspec.structs.replace(plan(), operators=(read, *others))
+
+    assert shareable_signatures(whole, lambda params: params.connector == "file") == {}
+    assert shareable_signatures(whole, lambda params: params.connector != "file") == {"q.0": "sig0", "q.1": "sig1"}
 
 
 def test_an_operator_goes_with_the_last_query_that_uses_it():
