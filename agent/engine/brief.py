@@ -17,7 +17,12 @@ BRIEF_BYTES_MAX = 64 * 1024
 
 
 def is_brief(task: Task) -> bool:
-    """It may be done on the event loop. Never the first of its kind, which loads libraries."""
+    """It may be done on the event loop.
+
+    Never the first of its kind, which loads libraries, nor to ask a source that wants to be asked on a thread.
+    """
+    if task.stages[0].instance.source is not None and task.polled is None:
+        return False
     if task.polled is not None:
         rows, size_bytes = task.polled.frame.height if task.polled.frame is not None else 0, 0
     else:
