@@ -78,7 +78,8 @@ class Outcome(NamedTuple):
 def make_world(nodes: int, seed: int, network: NetworkConfig | None = None, window_batches: int = 64) -> World:
     """An overlay in which only the story moves operators."""
     settings = {
-        "engine": {"batch_interval_s": 0.1},
+        # One cut may follow another until a node has seemed gone for longer than answers wait by default: then rows are lost by right.
+        "engine": {"batch_interval_s": 0.1, "lost_input_s": VIRTUAL_S_MAX},
         "optimiser": {"enabled": False},
         "links": {"window_batches": window_batches, **(SPILL if spills(seed) else {})},
         "membership": {"interval_s": 0.5},

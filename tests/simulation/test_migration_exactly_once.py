@@ -28,6 +28,11 @@ def test_the_sinks_have_the_rows_of_a_run_on_one_node(first: int):
     assert sum(outcome.committed for outcome in outcomes) >= SEEDS_PER_TEST, "hardly anything has moved"
 
 
+@pytest.mark.parametrize("seed", [1099, 1169])
+def test_cuts_that_follow_each_other_for_half_a_minute_lose_nothing_where_answers_wait_for_longer(seed: int):
+    assert tell(seed).problem == ""
+
+
 @pytest.mark.parametrize(
     ("change", "told"), [(lambda rows: rows[:-1], "1 of 611 rows missing, 0 too many"), (lambda rows: (*rows, rows[7]), "1 too many")]
 )
