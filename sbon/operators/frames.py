@@ -17,7 +17,8 @@ import polars as pl
 from sbon.compression import Codec
 from sbon.errors import LocalProtocolError, RemoteProtocolError
 from sbon.operators import ipc
-from sbon.query.schema import ColumnType, Schema
+from sbon.operators.values import Values
+from sbon.query.schema import ColumnType, Field, Schema
 
 ROWS_MAX = 2**26
 """A frame that claims more rows than this is nonsense."""
@@ -79,6 +80,27 @@ def arranged(frame: pl.DataFrame, columns: Sequence[tuple[str, str]] | None) -> 
 def empty(schema: Schema) -> pl.DataFrame:
     """No rows of this schema."""
     return pl.DataFrame(schema=polars_schema(schema))
+
+
+def frame_of_values(values: Values, schema: Schema) -> pl.DataFrame:
+    """Plain values as a frame.
+
+    Raises
+    ------
+    LocalProtocolError
+        A value does not fit its column.
+    """
+    try:
+        return pl.DataFrame([_series(field, column) for field, column in zip(schema, values.columns, strict=True)])
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
+        raise LocalProtocolError(f"{values.rows} rows do not fit the columns {_told(polars_schema(schema))}: {str(error)[:100]}") from error
+
+
+def _series(field: Field, column: Sequence[Any]) -> pl.Series:
+    dtype = _DTYPES[field.type]
+    if field.type in (ColumnType.TIME, ColumnType.INTERVAL):
+        return pl.Series(field.name, column, pl.Int64(), strict=True).cast(dtype)
+    return pl.Series(field.name, column, dtype, strict=True)
 
 
 def encode(frame: pl.DataFrame) -> bytes:
