@@ -15,6 +15,7 @@ from agent.connectors.system import SystemStreams
 from agent.host import Host
 from sbon.errors import ConnectorError
 from sbon.extensions import Extensions
+from sbon.operators.values import Values
 from sbon.query.plan import SinkParams, SourceParams
 from sbon.query.schema import Schema
 from sbon.types import NodeId
@@ -37,6 +38,13 @@ class Polled(NamedTuple):
     """Monotonic instant at which to poll again (now or earlier: at once); None: wait for `ready`."""
     finished: bool = False
     """Nothing will follow; `watermark_us` is then WATERMARK_END."""
+    values: Values | None = None
+    """A few rows, at least one, in this form instead of a frame: one that goes straight to a link, or on to a sink, is never made then."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows it gave."""
+        return self.frame.height if self.frame is not None else self.values.rows if self.values is not None else 0
 
 
 class SourceConnector(Protocol):
@@ -77,8 +85,9 @@ class SourceConnector(Protocol):
 class SinkConnector(Protocol):
     """A physical sink. `write` and `close` are called on an executor thread, never two at once.
 
-    One attribute is optional. `brief = True`: `write` never waits, for a file or for anybody, so that it may also be called on the event
-    loop's thread, with a few rows (still never two calls at once).
+    An attribute and a method are optional. `brief = True`: `write` never waits, for a file or for anybody, so that it may also be called on
+    the event loop's thread, with a few rows (still never two calls at once). `write_values(values)`: as `write`, for a few rows in the form
+    of `sbon.operators.values`, their columns as in the schema that the sink was made for; such rows are then never made a frame.
     """
 
     dropped_rows: int

@@ -58,7 +58,7 @@ class IdleSource:
         if polled.finished:
             return polled
         self._us = max(self._us, polled.watermark_us)
-        if polled.frame is not None or self._since is None or now > self._expected_at + ADVANCE_S:
+        if polled.rows or self._since is None or now > self._expected_at + ADVANCE_S:
             self._since = now
         if (now - self._since) * 1e6 >= self._idle_us:
             self._us = max(self._us, min(round(wall * 1e6) - self._idle_us - self._delay_us, TIME_MAX_US))

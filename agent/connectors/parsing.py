@@ -2,7 +2,7 @@
 
 A row that cannot be read - no JSON, too many fields, a value that is not of its column's type - is left out and counted. The fast path
 reads all lines at once; only where that fails are they taken one by one, to find the bad ones. A handful of lines with plain times is read
-without the columnar library, whose every call costs more than such a batch.
+value by value, without the columnar library, whose every call costs more than such a batch.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ import polars as pl
 
 from agent.connectors.options import Options
 from sbon.operators.casts import cast
-from sbon.operators.frames import polars_schema, polars_type
+from sbon.operators.frames import frame_of_values, polars_schema, polars_type
 from sbon.operators.times import parse_time, parse_times, parse_timestamps
+from sbon.operators.values import FEW_ROWS, Values, fits
 from sbon.query.schema import ColumnType, Schema
 
-FEW_ROWS = 32
-"""So many lines are read value by value: a lone message must not wait for a dozen calls that pay for thousands."""
-_PLAIN_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,6})?")
-"""Every reader takes these alike; all other forms of ISO 8601 are left to the columnar one."""
+FEW_BYTES_MAX = 64 * 1024
+"""Lines with more in them are no handful, however few."""
+_PLAIN_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,6})?Z?")
+"""In UTC, said or not; every reader takes these alike. All other forms of ISO 8601 are left to the columnar one."""
 _EPOCH = datetime(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
-_TIME = polars_type(ColumnType.TIME)
 _UNITS_US = {"s": 1_000_000.0, "ms": 1_000.0, "us": 1.0}
 
 
@@ -171,28 +171,48 @@ class JsonRows:
         texts = {field.name: polars_type(ColumnType.TEXT) for field in schema if field.type in _JSON_TEXTS}
         self._raw = polars_schema(schema) | texts
         self._convert = TextRows(schema, times, _JSON_TEXTS)
-        self._final = polars_schema(schema)
+        self._kinds = [field.type for field in schema]
         self._plain = times.text is None and all(field.type is not ColumnType.INTERVAL for field in schema)
 
     def read(self, lines: Sequence[bytes]) -> tuple[pl.DataFrame, int]:
         """Rows of lines, and how many were left out. Blank lines do not count."""
+        few = self.read_few(lines)
+        if few is not None:
+            return frame_of_values(few[0], self._schema), few[1]
         lines = [line for line in lines if line.strip()]
-        try:
-            rows = self._many.decode(b"[" + b",".join(lines) + b"]")
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            rows = None
-        if rows is None or len(rows) != len(lines):  # a line that closes the list and opens another is bad, too
-            rows = self._one_by_one(lines)
-        if self._plain and len(rows) <= FEW_ROWS:
-            few = self._few(rows)
-            if few is not None:
-                return few, len(lines) - few.height
+        rows = self._rows(lines)
         try:
             frame = pl.DataFrame(self._columns(rows), schema=self._raw)
         except (pl.exceptions.PolarsError, OverflowError, TypeError):
             frame = pl.DataFrame(self._columns([row for row in rows if self._fits(row)]), schema=self._raw)
         frame, _ = self._convert.convert(frame)
         return frame, len(lines) - frame.height
+
+    def read_few(self, lines: Sequence[bytes]) -> tuple[Values, int] | None:
+        """The same, as plain values; None: they are many, or not as simple as that."""
+        if not self._plain or len(lines) > FEW_ROWS or sum(map(len, lines)) > FEW_BYTES_MAX:
+            return None
+        lines = [line for line in lines if line.strip()]
+        rows = [msgspec.structs.astuple(row) for row in self._rows(lines)]
+        columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) if rows else [() for _ in self._kinds]
+        for place, kind in enumerate(self._kinds):
+            if kind is ColumnType.TIME:
+                try:
+                    columns[place] = [None if value is None else _plain_time_us(value) for value in columns[place]]
+                except ValueError:
+                    return None
+        values = Values(len(rows), tuple(columns))
+        return (values, len(lines) - len(rows)) if fits(values, self._schema) else None
+
+    def _rows(self, lines: Sequence[bytes]) -> list[Any]:
+        """What can be read as JSON of the right types, in order."""
+        try:
+            if len(lines) == 1:
+                return [self._one.decode(lines[0])]
+            rows = self._many.decode(b"[" + b",".join(lines) + b"]")
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return self._one_by_one(lines)
+        return rows if len(rows) == len(lines) else self._one_by_one(lines)  # a line that closes the list and opens another is bad, too
 
     def _one_by_one(self, lines: Sequence[bytes]) -> list[Any]:
         rows = []
@@ -202,21 +222,6 @@ class JsonRows:
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 continue
         return rows
-
-    def _few(self, rows: list[Any]) -> pl.DataFrame | None:
-        """The same as for many, if all times are plain; None: not so simple."""
-        columns: list[pl.Series] = []
-        try:
-            for slot, (name, dtype) in zip(self._slots, self._final.items(), strict=True):
-                values = [getattr(row, slot) for row in rows]
-                if dtype == _TIME:
-                    values = [None if value is None else _plain_time_us(value) for value in values]
-                    columns.append(pl.Series(name, values, pl.Int64).cast(_TIME))
-                else:
-                    columns.append(pl.Series(name, values, dtype))
-        except (pl.exceptions.PolarsError, OverflowError, TypeError, ValueError):
-            return None
-        return pl.DataFrame(columns)
 
     def _fits(self, row: Any) -> bool:
         """Integers of JSON have no bound, ours have."""
@@ -236,4 +241,4 @@ class JsonRows:
 def _plain_time_us(value: object) -> int:
     if not isinstance(value, str) or _PLAIN_TIME.fullmatch(value) is None:
         raise ValueError("not a plain time")
-    return (datetime.fromisoformat(value) - _EPOCH) // _MICROSECOND
+    return (datetime.fromisoformat(value.removesuffix("Z")) - _EPOCH) // _MICROSECOND

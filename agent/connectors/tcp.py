@@ -60,7 +60,7 @@ class TcpSource:
         self._rows = JsonRows(params.columns, TimeFormat.read(options))
         options.finish()
         self.dropped_rows = 0
-        self._time_column = params.time_column
+        self._time_place = next((place for place, field in enumerate(params.columns) if field.name == params.time_column), None)
         self._watermark = Watermark(params)
         self._lines: deque[bytes] = deque()
         self._held_bytes = 0
@@ -87,15 +87,22 @@ class TcpSource:
             self._paused = False
             for connection in self._endpoint.connections:
                 connection.resume()
-        frame = None
-        if lines:
-            frame, bad = self._rows.read(lines)
-            self.dropped_rows += bad
-        if self._time_column is not None and frame is not None and frame.height:
-            newest = frame[self._time_column].to_physical().max()
-            self._watermark.seen(newest if isinstance(newest, int) else None)
         next_poll = now if self._lines else None
-        return Polled(frame if frame is not None and frame.height else None, self._watermark.us, next_poll)
+        if not lines:
+            return Polled(None, self._watermark.us, next_poll)
+        few = self._rows.read_few(lines)
+        if few is not None:
+            values, bad = few
+            self.dropped_rows += bad
+            if self._time_place is not None:
+                self._watermark.seen(max((time for time in values.columns[self._time_place] if time is not None), default=None))
+            return Polled(None, self._watermark.us, next_poll, values=values if values.rows else None)
+        frame, bad = self._rows.read(lines)
+        self.dropped_rows += bad
+        if self._time_place is not None and frame.height:
+            newest = frame.to_series(self._time_place).to_physical().max()
+            self._watermark.seen(newest if isinstance(newest, int) else None)
+        return Polled(frame if frame.height else None, self._watermark.us, next_poll)
 
     def stop(self) -> None:
         """Close all connections."""

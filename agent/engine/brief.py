@@ -24,7 +24,7 @@ def is_brief(task: Task) -> bool:
     if task.stages[0].instance.source is not None and task.polled is None:
         return False
     if task.polled is not None:
-        rows, size_bytes = task.polled.frame.height if task.polled.frame is not None else 0, 0
+        rows, size_bytes = task.polled.rows, 0
     else:
         rows, size_bytes = sum(batch.rows for batch in task.batches), sum(batch.size_bytes for batch in task.batches)
     if rows > BRIEF_ROWS_MAX or size_bytes > BRIEF_BYTES_MAX:

@@ -1,6 +1,7 @@
-"""Rows of a batch in the two forms they take: a polars frame where they are worked on, Arrow IPC bytes where they travel.
+"""Rows of a batch in the forms they take: a polars frame where they are worked on, Arrow IPC bytes where they travel, and plain values
+where there are only a few, which nobody works on.
 
-Either form is made from the other once, when first asked for, preferably on an executor thread. polars is imported only then.
+Each form is made from another once, when first asked for, preferably on an executor thread. polars is imported only for a frame.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sbon.compression import SMALL_BYTES, Codec
 from sbon.link_frames import Buffer
+from sbon.operators.values import FEW_ROWS, Values, decode_values, encode_values
 from sbon.query.schema import ColumnType, Schema
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ class Rows:
     `size_bytes` is what they take unpacked, and the same wherever they are: the rates of an operator's links decide together where it goes.
     """
 
-    __slots__ = ("_frame", "_packed", "_parts", "_schema", "rows", "size_bytes")
+    __slots__ = ("_frame", "_packed", "_parts", "_schema", "_values", "rows", "size_bytes")
 
     def __init__(self, rows: int, size_bytes: int, schema: Schema, frame: "pl.DataFrame | None") -> None:
         self.rows = rows
@@ -49,19 +51,28 @@ class Rows:
         self._frame = frame
         self._packed: dict[Codec, Packed] = {}
         self._parts: tuple[Rows, ...] = ()
+        self._values: Values | None = None
 
     @classmethod
     def of_frame(cls, frame: "pl.DataFrame", schema: Schema) -> "Rows":
         """Rows that were computed here."""
-        rows = frame.height
-        size = HEADER_BYTES + FRAME_BYTES + COLUMN_BYTES * len(schema)
+        texts = 0
         for place, field in enumerate(schema):
             if field.type is ColumnType.TEXT:
                 # Not what the column says of its own size: one text for all rows, such as a constant, counts only once there.
-                size += TEXT_COLUMN_BYTES + TEXT_BYTES * rows + int(frame.to_series(place).str.len_bytes().sum())
-            else:
-                size += (rows + 7) // 8 if field.type is ColumnType.BOOL else 8 * rows
-        return cls(rows, size, schema, frame)
+                texts += int(frame.to_series(place).str.len_bytes().sum())
+        return cls(frame.height, _size_bytes(frame.height, schema, texts), schema, frame)
+
+    @classmethod
+    def of_values(cls, values: Values, schema: Schema) -> "Rows":
+        """A few rows that came in here."""
+        texts = 0
+        for field, column in zip(schema, values.columns, strict=True):
+            if field.type is ColumnType.TEXT:
+                texts += sum(len(text.encode()) for text in column if text)
+        made = cls(values.rows, _size_bytes(values.rows, schema, texts), schema, None)
+        made._values = values
+        return made
 
     @classmethod
     def of_frames(cls, frames: "Sequence[pl.DataFrame]", schema: Schema) -> "Rows":
@@ -93,19 +104,34 @@ class Rows:
             The bytes are not a frame of the schema and the number of rows that were announced.
         """
         if self._frame is None:
-            from sbon.operators.frames import decode_batch
+            from sbon.operators.frames import decode_batch, frame_of_values
 
-            self._frame = decode_batch(next(iter(self._packed.values())).data, self._schema, self.rows)
+            if self._values is not None:
+                self._frame = frame_of_values(self._values, self._schema)
+            else:
+                self._frame = decode_batch(next(iter(self._packed.values())).data, self._schema, self.rows)
         return self._frame
+
+    def values(self) -> Values | None:
+        """As plain values, if they are few and no frame yet: to make one would take longer than all that is to be done with them.
+
+        Raises
+        ------
+        RemoteProtocolError
+            As from `frame`.
+        """
+        if self._values is None and self._frame is None and self.rows <= FEW_ROWS and Codec.NONE in self._packed:
+            self._values = decode_values(self._packed[Codec.NONE].data, self._schema, self.rows)
+        return self._values
 
     def parts(self) -> "Sequence[Rows]":
         """The rows in pieces for a link to another host, in order: a frame there has a greatest size, and keeps the event loop while it is
         sealed. What came over a link goes on as it came."""
-        if self.size_bytes <= PART_BYTES_MAX or self._frame is None:
+        if self.size_bytes <= PART_BYTES_MAX or (self._frame is None and self._values is None):
             return (self,)
         if not self._parts:
-            rows = max(1, self.rows * (PART_BYTES_MAX - 4096) // self.size_bytes)
-            self._parts = tuple(Rows.of_frame(self._frame[first : first + rows], self._schema) for first in range(0, self.rows, rows))
+            frame, rows = self.frame(), max(1, self.rows * (PART_BYTES_MAX - 4096) // self.size_bytes)
+            self._parts = tuple(Rows.of_frame(frame[first : first + rows], self._schema) for first in range(0, self.rows, rows))
         return self._parts
 
     def is_packed(self, codec: Codec) -> bool:
@@ -127,10 +153,14 @@ class Rows:
             return
         if self.size_bytes < SMALL_BYTES:
             codec = Codec.NONE
-        from sbon.operators.frames import encode_batch
-
         began = clock()
-        data = encode_batch(self.frame(), self._schema, codec)
+        data: Buffer
+        if self._values is not None and codec is Codec.NONE:
+            data = encode_values(self._values, self._schema)
+        else:
+            from sbon.operators.frames import encode_batch
+
+            data = encode_batch(self.frame(), self._schema, codec)
         self._packed[codec] = Packed(codec, data, clock() - began)
 
     def packed(self, codec: Codec) -> Packed:
@@ -144,3 +174,14 @@ class Rows:
     def data(self) -> Buffer:
         """As Arrow IPC; packed if it came so."""
         return self.packed(Codec.NONE).data
+
+
+def _size_bytes(rows: int, schema: Schema, texts: int) -> int:
+    """What rows with so many bytes of text take as Arrow IPC, about."""
+    size = HEADER_BYTES + FRAME_BYTES + COLUMN_BYTES * len(schema) + texts
+    for field in schema:
+        if field.type is ColumnType.TEXT:
+            size += TEXT_COLUMN_BYTES + TEXT_BYTES * rows
+        else:
+            size += (rows + 7) // 8 if field.type is ColumnType.BOOL else 8 * rows
+    return size

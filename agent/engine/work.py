@@ -6,15 +6,18 @@ runs, its operators are busy: nobody else touches their state, and everything el
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.engine.closing import Closing, Quantum
 from agent.engine.instance import Input, Instance
 from agent.engine.rows import Rows
 from agent.host import Meter
 from sbon.compression import Codec
+from sbon.errors import RemoteProtocolError
 from sbon.links import Batch
+from sbon.operators.values import Values
 from sbon.query.plan import WATERMARK_END, SinkParams
+from sbon.query.schema import Schema
 
 if TYPE_CHECKING:
     import polars as pl
@@ -159,8 +162,12 @@ def _give(task: Task, stage: Stage) -> tuple[int, Made]:
     assert source is not None
     if task.polled is None:
         task.polled = source.poll(task.now, task.stimulus_s)
-    frame = task.polled.frame
-    payload = Rows.of_frame(frame, stage.instance.spec.schema) if frame is not None and frame.height else None
+    frame, values, schema = task.polled.frame, task.polled.values, stage.instance.spec.schema
+    payload = None
+    if frame is not None and frame.height:
+        payload = Rows.of_frame(frame, schema)
+    elif values is not None and values.rows:
+        payload = Rows.of_values(values, schema)
     return (payload.rows if payload is not None else 0), Made(stage.instance.watermark_us, payload, task.polled.watermark_us)
 
 
@@ -194,11 +201,11 @@ def _take(
     instance = stage.instance
     if instance.is_multicast:
         return Made(watermark_us, payload, watermark_us)  # as they came, undecoded
-    frame = part if part is not None else payload.frame() if payload is not None else None
     if instance.sink is not None:
-        if frame is not None:
-            instance.sink.write(_as_wanted(instance, frame))
+        if part is not None or payload is not None:
+            _write(stage, payload, part)
         return Made(watermark_us, None, watermark_us)
+    frame = part if part is not None else payload.frame() if payload is not None else None
     operator, incoming = instance.operator, stage.incoming
     assert operator is not None
     assert incoming is not None
@@ -239,9 +246,33 @@ def _rows(instance: Instance, produced: "list[pl.DataFrame]") -> Rows | None:
     return Rows.of_frames(given, instance.spec.schema) if given else None
 
 
-def _as_wanted(instance: Instance, frame: "pl.DataFrame") -> "pl.DataFrame":
-    """The columns of a sink, named and ordered as the author of its query wants them."""
+def _write(stage: Stage, payload: Rows | None, part: "pl.DataFrame | None") -> None:
+    """Rows (or `part` of them) into a sink, their columns named and ordered as the author of its query wants them."""
+    sink: Any = stage.instance.sink
+    params = stage.instance.spec.params
+    columns = params.columns if isinstance(params, SinkParams) else None
+    if part is None and payload is not None and hasattr(sink, "write_values") and stage.incoming is not None:
+        values = payload.values()
+        if values is not None:
+            sink.write_values(values if columns is None else Values(values.rows, _picked(values, columns, stage.incoming.schema)))
+            return
     from sbon.operators.frames import arranged
 
-    params = instance.spec.params
-    return arranged(frame, params.columns) if isinstance(params, SinkParams) else frame
+    frame = part if part is not None else payload.frame() if payload is not None else None
+    assert frame is not None
+    sink.write(arranged(frame, columns))
+
+
+def _picked(values: Values, columns: Sequence[tuple[str, str]], schema: Schema) -> tuple[Sequence[Any], ...]:
+    """As `sbon.operators.frames.arranged` does for a frame.
+
+    Raises
+    ------
+    RemoteProtocolError
+        A column is not among those that came.
+    """
+    places = {field.name: place for place, field in enumerate(schema)}
+    try:
+        return tuple(values.columns[places[found]] for _, found in columns)
+    except KeyError as missing:
+        raise RemoteProtocolError(f"column {missing} is not among the input columns {', '.join(places)}") from None

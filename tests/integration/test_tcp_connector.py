@@ -43,6 +43,8 @@ class Source:
     def poll(self) -> int:
         polled = self.connector.poll(time.monotonic(), time.time())
         self.watermark_us = polled.watermark_us
+        if polled.values is not None:
+            self.numbers.extend(polled.values.columns[1])
         if polled.frame is not None:
             self.numbers.extend(polled.frame["n"].to_list())
         return len(self.numbers)

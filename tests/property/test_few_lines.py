@@ -20,6 +20,8 @@ SCHEMA = (
 TIMES = st.one_of(
     st.datetimes().map(lambda time: time.isoformat()),
     st.datetimes().map(lambda time: time.isoformat(" ")),
+    st.datetimes().map(lambda time: time.isoformat() + "Z"),
+    st.datetimes().map(lambda time: time.isoformat(timespec="milliseconds") + "Z"),
     st.sampled_from(
         ["2026-01-31", "2026-02-30T00:00:00", "2026-01-01T23:59:60", "0000-01-01T00:00:00", " 2026-01-01T00:00:00", "", "soon"]
     ),
