@@ -11,7 +11,9 @@ from sbon.control import COMMANDS, ControlReply, ControlRequest, refusal
 from sbon.errors import ConfigError, QueryError, SbonError
 from sbon.extensions import described
 from sbon.membership.members import Member, MemberStatus
-from sbon.query.catalog import did_you_mean
+from sbon.query.catalog import did_you_mean, no_query
+from sbon.query.plan import SinkParams
+from sbon.query.system import SYSTEM_STREAMS
 from sbon.query.text import describe
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ class ControlRequests:
             "rtt": self._rtt,
             "operators": self._now(self.operators),
             "queries": lambda arguments, done: agent.queries.all_rows(done),
+            "names": self._now(self.names),
             "submit": lambda arguments, done: agent.queries.submit(_text(arguments, "sql"), done),
             "explain": lambda arguments, done: agent.queries.explain(_text(arguments, "sql"), done),
             "drop": self._drop,
@@ -127,6 +130,13 @@ class ControlRequests:
         """What runs here."""
         return [self._operator(instance) for instance in self._agent.engine.instances.values()]
 
+    def names(self) -> list[dict[str, Any]]:
+        """What has a name in SQL, sorted by it: sources, views and sinks of all agents, and system streams."""
+        catalog = self._agent.replication.catalog
+        entries = [{"name": e.name, "kind": e.kind, "owner": e.owner, "query": e.query} for e in catalog.living.values()]
+        streams = [{"name": name, "kind": "system stream", "owner": None, "query": None} for name in SYSTEM_STREAMS]
+        return sorted(entries + streams, key=lambda row: str(row["name"]))
+
     def _operator(self, instance: "Instance") -> dict[str, Any]:
         report = instance.report(self._agent.name)
         latency = getattr(instance.sink, "latency", None)
@@ -200,13 +210,20 @@ class ControlRequests:
         name, limit = _text(request.arguments, "query"), request.arguments.get("limit")
         record = queries.find(name)
         if record is None:
+            if kind := self._agent.replication.catalog.kind_of(name):
+                raise no_query(name, kind, f"submit SELECT * FROM {name}, and follow that")
             known = [r.id for r in queries.records.values()] + [r.name for r in queries.records.values()]
             raise QueryError(
                 f"{self._agent.name} has taken no query {name}", hint=did_you_mean(name, known) or "ask the agent that took it"
             )
         tail = queries.tails.get(record.id)
         if tail is None:
-            raise QueryError(f"the answers of {name} go to a sink", hint="`sbon queries` shows where it is")
+            params = record.plan.operators[-1].params
+            taker = params.connector if isinstance(params, SinkParams) else "tail"
+            if taker == "tail":
+                raise QueryError(f"query {name} has ended, and its rows are kept no more", hint="submit it again")
+            hint = "to follow the rows here, submit its SELECT without CREATE SINK"
+            raise QueryError(f"the rows of {record.name} go to '{taker}' on {record.sink_node}", hint=hint)
         left = limit if isinstance(limit, int) and limit >= 0 else None
         over = False
         cancel: list[Cancel] = []

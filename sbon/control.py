@@ -31,6 +31,7 @@ COMMANDS = (
     "rtt",
     "operators",
     "queries",
+    "names",
     "submit",
     "explain",
     "tail",

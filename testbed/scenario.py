@@ -192,6 +192,10 @@ def statement_name(scenario: Scenario, number: int) -> str:
     return scenario.statement[number].name or str(number + 1)
 
 
+SHIPPED = Path(__file__).parent / "scenarios"
+"""Those that come with the testbed."""
+
+
 def read_scenario(path: Path) -> Scenario:
     """Load a scenario file.
 
@@ -204,7 +208,9 @@ def read_scenario(path: Path) -> Scenario:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else "not UTF-8 text"
-        raise ConfigError(f"cannot read the scenario {path}: {reason}") from problem
+        shipped = ", ".join(sorted(str(file) for file in SHIPPED.glob("*.toml")))
+        hint = f"; there is {shipped}" if isinstance(problem, FileNotFoundError) and shipped else ""
+        raise ConfigError(f"cannot read the scenario {path}: {reason}{hint}") from problem
     return parse_scenario(text, str(path))
 
 

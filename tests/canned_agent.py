@@ -90,6 +90,12 @@ QUERIES = [
         "started_wall_s": 1_795_000_000.0,
     }
 ]
+NAMES = [
+    {"name": "busy", "kind": "view", "owner": "ams1", "query": None},
+    {"name": "readings", "kind": "source", "owner": "ams1", "query": None},
+    {"name": "sys.load", "kind": "system stream", "owner": None, "query": None},
+    {"name": "written", "kind": "sink", "owner": "paris-2", "query": "q9"},
+]
 PLAN = {
     "query": "q2",
     "operators": [
@@ -130,7 +136,14 @@ class FakeAgent:
         self.asked: list[ControlRequest] = []
         self.cancelled: list[int] = []
         self.streams: dict[int, Callable[[ControlReply], None]] = {}
-        self.answers: dict[str, Any] = {"status": STATUS, "members": MEMBERS, "operators": OPERATORS, "queries": QUERIES, "explain": PLAN}
+        self.answers: dict[str, Any] = {
+            "status": STATUS,
+            "members": MEMBERS,
+            "operators": OPERATORS,
+            "queries": QUERIES,
+            "names": NAMES,
+            "explain": PLAN,
+        }
         self.tail_rows: list[list[Any]] = [["eu", 0.5, None], ["asia", 123456.789, True]]
 
     def control(self, request: ControlRequest, reply: Callable[[ControlReply], None]) -> Callable[[], None]:

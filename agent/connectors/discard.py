@@ -48,7 +48,8 @@ class DiscardSink:
             if self._latency_column not in times:
                 raise ConnectorError(
                     f"{what}: option latency_column = '{self._latency_column}', expected a column that holds a time: "
-                    f"{', '.join(times) or 'the query has none'}"
+                    f"{', '.join(times) or 'the query has none'}",
+                    option="latency_column",
                 )
             self.latency = RecentDigest()
 

@@ -35,7 +35,9 @@ def build_file_sink(params: SinkParams, schema: Schema, context: ConnectorContex
     path = Path(context.data_dir) / Path(options.required("path", "answers.csv")).expanduser()
     kind = options.choice("format", ("csv", "ndjson", "parquet"), _FORMATS.get(path.suffix.lower(), "unknown"))
     if kind == "unknown":
-        raise ConnectorError(f"sink {params.name}: the format of {path.name} is not clear from its name: write format = 'csv'")
+        raise ConnectorError(
+            f"sink {params.name}: the format of {path.name} is not clear from its name: write format = 'csv'", option="path"
+        )
     replaces = options.choice("mode", ("append", "replace"), "append") == "replace"
     rows_per_file = options.integer("rows_per_file", 20_000, 1, 10_000_000) if kind == "parquet" else 0
     options.finish()
@@ -46,7 +48,7 @@ def build_file_sink(params: SinkParams, schema: Schema, context: ConnectorContex
 
 
 def _broken(what: str, path: Path, error: OSError) -> ConnectorError:
-    return ConnectorError(f"{what}: {path} cannot be written: {error.strerror or error}")
+    return ConnectorError(f"{what}: {path} cannot be written: {error.strerror or error}", option="path")
 
 
 class LineSink:

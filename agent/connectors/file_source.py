@@ -69,7 +69,7 @@ class FileSource:
         suffix = (suffixes[:-1] if zipped else suffixes)[-1:]
         known = options.choice("format", ("csv", "ndjson", "parquet"), _FORMATS.get(suffix[0] if suffix else "", "unknown"))
         if known == "unknown":
-            raise ConnectorError(f"{self._what}: the format of {path.name} is not clear from its name: write format = 'csv'")
+            raise ConnectorError(f"{self._what}: the format of {path.name} is not clear from its name: write format = 'csv'", option="path")
         header = options.flag("header", True)
         separator = options.text("separator", "\t" if suffix == [".tsv"] else ",")
         if len(separator) != 1 or not separator.isascii():

@@ -71,7 +71,7 @@ class Options:
         """A text that must be there."""
         value = self._take(key)
         if not value:
-            raise ConnectorError(f"{self._what}: connector '{self._connector}' needs option {key}: write {key} = '{example}'")
+            raise ConnectorError(f"{self._what}: connector '{self._connector}' needs option {key}: write {key} = '{example}'", option=key)
         return value
 
     def choice(self, key: str, allowed: tuple[str, ...], default: str) -> str:

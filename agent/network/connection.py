@@ -45,9 +45,7 @@ SMALL_BYTES_MAX = 4096
 _REASON_CHARACTERS_MAX = 200
 _ERROR_CHARACTERS_MAX = 2000
 _NUMBER_MAX = 2**32 - 1
-_ERRORS: dict[str, type[SbonError]] = {
-    error.__name__: error for error in (ConfigError, ConnectorError, LinkError, MigrationError, PlacementError, QueryError)
-}
+_ERRORS: dict[str, type[SbonError]] = {error.__name__: error for error in (ConfigError, LinkError, MigrationError, PlacementError)}
 """Errors that keep their class on the way to whoever asked; any other arrives as a plain SbonError."""
 
 
@@ -72,18 +70,22 @@ class ErrorReply(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     line: int = 0
     column: int = 0
     hint: str = ""
+    option: str = ""
 
     @classmethod
     def of(cls, error: SbonError) -> "ErrorReply":
         kind = type(error).__name__
         if isinstance(error, QueryError):
             return cls(kind, error.message[:_ERROR_CHARACTERS_MAX], error.line, error.column, error.hint[:_ERROR_CHARACTERS_MAX])
-        return cls(kind, str(error)[:_ERROR_CHARACTERS_MAX])
+        option = error.option[:_ERROR_CHARACTERS_MAX] if isinstance(error, ConnectorError) else ""
+        return cls(kind, str(error)[:_ERROR_CHARACTERS_MAX], option=option)
 
     def error(self) -> SbonError:
         """The error to hand to whoever asked."""
         if self.kind == QueryError.__name__:
             return QueryError(self.message, line=self.line, column=self.column, hint=self.hint)
+        if self.kind == ConnectorError.__name__:
+            return ConnectorError(self.message, option=self.option)
         return _ERRORS.get(self.kind, SbonError)(self.message)
 
 

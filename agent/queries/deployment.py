@@ -10,8 +10,8 @@ from functools import partial
 import msgspec
 
 from agent.directory import Directory
-from sbon.errors import SbonError
-from sbon.query.plan import LinkSpec, OperatorSpec, Plan, link_id
+from sbon.errors import ConnectorError, SbonError
+from sbon.query.plan import LinkSpec, OperatorSpec, Plan, SinkParams, link_id
 from sbon.types import NodeId, OperatorId
 from sbon.wire import End, Instantiate, Message, Release, Use, Used, User
 
@@ -128,9 +128,17 @@ class Deployment:
         if isinstance(result, SbonError) and isinstance(step.message, Instantiate):
             self.refused_by.add(step.node)
         if isinstance(result, SbonError) and self._problem is None:
-            what = step.message.spec.id if isinstance(step.message, Instantiate) else step.message.operator
-            self._problem = type(result)(f"operator {what} cannot run on {step.node}: {result}")
+            self._problem = _blamed(step, result, self._directory.me)
         elif isinstance(result, Used):
             self._nodes.update(dict(result.operators))
         if self._waiting == 0:
             self.run()
+
+
+def _blamed(step: Step, problem: SbonError, me: NodeId) -> SbonError:
+    """Which operator could not be made, and where; a sink of the agent's own speaks for itself, and keeps the option that is wrong."""
+    what = step.message.spec.id if isinstance(step.message, Instantiate) else step.message.operator
+    message = f"operator {what} cannot run on {step.node}: {problem}"
+    if isinstance(problem, ConnectorError) and isinstance(step.message, Instantiate) and isinstance(step.message.spec.params, SinkParams):
+        return problem if step.node == me else ConnectorError(message, option=problem.option)
+    return type(problem)(message)

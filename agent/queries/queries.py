@@ -23,8 +23,9 @@ from agent.queries.refeeding import Refeeding
 from agent.queries.replication import Replication
 from agent.queries.statements import Effect, Prepared, prepare
 from agent.queries.tails import Tail
-from sbon.errors import PlacementError, QueryError, SbonError
-from sbon.query.catalog import did_you_mean
+from sbon.errors import ConnectorError, PlacementError, QueryError, SbonError
+from sbon.query.catalog import did_you_mean, no_query
+from sbon.query.places import located
 from sbon.query.plan import Plan
 from sbon.types import NodeId, OperatorId, QueryId
 from sbon.wire import Drop, InputLost, Message, OperatorReports, OperatorsAsk, Queries, QueriesAsk, Release
@@ -125,8 +126,10 @@ class OwnedQueries:
         effect, rest = waiting[0], waiting[1:]
 
         def next_one(result: dict[str, Any] | SbonError) -> None:
+            if isinstance(result, SbonError):
+                result = located(result, effect.places)
             if isinstance(result, QueryError):
-                before = f" ({len(results)} statements before it are done)" if results else ""
+                before = f" ({len(results)} before it {'is' if len(results) == 1 else 'are'} done)" if results else ""
                 done(QueryError(result.message + before, line=result.line, column=result.column, hint=result.hint))
             elif isinstance(result, SbonError):
                 done(result)
@@ -151,7 +154,7 @@ class OwnedQueries:
                 self._replication.drop(effect.kind, effect.name, stamp=stamp)
                 done(row)
             case Effect.END:
-                self.drop(effect.name, lambda problem: done(problem or row))
+                self._end_by_name(effect, row, done)
             case Effect.RUN:
                 self._begin(effect, row, done)
 
@@ -199,7 +202,7 @@ class OwnedQueries:
         def deployed(chosen: Placed, deployment: Deployment, result: Deployed | SbonError) -> None:
             if isinstance(result, SbonError):
                 # Someone may have filled up, or gone, since it was asked. Once more, with what is known now, and without sharing.
-                if first and not isinstance(result, QueryError) and (chosen.unpinned_nodes or chosen.reused):
+                if first and not isinstance(result, QueryError | ConnectorError) and (chosen.unpinned_nodes or chosen.reused):
                     self._place_and_deploy(plan, done, chosen.unpinned_nodes & deployment.refused_by, first=False)
                 else:
                     done(result)
@@ -304,10 +307,23 @@ class OwnedQueries:
             return
         owner, query = self._owner_of(name)
         if owner is None or owner == self._directory.me:
+            if kind := self._replication.catalog.kind_of(name):
+                hint = "nothing ends it" if kind == "system stream" else f"write DROP {kind.upper()} {name}"
+                done(no_query(name, kind, hint))
+                return
             known = [r.id for r in self.records.values()] + [r.name for r in self.records.values()]
             done(QueryError(f"there is no query {name}", hint=did_you_mean(name, known) or "`sbon queries` lists them"))
             return
         self._directory.request(owner, Drop(query=query), lambda result: done(result if isinstance(result, SbonError) else None))
+
+    def _end_by_name(self, effect: Prepared, row: dict[str, Any], done: Done) -> None:
+        def ended(problem: SbonError | None) -> None:
+            if effect.if_exists and isinstance(problem, QueryError):
+                done({**row, "message": f"there is no query {effect.name}"})
+            else:
+                done(problem or row)
+
+        self.drop(effect.name, ended)
 
     def find(self, name: str) -> QueryRecord | None:
         """A query of ours by id, name, or an unambiguous beginning of its id."""

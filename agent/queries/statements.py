@@ -2,19 +2,16 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from agent.connectors.base import ConnectorContext
-from sbon.errors import ConnectorError
+from sbon.errors import SbonError
 from sbon.query.catalog import Catalog, Entry
+from sbon.query.places import Places, located
 from sbon.query.plan import Plan
 from sbon.query.system import SourceDefinition
 from sbon.types import NodeId, QueryId
-
-if TYPE_CHECKING:
-    from sbon.query.sql import CreateSource
 
 
 class Effect(Enum):
@@ -41,6 +38,9 @@ class Prepared(msgspec.Struct, frozen=True):
     message: str
     source: SourceDefinition | None = None
     plan: Plan | None = None
+    if_exists: bool = False
+    """Where there is nothing to end, that is no failure."""
+    places: Places = {}
 
 
 def prepare(
@@ -64,7 +64,14 @@ def prepare(
     catalog = Catalog()
     catalog.merge(entries)
     extensions = context.extensions()
-    return [_prepare_one(statement, catalog, nodes, here, ids, stamp, context) for statement in parse(sql, extensions)]
+    prepared = []
+    for statement in parse(sql, extensions):
+        try:
+            effect = _prepare_one(statement, catalog, nodes, here, ids, stamp, context)
+        except SbonError as problem:
+            raise located(problem, statement.places) from problem
+        prepared.append(msgspec.structs.replace(effect, places=statement.places))
+    return prepared
 
 
 def _prepare_one(
@@ -86,7 +93,7 @@ def _prepare_one(
                 return Prepared(Effect.NOTHING, "source", statement.name, statement.sql, f"source {statement.name} exists already")
             source = msgspec.structs.replace(statement.definition, home=here)
             hosts = source.hosts(nodes)
-            note = _check_source(statement, source, here in hosts, context)
+            note = _check_source(source, here in hosts, context)
             catalog.put("source", statement.name, sql=statement.sql, owner=here, stamp=stamp, source=source)
             message = f"source {statement.name} on {_some(hosts)}{note}"
             return Prepared(Effect.ENTER, "source", statement.name, statement.sql, message, source=source)
@@ -112,22 +119,19 @@ def _prepare_one(
     raise AssertionError(f"unknown statement {type(statement).__name__}")
 
 
-def _check_source(statement: "CreateSource", source: SourceDefinition, runs_here: bool, context: ConnectorContext) -> str:
+def _check_source(source: SourceDefinition, runs_here: bool, context: ConnectorContext) -> str:
     """Refuse options that its connector does not take; returns what cannot be known here."""
     from agent.connectors.registry import check_source, is_known
 
     if not runs_here and not is_known(source.connector, context):
         return f"; connector '{source.connector}' is not installed here, so its options are checked there, when a query uses it"
-    try:
-        check_source(source.params, context)
-    except ConnectorError as problem:
-        raise statement.refused(problem) from problem
+    check_source(source.params, context)
     return ""
 
 
 def _prepare_drop(kind: str, name: str, if_exists: bool, sql: str, catalog: Catalog, here: NodeId, stamp: int) -> Prepared:
     if kind == "query":
-        return Prepared(Effect.END, "drop", name, sql, f"query {name} dropped")
+        return Prepared(Effect.END, "drop", name, sql, f"query {name} dropped", if_exists=if_exists)
     if if_exists and catalog.get(name) is None:
         return Prepared(Effect.NOTHING, "drop", name, sql, f"there is no {kind} {name}")
     catalog.drop(kind, name, owner=here, stamp=stamp)

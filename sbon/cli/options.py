@@ -33,6 +33,7 @@ def read_sql(file: str | None, text: str | None) -> tuple[str, str]:
             return sys.stdin.read(), "standard input"
         return Path(file).read_text(encoding="utf-8"), file
     except OSError as problem:
-        raise typer.BadParameter(f"cannot read {file}: {problem.strerror}") from problem
+        hint = "; give SQL itself with -c" if isinstance(problem, FileNotFoundError) else ""
+        raise typer.BadParameter(f"cannot read {file}: {problem.strerror}{hint}") from problem
     except UnicodeDecodeError as problem:
         raise typer.BadParameter(f"cannot read {file}: not UTF-8 text") from problem

@@ -8,6 +8,7 @@ from sbon.cli.client import ControlClient, RefusedError, find_socket
 from sbon.cli.options import Json, Socket
 from sbon.cli.output import Column, amount, count, number, pairs, print_json, print_table, share, span, step_order
 from sbon.cost_space.coordinate import Coordinate, estimated_rtt_ms
+from sbon.query.catalog import did_you_mean
 
 Rows = list[list[str]]
 
@@ -47,6 +48,7 @@ QUERY_COLUMNS = (
     Column("in transit", right=True),
     Column("reason"),
 )
+STATUSES = ("alive", "suspect", "failed", "left")
 
 
 def register(app: typer.Typer) -> None:
@@ -79,6 +81,8 @@ def members(
     ] = None,
 ) -> None:
     """List the agents that this one knows, nearest first."""
+    if status not in (None, *STATUSES):
+        raise typer.BadParameter(f"no member is {status}, expected one of {', '.join(STATUSES)}")
     with ControlClient(find_socket(socket)) as agent:
         result = agent.ask("members")
     if near is not None:
@@ -100,7 +104,10 @@ def seen_from(node: str, members: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """
     there = next((member["coordinate"] for member in members if member["name"] == node), None)
     if there is None:
-        raise RefusedError(f"no member called {node} has a coordinate; `sbon members` lists those there are")
+        names = [member["name"] for member in members]
+        if node in names:
+            raise RefusedError(f"the coordinate of {node} is not known yet; ask again when it has been heard from")
+        raise RefusedError(f"there is no member {node}; {did_you_mean(node, names) or '`sbon members` lists them'}")
     origin = _coordinate(there)
     seen = []
     for member in members:
@@ -174,7 +181,7 @@ def status_rows(result: dict[str, Any]) -> Rows:
         ["labels", pairs(result.get("labels", {}))],
         ["version", str(result.get("version", "-"))],
         ["up", span(result.get("uptime_s"))],
-        ["members", ", ".join(f"{known[state]} {state}" for state in ("alive", "suspect", "failed", "left") if known.get(state)) or "none"],
+        ["members", ", ".join(f"{known[state]} {state}" for state in STATUSES if known.get(state)) or "none"],
         ["coordinate", f"({vector}) ms, height {number(coordinate.get('height_ms'))} ms" if coordinate else "-"],
         ["load", f"{number(coordinate.get('load_ms'))} ms"],
         ["error estimate", share(coordinate.get("error"))],

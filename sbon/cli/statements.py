@@ -19,6 +19,27 @@ PLAN_COLUMNS = (Column("operator"), Column("kind"), Column("what it does"), Colu
 CANDIDATE_COLUMNS = (Column("operator"), Column("candidate"), Column("network usage", right=True), Column("load ms", right=True))
 LINK_COLUMNS = (Column("from"), Column("to"), Column("rows/s", right=True), Column("rate", right=True), Column("latency", right=True))
 
+_READ = """read from it with: sbon sql -c 'SELECT * FROM {name}'"""
+_DROP = "drop it with: sbon sql -c 'DROP "
+SELECTING = {
+    "view": _READ,
+    "source": _READ,
+    "system stream": _READ,
+    "sink": "its query has ended; `sbon queries` lists those that run",
+    "operator": "its query is {query}",
+    "node": "`sbon queries` lists the queries",
+}
+"""What to do instead of following what is no query, by its kind."""
+DROPPING = {
+    "view": _DROP + "VIEW {name}'",
+    "source": _DROP + "SOURCE {name}'",
+    "system stream": "every agent has it, and nothing ends it",
+    "sink": _DROP + "SINK {name}'",
+    "operator": "its query is {query}",
+    "node": "run `sbon leave` there to take it out of the overlay",
+}
+"""What to do instead of ending what is no query, by its kind."""
+
 MIGRATE_TIMEOUT_S = 900.0
 """How long the answer to a migration is waited for: beyond migration.copy_timeout_s, which a large state on a slow path may need."""
 
@@ -130,7 +151,7 @@ def tail(
       sbon tail alerts --limit 100 --json > rows.ndjson
     """
     with contextlib.suppress(KeyboardInterrupt), ControlClient(find_socket(socket)) as agent:
-        query_id = resolve_query(agent, query)
+        query_id = resolve_query(agent, query, SELECTING)
         printer = RowPrinter(as_json=json)
         for batch in agent.stream("tail", query=query_id, limit=limit):
             printer.rows(batch["columns"], batch["rows"])
@@ -142,7 +163,7 @@ def drop(query: QueryName, socket: Socket = None, json: Json = False) -> None:
     Operators that other queries share go on.
     """
     with ControlClient(find_socket(socket)) as agent:
-        result = agent.ask("drop", query=resolve_query(agent, query))
+        result = agent.ask("drop", query=resolve_query(agent, query, DROPPING))
     if json:
         print_json(result)
     else:
@@ -175,8 +196,12 @@ def migrate(
         raise RefusedError(f"{operator} runs where it was: {result['outcome']}")
 
 
-def resolve_query(agent: ControlClient, name: str) -> str:
+def resolve_query(agent: ControlClient, name: str, instead: dict[str, str]) -> str:
     """The id of the query of this id or name.
+
+    Parameters
+    ----------
+    instead : what to do where the name is that of something else, by its kind
 
     Raises
     ------
@@ -191,10 +216,24 @@ def resolve_query(agent: ControlClient, name: str) -> str:
         return str(named[0])
     if named:
         raise RefusedError(f"{len(named)} queries are called {name}; say which by its id: {', '.join(named)}")
+    for kind, matches in _other_kinds(agent, known).items():
+        if name in matches:
+            hint = instead[kind].format(name=name, query=matches[name])
+            raise RefusedError(f"{name} is {'an' if kind == 'operator' else 'a'} {kind}, not a query; {hint}")
     names = sorted({text for query in known for text in (query["id"], query.get("name")) if text})
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]}?" if close else "`sbon queries` lists those there are" if names else "this agent knows of none yet"
     raise RefusedError(f"no query is called {name}; {hint}")
+
+
+def _other_kinds(agent: ControlClient, queries: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
+    """What has a name and is no query, by kind; with the query to which it belongs, where it does."""
+    found: dict[str, dict[str, str]] = {kind: {} for kind in SELECTING}
+    for entry in agent.ask("names"):
+        found.setdefault(entry["kind"], {})[entry["name"]] = entry["query"] or ""
+    found["operator"] = {operator["id"]: query["id"] for query in queries for operator in query.get("operators", ())}
+    found["node"] = {member["name"]: "" for member in agent.ask("members")}
+    return found
 
 
 class RowPrinter:

@@ -77,6 +77,11 @@ class Catalog:
         """Living names, sorted; of these kinds only, if any are given. System streams are not among them."""
         return sorted(e.name for e in self._entries.values() if not e.dropped and (not kinds or e.kind in kinds))
 
+    def kind_of(self, name: str) -> str:
+        """What a name is: one of KINDS, "system stream", or nothing."""
+        entry = self.get(name)
+        return entry.kind if entry is not None else "system stream" if name in SYSTEM_STREAMS else ""
+
     @property
     def living(self) -> Mapping[str, Entry]:
         """All living entries by name, sorted."""
@@ -139,6 +144,8 @@ class Catalog:
         if entry is None or entry.kind != kind:
             if entry is not None:
                 raise QueryError(f"{name} is a {entry.kind}, not a {kind}", hint=f"write DROP {entry.kind.upper()} {name}")
+            if name in SYSTEM_STREAMS:
+                raise QueryError(f"{name} is a system stream: nothing takes it away", hint="DROP is for names that were created")
             raise QueryError(f"there is no {kind} {name}", hint=did_you_mean(name, self.names(kind)))
         self._entries[name] = Entry(kind, name, self._next_version(name, stamp), owner, True, "")
         self._forget_old_tombstones()
@@ -183,6 +190,11 @@ class Catalog:
         tombstones = sorted((entry.version, name) for name, entry in self._entries.items() if entry.dropped)
         for _, name in tombstones[: max(0, len(tombstones) - TOMBSTONES_MAX)]:
             del self._entries[name]
+
+
+def no_query(name: str, kind: str, hint: str) -> QueryError:
+    """The refusal where a query is wanted and the name is that of something else."""
+    return QueryError(f"{name} is a {kind}, not a query", hint=hint)
 
 
 def _rank(entry: Entry) -> tuple[int, NodeId, bytes]:

@@ -16,21 +16,20 @@ label are alternatives, different labels must all match). Without either the one
 of a view holds for every query that reads from the view; of several the shortest counts. WITH may stand before AS, too.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeAlias
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from sbon.errors import ConnectorError, QueryError
 from sbon.extensions import NOTHING, Extensions
 from sbon.query.catalog import NAME_LENGTH_MAX
 from sbon.query.definitions import read_source
-from sbon.query.dialect import Text, parse_tree
+from sbon.query.dialect import Text, parse_tree, start_of
 from sbon.query.literals import identifier
-from sbon.query.options import Option, read_options, rest_of, split_early_with, split_with, take_connector, take_delay_bound
+from sbon.query.options import read_options, rest_of, split_early_with, split_with, take_connector, take_delay_bound
+from sbon.query.places import NAME, Places
 from sbon.query.system import SINK_CONNECTORS, SourceDefinition
 
 
@@ -42,14 +41,7 @@ class CreateSource:
     definition: SourceDefinition
     if_not_exists: bool
     sql: str
-    text: Text
-    options: Mapping[str, Option]
-    """Of its connector, with their places in the text."""
-
-    def refused(self, problem: ConnectorError) -> QueryError:
-        """What its connector does not take, with the place."""
-        option = self.options.get(problem.option)
-        return self.text.error(max(0, self.text.whole.find(self.sql)) if option is None else option.where, str(problem))
+    places: Places = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -59,6 +51,7 @@ class SelectQuery:
     text: Text
     tree: exp.Query
     sql: str
+    places: Places = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -71,6 +64,7 @@ class CreateView:
     sql: str
     delay_bound_ms: float | None = None
     """For every query that uses it."""
+    places: Places = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -86,6 +80,7 @@ class CreateSink:
     if_not_exists: bool
     sql: str
     delay_bound_ms: float | None = None
+    places: Places = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -97,6 +92,7 @@ class DropStatement:
     name: str
     if_exists: bool
     sql: str
+    places: Places = field(default_factory=dict, compare=False)
 
 
 Statement: TypeAlias = CreateSource | CreateView | CreateSink | SelectQuery | DropStatement
@@ -129,9 +125,11 @@ def read_statement(text: Text, tokens: list[Token], extensions: Extensions = NOT
     if first.token_type == TokenType.CREATE:
         return _read_create(text, tokens, extensions)
     if first.token_type not in (TokenType.SELECT, TokenType.WITH, TokenType.L_PAREN):
-        raise text.error(first, f"{first.text} is not a statement of this dialect", _INSTEAD.get(word, _READABLE))
+        alone = len(tokens) == 1 and first.token_type == TokenType.VAR
+        hint = f"to read from it, write SELECT * FROM {first.text}" if alone else _READABLE
+        raise text.error(first, f"{first.text} is not a statement of this dialect", _INSTEAD.get(word, hint))
     tree = parse_tree(text, tokens)
-    return SelectQuery(text, as_query(text, tree), text.slice(tokens))
+    return SelectQuery(text, as_query(text, tree), text.slice(tokens), {NAME: text.place(first.start)})
 
 
 def as_query(text: Text, tree: exp.Expr) -> exp.Query:
@@ -162,7 +160,7 @@ def _read_drop(text: Text, tokens: list[Token]) -> DropStatement:
         raise text.error(stray, f"{stray.text} is one word too many", f"write DROP {kind.upper()} name")
     plain = name.strip("'")
     name = words[0].text if quoted else plain if kind == "query" else plain.lower()
-    return DropStatement(kind, name, if_exists, text.slice(tokens))
+    return DropStatement(kind, name, if_exists, text.slice(tokens), {NAME: text.place(words[0].start)})
 
 
 def _read_create(text: Text, tokens: list[Token], extensions: Extensions) -> Statement:
@@ -186,8 +184,9 @@ def _read_create(text: Text, tokens: list[Token], extensions: Extensions) -> Sta
     if_not_exists = bool(tree.args.get("exists"))
     _refuse_properties(text, tree, tokens)
     options = read_options(text, with_clause)
+    places = {NAME: text.place(start_of(tree.this))} | {key: text.place(option.where.start) for key, option in options.items()}
     if kind == "SOURCE":
-        return CreateSource(name, read_source(text, tree, name, options, tokens[-1], extensions), if_not_exists, sql, text, options)
+        return CreateSource(name, read_source(text, tree, name, options, tokens[-1], extensions), if_not_exists, sql, places)
     body = tree.expression
     if body is None:
         raise text.error(tree, f"what the {kind.lower()} is made of is missing", f"write CREATE {kind} {name} AS SELECT ...")
@@ -197,11 +196,12 @@ def _read_create(text: Text, tokens: list[Token], extensions: Extensions) -> Sta
         if options:
             stray = next(iter(options.values())).where
             raise text.error(stray, "a view takes no option but delay_bound", "give the others to its sources and sinks")
-        return CreateView(name, query, if_not_exists, sql, bound_ms)
+        return CreateView(name, query, if_not_exists, sql, bound_ms, places)
     connector = take_connector(text, options, (*SINK_CONNECTORS, *extensions.connectors), tokens[-1], elsewhere="node" in options)
     node = options.pop("node", None)
     bound_ms = take_delay_bound(text, options)
-    return CreateSink(name, query, connector, rest_of(options), None if node is None else node.value, if_not_exists, sql, bound_ms)
+    place = None if node is None else node.value
+    return CreateSink(name, query, connector, rest_of(options), place, if_not_exists, sql, bound_ms, places)
 
 
 def _refuse_properties(text: Text, tree: exp.Create, tokens: list[Token]) -> None:

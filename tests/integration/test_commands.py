@@ -149,6 +149,40 @@ def test_unknown_query_is_refused_with_the_nearest_name(agent, capsys, command):
     assert sbon(capsys, command, "load_by_regoin") == (1, "", "sbon: no query is called load_by_regoin; did you mean load_by_region?\n")
 
 
+@pytest.mark.parametrize(
+    ("command", "name", "said"),
+    [
+        ("tail", "busy", "busy is a view, not a query; read from it with: sbon sql -c 'SELECT * FROM busy'"),
+        ("tail", "readings", "readings is a source, not a query; read from it with: sbon sql -c 'SELECT * FROM readings'"),
+        ("tail", "sys.load", "sys.load is a system stream, not a query; read from it with: sbon sql -c 'SELECT * FROM sys.load'"),
+        ("tail", "written", "written is a sink, not a query; its query has ended; `sbon queries` lists those that run"),
+        ("tail", "q1.2", "q1.2 is an operator, not a query; its query is q1"),
+        ("tail", "paris-2", "paris-2 is a node, not a query; `sbon queries` lists the queries"),
+        ("drop", "busy", "busy is a view, not a query; drop it with: sbon sql -c 'DROP VIEW busy'"),
+        ("drop", "readings", "readings is a source, not a query; drop it with: sbon sql -c 'DROP SOURCE readings'"),
+        ("drop", "sys.load", "sys.load is a system stream, not a query; every agent has it, and nothing ends it"),
+        ("drop", "written", "written is a sink, not a query; drop it with: sbon sql -c 'DROP SINK written'"),
+        ("drop", "q1.2", "q1.2 is an operator, not a query; its query is q1"),
+        ("drop", "paris-2", "paris-2 is a node, not a query; run `sbon leave` there to take it out of the overlay"),
+    ],
+)
+def test_what_is_no_query_is_refused_with_what_to_do_instead(agent, capsys, command, name, said):
+    assert sbon(capsys, command, name) == (1, "", f"sbon: {said}\n")
+
+
+def test_names_of_members_and_their_statuses_are_checked(agent, capsys):
+    assert sbon(capsys, "members", "--near", "paris-3")[::2] == (1, "sbon: there is no member paris-3; did you mean paris-2?\n")
+    code, _, err = sbon(capsys, "members", "--status", "aliv")
+    assert code == 2
+    assert "no member is aliv, expected one of alive, suspect, failed, left" in err
+
+
+def test_sql_in_the_place_of_a_file_is_recognised(agent, capsys):
+    code, _, err = sbon(capsys, "sql", "SELECT 1")
+    assert code == 2
+    assert "cannot read SELECT 1: No such file or directory; give SQL itself with -c" in err
+
+
 def test_name_of_several_queries_is_refused_with_their_ids(agent, capsys):
     agent.answers["queries"] = [{**QUERIES[0], "id": "q1"}, {**QUERIES[0], "id": "q7"}]
 

@@ -1,4 +1,4 @@
-"""CREATE SOURCE refuses what its connector would not take, at once and with the place; nothing waits for the query that uses it."""
+"""CREATE SOURCE and CREATE SINK refuse what their connectors would not take, at once and with the place; so does DROP of another kind."""
 
 import pytest
 
@@ -30,11 +30,9 @@ def world() -> World:
 @pytest.mark.parametrize(("marked", "message"), REFUSED)
 def test_an_option_that_no_query_could_use_is_refused_when_it_is_given(world: World, marked: str, message: str) -> None:
     sql = CREATE.format(marked)
-    replies: list[ControlReply] = []
-    world.agents[0].control(ControlRequest(1, "submit", {"sql": sql.replace("^", "")}), replies.append)
-    world.run_until(lambda: replies, 5, "an answer")
-    assert message in str(replies[0].error)
-    assert replies[0].place == (1, sql.index("^") + 1)
+    reply = refusal_of(world, sql.replace("^", ""))
+    assert message in str(reply.error)
+    assert reply.place == (1, sql.index("^") + 1)
     with pytest.raises(SbonError, match="there is no source or view t"):
         world.submit("SELECT n FROM t")
 
@@ -57,7 +55,59 @@ def test_a_connector_that_others_may_have_is_taken_and_named(world: World) -> No
         world.submit(CREATE.format(f"'kafka', nodes = '{here}'"))
 
 
-def test_sinks_are_refused_when_they_are_made(world: World) -> None:
-    sink = "CREATE SINK k FROM (SELECT ts FROM sys.load) WITH (connector = 'discard', {})"
-    with pytest.raises(SbonError, match="sink k: option latency_colum is unknown to connector 'discard'; did you mean latency_column"):
-        world.submit(sink.format("latency_colum = 'ts'"))
+SINK = "CREATE SINK ^k FROM (SELECT ts FROM sys.load) WITH ({})"
+REFUSED_SINKS = [
+    (
+        "connector = 'discard', ^latency_colum = 'ts'",
+        "sink k: option latency_colum is unknown to connector 'discard'; did you mean latency_column",
+    ),
+    ("connector = 'discard', ^latency_column = 'cpu'", "sink k: option latency_column = 'cpu', expected a column that holds a time: ts"),
+    ("connector = 'file', ^path = 'x'", "sink k: the format of x is not clear from its name: write format = 'csv'"),
+    ("connector = 'file', path = 'x.csv', ^mode = 'both'", "sink k: option mode = 'both', expected one of append, replace"),
+    ("connector = 'file'", "sink k: connector 'file' needs option path: write path = 'answers.csv'"),
+    (
+        "connector = 'discard', node = '{there}', ^latency = 1",
+        "cannot run on {there}: sink k: option latency is unknown to connector 'discard'",
+    ),
+    (
+        "^connector = 'kafka', node = '{there}'",
+        "cannot run on {there}: sink k: connector 'kafka' is unknown, expected one of discard, file",
+    ),
+]
+
+
+@pytest.mark.parametrize(("marked", "message"), REFUSED_SINKS)
+def test_an_option_of_a_sink_is_refused_with_its_place_wherever_the_sink_is(world: World, marked: str, message: str) -> None:
+    there = world.nodes[1]
+    text = SINK.replace("^", "" if "^" in marked else "^").format(marked.replace("{there}", there))
+    reply = refusal_of(world, text.replace("^", ""))
+    assert message.replace("{there}", there) in str(reply.error)
+    assert reply.place == (1, text.index("^") + 1)
+    assert world.ask(0, "queries") == []
+
+
+def test_names_of_another_kind_are_refused_with_their_place(world: World) -> None:
+    world.submit("CREATE VIEW v AS SELECT ts FROM sys.load")
+    for marked, message in (
+        ("DROP SOURCE ^v", "v is a view, not a source; write DROP VIEW v"),
+        ("DROP QUERY ^v", "v is a view, not a query; write DROP VIEW v"),
+        ("DROP QUERY ^sys.load", "sys.load is a system stream, not a query; nothing ends it"),
+        ("DROP QUERY ^n.v", "there is no query n.v"),
+        ("DROP SOURCE ^sys.load", "sys.load is a system stream: nothing takes it away"),
+        ("DROP VIEW ^vv", "there is no view vv; did you mean v?"),
+        ("CREATE SINK ^v AS SELECT ts FROM sys.load WITH (connector = 'discard')", "there is a view v already"),
+        ("^v", "to read from it, write SELECT * FROM v"),
+    ):
+        reply = refusal_of(world, marked.replace("^", ""))
+        assert message in str(reply.error)
+        assert reply.place == (1, marked.index("^") + 1)
+    (told,) = world.ask(0, "submit", sql="DROP QUERY IF EXISTS n.v")
+    assert told["message"] == "there is no query n.v"
+    assert {"name": "v", "kind": "view", "owner": world.nodes[0], "query": None} in world.ask(0, "names")
+
+
+def refusal_of(world: World, sql: str) -> ControlReply:
+    replies: list[ControlReply] = []
+    world.agents[0].control(ControlRequest(1, "submit", {"sql": sql}), replies.append)
+    world.run_until(lambda: replies, 5, "an answer")
+    return replies[0]

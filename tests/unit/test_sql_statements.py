@@ -57,10 +57,9 @@ def test_a_source_is_what_its_statement_says() -> None:
         ),
         True,
         sql,
-        statement.text,
-        statement.options,
     )
-    assert sorted(statement.options) == [key for key, _ in statement.definition.options]
+    assert statement.places[""] == (1, 29)
+    assert statement.places["fields.n.min"] == (5, sql.splitlines()[4].index("fields.n.min") + 1)
 
 
 def test_a_source_without_watermark_has_no_event_time() -> None:

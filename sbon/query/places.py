@@ -1,0 +1,24 @@
+"""Where in a text a statement's name and options stand, for what is found out only when the statement is carried out."""
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from sbon.errors import ConnectorError, QueryError, SbonError
+
+NAME = ""
+"""What the statement makes or takes away, among its places; no option is called so."""
+
+Places: TypeAlias = Mapping[str, tuple[int, int]]
+"""Line and column, from 1, of NAME and of each option."""
+
+
+def located(problem: SbonError, places: Places) -> SbonError:
+    """The problem of a statement with its place: that of the option that it is about, else that of the name."""
+    match problem:
+        case QueryError(line=0):
+            line, column = places.get(NAME, (0, 0))
+            return QueryError(problem.message, line=line, column=column, hint=problem.hint)
+        case ConnectorError():
+            line, column = places.get(problem.option, places.get(NAME, (0, 0)))
+            return QueryError(str(problem), line=line, column=column)
+    return problem
