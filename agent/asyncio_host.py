@@ -113,13 +113,13 @@ class AsyncioHost:
         self._left: asyncio.Future[None] | None = None
         self._closed = False
 
-    def now(self) -> float:
-        """Monotonic seconds; not the loop's time, which uvloop rounds to milliseconds."""
-        return time.monotonic()
-
-    def wall(self) -> float:
-        """Seconds since 1970, UTC."""
-        return time.time()
+    # The clocks are asked a dozen times for each batch: without a call of Python's own in between.
+    now = staticmethod(time.monotonic)
+    """Monotonic seconds; not the loop's time, which uvloop rounds to milliseconds."""
+    wall = staticmethod(time.time)
+    """Seconds since 1970, UTC."""
+    stopwatch = staticmethod(time.perf_counter)
+    """Seconds of a fine clock."""
 
     def random_bytes(self, count: int) -> bytes:
         """From the system's source."""
@@ -168,10 +168,6 @@ class AsyncioHost:
     ) -> None:
         """Run `work` on an executor thread, or on the loop's if it is brief and the loop has time to spare, then `done` on the loop's."""
         self._executor.submit(work, done, brief=brief)
-
-    def stopwatch(self) -> float:
-        """Seconds of a fine clock."""
-        return time.perf_counter()
 
     def disk(self, folder: str) -> FolderDisk:
         """The files of a folder."""

@@ -24,6 +24,8 @@ class Codec(enum.Enum):
     LZ4 = "lz4"
     ZSTD = "zstd"
 
+    __hash__ = object.__hash__  # members are singletons; that of Enum is a function of its own for every look into a dict
+
 
 Compression: TypeAlias = Literal["auto", "none", "lz4", "zstd"]
 

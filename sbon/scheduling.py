@@ -122,11 +122,12 @@ class EarliestStimulusFirst(Generic[K]):
         self._count += 1
         entry = self._entry[key] = (stimulus_s, self._count, key)
         heapq.heappush(self._heap, entry)
-        self._tidy()
+        if len(self._heap) > 2 * len(self._entry) + _SPARE:
+            self._tidy()
 
     def remove(self, key: K) -> None:
         """`key` has nothing any more."""
-        if self._entry.pop(key, None) is not None:
+        if self._entry.pop(key, None) is not None and len(self._heap) > 2 * len(self._entry) + _SPARE:
             self._tidy()
 
     def first(self) -> K | None:
@@ -148,7 +149,6 @@ class EarliestStimulusFirst(Generic[K]):
         return key
 
     def _tidy(self) -> None:
-        """Throw out what is out of date once it is most of the heap: paid for by the pushes that brought it."""
-        if len(self._heap) > 2 * len(self._entry) + _SPARE:
-            self._heap = list(self._entry.values())
-            heapq.heapify(self._heap)
+        """Throw out what is out of date, which is most of the heap: paid for by the pushes that brought it."""
+        self._heap = list(self._entry.values())
+        heapq.heapify(self._heap)

@@ -26,7 +26,7 @@ class Books:
 
     def enter(self, task: Task) -> None:
         """All steps of a task."""
-        batch, path = task.batch, task.path
+        batch, path = task.batches[0] if task.batches else None, task.path
         source = task.stages[0].instance if task.stages[0].instance.source is not None else None
         for number, step in enumerate(task.steps):
             stage, made = task.stages[number], step.made
@@ -57,7 +57,7 @@ class Books:
             for taken in task.batches:
                 instance.dequeue(incoming)
                 self._flow.processed(incoming, taken)
-            instance.batches_in += len(task.further)
+            instance.batches_in += len(task.batches) - 1
         if instance.sink is not None:
             for one in task.batches if first or batch is None else [batch]:
                 self._delivered(instance, one)

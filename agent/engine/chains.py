@@ -11,6 +11,7 @@ from itertools import islice
 from agent.engine.flow import Flow
 from agent.engine.instance import Input, Instance, Output, State
 from agent.engine.work import Stage
+from sbon.compression import Codec
 from sbon.links import Batch
 from sbon.query.plan import WATERMARK_END
 from sbon.types import NodeId, OperatorId
@@ -33,9 +34,15 @@ def chain(
 
 
 def _stage(instance: Instance, incoming: Input | None, me: NodeId) -> Stage:
-    others = [other.watermark_us for other in instance.inputs.values() if other is not incoming and not other.lost]
-    packing = tuple({output.packing.codec: None for output in instance.outputs.values() if output.node != me})
-    return Stage(instance, incoming, min(others, default=WATERMARK_END), packing)
+    others_us = WATERMARK_END
+    packing: tuple[Codec, ...] = ()
+    for other in instance.inputs.values():
+        if other is not incoming and not other.lost:
+            others_us = min(others_us, other.watermark_us)
+    for output in instance.outputs.values():
+        if output.node != me and output.packing.codec not in packing:
+            packing = (*packing, output.packing.codec)
+    return Stage(instance, incoming, others_us, packing)
 
 
 def _behind(instance: Instance, stimulus_s: float, flow: Flow, me: NodeId) -> tuple[Instance, Input] | None:
@@ -63,12 +70,13 @@ def _is_empty(output: Output, incoming: Input) -> bool:
 
 
 def backlog(incoming: Input, rows_max: int) -> list[Batch]:
-    """What waits behind the first batch of a link and fits into the same quantum: a backlog turns into large batches by itself."""
-    further: list[Batch] = []
-    rows = incoming.queue.head.rows
-    for batch in islice(incoming.queue, 1, BATCHES_MAX):
-        rows += batch.rows
-        if rows > rows_max:
-            break
-        further.append(batch)
-    return further
+    """The first batch of a link, and what waits behind it and fits into the same quantum: a backlog turns into large batches by itself."""
+    batches = [incoming.queue.head]
+    if len(incoming.queue) > 1:
+        rows = batches[0].rows
+        for batch in islice(incoming.queue, 1, BATCHES_MAX):
+            rows += batch.rows
+            if rows > rows_max:
+                break
+            batches.append(batch)
+    return batches

@@ -126,7 +126,7 @@ class Execution:
     def _look_at(self, instance: Instance) -> None:
         """Bring the queue of those ready to run up to date with one operator."""
         instance.align(self._config.ahead_rows_max)
-        incoming = instance.earliest()
+        incoming = instance.earliest()  # what has been begun, or else what is most urgent
         if instance.closing is not None and instance.task is None:
             # However many answers there are, no more of them wait for the consumers than of any others, whoever waits for the last.
             instance.blocked = not instance.has_credit
@@ -148,7 +148,7 @@ class Execution:
             if instance.blocked:
                 self._ready.remove(instance.id)
             else:
-                self._ready.push(instance.id, instance.earliest_s)
+                self._ready.push(instance.id, incoming.queue.earliest_s)
 
     def _look_at_source(self, instance: Instance) -> None:
         if instance.source is None:
@@ -184,7 +184,7 @@ class Execution:
         """The next batch of an operator, or as much of it as a quantum takes."""
         batch = incoming.queue.head
         stages = chain(instance, incoming, batch.stimulus_s, self._flow, self._me, self._instances)
-        task = Task(stages, batch.stimulus_s, self._quantum, batch)
+        task = Task(stages, batch.stimulus_s, self._quantum, (batch,))
         most = instance.cost.rows_within(self._config.quantum_s, self._config.quantum_rows)
         most = max(most, min(SLICE_ROWS_MIN, self._config.quantum_rows))
         begin, hurried = incoming.sliced, instance.when_idle is not None
@@ -193,7 +193,7 @@ class Execution:
         elif begin or (batch.rows > 2 * most and not hurried):
             task.begin, task.end = begin, batch.rows if hurried else min(batch.rows, begin + most)
         else:
-            task.further = backlog(incoming, most)
+            task.batches = backlog(incoming, most)
             task.stimulus_s = max(one.stimulus_s for one in task.batches)
         self._execute(task)
 

@@ -197,6 +197,7 @@ class Instance:
 
     def __init__(self, spec: OperatorSpec, epoch: int) -> None:
         self.spec = spec
+        self.id: OperatorId = spec.id
         self.epoch = epoch
         self.state = State.BUILDING
         self.reason = ""
@@ -254,11 +255,6 @@ class Instance:
         self.rate_out = Rate()
 
     @property
-    def id(self) -> OperatorId:
-        """The operator's."""
-        return self.spec.id
-
-    @property
     def movable(self) -> bool:
         """May run elsewhere."""
         return self.spec.pinned is None and not isinstance(self.spec.params, SourceParams | SinkParams)
@@ -288,7 +284,10 @@ class Instance:
     @property
     def has_credit(self) -> bool:
         """Every output would take another batch."""
-        return all(output.sender.has_credit for output in self.outputs.values())
+        for output in self.outputs.values():  # noqa: SIM110 - asked several times for each batch: without a generator
+            if not output.sender.has_credit:
+                return False
+        return True
 
     def enqueue(self, incoming: Input, batch: Batch) -> None:
         """A batch waits at the end of one of the inputs."""

@@ -66,14 +66,12 @@ class Task:
     stages: list[Stage]
     stimulus_s: float
     quantum: Quantum
-    batch: Batch | None = None
-    """What the first operator takes; None: it is a source, or goes on with `closing`."""
+    batches: Sequence[Batch] = ()
+    """What the first operator takes from one link, in order, as if it were one; none if it is a source, or goes on with `closing`."""
     closing: Closing | None = None
-    further: list[Batch] = field(default_factory=list)
-    """Batches behind it on the same link, which go with it as if they were one."""
     begin: int = 0
     end: int = 0
-    """The rows of it that are this task's; `end` 0: all."""
+    """The rows of a single batch that are this task's; `end` 0: all."""
     polled: "Polled | None" = None
     """What the source gave; None: it is still to be asked, at these instants."""
     now: float = 0.0
@@ -88,21 +86,16 @@ class Task:
     """Multicasts made in the meantime between two of the operators."""
 
     @property
-    def batches(self) -> list[Batch]:
-        """All that the first operator takes, in order."""
-        return [self.batch, *self.further] if self.batch is not None else []
-
-    @property
     def last(self) -> bool:
         """Nothing of the batch is left after this."""
-        return self.batch is None or not self.end or self.end >= self.batch.rows
+        return not self.end or self.end >= self.batches[0].rows
 
     @property
     def path(self) -> int:
         """By which the first operator has got what it works on; 0 for a source."""
         if self.closing is not None:
             return self.closing.path
-        return self.batches[-1].path if self.batch is not None else 0
+        return self.batches[-1].path if self.batches else 0
 
     def sizes(self) -> list[int]:
         """Rows that each operator has worked on, at least 1; sources do not count."""
@@ -173,12 +166,11 @@ def _give(task: Task, stage: Stage) -> tuple[int, Made]:
 
 def _begin(task: Task, stage: Stage, is_over: Callable[[], bool]) -> tuple[int, Made]:
     """The first operator, with its part of the batch. Only the last part brings the watermark along."""
-    batch = task.batch
-    assert batch is not None
+    batch = task.batches[0]
     payload = batch.payload if isinstance(batch.payload, Rows) else None
     own_us = _least(stage, max(one.watermark_us for one in task.batches)) if task.last else stage.instance.watermark_us
     rows, part = batch.rows, None
-    if task.further:
+    if len(task.batches) > 1:
         payloads = [one.payload for one in task.batches if isinstance(one.payload, Rows)]
         payload = Rows.joined(payloads, stage.incoming.schema) if payloads and stage.incoming is not None else None
         rows = payload.rows if payload is not None else 0
