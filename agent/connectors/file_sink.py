@@ -23,6 +23,7 @@ from agent.connectors.formatting import LineFormat
 from agent.connectors.options import Options
 from sbon.errors import ConnectorError
 from sbon.operators.frames import empty
+from sbon.operators.values import Values
 from sbon.query.plan import SinkParams
 from sbon.query.schema import Schema
 
@@ -68,9 +69,15 @@ class LineSink:
 
     def write(self, frame: pl.DataFrame) -> None:
         """Add rows."""
+        self._write(self._lines.lines(frame))
+
+    def write_values(self, values: Values) -> None:
+        """Add a few rows."""
+        self._write(self._lines.lines_of_values(values))
+
+    def _write(self, data: bytes) -> None:
         if self._file is None:
             raise ConnectorError(f"{self._what}: {self._path} is closed")
-        data = self._lines.lines(frame)
         try:
             self._append(data)
         except OSError as error:

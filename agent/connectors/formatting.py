@@ -2,21 +2,38 @@
 
 Times are ISO 8601 in UTC (`2018-01-31T01:49:59.650000Z`), intervals numbers of seconds. NULL is `null` in NDJSON and nothing between two
 separators in CSV. NDJSON has no form for NaN and the infinities: they become `null`.
+
+A few rows come as plain values and become the same bytes without the columnar library, whose every call costs more than such a batch.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
 import polars as pl
 
-from sbon.operators.times import format_time
+from sbon.operators.frames import frame_of_values
+from sbon.operators.times import TIME_MAX_US, TIME_MIN_US, format_time
+from sbon.operators.values import Values
 from sbon.query.schema import ColumnType, Schema
+
+_SECOND_US = 1e6
+_EPOCH = datetime(1970, 1, 1)
+_JSON = msgspec.json.Encoder()
+_EXPONENT_FROM = 1e16
+"""From here on polars writes an exponent as `e+16`, msgspec as `e16`; below, and for the smallest numbers, they write alike."""
+_TO_QUOTE = re.compile('[",\r\n]')
 
 
 class LineFormat:
     """Rows of one schema as bytes."""
 
     def __init__(self, kind: str, schema: Schema) -> None:
-        self._kind = kind
+        self._kind, self._schema = kind, schema
         self._names = [field.name for field in schema]
         self._columns: list[pl.Expr] = []
         for field in schema:
@@ -24,8 +41,9 @@ class LineFormat:
             if field.type is ColumnType.TIME:
                 value = format_time(value)
             elif field.type is ColumnType.INTERVAL:
-                value = value.cast(pl.Int64) / 1_000_000
+                value = _seconds(value)
             self._columns.append(value.alias(field.name))
+        self._as_they_are = not any(field.type in _JSON_MEMBERS for field in schema)
 
     @property
     def header(self) -> bytes:
@@ -34,5 +52,62 @@ class LineFormat:
 
     def lines(self, frame: pl.DataFrame) -> bytes:
         """One line a row, each ended."""
-        texts = frame.select(self._columns)
+        texts = frame if self._as_they_are and frame.columns == self._names else frame.select(self._columns)
         return (texts.write_csv(include_header=False) if self._kind == "csv" else texts.write_ndjson()).encode()
+
+    def lines_of_values(self, values: Values) -> bytes:
+        """The same bytes for rows that are plain values."""
+        if not self._is_simple(values):
+            return self.lines(frame_of_values(values, self._schema))
+        if self._kind == "csv":
+            texts = [
+                ["" if value is None else _CSV_TEXTS[field.type](value) for value in column]
+                for column, field in zip(values.columns, self._schema, strict=True)
+            ]
+            return "".join([",".join(row) + "\n" for row in zip(*texts, strict=True)]).encode()
+        members = []
+        for column, field in zip(values.columns, self._schema, strict=True):
+            member = _JSON_MEMBERS.get(field.type)
+            members.append(column if member is None else [None if value is None else member(value) for value in column])
+        return _JSON.encode_lines([dict(zip(self._names, row, strict=True)) for row in zip(*members, strict=True)])
+
+    def _is_simple(self, values: Values) -> bool:
+        """Surely written alike by both ways."""
+        for column, field in zip(values.columns, self._schema, strict=True):
+            if field.type is ColumnType.FLOAT:
+                for value in column:
+                    if value is not None and not abs(value) < _EXPONENT_FROM:
+                        return False
+        return True
+
+
+def _seconds(interval: pl.Expr) -> pl.Expr:
+    """Divided by a column: polars multiplies by 1e-6 where it divides by one number, and 123 us would be 0.00012299999999999998."""
+    us = interval.cast(pl.Int64).cast(pl.Float64)
+    return us / (us.is_null().cast(pl.Float64) + _SECOND_US)
+
+
+def _time_text(us: int) -> str | None:
+    if not TIME_MIN_US <= us <= TIME_MAX_US:
+        return None
+    return f"{(_EPOCH + timedelta(microseconds=us)).isoformat(timespec='microseconds')}Z"
+
+
+def _quoted(text: str) -> str:
+    """An empty text is told from NULL by its quotes."""
+    return '"{}"'.format(text.replace('"', '""')) if not text or _TO_QUOTE.search(text) else text
+
+
+_JSON_MEMBERS: Mapping[ColumnType, Callable[[Any], object]] = {
+    ColumnType.TIME: _time_text,
+    ColumnType.INTERVAL: lambda us: us / _SECOND_US,
+}
+"""Values that JSON has no form for; the others are as they are."""
+_CSV_TEXTS: Mapping[ColumnType, Callable[[Any], str]] = {
+    ColumnType.BOOL: lambda value: "true" if value else "false",
+    ColumnType.INT: str,
+    ColumnType.FLOAT: lambda value: _JSON.encode(value).decode(),
+    ColumnType.TEXT: _quoted,
+    ColumnType.TIME: lambda us: _time_text(us) or "",
+    ColumnType.INTERVAL: lambda us: _JSON.encode(us / _SECOND_US).decode(),
+}

@@ -24,6 +24,7 @@ is connected. Rows that were handed to a connection when it broke may be lost: T
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 from collections import deque
@@ -37,6 +38,7 @@ from agent.connectors.options import Options
 from agent.connectors.parsing import JsonRows, TimeFormat
 from agent.connectors.watermark import Watermark
 from sbon.errors import ConnectorError
+from sbon.operators.values import Values
 from sbon.query.plan import SinkParams, SourceParams
 from sbon.query.schema import Schema
 
@@ -172,34 +174,56 @@ class TcpSink:
         self._held: deque[tuple[bytes, int]] = deque()
         self._held_bytes = 0
         self._refused_bytes = 0
-        """Of the frame that was refused last, and will be offered again."""
-        self._closing = False
-        self._endpoint.loop.call_soon_threadsafe(self._endpoint.start, self)
+        """Of the batch that was refused last, and will be offered again."""
+        self._closing = self._flushing = False
+        self._loop_thread = 0
+        self._endpoint.loop.call_soon_threadsafe(self._start)
 
     @property
     def address(self) -> tuple[str, int] | None:
         """Where it listens, once it does."""
         return self._endpoint.address
 
+    def _start(self) -> None:
+        self._loop_thread = threading.get_ident()
+        self._endpoint.start(self)
+
     def write(self, frame: pl.DataFrame) -> None:
         """Queue the lines, if there is room: a frame larger than the buffer goes when the buffer is empty."""
+        self._expect_room()
+        self._queue(self._lines.lines(frame), frame.height)
+
+    def write_values(self, values: Values) -> None:
+        """The same for a few rows."""
+        self._expect_room()
+        self._queue(self._lines.lines_of_values(values), values.rows)
+
+    def _expect_room(self) -> None:
+        """Before lines are made: a far end that stands still must cost neither work nor memory."""
         if self._endpoint.error is not None:
             raise self._endpoint.error
         if self._closing:
             raise ConnectorError(f"{self._what}: is closed")
         with self._lock:
-            full = self._is_full(self._refused_bytes)
-        data = b"" if full else self._lines.lines(frame)
+            if self._is_full(self._refused_bytes):
+                raise self._congested()
+
+    def _queue(self, data: bytes, rows: int) -> None:
         with self._lock:
-            if full or self._is_full(len(data)):
-                # Not made again before there is room for it: a far end that stands still must cost neither work nor memory.
-                self._refused_bytes = len(data) or self._refused_bytes
-                peer = "no peer is connected" if not self._endpoint.connections else "the peer reads too slowly"
-                raise Congested(f"{self._what}: {self._held_bytes} bytes wait, {peer}")
+            if self._is_full(len(data)):
+                self._refused_bytes = len(data)
+                raise self._congested()
             self._refused_bytes = 0
-            self._held.append((data, frame.height))
+            self._held.append((data, rows))
             self._held_bytes += len(data)
-        self._endpoint.loop.call_soon_threadsafe(self._flush)
+        if threading.get_ident() == self._loop_thread:
+            self._flush()
+        else:
+            self._endpoint.loop.call_soon_threadsafe(self._flush)
+
+    def _congested(self) -> Congested:
+        peer = "no peer is connected" if not self._endpoint.connections else "the peer reads too slowly"
+        return Congested(f"{self._what}: {self._held_bytes} bytes wait, {peer}")
 
     def _is_full(self, more_bytes: int) -> bool:
         return self._held_bytes >= self._buffer_bytes_max or (bool(self._held) and self._held_bytes + more_bytes > self._buffer_bytes_max)
@@ -225,16 +249,28 @@ class TcpSink:
         self._endpoint.stop()
 
     def _flush(self) -> None:
-        connections = self._endpoint.connections
-        while self._held and connections and not any(connection.full for connection in connections):
-            with self._lock:
-                data, _ = self._held.popleft()
-                self._held_bytes -= len(data)
-            for connection in connections:
-                if connection.transport is not None:
-                    connection.transport.write(data)
+        """On the loop's thread only. A transport may say from inside its `write` that it takes again: the rows stay in order."""
+        if self._flushing:
+            return
+        self._flushing = True
+        try:
+            while self._held and (open_now := self._open_transports()):
+                with self._lock:
+                    data, _ = self._held.popleft()
+                    self._held_bytes -= len(data)
+                for transport in open_now:
+                    transport.write(data)
+        finally:
+            self._flushing = False
         if self._closing and not self._held:
             self._endpoint.stop()
+
+    def _open_transports(self) -> list[asyncio.Transport]:
+        """Of all peers; none while one of them is full. A connection that has broken and has not yet been told so is none."""
+        connections = self._endpoint.connections
+        if any(connection.full for connection in connections):
+            return []
+        return [one.transport for one in connections if one.transport is not None and not one.transport.is_closing()]
 
     # ------------------------------------------------------------------------------------------------- lines.Owner
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 GROWTH = 1.02
 """Each bucket ends at so many times its beginning: its middle is within 1 percent of all in it."""
@@ -10,7 +10,9 @@ LEAST_MS = 0.001
 """Shorter durations count as this."""
 MOST_MS = 1e8
 """Longer durations, more than a day, count as this."""
-_LOG_GROWTH = math.log(GROWTH)
+PER_LOG = 1 / math.log(GROWTH)
+"""Buckets for each factor of e."""
+RECENT_S = 30.0
 
 
 class Digest:
@@ -47,8 +49,9 @@ class Digest:
     def add_buckets(self, buckets: Iterable[tuple[int, int]], max_ms: float) -> None:
         """Rows counted elsewhere: numbers and rows of buckets, and the longest duration among them."""
         for number, rows in buckets:
-            self._buckets[number] = self._buckets.get(number, 0) + rows
-            self.rows += rows
+            if rows:
+                self._buckets[number] = self._buckets.get(number, 0) + rows
+                self.rows += rows
         self.additions += 1
         self.max_ms = max(self.max_ms, max_ms)
 
@@ -58,53 +61,71 @@ class Digest:
         return tuple(sorted(dict(self._buckets).items()))
 
 
+class _Windows(NamedTuple):
+    until_s: float
+    ended: Digest
+    before: Digest
+    current: Digest
+
+    def at(self, now: float) -> "_Windows":
+        """The same durations, in windows as they are then."""
+        if now < self.until_s:
+            return self
+        ended = _together(self.ended, self.before)
+        if now < self.until_s + RECENT_S:
+            return _Windows(now + RECENT_S, ended, self.current, Digest())
+        return _Windows(now + RECENT_S, _together(ended, self.current), Digest(), Digest())
+
+
 class RecentDigest:
     """Quantiles of the last while, and of all since the beginning: people ask about now, measurements subtract two looks.
 
-    What is recent covers between `window_s` and twice as much.
+    What is recent covers between `RECENT_S` and twice as much. One thread may add while others ask.
     """
 
-    def __init__(self, window_s: float = 30.0) -> None:
-        self._window_s = window_s
-        self._until_s = -math.inf
-        self._before, self._current, self.total = Digest(), Digest(), Digest()
+    def __init__(self) -> None:
+        self._windows = _Windows(-math.inf, Digest(), Digest(), Digest())
+
+    @property
+    def total(self) -> Digest:
+        """All since the beginning."""
+        return _together(*self._windows[1:])
 
     def add(self, now: float, duration_ms: float, rows: int = 1) -> None:
         """So many rows have taken so long; `now` in monotonic seconds."""
-        self.add_buckets(now, ((bucket_of(duration_ms), rows),), duration_ms)
+        self._now(now).add(duration_ms, rows)
 
     def add_buckets(self, now: float, buckets: Iterable[tuple[int, int]], max_ms: float) -> None:
         """Rows that are counted already; see `Digest.add_buckets`."""
-        self._turn(now)
-        counted = tuple(buckets)
-        self._current.add_buckets(counted, max_ms)
-        self.total.add_buckets(counted, max_ms)
+        self._now(now).add_buckets(buckets, max_ms)
 
     def told(self, now: float) -> dict[str, Any]:
         """Figures for people and scripts: quantiles of the last while in ms, and rows by bucket since the beginning."""
-        self._turn(now)
-        recent = Digest()
-        for digest in (self._before, self._current):
-            recent.add_buckets(digest.buckets, digest.max_ms)
+        windows = self._windows.at(now)
+        recent = _together(windows.before, windows.current)
         return {
             "rows": recent.rows,
             "p50_ms": round(recent.quantile(0.5), 4),
             "p99_ms": round(recent.quantile(0.99), 4),
             "max_ms": round(recent.max_ms, 4),
-            "buckets": [list(bucket) for bucket in self.total.buckets],
+            "buckets": [list(bucket) for bucket in _together(*windows[1:]).buckets],
         }
 
-    def _turn(self, now: float) -> None:
-        if now < self._until_s:
-            return
-        self._before = self._current if now < self._until_s + self._window_s else Digest()
-        self._current = Digest()
-        self._until_s = now + self._window_s
+    def _now(self, now: float) -> Digest:
+        self._windows = self._windows.at(now)
+        return self._windows.current
+
+
+def _together(*digests: Digest) -> Digest:
+    both = Digest()
+    for digest in digests:
+        both.add_buckets(digest.buckets, digest.max_ms)
+    return both
 
 
 def bucket_of(duration_ms: float) -> int:
     """The number of the bucket that a duration falls into: bucket n holds those from GROWTH**n to GROWTH**(n + 1) ms."""
-    return math.floor(math.log(min(max(duration_ms, LEAST_MS), MOST_MS)) / _LOG_GROWTH)
+    return math.floor(math.log(min(max(duration_ms, LEAST_MS), MOST_MS)) * PER_LOG)
 
 
 def middle_ms(number: int) -> float:

@@ -11,6 +11,7 @@ import pytest
 
 from agent.connectors.base import Congested
 from sbon.errors import ConnectorError
+from sbon.operators.values import Values
 from tests.connector_world import columns, context, sink, source
 
 SCHEMA = columns(ts="time", n="int")
@@ -258,3 +259,98 @@ async def test_a_closed_sink_without_peer_gives_up_and_says_how_many_rows(monkey
     await until(lambda: out.dropped_rows == 3)
     with pytest.raises(ConnectorError, match="closed"):
         await write(out, 1)
+
+
+def values(*numbers: int) -> Values:
+    return Values(len(numbers), ([0] * len(numbers), numbers))
+
+
+async def test_rows_of_either_form_from_any_thread_reach_every_peer_in_order():
+    out: Any = sink("tcp", SCHEMA, context(loop=asyncio.get_running_loop()), mode="listen", port=0)
+    host, port = await until(lambda: out.address)
+    peers = [await asyncio.open_connection(host, port) for _ in range(2)]
+    await until(lambda: len(out._endpoint.connections) == 2)
+    for n in range(0, 400, 4):
+        await write(out, n)  # its flush waits for its turn on the loop
+        out.write_values(values(n + 1))
+        out.write(frame(n + 2))
+        await asyncio.to_thread(out.write_values, values(n + 3))
+    out.close()
+    for reader, writer in peers:
+        text = await asyncio.wait_for(reader.read(), DEADLINE_S)
+        assert [json.loads(line)["n"] for line in text.splitlines()] == list(range(400))
+        writer.close()
+
+
+async def test_a_row_from_the_loops_own_thread_waits_for_no_turn_of_it():
+    out: Any = sink("tcp", SCHEMA, context(loop=asyncio.get_running_loop()), mode="listen", port=0)
+    host, port = await until(lambda: out.address)
+    reader, writer = await asyncio.open_connection(host, port)
+    await until(lambda: out._endpoint.connections)
+    out.write_values(values(7))
+    assert not out._held
+    assert json.loads(await asyncio.wait_for(reader.readline(), DEADLINE_S)) == {"ts": "1970-01-01T00:00:00.000000Z", "n": 7}
+    out.close()
+    writer.close()
+
+
+async def test_values_are_refused_and_taken_as_frames_are():
+    out: Any = sink("tcp", SCHEMA, context(loop=asyncio.get_running_loop()), mode="listen", port=0, buffer_bytes_max=1024)
+    host, port = await until(lambda: out.address)
+    taken = 0
+    while out._held_bytes < 1000:
+        out.write_values(values(taken))
+        taken += 1
+    held = out._held_bytes
+    for _ in range(2):
+        with pytest.raises(Congested, match="no peer is connected"):
+            out.write_values(values(taken))
+    assert out._held_bytes == held <= 1024
+    reader, writer = await asyncio.open_connection(host, port)
+    await until(lambda: not out._held)
+    out.write_values(values(taken))
+    out.close()
+    with pytest.raises(ConnectorError, match="closed"):
+        out.write_values(values(taken))
+    text = await asyncio.wait_for(reader.read(), DEADLINE_S)
+    assert [json.loads(line)["n"] for line in text.splitlines()] == list(range(taken + 1))
+    writer.close()
+
+
+class Peer:
+    """A connection, or its transport, that says from inside `write` that there is room again, or has broken without being told."""
+
+    def __init__(self, out: Any) -> None:
+        self.out, self.got, self.full, self.broken = out, [], False, False
+        self.transport = self
+
+    def is_closing(self) -> bool:
+        return self.broken
+
+    def close(self) -> None:
+        self.broken = True
+
+    def write(self, data: bytes) -> None:
+        self.got.append(json.loads(data)["n"])
+        self.out.writable()
+
+
+async def test_rows_stay_in_order_when_there_is_room_again_and_none_is_given_to_a_broken_connection():
+    out: Any = sink("tcp", SCHEMA, context(loop=asyncio.get_running_loop()), mode="listen", port=0)
+    await until(lambda: out.address)
+    peers = [Peer(out), Peer(out)]
+    out._endpoint.connections[:] = peers
+    peers[1].full = True
+    for n in range(5):
+        out.write_values(values(n))
+    assert not peers[0].got  # at the pace of the slowest
+    peers[1].full = False
+    out.writable()
+    assert [peer.got for peer in peers] == [list(range(5))] * 2
+    peers[0].broken = peers[1].broken = True
+    out.write_values(values(5))
+    assert len(out._held) == 1
+    out._endpoint.connections[:] = [Peer(out)]
+    out.connected(out._endpoint.connections[0])
+    assert out._endpoint.connections[0].got == [5]
+    out.close()

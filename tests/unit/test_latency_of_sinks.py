@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from agent.loop_lag import LoopLag
 from sbon.errors import ConnectorError
+from sbon.operators.values import FEW_ROWS, Values
 from sbon.telemetry.digest import Digest, RecentDigest, quantile
 from tests.connector_world import columns, context, sink
 
@@ -41,6 +42,20 @@ def test_a_sink_says_how_old_its_rows_were():
     assert out.rows == 101
 
 
+@given(st.lists(st.none() | st.floats(-10, 1e7) | st.floats(0, 2), max_size=100))
+def test_a_row_is_as_old_as_a_value_as_in_a_frame(ages_ms):
+    whole, frames, values = measuring_sink(), measuring_sink(), measuring_sink()
+    whole.write(frame(*ages_ms))
+    for begin in range(0, len(ages_ms), FEW_ROWS):
+        part = frame(*ages_ms[begin : begin + FEW_ROWS])
+        frames.write(part)
+        times_us = part["window_end"].cast(pl.Int64).to_list()
+        values.write_values(Values(len(times_us), (times_us, [1] * len(times_us))))
+    assert frames.latency.total.buckets == values.latency.total.buckets == whole.latency.total.buckets
+    assert frames.latency.told(100.0) == values.latency.told(100.0) == whole.latency.told(100.0)
+    assert frames.rows == values.rows == whole.rows == len(ages_ms)
+
+
 def test_rows_from_a_clock_ahead_of_ours_are_new():
     out = measuring_sink()
     out.write(frame(-5000.0))
@@ -64,7 +79,7 @@ def test_what_is_counted_at_once_is_counted_alike(durations):
 
 
 def test_recent_figures_forget_and_two_looks_can_be_subtracted():
-    recent = RecentDigest(window_s=30.0)
+    recent = RecentDigest()
     recent.add(0.0, 1000.0)
     before = dict(recent.told(1.0)["buckets"])
     recent.add(31.0, 2.0)
