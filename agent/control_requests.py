@@ -15,6 +15,7 @@ from sbon.query.catalog import did_you_mean, no_query
 from sbon.query.plan import SinkParams
 from sbon.query.system import SYSTEM_STREAMS
 from sbon.query.text import describe
+from sbon.types import NodeId, OperatorId
 
 if TYPE_CHECKING:
     from agent.engine.instance import Instance
@@ -258,6 +259,9 @@ class ControlRequests:
         operator, node = _text(arguments, "operator"), _text(arguments, "node")
         instance = agent.engine.instances.get(operator)
         if instance is None:
+            there = self._elsewhere(operator)
+            if there:
+                raise ConfigError(f"operator {operator} is on {there}, not on {agent.name}; ask the agent there (`--socket`)")
             hint = did_you_mean(operator, agent.engine.instances) or "`sbon queries` shows where operators are: ask there"
             raise ConfigError(f"operator {operator} is not on {agent.name}; {hint}")
         if not instance.movable:
@@ -267,6 +271,17 @@ class ControlRequests:
             hint = did_you_mean(node, agent.gossip.alive_labels())
             raise ConfigError(f"there is no living member {node}; {hint or '`sbon members` lists them'}")
         agent.migrations.migrate(operator, node, "asked for by a person", lambda record: done(msgspec.to_builtins(record)))
+
+    def _elsewhere(self, operator: OperatorId) -> NodeId:
+        """The other host of an operator, as far as this agent knows: it took its query, had it itself, or has a link with it."""
+        agent = self._agent
+        nodes = [record.nodes[operator] for record in agent.queries.records.values() if operator in record.nodes]
+        gone = agent.engine.flow.whereabouts(operator)
+        nodes += [gone[0]] if gone is not None else []
+        for instance in agent.engine.instances.values():
+            nodes += [incoming.node for incoming in instance.inputs.values() if incoming.link.source == operator]
+            nodes += [output.node for output in instance.outputs.values() if output.link.target == operator]
+        return next((node for node in nodes if node != agent.name), "")
 
     def _leave(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
         self._agent.leave(lambda: done({"left": self._agent.name}))

@@ -197,6 +197,15 @@ class Arrivals:
         self._engine.activate(operator)
         self._activated(self._engine.instances[operator])
 
+    def coordinator_failed(self, node: NodeId) -> None:
+        """A host has been declared failed, or has left: what it had not sent in full was not decided, and never will be.
+
+        A state that is complete stays: its upstream may have been told that it runs here, and its next batch says so.
+        """
+        for operator, found in list(self._arriving.items()):
+            if found.machine.coordinator == node and not found.machine.installed:
+                self.drop(operator, found.machine.epoch)
+
     def drop(self, operator: OperatorId, epoch: int) -> None:
         """The migration is off, up to this epoch."""
         found = self._arriving.get(operator)

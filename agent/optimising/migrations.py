@@ -181,6 +181,7 @@ class Migrations:
         """The members have declared a node failed."""
         for leaving in list(self._leaving.values()):
             self._perform(leaving, leaving.steps.failed(node, self._host.now()))
+        self._arrivals.coordinator_failed(node)
 
     def destroyed(self, operator: OperatorId) -> None:
         """The last query that used an operator has ended, perhaps in the middle of a migration."""

@@ -189,11 +189,13 @@ def migrate(
         result = agent.ask("migrate", operator=operator, node=node)
     if json:
         print_json(result)
-    elif result["committed"]:
+    elif result["committed"] and not result["outcome"]:
         copied = f"{result['state_bytes']} bytes of state copied in {result['copy_s']:.2f} s before"
         print(f"moved {operator} to {node}: paused {result['pause_s'] * 1000:.0f} ms, {copied}")
     if not result["committed"]:
         raise RefusedError(f"{operator} runs where it was: {result['outcome']}")
+    if result["outcome"]:
+        raise RefusedError(f"{operator} has moved to {node} and is lost with it: {result['outcome']}; see `sbon queries`")
 
 
 def resolve_query(agent: ControlClient, name: str, instead: dict[str, str]) -> str:

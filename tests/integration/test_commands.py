@@ -67,6 +67,23 @@ def test_status_is_a_short_table(agent, capsys):
     assert "datagrams refused  4" in out
 
 
+@pytest.mark.parametrize(
+    ("committed", "outcome", "expected"),
+    [
+        (True, "", (0, "moved q1.2 to rome: paused 3 ms, 1000 bytes of state copied in 0.50 s before\n", "")),
+        (False, "rome failed", (1, "", "sbon migrate: q1.2 runs where it was: rome failed\n")),
+        (
+            True,
+            "rome failed after the decision",
+            (1, "", "sbon migrate: q1.2 has moved to rome and is lost with it: rome failed after the decision; see `sbon queries`\n"),
+        ),
+    ],
+)
+def test_a_migration_has_moved_it_or_not_or_has_lost_it(agent, capsys, committed, outcome, expected):
+    agent.answers["migrate"] = {"committed": committed, "outcome": outcome, "state_bytes": 1000, "copy_s": 0.5, "pause_s": 0.003}
+    assert sbon(capsys, "migrate", "q1.2", "rome") == expected
+
+
 def test_members_are_a_table_nearest_first(agent, capsys):
     assert sbon(capsys, "members")[1].splitlines() == [
         "name     address         status  labels       rtt ms  estimated ms  load ms",

@@ -6,7 +6,7 @@ import pytest
 
 from agent.engine.instance import State
 from agent.node import Agent
-from sbon.errors import LinkError
+from sbon.errors import LinkError, SbonError
 from sbon.membership.members import MemberStatus
 from sbon.migration import Phase
 from sbon.query.plan import JoinParams
@@ -85,3 +85,23 @@ def test_the_new_host_has_it_no_more_when_the_word_to_run_comes_again(world: Wor
     assert records[0].committed
     assert "no more" in records[0].outcome
     assert Phase.COMMITTING.value in records[0].phases
+
+
+def test_half_a_state_goes_with_the_host_that_sent_it(world: World) -> None:
+    """What was not sent in full was not decided: its room is free once its host has failed, not minutes later."""
+    host, other = agent_of(world, HOST), agent_of(world, OTHER)
+    join = join_of(host)
+    host.migrations.migrate(join, world.nodes[OTHER], "tried by the test")
+    world.run_until(lambda: join in other.migrations._arrivals, 10.0, "the new host keeps room")
+    world.kill(HOST, silent=True)
+    assert join not in other.engine.instances
+    world.run_until(lambda: other.gossip.members[world.nodes[HOST]].status is MemberStatus.FAILED, 120.0, "the old host is given up")
+    assert join not in other.migrations._arrivals
+    assert other.engine.reservations.held(world.now) == 0
+
+
+def test_who_is_asked_for_an_operator_of_another_agent_says_where_it_is(world: World) -> None:
+    join = join_of(agent_of(world, HOST))
+    for asked in (OWNER, SOURCES, SINK):
+        with pytest.raises(SbonError, match=f"{join} is on {world.nodes[HOST]}, not on {world.nodes[asked]}; ask the agent there"):
+            world.ask(asked, "migrate", operator=join, node=world.nodes[OTHER])
