@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from sbon.errors import RemoteProtocolError
+from sbon.link_frames import Buffer
+from sbon.operators.ipc_layout import Columns, Metadata, Pairs
 from sbon.query.schema import ColumnType
 
 END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
@@ -30,9 +32,9 @@ _PAIR = struct.Struct("<qq")
 _I64 = struct.Struct("<q")
 _KNOWN_MAX = 1024
 _KNOWN_BYTES_MAX = 1024
-_known: set[tuple[object, ...]] = set()
-"""Metadata that has been found in order, with the length of its body, the rows and the columns: that of many small batches is the same, and
-says all there is to say where the body is not packed."""
+_known: dict[tuple[Columns, bytes], Metadata] = {}
+"""Metadata that has been found in order: that of many small batches is the same, and says all there is to say where the body is not
+packed."""
 _PAIRS_MAX = 4096 * 3
 """Nodes or buffers of a batch; more columns than that nobody has."""
 
@@ -44,58 +46,80 @@ def schema_bytes(stream: bytes | memoryview) -> int:
     return _MESSAGE.size + int(length)
 
 
-def check(message: bytes | bytearray | memoryview, kinds: Sequence[ColumnType], rows: int) -> None:
+def check(message: Buffer, columns: Columns, rows: int) -> Metadata | None:
     """Refuse what is not one record batch of so many rows of these columns.
+
+    Returns
+    -------
+    Metadata | None
+        None where the batch is packed, or laid out in another way than `Columns` has it.
 
     Raises
     ------
     RemoteProtocolError
         It is not.
     """
+    body_at = columns.body_at
+    key = (columns, bytes(message[:body_at]))
+    found = _known.get(key)
+    if found is not None and found.rows == rows and found.body_bytes == len(message) - body_at:
+        return found
+    found = columns.read(message)
+    if found is None:
+        _check_any(message, columns, rows)
+        return None
+    body = memoryview(message)[body_at:]
+    _check_batch(body, rows, found.rows, found.body_bytes)
+    _check_buffers(body, columns.kinds, rows, found.nodes, found.buffers, packed=False)
+    if body_at <= _KNOWN_BYTES_MAX:
+        if len(_known) >= _KNOWN_MAX:
+            _known.clear()
+        _known[key] = found
+    return found
+
+
+def _check_any(message: Buffer, columns: Columns, rows: int) -> None:
+    """`check` for any layout: the metadata is followed as the flatbuffer that it is."""
     try:
         continuation, length = _MESSAGE.unpack_from(message)
         if continuation != _CONTINUATION or length % 8 or length + _MESSAGE.size > len(message):
             raise RemoteProtocolError(f"record batch of {len(message)} bytes with metadata of {length} bytes")
         view = memoryview(message)
-        head, body = view[_MESSAGE.size : _MESSAGE.size + length], view[_MESSAGE.size + length :]
-        known = (bytes(head), len(body), rows, *kinds) if length <= _KNOWN_BYTES_MAX else None
-        if known in _known:
-            return
-        is_packed = _check(head, body, kinds, rows)
+        _check_tables(view[_MESSAGE.size : _MESSAGE.size + length], view[_MESSAGE.size + length :], columns, rows)
     except (struct.error, IndexError) as problem:
         raise RemoteProtocolError(f"record batch of {len(message)} bytes with an offset beyond its end") from problem
-    if known is not None and not is_packed:
-        if len(_known) >= _KNOWN_MAX:
-            _known.clear()
-        _known.add(known)
 
 
-def _check(head: memoryview, body: memoryview, kinds: Sequence[ColumnType], rows: int) -> bool:
-    """Whether the batch is packed, so that its body says how long the columns are."""
+def _check_tables(head: memoryview, body: memoryview, columns: Columns, rows: int) -> None:
     table = _Table.root(head)
-    kind, claimed = table.scalar(1, "<B", 0), table.scalar(3, "<q", 0)
-    if kind != _RECORD_BATCH or claimed != len(body):
-        raise RemoteProtocolError(f"message of kind {kind} and {claimed} bytes, expected a record batch and {len(body)}")
+    if (kind := table.scalar(1, "<B", 0)) != _RECORD_BATCH:
+        raise RemoteProtocolError(f"message of kind {kind}, expected a record batch ({_RECORD_BATCH})")
     batch = table.table(2)
-    if batch is None or batch.scalar(0, "<q", 0) != rows:
-        raise RemoteProtocolError(f"record batch of other than the {rows} rows announced")
+    _check_batch(body, rows, -1 if batch is None else batch.scalar(0, "<q", 0), table.scalar(3, "<q", 0))
+    assert batch is not None
     nodes, buffers = batch.pairs(1), batch.pairs(2)
-    wanted = sum(3 if kind is ColumnType.TEXT else 2 for kind in kinds)
-    if len(nodes) != len(kinds) or len(buffers) != wanted or batch.scalar(4, "<I", 0):
-        raise RemoteProtocolError(f"record batch of {len(nodes)} columns and {len(buffers)} buffers, expected {len(kinds)} and {wanted}")
+    if len(nodes) != len(columns.kinds) or len(buffers) != columns.buffers or batch.scalar(4, "<I", 0):
+        wanted = f"{len(columns.kinds)} and {columns.buffers}"
+        raise RemoteProtocolError(f"record batch of {len(nodes)} columns and {len(buffers)} buffers, expected {wanted}")
     packed = batch.table(3)
     if packed is not None and (packed.scalar(0, "<b", 0) not in _CODECS or packed.scalar(1, "<b", 0) != 0):
         raise RemoteProtocolError("record batch packed in a way that nobody here uses")
-    _check_buffers(body, kinds, rows, nodes, buffers, packed is not None)
-    return packed is not None
+    _check_buffers(body, columns.kinds, rows, nodes, buffers, packed is not None)
+
+
+def _check_batch(body: memoryview, rows: int, claimed_rows: int, claimed_bytes: int) -> None:
+    if claimed_bytes != len(body):
+        raise RemoteProtocolError(f"record batch with a body of {claimed_bytes} bytes, expected {len(body)}")
+    if claimed_rows != rows:
+        raise RemoteProtocolError(f"record batch of other than the {rows} rows announced")
 
 
 def _check_buffers(
     body: memoryview,
     kinds: Sequence[ColumnType],
     rows: int,
-    nodes: list[tuple[int, int]],
-    buffers: list[tuple[int, int]],
+    nodes: Pairs,
+    buffers: Pairs,
     packed: bool,
 ) -> None:
     bits = (rows + 7) // 8

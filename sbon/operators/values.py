@@ -1,19 +1,26 @@
 """A few rows as plain values, for batches too small to be worth a frame.
 
-A lone row pays for a frame, its Arrow IPC writer and its reader more than for everything else on its way. As plain values it goes into the
-same bytes (`encode_values` writes what `sbon.operators.frames.encode_batch` writes) and out of them without polars.
+A lone row pays more for a frame, its Arrow IPC writer and its reader than for everything else on its way. As plain values it goes into the
+same bytes (`encode_values` writes what `sbon.operators.frames.encode_batch` writes) and out of them without polars, with little code
+touched: after some rest it is what must come into the caches that costs.
 """
 
+import struct
 from collections.abc import Sequence
+from itertools import chain, pairwise
+from operator import le
 from typing import Any, NamedTuple
 
+from sbon.errors import LocalProtocolError, RemoteProtocolError
+from sbon.link_frames import Buffer
+from sbon.operators.ipc import check
+from sbon.operators.ipc_layout import NUMBERS, PAD_BYTES, BodyReader, Columns, Shape, columns_of
 from sbon.query.schema import ColumnType, Schema
 
 FEW_ROWS = 32
 """A batch of more rows is read as a frame."""
 
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
-_WHOLE = (ColumnType.INT, ColumnType.TIME, ColumnType.INTERVAL)
 
 
 class Values(NamedTuple):
@@ -26,9 +33,9 @@ class Values(NamedTuple):
 
 
 def fits(values: Values, schema: Schema) -> bool:
-    """Whether every number has a place in its column: ints within 64 bits."""
+    """Whether every whole number has a place in its column: 64 bits."""
     for column, field in zip(values.columns, schema, strict=True):
-        if field.type in _WHOLE:
+        if NUMBERS.get(field.type) == "q":
             for value in column:
                 if value is not None and not _INT_MIN <= value <= _INT_MAX:
                     return False
@@ -43,12 +50,100 @@ def encode_values(values: Values, schema: Schema) -> bytes:
     LocalProtocolError
         A value does not fit its column.
     """
-    from sbon.operators.frames import encode_batch, frame_of_values
+    layout = columns_of(schema)
+    plain = layout.plain.get(values.rows)
+    if plain is not None:
+        try:
+            return plain.form.pack(plain.head, *chain.from_iterable(values.columns))
+        except (struct.error, OverflowError):
+            pass  # a NULL, or what does not fit
+    try:
+        return _encode(values, layout)
+    except (struct.error, OverflowError, TypeError, ValueError, AttributeError) as error:
+        raise LocalProtocolError(_misfit(values, schema)) from error
 
-    return bytes(encode_batch(frame_of_values(values, schema), schema))
+
+def _encode(values: Values, layout: Columns) -> bytes:
+    """`encode_values` for any columns."""
+    rows = values.rows
+    sizes = [rows]
+    pieces: list[Any] = []
+    for kind, column in zip(layout.kinds, values.columns, strict=True):
+        nulls = column.count(None)
+        sizes.append(nulls)
+        if nulls:
+            pieces.append(_bits([value is not None for value in column]))
+        if kind in NUMBERS:
+            pieces += [0 if value is None else value for value in column] if nulls else column
+        elif kind is ColumnType.TEXT:
+            texts = [b"" if value is None else value.encode() for value in column]
+            end = 0
+            pieces.append(end)
+            for text in texts:
+                end += len(text)
+                pieces.append(end)
+            pieces.append(b"".join(texts))
+            sizes.append(end)
+        else:
+            pieces.append(_bits(column))
+    key = tuple(sizes)
+    shape = layout.shapes.get(key) or _shape(layout, key)
+    return shape.form.pack(shape.head, *pieces)
 
 
-def decode_values(data: bytes | bytearray | memoryview, schema: Schema, rows: int) -> Values | None:
+def _shape(layout: Columns, key: tuple[int, ...]) -> Shape:
+    """How a batch is packed whose columns have these sizes: first its rows, then for each column its NULLs and, of texts, their bytes."""
+    sizes = iter(key)
+    rows = next(sizes)
+    bits = (rows + 7) // 8
+    buffers: list[int] = []
+    nodes: list[int] = []
+    form: list[str] = []
+    end = 0
+    for kind in layout.kinds:
+        nulls = next(sizes)
+        nodes += (rows, nulls)
+        wanted = [(bits, f"{bits}s") if nulls else (0, "")]
+        if kind in NUMBERS:
+            wanted.append((8 * rows, f"{rows}{NUMBERS[kind]}"))
+        elif kind is ColumnType.TEXT:
+            size = next(sizes)
+            wanted += [(8 * (rows + 1), f"{rows + 1}q"), (size, f"{size}s")]
+        else:
+            wanted.append((bits, f"{bits}s"))
+        for size, code in wanted:
+            buffers += (end, size)
+            pad = -size % PAD_BYTES
+            form.append(f"{code}{pad}x")
+            end += size + pad
+    head = layout.head(rows, end, buffers, nodes)
+    return layout.remember(key, Shape(head, struct.Struct(f"<{len(head)}s{''.join(form)}")))
+
+
+def _bits(column: Sequence[bool | None]) -> bytes:
+    """A bit for each value, the first one lowest."""
+    bits = 0
+    for value in reversed(column):
+        if value is not None and value is not True and value is not False:
+            raise TypeError(f"no BOOL: {value!r}")
+        bits = bits << 1 | (value is True)
+    return bits.to_bytes((len(column) + 7) // 8, "little")
+
+
+def _misfit(values: Values, schema: Schema) -> str:
+    """Which value does not fit its column."""
+    for field, column in zip(schema, values.columns, strict=False):
+        if len(column) != values.rows:
+            return f"column {field.name!r} of {len(column)} values in {values.rows} rows"
+        for value in column:
+            try:
+                _encode(Values(1, ((value,),)), Columns((field.type,)))
+            except (struct.error, OverflowError, TypeError, ValueError, AttributeError):
+                return f"column {field.name!r} of type {field.type.value} has no place for {repr(value)[:100]} ({type(value).__name__})"
+    return f"{len(values.columns)} columns, expected {len(schema)}"
+
+
+def decode_values(data: Buffer, schema: Schema, rows: int) -> Values | None:
     """The values of a record batch; None if it is one that only `sbon.operators.frames.decode_batch` reads: of more than `FEW_ROWS` rows,
     packed by a codec, or laid out in an unusual way.
 
@@ -57,15 +152,64 @@ def decode_values(data: bytes | bytearray | memoryview, schema: Schema, rows: in
     RemoteProtocolError
         The bytes are not a record batch of so many rows with these columns.
     """
-    if rows > FEW_ROWS:
+    if not 0 < rows <= FEW_ROWS:
         return None
-    from sbon.operators.frames import decode_batch, polars_type
+    layout = columns_of(schema)
+    metadata = check(data, layout, rows)
+    if metadata is None:
+        return None
+    reader = metadata.reader
+    if reader is None:
+        reader = metadata.reader = BodyReader(metadata)
+    if reader.form is None:
+        return None
+    parts = reader.form.unpack_from(data, layout.body_at)
+    if reader.numbers_only:
+        return Values(rows, tuple(zip(*(iter(parts),) * rows, strict=True)))
+    columns: list[Sequence[Any]] = []
+    place = 0
+    for kind, (_, nulls) in zip(layout.kinds, metadata.nodes, strict=True):
+        validity = None
+        if nulls:
+            validity = _flags(parts[place], rows)
+            place += 1
+            if validity.count(False) != nulls:
+                return None
+        column: Sequence[Any]
+        if kind in NUMBERS:
+            column = parts[place : place + rows]
+            place += rows
+        elif kind is ColumnType.TEXT:
+            column = _texts(parts[place : place + rows + 1], parts[place + rows + 1])
+            place += rows + 2
+        else:
+            column = _flags(parts[place], rows)
+            place += 1
+        columns.append(
+            column if validity is None else tuple(value if valid else None for value, valid in zip(column, validity, strict=True))
+        )
+    return Values(rows, tuple(columns))
 
-    frame = decode_batch(data, schema, rows)
-    return Values(
-        rows,
-        tuple(
-            (frame[field.name].cast(polars_type(ColumnType.INT)) if field.type in _WHOLE else frame[field.name]).to_list()
-            for field in schema
-        ),
-    )
+
+def _flags(data: bytes, rows: int) -> tuple[bool, ...]:
+    bits = int.from_bytes(data, "little")
+    return tuple(bits >> row & 1 == 1 for row in range(rows))
+
+
+def _texts(ends: tuple[int, ...], data: bytes) -> tuple[str, ...]:
+    """The texts between these ends.
+
+    Raises
+    ------
+    RemoteProtocolError
+        The ends are out of order or beyond the data, or a text is not UTF-8.
+    """
+    if ends[0] < 0 or ends[-1] > len(data) or not all(map(le, ends, ends[1:])):
+        raise RemoteProtocolError(f"texts of {len(data)} bytes are damaged: they end at {', '.join(map(str, ends))[:100]}")
+    try:
+        whole = data.decode()
+        if len(whole) == len(data):  # a byte is a character
+            return tuple(map(whole.__getitem__, map(slice, ends, ends[1:])))
+        return tuple(data[begin:end].decode() for begin, end in pairwise(ends))
+    except UnicodeDecodeError as error:
+        raise RemoteProtocolError(f"texts of {len(data)} bytes are damaged: {error}") from error

@@ -21,7 +21,7 @@ class ColumnType(enum.Enum):
     """A span of microseconds; polars Duration("us")."""
 
 
-class Field(msgspec.Struct, frozen=True, array_like=True):
+class Field(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
     """One column."""
 
     name: str

@@ -15,10 +15,11 @@ from sbon.errors import LocalProtocolError, RemoteProtocolError
 from sbon.link_frames import HEAD, LINKS_MAX, Data, LinkFrameReader, LinkFrameWriter
 from sbon.operators import ipc
 from sbon.operators.frames import decode_batch, encode_batch, polars_schema
+from sbon.operators.ipc_layout import columns_of
 from sbon.query.schema import ColumnType, Field
 
 SCHEMA = tuple(Field(kind.value, kind) for kind in ColumnType)
-KINDS = [field.type for field in SCHEMA]
+COLUMNS = columns_of(SCHEMA)
 
 batches = st.builds(
     Data,
@@ -140,9 +141,9 @@ def test_what_is_known_of_one_batch_is_not_believed_of_another() -> None:
     data = bytes(encode_batch(sample(), SCHEMA))
     for _ in range(2):
         assert decode_batch(data, SCHEMA, 3).height == 3
-    for other, kinds, rows in ((data[:-8], KINDS, 3), (data, KINDS, 2), (data, KINDS[:-1], 3), (data, KINDS[::-1], 3)):
+    for other, schema, rows in ((data[:-8], SCHEMA, 3), (data, SCHEMA, 2), (data, SCHEMA[:-1], 3), (data, SCHEMA[::-1], 3)):
         with pytest.raises(RemoteProtocolError):
-            ipc.check(other, kinds, rows)
+            ipc.check(other, columns_of(schema), rows)
 
 
 @pytest.mark.parametrize("claim", [2**40, -2, 2**28 + 1])
@@ -151,7 +152,7 @@ def test_a_batch_that_claims_to_unpack_to_too_much_is_refused_before_it_is_read(
     place = whole.index(struct.pack("<q", 8 * 15_000))
     whole[place : place + 8] = struct.pack("<q", claim)
     with pytest.raises(RemoteProtocolError, match="packed buffer"):
-        ipc.check(whole, KINDS, 15_000)
+        ipc.check(whole, COLUMNS, 15_000)
 
 
 @given(st.binary(max_size=300), st.integers(0, 10))
