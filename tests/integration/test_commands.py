@@ -71,11 +71,11 @@ def test_status_is_a_short_table(agent, capsys):
     ("committed", "outcome", "expected"),
     [
         (True, "", (0, "moved q1.2 to rome: paused 3 ms, 1000 bytes of state copied in 0.50 s before\n", "")),
-        (False, "rome failed", (1, "", "sbon migrate: q1.2 runs where it was: rome failed\n")),
+        (False, "rome failed", (1, "", "sbon: q1.2 runs where it was: rome failed\n")),
         (
             True,
             "rome failed after the decision",
-            (1, "", "sbon migrate: q1.2 has moved to rome and is lost with it: rome failed after the decision; see `sbon queries`\n"),
+            (1, "", "sbon: q1.2 has moved to rome and is lost with it: rome failed after the decision; see `sbon queries`\n"),
         ),
     ],
 )
