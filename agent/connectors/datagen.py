@@ -72,6 +72,7 @@ class DatagenSource:
         self._columns: list[tuple[str, Column | None]] = []
         for field in params.columns:
             self._columns.append((field.name, build_column(field, options, seed, context)))
+        self._time_places = [(place, name) for place, (name, column) in enumerate(self._columns) if column is None]
         self._disorder = disorder(seed)
         options.finish()
         self._watermark = Watermark(params)
@@ -105,7 +106,7 @@ class DatagenSource:
             self._began = now
             if self._start_us is None:
                 self._start_us = round(wall * 1_000_000)
-        due = self._limit if math.isinf(self._rate) else min(self._limit, math.floor((now - self._began) * self._rate + 1e-6) + 1)
+        due = self._due(now)
         count = min(self.batch_rows, self._batch_rows_max, due - self._sent)
         frame = None
         if count > 0:
@@ -118,14 +119,29 @@ class DatagenSource:
             return Polled(frame, self._watermark.us, now)
         return Polled(frame, self._watermark.us, self._began + self._sent / self._rate)
 
+    def due_rows(self, now: float) -> int:
+        """That a poll would give now, if no batch were too large."""
+        return max(0, self._due(now) - self._sent)
+
     def stop(self) -> None:
         """Nothing is held."""
 
+    def _due(self, now: float) -> int:
+        """Rows that should have left by now, since the beginning."""
+        if math.isinf(self._rate):
+            return self._limit
+        return min(self._limit, math.floor((now - (now if self._began is None else self._began)) * self._rate + 1e-6) + 1)
+
     def _rows(self, first: int, count: int) -> tuple[pl.DataFrame, int]:
         times = self._times(first, count)
+        newest_us = int(times.max() if self._disorder_us else times[-1])
         event_time = pl.Series(times).cast(pl.Datetime("us"))
-        frame = self._values(first, count).with_columns(event_time.alias(name) for name, column in self._columns if column is None)
-        return frame.select([name for name, _ in self._columns]), int(times.max() if self._disorder_us else times[-1])
+        if len(self._time_places) == len(self._columns):
+            return pl.DataFrame({name: event_time for _, name in self._time_places}), newest_us
+        frame = self._values(first, count)
+        for place, name in self._time_places:  # in place: what counts in a small batch are calls of polars, not rows
+            frame.insert_column(place, event_time.alias(name))
+        return frame, newest_us
 
     def _times(self, first: int, count: int) -> Index:
         """The event times of these rows."""
@@ -154,6 +170,4 @@ class DatagenSource:
         return self._pool.slice(first % self._pool_rows, count)
 
     def _made(self, index: Index) -> pl.DataFrame:
-        columns = {name: column(index) for name, column in self._columns if column is not None}
-        # Without columns but the time, a frame needs one all the same to have a height.
-        return pl.DataFrame(columns) if columns else pl.DataFrame({"": index})
+        return pl.DataFrame({name: column(index) for name, column in self._columns if column is not None})

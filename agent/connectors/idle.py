@@ -33,6 +33,8 @@ class IdleSource:
         self.threaded = bool(getattr(source, "threaded", False))
         if hasattr(source, "batch_rows"):
             self.batch_rows = source.batch_rows
+        if hasattr(source, "due_rows"):
+            self.due_rows: Callable[[float], int] = source.due_rows
         self._us = WATERMARK_MIN
         self._since: float | None = None
         self._expected_at = float("inf")

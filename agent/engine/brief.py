@@ -9,21 +9,26 @@ from agent.engine.instance import Instance
 from agent.engine.work import Task
 from sbon.query.plan import FunctionParams
 
-BRIEF_S_MAX = 0.001
-"""What the task is expected to take at most, by what those before it have taken."""
+BRIEF_S_MAX = 0.002
+"""What the task is expected to take at most, by what those before it have taken. On a thread that had to be woken, that was about twice as
+long as it is here."""
 BRIEF_ROWS_MAX = 1024
 BRIEF_BYTES_MAX = 64 * 1024
-"""Of what comes by a link: one long text may take as long as a thousand short ones. What a source gives was made on the event loop."""
+"""Of what comes by a link: one long text may take as long as a thousand short ones. What a source gives is made on the event loop, or few
+rows by a rule that has been tried (`due_rows` of `agent.connectors.base.SourceConnector`)."""
 
 
 def is_brief(task: Task) -> bool:
     """It may be done on the event loop.
 
-    Never the first of its kind, which loads libraries, nor to ask a source that wants to be asked on a thread.
+    Never the first of its kind, which loads libraries, nor to ask a source that wants to be asked on a thread and has not told before how
+    many rows it will give.
     """
     if task.stages[0].instance.source is not None and task.polled is None:
-        return False
-    if task.polled is not None:
+        if task.asked_rows is None:
+            return False
+        rows, size_bytes = task.asked_rows, 0
+    elif task.polled is not None:
         rows, size_bytes = task.polled.rows, 0
     else:
         rows, size_bytes = sum(batch.rows for batch in task.batches), sum(batch.size_bytes for batch in task.batches)

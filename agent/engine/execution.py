@@ -287,13 +287,12 @@ class Execution:
             self._poll(instance, threaded=False)
 
     def _poll(self, instance: Instance, *, threaded: bool) -> None:
-        """Ask a source and hand on what it gives, on an executor thread if it allows that, and otherwise as far as threads are free."""
+        """Ask a source and hand on what it gives: in one task if it wants a thread, and otherwise as far as threads are free."""
         if not instance.has_credit or instance.state is not State.RUNNING or instance.source is None:
             instance.blocked = instance.state is State.RUNNING
             return
-        self._polling.allow(instance)
         now, wall = self._host.now(), self._host.wall()
-        task = Task([], wall, self._quantum, now=now)
+        task = Task([], wall, self._quantum, now=now, asked_rows=self._polling.allow(instance, now))
         if not threaded:
             began, meter = self._host.stopwatch(), self._host.meter()
             try:

@@ -75,6 +75,8 @@ class Task:
     polled: "Polled | None" = None
     """What the source gave; None: it is still to be asked, at these instants."""
     now: float = 0.0
+    asked_rows: int | None = None
+    """That it may give at most where it has told how many are due; None: it has not."""
     before_s: float = 0.0
     """Spent on asking it already."""
     before_cpu_ns: int = 0

@@ -58,6 +58,17 @@ def test_a_filter_keeps_rows_for_which_the_predicate_is_true_not_null():
     assert kept["k"].to_list() == ["a"]
 
 
+@pytest.mark.parametrize("columns", [None, (("x", X), ("again", X)), (("one", ONE), ("negative", Call("neg", (X,))))])
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize(("truth", "keeps"), [(True, True), (False, False), (None, False)])
+def test_a_predicate_of_constants_alone_keeps_all_rows_or_none(truth: bool | None, keeps: bool, rows: int, columns: Any):
+    given = frame(*[(i, "a", float(i)) for i in range(rows)])
+    kept = build(MapParams(Literal(truth, ColumnType.BOOL), columns)).process(0, given)
+    whole = build(MapParams(None, columns)).process(0, given)
+    assert physical(kept) == (physical(whole) if keeps else [])
+    assert [one.schema for one in kept] == [one.schema for one in whole] * keeps
+
+
 def test_a_filter_that_keeps_nothing_gives_no_frame():
     assert list(build(MapParams(Call("gt", (X, ONE)), None)).process(0, frame((1, "a", 0.0)))) == []
 
