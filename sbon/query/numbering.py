@@ -130,6 +130,8 @@ def assigned(text: Text, call: WindowCall, relation: Relation, scope: Scope, *, 
         raise text.error(
             call.tree, "a SESSION without GROUP BY", "write GROUP BY window_start, keys; where it ends is not known while it lasts"
         )
+    if call.partition is not None:
+        raise text.error(call.tree, "a SESSION with a PARTITION BY of its own", "write SESSION(input, ts, gap)")
     time = event_time(text, call, relation, scope)
     found = Assigned(relation, time, call.size_us, call.slide_us, call.lateness_us, call.session)
     alias = scope.columns[0].alias

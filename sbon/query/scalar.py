@@ -10,6 +10,7 @@ from sbon.query.aggregate_calls import aggregate_function
 from sbon.query.catalog import did_you_mean
 from sbon.query.dialect import Text
 from sbon.query.expression import Call, Cast, Column, Expression, Literal
+from sbon.query.flink import bound_hint
 from sbon.query.functions import common_type, result_type
 from sbon.query.literals import interval_of
 from sbon.query.rewrite import check_size
@@ -168,7 +169,8 @@ class Scalars:
             return self.refuse(tree, "the current time is not a value of a stream", NOW_HINT)
         if isinstance(tree, exp.Func):
             name = tree.name if isinstance(tree, exp.Anonymous) else tree.sql_name()
-            return self.refuse(tree, f"there is no function {name.lower()}", did_you_mean(name.lower(), function_names()))
+            hint = bound_hint(name) or did_you_mean(name.lower(), function_names())
+            return self.refuse(tree, f"there is no function {name.lower()}", hint)
         shown = tree.sql(dialect="risingwave")
         return self.refuse(tree, f"{shown[:60]} is not supported", "write it with the functions of the README")
 

@@ -4,8 +4,9 @@
     FROM HOP(input, time column, slide, size [, lateness => ...])
     FROM SESSION(input, time column, gap [, lateness => ...])
 
-`input` is a source, a view, or a SELECT in brackets. GROUP BY names window_start or window_end (or both), and the keys. Without a window
-function, GROUP BY the event time of a stream that is windowed already aggregates the rows of each window once more.
+`input` is a source, a view, or a SELECT in brackets. Flink's form is made into this one before (`sbon.query.flink`). GROUP BY names
+window_start or window_end (or both), and the keys. Without a window function, GROUP BY the event time of a stream that is windowed already
+aggregates the rows of each window once more.
 """
 
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from sbon.query.aggregate_calls import aggregate_function, find_aggregate, read_
 from sbon.query.catalog import did_you_mean
 from sbon.query.dialect import Text
 from sbon.query.expression import Case, Column, Expression, Literal
+from sbon.query.flink import in_from
 from sbon.query.functions import MaybeType, aggregate_type
 from sbon.query.literals import identifier, interval_of
 from sbon.query.plan import Aggregate
@@ -33,6 +35,7 @@ PANES_MAX = 10_000
 """Windows that one row may lie in (size / slide)."""
 
 _GROUP_HINT = "write FROM TUMBLE(stream, ts, INTERVAL '10 seconds') ... GROUP BY window_start, keys"
+_PARTITION = "partition_by"
 _FORMS = {"TUMBLE": "TUMBLE(input, ts, size)", "HOP": "HOP(input, ts, slide, size)", "SESSION": "SESSION(input, ts, gap)"}
 
 
@@ -48,6 +51,8 @@ class WindowCall:
     lateness_us: int
     session: bool = False
     """`size_us` and `slide_us` are the gap."""
+    partition: tuple[exp.Expr, ...] | None = None
+    """What Flink's form of a session says that it is of; None: it does not say."""
 
 
 def read_window_call(text: Text, tree: exp.Func) -> WindowCall:
@@ -76,19 +81,28 @@ def read_window_call(text: Text, tree: exp.Func) -> WindowCall:
         raise text.error(arguments[3], f"HOP with a size below its slide would leave rows out; {form} names the slide first")
     if size > PANES_MAX * slide:
         raise text.error(arguments[2], f"each row would be in {size // slide} windows, expected at most {PANES_MAX}", "take a longer slide")
-    return WindowCall(tree, as_table(text, tree, form), arguments[1], size, slide, _lateness(text, tree), name == "SESSION")
+    session, partition = name == "SESSION", _partition(tree)
+    return WindowCall(tree, as_table(text, tree, form), arguments[1], size, slide, _lateness(text, tree), session, partition)
 
 
 def _lateness(text: Text, tree: exp.Func) -> int:
     lateness = 0
     for argument in tree.expressions:
-        if not isinstance(argument, exp.Kwarg):
+        if not isinstance(argument, exp.Kwarg) or argument.this.name.lower() == _PARTITION:
             continue
         span = interval_of(text, argument.expression)
         if argument.this.name.lower() != "lateness" or span is None or span < 0:
             raise text.error(argument, f"{argument.this.name} is not expected here", "write lateness => INTERVAL '5 seconds'")
         lateness = span
     return lateness
+
+
+def _partition(tree: exp.Func) -> tuple[exp.Expr, ...] | None:
+    for argument in tree.expressions:
+        if isinstance(argument, exp.Kwarg) and argument.this.name.lower() == _PARTITION:
+            keys = argument.expression
+            return tuple(keys.expressions) if isinstance(keys, exp.Tuple) else (keys.unnest(),)
+    return None
 
 
 def as_table(text: Text, tree: exp.Func, form: str) -> exp.Expr:
@@ -214,6 +228,9 @@ def aggregated(
         name = _free_name(expression_text(form), [*BOUNDS, *(column[0] for column in columns)])
         keys[form] = (name, type_)
         columns.append((name, expression, type_))
+    if call is not None and call.partition is not None and {canonical(inner.value(item)[0]) for item in call.partition} != keys.keys():
+        listed = ", ".join(["window_start", "window_end", *(item.sql(dialect="risingwave") for item in call.partition)])
+        raise text.error(call.tree, "PARTITION BY of the SESSION and GROUP BY differ in their columns", f"write GROUP BY {listed}")
     grouped = _Grouped(inner, keys, call)
     _collect(tree, grouped)
     for item in more:
@@ -309,4 +326,7 @@ def _time_of_group(text: Text, tree: exp.Select, relation: Relation, scope: Scop
             if found.column in times:
                 return times[found.column][0]
     where = tree.args["group"].expressions[0] if tree.args["group"].expressions else tree
+    for item in tree.args["group"].expressions:
+        if isinstance(item, exp.Anonymous) and str(item.this).upper() in _FORMS and item.expressions:
+            raise text.error(item, f"{str(item.this).upper()} stands in FROM here, not in GROUP BY", in_from(tree, item))
     raise text.error(where, "GROUP BY without a time window would never end", _GROUP_HINT)
