@@ -172,9 +172,9 @@ class Backlog:
         """When to ask `next_io` again though nothing else has happened; None: not for its own sake."""
         if self._busy is not None or self.budget is None or self.has_room:
             return None
-        if self._retry_at > float("-inf"):
-            return self._retry_at
-        return None if self._full_since is None else self._full_since + self._spill_after_s
+        if self._full_since is not None:  # not yet spilling: a disk that failed during an outage before this one is no reason to wait
+            return self._full_since + self._spill_after_s
+        return self._retry_at if self._retry_at > float("-inf") else None
 
     def written(self, size_bytes: int) -> None:
         """The batches of the SpillWrite are on disk and take `size_bytes` there."""

@@ -124,6 +124,20 @@ def test_a_disk_that_cannot_be_written_leaves_memory_as_it_was_and_is_tried_agai
     assert link.deliver() == list(range(1, 9))
 
 
+def test_after_an_outage_in_which_the_disk_failed_the_next_one_spills_in_time():
+    link = Link()
+    link.fill()
+    link.now = 1.0
+    assert isinstance(link.sender.next_io(link.now, may_spill=True), SpillWrite)
+    link.sender.write_failed("No space left on device", link.now)
+    link.deliver()
+    link.now = RETRY_S + 5.0
+    link.fill()
+    assert link.sender.next_wake() == link.now + 1.0
+    link.now += 1.0
+    assert isinstance(link.step(), SpillWrite)
+
+
 def test_what_comes_back_from_disk_must_be_what_was_written():
     link = Link(window=8, after_s=0.0)
     link.fill(batches_max=100)
