@@ -23,7 +23,8 @@ from sbon.errors import ConfigError, SbonError
 from sbon.membership.members import MemberStatus
 from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId
-from sbon.wire import KeyInstall, KeyRemove, KeysAsk, KeysHeld, KeyUse, Message
+from sbon.wire.keys import KeyInstall, KeyRemove, KeysAsk, KeysHeld, KeyUse
+from sbon.wire.messages import Message
 
 if TYPE_CHECKING:
     from agent.host import Host

@@ -9,7 +9,8 @@ from agent.network.peers import Peers
 from sbon.errors import LinkError, SbonError
 from sbon.link_frames import Data
 from sbon.types import Address, NodeId
-from sbon.wire import Message, OperatorsAsk, decode, encode
+from sbon.wire.messages import Message, decode, encode
+from sbon.wire.reports import OperatorsAsk
 
 Done = Callable[[Message | SbonError], None]
 

@@ -54,7 +54,9 @@ from sbon.membership.members import MemberStatus
 from sbon.query.plan import Plan, SinkParams
 from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId, OperatorId
-from sbon.wire import Acknowledge, Message, Moved, NoSuchLink, UpstreamDelay, decode, encode
+from sbon.wire.links import Acknowledge, Moved, NoSuchLink
+from sbon.wire.messages import Message, decode, encode
+from sbon.wire.reports import UpstreamDelay
 
 LEAVE_TIMEOUT_S = 3.0
 

@@ -8,7 +8,8 @@ from agent.state import SavedState
 from sbon.errors import SbonError
 from sbon.membership.members import MemberStatus
 from sbon.types import NodeId
-from sbon.wire import Message, Unwanted, WantedAsk
+from sbon.wire.messages import Message
+from sbon.wire.replication import Unwanted, WantedAsk
 
 if TYPE_CHECKING:
     from agent.node import Agent

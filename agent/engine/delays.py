@@ -11,7 +11,7 @@ from agent.engine.instance import Instance, Output
 from agent.gossip import Gossip
 from agent.host import Host
 from sbon.types import LinkId, NodeId
-from sbon.wire import UpstreamDelay
+from sbon.wire.reports import UpstreamDelay
 
 CHANGE_MS = 0.5
 """Changes below it, or below CHANGE_FRACTION, are noise that nobody needs to hear of."""

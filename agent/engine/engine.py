@@ -25,7 +25,8 @@ from sbon.links import LinkConfig, LinkReceiver, LinkSender
 from sbon.placement.reservations import HostingConfig, Reservations
 from sbon.query.plan import SinkParams
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
-from sbon.wire import End, Instantiate, OperatorReport, User
+from sbon.wire.deployment import End, Instantiate, User
+from sbon.wire.reports import OperatorReport
 
 if TYPE_CHECKING:
     from sbon.operators.operator import Operator

@@ -21,7 +21,8 @@ from sbon.link_frames import Data
 from sbon.links import Batch, LinkConfig, Verdict
 from sbon.query.plan import LinkSpec, target_of
 from sbon.types import LinkId, NodeId, OperatorId
-from sbon.wire import Acknowledge, Message, Moved, NoSuchLink
+from sbon.wire.links import Acknowledge, Moved, NoSuchLink
+from sbon.wire.messages import Message
 
 log = structlog.get_logger()
 

@@ -14,8 +14,10 @@ from agent.host import Host
 from agent.optimising.migrations import Migrations
 from sbon.errors import LocalProtocolError, SbonError
 from sbon.types import LinkId
-from sbon.wire import Done as DoneMessage
-from sbon.wire import Handed, InputLost, Message
+from sbon.wire.deployment import InputLost
+from sbon.wire.links import Handed
+from sbon.wire.messages import Done as DoneMessage
+from sbon.wire.messages import Message
 
 RETRY_S_MIN = 0.5
 RETRY_S_MAX = 15.0

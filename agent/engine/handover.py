@@ -16,7 +16,7 @@ from sbon.links import Batch, LinkConfig, LinkReceiver, LinkSender
 from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.query.schema import Schema
 from sbon.types import LinkId, NodeId, QueryId
-from sbon.wire import User
+from sbon.wire.deployment import User
 
 if TYPE_CHECKING:
     from sbon.operators.operator import Operator

@@ -15,7 +15,8 @@ from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, LinkSpec, MulticastPar
 from sbon.query.schema import Schema
 from sbon.scheduling import EarliestStimulusFirst, StimulusFifo
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
-from sbon.wire import OperatorReport, User
+from sbon.wire.deployment import User
+from sbon.wire.reports import OperatorReport
 
 if TYPE_CHECKING:
     from agent.connectors.base import SinkConnector, SourceConnector

@@ -10,7 +10,7 @@ from agent.engine.instance import Input, State
 from agent.optimising.migrations import Migrations
 from sbon.errors import LocalProtocolError
 from sbon.types import LinkId, NodeId
-from sbon.wire import Refeed
+from sbon.wire.deployment import Refeed
 
 
 def refeed(engine: Engine, migrations: Migrations, message: Refeed) -> NodeId | None:

@@ -14,7 +14,7 @@ from agent.engine.instance import Input, Instance, Output, State
 from sbon.links import Batch, LinkConfig, LinkReceiver, LinkSender
 from sbon.query.plan import LinkSpec, MulticastParams, OperatorSpec, link_id
 from sbon.types import LinkId, NodeId, OperatorId
-from sbon.wire import User
+from sbon.wire.deployment import User
 
 
 def multicast_spec(of: Instance, name: OperatorId) -> OperatorSpec:

@@ -15,8 +15,9 @@ from sbon.migration import MigrationConfig
 from sbon.pacing import Pacer
 from sbon.state_pieces import Arrival, Turn
 from sbon.types import NodeId, OperatorId
-from sbon.wire import Activate, Message, Outcome, OutcomeAsk, Prepare, StateChunk
-from sbon.wire import Done as DoneMessage
+from sbon.wire.messages import Done as DoneMessage
+from sbon.wire.messages import Message
+from sbon.wire.migration import Activate, Outcome, OutcomeAsk, Prepare, StateChunk
 
 ORPHAN_S = 600.0
 """A prepared operator whose coordinator stays silent so long is dropped: the coordinator has crashed, or was abandoned for good."""

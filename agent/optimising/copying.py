@@ -13,7 +13,8 @@ from sbon.migration import MigrationConfig
 from sbon.pacing import Pacer, Window
 from sbon.state_pieces import Piece, PieceSender
 from sbon.types import NodeId, OperatorId
-from sbon.wire import Message, StateChunk
+from sbon.wire.messages import Message
+from sbon.wire.migration import StateChunk
 
 if TYPE_CHECKING:
     from sbon.operators.operator import Operator

@@ -8,7 +8,7 @@ nothing may lengthen the query's ways until its delay is known again.
 from agent.directory import Directory
 from agent.queries.record import QueryRecord
 from sbon.query.plan import Plan
-from sbon.wire import DelaySlack
+from sbon.wire.reports import DelaySlack
 
 CHANGE_FRACTION = 0.05
 """Of the bound: smaller changes of the slack are not worth a message."""

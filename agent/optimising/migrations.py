@@ -18,8 +18,10 @@ from sbon.errors import LinkError, MigrationError, SbonError
 from sbon.locks import Locks
 from sbon.migration import Migration, MigrationConfig, Phase
 from sbon.types import NodeId, OperatorId, QueryId
-from sbon.wire import Abandon, Activate, Lock, Message, Moved, Outcome, OutcomeAsk, Prepare, StateChunk, Unlock
-from sbon.wire import Done as DoneMessage
+from sbon.wire.links import Moved
+from sbon.wire.messages import Done as DoneMessage
+from sbon.wire.messages import Message
+from sbon.wire.migration import Abandon, Activate, Lock, Outcome, OutcomeAsk, Prepare, StateChunk, Unlock
 
 TRIED_MAX = 1024
 """Operators of which is remembered which epochs they were offered elsewhere under; older ones are forgotten."""

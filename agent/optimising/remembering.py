@@ -10,7 +10,8 @@ from sbon.errors import SbonError
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.knowledge import RttKnowledge
 from sbon.types import NodeId
-from sbon.wire import Message, Rtts, RttsAsk
+from sbon.wire.candidates import Rtts, RttsAsk
+from sbon.wire.messages import Message
 
 NEAREST_MAX = 256
 ABOUT_MAX = 256

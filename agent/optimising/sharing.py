@@ -8,7 +8,7 @@ from sbon.errors import PlacementError
 from sbon.optimiser.sharing import why_not_share
 from sbon.placement.reservations import HostingConfig
 from sbon.types import OperatorId
-from sbon.wire import Use
+from sbon.wire.deployment import Use
 
 STALLED_SAMPLES = 2
 """An operator that waits for credit at so many samples in a row does not do so by chance."""

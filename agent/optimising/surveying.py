@@ -17,7 +17,8 @@ from agent.optimising.sharing import Sharing
 from sbon.errors import SbonError
 from sbon.placement.candidates import CandidateReport
 from sbon.types import NodeId, QueryId
-from sbon.wire import CandidateAnswer, CandidateAsk, Message, Reserve
+from sbon.wire.candidates import CandidateAnswer, CandidateAsk, Reserve
+from sbon.wire.messages import Message
 
 Functions = Sequence[tuple[str, str]]
 """Users' functions, by name and version."""

@@ -14,37 +14,15 @@ from agent.optimising.sharing import Sharing
 from agent.optimising.surveying import Surveying
 from sbon.errors import RemoteProtocolError, SbonError
 from sbon.types import NodeId, OperatorId, QueryId
-from sbon.wire import (
-    CandidateAsk,
-    CatalogUpdate,
-    DelaySlack,
-    Drop,
-    Handed,
-    InputLost,
-    Instantiate,
-    KeyInstall,
-    KeyRemove,
-    KeysAsk,
-    KeysHeld,
-    KeyUse,
-    Message,
-    Moved,
-    OperatorReports,
-    OperatorsAsk,
-    PushPull,
-    QueriesAsk,
-    Refeed,
-    Release,
-    Replaced,
-    Reserve,
-    RttsAsk,
-    Unwanted,
-    Use,
-    Used,
-    WantedAsk,
-)
-from sbon.wire import Done as DoneMessage
-from sbon.wire import Queries as QueriesAnswer
+from sbon.wire.candidates import CandidateAsk, Reserve, RttsAsk
+from sbon.wire.deployment import InputLost, Instantiate, Refeed, Release, Replaced, Use, Used
+from sbon.wire.keys import KeyInstall, KeyRemove, KeysAsk, KeysHeld, KeyUse
+from sbon.wire.links import Handed, Moved
+from sbon.wire.messages import Done as DoneMessage
+from sbon.wire.messages import Message
+from sbon.wire.replication import CatalogUpdate, Drop, PushPull, QueriesAsk, Unwanted, WantedAsk
+from sbon.wire.replication import Queries as QueriesAnswer
+from sbon.wire.reports import DelaySlack, OperatorReports, OperatorsAsk
 
 
 class Owned(Protocol):

@@ -13,7 +13,8 @@ from agent.directory import Directory
 from sbon.errors import ConnectorError, SbonError
 from sbon.query.plan import LinkSpec, OperatorSpec, Plan, SinkParams, link_id
 from sbon.types import NodeId, OperatorId
-from sbon.wire import End, Instantiate, Message, Release, Use, Used, User
+from sbon.wire.deployment import End, Instantiate, Release, Use, Used, User
+from sbon.wire.messages import Message
 
 INSTANTIATE_TIMEOUT_S = 15.0
 """A host that runs its first operator loads what operators need, which takes a second or two on a small machine."""

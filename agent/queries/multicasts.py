@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from sbon.query.plan import target_of
 from sbon.types import LinkId, NodeId, OperatorId
-from sbon.wire import OperatorReport
+from sbon.wire.reports import OperatorReport
 
 MISSED_MAX = 3
 """A multicast that its host does not know may have been folded an instant ago; after so many reports in a row it is lost."""

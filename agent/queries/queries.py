@@ -28,7 +28,10 @@ from sbon.query.catalog import did_you_mean, no_query
 from sbon.query.places import located
 from sbon.query.plan import Plan
 from sbon.types import NodeId, OperatorId, QueryId
-from sbon.wire import Drop, InputLost, Message, OperatorReports, OperatorsAsk, Queries, QueriesAsk, Release
+from sbon.wire.deployment import InputLost, Release
+from sbon.wire.messages import Message
+from sbon.wire.replication import Drop, Queries, QueriesAsk
+from sbon.wire.reports import OperatorReports, OperatorsAsk
 
 REPORT_TIMEOUT_S = 5.0
 ENDED_MAX = 200

@@ -10,7 +10,7 @@ from agent.queries.multicasts import QueryMulticasts, carriers
 from sbon.query.plan import LinkSpec, MulticastParams, OperatorSpec, Plan, is_multicast
 from sbon.query.text import describe
 from sbon.types import LinkId, NodeId, OperatorId
-from sbon.wire import OperatorReport
+from sbon.wire.reports import OperatorReport
 
 
 class QueryState(Enum):

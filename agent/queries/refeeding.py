@@ -11,7 +11,8 @@ from agent.queries.record import QueryRecord
 from sbon.errors import SbonError
 from sbon.query.plan import LinkSpec
 from sbon.types import LinkId, QueryId
-from sbon.wire import End, Message, Refeed
+from sbon.wire.deployment import End, Refeed
+from sbon.wire.messages import Message
 
 ROUNDS = 2
 """So many rounds of reports in a row must have shown a link broken: what one shows may be of different instants."""

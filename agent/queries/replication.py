@@ -8,7 +8,8 @@ from sbon.errors import RemoteProtocolError, SbonError
 from sbon.query.catalog import Catalog, Entry
 from sbon.query.system import SourceDefinition
 from sbon.types import Address, NodeId, QueryId
-from sbon.wire import CatalogUpdate, Message, PushPull
+from sbon.wire.messages import Message
+from sbon.wire.replication import CatalogUpdate, PushPull
 
 
 class Replication:

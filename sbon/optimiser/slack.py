@@ -1,7 +1,7 @@
 """How much longer a running query's ways may become: the check before an operator moves, or a relay is put between it and its consumers.
 
 A query with a delay bound has a slack: the bound minus the delay of its longest way from a producer to its consumer, as it is now. The
-agent that took the query tells it to the hosts of its operators (`sbon.wire.User`). A change that would lengthen the longest way through
+agent that took the query tells it to the hosts of its operators (`User`). A change that would lengthen the longest way through
 an operator by more than the least slack of those who use it is not made. One that shortens it always may be, also beyond the bound.
 """
 

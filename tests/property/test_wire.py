@@ -5,7 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon.errors import RemoteProtocolError
-from sbon.wire import Acknowledge, KeyInstall, KeysAsk, KeysHeld, Message, Moved, OperatorsAsk, decode, encode
+from sbon.wire.keys import KeyInstall, KeysAsk, KeysHeld
+from sbon.wire.links import Acknowledge, Moved
+from sbon.wire.messages import Message, decode, encode
+from sbon.wire.reports import OperatorsAsk
 
 texts = st.text(max_size=30)
 numbers = st.integers(-(2**62), 2**62)

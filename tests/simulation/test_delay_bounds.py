@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sbon.errors import SbonError
-from sbon.wire import UpstreamDelay
+from sbon.wire.reports import UpstreamDelay
 from testbed.topology import Topology
 from testbed.virtual.harness import World
 

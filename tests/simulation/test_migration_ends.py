@@ -10,7 +10,7 @@ from sbon.errors import LinkError, SbonError
 from sbon.membership.members import MemberStatus
 from sbon.migration import Phase
 from sbon.query.plan import JoinParams
-from sbon.wire import Activate
+from sbon.wire.migration import Activate
 from testbed.virtual.harness import World
 
 OWNER, SOURCES, SINK, HOST, OTHER = range(5)

@@ -15,7 +15,8 @@ from agent.node import Agent
 from sbon.errors import LinkError, MigrationError
 from sbon.migration import Phase
 from sbon.query.plan import JoinParams
-from sbon.wire import Activate, Lock, Moved, Prepare, StateChunk, Unlock
+from sbon.wire.links import Moved
+from sbon.wire.migration import Activate, Lock, Prepare, StateChunk, Unlock
 from testbed.backend import Tail
 from testbed.virtual.harness import World
 

@@ -8,7 +8,7 @@ from agent.node import Agent
 from agent.queries.refeeding import renewed
 from sbon.errors import LocalProtocolError
 from sbon.optimiser.multicast_views import Insert
-from sbon.wire import End, Refeed, Use, User
+from sbon.wire.deployment import End, Refeed, Use, User
 from testbed import report
 from testbed.topology import Topology
 from testbed.virtual.harness import World

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sbon.wire import CandidateAnswer, CandidateAsk
+from sbon.wire.candidates import CandidateAnswer, CandidateAsk
 from testbed.topology import Topology
 from testbed.virtual.harness import World
 from testbed.virtual.network import NetworkConfig

@@ -8,7 +8,7 @@ from agent.queries.deployment import Deployed
 from agent.queries.record import QueryRecord, QueryState
 from sbon.query.expression import Column
 from sbon.query.plan import MapParams, OperatorSpec, Plan, SinkParams, SourceParams
-from sbon.wire import DelaySlack, OperatorReport
+from sbon.wire.reports import DelaySlack, OperatorReport
 
 
 class Told:

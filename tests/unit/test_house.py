@@ -104,7 +104,7 @@ def test_nothing_is_unpickled_or_evaluated():
         "agent.__main__, agent.daemon, agent.asyncio_host, agent.node",
         "sbon.membership.machine",
         "sbon.cost_space.localiser, sbon.cost_space.nearest, sbon.cost_space.load",
-        "sbon.wire, sbon.links, sbon.framing, sbon.sealing, sbon.control, sbon.config",
+        "sbon.wire.messages, sbon.links, sbon.framing, sbon.sealing, sbon.control, sbon.config",
         "sbon.query.plan, sbon.query.catalog, sbon.query.functions, sbon.query.text, sbon.query.signature",
     ],
 )

@@ -9,7 +9,7 @@ from agent.optimising.sharing import Sharing
 from sbon.errors import PlacementError
 from sbon.placement.reservations import HostingConfig
 from sbon.query.plan import LinkSpec
-from sbon.wire import End, Use, User
+from sbon.wire.deployment import End, Use, User
 
 
 def test_an_operator_that_has_ended_since_it_was_offered_is_not_joined():

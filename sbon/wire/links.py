@@ -1,0 +1,38 @@
+"""How data on links is acknowledged, and where the ends of links have gone."""
+
+import msgspec
+
+from sbon.query.plan import LinkSpec
+from sbon.types import LinkId, NodeId, OperatorId
+
+
+class Acknowledge(msgspec.Struct, frozen=True, tag="ack"):
+    """All batches up to `processed` have been processed, and their effects are in the receiver's state or output."""
+
+    link: LinkId
+    processed: int
+    credit: int
+    """How many batches beyond `processed` the receiver will hold."""
+    resume: bool
+    """Batches are missing: send everything after `processed` again."""
+
+
+class NoSuchLink(msgspec.Struct, frozen=True, tag="nolink"):
+    """The receiver of some data does not host the link's target and does not know who does."""
+
+    link: LinkId
+
+
+class Moved(msgspec.Struct, frozen=True, tag="moved"):
+    """An operator has a new host. Of two such words the one with the higher epoch is the later."""
+
+    operator: OperatorId
+    node: NodeId
+    epoch: int
+
+
+class Handed(msgspec.Struct, frozen=True, tag="handed"):
+    """The sending end of a link belongs to another operator of the same host now: a multicast has taken it, or given it back."""
+
+    link: LinkSpec
+    node: NodeId

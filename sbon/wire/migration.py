@@ -1,0 +1,71 @@
+"""Moving an operator (`sbon.migration`): its neighbours keep still, its new host prepares, its state travels, and it runs there or not."""
+
+import msgspec
+
+from sbon.query.plan import OperatorSpec
+from sbon.types import NodeId, OperatorId
+
+
+class Lock(msgspec.Struct, frozen=True, tag="lock"):
+    """May `operator` migrate? Its neighbours here promise not to, until unlocked or `lease_s` has passed since they were asked last."""
+
+    operator: OperatorId
+    neighbours: tuple[OperatorId, ...]
+    coordinator: NodeId
+    lease_s: float
+    there: NodeId = ""
+    """Its new host, to which the neighbours here will send: they open a connection before they promise. Empty: they will not send."""
+
+
+class Unlock(msgspec.Struct, frozen=True, tag="unlock"):
+    """The migration of `operator` has ended, one way or the other."""
+
+    operator: OperatorId
+
+
+class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
+    """Make room for a migrating operator, and reach those that it feeds."""
+
+    spec: OperatorSpec
+    epoch: int
+    coordinator: NodeId
+    feeds: tuple[NodeId, ...] = ()
+
+
+class StateChunk(msgspec.Struct, frozen=True, tag="state"):
+    """A piece of the state of a prepared operator, answered when it has had its effect; the last one installs it."""
+
+    operator: OperatorId
+    epoch: int
+    index: int
+    last: bool
+    data: bytes
+    urgent: float = 0.0
+    """From 0, it may wait for other work, to 1, it must not."""
+
+
+class Activate(msgspec.Struct, frozen=True, tag="activate"):
+    """The migration is decided: run."""
+
+    operator: OperatorId
+    epoch: int
+
+
+class Abandon(msgspec.Struct, frozen=True, tag="abandon"):
+    """The migration is off: forget what was prepared."""
+
+    operator: OperatorId
+    epoch: int
+
+
+class OutcomeAsk(msgspec.Struct, frozen=True, tag="outcome?"):
+    """Asked of the coordinator by a host that has prepared and heard nothing since."""
+
+    operator: OperatorId
+    epoch: int
+
+
+class Outcome(msgspec.Struct, frozen=True, tag="outcome"):
+    """`committed`, `abandoned` or `undecided`."""
+
+    verdict: str

@@ -1,0 +1,84 @@
+"""Every message's bytes are what they have always been. A change here is one that agents of earlier versions do not understand."""
+
+import types
+import typing
+from enum import Enum
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+import pytest
+
+from sbon.wire.messages import Message, decode, encode
+
+MESSAGES: dict[str, type[msgspec.Struct]] = {str(kind.__struct_config__.tag): kind for kind in typing.get_args(Message)}
+BYTES = {
+    "abandon": "17357fe8b231",
+    "ack": "4b531daa2884",
+    "activate": "57a38dbe834c",
+    "candidate": "84c993cb0590",
+    "candidate?": "95f1d014ddb6",
+    "catalog": "59e727923a80",
+    "delay": "6ca1da91e53c",
+    "done": "da85bd11cb59",
+    "drop": "bdd2ec2efbb1",
+    "handed": "7067ad8f0d5c",
+    "inputlost": "647ae972bc8b",
+    "instantiate": "1d556773008d",
+    "keyinstall": "0022d20c2846",
+    "keyremove": "b3f06315d26a",
+    "keys": "2cb7ffa614f5",
+    "keys?": "e325f2056fd7",
+    "keyuse": "0d6012b907dd",
+    "lock": "40cd4cbd39bd",
+    "moved": "bb801489e82d",
+    "nolink": "92ba4b54e54c",
+    "operators": "254316303454",
+    "operators?": "fe4110fc3acd",
+    "outcome": "cc480248acb3",
+    "outcome?": "dd4d3abb7899",
+    "prepare": "1f765c566aa0",
+    "pushpull": "c1c77750db38",
+    "queries": "025b686df74a",
+    "queries?": "ffa4d2d1cc69",
+    "refeed": "66437ba8fcbc",
+    "release": "9c757a2c8a30",
+    "replaced": "5f225392e0a7",
+    "reserve": "19475a9c0bd2",
+    "rtts": "04362ae1d5d2",
+    "rtts?": "6baea3a9e27c",
+    "slack": "ead05640a05b",
+    "state": "1ea08c75534e",
+    "unlock": "1734e60eb333",
+    "unwanted": "18b5ddec6eed",
+    "use": "c2eb3737cd6c",
+    "used": "961f2f9e37f9",
+    "wanted?": "0985fb16e84e",
+}
+
+
+def example(kind: Any) -> Any:
+    """A value of a type, the same each time: every field filled, one item in every collection."""
+    origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        return example(next(part for part in parts if part is not type(None)))
+    if origin is dict:
+        return {example(parts[0]): example(parts[1])}
+    if origin is tuple:
+        return (example(parts[0]),) if parts[-1] is Ellipsis else tuple(example(part) for part in parts)
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return kind(**{field.name: example(field.type) for field in msgspec.structs.fields(kind)})
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return next(iter(kind))
+    return {str: "abc", int: 70_000, float: 0.5, bool: True, bytes: b"\x00\xff"}[kind]
+
+
+@pytest.mark.parametrize("tag", sorted(MESSAGES))
+def test_the_bytes_of_a_message_stay_as_they_are(tag: str) -> None:
+    data = encode(example(MESSAGES[tag]))
+    assert decode(data) == example(MESSAGES[tag])
+    assert blake2b(data, digest_size=6).hexdigest() == BYTES[tag]
+
+
+def test_no_message_has_gone() -> None:
+    assert set(MESSAGES) == set(BYTES)
