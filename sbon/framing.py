@@ -30,8 +30,9 @@ States: HELLO (waiting for the peer's hello), FINISH (for its frame 0), OPEN, BR
 import enum
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from sbon.errors import KeyMismatchError, LocalProtocolError, RemoteProtocolError
 from sbon.handshake import (
@@ -74,22 +75,19 @@ class _State(enum.Enum):
     BROKEN = "broken"
 
 
-@dataclass(frozen=True)
-class Send:
+class Send(msgspec.Struct, frozen=True):
     """Bytes of the handshake, to be written now."""
 
     data: bytes
 
 
-@dataclass(frozen=True)
-class Established:
+class Established(msgspec.Struct, frozen=True):
     """The handshake is done: `peer` is who answers to that name with the cluster key."""
 
     peer: NodeId
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(msgspec.Struct, frozen=True):
     """One message, whole and authentic."""
 
     kind: int
