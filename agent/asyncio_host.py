@@ -63,10 +63,12 @@ class _Timer:
         self._callback: Callable[[], None] | None = callback
         self._handle = self._arm()
 
-    def _arm(self) -> asyncio.TimerHandle:
+    def _arm(self) -> asyncio.Handle:
+        left_s = self._when - time.monotonic()
+        if left_s <= 0:
+            return self._host.loop.call_soon(self._fire)
         # In whole milliseconds, rounded up: uvloop's resolution.
-        delay_s = math.ceil(max(0.0, self._when - time.monotonic()) * 1000) / 1000
-        return self._host.loop.call_later(delay_s, self._fire)
+        return self._host.loop.call_later(math.ceil(left_s * 1000) / 1000, self._fire)
 
     def _fire(self) -> None:
         if self._callback is None:
