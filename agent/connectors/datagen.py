@@ -77,7 +77,7 @@ class DatagenSource:
         options.finish()
         self._watermark = Watermark(params)
         self._pool: pl.DataFrame | None = None
-        self._steps: Index | None = None
+        self._steps: pl.Series | None = None
         self._sent = 0
         self._began: float | None = None
 
@@ -133,9 +133,8 @@ class DatagenSource:
         return min(self._limit, math.floor((now - (now if self._began is None else self._began)) * self._rate + 1e-6) + 1)
 
     def _rows(self, first: int, count: int) -> tuple[pl.DataFrame, int]:
-        times = self._times(first, count)
-        newest_us = int(times.max() if self._disorder_us else times[-1])
-        event_time = pl.Series(times).cast(pl.Datetime("us"))
+        times, newest_us = self._times(first, count)
+        event_time = times.cast(pl.Datetime("us"))
         if len(self._time_places) == len(self._columns):
             return pl.DataFrame({name: event_time for _, name in self._time_places}), newest_us
         frame = self._values(first, count)
@@ -143,8 +142,8 @@ class DatagenSource:
             frame.insert_column(place, event_time.alias(name))
         return frame, newest_us
 
-    def _times(self, first: int, count: int) -> Index:
-        """The event times of these rows."""
+    def _times(self, first: int, count: int) -> tuple[pl.Series, int]:
+        """The event times of these rows, and the latest, in microseconds."""
         assert self._start_us is not None
         if self._disorder_us or not self._event_step_us.is_integer():
             index = np.arange(first, first + count, dtype=np.int64)
@@ -152,12 +151,12 @@ class DatagenSource:
             if self._disorder_us:
                 offsets = np.floor(offsets - self._disorder(index) * self._disorder_us)
             scattered: Index = self._start_us + offsets.astype(np.int64)
-            return scattered
+            return pl.Series(scattered), int(scattered.max())
         step_us = int(self._event_step_us)
         if self._steps is None or len(self._steps) < count:
-            self._steps = np.arange(count, dtype=np.int64) * step_us
-        times: Index = self._steps[:count] + (self._start_us + first * step_us)
-        return times
+            self._steps = pl.Series(np.arange(count, dtype=np.int64) * step_us)
+        first_us = self._start_us + first * step_us
+        return self._steps.slice(0, count) + first_us, first_us + (count - 1) * step_us
 
     def _values(self, first: int, count: int) -> pl.DataFrame:
         """The columns but the event time."""
