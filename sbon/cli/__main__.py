@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from sbon.cli import analyze, coordinates, keygen, keys, overview, service, statements, top
+from sbon.cli import analyze, coordinates, keygen, keys, names, overview, service, statements, top
 from sbon.cli.output import print_error
 from sbon.errors import SbonError
 
@@ -35,7 +35,7 @@ def build() -> typer.Typer:
             entry.load()(app)
         except ImportError as problem:
             print_error(f"the commands of {entry.name!r} ({entry.value}) cannot be loaded: {problem}; is the installation complete?")
-    for module in (overview, coordinates, analyze, statements, top, service, keygen, keys):
+    for module in (overview, names, coordinates, analyze, statements, top, service, keygen, keys):
         module.register(app)
     return app
 

@@ -1,4 +1,4 @@
-"""Commands that show how things are: status, members, rtt, operators, queries, functions."""
+"""Commands that show how things are: status, members, rtt, operators, queries."""
 
 from typing import Annotated, Any
 
@@ -53,7 +53,7 @@ STATUSES = ("alive", "suspect", "failed", "left")
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the program."""
-    for command in (status, members, rtt, operators, queries, functions):
+    for command in (status, members, rtt, operators, queries):
         app.command()(command)
 
 
@@ -281,15 +281,3 @@ def _lag(lag: dict[str, Any] | None) -> str:
 def _error(result: dict[str, Any]) -> str:
     value = result.get("error_estimate")
     return f" (expect the estimate to be off by {share(value)})" if value is not None else ""
-
-
-def functions(socket: Socket = None, json: Json = False) -> None:
-    """List the functions that packages on the agent's machine bring, as FROM may call them."""
-    with ControlClient(find_socket(socket)) as agent:
-        result = agent.ask("functions")
-    if json:
-        print_json(result)
-        return
-    rows = [[one["call"], one["version"] or "-", one["gives"] or "-", one["problem"]] for one in result]
-    columns = (Column("call"), Column("version"), Column("gives"), Column("problem"))
-    print_table(columns, rows, empty="no functions are installed: a package brings them in the entry point group sbon.functions")

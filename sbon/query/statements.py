@@ -101,7 +101,7 @@ Statement: TypeAlias = CreateSource | CreateView | CreateSink | SelectQuery | Dr
 _INSTEAD = {
     "EXPLAIN": "use the command `sbon explain`",
     "DESCRIBE": "use the command `sbon explain`",
-    "SHOW": "use the commands `sbon queries`, `sbon operators`, `sbon members`",
+    "SHOW": "use the commands `sbon names`, `sbon queries`, `sbon operators`, `sbon members`",
     "INSERT": "rows come from sources: CREATE SOURCE",
     "UPDATE": "streams do not change: write a SELECT that computes the new value",
     "DELETE": "streams do not change: write a SELECT with the rows to keep",

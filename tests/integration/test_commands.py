@@ -187,6 +187,20 @@ def test_what_is_no_query_is_refused_with_what_to_do_instead(agent, capsys, comm
     assert sbon(capsys, command, name) == (1, "", f"sbon: {said}\n")
 
 
+def test_names_are_a_table_and_of_one_kind_if_asked(agent, capsys):
+    assert sbon(capsys, "names")[1].splitlines() == [
+        "name      kind           created at  query",
+        "busy      view           ams1        -",
+        "readings  source         ams1        -",
+        "sys.load  system stream  -           -",
+        "written   sink           paris-2     q9",
+    ]
+    assert [entry["name"] for entry in json.loads(sbon(capsys, "names", "--kind", "stream", "--json")[1])] == ["sys.load"]
+    code, _, err = sbon(capsys, "names", "--kind", "table")
+    assert code == 2
+    assert "there is no kind table, expected one of source, view, sink, stream" in err
+
+
 def test_names_of_members_and_their_statuses_are_checked(agent, capsys):
     assert sbon(capsys, "members", "--near", "paris-3")[::2] == (1, "sbon: there is no member paris-3; did you mean paris-2?\n")
     code, _, err = sbon(capsys, "members", "--status", "aliv")
