@@ -17,7 +17,7 @@ from sbon.cost_space.load import LoadConfig
 from sbon.errors import ConfigError
 from sbon.links import LinkConfig
 from sbon.membership.config import MembershipConfig, check_labels
-from sbon.migration import MigrationConfig
+from sbon.migration.config import MigrationConfig
 from sbon.optimiser.config import OptimiserConfig
 from sbon.placement.config import PlacementConfig
 from sbon.placement.reservations import HostingConfig

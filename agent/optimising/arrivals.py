@@ -11,7 +11,7 @@ from agent.engine.instance import Instance
 from agent.host import Host, Timer
 from agent.optimising.copying import BURST_S, metered
 from sbon.errors import LinkError, MigrationError, PlacementError, SbonError
-from sbon.migration import MigrationConfig
+from sbon.migration.config import MigrationConfig
 from sbon.pacing import Pacer
 from sbon.state_pieces import Arrival, Turn
 from sbon.types import NodeId, OperatorId

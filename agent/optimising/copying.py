@@ -9,7 +9,7 @@ from agent.engine.copying import InputLog, call_pieces, rest_pieces, state_piece
 from agent.engine.engine import Engine
 from agent.host import Host, Timer
 from sbon.errors import LinkError, SbonError
-from sbon.migration import MigrationConfig
+from sbon.migration.config import MigrationConfig
 from sbon.pacing import Pacer, Window
 from sbon.state_pieces import Piece, PieceSender
 from sbon.types import NodeId, OperatorId

@@ -13,10 +13,11 @@ from agent.engine.instance import Instance, State
 from agent.host import Host, Timer
 from agent.optimising.arrivals import Arrivals
 from agent.optimising.copying import Copying
-from sbon import migration as machine
 from sbon.errors import LinkError, MigrationError, SbonError
 from sbon.locks import Locks
-from sbon.migration import Migration, MigrationConfig, Phase
+from sbon.migration import actions
+from sbon.migration.config import MigrationConfig
+from sbon.migration.machine import Migration, Phase
 from sbon.types import NodeId, OperatorId, QueryId
 from sbon.wire.links import Moved
 from sbon.wire.messages import Done as DoneMessage
@@ -43,7 +44,7 @@ class MigrationRecord(msgspec.Struct, frozen=True):
     state_bytes: int
     """All that was sent of it: state, input since, and what its host added."""
     phases: dict[str, float] = {}
-    """When each phase (`sbon.migration.Phase`) was first seen, monotonic seconds."""
+    """When each phase (`sbon.migration.machine.Phase`) was first seen, monotonic seconds."""
     copy_s: float = 0.0
     """How long its state was on the way while it ran on."""
     rounds: int = 0
@@ -73,7 +74,7 @@ class _Leaving:
         self.timer: Timer | None = None
         self.copying: Copying | None = None
         self.now: Callable[[], float] = lambda: 0.0
-        self.perform: Callable[[list[machine.Action]], None] = lambda actions: None
+        self.perform: Callable[[list[actions.Action]], None] = lambda wanted: None
 
     def progressed(self) -> None:
         """A piece has had its effect."""
@@ -205,53 +206,53 @@ class Migrations:
                 leaving.copying.stop()
         self._arrivals.close()
 
-    def _perform(self, leaving: _Leaving, actions: list[machine.Action]) -> None:
+    def _perform(self, leaving: _Leaving, wanted: list[actions.Action]) -> None:
         leaving.phases.setdefault(leaving.steps.phase.value, self._host.now())
-        for action in actions:
+        for action in wanted:
             self._perform_one(leaving, action)
         self._rearm(leaving)
 
-    def _perform_one(self, leaving: _Leaving, action: machine.Action) -> None:
+    def _perform_one(self, leaving: _Leaving, action: actions.Action) -> None:
         operator, epoch, there = leaving.instance.id, leaving.epoch, leaving.steps.there
         ask = self._directory.request
         match action:
-            case machine.AskLock(node, neighbours):
+            case actions.AskLock(node, neighbours):
                 self._ask_lock(leaving, node, neighbours)
-            case machine.AskPrepare(node):
+            case actions.AskPrepare(node):
                 feeds = tuple(sorted({output.node for output in leaving.instance.outputs.values()}))
                 prepare = Prepare(spec=leaving.instance.spec, epoch=epoch, coordinator=self._directory.me, feeds=feeds)
                 ask(node, prepare, self._step(leaving, leaving.steps.prepared, f"{node} does not take it"))
-            case machine.Copy(node):
+            case actions.Copy(node):
                 leaving.copying = Copying(self._host, self._directory, self._engine, self._config, operator, epoch, node, leaving)
                 leaving.copying.begin()
-            case machine.CopyMore():
+            case actions.CopyMore():
                 assert leaving.copying is not None
                 leaving.copying.more()
-            case machine.StopCopying():
+            case actions.StopCopying():
                 if leaving.copying is not None:
                     leaving.copying.stop()
-            case machine.Pause():
+            case actions.Pause():
                 self._engine.pause(operator, partial(self._paused, leaving))
-            case machine.Transfer(node):
+            case actions.Transfer(node):
                 assert leaving.copying is not None
                 leaving.copying.finish()
-            case machine.Commit():
+            case actions.Commit():
                 if leaving.copying is not None:
                     leaving.copying.stop()
                 self._engine.hand_over(operator, there, epoch)
-            case machine.SendActivate(node):
+            case actions.SendActivate(node):
                 steps, activate = leaving.steps, Activate(operator=operator, epoch=epoch)
                 ask(node, activate, self._word(leaving, node, steps.activated, steps.unknown_there), self._config.timeout_s)
-            case machine.SendMoved(node):
+            case actions.SendMoved(node):
                 moved = Moved(operator=operator, node=there, epoch=epoch)
                 ask(node, moved, self._word(leaving, node, lambda now: leaving.steps.told(node, now)), self._config.timeout_s)
-            case machine.Resume():
+            case actions.Resume():
                 self._engine.resume(operator)
-            case machine.SendAbandon(node):
+            case actions.SendAbandon(node):
                 self._directory.tell(node, Abandon(operator=operator, epoch=epoch))
-            case machine.SendUnlock(node):
+            case actions.SendUnlock(node):
                 self._directory.tell(node, Unlock(operator=operator))
-            case machine.Ended():
+            case actions.Ended():
                 self._ended(leaving, action)
 
     def _ask_lock(self, leaving: _Leaving, node: NodeId, neighbours: tuple[OperatorId, ...]) -> None:
@@ -282,7 +283,7 @@ class Migrations:
         else:
             self._perform(leaving, leaving.steps.paused(_neighbours(leaving.instance), _owners(leaving.instance), now))
 
-    def _step(self, leaving: _Leaving, went_well: Callable[[float], list[machine.Action]], blame: str) -> Done:
+    def _step(self, leaving: _Leaving, went_well: Callable[[float], list[actions.Action]], blame: str) -> Done:
         """What to do with the answer of one request of a migration that is not decided."""
 
         def done(result: Message | SbonError) -> None:
@@ -298,8 +299,8 @@ class Migrations:
         self,
         leaving: _Leaving,
         node: NodeId,
-        heard: Callable[[float], list[machine.Action]],
-        unknown: Callable[[float], list[machine.Action]] = lambda now: [],
+        heard: Callable[[float], list[actions.Action]],
+        unknown: Callable[[float], list[actions.Action]] = lambda now: [],
     ) -> Done:
         """What to do with the answer to a word that a migration is decided; the machine repeats those that nobody answers.
 
@@ -318,7 +319,7 @@ class Migrations:
 
         return done
 
-    def _ended(self, leaving: _Leaving, action: machine.Ended) -> None:
+    def _ended(self, leaving: _Leaving, action: actions.Ended) -> None:
         if leaving.timer is not None:
             leaving.timer.cancel()
             leaving.timer = None

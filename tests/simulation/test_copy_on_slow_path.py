@@ -4,7 +4,7 @@ from typing import Any
 
 from agent.engine.instance import Instance
 from agent.node import Agent
-from sbon.migration import Phase
+from sbon.migration.machine import Phase
 from sbon.query.plan import JoinParams, SinkParams
 from testbed.virtual.harness import World
 from testbed.virtual.network import NetworkConfig

@@ -8,7 +8,7 @@ from agent.engine.instance import State
 from agent.node import Agent
 from sbon.errors import LinkError, SbonError
 from sbon.membership.members import MemberStatus
-from sbon.migration import Phase
+from sbon.migration.machine import Phase
 from sbon.query.plan import JoinParams
 from sbon.wire.migration import Activate
 from testbed.virtual.harness import World

@@ -13,7 +13,7 @@ import pytest
 from agent.engine.instance import State
 from agent.node import Agent
 from sbon.errors import LinkError, MigrationError
-from sbon.migration import Phase
+from sbon.migration.machine import Phase
 from sbon.query.plan import JoinParams
 from sbon.wire.links import Moved
 from sbon.wire.migration import Activate, Lock, Prepare, StateChunk, Unlock

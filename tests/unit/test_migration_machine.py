@@ -3,17 +3,14 @@
 import pytest
 
 from sbon.locks import Locks
-from sbon.migration import (
+from sbon.migration.actions import (
     AskLock,
     AskPrepare,
     Commit,
     Copy,
     CopyMore,
     Ended,
-    Migration,
-    MigrationConfig,
     Pause,
-    Phase,
     Resume,
     SendAbandon,
     SendActivate,
@@ -22,6 +19,8 @@ from sbon.migration import (
     StopCopying,
     Transfer,
 )
+from sbon.migration.config import MigrationConfig
+from sbon.migration.machine import Migration, Phase
 
 CONFIG = MigrationConfig(timeout_s=10.0, lease_s=20.0, retry_s=1.0, copy_timeout_s=100.0, rest_bytes=1000, rounds_max=3)
 UNDECIDED = (Phase.LOCKING, Phase.PREPARING, Phase.COPYING, Phase.PAUSING, Phase.TRANSFERRING)
