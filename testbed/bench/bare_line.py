@@ -31,8 +31,9 @@ def ages_ms(write: Callable[[int], None]) -> list[float]:
             told, _ = process.communicate(timeout=END_TIMEOUT_S)
             found: list[float] = json.loads(told)
         except (OSError, ValueError, subprocess.TimeoutExpired) as problem:
-            process.kill()
             raise SbonError(f"the process at the end of the bare line gave nothing: {problem}") from problem
+        finally:
+            process.kill()  # where the writer has failed, nothing ends its connection
     return found
 
 

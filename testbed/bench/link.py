@@ -73,8 +73,9 @@ def show(result: dict[str, Any]) -> None:
     flood = ["flood", count(result["rows_per_s"]), number(result["mib_per_s"], 0), number(result["cores"], 2), "", ""]
     rows = [flood]
     alone = [(title.replace("_", ", "), rate, title) for title, rate in lone.PACES.items()]
+    read = [(f"{title}, to a program", rate, f"{name}_tcp") for title, rate, name in alone if name in lone.TCP_PACES]
     bare = [(f"{title}, bare line", rate, f"{name}_bare") for title, rate, name in alone]
-    for title, rate, name in [("steady", STEADY_ROWS_PER_S, "latency"), *alone, *bare]:
+    for title, rate, name in [("steady", STEADY_ROWS_PER_S, "latency"), *alone, *read, *bare]:
         rows.append([title, count(rate), "", "", number(result[f"{name}_p50_ms"], 2), number(result[f"{name}_p99_ms"], 2)])
     print_table(columns, rows)
 

@@ -1,7 +1,8 @@
 """The part of `sbon bench link` with lone messages: one after the other, each alone in its batch, from outside to a sink on another agent.
 
 How long the machine has rested before a message matters as much as what is done to it: then nothing of the way is in the processor's
-caches. So it is measured at two paces, and beside each a bare TCP connection between two processes at the same pace.
+caches. So it is measured at two paces, and beside each a bare TCP connection between two processes at the same pace. To the sink that is
+until `discard` looks at its clock; a program that reads what a `tcp` sink writes gets the message later, which is measured too.
 """
 
 import socket
@@ -14,7 +15,7 @@ import numpy as np
 from sbon.errors import SbonError
 from testbed.bench.agents import BenchAgent
 from testbed.bench.bare_line import ages_ms
-from testbed.bench.sinks import FIRST_ROWS_TIMEOUT_S, LOOK_S, ages, quantiles, wait_for_rows
+from testbed.bench.sinks import FIRST_ROWS_TIMEOUT_S, LOOK_S, ages, quantiles, rows_taken, wait_for_rows
 from testbed.processes.local import free_ports
 
 PACES = {"lone": 200, "lone_rare": 50}
@@ -23,9 +24,17 @@ SECONDS_MIN = {"lone": 5.0, "lone_rare": 10.0}
 """Enough messages for a 99th percentile."""
 WARM_S = 1.0
 
+TCP_PACES = ("lone",)
+"""Where a program behind a `tcp` sink is measured as well."""
+
 SQL = """
 CREATE SOURCE lone (ts TIMESTAMP, key BIGINT) WITH (connector = 'tcp', nodes = 'a', port = {port});
 CREATE SINK arrived FROM (SELECT ts, key FROM lone) WITH (connector = 'discard', node = 'b', latency_column = 'ts');
+"""
+
+TCP_SQL = """
+CREATE SOURCE {name}_written (ts TIMESTAMP, key BIGINT) WITH (connector = 'tcp', nodes = 'a', port = {port});
+CREATE SINK {name}_read FROM (SELECT ts, key FROM {name}_written) WITH (connector = 'tcp', node = 'b', port = {reader});
 """
 
 
@@ -37,8 +46,10 @@ def measure(pair: dict[str, BenchAgent], seconds: float) -> dict[str, float]:
     for name, per_s in PACES.items():
         lasting_s = max(seconds, SECONDS_MIN[name])
         found |= _named(name, _over_the_link(pair["b"], port, per_s, lasting_s))
+        if name in TCP_PACES:
+            found |= _named(f"{name}_tcp", _to_a_program(pair, name, per_s, lasting_s))
         bare = ages_ms(lambda bare_port, per_s=per_s, lasting_s=lasting_s: _to(bare_port, per_s, lasting_s))  # type: ignore[misc]
-        found |= _named(f"{name}_bare", (float(np.quantile(bare, 0.5)), float(np.quantile(bare, 0.99))))
+        found |= _named(f"{name}_bare", _quantiles(bare))
     return found
 
 
@@ -55,6 +66,28 @@ def _over_the_link(sink: BenchAgent, port: int, per_s: int, seconds: float) -> t
         _write(line, per_s, seconds)
         wait_for_rows(sink, known + round(WARM_S * per_s) + round(seconds * per_s))
     return quantiles(before, ages(sink), seconds)
+
+
+def _to_a_program(pair: dict[str, BenchAgent], name: str, per_s: int, seconds: float) -> tuple[float, float]:
+    """The reader of the bare lines, behind a sink that connects to it."""
+    port, warm, rows = free_ports(1)[0], round(WARM_S * per_s), round((WARM_S + seconds) * per_s)
+
+    def write(reader: int) -> None:
+        known = rows_taken(pair["b"])
+        pair["a"].client.ask("submit", sql=TCP_SQL.format(name=name, port=port, reader=reader))
+        with closing(_connected(port)) as line:
+            _write(line, per_s, WARM_S + seconds)
+            wait_for_rows(pair["b"], known + rows)
+        pair["a"].client.ask("drop", query=f"{name}_read")  # closes the reader's connection, and it tells
+
+    came = ages_ms(write)
+    if len(came) != rows:
+        raise SbonError(f"{len(came)} of {rows} rows have come out of the sink")
+    return _quantiles(came[warm:])
+
+
+def _quantiles(times_ms: list[float]) -> tuple[float, float]:
+    return float(np.quantile(times_ms, 0.5)), float(np.quantile(times_ms, 0.99))
 
 
 def _to(port: int, per_s: int, seconds: float) -> None:

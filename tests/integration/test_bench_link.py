@@ -28,6 +28,7 @@ def test_a_link_is_measured_flooded_by_the_clock_and_row_by_row(monkeypatch, cap
     for name in ("lone", "lone_rare"):
         assert 0 < result[f"{name}_p50_ms"] <= result[f"{name}_p99_ms"]
         assert 0 < result[f"{name}_bare_p50_ms"] < result[f"{name}_p50_ms"]
+    assert result["lone_bare_p50_ms"] < result["lone_tcp_p50_ms"] <= result["lone_tcp_p99_ms"]
     bench.show(result)
     assert "flood" in capsys.readouterr().out
 
