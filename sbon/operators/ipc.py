@@ -30,11 +30,6 @@ _RECORD_BATCH = 3
 _CODECS = (0, 1)  # LZ4_FRAME, ZSTD
 _PAIR = struct.Struct("<qq")
 _I64 = struct.Struct("<q")
-_KNOWN_MAX = 1024
-_KNOWN_BYTES_MAX = 1024
-_known: dict[tuple[Columns, bytes], Metadata] = {}
-"""Metadata that has been found in order: that of many small batches is the same, and says all there is to say where the body is not
-packed."""
 _PAIRS_MAX = 4096 * 3
 """Nodes or buffers of a batch; more columns than that nobody has."""
 
@@ -59,22 +54,18 @@ def check(message: Buffer, columns: Columns, rows: int) -> Metadata | None:
     RemoteProtocolError
         It is not.
     """
-    body_at = columns.body_at
-    key = (columns, bytes(message[:body_at]))
-    found = _known.get(key)
-    if found is not None and found.rows == rows and found.body_bytes == len(message) - body_at:
+    head = bytes(message[: columns.body_at])
+    found = columns.known.get(head)
+    if found is not None and found.rows == rows and found.message_bytes == len(message):
         return found
     found = columns.read(message)
     if found is None:
         _check_any(message, columns, rows)
         return None
-    body = memoryview(message)[body_at:]
-    _check_batch(body, rows, found.rows, found.body_bytes)
+    body = memoryview(message)[columns.body_at :]
+    _check_batch(body, rows, found.rows, found.message_bytes - columns.body_at)
     _check_buffers(body, columns.kinds, rows, found.nodes, found.buffers, packed=False)
-    if body_at <= _KNOWN_BYTES_MAX:
-        if len(_known) >= _KNOWN_MAX:
-            _known.clear()
-        _known[key] = found
+    columns.believe(head, found)
     return found
 
 

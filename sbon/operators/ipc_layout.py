@@ -6,7 +6,7 @@ the body of a small batch is another.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
@@ -22,8 +22,8 @@ NUMBERS = {ColumnType.INT: "q", ColumnType.FLOAT: "d", ColumnType.TIME: "q", Col
 
 _CONTINUATION = 0xFFFFFFFF
 _MESSAGE_BYTES = 8
-_SHAPES_MAX = 128
-_SHAPE_BYTES_MAX = 1024
+_REMEMBERED_MAX = 64
+_REMEMBERED_BYTES_MAX = 1024
 
 
 class Shape(NamedTuple):
@@ -46,15 +46,19 @@ class Columns:
         How many buffers the body has.
     shapes, plain
         What `remember` was told: by sizes, and of numbers without NULLs by rows.
+    known
+        Metadata that has been found in order, by all of a message before its body: that of many small batches is the same, and says all
+        there is to say of a body that is not packed.
     """
 
-    __slots__ = ("_constants", "_metadata", "body_at", "buffers", "kinds", "plain", "shapes")
+    __slots__ = ("_constants", "_metadata", "body_at", "buffers", "kinds", "known", "plain", "shapes")
 
     def __init__(self, kinds: Sequence[ColumnType]) -> None:
         self.kinds = tuple(kinds)
         self.buffers = sum(3 if kind is ColumnType.TEXT else 2 for kind in self.kinds)
         self.shapes: dict[tuple[int, ...], Shape] = {}
         self.plain: dict[int, Shape] = {}
+        self.known: dict[bytes, Metadata] = {}
         size = 80 + 16 * (len(self.kinds) + self.buffers)
         self.body_at = _MESSAGE_BYTES + size
         # What lies between the numbers: the tables of the flatbuffer and how many buffers and columns there are.
@@ -81,15 +85,23 @@ class Columns:
 
     def remember(self, sizes: tuple[int, ...], shape: "Shape") -> "Shape":
         """Keep how a batch of these sizes is packed: its rows, then for each column its NULLs and, of texts, their bytes."""
-        if self.body_at > _SHAPE_BYTES_MAX:
+        if self.body_at > _REMEMBERED_BYTES_MAX:
             return shape
-        if len(self.shapes) >= _SHAPES_MAX:
+        if len(self.shapes) >= _REMEMBERED_MAX:
             self.shapes.clear()
             self.plain.clear()
         self.shapes[sizes] = shape
         if not any(sizes[1:]) and all(kind in NUMBERS for kind in self.kinds):
             self.plain[sizes[0]] = shape
         return shape
+
+    def believe(self, head: bytes, metadata: "Metadata") -> None:
+        """Keep metadata that has been found in order, which `head` says."""
+        if self.body_at > _REMEMBERED_BYTES_MAX:
+            return
+        if len(self.known) >= _REMEMBERED_MAX:
+            self.known.clear()
+        self.known[head] = metadata
 
     def read(self, message: Buffer) -> "Metadata | None":
         """What a message says before its body, as it says it; None if it is laid out in another way."""
@@ -101,7 +113,7 @@ class Columns:
             return None
         buffers = tuple(zip(numbers[:end:2], numbers[1:end:2], strict=True))
         nodes = tuple(zip(numbers[end + 1 :: 2], numbers[end + 2 :: 2], strict=True))
-        return Metadata(self.kinds, rows, body_bytes, nodes, buffers)
+        return Metadata(self, rows, body_bytes, nodes, buffers)
 
 
 class Metadata:
@@ -109,67 +121,63 @@ class Metadata:
 
     Attributes
     ----------
-    body_bytes
-        How long the body is.
+    message_bytes
+        How long the message is, body and all.
     nodes
         Rows and NULLs of each column.
     buffers
         Offset and length of each.
-    reader
-        For `sbon.operators.values`: what reads the body at one go, once it has been made.
-    """
-
-    __slots__ = ("body_bytes", "buffers", "kinds", "nodes", "reader", "rows")
-
-    def __init__(self, kinds: Sequence[ColumnType], rows: int, body_bytes: int, nodes: Pairs, buffers: Pairs) -> None:
-        self.kinds, self.rows, self.body_bytes, self.nodes, self.buffers = kinds, rows, body_bytes, nodes, buffers
-        self.reader: BodyReader | None = None
-
-
-class BodyReader:
-    """How the buffers of a batch are read one after the other.
-
-    Attributes
-    ----------
     form
-        Of each column: its validity as bytes, if it has NULLs; then its numbers, or BOOL as bytes, or the offsets of texts (one more than
-        rows) and then the texts as bytes. None: buffers overlap, or come in another order.
+        What `plan` has found.
     numbers_only
-        There is one number for each row of each column, and nothing else.
+        `form` reads one number for each row of each column, and nothing else.
     """
 
-    __slots__ = ("form", "numbers_only")
+    __slots__ = ("body_at", "buffers", "form", "kinds", "message_bytes", "nodes", "numbers_only", "rows")
 
-    def __init__(self, metadata: Metadata) -> None:
-        self.numbers_only = True
+    def __init__(self, columns: Columns, rows: int, body_bytes: int, nodes: Pairs, buffers: Pairs) -> None:
+        self.kinds, self.body_at = columns.kinds, columns.body_at
+        self.rows, self.nodes, self.buffers = rows, nodes, buffers
+        self.message_bytes = columns.body_at + body_bytes
         self.form: struct.Struct | None = None
-        pieces, end = ["<"], 0
-        for (offset, length), piece, size in self._pieces(metadata):
+        self.numbers_only = False
+
+    def plan(self) -> struct.Struct | None:
+        """How the message is read buffer by buffer, once all the numbers here have been found in order.
+
+        Returns
+        -------
+        struct.Struct | None
+            Reads of each column its validity as bytes, if it has NULLs; then its numbers, or BOOL as bytes, or the offsets of texts (one
+            more than rows) and then the texts as bytes. None: buffers overlap, or come in another order.
+        """
+        pieces, end = [f"<{self.body_at}x"], 0
+        for offset, length, size, code in self._pieces():
             if length and offset < end:
-                return
+                return None
             if length:
                 pieces.append(f"{offset - end}x")
                 end = offset + size
-            pieces.append(piece)
+            pieces.append(code)
+        self.numbers_only = all(kind in NUMBERS for kind in self.kinds) and not any(nulls for _, nulls in self.nodes)
         self.form = struct.Struct("".join(pieces))
+        return self.form
 
-    def _pieces(self, metadata: Metadata) -> "list[tuple[tuple[int, int], str, int]]":
-        """Of each buffer that is read: where it is, how it is read, and how much of it."""
-        rows, buffers, found = metadata.rows, iter(metadata.buffers), []
-        for kind, (_, nulls) in zip(metadata.kinds, metadata.nodes, strict=True):
-            validity, values = next(buffers), next(buffers)
+    def _pieces(self) -> Iterator[tuple[int, int, int, str]]:
+        """Of each buffer that is read: its offset and length, and how much of it is read as what."""
+        buffers = iter(self.buffers)
+        for kind, (rows, nulls) in zip(self.kinds, self.nodes, strict=True):
+            offset, length = next(buffers)
             if nulls:
-                self.numbers_only = False
-                found.append((validity, f"{validity[1]}s", validity[1]))
+                yield offset, length, length, f"{length}s"
+            offset, length = next(buffers)
             if kind in NUMBERS:
-                found.append((values, f"{rows}{NUMBERS[kind]}", 8 * rows))
+                yield offset, length, 8 * rows, f"{rows}{NUMBERS[kind]}"
                 continue
-            self.numbers_only = False
             if kind is ColumnType.TEXT:
-                found.append((values, f"{rows + 1}q", 8 * (rows + 1)))
-                values = next(buffers)
-            found.append((values, f"{values[1]}s", values[1]))
-        return found
+                yield offset, length, 8 * (rows + 1), f"{rows + 1}q"
+                offset, length = next(buffers)
+            yield offset, length, length, f"{length}s"
 
 
 @lru_cache(maxsize=256)

@@ -9,12 +9,14 @@ import struct
 from collections.abc import Sequence
 from itertools import chain, pairwise
 from operator import le
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from sbon.errors import LocalProtocolError, RemoteProtocolError
 from sbon.link_frames import Buffer
 from sbon.operators.ipc import check
-from sbon.operators.ipc_layout import NUMBERS, PAD_BYTES, BodyReader, Columns, Shape, columns_of
+from sbon.operators.ipc_layout import NUMBERS, PAD_BYTES, Columns, Metadata, Shape, columns_of
 from sbon.query.schema import ColumnType, Schema
 
 FEW_ROWS = 32
@@ -23,7 +25,7 @@ FEW_ROWS = 32
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 
 
-class Values(NamedTuple):
+class Values(msgspec.Struct, frozen=True):
     """Rows as plain values."""
 
     rows: int
@@ -155,20 +157,26 @@ def decode_values(data: Buffer, schema: Schema, rows: int) -> Values | None:
     if not 0 < rows <= FEW_ROWS:
         return None
     layout = columns_of(schema)
-    metadata = check(data, layout, rows)
-    if metadata is None:
+    metadata = layout.known.get(bytes(data[: layout.body_at]))
+    if metadata is None or metadata.rows != rows or metadata.message_bytes != len(data):
+        metadata = check(data, layout, rows)
+        if metadata is None:
+            return None
+    form = metadata.form or metadata.plan()
+    if form is None:
         return None
-    reader = metadata.reader
-    if reader is None:
-        reader = metadata.reader = BodyReader(metadata)
-    if reader.form is None:
-        return None
-    parts = reader.form.unpack_from(data, layout.body_at)
-    if reader.numbers_only:
+    parts = form.unpack_from(data)
+    if metadata.numbers_only:
         return Values(rows, tuple(zip(*(iter(parts),) * rows, strict=True)))
+    return _decode(parts, metadata)
+
+
+def _decode(parts: tuple[Any, ...], metadata: Metadata) -> Values | None:
+    """What has been read in the form of `Metadata.plan`; None where the NULLs are not as many as announced."""
+    rows = metadata.rows
     columns: list[Sequence[Any]] = []
     place = 0
-    for kind, (_, nulls) in zip(layout.kinds, metadata.nodes, strict=True):
+    for kind, (_, nulls) in zip(metadata.kinds, metadata.nodes, strict=True):
         validity = None
         if nulls:
             validity = _flags(parts[place], rows)

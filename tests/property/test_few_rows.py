@@ -123,6 +123,13 @@ def test_buffers_in_another_order_are_left_to_frames() -> None:
     assert decode_batch(data, schema, 1).row(0) == (6, 5)
 
 
+def test_other_nulls_than_announced_are_left_to_frames() -> None:
+    schema = schema_of(ColumnType.INT)
+    whole = bytearray(encode_values(Values(2, ((None, 1),)), schema))
+    whole[columns_of(schema).body_at] = 0
+    assert decode_values(whole, schema, 2) is None
+
+
 @pytest.mark.parametrize(
     ("kind", "value"),
     [
