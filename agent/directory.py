@@ -40,9 +40,9 @@ class Directory:
     def send(self, node: NodeId, message: Message | Data) -> bool:
         """One way, on a standing connection; False, and the connection is wanted from now on, if there is none with room."""
         address = self._want(node)
-        if address is None or self._peers.node_at(address) != node:
+        if address is None:
             return False
-        return self._peers.send(address, message if isinstance(message, Data) else encode(message))
+        return self._peers.send(address, message if isinstance(message, Data) else encode(message), expect=node)
 
     def request(self, node: NodeId, message: Message, done: Done, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         """Ask a node; `done` gets the answer or what went wrong, once."""

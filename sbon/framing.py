@@ -176,7 +176,7 @@ class SecureStream:
         """
         if self._state is not _State.OPEN:
             raise LocalProtocolError(f"message for a stream in state {self._state.value}, expected open")
-        size = sum(len(piece) for piece in payload)
+        size = sum(map(len, payload))
         if size > self._frame_bytes_max:
             raise LocalProtocolError(f"payload of {size} bytes, expected at most {self._frame_bytes_max}")
         if not FINISH_KIND < kind <= 255:
@@ -353,7 +353,7 @@ class SecureStream:
         return b"".join(self._seal(FINISH_KIND, 0, (self._name.encode("utf-8"),)))
 
     def _seal(self, kind: int, number: int, pieces: Sequence[Buffer]) -> list[Buffer]:
-        size = sum(len(piece) for piece in pieces)
+        size = sum(map(len, pieces))
         return self._sealer.seal(_FRAME.pack(size + (TAG_BYTES if self._ring else 0), kind, number), pieces)
 
     def _refuse(self, reason: Refusal) -> None:

@@ -64,7 +64,7 @@ class Plain:
 
     def seal(self, header: bytes, pieces: Sequence[Buffer]) -> list[Buffer]:
         """The pieces; joined where that costs less than writing them one by one."""
-        if sum(len(piece) for piece in pieces) <= JOIN_BYTES_MAX:
+        if sum(map(len, pieces)) <= JOIN_BYTES_MAX:
             return [b"".join((header, *pieces))]
         return [header, *pieces]
 
@@ -98,7 +98,7 @@ class Sealed:
 
     def seal(self, header: bytes, pieces: Sequence[Buffer]) -> list[Buffer]:
         """See `Cipher`. A large frame is sealed piece by piece into its place, a small one in the one call that costs least."""
-        size = sum(len(piece) for piece in pieces)
+        size = sum(map(len, pieces))
         if size <= JOIN_BYTES_MAX:
             return [header + self._aead.encrypt(self._nonce(), b"".join(pieces), header)]
         encryptor = self._encryptor(self._nonce())

@@ -171,7 +171,7 @@ class JsonRows:
         texts = {field.name: polars_type(ColumnType.TEXT) for field in schema if field.type in _JSON_TEXTS}
         self._raw = polars_schema(schema) | texts
         self._convert = TextRows(schema, times, _JSON_TEXTS)
-        self._kinds = [field.type for field in schema]
+        self._times = [place for place, field in enumerate(schema) if field.type is ColumnType.TIME]
         self._plain = times.text is None and all(field.type is not ColumnType.INTERVAL for field in schema)
 
     def read(self, lines: Sequence[bytes]) -> tuple[pl.DataFrame, int]:
@@ -194,13 +194,12 @@ class JsonRows:
             return None
         lines = [line for line in lines if line.strip()]
         rows = [msgspec.structs.astuple(row) for row in self._rows(lines)]
-        columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) if rows else [() for _ in self._kinds]
-        for place, kind in enumerate(self._kinds):
-            if kind is ColumnType.TIME:
-                try:
-                    columns[place] = [None if value is None else _plain_time_us(value) for value in columns[place]]
-                except ValueError:
-                    return None
+        columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) if rows else [() for _ in self._slots]
+        try:
+            for place in self._times:
+                columns[place] = [None if value is None else _plain_time_us(value) for value in columns[place]]
+        except ValueError:
+            return None
         values = Values(len(rows), tuple(columns))
         return (values, len(lines) - len(rows)) if fits(values, self._schema) else None
 

@@ -79,6 +79,10 @@ class TcpSource:
         self._ready = ready
         self._endpoint.start(self)
 
+    def due_rows(self, now: float) -> int:
+        """Lines that are here."""
+        return len(self._lines)
+
     def poll(self, now: float, wall: float) -> Polled:
         """Rows of the lines that are here."""
         if self._endpoint.error is not None:

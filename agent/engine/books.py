@@ -3,7 +3,7 @@
 On the event loop, in one turn, so that nobody sees half of it.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 from agent.engine.flow import Flow
 from agent.engine.instance import Input, Instance, State
@@ -70,7 +70,7 @@ class Books:
         watermark_us: int,
         path: int,
         onward: Input | None,
-        joined: Iterable[Instance],
+        joined: Sequence[Instance],
         source: Instance | None,
     ) -> Batch | None:
         """Offer what an operator has given to its outputs. Returns the batch that has gone on by the link `onward` in the same task."""
@@ -85,7 +85,7 @@ class Books:
             for part in parts:
                 output.sender.offer(stimulus_s, before_us, part, path)
             batch = output.sender.offer(stimulus_s, instance.watermark_out_us, last, path)
-            relay = next((made for made in joined if output.link.id in made.inputs), None)
+            relay = next((made for made in joined if output.link.id in made.inputs), None) if joined else None
             if onward is not None and output.link.id == onward.link.id:
                 self._flow.carried(output, onward, batch)
                 carried = batch

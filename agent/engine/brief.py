@@ -31,10 +31,12 @@ def is_brief(task: Task) -> bool:
     elif task.polled is not None:
         rows, size_bytes = task.polled.rows, 0
     else:
-        rows, size_bytes = sum(batch.rows for batch in task.batches), sum(batch.size_bytes for batch in task.batches)
+        rows, size_bytes = sum([batch.rows for batch in task.batches]), sum([batch.size_bytes for batch in task.batches])
     if rows > BRIEF_ROWS_MAX or size_bytes > BRIEF_BYTES_MAX:
         return False
-    return task.stages[0].instance.cost.expected_s(rows) <= BRIEF_S_MAX and all(_is_light(stage.instance) for stage in task.stages)
+    if task.stages[0].instance.cost.expected_s(rows) > BRIEF_S_MAX:
+        return False
+    return not [stage for stage in task.stages if not _is_light(stage.instance)]
 
 
 def _is_light(instance: Instance) -> bool:

@@ -11,6 +11,8 @@ Operators behind each other on this host run in one task where they can (`agent.
 from collections.abc import Callable, Mapping
 from functools import partial
 
+import msgspec
+
 from agent.connectors.base import Congested
 from agent.engine.books import Books
 from agent.engine.brief import is_brief
@@ -24,6 +26,7 @@ from agent.engine.work import Task, run
 from agent.host import Host
 from sbon.errors import ConnectorError, SbonError
 from sbon.links import Batch
+from sbon.operators.values import FEW_ROWS
 from sbon.scheduling import EarliestStimulusFirst
 from sbon.types import NodeId, OperatorId
 
@@ -168,7 +171,9 @@ class Execution:
                 continue
             incoming = instance.earliest()
             if instance.source is not None:
-                self._poll(instance, threaded=True)
+                instance.blocked = instance.state is State.RUNNING and not instance.has_credit
+                if instance.state is State.RUNNING and not instance.blocked:
+                    self._poll(instance, threaded=True)
             elif instance.closing is not None and self._may_end_its_batch(instance):
                 self._close(instance, instance.closing)
             elif incoming is not None and self._may_end_its_batch(instance):
@@ -288,15 +293,14 @@ class Execution:
 
     def _poll(self, instance: Instance, *, threaded: bool) -> None:
         """Ask a source and hand on what it gives: in one task if it wants a thread, and otherwise as far as threads are free."""
-        if not instance.has_credit or instance.state is not State.RUNNING or instance.source is None:
-            instance.blocked = instance.state is State.RUNNING
-            return
-        now, wall = self._host.now(), self._host.wall()
+        source, now, wall = instance.source, self._host.now(), self._host.wall()
+        assert source is not None
         task = Task([], wall, self._quantum, now=now, asked_rows=self._polling.allow(instance, now))
         if not threaded:
-            began, meter = self._host.stopwatch(), self._host.meter()
+            few = task.asked_rows is not None and task.asked_rows <= FEW_ROWS  # no work for threads of polars
+            began, meter = self._host.stopwatch(), self._host.meter(brief=few)
             try:
-                task.polled = instance.source.poll(now, wall)
+                task.polled = source.poll(now, wall)
             except ConnectorError as problem:
                 self.fail(instance, str(problem))
                 return
@@ -307,7 +311,7 @@ class Execution:
         task.stages = chain(instance, None, wall, self._flow, self._me, self._instances)
         if not threaded and (self._running >= self._host.workers or (len(task.stages) == 1 and not task.stages[0].packing)):
             del task.stages[1:]
-            task.stages[0] = task.stages[0]._replace(packing=())
+            task.stages[0] = msgspec.structs.replace(task.stages[0], packing=())
             instance.busy, instance.task = True, task
             self._settle(run(task, self._host.stopwatch, self._host.meter))
         else:

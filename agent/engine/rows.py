@@ -5,7 +5,9 @@ Each form is made from another once, when first asked for, preferably on an exec
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from sbon.compression import SMALL_BYTES, Codec
 from sbon.link_frames import Buffer
@@ -27,7 +29,7 @@ TEXT_BYTES = 8
 to 4,000 rows."""
 
 
-class Packed(NamedTuple):
+class Packed(msgspec.Struct, frozen=True):
     """Rows as bytes."""
 
     codec: Codec

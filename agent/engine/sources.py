@@ -1,6 +1,7 @@
 """When sources are asked for rows, and for how many."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from agent.connectors.base import Polled
@@ -47,20 +48,19 @@ class Polling:
         if instance.timer is not None:
             instance.timer.cancel()
         when = max(when, instance.polled_at + self._pause_s(instance))
-        instance.timer = self._host.call_at(when, lambda: self._fire(instance))
+        instance.timer = self._host.call_at(when, partial(self._fire, instance))
 
     def allow(self, instance: Instance, now: float) -> int | None:
         """Tell a source that can be told how many rows it may give now. Returns how many it will give at most, if it says what is due."""
         source: Any = instance.source
-        if not hasattr(source, "batch_rows"):
-            return None
-        source.batch_rows = instance.cost.rows_within(self._config.quantum_s, self._config.quantum_rows)
         due_rows = getattr(source, "due_rows", None)
-        if due_rows is None:
-            return None
-        # No more than it has told, whatever it will find: on the event loop, that is a promise.
-        source.batch_rows = min(source.batch_rows, max(1, due_rows(now)))
-        return int(source.batch_rows)
+        due = None if due_rows is None else max(1, int(due_rows(now)))
+        if hasattr(source, "batch_rows"):
+            most = instance.cost.rows_within(self._config.quantum_s, self._config.quantum_rows)
+            # No more than it has told, whatever it will find: on the event loop, that is a promise.
+            source.batch_rows = most if due is None else min(most, due)
+            due = None if due is None else min(most, due)
+        return due
 
     def again(self, instance: Instance, polled: Polled, asked_at: float, *, gave: bool) -> None:
         """A source has answered: arrange the next question."""

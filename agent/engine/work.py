@@ -5,8 +5,9 @@ runs, its operators are busy: nobody else touches their state, and everything el
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from agent.engine.closing import Closing, Quantum
 from agent.engine.instance import Input, Instance
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from agent.connectors.base import Polled
 
 
-class Stage(NamedTuple):
+class Stage(msgspec.Struct, frozen=True, eq=False):
     """One operator of a task."""
 
     instance: Instance
@@ -37,7 +38,7 @@ class Stage(NamedTuple):
     """For outputs that lead elsewhere: how they pack the answer, which is done here and not on the event loop."""
 
 
-class Made(NamedTuple):
+class Made(msgspec.Struct, frozen=True, eq=False):
     """What has come of it."""
 
     watermark_us: int
@@ -48,7 +49,7 @@ class Made(NamedTuple):
     """What it has still to give; its watermarks are as before until then."""
 
 
-class Step(NamedTuple):
+class Step(msgspec.Struct, frozen=True, eq=False):
     """What one operator has done."""
 
     rows: int
@@ -59,8 +60,7 @@ class Step(NamedTuple):
     """Of this thread, and of those that polars has worked on for it."""
 
 
-@dataclass(slots=True, eq=False)
-class Task:
+class Task(msgspec.Struct, eq=False):
     """Work for one quantum."""
 
     stages: list[Stage]
@@ -81,10 +81,10 @@ class Task:
     """Spent on asking it already."""
     before_cpu_ns: int = 0
     """Processor time of that."""
-    steps: list[Step] = field(default_factory=list)
+    steps: list[Step] = msgspec.field(default_factory=list)
     problem: BaseException | None = None
     """Of the operator behind the last step."""
-    joined: list[Instance] = field(default_factory=list)
+    joined: list[Instance] = msgspec.field(default_factory=list)
     """Multicasts made in the meantime between two of the operators."""
 
     @property
@@ -111,7 +111,7 @@ class Task:
     @property
     def spent_s(self) -> float:
         """By all operators together."""
-        return self.before_s + sum(step.spent_s for step in self.steps)
+        return self.before_s + sum([step.spent_s for step in self.steps])
 
 
 def run(task: Task, clock: Callable[[], float], measure: Callable[[], Meter]) -> Task:
@@ -124,13 +124,14 @@ def run(task: Task, clock: Callable[[], float], measure: Callable[[], Meter]) ->
 
     try:
         before: Made | None = None
+        out_us = 0
         for stage in task.stages:
             began = clock()
             if stage.instance.source is not None:
                 rows, made = _give(task, stage)
             elif before is not None:
                 rows = before.payload.rows if before.payload is not None else 0
-                made = _take(task, stage, before.payload, None, _least(stage, before.watermark_out_us), is_over)
+                made = _take(task, stage, before.payload, None, _least(stage, out_us), is_over)
             elif task.closing is not None:
                 rows, made = 0, _go_on(task, stage.instance, task.closing, [], is_over)
             else:
@@ -143,7 +144,7 @@ def run(task: Task, clock: Callable[[], float], measure: Callable[[], Meter]) ->
             task.steps.append(Step(rows, made, spent_s, cpu_ns))
             if made.payload is None and made.watermark_out_us <= stage.instance.watermark_out_us:
                 break
-            before = made._replace(watermark_out_us=max(made.watermark_out_us, stage.instance.watermark_out_us))
+            before, out_us = made, max(made.watermark_out_us, stage.instance.watermark_out_us)
     except BaseException as problem:  # a panic of polars is no Exception
         task.problem = problem
     finally:

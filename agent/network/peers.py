@@ -138,19 +138,19 @@ class Peers:
         remote = self._remotes.get(address)
         return remote is not None and remote.ready is not None
 
-    def node_at(self, address: Address) -> NodeId | None:
-        """Who answers at the address, by the dialled connection that is ready."""
-        remote = self._remotes.get(address)
-        return remote.ready.node if remote is not None and remote.ready is not None else None
-
-    def send(self, address: Address, payload: bytes | Data) -> bool:
+    def send(self, address: Address, payload: bytes | Data, expect: NodeId | None = None) -> bool:
         """Send a one-way message, or a batch of a link, on the dialled connection.
+
+        Parameters
+        ----------
+        expect
+            The agent that is meant; None: whoever answers there.
 
         Returns
         -------
         bool
-            False: not connected, or full (`PeerEvents.connected` or `writable` follows); nothing was sent. Messages up to 4 KiB still
-            pass for a while when larger ones do not. True does not promise arrival: the connection may break.
+            False: not connected, to another agent, or full (`PeerEvents.connected` or `writable` follows); nothing was sent. Messages up to
+            4 KiB still pass for a while when larger ones do not. True does not promise arrival: the connection may break.
 
         Raises
         ------
@@ -158,9 +158,10 @@ class Peers:
             The payload is larger than `frame_bytes_max`.
         """
         remote = self._remotes.get(address)
-        if remote is None or remote.ready is None:
+        connection = remote.ready if remote is not None else None
+        if connection is None or (expect is not None and connection.node != expect):
             return False
-        return remote.ready.send_data(payload) if isinstance(payload, Data) else remote.ready.send(payload)
+        return connection.send_data(payload) if isinstance(payload, Data) else connection.send(payload)
 
     def drained_bytes_per_s(self, address: Address) -> float:
         """How fast the dialled connection drained the last time that its send buffer was full; 0 where that is not known."""

@@ -20,6 +20,8 @@ class ColumnType(enum.Enum):
     INTERVAL = "interval"
     """A span of microseconds; polars Duration("us")."""
 
+    __hash__ = object.__hash__  # members are singletons; that of Enum is a function of its own for every look into a dict
+
 
 class Field(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
     """One column."""

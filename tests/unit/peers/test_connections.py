@@ -14,7 +14,10 @@ def test_a_wanted_connection_is_reported_with_the_name_of_the_peer(world, pair):
     world.until(lambda: ada.log)
 
     assert ada.log == [("connected", bob.address, "bob")]
-    assert ada.peers.node_at(bob.address) == "bob"
+    assert not ada.peers.send(bob.address, b"for another", expect="carol")
+    assert ada.peers.send(bob.address, b"for bob", expect="bob")
+    world.until(lambda: bob.messages)
+    assert bob.messages == [b"for bob"]
 
 
 def test_messages_arrive_in_order_and_are_answered_on_the_same_connection(world, pair):
