@@ -10,7 +10,7 @@ import typer
 
 from sbon.cli.client import ControlClient, RefusedError, find_socket
 from sbon.cli.options import Json, Socket, SqlFile, SqlText, read_sql
-from sbon.cli.output import Column, amount, number, print_json, print_table, sql_error, step_order
+from sbon.cli.output import Column, amount, number, print_error, print_json, print_table, sql_error, step_order
 
 QueryName = Annotated[str, typer.Argument(metavar="QUERY", help="Id or name, as `sbon queries` lists them.")]
 
@@ -186,7 +186,13 @@ def migrate(
       sbon migrate london.t85s01.2 tokyo
     """
     with ControlClient(find_socket(socket), MIGRATE_TIMEOUT_S) as agent:
-        result = agent.ask("migrate", operator=operator, node=node)
+        try:
+            result = agent.ask("migrate", operator=operator, node=node)
+        except KeyboardInterrupt:
+            print_error(
+                f"nobody waits for it any more, but {operator} goes on moving to {node}: `sbon operators` there shows it once it has"
+            )
+            raise
     if json:
         print_json(result)
     elif result["committed"] and not result["outcome"]:

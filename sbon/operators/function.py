@@ -61,7 +61,11 @@ class Function(Operator):
         """What the function says, at most the watermark of its input."""
         if self.is_stateless or watermark_us >= WATERMARK_END:
             return watermark_us
-        return min(watermark_us, int(self._call(lambda: self._made.output_watermark(watermark_us))))
+        given = self._call(lambda: self._made.output_watermark(watermark_us))
+        try:
+            return min(watermark_us, int(given))
+        except (TypeError, ValueError, OverflowError):
+            raise FunctionError(f"{self._what}: output_watermark gave {given!r}, expected microseconds since 1970") from None
 
     def snapshot(self) -> bytes:
         """The function's state behind sixteen bytes that tell functions, versions and arguments apart; nothing of one without state."""

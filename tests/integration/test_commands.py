@@ -12,6 +12,7 @@ import pytest
 
 from agent.control import ControlConfig
 from sbon.cli.__main__ import run
+from sbon.cli.client import ControlClient
 from sbon.control import ControlReply
 from sbon.sealing import KeyRing
 from tests.canned_agent import MEMBERS, OPERATORS, PLAN, QUERIES, STATUS, FakeAgent, serving
@@ -82,6 +83,16 @@ def test_status_is_a_short_table(agent, capsys):
 def test_a_migration_has_moved_it_or_not_or_has_lost_it(agent, capsys, committed, outcome, expected):
     agent.answers["migrate"] = {"committed": committed, "outcome": outcome, "state_bytes": 1000, "copy_s": 0.5, "pause_s": 0.003}
     assert sbon(capsys, "migrate", "q1.2", "rome") == expected
+
+
+def test_an_interrupted_migration_goes_on(agent, capsys, monkeypatch):
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ControlClient, "ask", interrupted)
+    code, out, err = sbon(capsys, "migrate", "q1.2", "rome")
+    assert (code, out) == (130, "")
+    assert "q1.2 goes on moving to rome" in err
 
 
 def test_members_are_a_table_nearest_first(agent, capsys):

@@ -205,6 +205,12 @@ class TestOperator:
         assert [frame["total"].to_list() for frame in operator.advance(5)] == [[-1.0]]
         assert operator.output_watermark(5) == 3
 
+    @pytest.mark.parametrize("given", [None, "soon", float("nan"), float("inf")])
+    def test_a_watermark_that_is_none_fails_it_by_name(self, monkeypatch, given):
+        monkeypatch.setattr(Running.make, "output_watermark", lambda self, watermark_us: given)
+        with pytest.raises(FunctionError, match=r"function running 1: output_watermark gave .*, expected microseconds since 1970"):
+            build(params(Running), KNOWN).output_watermark(5)
+
     def test_a_snapshot_of_another_is_refused(self):
         with pytest.raises(RemoteProtocolError, match="snapshot of another function than function running 1"):
             build(params(Running), KNOWN).restore(b"x" * 20)
