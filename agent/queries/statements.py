@@ -1,13 +1,13 @@
 """SQL text to what must be done, on an executor thread: this is the one place of the agent that loads the SQL parser."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 
 import msgspec
 
 from agent.connectors.base import ConnectorContext
 from sbon.errors import SbonError
-from sbon.query.catalog import Catalog, Entry
+from sbon.query.catalog import Catalog, Entry, did_you_mean
 from sbon.query.places import Places, located
 from sbon.query.plan import Plan
 from sbon.query.system import SourceDefinition
@@ -87,6 +87,7 @@ def _prepare_one(
     from sbon.query.sql import CreateSink, CreateSource, CreateView, DropStatement, SelectQuery
 
     extensions = context.extensions()
+    notes: list[str] = []
     match statement:
         case CreateSource():
             if statement.if_not_exists and catalog.get(statement.name) is not None:
@@ -95,7 +96,7 @@ def _prepare_one(
             hosts = source.hosts(nodes)
             note = _check_source(source, here in hosts, context)
             catalog.put("source", statement.name, sql=statement.sql, owner=here, stamp=stamp, source=source)
-            message = f"source {statement.name} on {_some(hosts)}{note}"
+            message = f"source {statement.name} on {_some(hosts)}{_missing(source.absent(nodes), nodes)}{note}"
             return Prepared(Effect.ENTER, "source", statement.name, statement.sql, message, source=source)
         case CreateView():
             if statement.if_not_exists and catalog.get(statement.name) is not None:
@@ -108,12 +109,15 @@ def _prepare_one(
         case CreateSink():
             if statement.if_not_exists and catalog.get(statement.name) is not None:
                 return Prepared(Effect.NOTHING, "sink", statement.name, statement.sql, f"sink {statement.name} exists already")
-            planned = plan(statement, catalog, nodes, here, next(ids), extensions=extensions)
+            planned = plan(statement, catalog, nodes, here, next(ids), notes=notes, extensions=extensions)
             catalog.put("sink", statement.name, sql=statement.sql, owner=here, stamp=stamp, query=planned.query)
-            return Prepared(Effect.RUN, "sink", statement.name, statement.sql, f"sink {statement.name} runs", plan=planned)
+            return Prepared(
+                Effect.RUN, "sink", statement.name, statement.sql, "; ".join([f"sink {statement.name} runs", *notes]), plan=planned
+            )
         case SelectQuery():
-            planned = plan(statement, catalog, nodes, here, next(ids), extensions=extensions)
-            return Prepared(Effect.RUN, "query", planned.query, statement.sql, f"follow it with: sbon tail {planned.query}", plan=planned)
+            planned = plan(statement, catalog, nodes, here, next(ids), notes=notes, extensions=extensions)
+            message = "; ".join([*notes, f"follow it with: sbon tail {planned.query}"])
+            return Prepared(Effect.RUN, "query", planned.query, statement.sql, message, plan=planned)
         case DropStatement():
             return _prepare_drop(statement.kind, statement.name, statement.if_exists, statement.sql, catalog, here, stamp)
     raise AssertionError(f"unknown statement {type(statement).__name__}")
@@ -138,6 +142,15 @@ def _prepare_drop(kind: str, name: str, if_exists: bool, sql: str, catalog: Cata
     if kind == "sink":
         return Prepared(Effect.END, "drop", name, sql, f"sink {name} dropped")
     return Prepared(Effect.FORGET, kind, name, sql, f"{kind} {name} dropped")
+
+
+def _missing(absent: Sequence[NodeId], nodes: Iterable[NodeId]) -> str:
+    """Nodes that may still come, or are misspelt."""
+    if not absent:
+        return ""
+    guess = did_you_mean(absent[0], nodes)
+    hint = f"; {guess}" if guess.startswith("did you mean") else ""
+    return f"; {_some(list(absent))} {'is' if len(absent) == 1 else 'are'} not alive{hint}"
 
 
 def _some(names: list[NodeId]) -> str:

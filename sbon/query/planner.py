@@ -126,7 +126,8 @@ def _plan(
         name, sql, place = query, statement.sql, here
         sink = SinkParams(query, "tail", (), columns)
     if place not in nodes:
-        raise QueryError(f"the sink's node {place} is not alive", hint=did_you_mean(place, nodes))
+        line, column = statement.places.get("node", (0, 0))
+        raise QueryError(f"the sink's node {place} is not alive", line=line, column=column, hint=did_you_mean(place, nodes))
     builder.sink(lowered, sink, place)
     return estimate(Plan(query, name, sql, tuple(builder.operators), tuple(builder.links), delay_bound_ms))
 

@@ -42,6 +42,16 @@ def test_what_is_missing_is_said_too(world: World) -> None:
         world.submit(CREATE.format("'file'"))
 
 
+def test_a_node_that_is_not_there_is_said_though_it_may_come(world: World) -> None:
+    here, _ = world.nodes
+    (told,) = world.ask(0, "submit", sql=CREATE.format(f"'datagen', nodes = '{here}, {here}x'"))
+    assert told["message"] == f"source t on {here}; {here}x is not alive; did you mean {here}?"
+    (told,) = world.ask(0, "submit", sql="SELECT n FROM t")
+    assert told["message"].startswith(f"source t: node {here}x is not alive; planned without it; follow it with: sbon tail")
+    world.submit(f"DROP QUERY {told['query']}")
+    world.submit("DROP SOURCE t")
+
+
 def test_a_connector_that_others_may_have_is_taken_and_named(world: World) -> None:
     here, there = world.nodes
     (told,) = world.ask(0, "submit", sql=CREATE.format(f"'kafka', nodes = '{there}', topic = 'x'"))
@@ -64,6 +74,7 @@ REFUSED_SINKS = [
     ("connector = 'discard', ^latency_column = 'cpu'", "sink k: option latency_column = 'cpu', expected a column that holds a time: ts"),
     ("connector = 'file', ^path = 'x'", "sink k: the format of x is not clear from its name: write format = 'csv'"),
     ("connector = 'file', path = 'x.csv', ^mode = 'both'", "sink k: option mode = 'both', expected one of append, replace"),
+    ("connector = 'discard', ^node = 'nowhere'", "the sink's node nowhere is not alive; there is"),
     ("connector = 'file'", "sink k: connector 'file' needs option path: write path = 'answers.csv'"),
     (
         "connector = 'discard', node = '{there}', ^latency = 1",

@@ -152,7 +152,7 @@ REFUSED = [
     ("CREATE SOURCE t (a TIMESTAMP, WATERMARK FOR a AS ^a + 1) WITH (connector='file')", "watermark cannot be read", "WATERMARK FOR a"),
     ("CREATE SOURCE t (a INT) WITH (connector='file', x = 1, ^x = 2)", "option x is given twice", ""),
     ("CREATE SINK k AS SELECT k FROM s^", "the connector is missing", "connector = 'discard'"),
-    ("^CREATE SINK k AS SELECT k FROM s WITH (connector='discard', node='zz')", "node zz is not alive", "a, b, c"),
+    ("CREATE SINK k AS SELECT k FROM s WITH (connector='discard', ^node='zz')", "node zz is not alive", "a, b, c"),
     ("^SELECT k FROM s WHERE _region = 'us'", "no row can come", "a (region=eu), b (region=us), c (region=eu, site=x)"),
     ("CREATE SOURCE t (a INT) WITH (connector = 'file', ^path)", "an option is a name, =, and a value", "name = 'value'"),
     ("CREATE SOURCE t (a INT) WITH (connector = 'file', path = ^x)", "the value of path is neither", "path = 'x'"),
