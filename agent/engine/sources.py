@@ -14,7 +14,9 @@ UNANSWERED_MAX = 4
 """Batches of a source whose acknowledgement is watched for at a time."""
 USE_CALM = 0.6
 USE_FULL = 0.95
-"""Use of the processors up to which sources take their whole share, and from which on they take none: every pause is the longest."""
+"""Use of the processors up to which sources take their whole share, and from which on they take the least."""
+SHARE_LEAST = 0.02
+"""Of a core, for all sources together however full the machine is: what comes now and then leaves at once even there."""
 ANSWER_S_MAX = 1.0
 """What is not acknowledged after so long is watched for no more; the link may be gone."""
 ANSWER_SHARE = 1 / 3
@@ -87,7 +89,8 @@ class Polling:
         cost_s = instance.batch_cost.per_batch_s * self._active
         least_s = max(config.batch_interval_min_s, instance.answered_s * ANSWER_SHARE)
         # Squared: many agents of one machine, each of which sees the same load, leave most of it to others.
-        return pause_s(cost_s, max(1e-9, config.batch_share * self._spare**2), least_s, config.batch_interval_s)
+        share = max(min(SHARE_LEAST, config.batch_share), config.batch_share * self._spare**2)
+        return pause_s(cost_s, share, least_s, config.batch_interval_s)
 
     def _look_around(self) -> None:
         """How many sources have been asked lately, and how much of the machine is idle; looked up now and then."""
