@@ -100,6 +100,8 @@ def tokenize(text: Text) -> list[Token]:
         # A keyword to sqlglot; before a bracket it is a function of ours.
         if token.token_type == TokenType.SESSION and following.token_type == TokenType.L_PAREN:
             token.token_type = TokenType.VAR
+        if token.text == "`" and token.token_type not in (TokenType.STRING, TokenType.IDENTIFIER):
+            raise text.error(token, "` does not quote names here", 'write the name without quotes, or as "name"')
     if len(tokens) > TOKENS_MAX:
         raise QueryError(f"the text has {len(tokens)} words, expected at most {TOKENS_MAX}", hint="submit it in parts")
     return tokens

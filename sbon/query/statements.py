@@ -102,12 +102,13 @@ _INSTEAD = {
     "EXPLAIN": "use the command `sbon explain`",
     "DESCRIBE": "use the command `sbon explain`",
     "SHOW": "use the commands `sbon names`, `sbon queries`, `sbon operators`, `sbon members`",
-    "INSERT": "rows come from sources: CREATE SOURCE",
+    "INSERT": "write CREATE SINK name AS SELECT ... WITH (connector = '...')",
     "UPDATE": "streams do not change: write a SELECT that computes the new value",
     "DELETE": "streams do not change: write a SELECT with the rows to keep",
     "ALTER": "DROP it and CREATE it again",
     "SET": "settings are in the agent's configuration",
 }
+_TABLE = "write CREATE SOURCE for a stream to read, CREATE SINK name AS SELECT for one to write"
 _READABLE = "write CREATE SOURCE, CREATE VIEW, CREATE SINK, DROP or SELECT"
 
 
@@ -168,7 +169,8 @@ def _read_create(text: Text, tokens: list[Token], extensions: Extensions) -> Sta
     kind_token = next((t for t in tokens[1:] if t.text.upper() in ("SOURCE", "SINK", "VIEW", "TABLE", "INDEX", "FUNCTION")), tokens[0])
     kind = kind_token.text.upper()
     if kind in ("TABLE", "INDEX", "FUNCTION", "CREATE"):
-        raise text.error(kind_token, f"{'CREATE ' * (kind != 'CREATE')}{kind} is not supported", _READABLE)
+        hint = _TABLE if kind == "TABLE" else _READABLE
+        raise text.error(kind_token, f"{'CREATE ' * (kind != 'CREATE')}{kind} is not supported", hint)
     head, with_clause = split_with(tokens)
     if kind != "SOURCE":
         head, early = split_early_with(head)
@@ -211,6 +213,9 @@ def _refuse_properties(text: Text, tree: exp.Create, tokens: list[Token]) -> Non
     if all(isinstance(item, exp.MaterializedProperty) for item in (properties.expressions if properties is not None else [])):
         return
     closing = max((index for index, token in enumerate(tokens) if token.token_type == TokenType.R_PAREN), default=0)
+    early = next((token for token in tokens[:4] if token.text.upper() in ("TEMPORARY", "TEMP")), None)
+    if early is not None:
+        raise text.error(early, f"{early.text} is not supported", "leave it out, and DROP what is no longer wanted")
     stray = tokens[min(closing + 1, len(tokens) - 1)]
     raise text.error(stray, f"{stray.text} is not supported here", "end the statement with WITH (name = 'value', ...)")
 
