@@ -8,7 +8,7 @@ CRC-32 of the rest. The checksum lets nonsense be refused before a reader that t
 import io
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -94,6 +94,22 @@ def frame_of_values(values: Values, schema: Schema) -> pl.DataFrame:
     return decode_batch(encode_values(values, schema), schema, values.rows)
 
 
+def _stream_reader() -> Callable[[bytes], pl.DataFrame]:
+    """What reads an Arrow IPC stream.
+
+    The public function wraps bytes in a file, of which polars 2.1 loses some 40 bytes in each call: at 100 batches a second a third of a
+    gigabyte a day. What stands behind it takes the bytes as they are, and does not. The public one, where a version of polars has no other.
+    """
+    try:
+        from polars.io.ipc.functions import _read_ipc_stream_impl
+    except ImportError:
+        return pl.read_ipc_stream
+    return _read_ipc_stream_impl
+
+
+_read_stream = _stream_reader()
+
+
 def encode(frame: pl.DataFrame) -> bytes:
     """A frame as bytes for `decode`; equal frames give equally many bytes. About 50 µs and 0.02 µs a row.
 
@@ -143,7 +159,7 @@ def decode_batch(data: bytes | bytearray | memoryview, schema: Schema, rows: int
     """
     ipc.check(data, columns_of(schema), rows)
     try:
-        return pl.read_ipc_stream(b"".join((_schema_message(schema), data, ipc.END)))
+        return _read_stream(b"".join((_schema_message(schema), data, ipc.END)))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
         raise RemoteProtocolError(f"batch of {len(data)} bytes is damaged: {str(error)[:100]}") from error
 
@@ -191,7 +207,7 @@ def decode_any(data: bytes) -> pl.DataFrame:
     if zlib.crc32(body) != checksum:
         raise RemoteProtocolError(f"frame of {len(data)} bytes does not match its checksum")
     try:
-        frame = pl.read_ipc_stream(io.BytesIO(body))
+        frame = _read_stream(bytes(body))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
         raise RemoteProtocolError(f"frame of {len(data)} bytes is no Arrow stream: {str(error)[:100]}") from error
     if frame.height != rows:

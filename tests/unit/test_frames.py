@@ -1,5 +1,7 @@
 """Frames travel as bytes and come back equal; what is not a frame is refused."""
 
+import gc
+import tracemalloc
 from datetime import datetime, timedelta
 
 import polars as pl
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from sbon.errors import RemoteProtocolError
-from sbon.operators.frames import decode, empty, encode, polars_schema
+from sbon.operators.frames import decode, decode_batch, empty, encode, encode_batch, polars_schema
 from sbon.query.schema import ColumnType, Field
 
 SCHEMA = tuple(Field(kind.value, kind) for kind in ColumnType)
@@ -71,3 +73,24 @@ def test_a_damaged_frame_is_refused(data: st.DataObject):
     damaged = whole[:place] if data.draw(st.booleans()) else whole[:place] + bytes([whole[place] ^ 0x41]) + whole[place + 1 :]
     with pytest.raises(RemoteProtocolError):
         decode(damaged, SCHEMA)
+
+
+@pytest.mark.parametrize("way", ["batch", "snapshot"])
+def test_reading_leaves_nothing_behind(way: str):
+    """The daemon does it for every batch, for months."""
+    columns = (Field("k", ColumnType.INT), Field("s", ColumnType.TEXT))
+    frame = pl.DataFrame({"k": [1, 2, 3], "s": ["a", None, "c"]})
+    data = bytes(encode_batch(frame, columns)) if way == "batch" else encode(frame)
+
+    def read(times: int) -> int:
+        for _ in range(times):
+            decode_batch(data, columns, 3) if way == "batch" else decode(data, columns)
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        before = read(100)
+        assert read(1000) - before < 10_000
+    finally:
+        tracemalloc.stop()
