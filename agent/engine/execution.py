@@ -59,6 +59,8 @@ class Execution:
         self._books = Books(flow, self._polling, finished, delivered)
         self._ready = EarliestStimulusFirst[OperatorId]()
         self._running = 0
+        self._on_threads = 0
+        """Of those, tasks that were not brief."""
         self._quantum = Quantum(config.quantum_s, config.quantum_rows)
 
     # -------------------------------------------------------------------------------------------------- scheduling
@@ -210,15 +212,17 @@ class Execution:
     def _execute(self, task: Task) -> None:
         for stage in task.stages:
             stage.instance.busy, stage.instance.task = True, task
+        brief = is_brief(task)
         self._running += 1
+        self._on_threads += not brief
 
         def done(result: Task | BaseException) -> None:
             self._running -= 1
+            self._on_threads -= not brief
             if isinstance(result, BaseException):
                 task.problem = result
             self._settle(task)
 
-        brief = is_brief(task)
         work = partial(run, task, self._host.stopwatch, partial(self._host.meter, brief=brief))
         self._host.execute(work, done, rows=task.sizes, brief=brief)
 
@@ -296,6 +300,9 @@ class Execution:
         source, now, wall = instance.source, self._host.now(), self._host.wall()
         assert source is not None
         task = Task([], wall, self._quantum, now=now, asked_rows=self._polling.allow(instance, now))
+        if threaded and self._on_threads:
+            # The event loop is left free: there, too, it would wait for the interpreter's lock and for polars as these do.
+            task.asked_rows = None
         if not threaded:
             few = task.asked_rows is not None and task.asked_rows <= FEW_ROWS  # no work for threads of polars
             began, meter = self._host.stopwatch(), self._host.meter(brief=few)

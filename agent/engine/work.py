@@ -76,7 +76,7 @@ class Task(msgspec.Struct, eq=False):
     """What the source gave; None: it is still to be asked, at these instants."""
     now: float = 0.0
     asked_rows: int | None = None
-    """That it may give at most where it has told how many are due; None: it has not."""
+    """That it may give at most where it has told how many are due; None: it has not, or it is to be asked on a thread all the same."""
     before_s: float = 0.0
     """Spent on asking it already."""
     before_cpu_ns: int = 0

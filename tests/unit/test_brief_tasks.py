@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import agent.engine.execution
 from agent.connectors.datagen import DatagenSource
 from agent.engine.brief import BRIEF_ROWS_MAX, is_brief
+from agent.engine.execution import Execution
 from sbon.batching import Cost
 from testbed.virtual.harness import World
 from tests.connector_world import columns, source
@@ -26,6 +27,13 @@ LIGHT = """
 CREATE SOURCE s (ts TIMESTAMP, key BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', rows_per_second = {rate}, rows = {rows},
     fields.key.min = 0, fields.key.max = 3);
 CREATE SINK kept FROM (SELECT ts, key FROM s WHERE key >= 0) WITH (connector = 'discard');
+"""
+
+
+FLOOD = """
+CREATE SOURCE f (ts TIMESTAMP, key BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', rows_per_second = 'max', rows = 10000000,
+    pool_rows = 4096);
+CREATE SINK all FROM (SELECT ts FROM f WHERE key = 0) WITH (connector = 'discard');
 """
 
 
@@ -101,6 +109,20 @@ def test_a_source_that_does_not_say_how_much_is_due_is_asked_on_a_thread(judged,
     asking = [task.brief for task in judged if task.kinds[0] == "SourceParams"]
     assert asking
     assert not any(asking)
+
+
+def test_while_threads_are_at_work_a_source_is_asked_there(monkeypatch):
+    asked, execute = [], Execution._execute
+
+    def noted(self, task):
+        if task.stages[0].instance.spec.params.__class__.__name__ == "SourceParams" and task.stages[0].instance.source.batch_rows <= 50:
+            asked.append((self._on_threads > 0, is_brief(task)))
+        execute(self, task)
+
+    monkeypatch.setattr(Execution, "_execute", noted)
+    run(LIGHT.format(rate=500, rows=500) + FLOOD)
+    assert {busy for busy, _ in asked[1:]} == {True, False}, "the flood ends before"
+    assert [brief for _, brief in asked[1:]] == [not busy for busy, _ in asked[1:]]
 
 
 def test_an_error_of_a_source_on_the_event_loop_is_its_own(judged, monkeypatch):

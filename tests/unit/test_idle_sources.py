@@ -116,3 +116,5 @@ def test_sources_without_the_option_are_as_they_were():
     assert isinstance(slow, IdleSource)
     assert slow.threaded
     assert slow.batch_rows > 0
+    slow.poll(0.0, WALL)
+    assert [slow.due_rows(now) for now in (99.0, 101.0, 1001.0)] == [0, 1, 10]
