@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -44,6 +45,8 @@ class LineFormat:
                 value = _seconds(value)
             self._columns.append(value.alias(field.name))
         self._as_they_are = not any(field.type in _JSON_MEMBERS for field in schema)
+        self._floats = [place for place, field in enumerate(schema) if field.type is ColumnType.FLOAT]
+        self._convert = [(_CSV_TEXTS if kind == "csv" else _JSON_MEMBERS).get(field.type) for field in schema]
 
     @property
     def header(self) -> bytes:
@@ -57,28 +60,19 @@ class LineFormat:
 
     def lines_of_values(self, values: Values) -> bytes:
         """The same bytes for rows that are plain values."""
-        if not self._is_simple(values):
-            return self.lines(frame_of_values(values, self._schema))
+        columns = values.columns
+        for place in self._floats:
+            for value in columns[place]:
+                if value is not None and not abs(value) < _EXPONENT_FROM:
+                    return self.lines(frame_of_values(values, self._schema))
+        null = "" if self._kind == "csv" else None
+        written = [
+            column if convert is None else [null if value is None else convert(value) for value in column]
+            for column, convert in zip(columns, self._convert, strict=True)
+        ]
         if self._kind == "csv":
-            texts = [
-                ["" if value is None else _CSV_TEXTS[field.type](value) for value in column]
-                for column, field in zip(values.columns, self._schema, strict=True)
-            ]
-            return "".join([",".join(row) + "\n" for row in zip(*texts, strict=True)]).encode()
-        members = []
-        for column, field in zip(values.columns, self._schema, strict=True):
-            member = _JSON_MEMBERS.get(field.type)
-            members.append(column if member is None else [None if value is None else member(value) for value in column])
-        return _JSON.encode_lines([dict(zip(self._names, row, strict=True)) for row in zip(*members, strict=True)])
-
-    def _is_simple(self, values: Values) -> bool:
-        """Surely written alike by both ways."""
-        for column, field in zip(values.columns, self._schema, strict=True):
-            if field.type is ColumnType.FLOAT:
-                for value in column:
-                    if value is not None and not abs(value) < _EXPONENT_FROM:
-                        return False
-        return True
+            return "".join([",".join(row) + "\n" for row in zip(*written, strict=True)]).encode()
+        return _JSON.encode_lines([dict(zip(self._names, row, strict=True)) for row in zip(*written, strict=True)])
 
 
 def _seconds(interval: pl.Expr) -> pl.Expr:
@@ -90,7 +84,14 @@ def _seconds(interval: pl.Expr) -> pl.Expr:
 def _time_text(us: int) -> str | None:
     if not TIME_MIN_US <= us <= TIME_MAX_US:
         return None
-    return f"{(_EPOCH + timedelta(microseconds=us)).isoformat(timespec='microseconds')}Z"
+    second, part_us = divmod(us, 1_000_000)
+    return f"{_second_text(second)}.{part_us:06}Z"
+
+
+@lru_cache(256)
+def _second_text(second: int) -> str:
+    """Rows that follow each other are often of one second, or of the same few."""
+    return (_EPOCH + timedelta(seconds=second)).isoformat()
 
 
 def _quoted(text: str) -> str:
