@@ -83,6 +83,7 @@ def _prepare_one(
     stamp: int,
     context: ConnectorContext,
 ) -> Prepared:
+    from sbon.query.dependents import dependents
     from sbon.query.planner import plan
     from sbon.query.sql import CreateSink, CreateSource, CreateView, DropStatement, SelectQuery
 
@@ -119,7 +120,8 @@ def _prepare_one(
             message = "; ".join([*notes, f"follow it with: sbon tail {planned.query}"])
             return Prepared(Effect.RUN, "query", planned.query, statement.sql, message, plan=planned)
         case DropStatement():
-            return _prepare_drop(statement.kind, statement.name, statement.if_exists, statement.sql, catalog, here, stamp)
+            lost = dependents(statement.name, catalog, nodes, extensions) if statement.kind in ("source", "view") else []
+            return _prepare_drop(statement.kind, statement.name, statement.if_exists, statement.sql, catalog, here, stamp, lost)
     raise AssertionError(f"unknown statement {type(statement).__name__}")
 
 
@@ -133,7 +135,7 @@ def _check_source(source: SourceDefinition, runs_here: bool, context: ConnectorC
     return ""
 
 
-def _prepare_drop(kind: str, name: str, if_exists: bool, sql: str, catalog: Catalog, here: NodeId, stamp: int) -> Prepared:
+def _prepare_drop(kind: str, name: str, if_exists: bool, sql: str, catalog: Catalog, here: NodeId, stamp: int, lost: list[str]) -> Prepared:
     if kind == "query":
         return Prepared(Effect.END, "drop", name, sql, f"query {name} dropped", if_exists=if_exists)
     if if_exists and catalog.get(name) is None:
@@ -141,7 +143,8 @@ def _prepare_drop(kind: str, name: str, if_exists: bool, sql: str, catalog: Cata
     catalog.drop(kind, name, owner=here, stamp=stamp)
     if kind == "sink":
         return Prepared(Effect.END, "drop", name, sql, f"sink {name} dropped")
-    return Prepared(Effect.FORGET, kind, name, sql, f"{kind} {name} dropped")
+    views = f"; {'view' if len(lost) == 1 else 'views'} {_some(lost)} cannot be used without it" if lost else ""
+    return Prepared(Effect.FORGET, kind, name, sql, f"{kind} {name} dropped{views}")
 
 
 def _missing(absent: Sequence[NodeId], nodes: Iterable[NodeId]) -> str:

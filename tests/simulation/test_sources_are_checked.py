@@ -117,6 +117,18 @@ def test_names_of_another_kind_are_refused_with_their_place(world: World) -> Non
     assert {"name": "v", "kind": "view", "owner": world.nodes[0], "query": None} in world.ask(0, "names")
 
 
+def test_dropping_a_source_names_the_views_that_need_it(world: World) -> None:
+    world.submit(CREATE.format("'datagen'"))
+    world.submit("CREATE VIEW v1 AS SELECT n FROM t; CREATE VIEW v2 AS SELECT n FROM v1; CREATE VIEW v3 AS SELECT cpu AS t FROM sys.load")
+    told = world.ask(0, "submit", sql="DROP VIEW v3; DROP SOURCE t; DROP VIEW v1; DROP VIEW v2")
+    assert [statement["message"] for statement in told] == [
+        "view v3 dropped",
+        "source t dropped; views v1, v2 cannot be used without it",
+        "view v1 dropped",
+        "view v2 dropped",
+    ]
+
+
 def refusal_of(world: World, sql: str) -> ControlReply:
     replies: list[ControlReply] = []
     world.agents[0].control(ControlRequest(1, "submit", {"sql": sql}), replies.append)

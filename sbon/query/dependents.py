@@ -1,0 +1,51 @@
+"""Which views can no longer be used when a source or another view goes."""
+
+from collections.abc import Mapping
+
+from sbon.errors import QueryError
+from sbon.extensions import NOTHING, Extensions
+from sbon.query.binder import bind
+from sbon.query.catalog import Catalog
+from sbon.query.sql import CreateView, parse
+
+
+def dependents(name: str, catalog: Catalog, labels: Mapping[str, Mapping[str, str]], extensions: Extensions = NOTHING) -> list[str]:
+    """Views that can be used now and could not be without the name, sorted; also those that read from it by way of another view.
+
+    Parameters
+    ----------
+    labels : of the living nodes, by node
+    """
+    without = Catalog()
+    without.merge(entry for entry in catalog.entries() if entry.name != name)
+    return [
+        view
+        for view in _mention(name, catalog)
+        if _usable(view, catalog, labels, extensions) and not _usable(view, without, labels, extensions)
+    ]
+
+
+def _mention(name: str, catalog: Catalog) -> list[str]:
+    """Views whose text has the name in it, or that of another such view: no others need be looked at."""
+    texts = {entry.name: entry.sql.lower() for entry in catalog.living.values() if entry.kind == "view" and entry.name != name}
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        part = waiting.pop().lower()
+        more = {view for view, text in texts.items() if part in text} - found
+        found |= more
+        waiting += more
+    return sorted(found)
+
+
+def _usable(view: str, catalog: Catalog, labels: Mapping[str, Mapping[str, str]], extensions: Extensions) -> bool:
+    entry = catalog.get(view)
+    if entry is None:
+        return False
+    try:
+        (statement,) = parse(entry.sql)
+        if isinstance(statement, CreateView):
+            bind(statement, catalog, labels, extensions)
+    except (QueryError, ValueError):
+        return False
+    return True
