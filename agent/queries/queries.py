@@ -244,6 +244,7 @@ class OwnedQueries:
                 self._settle(record)
             if not waiting:
                 self._tell_of_lost_inputs(record)
+                record.losses.look(record.links, record.reports)
                 self._refeeding.look(record)
                 then(record)
 

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from agent.queries.deployment import Deployed
+from agent.queries.losses import Losses
 from agent.queries.multicasts import QueryMulticasts, carriers
 from sbon.query.plan import LinkSpec, MulticastParams, OperatorSpec, Plan, is_multicast
 from sbon.query.text import describe
@@ -66,8 +67,7 @@ class QueryRecord:
         self.troubles: dict[OperatorId, str] = {}
         self.gone: set[OperatorId] = set()
         """Operators that will not come back: failed, or forgotten by a host that has restarted."""
-        self.losses: dict[OperatorId, str] = {}
-        """Operators that have missed rows, and go on."""
+        self.losses = Losses()
         self.multicasts = QueryMulticasts()
         self.migrations = 0
         self.bounds = BoundState()
@@ -94,8 +94,8 @@ class QueryRecord:
     @property
     def reason(self) -> str:
         """What is wrong, one sentence; empty if nothing is."""
-        troubles, losses = ([told[operator] for operator in sorted(told)] for told in (self.troubles, self.losses))
-        return "; ".join([*troubles, *([self.late] if self.late else []), *losses])
+        troubles = [self.troubles[operator] for operator in sorted(self.troubles)]
+        return "; ".join([*troubles, *([self.late] if self.late else []), *self.losses.told(self.text_of)])
 
     def text_of(self, operator: OperatorId) -> str:
         """One line about an operator."""
@@ -166,9 +166,7 @@ class QueryRecord:
     def refed(self, old: LinkSpec, new: LinkSpec) -> None:
         """A link has been made anew; what was under way by the old one is lost."""
         self.links = tuple(new if link.id == old.id else link for link in self.links)
-        self.losses[new.target] = (
-            f"{new.target} ({self.text_of(new.target)}) was cut off from {new.source}: rows under way, and those of the meantime, are lost"
-        )
+        self.losses.refed(old, new)
 
     def _links_from(self, operator: OperatorId) -> set[LinkId]:
         return {link.id for link in self.links if link.source == operator}
@@ -208,6 +206,7 @@ class QueryRecord:
             "operators": [self._operator_row(operator) for operator in self.nodes],
             "rows_out": sink.rows_in if sink is not None else 0,
             "late_rows": sum(report.late_rows for report in self.reports.values()),
+            "lost_rows": self.losses.rows,
             "dropped_rows": sum(report.dropped_rows for report in self.reports.values()),
             "network_usage": network_usage,
             "delay_ms": self.delay_ms,
