@@ -142,7 +142,7 @@ def demo(
 
 
 def clean() -> None:
-    """Remove folders that killed runs have left behind; every run does so too. Processes and namespaces never outlive theirs."""
+    """Remove folders that killed runs and benchmarks left behind; every run does so too. Processes and namespaces never outlive theirs."""
     from testbed.leftovers import remove_leftovers
 
     removed = remove_leftovers()

@@ -2,7 +2,6 @@
 
 import json
 import os
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -16,6 +15,7 @@ from sbon.cli.client import ControlClient, UnreachableError
 from sbon.control import SOCKET_NAME
 from sbon.errors import SbonError
 from sbon.sealing import KEY_BYTES, generate_key
+from testbed.leftovers import remove_leftovers, run_directory
 from testbed.processes.local import free_ports
 from testbed.processes.spawn import spawn
 
@@ -55,8 +55,8 @@ def agents(names: Sequence[str], settings: str, *, sealed: bool = True, rtt_ms: 
     SbonError
         An agent ends at its start, or does not find the others within a minute.
     """
-    with tempfile.TemporaryDirectory(prefix="sbon-bench-") as folder, ExitStack() as stack:
-        directory = Path(folder)
+    remove_leftovers()
+    with run_directory() as directory, ExitStack() as stack:
         config = directory / "agent.toml"
         config.write_text(settings, encoding="utf-8")
         options = ["--config", str(config)]

@@ -8,7 +8,6 @@ import os
 import resource
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from agent.telemetry.spool import Spool, adopt, encode_line
 from sbon.cli.output import Column, count, number, print_table
 from sbon.errors import ConfigError
 from sbon.telemetry.rows import Probe
+from testbed.leftovers import run_directory
 from testbed.topology import CitiesConfig, build
 from testbed.virtual.harness import World
 
@@ -50,8 +50,7 @@ def measure(agents: int = 16, queries: int = 4, seconds: float = 120.0, seed: in
     """
     if not 2 <= agents <= AGENTS_MAX or not 0 <= queries <= 100 or seconds < 10:
         raise ConfigError(f"expected 2 to {AGENTS_MAX} agents, up to 100 queries and at least 10 s")
-    with tempfile.TemporaryDirectory(prefix="sbon-") as folder:
-        directory = Path(folder)
+    with run_directory() as directory:
         world = World(build(CitiesConfig(), agents, seed), seed=seed, data_dir=directory)
         for name in range(agents):
             world.start(name)

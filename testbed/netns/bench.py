@@ -1,15 +1,14 @@
 """`sbon bench wan`: delays asked and measured through the router, and how many packets it carries."""
 
 import socket
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from sbon.cli.output import Column, print_table
 from sbon.errors import ConfigError, SbonError
 from testbed.kernel import in_network_namespace
+from testbed.leftovers import run_directory
 from testbed.netns.devices import ip_address
 from testbed.netns.lateness import LatenessProbe
 from testbed.netns.messages import Report
@@ -43,9 +42,9 @@ def measure(seconds: float, progress: Progress = lambda what: None) -> dict[str,
     """
     if not seconds >= SECONDS_MIN:
         raise ConfigError(f"--seconds {seconds:g}, expected at least {SECONDS_MIN:g}")
-    with tempfile.TemporaryDirectory(prefix="sbon-bench-") as directory:
+    with run_directory() as directory:
         delays = []
-        wan = Wan(2, NetworkConfig(jitter_ms=0.0), 1, Path(directory) / "router.log")
+        wan = Wan(2, NetworkConfig(jitter_ms=0.0), 1, directory / "router.log")
         try:
             for delay_ms in DELAYS_MS:
                 progress(f"{delay_ms:g} ms for {seconds:g} s")
@@ -56,7 +55,7 @@ def measure(seconds: float, progress: Progress = lambda what: None) -> dict[str,
         for offered in OFFERED_PER_S:
             progress(f"{offered:,} packets/s for {seconds:g} s")
             # With what a scenario has by default, and a little loss: every packet takes the longest way through the schedule.
-            wan = Wan(2, NetworkConfig(loss=0.001), 1, Path(directory) / "router.log")
+            wan = Wan(2, NetworkConfig(loss=0.001), 1, directory / "router.log")
             try:
                 loads.append(_load(wan, offered, seconds))
             finally:

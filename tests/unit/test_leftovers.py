@@ -2,13 +2,16 @@
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 
+import testbed
 from sbon.errors import SbonError
 from testbed.leftovers import remove_leftovers, run_directory
 
@@ -41,6 +44,7 @@ def test_folder_of_a_killed_run_is_removed(tmp_path):
     script = f"""
 import sys, tempfile
 tempfile.tempdir = {str(tmp_path)!r}
+import testbed
 from sbon.errors import SbonError
 from testbed.leftovers import run_directory
 with run_directory() as directory:
@@ -75,3 +79,10 @@ def test_folders_that_are_not_ours_stay(tmp_path):
 
     assert remove_leftovers() == []
     assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_no_run_makes_folders_in_another_way():
+    """They hold keys, and only these are found again after a kill."""
+    root = Path(testbed.__file__).parent
+    others = [path for path in root.rglob("*.py") if {"TemporaryDirectory", "mkdtemp"} & set(re.findall(r"\w+", path.read_text()))]
+    assert [path.relative_to(root).name for path in others] == ["leftovers.py"]
