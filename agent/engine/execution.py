@@ -201,7 +201,8 @@ class Execution:
             task.begin, task.end = begin, batch.rows if hurried else min(batch.rows, begin + most)
         else:
             task.batches = backlog(incoming, most)
-            task.stimulus_s = max(one.stimulus_s for one in task.batches)
+            if len(task.batches) > 1:
+                task.stimulus_s = max(one.stimulus_s for one in task.batches)
         self._execute(task)
 
     def _close(self, instance: Instance, closing: Closing) -> None:

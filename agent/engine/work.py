@@ -171,7 +171,7 @@ def _begin(task: Task, stage: Stage, is_over: Callable[[], bool]) -> tuple[int, 
     """The first operator, with its part of the batch. Only the last part brings the watermark along."""
     batch = task.batches[0]
     payload = batch.payload if isinstance(batch.payload, Rows) else None
-    own_us = _least(stage, max(one.watermark_us for one in task.batches)) if task.last else stage.instance.watermark_us
+    own_us = _least(stage, max([one.watermark_us for one in task.batches])) if task.last else stage.instance.watermark_us
     rows, part = batch.rows, None
     if len(task.batches) > 1:
         payloads = [one.payload for one in task.batches if isinstance(one.payload, Rows)]

@@ -16,7 +16,7 @@ replies, which their requests were entitled to, up to `backlog_bytes_max` and on
 import enum
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -38,6 +38,8 @@ from sbon.framing import RANDOM_BYTES, Event, Frame, SecureStream, Send
 from sbon.link_frames import HEAD, Buffer, Data, LinkFrameReader, LinkFrameWriter
 from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId
+
+T = TypeVar("T")
 
 SMALL_BYTES_MAX = 4096
 """Acknowledgements, credit and the like: they may still pass when the send buffer is full, lest they wait behind what they would free."""
@@ -272,7 +274,7 @@ class Connection:
 
     def received(self, data: bytes) -> None:
         """`StreamHandler.received`."""
-        self._received(len(data), lambda: self._secure.receive(data))
+        self._received(len(data), self._secure.receive, data)
 
     def room(self) -> memoryview:
         """`ReadingHandler.room`."""
@@ -280,15 +282,15 @@ class Connection:
 
     def filled(self, count: int) -> None:
         """`ReadingHandler.filled`."""
-        self._received(count, lambda: self._secure.filled(count))
+        self._received(count, self._secure.filled, count)
 
-    def _received(self, count: int, events: Callable[[], Iterator[Event]]) -> None:
+    def _received(self, count: int, take: Callable[[T], Iterator[Event]], what: T) -> None:
         if self._finished or self._closing:
             return
         self._received_at_s = self._host.now()
         self._owner.counters["bytes_received"] += count
         try:
-            for event in events():
+            for event in take(what):
                 self._handle(event)
                 if self._finished or self._closing:
                     return
