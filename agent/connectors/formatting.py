@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
+from sbon.operators.division import quotient
 from sbon.operators.frames import frame_of_values
 from sbon.operators.times import TIME_MAX_US, TIME_MIN_US, format_time
 from sbon.operators.values import Values
@@ -42,7 +43,7 @@ class LineFormat:
             if field.type is ColumnType.TIME:
                 value = format_time(value)
             elif field.type is ColumnType.INTERVAL:
-                value = _seconds(value)
+                value = quotient(value.cast(pl.Int64), _SECOND_US)
             self._columns.append(value.alias(field.name))
         self._as_they_are = not any(field.type in _JSON_MEMBERS for field in schema)
         self._floats = [place for place, field in enumerate(schema) if field.type is ColumnType.FLOAT]
@@ -73,12 +74,6 @@ class LineFormat:
         if self._kind == "csv":
             return "".join([",".join(row) + "\n" for row in zip(*written, strict=True)]).encode()
         return _JSON.encode_lines([dict(zip(self._names, row, strict=True)) for row in zip(*written, strict=True)])
-
-
-def _seconds(interval: pl.Expr) -> pl.Expr:
-    """Divided by a column: polars multiplies by 1e-6 where it divides by one number, and 123 us would be 0.00012299999999999998."""
-    us = interval.cast(pl.Int64).cast(pl.Float64)
-    return us / (us.is_null().cast(pl.Float64) + _SECOND_US)
 
 
 def _time_text(us: int) -> str | None:

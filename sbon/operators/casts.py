@@ -10,6 +10,7 @@ from collections.abc import Callable
 import polars as pl
 
 from sbon.errors import RemoteProtocolError
+from sbon.operators.division import quotient
 from sbon.operators.times import format_time, microseconds_to_time, parse_time, parse_timestamps
 from sbon.query.schema import ColumnType
 
@@ -82,7 +83,7 @@ def _text_to_interval(value: pl.Expr) -> pl.Expr:
 
 
 def _seconds(value: pl.Expr) -> pl.Expr:
-    return value.cast(pl.Int64) / _SECOND_US
+    return quotient(value.cast(pl.Int64), _SECOND_US)
 
 
 def _interval_to_text(value: pl.Expr) -> pl.Expr:

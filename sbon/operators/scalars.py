@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import polars as pl
 
 from sbon.errors import RemoteProtocolError
+from sbon.operators.division import quotient
 from sbon.operators.frames import polars_type
 from sbon.operators.times import calendar
 from sbon.query.functions import MaybeType, common_type
@@ -66,10 +67,10 @@ def _div(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequen
     if types[0] is INTERVAL:
         dividend = dividend.cast(pl.Int64)
         if types[1] is FLOAT:
-            return (dividend / _not_zero(divisor)).truncate().cast(pl.Int64, strict=False)
+            return quotient(dividend, _not_zero(divisor)).truncate().cast(pl.Int64, strict=False)
         return _cut(dividend, divisor.cast(pl.Int64))
     if FLOAT in types:
-        return dividend / _not_zero(divisor)
+        return quotient(dividend, _not_zero(divisor))
     return _cut(dividend.cast(pl.Int64), divisor.cast(pl.Int64))
 
 
@@ -243,7 +244,7 @@ def _extract(apply: Callable[[pl.Expr], pl.Expr]) -> Builder:
 
 
 def _epoch(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
-    return values[0].cast(pl.Int64) / 1_000_000
+    return quotient(values[0].cast(pl.Int64), 1_000_000)
 
 
 SCALARS: dict[str, Builder] = {
@@ -299,6 +300,6 @@ SCALARS: dict[str, Builder] = {
     "extract_doy": _extract(lambda time: time.dt.ordinal_day()),
     "extract_hour": _extract(lambda time: time.dt.hour()),
     "extract_minute": _extract(lambda time: time.dt.minute()),
-    "extract_second": _extract(lambda time: (time.dt.second().cast(pl.Int64) * 1_000_000 + time.dt.microsecond()) / 1_000_000),
+    "extract_second": _extract(lambda time: quotient(time.dt.second().cast(pl.Int64) * 1_000_000 + time.dt.microsecond(), 1_000_000)),
     "extract_epoch": _epoch,
 }

@@ -277,6 +277,19 @@ def test_a_tree_too_deep_for_the_stack_is_refused():
 
 
 @given(
+    st.lists(st.none() | st.floats(-1e6, 1e6) | st.integers(-9999, 9999).map(float), min_size=1, max_size=20),
+    st.sampled_from([10.0, 1000.0, 3.0, 2.0, 1e6, -7.0]) | st.floats(0.1, 1e6),
+)
+def test_quotients_are_rounded_once(dividends, divisor):
+    frame = pl.DataFrame({"x": pl.Series(dividends, dtype=pl.Float64)})
+    expected = [None if x is None else x / divisor for x in dividends]
+    assert evaluate(Call("div", (Column("x"), literal(divisor))), frame) == expected
+    numbers = pl.DataFrame({"x": pl.Series([None if x is None else round(x) for x in dividends], dtype=pl.Int64)})
+    seconds = evaluate(Cast(Column("x"), FLOAT), numbers.with_columns(pl.col("x").cast(pl.Duration("us"))))
+    assert seconds == [None if x is None else x / SECOND for x in numbers["x"]]
+
+
+@given(
     st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-20, 20) | st.none(), min_size=1, max_size=20),
     st.integers(-9, 9).filter(bool) | st.sampled_from([2**62, -(2**62), 2**63 - 1, -(2**63), 1000, -1024]),
 )
