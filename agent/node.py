@@ -318,7 +318,7 @@ class Agent:
         self.recording.member(name, before.value if before is not None else None, after.value, member.incarnation if member else 0)
         if after in (MemberStatus.FAILED, MemberStatus.LEFT):
             self.migrations.node_failed(name)
-            self.queries.node_failed(name)
+            self.queries.node_failed(name, left=after is MemberStatus.LEFT)
         elif after is MemberStatus.ALIVE and self.gossip.address_of(name) is not None and name in self.engine.flow.destinations():
             self.directory.keep(self.engine.flow.destinations())
 

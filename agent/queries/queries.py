@@ -258,10 +258,10 @@ class OwnedQueries:
         for link in record.lost_links():
             self._directory.tell(record.nodes[link.target], InputLost(operator=link.target, link=link.id))
 
-    def node_failed(self, node: NodeId) -> None:
-        """A host has been declared failed."""
+    def node_failed(self, node: NodeId, *, left: bool) -> None:
+        """A host has been declared failed, or has left in good order."""
         for record in self.records.values():
-            record.node_failed(node)
+            record.node_failed(node, left=left)
             self._settle(record)
 
     def moved(self, operator: OperatorId, node: NodeId) -> None:

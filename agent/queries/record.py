@@ -171,11 +171,11 @@ class QueryRecord:
     def _links_from(self, operator: OperatorId) -> set[LinkId]:
         return {link.id for link in self.links if link.source == operator}
 
-    def node_failed(self, node: NodeId) -> None:
-        """A host has been declared failed."""
+    def node_failed(self, node: NodeId, *, left: bool = False) -> None:
+        """A host has been declared failed, or has left in good order."""
         for operator, where in self.nodes.items():
             if where == node:
-                self.troubles[operator] = f"{operator} ({self.text_of(operator)}) was on {node}, which failed"
+                self.troubles[operator] = f"{operator} ({self.text_of(operator)}) was on {node}, which {'has left' if left else 'failed'}"
 
     def settle(self) -> None:
         """Running or degraded, by what is wrong."""

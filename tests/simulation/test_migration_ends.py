@@ -105,3 +105,14 @@ def test_who_is_asked_for_an_operator_of_another_agent_says_where_it_is(world: W
     for asked in (OWNER, SOURCES, SINK):
         with pytest.raises(SbonError, match=f"{join} is on {world.nodes[HOST]}, not on {world.nodes[asked]}; ask the agent there"):
             world.ask(asked, "migrate", operator=join, node=world.nodes[OTHER])
+
+
+@pytest.mark.parametrize(("leaves", "words"), [(True, "which has left"), (False, "which failed")])
+def test_a_query_says_whether_its_host_has_left_or_failed(world: World, leaves: bool, words: str) -> None:
+    (world.leave if leaves else world.kill)(HOST)
+
+    def reason() -> str:
+        return str(world.ask(OWNER, "queries")[0]["reason"])
+
+    world.run_until(lambda: world.nodes[HOST] in reason(), 60.0, "the query has lost its join")
+    assert words in reason()
