@@ -17,9 +17,10 @@ from agent.connectors.system import SystemStreams
 from agent.control_requests import ControlRequests
 from agent.directory import Directory, Done
 from agent.engine.delays import Delays
+from agent.engine.ends import Output
 from agent.engine.engine import Engine
 from agent.engine.handing import Handing
-from agent.engine.instance import Instance, Output
+from agent.engine.instance import Instance
 from agent.extensions import installed
 from agent.gossip import Gossip
 from agent.host import Host, StreamHandler, Timer

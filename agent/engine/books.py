@@ -5,8 +5,9 @@ On the event loop, in one turn, so that nobody sees half of it.
 
 from collections.abc import Callable, Sequence
 
+from agent.engine.ends import Input
 from agent.engine.flow import Flow
-from agent.engine.instance import Input, Instance, State
+from agent.engine.instance import Instance, State
 from agent.engine.rows import Rows
 from agent.engine.sources import Polling
 from agent.engine.work import Task

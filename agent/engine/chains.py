@@ -8,8 +8,9 @@ the batches had travelled (`Flow.carried`).
 from collections.abc import Mapping
 from itertools import islice
 
+from agent.engine.ends import Input, Output
 from agent.engine.flow import Flow
-from agent.engine.instance import Input, Instance, Output, State
+from agent.engine.instance import Instance, State
 from agent.engine.work import Stage
 from sbon.compression import Codec
 from sbon.links import Batch

@@ -5,9 +5,10 @@ there. Hosts tell it along their outgoing links when it has changed, and now and
 host of a running operator knows what a query that shares it has behind it, and the host of a sink knows the delay of its query.
 """
 
+from agent.engine.ends import Output
 from agent.engine.engine import Engine
 from agent.engine.flow import Router
-from agent.engine.instance import Instance, Output
+from agent.engine.instance import Instance
 from agent.gossip import Gossip
 from agent.host import Host
 from sbon.types import LinkId, NodeId

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from agent.connectors.base import ConnectorContext
 from agent.engine.building import build
 from agent.engine.copying import Assembly, InputLog
+from agent.engine.ends import Input, Output
 from agent.engine.events import EngineEvents
 from agent.engine.execution import Execution
 from agent.engine.flow import Flow, Router
 from agent.engine.handover import export, install
-from agent.engine.instance import Input, Instance, Output, State
+from agent.engine.instance import Instance, State
 from agent.engine.settings import EngineConfig
 from agent.engine.splitting import fold, may_fold, split
 from agent.host import Host

@@ -3,7 +3,8 @@
 from typing import Protocol
 
 from agent.connectors.base import SinkConnector
-from agent.engine.instance import Instance, Output
+from agent.engine.ends import Output
+from agent.engine.instance import Instance
 from sbon.links import Batch
 from sbon.query.plan import SinkParams
 from sbon.types import OperatorId

@@ -18,8 +18,9 @@ from agent.engine.books import Books
 from agent.engine.brief import is_brief
 from agent.engine.chains import backlog, chain
 from agent.engine.closing import Closing, Quantum
+from agent.engine.ends import Input
 from agent.engine.flow import Flow
-from agent.engine.instance import Input, Instance, State
+from agent.engine.instance import Instance, State
 from agent.engine.settings import EngineConfig
 from agent.engine.sources import Polling, is_threaded
 from agent.engine.work import Task, run

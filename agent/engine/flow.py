@@ -12,7 +12,8 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from agent.engine.instance import Input, Instance, Output, State
+from agent.engine.ends import Input, Output
+from agent.engine.instance import Instance, State
 from agent.engine.rows import Packed, Rows
 from agent.engine.spilling import Spilling
 from agent.host import Disk, Host

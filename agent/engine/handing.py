@@ -8,8 +8,9 @@ from collections.abc import Callable
 from functools import partial
 
 from agent.directory import Directory, Done
+from agent.engine.ends import Output
 from agent.engine.engine import Engine
-from agent.engine.instance import Instance, Output
+from agent.engine.instance import Instance
 from agent.host import Host
 from agent.optimising.migrations import Migrations
 from sbon.errors import LocalProtocolError, SbonError

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from agent.engine.instance import Input, Instance, Output, State
+from agent.engine.ends import Input, Output
+from agent.engine.instance import Instance, State
 from agent.engine.rows import Rows
 from sbon.errors import LocalProtocolError, RemoteProtocolError
 from sbon.links import Batch, LinkConfig, LinkReceiver, LinkSender

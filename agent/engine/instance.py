@@ -1,19 +1,18 @@
-"""One operator as it runs on this host: its inputs with their queues, its outputs with what is not acknowledged, its figures."""
+"""One operator as it runs on this host: what it is made of, what waits for it, its figures."""
 
 import math
-from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agent.engine.accounts import Accounts
+from agent.engine.ends import Input, Output
+from agent.engine.rates import Rate
 from sbon.batching import Cost
-from sbon.compression import Packing
-from sbon.links import Batch, LinkReceiver, LinkSender
+from sbon.links import Batch, LinkSender
 from sbon.optimiser.slack import least_slack_ms
-from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, LinkSpec, MulticastParams, OperatorSpec, SinkParams, SourceParams, is_multicast
-from sbon.query.schema import Schema
-from sbon.scheduling import EarliestStimulusFirst, StimulusFifo
+from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, MulticastParams, OperatorSpec, SinkParams, SourceParams, is_multicast
+from sbon.scheduling import EarliestStimulusFirst
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.deployment import User
 from sbon.wire.reports import OperatorReport
@@ -42,155 +41,6 @@ class State(Enum):
     FINISHED = "finished"
     """Every input has ended, and all of it has been processed."""
     FAILED = "failed"
-
-
-class Rate:
-    """A counter's mean rate over the last few seconds, from samples taken once a second."""
-
-    __slots__ = ("_samples",)
-
-    WINDOW = 10
-
-    def __init__(self) -> None:
-        self._samples: deque[tuple[float, float]] = deque(maxlen=self.WINDOW + 1)
-
-    def sample(self, now: float, total: float) -> None:
-        """Take the counter's value."""
-        self._samples.append((now, total))
-
-    @property
-    def per_s(self) -> float:
-        """Per second; 0 until there are two samples."""
-        if len(self._samples) < 2:
-            return 0.0
-        (t0, v0), (t1, v1) = self._samples[0], self._samples[-1]
-        return (v1 - v0) / (t1 - t0) if t1 > t0 else 0.0
-
-
-class SteadyRate:
-    """A counter's mean rate over minutes, for decisions that must not follow every window that closes.
-
-    What a window gives comes all at once: over seconds its rate is now nothing, now many times the mean. And before the first one has
-    closed, the plan knows better than the counter: what was expected counts like a minute of measurement, less and less as the time fills.
-    """
-
-    __slots__ = ("_expected_per_s", "_last", "_samples")
-
-    HORIZON_S = 600.0
-    STEP_S = 10.0
-    EXPECTED_S = 60.0
-
-    def __init__(self, expected_per_s: float) -> None:
-        self._expected_per_s = expected_per_s
-        self._samples: deque[tuple[float, float]] = deque()
-        self._last = (0.0, 0.0)
-
-    def sample(self, now: float, total: float) -> None:
-        """Take the counter's value."""
-        self._last = (now, total)
-        if not self._samples or now - self._samples[-1][0] >= self.STEP_S:
-            self._samples.append(self._last)
-        while len(self._samples) > 1 and now - self._samples[1][0] >= self.HORIZON_S:
-            self._samples.popleft()
-
-    @property
-    def per_s(self) -> float:
-        """Per second; what was expected until there are samples."""
-        if not self._samples:
-            return self._expected_per_s
-        (t0, v0), (t1, v1) = self._samples[0], self._last
-        weight_s = self.EXPECTED_S * max(0.0, 1.0 - (t1 - t0) / self.HORIZON_S)
-        span_s = weight_s + t1 - t0
-        return (self._expected_per_s * weight_s + v1 - v0) / span_s if span_s > 0 else self._expected_per_s
-
-
-class Input:
-    """One incoming link."""
-
-    __slots__ = (
-        "byte_rate",
-        "bytes_in",
-        "delay_ms",
-        "link",
-        "lost",
-        "node",
-        "queue",
-        "queued_rows",
-        "receiver",
-        "reply",
-        "schema",
-        "sliced",
-        "steady_rate",
-        "told_lost",
-        "unheard",
-        "watermark_us",
-    )
-
-    def __init__(self, link: LinkSpec, node: NodeId, schema: Schema, receiver: LinkReceiver, watermark_us: int = WATERMARK_MIN) -> None:
-        self.link = link
-        self.node = node
-        """Where the link comes from, as last heard."""
-        self.schema = schema
-        self.receiver = receiver
-        self.watermark_us = watermark_us
-        """Of the last processed batch."""
-        self.queue = StimulusFifo[Batch]()
-        """What waits; changed by `Instance.enqueue` and `dequeue` alone."""
-        self.queued_rows = 0
-        self.sliced = 0
-        """Rows of the first batch of the queue that have been processed already, in slices."""
-        self.reply: Callable[[Any], bool] | None = None
-        """Sends a message back on the connection that brought the last batch; None for a link within this host."""
-        self.lost = self.told_lost = False
-        """What feeds it is no more, as far as is known: nobody waits for its watermark."""
-        self.unheard = 0
-        """Acknowledgements in a row that found no connection to go by."""
-        self.bytes_in = 0
-        self.byte_rate = Rate()
-        self.steady_rate = SteadyRate(link.rate_bytes_per_s)
-        self.delay_ms: float | None = None
-        """Latency of the longest way from a producer to where the link begins; None until its host has told."""
-
-
-class Output:
-    """One outgoing link."""
-
-    __slots__ = (
-        "byte_rate",
-        "bytes_out",
-        "epoch",
-        "is_packing",
-        "link",
-        "missing",
-        "node",
-        "packing",
-        "row_rate",
-        "schema",
-        "sender",
-        "steady_rate",
-        "told",
-        "users",
-    )
-
-    def __init__(self, link: LinkSpec, node: NodeId, epoch: int, schema: Schema, sender: LinkSender, users: set[QueryId]) -> None:
-        self.link = link
-        self.node = node
-        self.epoch = epoch
-        """How often the target had migrated when it was heard to be at `node`."""
-        self.schema = schema
-        self.sender = sender
-        self.users = users
-        self.missing = 0
-        """How often in a row the other end said that it has no such link."""
-        self.told = True
-        """The receiver knows whose the link is; until it does, the operator stays on this host."""
-        self.packing = Packing(sender.compression)
-        self.is_packing = False
-        """A batch is on an executor thread to be packed again; those behind it wait."""
-        self.bytes_out = 0
-        self.byte_rate = Rate()
-        self.steady_rate = SteadyRate(link.rate_bytes_per_s)
-        self.row_rate = Rate()
 
 
 class Instance:

@@ -5,8 +5,9 @@ under way are lost, and no number says any more which; so the old link is not ta
 still sends by the old one, back from a partition, finds that nobody listens, and nothing arrives twice.
 """
 
+from agent.engine.ends import Input
 from agent.engine.engine import Engine
-from agent.engine.instance import Input, State
+from agent.engine.instance import State
 from agent.optimising.migrations import Migrations
 from sbon.errors import LocalProtocolError
 from sbon.types import LinkId, NodeId

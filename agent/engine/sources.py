@@ -5,7 +5,8 @@ from functools import partial
 from typing import Any
 
 from agent.connectors.base import Polled
-from agent.engine.instance import Instance, Output, State
+from agent.engine.ends import Output
+from agent.engine.instance import Instance, State
 from agent.engine.settings import EngineConfig
 from agent.host import Host
 from sbon.batching import pause_s

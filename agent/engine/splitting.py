@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from agent.engine.ends import Input, Output
 from agent.engine.flow import Flow
-from agent.engine.instance import Input, Instance, Output, State
+from agent.engine.instance import Instance, State
 from sbon.links import Batch, LinkConfig, LinkReceiver, LinkSender
 from sbon.query.plan import LinkSpec, MulticastParams, OperatorSpec, link_id
 from sbon.types import LinkId, NodeId, OperatorId

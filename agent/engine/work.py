@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from agent.engine.closing import Closing, Quantum
-from agent.engine.instance import Input, Instance
+from agent.engine.ends import Input
+from agent.engine.instance import Instance
 from agent.engine.rows import Rows
 from agent.host import Meter
 from sbon.compression import Codec

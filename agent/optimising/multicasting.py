@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from agent.engine.ends import Output
 from agent.engine.handing import Handing, settled
-from agent.engine.instance import Instance, Output, State
+from agent.engine.instance import Instance, State
 from agent.engine.splitting import feeds
 from agent.optimising.migrations import MigrationRecord
 from agent.optimising.returning import Returning

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from agent.engine.instance import Instance, Output
+from agent.engine.ends import Output
+from agent.engine.instance import Instance
 from agent.gossip import Gossip
 from sbon.telemetry.rows import LinkRate, OperatorStatistics
 from sbon.types import NodeId
