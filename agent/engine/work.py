@@ -201,10 +201,16 @@ def _take(
         if part is not None or payload is not None:
             _write(stage, payload, part)
         return Made(watermark_us, None, watermark_us)
-    frame = part if part is not None else payload.frame() if payload is not None else None
     operator, incoming = instance.operator, stage.incoming
     assert operator is not None
     assert incoming is not None
+    if part is None and payload is not None and instance.log is None:
+        taking = operator.of_values(incoming.schema)
+        values = payload.values() if taking is not None else None
+        if taking is not None and values is not None:
+            given = taking(values)
+            return _made(instance, Rows.of_values(given, instance.spec.schema) if given.rows else None, watermark_us)
+    frame = part if part is not None else payload.frame() if payload is not None else None
     produced: list[pl.DataFrame] = []
     log = instance.log
     if frame is not None:
@@ -219,22 +225,22 @@ def _take(
             return _go_on(task, instance, Closing(iter(steps), watermark_us), produced, is_over)
         for frames in steps:
             produced.extend(frames)
-    return _made(instance, produced, watermark_us)
+    return _made(instance, _rows(instance, produced), watermark_us)
 
 
 def _go_on(task: Task, instance: Instance, closing: Closing, produced: "list[pl.DataFrame]", is_over: Callable[[], bool]) -> Made:
     """As much as a quantum takes of what an operator has to give for a watermark, behind what it has given already."""
     produced += closing.part(task.quantum.rows, is_over)
     if closing.done:
-        return _made(instance, produced, closing.watermark_us)
+        return _made(instance, _rows(instance, produced), closing.watermark_us)
     return Made(instance.watermark_us, _rows(instance, produced), instance.watermark_out_us, closing)
 
 
-def _made(instance: Instance, produced: "list[pl.DataFrame]", watermark_us: int) -> Made:
+def _made(instance: Instance, payload: Rows | None, watermark_us: int) -> Made:
     operator = instance.operator
     assert operator is not None
     out_us = operator.output_watermark(watermark_us) if watermark_us < WATERMARK_END else WATERMARK_END
-    return Made(watermark_us, _rows(instance, produced), out_us)
+    return Made(watermark_us, payload, out_us)
 
 
 def _rows(instance: Instance, produced: "list[pl.DataFrame]") -> Rows | None:

@@ -1,15 +1,17 @@
 """Filter, then projection."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import polars as pl
 
 from sbon.errors import RemoteProtocolError
 from sbon.operators.compile import columns_of, compile_column, compile_expression
+from sbon.operators.few_rows import few_rows
 from sbon.operators.operator import Operator
+from sbon.operators.values import Values
 from sbon.query.expression import Column
 from sbon.query.plan import MapParams
-from sbon.query.schema import ColumnType
+from sbon.query.schema import ColumnType, Schema
 
 
 class Map(Operator):
@@ -23,6 +25,8 @@ class Map(Operator):
         self._columns: list[pl.Expr] | None = None
         self._plain: list[tuple[str, str]] | None = None
         self._all_constant = False
+        self._few_of: Schema | None = None
+        self._few: Callable[[Values], Values] | None = None
 
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
         """Filter and project one batch."""
@@ -44,6 +48,12 @@ class Map(Operator):
         else:
             frame = frame.select(self._columns)
         return (frame,)
+
+    def of_values(self, schema: Schema) -> Callable[[Values], Values] | None:
+        """Filter and project a few rows without a frame, where the expressions are simple enough."""
+        if self._few_of is not schema:
+            self._few_of, self._few = schema, few_rows(self._params, schema)
+        return self._few
 
     def restore(self, state: bytes) -> None:
         """Take the empty snapshot of a stateless operator."""

@@ -7,14 +7,16 @@ same input comes to the same state. Migrations rely on it.
 
 import abc
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Self
 
 import polars as pl
 
 from sbon.errors import RemoteProtocolError
 from sbon.operators.snapshots import Parts, pack, unpack
+from sbon.operators.values import Values
 from sbon.query.plan import WATERMARK_MIN
+from sbon.query.schema import Schema
 
 
 class Operator(abc.ABC):
@@ -29,6 +31,14 @@ class Operator(abc.ABC):
     @abc.abstractmethod
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
         """Take rows of one input port."""
+
+    def of_values(self, schema: Schema) -> Callable[[Values], Values] | None:
+        """What does the same as `process` with a few rows as plain values, for rows of this schema; None: nothing does.
+
+        Only an operator with one input, without state and without an answer to a watermark may have it: `process` may be called for the
+        next batch, or for this one on another host.
+        """
+        return None
 
     def advance(self, watermark_us: int) -> Sequence[pl.DataFrame]:
         """Take the promise that no input port will bring a row with an event time below `watermark_us`."""
