@@ -99,13 +99,10 @@ def show(result: dict[str, Any]) -> None:
         parts = [(key.removesuffix("_ns_per_row"), value) for key, value in one.items() if key.endswith("_ns_per_row")]
         print(f"{name}: processor time of a row: " + ", ".join(f"{kind} {value:.1f} ns" for kind, value in parts))
     print()
-    columns = (Column("latency, lag"), Column("median ms", right=True), Column("p99 ms", right=True))
-    rows = [
-        [f"{name}, {LATENCY_ROWS_PER_S:,} rows/s", number(one["p50_ms"], 2), number(one["p99_ms"], 2)]
-        for name, one in result["latency"].items()
-    ]
-    lag = result["loop_lag"]
-    rows.append(["event loop, saturated", number(lag["p50_ms"], 2), number(lag["p99_ms"], 2)])
+    columns = (Column("latency, lag"), *(Column(title, right=True) for title in ("median ms", "p99 ms", "cores used")))
+    timed = [(f"{name}, {LATENCY_ROWS_PER_S:,} rows/s", one) for name, one in result["latency"].items()]
+    timed.append(("event loop, saturated", result["loop_lag"]))
+    rows = [[title, number(one["p50_ms"], 2), number(one["p99_ms"], 2), number(one["cores_used"], 2)] for title, one in timed]
     print_table(columns, rows)
 
 
@@ -148,13 +145,14 @@ def _work(agent: AgentProcess) -> dict[str, int]:
 
 
 def _latency(name: str, seconds: float) -> dict[str, float]:
-    """Age of the answers when the sink takes them, rows coming by the clock."""
+    """Age of the answers when the sink takes them, rows coming by the clock, and what of a core that takes."""
     with one_agent() as agent:
         agent.submit(statements(name, rows_per_s=LATENCY_ROWS_PER_S, measured=True))
         agent.wait_until(lambda: agent.rows_made() >= WARM_S * LATENCY_ROWS_PER_S, f"{name} warms up")
-        before = _ages(agent)
+        before, used, began = _ages(agent), agent.cpu_s(), time.monotonic()
         time.sleep(seconds)
-        return _quantiles(_ages(agent), before)
+        after, used, took_s = _ages(agent), agent.cpu_s() - used, time.monotonic() - began
+        return {**_quantiles(after, before), "cores_used": used / took_s}
 
 
 def _lag(names: Sequence[str], seconds: float) -> dict[str, float]:
