@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -187,12 +188,24 @@ def test_bad_options_of_a_source_are_refused(options: dict[str, str], message: s
         source("file", READINGS, **options)
 
 
-def test_a_stopped_source_lets_go_of_its_file(tmp_path: Path):
+def test_a_stopped_source_lets_go_of_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(file_source, "CHUNK_BYTES", 7)
     (tmp_path / "r.csv").write_text(CSV)
+
+    def is_open() -> bool:
+        return str(tmp_path / "r.csv") in {file.path for file in psutil.Process().open_files()}
+
     stream = source("file", READINGS, context(tmp_path), path="r.csv")
-    stream.stop()
     stream.start(lambda: None)
+    assert is_open()
     stream.stop()
+    assert not is_open()
+    stream.stop()  # a second time is nothing new
+
+    early = source("file", READINGS, context(tmp_path), path="r.csv")
+    early.stop()
+    early.start(lambda: None)
+    assert not is_open()
 
 
 # --------------------------------------------------------------------------------------------------------------- sinks
