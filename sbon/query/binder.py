@@ -15,7 +15,7 @@ from sbon.query.distinct import grouped_for_distinct
 from sbon.query.expression import Cast, Column, Expression, Literal
 from sbon.query.functions import MaybeType, common_type
 from sbon.query.joins import join_inputs
-from sbon.query.literals import identifier
+from sbon.query.literals import column_name, identifier
 from sbon.query.numbering import assigned, bounded, first_of, limited, numbered, numbering_of
 from sbon.query.relation import Numbered, Relation, Scan, Select, Union
 from sbon.query.rewrite import conjuncts
@@ -322,7 +322,7 @@ class Binder:
         value = item.this if isinstance(item, exp.Alias) else item
         expression, type_ = scalars.value(value)
         if isinstance(item, exp.Alias):
-            return identifier(item.args["alias"]), expression, type_
+            return column_name(self.text, item.args["alias"]), expression, type_
         if isinstance(value, exp.Column):
             return identifier(value.this), expression, type_
         return expression_text(expression), expression, type_

@@ -6,7 +6,7 @@ from sqlglot.tokenizer_core import Token
 from sbon.extensions import Extensions
 from sbon.query.catalog import did_you_mean
 from sbon.query.dialect import Text
-from sbon.query.literals import column_type, identifier, interval_of
+from sbon.query.literals import column_name, column_type, identifier, interval_of
 from sbon.query.options import Option, rest_of, take_connector, take_idle_after, take_list
 from sbon.query.schema import ColumnType, Field, Schema
 from sbon.query.system import SOURCE_CONNECTORS, SourceDefinition
@@ -81,7 +81,7 @@ def _source_columns(text: Text, schema: exp.Schema) -> tuple[Schema, str | None,
             continue
         if not isinstance(item, exp.ColumnDef):
             raise text.error(item, "a column or WATERMARK FOR is expected", "write name type")
-        name = identifier(item.this)
+        name = column_name(text, item.this)
         if name in columns:
             raise text.error(item, f"column {name} is declared twice", "give each column its own name")
         if item.args.get("constraints"):

@@ -52,6 +52,20 @@ def identifier(tree: exp.Expr | None) -> str:
     return tree.name.lower() if tree is not None else ""
 
 
+def column_name(text: Text, tree: exp.Expr) -> str:
+    """A name for a column.
+
+    Raises
+    ------
+    QueryError
+        Frames take it for a pattern that stands for several columns.
+    """
+    name = identifier(tree)
+    if name == "*" or (name.startswith("^") and name.endswith("$")):
+        raise text.error(tree, f'"{name}" cannot be the name of a column', 'neither can what begins with "^" and ends with "$"')
+    return name
+
+
 def interval_of(text: Text, tree: exp.Expr | None) -> int | None:
     """Microseconds of an INTERVAL literal, negated or not; None if the tree is something else.
 

@@ -151,6 +151,8 @@ REFUSED = [
     ("CREATE SOURCE ^t WITH (connector='file')", "the columns of source t are missing", "(column type, ...)"),
     ("CREATE SOURCE t (^a STRUCT<b INT>) WITH (connector='file')", "type STRUCT<b INT> is not supported", "TIMESTAMP"),
     ("CREATE SOURCE t (a INT, ^a INT) WITH (connector='file')", "column a is declared twice", "its own name"),
+    ("CREATE SOURCE t (a INT, ^\"*\" INT) WITH (connector='file')", '"*" cannot be the name of a column', "begins with"),
+    ("SELECT n AS ^\"^.*$\" FROM s", "cannot be the name of a column", "begins with"),
     ("CREATE SOURCE t (a INT, WATERMARK FOR ^b AS b) WITH (connector='file')", "there is no column b", "there is a"),
     ("CREATE SOURCE t (a INT, WATERMARK FOR ^a AS a) WITH (connector='file')", "the event time a is int", "TIMESTAMP"),
     ("CREATE SOURCE t (a TIMESTAMP, WATERMARK FOR a AS ^a + 1) WITH (connector='file')", "watermark cannot be read", "WATERMARK FOR a"),
