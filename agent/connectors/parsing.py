@@ -177,8 +177,10 @@ class JsonRows:
     def read(self, lines: Sequence[bytes]) -> tuple[pl.DataFrame, int]:
         """Rows of lines, and how many were left out. Blank lines do not count."""
         few = self.read_few(lines)
-        if few is not None:
-            return frame_of_values(few[0], self._schema), few[1]
+        return self.read_many(lines) if few is None else (frame_of_values(few[0], self._schema), few[1])
+
+    def read_many(self, lines: Sequence[bytes]) -> tuple[pl.DataFrame, int]:
+        """The same for any lines, by the columnar library."""
         lines = [line for line in lines if line.strip()]
         rows = self._rows(lines)
         try:

@@ -103,7 +103,7 @@ class TcpSource:
             if self._time_place is not None:
                 self._watermark.seen(max((time for time in values.columns[self._time_place] if time is not None), default=None))
             return Polled(None, self._watermark.us, next_poll, values=values if values.rows else None)
-        frame, bad = self._rows.read(lines)
+        frame, bad = self._rows.read_many(lines)
         self.dropped_rows += bad
         if self._time_place is not None and frame.height:
             newest = frame.to_series(self._time_place).to_physical().max()

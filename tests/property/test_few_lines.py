@@ -1,12 +1,10 @@
 """A handful of NDJSON lines reads as the same lines do among thousands."""
 
 import json
-from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.connectors import parsing
 from agent.connectors.parsing import JsonRows, TimeFormat
 from sbon.query.schema import ColumnType, Field
 
@@ -47,8 +45,7 @@ def test_few_lines_read_as_many_do(rows):
     reader = JsonRows(SCHEMA, TimeFormat(None, 1e6))
 
     few, left_out = reader.read(lines)
-    with patch.object(parsing, "FEW_ROWS", -1):
-        expected, expected_left_out = reader.read(lines)
+    expected, expected_left_out = reader.read_many(lines)
 
     assert few.equals(expected)
     assert few.schema == expected.schema
