@@ -11,6 +11,10 @@ class ConfigError(SbonError):
     """A setting is unknown or out of range; the message gives its path in the file."""
 
 
+class UsageError(ConfigError):
+    """An option of a command is out of range: wrong usage, with an exit code of its own; the message gives the option as it is typed."""
+
+
 class QueryError(SbonError):
     """SQL that cannot be run: where in the text, and what to write instead.
 

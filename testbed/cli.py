@@ -12,7 +12,7 @@ import msgspec
 import typer
 from typer.core import TyperGroup
 
-from sbon.errors import SbonError
+from sbon.errors import ConfigError, SbonError, UsageError
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -83,7 +83,7 @@ def run(
             help="sim: virtual time, from a seed. local: processes of this machine. netns: each in its own network namespace, as root."
         ),
     ] = "sim",
-    seed: Annotated[int | None, typer.Option(help="Another seed than the scenario's.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Another seed than the scenario's.")] = None,
     duration: Annotated[
         float | None, typer.Option(metavar="S", help="Other seconds than the scenario's; later events do not happen.")
     ] = None,
@@ -126,7 +126,7 @@ def run(
 
 def demo(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Telemetry and summary.json go here; made if missing.")] = Path("demo-out"),
-    seed: Annotated[int, typer.Option(help="Of topology and generated data; the agents are real processes and differ by run.")] = 7,
+    seed: Annotated[int, typer.Option(min=0, help="Of topology and generated data; the agents are real processes and differ by run.")] = 7,
     plain: Annotated[bool, typer.Option("--plain", help="Plain lines even on a terminal.")] = False,
 ) -> None:
     """Watch 16 agents find each other, answer queries, and move an operator when an ocean cable slows down."""
@@ -155,7 +155,7 @@ def clean() -> None:
 def topologies(
     kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="cities or transit-stub; without, what there is.")] = None,
     nodes: Annotated[int, typer.Option(metavar="N", help="How many nodes.")] = 16,
-    seed: Annotated[int, typer.Option(help="Of what is drawn at random.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of what is drawn at random.")] = 1,
     json: Annotated[str | None, _JSON] = None,
 ) -> None:
     """List the kinds of topology, or show one: its nodes, labels and RTTs."""
@@ -170,7 +170,10 @@ def topologies(
     if kind not in kinds:
         print(f"sbon testbed topologies: {kind} is none of {', '.join(kinds)}", file=sys.stderr)
         raise typer.Exit(EXIT_USAGE)
-    made = known.build(kinds[kind], nodes, seed)
+    try:
+        made = known.build(kinds[kind], nodes, seed)
+    except ConfigError as problem:  # there is nothing else that could be wrong
+        raise UsageError(str(problem)) from problem
     if json is not None:
         write_json(json, {"kind": kind, "nodes": made.nodes, "labels": made.labels, "rtt_ms": made.rtt_ms.round(3).tolist()})
         return

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from sbon.config import overlay
-from sbon.errors import ConfigError
+from sbon.errors import ConfigError, UsageError
 from testbed.director import latency_pairs
 from testbed.scenario import Heal, Latency, Load, Migrate, Partition, Scenario, Statement
 from testbed.topology import Topology, build
@@ -15,7 +15,7 @@ def scenario_topology(scenario: Scenario, seed: int, nodes: int | None, folder: 
     topology = build(scenario.topology, scenario.nodes, seed, folder)
     if nodes is not None:
         if not 1 <= nodes <= scenario.nodes:
-            raise ConfigError(f"nodes = {nodes}, expected 1 to the scenario's {scenario.nodes}")
+            raise UsageError(f"nodes = {nodes}, expected 1 to the scenario's {scenario.nodes}")
         topology = topology.first(nodes)
     labels = [dict(of_node) for of_node in topology.labels]
     for override in scenario.override:

@@ -1,11 +1,12 @@
 """Runs a scenario in one of the worlds."""
 
+import math
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from sbon.errors import ConfigError
+from sbon.errors import ConfigError, UsageError
 from testbed.backend import Backend
 from testbed.director import Director, Progress
 from testbed.leftovers import remove_leftovers, run_directory
@@ -47,8 +48,8 @@ def run_scenario(
     """
     seed = scenario.seed if seed is None else seed
     duration_s = scenario.duration_s if duration_s is None else duration_s
-    if duration_s <= 0:
-        raise ConfigError(f"duration = {duration_s:g} s, expected above 0")
+    if not 0 < duration_s < math.inf:
+        raise UsageError(f"--duration {duration_s:g}, expected seconds above 0")
     if nodes is None:
         check_events(scenario, scenario_topology(scenario, seed, None, folder))
     topology = scenario_topology(scenario, seed, nodes, folder)

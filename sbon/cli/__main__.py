@@ -13,7 +13,7 @@ import typer
 
 from sbon.cli import analyze, coordinates, keygen, keys, names, overview, service, statements, top
 from sbon.cli.output import print_error
-from sbon.errors import SbonError
+from sbon.errors import SbonError, UsageError
 
 ENTRY_POINTS = "sbon.commands"
 INTERRUPTED = 130
@@ -73,7 +73,7 @@ def run(arguments: list[str]) -> int:
         sys.stdout.flush()
     except SbonError as problem:
         print_error(str(problem))
-        return 1
+        return 2 if isinstance(problem, UsageError) else 1
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except (BrokenPipeError, SystemExit) as problem:

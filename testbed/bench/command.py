@@ -71,7 +71,7 @@ def placement(
     nodes: Annotated[int, typer.Option(metavar="N", help="Nodes whose coordinates are known.")] = 2000,
     operators: Annotated[int, typer.Option(metavar="K", help="Operators to place in each query, joins in a tree.")] = 12,
     queries: Annotated[int, typer.Option(metavar="Q", help="Queries to place.")] = 200,
-    seed: Annotated[int, typer.Option(help="Of nodes and queries.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of nodes and queries.")] = 1,
     json: Json = False,
 ) -> None:
     """Show how long placing a query takes by coordinates alone, how long their index takes to build, and the memory used at most."""
@@ -85,7 +85,7 @@ def telemetry(
     agents: Annotated[int, typer.Option(metavar="N", help="Agents of the overlay.")] = 16,
     queries: Annotated[int, typer.Option(metavar="Q", help="Queries over all of them.")] = 4,
     seconds: Annotated[float, typer.Option(metavar="S", help="Virtual seconds to measure.")] = 120.0,
-    seed: Annotated[int, typer.Option(help="Of network and agents.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of network and agents.")] = 1,
     json: Json = False,
 ) -> None:
     """Show which share of a processor core an agent's telemetry takes."""
@@ -192,19 +192,21 @@ def operators(
     import os
 
     os.environ.setdefault("POLARS_MAX_THREADS", "1")  # as agents have it
-    from testbed.bench.operators import SIZES, WORKLOADS, measure, show
+    from testbed.bench.operators import ROWS_MAX, SECONDS_MIN, SIZES, WORKLOADS, measure, show
+    from testbed.ranges import check_seconds
 
     names = [name for name in WORKLOADS if only in name]
     if not names:
         raise typer.BadParameter(f"no workload has {only!r} in its name: there are {', '.join(WORKLOADS)}", param_hint="--only")
-    if rows and min(rows) < 1:
-        raise typer.BadParameter("a batch has at least one row", param_hint="--rows")
+    check_seconds("--seconds", seconds, SECONDS_MIN)
+    if rows and not 1 <= min(rows) <= max(rows) <= ROWS_MAX:
+        raise typer.BadParameter(f"a batch has at least one row, and {ROWS_MAX} at most", param_hint="--rows")
     result = measure(rows or SIZES, seconds, names, _progress)
     _tell(result, show, json)
 
 
 def closing(
-    keys: Annotated[int, typer.Option(metavar="N", min=1, help="Different keys in the window.")] = 1_000_000,
+    keys: Annotated[int, typer.Option(metavar="N", min=1, max=100_000_000, help="Different keys in the window.")] = 1_000_000,
     json: Json = False,
 ) -> None:
     """Show how long an operator keeps a thread when a window of many keys closes."""

@@ -11,10 +11,11 @@ from statistics import median
 from typing import Any
 
 from sbon.cli.output import Column, count, number, print_table
-from sbon.errors import ConfigError
+from sbon.errors import UsageError
 from sbon.telemetry.digest import quantile
 from testbed.bench.agent_process import AgentProcess, one_agent
 from testbed.bench.engine_workloads import WORKLOADS, statements
+from testbed.ranges import check_seconds
 
 SECONDS_MIN = 0.5
 LATENCY_ROWS_PER_S = 100_000
@@ -42,7 +43,7 @@ def measure(workloads: Sequence[str], seconds: float, runs: int, progress: Progr
 
     Raises
     ------
-    ConfigError
+    UsageError
         An argument is out of range.
     SbonError
         An agent does not start, or an operator fails.
@@ -50,11 +51,10 @@ def measure(workloads: Sequence[str], seconds: float, runs: int, progress: Progr
     chosen = list(dict.fromkeys(workloads)) or list(WORKLOADS)
     unknown = [name for name in chosen if name not in WORKLOADS]
     if unknown:
-        raise ConfigError(f"--workload {unknown[0]}, expected one of {', '.join(WORKLOADS)}")
-    if not seconds >= SECONDS_MIN:
-        raise ConfigError(f"--seconds {seconds:g}, expected at least {SECONDS_MIN:g}")
+        raise UsageError(f"--workload {unknown[0]}, expected one of {', '.join(WORKLOADS)}")
+    check_seconds("--seconds", seconds, SECONDS_MIN)
     if runs < 1:
-        raise ConfigError(f"--runs {runs}, expected at least 1")
+        raise UsageError(f"--runs {runs}, expected at least 1")
     found: dict[str, list[dict[str, float]]] = {}
     for run in range(1, runs + 1):
         for name in chosen:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from sbon.cli.output import Column, count, number, print_table
-from sbon.errors import ConfigError
 from testbed.bench.agent_process import one_agent
 from testbed.bench.engine_workloads import EVENT_ROWS_PER_S
+from testbed.ranges import check_seconds
 
 SECONDS_MIN = 2.0
 FULL_S = 1.0
@@ -27,13 +27,12 @@ def measure(seconds: float, progress: Callable[[str], None] = lambda what: None)
 
     Raises
     ------
-    ConfigError
+    UsageError
         The time is too short.
     SbonError
         The agent does not start, or an operator fails.
     """
-    if not seconds >= SECONDS_MIN:
-        raise ConfigError(f"--stalled {seconds:g}, expected at least {SECONDS_MIN:g}")
+    check_seconds("--stalled", seconds, SECONDS_MIN)
     with socket.create_server(("127.0.0.1", 0)) as server, one_agent() as agent:
         agent.submit(SQL.format(port=server.getsockname()[1], event_rows_per_s=EVENT_ROWS_PER_S))
         accepted, _ = server.accept()

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from sbon.cli.output import Column, count, number, print_table
-from sbon.errors import ConfigError
+from sbon.errors import UsageError
 from testbed.bench import lone
 from testbed.bench.agents import BenchAgent, agents
 from testbed.bench.sinks import ages, quantiles, rows_taken, wait_for_rows
+from testbed.ranges import check_seconds
 
 NAMES = ("a", "b")
 ROW_BYTES = 24
@@ -50,15 +51,14 @@ def measure(seconds: float, runs: int, progress: Callable[[str], None] = lambda 
 
     Raises
     ------
-    ConfigError
+    UsageError
         Too little time, or no runs.
     SbonError
         An agent does not start, or dies.
     """
-    if not seconds >= SECONDS_MIN:
-        raise ConfigError(f"--seconds {seconds:g}, expected at least {SECONDS_MIN:g}")
+    check_seconds("--seconds", seconds, SECONDS_MIN)
     if runs < 1:
-        raise ConfigError(f"--runs {runs}, expected at least 1")
+        raise UsageError(f"--runs {runs}, expected at least 1")
     found = []
     for run in range(1, runs + 1):
         progress(f"run {run} of {runs}")

@@ -21,7 +21,7 @@ import numpy as np
 from sbon.cli.client import ControlClient
 from sbon.cli.output import Column, count, number, print_table
 from sbon.control import SOCKET_NAME
-from sbon.errors import ConfigError, SbonError
+from sbon.errors import SbonError, UsageError
 from sbon.types import FloatArray
 from testbed.bench.agents import BenchAgent, agents
 
@@ -63,14 +63,14 @@ def measure(states: Sequence[str], rtts: Sequence[str], runs: int, progress: Cal
 
     Raises
     ------
-    ConfigError
+    UsageError
         A size or a round trip is none, or there are no runs.
     SbonError
         An agent does not start, or a migration fails, or rows are lost.
     """
     sizes = {name.strip(): size_of(name) for name in states}
     if runs < 1:
-        raise ConfigError(f"--runs {runs}, expected at least 1")
+        raise UsageError(f"--runs {runs}, expected at least 1")
     rtts_ms = [_rtt_of(text) for text in rtts]
     result: dict[str, Any] = {"rows_per_s": ROWS_PER_S, "runs": runs, "machine_cores": os.cpu_count()}
     for rtt_ms in rtts_ms:
@@ -90,12 +90,12 @@ def size_of(text: str) -> int:
 
     Raises
     ------
-    ConfigError
+    UsageError
         It means none.
     """
     match = re.fullmatch(r"\s*(\d+)\s*([KMG]?B)\s*", text, re.IGNORECASE)
     if match is None or not 1 <= int(match[1]) * UNITS[match[2].upper()] <= 10**10:
-        raise ConfigError(f"--states {text!r}, expected sizes such as 1KB,1MB,100MB")
+        raise UsageError(f"--states {text!r}, expected sizes such as 1KB,1MB,100MB")
     return int(match[1]) * UNITS[match[2].upper()]
 
 
@@ -105,7 +105,7 @@ def _rtt_of(text: str) -> float:
     except ValueError:
         rtt_ms = -1.0
     if not 0 <= rtt_ms <= RTT_MS_MAX:
-        raise ConfigError(f"--rtt {text!r}, expected milliseconds such as 0,100, at most {RTT_MS_MAX}")
+        raise UsageError(f"--rtt {text!r}, expected milliseconds such as 0,100, at most {RTT_MS_MAX}")
     return rtt_ms
 
 

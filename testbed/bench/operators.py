@@ -36,6 +36,8 @@ EVENT_ROWS_PER_S = 1_000_000
 
 SIZES = (1_000, 8_192, 65_536)
 """Rows of a batch, where nobody asks for others."""
+ROWS_MAX = 10_000_000
+SECONDS_MIN = 0.001
 
 _X, _K = Column("value"), Column("key")
 _HALF, _FOUR, _NONE = Literal(0.5, ColumnType.FLOAT), Literal(4, ColumnType.INT), Literal(0, ColumnType.INT)

@@ -13,8 +13,9 @@ from typing import Any
 import psutil
 
 from sbon.cli.output import Column, count, number, print_table
-from sbon.errors import ConfigError, SbonError
+from sbon.errors import SbonError, UsageError
 from testbed.bench.agents import BenchAgent, agents
+from testbed.ranges import check_seconds
 
 SECONDS_MIN = 2.0
 RATE_MAX = 10_000_000
@@ -43,15 +44,14 @@ def measure(seconds: float, rate: int, progress: Callable[[str], None] = lambda 
 
     Raises
     ------
-    ConfigError
+    UsageError
         The time is too short, or the rate is out of range.
     SbonError
         An agent does not start, or rows are missing after ten minutes.
     """
-    if not seconds >= SECONDS_MIN:
-        raise ConfigError(f"--seconds {seconds:g}, expected at least {SECONDS_MIN:g}")
+    check_seconds("--seconds", seconds, SECONDS_MIN)
     if not 1 <= rate <= RATE_MAX:
-        raise ConfigError(f"--rate {rate}, expected 1 to {RATE_MAX}")
+        raise UsageError(f"--rate {rate}, expected 1 to {RATE_MAX}")
     rows = round(rate * (BEFORE_S + seconds + AFTER_S))
     with agents(("near", "far"), SETTINGS.format(spill_bytes=max(2**24, 2 * rows * ROW_BYTES))) as pair:
         near, far = pair["near"], pair["far"]

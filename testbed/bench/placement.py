@@ -13,7 +13,7 @@ import numpy as np
 
 from sbon.cli.output import Column, count, number, print_table
 from sbon.cost.space import CostSpace
-from sbon.errors import ConfigError
+from sbon.errors import UsageError
 from sbon.optimiser.decision import Decision
 from sbon.optimiser.full import FullOptimiser
 from sbon.placement.candidates import CandidateReport
@@ -36,12 +36,12 @@ def measure(nodes: int, operators: int, queries: int, seed: int, *, progress: bo
 
     Raises
     ------
-    ConfigError
+    UsageError
         A number is out of range.
     """
     for name, value, least, most in (("nodes", nodes, 2, NODES_MAX), ("operators", operators, 1, 64), ("queries", queries, 1, 1_000_000)):
         if not least <= value <= most:
-            raise ConfigError(f"--{name} {value}, expected {least} to {most}")
+            raise UsageError(f"--{name} {value}, expected {least} to {most}")
     report = Progress(progress)
     space_rng, query_rng, strategy_rng = np.random.default_rng(seed).spawn(3)
     columns = _columns(nodes, space_rng)

@@ -16,9 +16,10 @@ import numpy as np
 from agent.telemetry.spool import spooled
 from sbon.cli.client import ControlClient
 from sbon.cli.output import Column, count, number, print_table
-from sbon.errors import ConfigError, SbonError
+from sbon.errors import SbonError
 from sbon.telemetry.rows import Probe
 from testbed.bench.agents import BenchAgent, agents
+from testbed.ranges import check_seconds
 
 NAMES = ("a", "b")
 INTERVAL_S = 0.04
@@ -53,8 +54,7 @@ def measure(seconds: float, *, sealed: bool = True) -> dict[str, Any]:
     SbonError
         The time is too short, or an agent does not start, or dies.
     """
-    if not seconds >= SECONDS_MIN:
-        raise ConfigError(f"--seconds {seconds:g}, expected at least {SECONDS_MIN:g}")
+    check_seconds("--seconds", seconds, SECONDS_MIN)
     with agents(NAMES, SETTINGS, sealed=sealed) as pair:
         idle = _phase(pair, seconds / 2)
         for name in NAMES:

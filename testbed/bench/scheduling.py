@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 from sbon.cli.output import Column, count, print_table
-from sbon.errors import ConfigError
+from sbon.errors import UsageError
 from sbon.links import Batch
 from sbon.scheduling import EarliestStimulusFirst, StimulusFifo
 
@@ -18,11 +18,11 @@ def measure(repeat: int = 5) -> dict[str, Any]:
 
     Raises
     ------
-    ConfigError
+    UsageError
         The number of repetitions is below 1.
     """
     if repeat < 1:
-        raise ConfigError(f"--repeat {repeat}, expected at least 1")
+        raise UsageError(f"--repeat {repeat}, expected at least 1")
     rows = []
     for ways in WAYS:
         for waiting in WAITING:

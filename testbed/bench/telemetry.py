@@ -19,9 +19,10 @@ from agent.telemetry.log import DIRECTORY_NAME, Telemetry
 from agent.telemetry.recording import Recording
 from agent.telemetry.spool import Spool, adopt, encode_line
 from sbon.cli.output import Column, count, number, print_table
-from sbon.errors import ConfigError
+from sbon.errors import UsageError
 from sbon.telemetry.rows import Probe
 from testbed.leftovers import run_directory
+from testbed.ranges import SECONDS_MAX
 from testbed.topology import CitiesConfig, build
 from testbed.virtual.harness import World
 
@@ -45,11 +46,12 @@ def measure(agents: int = 16, queries: int = 4, seconds: float = 120.0, seed: in
 
     Raises
     ------
-    ConfigError
+    UsageError
         There is nothing to measure on.
     """
-    if not 2 <= agents <= AGENTS_MAX or not 0 <= queries <= 100 or seconds < 10:
-        raise ConfigError(f"expected 2 to {AGENTS_MAX} agents, up to 100 queries and at least 10 s")
+    if not 2 <= agents <= AGENTS_MAX or not 0 <= queries <= 100 or not 10 <= seconds <= SECONDS_MAX:
+        given = f"--agents {agents} --queries {queries} --seconds {seconds:g}"
+        raise UsageError(f"{given}, expected 2 to {AGENTS_MAX} agents, up to 100 queries and 10 to {SECONDS_MAX:.0f} s")
     with run_directory() as directory:
         world = World(build(CitiesConfig(), agents, seed), seed=seed, data_dir=directory)
         for name in range(agents):

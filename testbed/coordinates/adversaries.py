@@ -14,7 +14,7 @@ import typer
 
 from sbon.cost_space.config import CoordinateConfig
 from sbon.cost_space.coordinate import Coordinate
-from sbon.errors import ConfigError
+from sbon.errors import UsageError
 from sbon.types import FloatArray
 from testbed.coordinates.evaluation import evaluate
 from testbed.coordinates.liars import ATTACKS, Liar
@@ -60,14 +60,14 @@ def attacked(
 
     Raises
     ------
-    ConfigError
+    UsageError
         An attack is unknown, or the fraction leaves no honest majority.
     """
     unknown = [name for name in attacks if name not in ATTACKS]
     if unknown:
-        raise ConfigError(f"attack {unknown[0]!r} is unknown, expected one of {', '.join(ATTACKS)}, all")
+        raise UsageError(f"attack {unknown[0]!r} is unknown, expected one of {', '.join(ATTACKS)}, all")
     if not 0 < fraction < 0.5:
-        raise ConfigError(f"fraction = {fraction}, expected more than 0, less than 0.5")
+        raise UsageError(f"fraction = {fraction}, expected more than 0, less than 0.5")
 
     def errors(liar: Liar) -> dict[str, float]:
         result = evaluate(matrix, rounds, neighbours, seed, config=config, liar=liar, liars_share=fraction)
@@ -99,7 +99,7 @@ def adversaries_command(
     rounds: Annotated[int, typer.Option(help="Each node probes one peer a round.")] = 500,
     neighbours: Annotated[str, typer.Option(metavar="K|all", help="Probe only K fixed random peers, or any.")] = "32",
     slice_number: Annotated[int | None, typer.Option("--slice", metavar="N", help="Of several matrices only this one, from 0.")] = None,
-    seed: Annotated[int, typer.Option(help="Same seed, same result.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same result.")] = 0,
     json: Annotated[str | None, typer.Option(metavar="FILE", help="Write the result as JSON; - for standard output.")] = None,
 ) -> None:
     """Let some nodes lie about where they are, and say what that does to the others."""
@@ -108,10 +108,10 @@ def adversaries_command(
     loaded = load_matrix(matrix)
     if slice_number is not None:
         if loaded.ndim != 3 or not 0 <= slice_number < len(loaded):
-            raise ConfigError(f"--slice {slice_number}, expected 0 to {len(loaded) - 1 if loaded.ndim == 3 else 'nothing: there is one'}")
+            raise UsageError(f"--slice {slice_number}, expected 0 to {len(loaded) - 1 if loaded.ndim == 3 else 'nothing: there is one'}")
         loaded = loaded[slice_number]
     if neighbours != "all" and not neighbours.isdecimal():
-        raise ConfigError(f"--neighbours {neighbours}, expected a number or all")
+        raise UsageError(f"--neighbours {neighbours}, expected a number or all")
     result = attacked(
         loaded,
         list(ATTACKS) if attack == "all" else [attack],

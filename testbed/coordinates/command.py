@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from sbon.cost_space.config import CoordinateConfig
-from sbon.errors import ConfigError, SbonError
+from sbon.errors import ConfigError, SbonError, UsageError
 from testbed.coordinates.evaluation import evaluate
 from testbed.coordinates.liars import ATTACKS
 from testbed.matrix import load_matrix
@@ -19,7 +19,7 @@ def coordinates_command(
     matrix: Annotated[Path, typer.Option(help="RTTs in ms: .npz (key rtt, [n,n] or [t,n,n], NaN for missing) or a text matrix.")],
     rounds: Annotated[int, typer.Option(help="Each node probes one peer a round.")] = 500,
     neighbours: Annotated[str, typer.Option(metavar="K|all", help="Probe only K fixed random peers, or any.")] = "32",
-    seed: Annotated[int, typer.Option(help="Same seed, same result.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same result.")] = 0,
     algorithm: Annotated[str, typer.Option(help="refit or vivaldi.")] = "refit",
     gossip: Annotated[str, typer.Option(metavar="N|latest", help="Coordinates of others heard each round.")] = "latest",
     attack: Annotated[str, typer.Option(metavar="NAME", help=f"Let a tenth of the nodes lie: {', '.join(ATTACKS)}.")] = "none",
@@ -28,9 +28,9 @@ def coordinates_command(
     """Find coordinates on a matrix of RTTs, and say how well they predict it."""
     try:
         if algorithm not in ("refit", "vivaldi"):
-            raise ConfigError(f"--algorithm {algorithm}, expected refit or vivaldi")
+            raise UsageError(f"--algorithm {algorithm}, expected refit or vivaldi")
         if attack not in (*ATTACKS, "none"):
-            raise ConfigError(f"--attack {attack}, expected one of {', '.join(ATTACKS)}, none")
+            raise UsageError(f"--attack {attack}, expected one of {', '.join(ATTACKS)}, none")
         result = evaluate(
             load_matrix(matrix),
             rounds,
@@ -44,7 +44,7 @@ def coordinates_command(
         _write(result, json)
     except SbonError as error:
         print(f"sbon: {error}", file=sys.stderr)
-        raise typer.Exit(1) from error
+        raise typer.Exit(2 if isinstance(error, UsageError) else 1) from error
 
 
 def _number(option: str, text: str, nothing: str) -> int | None:
@@ -53,7 +53,7 @@ def _number(option: str, text: str, nothing: str) -> int | None:
     try:
         return int(text)
     except ValueError as error:
-        raise ConfigError(f"{option} {text}, expected a number or {nothing}") from error
+        raise UsageError(f"{option} {text}, expected a number or {nothing}") from error
 
 
 def _progress(rounds: int) -> Callable[[int], None]:

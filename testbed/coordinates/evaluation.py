@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sbon.cost_space.config import CoordinateConfig
-from sbon.errors import ConfigError, ShapeError
+from sbon.errors import ShapeError, UsageError
 from sbon.types import FloatArray
 from testbed.coordinates.liars import Liar
 from testbed.coordinates.space import Space, draw_peers, play_round
@@ -87,7 +87,7 @@ def evaluate(
 
     Raises
     ------
-    ConfigError
+    UsageError
         Too few rounds or neighbours.
     """
     _check(rounds, neighbours, gossip)
@@ -128,11 +128,11 @@ def evaluate(
 
 def _check(rounds: int, neighbours: int | None, gossip: int | None) -> None:
     if rounds < 1:
-        raise ConfigError(f"rounds = {rounds}, expected at least 1")
+        raise UsageError(f"rounds = {rounds}, expected at least 1")
     if neighbours is not None and neighbours < 1:
-        raise ConfigError(f"neighbours = {neighbours}, expected at least 1, or all")
+        raise UsageError(f"neighbours = {neighbours}, expected at least 1, or all")
     if gossip is not None and gossip < 0:
-        raise ConfigError(f"gossip = {gossip}, expected 0 or more, or latest")
+        raise UsageError(f"gossip = {gossip}, expected 0 or more, or latest")
 
 
 class _Course:

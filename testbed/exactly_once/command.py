@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sbon.errors import ConfigError
+from sbon.errors import UsageError
 from testbed.exactly_once.story import Outcome, tell
 from testbed.progress import Progress
 
@@ -31,7 +31,7 @@ def exactly_once_command(
     from testbed.cli import write_json
 
     if seeds < 1 or first < 0 or jobs < 0:
-        raise ConfigError(f"--seeds {seeds} --first {first} --jobs {jobs}, expected at least 1, 0 and 0")
+        raise UsageError(f"--seeds {seeds} --first {first} --jobs {jobs}, expected at least 1, 0 and 0")
     progress = Progress(not quiet)
     outcomes: list[Outcome] = []
     began_s = time.monotonic()

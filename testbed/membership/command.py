@@ -9,7 +9,7 @@ import typer
 
 from agent.config import AgentConfig
 from sbon.config import load
-from sbon.errors import ConfigError
+from sbon.errors import ConfigError, UsageError
 from sbon.membership import MembershipConfig
 from testbed.membership.evaluation import STORIES, MembershipTrial, Slow, evaluate
 from testbed.membership.world import MembershipWorldConfig
@@ -24,14 +24,14 @@ def membership_command(
     apart_s: Annotated[float, typer.Option(metavar="S", help="Virtual seconds for which the overlay is cut in two.")] = 600.0,
     story: Annotated[list[str] | None, typer.Option(metavar="NAME", help=f"Only {', '.join(STORIES)}; may be repeated.")] = None,
     loss: Annotated[float, typer.Option(help="Share of datagrams that vanish.")] = 0.01,
-    seed: Annotated[int, typer.Option(help="Same seed, same result.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same result.")] = 1,
     json: Annotated[str | None, typer.Option(metavar="FILE", help="Write the result as JSON; - for standard output.")] = None,
 ) -> None:
     """Let membership machines form, crash, stall, split and come back, in virtual time."""
     from testbed.cli import write_json
 
     if not 0 <= loss < 1:
-        raise ConfigError(f"--loss {loss}, expected 0 to less than 1")
+        raise UsageError(f"--loss {loss}, expected 0 to less than 1")
     stories = tuple(story or ())
     trial = MembershipTrial(agents=agents, seed=seed, slow=slow, slow_share=slow_share, slow_s=slow_s, apart_s=apart_s, stories=stories)
     gc.disable()  # Millions of rows that live to the end would be looked through again and again.

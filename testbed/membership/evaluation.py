@@ -13,9 +13,10 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 import numpy as np
 
-from sbon.errors import ConfigError
+from sbon.errors import UsageError
 from sbon.membership import MembershipConfig
 from testbed.membership.world import FAILED, SUSPECT, MembershipWorld, MembershipWorldConfig
+from testbed.ranges import check_seconds
 
 Slow: TypeAlias = Literal["same", "any"]
 
@@ -58,14 +59,16 @@ class MembershipTrial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     def __post_init__(self) -> None:
         if not 2 * len(SEEDS) <= self.agents <= 10_000:
-            raise ConfigError(f"agents = {self.agents}, expected {2 * len(SEEDS)} to 10000")
+            raise UsageError(f"agents = {self.agents}, expected {2 * len(SEEDS)} to 10000")
         unknown = [name for name in self.stories if name not in STORIES]
         if unknown:
-            raise ConfigError(f"story {unknown[0]!r} is unknown, expected one of {', '.join(STORIES)}")
+            raise UsageError(f"story {unknown[0]!r} is unknown, expected one of {', '.join(STORIES)}")
         if not 0 <= self.slow_share < 0.5:
-            raise ConfigError(f"slow_share = {self.slow_share}, expected 0 to less than 0.5")
+            raise UsageError(f"slow_share = {self.slow_share}, expected 0 to less than 0.5")
+        check_seconds("--slow-s", self.slow_s, 0)
+        check_seconds("--apart-s", self.apart_s, 0)
         if self.crash_every_s <= CRASH_NOTICED_S:
-            raise ConfigError(f"crash_every_s = {self.crash_every_s}, expected more than {CRASH_NOTICED_S:g}")
+            raise UsageError(f"crash_every_s = {self.crash_every_s}, expected more than {CRASH_NOTICED_S:g}")
 
 
 class Verdicts:

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from sbon.cli.output import Column, print_table
-from sbon.errors import ConfigError, SbonError
+from sbon.errors import SbonError
 from testbed.kernel import in_network_namespace
 from testbed.leftovers import run_directory
 from testbed.netns.devices import ip_address
 from testbed.netns.lateness import LatenessProbe
 from testbed.netns.messages import Report
 from testbed.netns.wan import Wan
+from testbed.ranges import check_seconds
 from testbed.virtual.network import NetworkConfig
 
 DELAYS_MS = (1.0, 5.0, 20.0, 40.0, 100.0, 200.0)
@@ -35,13 +36,12 @@ def measure(seconds: float, progress: Progress = lambda what: None) -> dict[str,
 
     Raises
     ------
-    ConfigError
+    UsageError
         The time is too short, or this machine or user cannot have namespaces.
     SbonError
         The router does not start, or ends.
     """
-    if not seconds >= SECONDS_MIN:
-        raise ConfigError(f"--seconds {seconds:g}, expected at least {SECONDS_MIN:g}")
+    check_seconds("--seconds", seconds, SECONDS_MIN)
     with run_directory() as directory:
         delays = []
         wan = Wan(2, NetworkConfig(jitter_ms=0.0), 1, directory / "router.log")

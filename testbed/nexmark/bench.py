@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 
 from sbon.cli.output import Column, count, number, print_table
-from sbon.errors import ConfigError
+from sbon.errors import UsageError
 from testbed.bench.agent_process import AgentProcess, one_agent
 from testbed.nexmark.events import CYCLE, KINDS, Events
 from testbed.nexmark.reference import QUERIES, answer, equal
@@ -56,7 +56,7 @@ def measure(
 
     Raises
     ------
-    ConfigError
+    UsageError
         An argument is out of range.
     SbonError
         An agent does not start, or an operator fails.
@@ -64,11 +64,11 @@ def measure(
     chosen = list(dict.fromkeys(queries)) or list(QUERIES)
     unknown = [name for name in chosen if name not in QUERIES]
     if unknown:
-        raise ConfigError(f"--query {unknown[0]}, expected one of {', '.join(QUERIES)}")
+        raise UsageError(f"--query {unknown[0]}, expected one of {', '.join(QUERIES)}")
     if events < EVENTS_MIN:
-        raise ConfigError(f"--events {events}, expected at least {EVENTS_MIN}")
+        raise UsageError(f"--events {events}, expected at least {EVENTS_MIN}")
     if runs < 1:
-        raise ConfigError(f"--runs {runs}, expected at least 1")
+        raise UsageError(f"--runs {runs}, expected at least 1")
     found = {}
     for name in chosen:
         with one_agent() as agent:

@@ -20,7 +20,7 @@ def placement_command(
     topology: Annotated[Literal["transit-stub"] | None, typer.Option(help="A generated network instead: 1,550 routers.")] = None,
     queries: Annotated[int, typer.Option(metavar="N", min=1, help="Queries to place.")] = 1000,
     shape: Annotated[Literal["aggregate", "join-tree", "mixed"], typer.Option(help="What they look like.")] = "aggregate",
-    seed: Annotated[int, typer.Option(help="Of the generated network, coordinates, queries and draws.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of the generated network, coordinates, queries and draws.")] = 1,
     rounds: Annotated[int, typer.Option(metavar="N", min=1, help="RTTs that each node measures for its coordinate first.")] = ROUNDS,
     algorithm: Annotated[Literal["refit", "vivaldi"], typer.Option(help="How coordinates are found.")] = "refit",
     strategy: Annotated[
@@ -40,8 +40,6 @@ def placement_command(
 
     if (matrix is None) == (topology is None):
         raise typer.BadParameter("give either --matrix FILE or --topology transit-stub")
-    if seed < 0:
-        raise typer.BadParameter(f"--seed {seed}, expected 0 or more")
     network = read_network(matrix, taken) if matrix is not None else transit_stub(seed)
     try:
         names = strategies_for(network, strategy or ())

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import typer
 
-from sbon.errors import ConfigError
+from sbon.errors import ConfigError, UsageError
 from sbon.telemetry import layout
 from sbon.telemetry.schema import TABLES, VERSION, VERSION_KEY
 from testbed.telemetry.events import events_of_hour
@@ -19,6 +19,7 @@ from testbed.telemetry.story import BEGIN, DOWN_S, Story
 from testbed.telemetry.tables import samples_of_hour
 
 HOUR_S = 3600.0
+HOURS_MAX = 10_000
 QUERIES_PER_AGENT = 3
 
 
@@ -99,13 +100,16 @@ def generate(
 
     Raises
     ------
+    UsageError
+        A number is out of range.
     ConfigError
-        A number is out of range, there is a log in `out` already, or it cannot be written.
+        There is a log in `out` already, or it cannot be written.
     """
-    if agents < 2 or hours <= 0 or probe_interval_s <= 0 or (queries is not None and queries < 1):
-        raise ConfigError(
-            f"{agents} agents, {hours:g} hours, probe interval {probe_interval_s:g} s: expected 2 agents or more, all others above 0"
+    if agents < 2 or not 0 < hours <= HOURS_MAX or not 0 < probe_interval_s <= HOUR_S or (queries is not None and queries < 1):
+        given = (
+            f"{agents} agents, {hours:g} hours, {3 * agents if queries is None else queries} queries, a probe each {probe_interval_s:g} s"
         )
+        raise UsageError(f"{given}; expected 2 agents or more, 1 query or more, up to {HOURS_MAX} hours, a probe an hour or more often")
     if (out / "telemetry").exists():
         raise ConfigError(f"{out / 'telemetry'} exists; choose another folder with --out, so that two logs do not mix")
     story = Story(agents, queries or QUERIES_PER_AGENT * agents, hours * HOUR_S, seed)
@@ -144,7 +148,7 @@ def telemetry_command(
     hours: Annotated[float, typer.Option(metavar="H", help="How long it ran.")] = 24.0,
     queries: Annotated[int | None, typer.Option(metavar="N", help="How many; three for each agent if not given.")] = None,
     probe_interval: Annotated[float, typer.Option(metavar="S", help="Between two probes of an agent.")] = 0.6,
-    seed: Annotated[int, typer.Option(help="Same seed, same log.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same log.")] = 0,
     json: Annotated[str | None, typer.Option(metavar="FILE", help="Write what was made as JSON; - for standard output.")] = None,
 ) -> None:
     """Make up a log of telemetry, as agents would have written it, to try `sbon analyze` on.
