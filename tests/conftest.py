@@ -1,15 +1,32 @@
 """What all tests share: a fresh log for each, and examples that are the same in every run."""
 
+import contextlib
+import importlib
+import pkgutil
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
+import agent
+import sbon
+import testbed
 from agent.logs import structlog
 
 # Examples from the test's own name: a run that fails fails again, here and elsewhere. New examples come with changed tests.
-settings.register_profile("sbon", deadline=None, derandomize=True)
+# How long examples take is the machine's affair.
+settings.register_profile("sbon", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("sbon")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Load all modules, since examples draw on the constants of those that are loaded: not only on what ran before on the same worker."""
+    if not any("hypothesis" in item.keywords for item in session.items):
+        return
+    for package in (sbon, agent, testbed):
+        for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+            with contextlib.suppress(ImportError):  # an extra that is not installed
+                importlib.import_module(module.name)
 
 
 @pytest.fixture(autouse=True)
