@@ -251,6 +251,9 @@ class Connection:
         elif self.dialled and now - min(self._received_at_s, self._sent_at_s) >= config.keepalive_s:
             # On our own silence too: the acceptor only listens, and would otherwise take us for dead while it sends to us.
             self._write(Kind.PING, 0, b"")
+        elif not self.dialled and self._received_at_s > self._sent_at_s and now - self._sent_at_s >= config.keepalive_s:
+            # Its ping waits behind what it sends, which takes long on a slow line: it must not take us for dead while we listen.
+            self._write(Kind.PONG, 0, b"")
         for number, since in list(self._answering.items()):
             if now - since >= config.answer_timeout_s:
                 self._owner.counters["requests_unanswered"] += 1

@@ -135,6 +135,18 @@ def test_an_idle_connection_stays_while_wanted_even_if_only_the_acceptor_speaks(
     assert bob.peers.counters["connections_silent"] == 0
 
 
+def test_a_slow_line_that_one_end_fills_for_long_is_not_taken_for_dead():
+    world = World(bandwidth_bytes_per_s=50_000.0, stream_buffer_bytes=4_000_000)
+    ada, bob = world.boot(0, "ada"), world.boot(1, "bob")
+    connect(world, ada, bob)
+    for _ in range(40):
+        assert ada.peers.send(bob.address, bytes(50_000))
+    world.until(lambda: len(bob.messages) == 40, timeout_s=45.0)
+
+    assert ada.names() == ["connected"]
+    assert bob.peers.counters["connections_silent"] == 0
+
+
 def test_an_unwanted_connection_closes_after_its_idle_time_without_a_report(world, pair):
     ada, bob = pair
     connect(world, ada, bob)
