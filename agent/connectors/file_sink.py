@@ -32,6 +32,26 @@ _FORMATS = {".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson", ".json": "nd
 
 def build_file_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> SinkConnector:
     """A sink of the format that options and path ask for."""
+    path, kind, replaces, rows_per_file = file_sink_options(params, context)
+    what = f"sink {params.name}"
+    if kind == "parquet":
+        return ParquetSink(what, path, schema, replaces, rows_per_file)
+    return LineSink(what, path, LineFormat(kind, schema), replaces)
+
+
+def check_file_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> None:
+    """Refuse options as `build_file_sink` would; no file is touched."""
+    file_sink_options(params, context)
+
+
+def file_sink_options(params: SinkParams, context: ConnectorContext) -> tuple[Path, str, bool, int]:
+    """Path, format, whether it replaces what is there, rows of a file.
+
+    Raises
+    ------
+    ConnectorError
+        An option is missing, unknown or out of range.
+    """
     options = Options(f"sink {params.name}", params.connector, params.options)
     path = Path(context.data_dir) / Path(options.required("path", "answers.csv")).expanduser()
     kind = options.choice("format", ("csv", "ndjson", "parquet"), _FORMATS.get(path.suffix.lower(), "unknown"))
@@ -42,10 +62,7 @@ def build_file_sink(params: SinkParams, schema: Schema, context: ConnectorContex
     replaces = options.choice("mode", ("append", "replace"), "append") == "replace"
     rows_per_file = options.integer("rows_per_file", 20_000, 1, 10_000_000) if kind == "parquet" else 0
     options.finish()
-    what = f"sink {params.name}"
-    if kind == "parquet":
-        return ParquetSink(what, path, schema, replaces, rows_per_file)
-    return LineSink(what, path, LineFormat(kind, schema), replaces)
+    return path, kind, replaces, rows_per_file
 
 
 def _broken(what: str, path: Path, error: OSError) -> ConnectorError:

@@ -22,6 +22,12 @@ _SINKS = {
     "tcp": "agent.connectors.tcp:TcpSink",
     "discard": "agent.connectors.discard:DiscardSink",
 }
+_SINK_CHECKS = {
+    "file": "agent.connectors.file_sink:check_file_sink",
+    "tcp": "agent.connectors.tcp:check_tcp_sink",
+    "discard": "agent.connectors.discard:DiscardSink",
+}
+"""Likewise, but nothing outside is touched."""
 
 
 def build_source(params: SourceParams, context: ConnectorContext) -> SourceConnector:
@@ -67,6 +73,11 @@ def is_known(connector: str, context: ConnectorContext) -> bool:
     return connector in _SOURCES or connector in context.extensions().connectors
 
 
+def is_known_sink(connector: str, context: ConnectorContext) -> bool:
+    """Whether the connector of a sink is built in, or installed here."""
+    return connector in _SINKS or connector in context.extensions().connectors
+
+
 def build_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> SinkConnector:
     """The connector of a sink. (`tail` is the agent's own: `discard.CallbackSink`.)
 
@@ -77,6 +88,21 @@ def build_sink(params: SinkParams, schema: Schema, context: ConnectorContext) ->
     """
     made: SinkConnector = _find("sink", params.name, params.connector, _SINKS, context)(params, schema, context)
     return made
+
+
+def check_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> None:
+    """Refuse what its connector would not take, as far as that can be known without files and sockets. (Not of one that a package has
+    brought: to make it is all that it offers.)
+
+    Raises
+    ------
+    ConnectorError
+        As for `build_sink`.
+    """
+    if params.connector in _SINK_CHECKS:
+        _find("sink", params.name, params.connector, _SINK_CHECKS, context)(params, schema, context)
+    else:
+        _find("sink", params.name, params.connector, _SINKS, context)
 
 
 def _find(kind: Literal["source", "sink"], name: str, connector: str, table: dict[str, str], context: ConnectorContext) -> Any:

@@ -160,19 +160,30 @@ class TcpSource:
             self._ready()
 
 
+def check_tcp_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> None:
+    """Refuse options as `TcpSink` would; nothing listens or connects."""
+    _tcp_sink_options(params, context)
+
+
+def _tcp_sink_options(params: SinkParams, context: ConnectorContext) -> tuple[Endpoint, int]:
+    """Where to, not begun, and `buffer_bytes_max`."""
+    what = f"sink {params.name}"
+    options = Options(what, params.connector, params.options)
+    endpoint = Endpoint(what, options, "connect", context)
+    buffer_bytes_max = options.integer("buffer_bytes_max", 4 << 20, 1024, 1 << 30)
+    options.finish()
+    return endpoint, buffer_bytes_max
+
+
 class TcpSink:
     """Writes lines to all connections. `write` comes on an executor thread, or on the loop's as all else does."""
 
     brief = True
 
     def __init__(self, params: SinkParams, schema: Schema, context: ConnectorContext) -> None:
-        what = f"sink {params.name}"
-        options = Options(what, params.connector, params.options)
-        self._endpoint = Endpoint(what, options, "connect", context)
-        self._buffer_bytes_max = options.integer("buffer_bytes_max", 4 << 20, 1024, 1 << 30)
-        options.finish()
+        self._endpoint, self._buffer_bytes_max = _tcp_sink_options(params, context)
         self.dropped_rows = 0
-        self._what = what
+        self._what = self._endpoint.what
         self._lines = LineFormat("ndjson", schema)
         self._lock = threading.Lock()
         self._held: deque[tuple[bytes, int]] = deque()

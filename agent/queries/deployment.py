@@ -139,7 +139,15 @@ class Deployment:
 def _blamed(step: Step, problem: SbonError, me: NodeId) -> SbonError:
     """Which operator could not be made, and where; a sink of the agent's own speaks for itself, and keeps the option that is wrong."""
     what = step.message.spec.id if isinstance(step.message, Instantiate) else step.message.operator
-    message = f"operator {what} cannot run on {step.node}: {problem}"
     if isinstance(problem, ConnectorError) and isinstance(step.message, Instantiate) and isinstance(step.message.spec.params, SinkParams):
-        return problem if step.node == me else ConnectorError(message, option=problem.option)
-    return type(problem)(message)
+        return refused_sink(what, step.node, problem, me)
+    return type(problem)(_cannot_run(what, step.node, problem))
+
+
+def refused_sink(operator: OperatorId, node: NodeId, problem: ConnectorError, me: NodeId) -> ConnectorError:
+    """What its host has against a sink."""
+    return problem if node == me else ConnectorError(_cannot_run(operator, node, problem), option=problem.option)
+
+
+def _cannot_run(operator: OperatorId, node: NodeId, problem: SbonError) -> str:
+    return f"operator {operator} cannot run on {node}: {problem}"

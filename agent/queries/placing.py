@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 ROOM_WAIT_S = 14.0
 """A query waits at most so long, and at least half of it, for room that is promised to others, who may not take it. Two such waits (a
 query is placed once more when a host has refused) must end before the person at the command line gives up after 30 s."""
+UNSETTLED_ERROR = 0.5
+"""A coordinate whose node expects predictions to be off by this share says little of where the node is. Two agents get below it within
+a second of meeting."""
 ROOM_RETRY_S = 1.0
 """Mean pause before it asks again; others have decided by then."""
 
@@ -275,6 +278,19 @@ class _Placement:
     def _settle(self, coming: Mapping[NodeId, int]) -> None:
         slots = {node: coming.get(node, 0) for node, kept in self._slots.items() if kept}
         self._placing.surveying.decided(self._plan.query, slots)
+
+
+def unsettled(plan: Plan, gossip: Gossip) -> list[str]:
+    """A sentence for the person where operators are placed by coordinates that say little yet, as after an agent's start."""
+    alive = gossip.alive_labels()
+    if len(alive) == 1 or all(spec.pinned is not None for spec in plan.operators):
+        return []
+    coordinates = gossip.coordinates()
+    young = [node for node in alive if node not in coordinates or coordinates[node].error >= UNSETTLED_ERROR]
+    if not young:
+        return []
+    named = ", ".join(young[:5]) + (f" and {len(young) - 5} more" if len(young) > 5 else "")
+    return [f"the coordinates of {named} have not settled: some seconds later, operators may go elsewhere"]
 
 
 def _placed(plan: Plan, decision: "Decision") -> Placed:

@@ -17,15 +17,15 @@ from agent.gossip import Gossip
 from agent.host import Host
 from agent.optimising.delay_bounds import DelayBounds, movable_of, slack_ms
 from agent.queries.deployment import Assignment, Deployed, Deployment
-from agent.queries.placing import Placed, Placing
+from agent.queries.placing import Placed, Placing, unsettled
 from agent.queries.record import QueryRecord, QueryState
 from agent.queries.refeeding import Refeeding
 from agent.queries.replication import Replication
-from agent.queries.statements import Effect, Prepared, prepare
+from agent.queries.statements import Effect, Prepared, check_sinks, prepare
 from agent.queries.tails import Tail
 from sbon.errors import ConnectorError, PlacementError, QueryError, SbonError
 from sbon.query.catalog import did_you_mean, no_query
-from sbon.query.places import located
+from sbon.query.places import Places, located
 from sbon.query.plan import Plan
 from sbon.types import NodeId, OperatorId, QueryId
 from sbon.wire.deployment import InputLost, Release
@@ -95,16 +95,31 @@ class OwnedQueries:
         """What `submit` would do with the last query of a text; nothing is created and nothing runs."""
 
         def prepared(effects: list[Prepared]) -> None:
-            plans = [effect.plan for effect in effects if effect.plan is not None]
-            if not plans:
+            queries = [effect for effect in effects if effect.plan is not None]
+            if not queries:
                 done(QueryError("there is no query to explain", hint="give a SELECT or a CREATE SINK"))
                 return
-            plan = plans[-1]
-            self._placing.place(
-                plan, lambda placed: done(placed if isinstance(placed, SbonError) else placed.explained(plan)), reserve=False
-            )
+            self._explain(queries[-1], done)
 
         self._prepare(sql, prepared, done)
+
+    def _explain(self, effect: Prepared, done: Done) -> None:
+        plan = effect.plan
+        assert plan is not None
+        notes = [*effect.notes, *unsettled(plan, self._gossip)]
+
+        def placed(result: Placed | SbonError) -> None:
+            if isinstance(result, SbonError):
+                done(located(result, effect.places))
+                return
+            explained = {**result.explained(plan), "notes": notes}
+
+            def checked(problem: BaseException | None) -> None:
+                done(explained if problem is None else _as_refusal(problem, effect.places))
+
+            self._host.execute(lambda: check_sinks(plan, result.nodes, self._directory.me, self._context), checked, rows=0)
+
+        self._placing.place(plan, placed, reserve=False)
 
     def _prepare(self, sql: str, then: Callable[[list[Prepared]], None], done: Done) -> None:
         me, wall_s = self._directory.me, self._host.wall()
@@ -113,10 +128,8 @@ class OwnedQueries:
         nodes = self._gossip.alive_labels()
 
         def prepared(result: list[Prepared] | BaseException) -> None:
-            if isinstance(result, SbonError):
-                done(result)
-            elif isinstance(result, BaseException):
-                done(QueryError(f"the statement broke the planner ({type(result).__name__}: {result})", hint="please report it"))
+            if isinstance(result, BaseException):
+                done(_as_refusal(result, {}))
             else:
                 then(result)
 
@@ -167,6 +180,7 @@ class OwnedQueries:
         if len(self.records) >= QUERIES_MAX:
             raise PlacementError(f"{self._directory.me} has {len(self.records)} queries and takes no more; drop some, or ask another agent")
         self._beginning.add(plan.query)
+        row["message"] = "; ".join([effect.message, *unsettled(plan, self._gossip)])
 
         def begun(result: QueryRecord | SbonError) -> None:
             self._beginning.discard(plan.query)
@@ -413,6 +427,12 @@ class OwnedQueries:
             done(ours)
         for node in others:
             self._directory.request(node, QueriesAsk(), partial(answered, node), timeout_s=2.0)
+
+
+def _as_refusal(problem: BaseException, places: Places) -> SbonError:
+    if isinstance(problem, SbonError):
+        return located(problem, places)
+    return QueryError(f"the statement broke the planner ({type(problem).__name__}: {problem})", hint="please report it")
 
 
 def _decode_rows(data: bytes) -> list[dict[str, Any]]:

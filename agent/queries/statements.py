@@ -6,12 +6,13 @@ from enum import Enum
 import msgspec
 
 from agent.connectors.base import ConnectorContext
-from sbon.errors import SbonError
+from agent.queries.deployment import refused_sink
+from sbon.errors import ConnectorError, SbonError
 from sbon.query.catalog import Catalog, Entry, did_you_mean
 from sbon.query.places import Places, located
-from sbon.query.plan import Plan
+from sbon.query.plan import Plan, SinkParams
 from sbon.query.system import SourceDefinition
-from sbon.types import NodeId, QueryId
+from sbon.types import NodeId, OperatorId, QueryId
 
 
 class Effect(Enum):
@@ -41,6 +42,8 @@ class Prepared(msgspec.Struct, frozen=True):
     if_exists: bool = False
     """Where there is nothing to end, that is no failure."""
     places: Places = {}
+    notes: tuple[str, ...] = ()
+    """What the person should know beside it; part of the message."""
 
 
 def prepare(
@@ -112,13 +115,12 @@ def _prepare_one(
                 return Prepared(Effect.NOTHING, "sink", statement.name, statement.sql, f"sink {statement.name} exists already")
             planned = plan(statement, catalog, nodes, here, next(ids), notes=notes, extensions=extensions)
             catalog.put("sink", statement.name, sql=statement.sql, owner=here, stamp=stamp, query=planned.query)
-            return Prepared(
-                Effect.RUN, "sink", statement.name, statement.sql, "; ".join([f"sink {statement.name} runs", *notes]), plan=planned
-            )
+            message = "; ".join([f"sink {statement.name} runs", *notes])
+            return Prepared(Effect.RUN, "sink", statement.name, statement.sql, message, plan=planned, notes=tuple(notes))
         case SelectQuery():
             planned = plan(statement, catalog, nodes, here, next(ids), notes=notes, extensions=extensions)
             message = "; ".join([*notes, f"follow it with: sbon tail {planned.query}"])
-            return Prepared(Effect.RUN, "query", planned.query, statement.sql, message, plan=planned)
+            return Prepared(Effect.RUN, "query", planned.query, statement.sql, message, plan=planned, notes=tuple(notes))
         case DropStatement():
             lost = dependents(statement.name, catalog, nodes, extensions) if statement.kind in ("source", "view") else []
             return _prepare_drop(statement.kind, statement.name, statement.if_exists, statement.sql, catalog, here, stamp, lost)
@@ -133,6 +135,32 @@ def _check_source(source: SourceDefinition, runs_here: bool, context: ConnectorC
         return f"; connector '{source.connector}' is not installed here, so its options are checked there, when a query uses it"
     check_source(source.params, context)
     return ""
+
+
+def check_sinks(plan: Plan, nodes: Mapping[OperatorId, NodeId], here: NodeId, context: ConnectorContext) -> None:
+    """Refuse options of sinks as their hosts would when the query begins, without making them.
+
+    Parameters
+    ----------
+    nodes : where the operators go
+
+    Raises
+    ------
+    ConnectorError
+        With the words of `agent.queries.deployment`.
+    """
+    from agent.connectors.registry import check_sink, is_known_sink
+
+    for spec in plan.operators:
+        node = nodes.get(spec.id, here)
+        if not isinstance(spec.params, SinkParams) or spec.params.connector == "tail":
+            continue
+        if node != here and not is_known_sink(spec.params.connector, context):
+            continue  # its host may have it
+        try:
+            check_sink(spec.params, spec.schema, context)
+        except ConnectorError as problem:
+            raise refused_sink(spec.id, node, problem, here) from problem
 
 
 def _prepare_drop(kind: str, name: str, if_exists: bool, sql: str, catalog: Catalog, here: NodeId, stamp: int, lost: list[str]) -> Prepared:

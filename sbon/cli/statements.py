@@ -133,6 +133,8 @@ def print_plan(plan: dict[str, Any], *, candidates: bool) -> None:
     if plan.get("delay_ms") is not None:
         bound = plan.get("delay_bound_ms")
         print(f"\nlongest way from a source: {number(plan['delay_ms'])} ms" + (f", bound {bound:g} ms" if bound is not None else ""))
+    for note in plan.get("notes", ()):
+        print(f"\nnote: {note}")
 
 
 def tail(
@@ -297,7 +299,16 @@ def _reason(operator: dict[str, Any]) -> str:
     if operator.get("pinned"):
         return "pinned"
     considered = operator.get("candidates") or ()
-    return f"best of {len(considered)}" if considered else "chosen"
+    if not considered:
+        return "chosen"
+    best_of = f"best of {len(considered)}"
+    chosen = next((c for c in considered if c["node"] == operator["node"]), None)
+    least = min(considered, key=lambda c: c.get("network_usage") or 0.0)
+    if chosen is None or (chosen.get("network_usage") or 0.0) <= (least.get("network_usage") or 0.0):
+        return best_of
+    # Not the least usage: then it was for the load, if that is less.
+    lighter = (chosen.get("load_ms") or 0.0) < (least.get("load_ms") or 0.0)
+    return f"{best_of}: less load than {least['node']}" if lighter else best_of
 
 
 def _compared(usage: dict[str, Any], name: str) -> str:

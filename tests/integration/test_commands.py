@@ -13,6 +13,7 @@ import pytest
 from agent.control import ControlConfig
 from sbon.cli.__main__ import run
 from sbon.cli.client import ControlClient
+from sbon.cli.statements import print_plan
 from sbon.control import ControlReply
 from sbon.sealing import KeyRing
 from tests.canned_agent import MEMBERS, OPERATORS, PLAN, QUERIES, STATUS, FakeAgent, serving
@@ -141,6 +142,17 @@ def test_explain_shows_places_links_and_network_usage(agent, capsys):
     assert "> paris-2" in out
     assert "0.0 ms measured" in out
     assert "  at the consumer        250 B   2.50 times as much" in out
+
+
+def test_explain_says_where_load_has_outweighed_network_usage(capsys):
+    operator = {**PLAN["operators"][1], "node": "ams1", "candidates": [dict(c) for c in PLAN["operators"][1]["candidates"]]}
+
+    print_plan({**PLAN, "operators": [operator]}, candidates=False)
+    assert "ams1  best of 2\n" in capsys.readouterr().out
+
+    operator["candidates"][1]["load_ms"] = 1.0
+    print_plan({**PLAN, "operators": [operator]}, candidates=False)
+    assert "ams1  best of 2: less load than paris-2\n" in capsys.readouterr().out
 
 
 def test_sql_file_is_submitted_and_the_places_of_its_operators_shown(agent, capsys, tmp_path):

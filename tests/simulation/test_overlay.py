@@ -294,6 +294,24 @@ def test_a_source_that_its_host_has_forgotten_does_not_hold_up_the_others():
     assert len(tail.rows) >= before + 8 * 5
 
 
+def test_a_query_that_is_placed_before_coordinates_have_settled_says_so():
+    world = World(3, seed=11, settings=QUIET)
+    world.start_all(spread_s=0.0)
+    world.run_until(world.members_agree, 10, "all know each other")
+    world.submit(SOURCE.format(nodes=world.nodes[1]))
+
+    young = world.ask(0, "explain", sql=WINDOWED)["notes"]
+    (told,) = world.ask(0, "submit", sql=WINDOWED)
+    world.run(30)
+    (later,) = world.ask(0, "submit", sql=WINDOWED)
+
+    assert "have not settled" in young[0]
+    assert "have not settled" in told["message"]
+    assert "settled" not in later["message"]
+    assert world.ask(0, "explain", sql=WINDOWED)["notes"] == []
+    assert world.ask(0, "explain", sql="SELECT node FROM sys.load")["notes"] == []
+
+
 @pytest.mark.parametrize("strategy", ["relaxation", "least-usage", "producer", "consumer", "random"])
 def test_every_strategy_places_queries_of_a_running_overlay(strategy: str):
     world = make_world(8, placement={"strategy": strategy})

@@ -1,5 +1,8 @@
 """CREATE SOURCE and CREATE SINK refuse what their connectors would not take, at once and with the place; so does DROP of another kind."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from sbon.control import ControlReply, ControlRequest
@@ -30,9 +33,10 @@ def world() -> World:
 @pytest.mark.parametrize(("marked", "message"), REFUSED)
 def test_an_option_that_no_query_could_use_is_refused_when_it_is_given(world: World, marked: str, message: str) -> None:
     sql = CREATE.format(marked)
-    reply = refusal_of(world, sql.replace("^", ""))
-    assert message in str(reply.error)
-    assert reply.place == (1, sql.index("^") + 1)
+    for command in ("submit", "explain"):
+        reply = refusal_of(world, sql.replace("^", ""), command)
+        assert message in str(reply.error)
+        assert reply.place == (1, sql.index("^") + 1)
     with pytest.raises(SbonError, match="there is no source or view t"):
         world.submit("SELECT n FROM t")
 
@@ -95,6 +99,10 @@ def test_an_option_of_a_sink_is_refused_with_its_place_wherever_the_sink_is(worl
     assert message.replace("{there}", there) in str(reply.error)
     assert reply.place == (1, text.index("^") + 1)
     assert world.ask(0, "queries") == []
+    if "kafka" not in marked:  # a connector that only its host may know
+        explained = refusal_of(world, text.replace("^", ""), "explain")
+        assert without_ids(str(explained.error)) == without_ids(str(reply.error))
+        assert explained.place == reply.place
 
 
 def test_names_of_another_kind_are_refused_with_their_place(world: World) -> None:
@@ -129,8 +137,22 @@ def test_dropping_a_source_names_the_views_that_need_it(world: World) -> None:
     ]
 
 
-def refusal_of(world: World, sql: str) -> ControlReply:
+def test_a_plan_says_what_the_statement_would_and_nothing_is_made(world: World, tmp_path: Path) -> None:
+    here, _ = world.nodes
+    world.submit(CREATE.format(f"'datagen', nodes = '{here}, {here}x'"))
+    plan = world.ask(0, "explain", sql=f"CREATE SINK k FROM t WITH (connector = 'file', path = '{tmp_path}/made/k.csv')")
+    assert plan["notes"] == [f"source t: node {here}x is not alive; planned without it"]
+    assert not list(tmp_path.iterdir())
+    world.submit("DROP SOURCE t")
+
+
+def refusal_of(world: World, sql: str, command: str = "submit") -> ControlReply:
     replies: list[ControlReply] = []
-    world.agents[0].control(ControlRequest(1, "submit", {"sql": sql}), replies.append)
+    world.agents[0].control(ControlRequest(1, command, {"sql": sql}), replies.append)
     world.run_until(lambda: replies, 5, "an answer")
     return replies[0]
+
+
+def without_ids(text: str) -> str:
+    """Without the ids of queries, which are never the same."""
+    return re.sub(r"\.[0-9a-z]{5,}\.", ".id.", text)
