@@ -140,10 +140,11 @@ class Gossip:
         member = self.members.get(node)
         return None if member is None or member.status is MemberStatus.LEFT else member.address
 
-    def has_departed(self, node: NodeId) -> bool:
-        """Whether another node is no member, or one that has failed or left."""
+    def departure_of(self, node: NodeId) -> MemberStatus | None:
+        """How another node has gone: FAILED (also where it is no member any more), or LEFT in good order; None: it has not."""
         member = self.members.get(node)
-        return node != self.name and (member is None or member.status in (MemberStatus.FAILED, MemberStatus.LEFT))
+        status = MemberStatus.FAILED if member is None else member.status
+        return status if node != self.name and status in (MemberStatus.FAILED, MemberStatus.LEFT) else None
 
     def coordinates(self) -> dict[NodeId, Coordinate]:
         """The coordinates of all living members that have told one, ourselves included."""

@@ -146,7 +146,7 @@ class Agent:
         self.engine = Engine(
             host, self.directory, self, self._context, config.engine, config.links, config.migration.remembered, config.hosting
         )
-        self.migrations = Migrations(host, self.directory, self.engine, config.migration, self, self.gossip.has_departed)
+        self.migrations = Migrations(host, self.directory, self.engine, config.migration, self, self.gossip.departure_of)
         self.delays = Delays(host, self.directory, self.gossip, self.engine)
 
     def _make_queries(self) -> None:
@@ -318,7 +318,7 @@ class Agent:
         member = self.gossip.members.get(name)
         self.recording.member(name, before.value if before is not None else None, after.value, member.incarnation if member else 0)
         if after in (MemberStatus.FAILED, MemberStatus.LEFT):
-            self.migrations.node_failed(name)
+            self.migrations.node_failed(name, left=after is MemberStatus.LEFT)
             self.queries.node_failed(name, left=after is MemberStatus.LEFT)
         elif after is MemberStatus.ALIVE and self.gossip.address_of(name) is not None and name in self.engine.flow.destinations():
             self.directory.keep(self.engine.flow.destinations())

@@ -15,6 +15,7 @@ from agent.optimising.arrivals import Arrivals
 from agent.optimising.copying import Copying
 from sbon.errors import LinkError, MigrationError, SbonError
 from sbon.locks import Locks
+from sbon.membership.members import MemberStatus
 from sbon.migration import actions
 from sbon.migration.config import MigrationConfig
 from sbon.migration.machine import Migration, Phase
@@ -107,10 +108,10 @@ class Migrations:
         engine: Engine,
         config: MigrationConfig,
         events: MigrationEvents,
-        departed: Callable[[NodeId], bool],
+        departure_of: Callable[[NodeId], MemberStatus | None],
     ) -> None:
         self._host = host
-        self._departed = departed
+        self._departure_of = departure_of
         self._directory = directory
         self._engine = engine
         self._config = config
@@ -180,10 +181,10 @@ class Migrations:
             self._tried.popitem(last=False)
         return epoch
 
-    def node_failed(self, node: NodeId) -> None:
-        """The members have declared a node failed."""
+    def node_failed(self, node: NodeId, *, left: bool) -> None:
+        """The members have declared a node failed, or it has left in good order."""
         for leaving in list(self._leaving.values()):
-            self._perform(leaving, leaving.steps.failed(node, self._host.now()))
+            self._perform(leaving, leaving.steps.failed(node, self._host.now(), left=left))
         self._arrivals.coordinator_failed(node)
 
     def destroyed(self, operator: OperatorId) -> None:
@@ -312,8 +313,8 @@ class Migrations:
             now = self._host.now()
             if not isinstance(result, SbonError):
                 self._perform(leaving, heard(now))
-            elif self._departed(node):
-                self._perform(leaving, leaving.steps.failed(node, now))
+            elif (gone := self._departure_of(node)) is not None:
+                self._perform(leaving, leaving.steps.failed(node, now, left=gone is MemberStatus.LEFT))
             elif isinstance(result, MigrationError):
                 self._perform(leaving, unknown(now))
 

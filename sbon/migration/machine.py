@@ -202,16 +202,17 @@ class Migration:
             return self._abandon(reason, now)
         return []
 
-    def failed(self, node: NodeId, now: float) -> list[Action]:
-        """The members have declared a node failed."""
+    def failed(self, node: NodeId, now: float, *, left: bool = False) -> list[Action]:
+        """The members have declared a node failed, or it has left in good order."""
+        gone = f"{node} has left" if left else f"{node} failed"
         if self.phase in _UNDECIDED:
             if node == self.there or node in self._neighbours:
-                return self._abandon(f"{node} failed", now)
+                return self._abandon(gone, now)
             return []
         if self.phase is Phase.COMMITTING:
             self._untold.discard(node)
             if node == self.there and not self._activated:
-                self._activated, self._lost = True, f"{node} failed after the decision"
+                self._activated, self._lost = True, f"{gone} after the decision"
             return self._maybe_done(now)
         return []
 

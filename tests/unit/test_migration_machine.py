@@ -182,6 +182,16 @@ def test_a_new_host_that_fails_after_the_decision_is_named():
     assert ended.reason == "there failed after the decision"
 
 
+@pytest.mark.parametrize(("phase", "told"), [(Phase.PREPARING, "there has left"), (Phase.COMMITTING, "there has left after the decision")])
+def test_a_node_that_leaves_in_good_order_has_not_failed(phase: Phase, told: str):
+    machine = brought_to(phase)
+    for node in ("up", "down", "owner"):
+        machine.told(node, 3.0)
+    ended = machine.failed("there", 4.0, left=True)[-1]
+    assert isinstance(ended, Ended)
+    assert ended.reason == told
+
+
 def test_locks_hold_until_released_or_their_lease_is_over():
     locks = Locks()
     locks.grant("q.1", ("q.0",), until=10.0)
