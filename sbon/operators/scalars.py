@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
 import polars as pl
 
 from sbon.errors import RemoteProtocolError
@@ -80,8 +81,18 @@ def _mod(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequen
         rest = rest_of(dividend, literals[1])
         return pl.when((dividend < 0) & (rest != 0)).then(rest - abs(literals[1])).otherwise(rest)
     safe = _not_zero(divisor)
+    if FLOAT in types:
+        known = dividend.is_not_null() & safe.is_not_null()
+        return pl.when(known).then(pl.map_batches([dividend, safe], _float_rest, return_dtype=pl.Float64(), is_elementwise=True))
     rest = dividend % safe  # has the sign of the divisor
     return pl.when((rest != 0) & ((dividend < 0) != (safe < 0))).then(rest - safe).otherwise(rest)
+
+
+def _float_rest(columns: Sequence[pl.Series]) -> pl.Series:
+    """The exact remainder, with the sign of the dividend; polars' own is what rounding has left of `x - floor(x / y) * y`."""
+    dividend, divisor = (column.to_numpy() for column in columns)
+    with np.errstate(invalid="ignore"):
+        return pl.Series(np.fmod(dividend, divisor))
 
 
 def rest_of(dividend: pl.Expr, divisor: int) -> pl.Expr:
