@@ -13,7 +13,7 @@ from sbon.errors import QueryError, RemoteProtocolError
 from sbon.operators.casts import cast
 from sbon.operators.frames import column_type, polars_type
 from sbon.operators.scalars import NULL_TAKERS, SCALARS, rest_of
-from sbon.query.expression import Call, Case, Cast, Column, Expression, Literal
+from sbon.query.expression import Call, Case, Cast, Column, Expression, Literal, is_bare_null
 from sbon.query.functions import MaybeType, common_type, result_type
 from sbon.query.schema import ColumnType
 
@@ -30,7 +30,7 @@ class Compiled(NamedTuple):
     type: MaybeType
     """None: a bare NULL."""
     constant: bool
-    """No column is in it: polars makes one row of it where all of a projection is constant."""
+    """No column matters to it: polars makes one row of it, or one for each piece of a frame, where all of a projection is constant."""
 
 
 def columns_of(frame: pl.DataFrame) -> dict[str, ColumnType]:
@@ -94,7 +94,7 @@ def _compile(expression: Expression, columns: Mapping[str, ColumnType], depth: i
 def _literal(literal: Literal) -> Compiled:
     value, kind = literal.value, literal.type
     if value is None:
-        return Compiled(pl.lit(None), None, True)
+        return Compiled(pl.lit(None), None, True) if is_bare_null(literal) else Compiled(pl.lit(None, dtype=polars_type(kind)), kind, True)
     if type(value) not in _LITERALS.get(kind, (int,)):
         raise RemoteProtocolError(f"literal {value!r} of type {kind.value}, expected a value of that type")
     if kind in (ColumnType.INT, ColumnType.TIME, ColumnType.INTERVAL):
@@ -119,7 +119,7 @@ def _call(call: Call, columns: Mapping[str, ColumnType], depth: int) -> Compiled
         raise RemoteProtocolError(str(error)) from error
     constant = all(argument.constant for argument in arguments)
     if None in types and call.function not in NULL_TAKERS:
-        return Compiled(pl.lit(None) if kind is None else pl.lit(None, dtype=polars_type(kind)), kind, constant)
+        return Compiled(pl.lit(None) if kind is None else pl.lit(None, dtype=polars_type(kind)), kind, True)
     values = [argument.value for argument in arguments]
     literals = [argument.value if isinstance(argument, Literal) else None for argument in call.arguments]
     value = build(values, types, literals)

@@ -24,7 +24,6 @@ class Map(Operator):
         self._predicate: pl.Expr | None = None
         self._columns: list[pl.Expr] | None = None
         self._plain: list[tuple[str, str]] | None = None
-        self._all_constant = False
         self._few_of: Schema | None = None
         self._few: Callable[[Values], Values] | None = None
 
@@ -42,12 +41,11 @@ class Map(Operator):
                 return ()
         if self._columns is None:
             return (frame,)
-        if self._all_constant:
-            # Of constants alone, `select` makes one row whatever the input; with a column beside them they fill all rows.
-            frame = frame.select(pl.int_range(pl.len()).alias(""), *self._columns).drop("")
-        else:
-            frame = frame.select(self._columns)
-        return (frame,)
+        made = frame.select(self._columns)
+        if made.height != frame.height:
+            # Of constants alone, `select` makes a row for the input, or for each piece that it lies in; beside a column they fill all rows.
+            made = frame.select(pl.int_range(pl.len()).alias(""), *self._columns).drop("")
+        return (made,)
 
     def of_values(self, schema: Schema) -> Callable[[Values], Values] | None:
         """Filter and project a few rows without a frame, where the expressions are simple enough."""
@@ -68,7 +66,7 @@ class Map(Operator):
         """
         if self._predicate is not None:
             mask = frame.select(self._predicate).to_series()
-            if mask.len() == 1:  # maybe of constants alone, which make one row whatever the input
+            if mask.len() != frame.height:  # of constants alone, which make a row for the input, or for each piece that it lies in
                 mask = mask.new_from_index(0, frame.height)
             columns = [column.filter(mask) for column in columns]
         return columns[0].to_frame().hstack(columns[1:])
@@ -86,5 +84,4 @@ class Map(Operator):
             self._columns = [value.alias(name) for name, value, _, _ in compiled]
             plain = [(name, expression.name) for name, expression in self._params.columns if isinstance(expression, Column)]
             self._plain = plain if len(plain) == len(self._params.columns) else None
-            self._all_constant = all(constant for _, _, _, constant in compiled)
         self._types, self._names = frame.dtypes, frame.columns

@@ -80,4 +80,6 @@ def condition_on_pairs(residual: Expression | None, types: Mapping[str, ColumnTy
         raise RemoteProtocolError(f"residual: {error}") from error
     if compiled.type not in (ColumnType.BOOL, None):
         raise RemoteProtocolError(f"residual of type {compiled.type}, expected a condition")
+    if compiled.constant:  # as many values as rows, whatever pieces they lie in
+        return pl.repeat(bool(pl.select(compiled.value.cast(pl.Boolean)).item()), pl.len(), dtype=pl.Boolean())
     return compiled.value.cast(pl.Boolean)

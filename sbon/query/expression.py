@@ -47,3 +47,8 @@ class Case(msgspec.Struct, frozen=True, tag="case", tag_field="form"):
 
 
 Expression: TypeAlias = Column | Literal | Call | Cast | Case
+
+
+def is_bare_null(expression: Expression) -> bool:
+    """A NULL that takes any type: one that is written without a type is a TEXT, and one of another type has that type."""
+    return isinstance(expression, Literal) and expression.value is None and expression.type is ColumnType.TEXT

@@ -7,7 +7,7 @@ Predicates over the node and its labels fold to TRUE, FALSE or NULL on each phys
 from collections.abc import Callable, Iterable
 from functools import reduce
 
-from sbon.query.expression import Call, Case, Cast, Expression, Literal
+from sbon.query.expression import Call, Case, Cast, Expression, Literal, is_bare_null
 from sbon.query.functions import result_type
 from sbon.query.rewrite import FALSE, TRUE, children, conjoin, conjuncts, rebuild
 from sbon.query.schema import ColumnType
@@ -104,7 +104,7 @@ def _fold_call(name: str, arguments: tuple[Literal, ...]) -> Literal | None:
 def _null_result(name: str, arguments: tuple[Literal, ...]) -> Literal | None:
     if name in ("greatest", "least"):
         return None
-    types = [None if argument.value is None else argument.type for argument in arguments]
+    types = [None if is_bare_null(argument) else argument.type for argument in arguments]
     return Literal(None, result_type(name, types) or ColumnType.TEXT)
 
 

@@ -129,7 +129,7 @@ class AssignParams(msgspec.Struct, frozen=True, tag="assign"):
     """Rows with the tumbling (slide = size) or hopping windows that they lie in: one for each window.
 
     Output columns: `window_start`, `window_end`, then those of the input, but for such of these names. The event time of the output is
-    `window_end`. A row without an event time is left out, and counted as late; one behind the watermark is not, as its windows may be open.
+    `window_end`. A row without an event time is given once, its bounds are NULL. No row is late, as its windows may be open.
     """
 
     time_column: str

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from sbon.query.expression import Column, Expression, Literal
 from sbon.query.relation import Relation, Scan, Select, Union, sent
-from sbon.query.rewrite import canonical, type_of
+from sbon.query.rewrite import canonical, sort_key, type_of
 from sbon.query.schema import ColumnType
 from sbon.query.text import expression_text
 
@@ -39,14 +39,14 @@ def mapped(relation: Relation, conditions: tuple[Expression, ...], wanted: Seque
     if plain and not isinstance(relation, Scan):
         return Lowered(relation, tuple(value.name for value in wanted if isinstance(value, Column)))
     types = types_of(relation)
-    values = {expression_text(canonical(value)): canonical(value) for value in wanted}
-    passed = [name for name in types if values.get(name) == Column(name)]
-    computed = sorted(name for name, value in values.items() if value != Column(name))
+    values = {canonical(value) for value in wanted}
+    passed = [name for name in types if Column(name) in values]
+    computed = sorted(values.difference(map(Column, passed)), key=lambda value: (expression_text(value), sort_key(value)))
     if plain and isinstance(relation, Scan) and tuple(passed) == tuple(column.name for column in relation.source.columns):
-        return Lowered(relation, tuple(expression_text(value) for value in wanted))
+        return Lowered(relation, tuple(value.name for value in wanted if isinstance(value, Column)))
     names: dict[Expression, str] = {Column(name): name for name in passed}
-    for text in computed:
-        names[values[text]] = free_name(_short(text), names.values())
+    for value in computed:  # equal texts may be of different values: of a column and a constant, of NULLs of two types
+        names[value] = free_name(_short(expression_text(value)), names.values())
     columns = tuple((name, value, _column_type(value, types)) for value, name in names.items())
     return Lowered(Select(relation, conditions, columns), tuple(names[canonical(value)] for value in wanted))
 

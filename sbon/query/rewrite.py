@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from sbon.errors import QueryError
-from sbon.query.expression import Call, Case, Cast, Column, Expression, Literal
+from sbon.query.expression import Call, Case, Cast, Column, Expression, Literal, is_bare_null
 from sbon.query.functions import FUNCTIONS, MaybeType, common_type, result_type
 from sbon.query.schema import ColumnType
 
@@ -75,8 +75,8 @@ def type_of(expression: Expression, types: Mapping[str, ColumnType]) -> MaybeTyp
     match expression:
         case Column(name=name):
             return types[name]
-        case Literal(value=value, type=type_):
-            return None if value is None else type_
+        case Literal(type=type_):
+            return None if is_bare_null(expression) else type_
         case Cast(type=type_):
             return type_
         case Case(branches=branches, default=default):

@@ -26,7 +26,7 @@ from sbon.query.plan import Aggregate
 from sbon.query.relation import BOUNDS, Relation, Window
 from sbon.query.rewrite import canonical
 from sbon.query.scalar import Scalars
-from sbon.query.scalar_calls import NULL, Bound
+from sbon.query.scalar_calls import NULL, Bound, widen
 from sbon.query.schema import ColumnType
 from sbon.query.scope import Scope, ScopeColumn
 from sbon.query.text import aggregate_text, expression_text
@@ -135,6 +135,7 @@ class _Grouped(Scalars):
         self._keys = keys
         self._call = call
         self.aggregates: dict[str, tuple[Aggregate, MaybeType]] = {}
+        self._names: dict[tuple[str, Expression | None, float], str] = {}
 
     def bind(self, tree: exp.Expr) -> Bound:
         """A key, a bound of the window, an aggregate, or something made of these."""
@@ -181,13 +182,18 @@ class _Grouped(Scalars):
             operand, type_ = self._inner.value(operand_tree)
         if condition is not None:
             value: Expression = Literal(1, ColumnType.INT) if operand is None else operand
-            operand, type_ = Case(((condition, value),), NULL), type_ if operand is not None else ColumnType.INT
+            type_ = type_ if operand is not None else ColumnType.INT
+            operand = Case(((condition, value),), widen((NULL, None), type_)[0])
         try:
             result = aggregate_type(function, type_)
         except QueryError as error:
             raise self.text.error(tree, error.message, error.hint) from None
-        name = aggregate_text(function, None if operand is None else canonical(operand), share)
-        self.aggregates.setdefault(name, (Aggregate(name, function, operand, share), type_))
+        wanted = function, None if operand is None else canonical(operand), share
+        name = self._names.get(wanted)
+        if name is None:  # equal texts may be of different columns and NULLs
+            taken = [*(key for key, _ in self._keys.values()), *self.aggregates]
+            name = self._names[wanted] = _free_name(aggregate_text(*wanted), taken)
+            self.aggregates[name] = (Aggregate(name, function, operand, share), type_)
         return Column(name), result
 
 

@@ -69,6 +69,18 @@ def test_a_predicate_of_constants_alone_keeps_all_rows_or_none(truth: bool | Non
     assert [one.schema for one in kept] == [one.schema for one in whole] * keeps
 
 
+@pytest.mark.parametrize("truth", [True, False])
+def test_constants_do_not_depend_on_the_pieces_that_a_frame_lies_in(truth: bool):
+    pieces = pl.concat([frame((1, "a", 1.0), (2, "b", 2.0)), frame((3, "c", 3.0))], rechunk=False)
+    predicate = Call("gt", (Literal(2.5 if truth else 0.5, ColumnType.FLOAT), Literal(1.5, ColumnType.FLOAT)))
+    kept = build(MapParams(predicate, None)).process(0, pieces)
+    assert physical(kept) == (physical([pieces]) if truth else [])
+    (made,) = build(MapParams(None, (("p", predicate), ("q", Call("add", (X, Literal(None, ColumnType.TEXT))))))).process(0, pieces)
+    assert made.rows() == [(truth, None)] * 3
+    (made,) = build(MapParams(None, (("q", Call("add", (X, Literal(None, ColumnType.TEXT)))),))).process(0, pieces)
+    assert made.rows() == [(None,)] * 3
+
+
 def test_a_filter_that_keeps_nothing_gives_no_frame():
     assert list(build(MapParams(Call("gt", (X, ONE)), None)).process(0, frame((1, "a", 0.0)))) == []
 

@@ -126,6 +126,18 @@ STATEMENTS = [
     "SELECT count(*) FROM TUMBLE((SELECT s.ts, v FROM s JOIN u ON s.k = u.k AND s.ts = u.ts), ts, INTERVAL '9 s') GROUP BY window_end",
     "SELECT s.v = u.w AS same FROM s JOIN u ON s.n = u.w AND s.ts = u.ts",
     "SELECT 1 AS one FROM s JOIN u ON s.k = u.k AND s.ts = u.ts",
+    "SELECT NULL::BIGINT AS n, NULL::DOUBLE AS x, NULL AS t, NULL::TEXT AS u, -(NULL::DOUBLE) AS y, NULL::TIMESTAMP - ts AS z FROM s",
+    "SELECT k = NULL AS never, n * NULL::INTERVAL AS span, v % NULL AS rest FROM s",
+    "SELECT v AS x FROM s UNION ALL SELECT -(NULL::DOUBLE % 2.0) AS x FROM s UNION ALL SELECT 1 AS x FROM s",
+    "SELECT first(n) FILTER (WHERE FALSE), first(ts) FILTER (WHERE FALSE), stddev(v) FILTER (WHERE 1 > 2), sum(n) FILTER (WHERE NULL) "
+    "FROM TUMBLE(s, ts, INTERVAL '10 s') GROUP BY window_end",
+    'SELECT "1" AS a, sum("1") AS b, sum(1) AS c FROM TUMBLE((SELECT ts, v AS "1" FROM s), ts, INTERVAL \'1 s\') GROUP BY window_end, "1"',
+    "SELECT \"count(*)\", count(*) AS c FROM TUMBLE((SELECT window_end, count(*) FROM TUMBLE(s, ts, INTERVAL '5 s') GROUP BY window_end), "
+    "window_end, INTERVAL '10 s') GROUP BY window_end, \"count(*)\"",
+    "SELECT \"1\", 1 AS one FROM (SELECT v AS \"1\" FROM s) WHERE \"1\" > 0",
+    "SELECT a, b FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start ORDER BY k) AS b FROM TUMBLE((SELECT * FROM (SELECT "
+    "window_end AS e, k, ROW_NUMBER() OVER (PARTITION BY window_end ORDER BY k) AS a FROM TUMBLE(s, ts, INTERVAL '5 s')) WHERE a = 1), e, "
+    "INTERVAL '10 s')) WHERE b = 1",
     "CREATE SINK out AS SELECT k FROM s WITH (connector = 'discard')",
     "CREATE SINK out FROM fast WITH (connector = 'file', path = 'out.csv', node = 'c')",
 ]  # fmt: skip
@@ -199,3 +211,18 @@ def test_distinct_is_each_row_of_a_window_once() -> None:
 def test_distinct_of_a_common_table_that_is_used_twice() -> None:
     once = "WITH d AS (SELECT DISTINCT window_end, k FROM TUMBLE(s, ts, INTERVAL '5 s')) SELECT window_end, k FROM d"
     assert run(plan_of(f"{once} UNION ALL SELECT window_end, k FROM d")).height == 2 * run(plan_of(once)).height > 0
+
+
+def test_a_column_is_not_taken_for_the_constant_of_its_name() -> None:
+    sql = (
+        'SELECT "1" AS a, sum("1") AS b, sum(1) AS c FROM TUMBLE((SELECT ts, n * 100 AS "1" FROM s), ts, INTERVAL \'1 day\') '
+        'GROUP BY window_end, "1"'
+    )
+    for a, b, c in run(plan_of(sql)).rows():
+        assert b == (None if a is None else a * c)
+
+
+def test_a_value_that_is_always_null_has_a_row_for_each_row() -> None:
+    rows = run(plan_of("SELECT k = NULL AS never FROM s"))["never"]
+    assert len(rows) == len(run(plan_of("SELECT k FROM s")))
+    assert rows.null_count() == len(rows)
