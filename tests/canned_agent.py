@@ -202,7 +202,7 @@ def serving(directory: Path, agent: FakeAgent, config: ControlConfig | None = No
     try:
         yield server
     finally:
-        asyncio.run_coroutine_threadsafe(server.close(), loop).result(timeout=10)
+        asyncio.run_coroutine_threadsafe(server.close(), loop).result(timeout=60)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(timeout=10)
+        thread.join(timeout=60)
         loop.close()

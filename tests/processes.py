@@ -8,7 +8,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+
 from sbon.cli.client import ControlClient, UnreachableError
+
+WAIT_S = 120.0
+"""For what takes a second or two where nothing else runs."""
 
 
 class Process:
@@ -45,11 +50,19 @@ class Process:
         if self.process.poll() is None:
             self.process.send_signal(number)
         if self.process.stdout is not None and not self.process.stdout.closed:
-            self.said = self.process.communicate(timeout=20)[0].decode().strip()
+            self.said = self.process.communicate(timeout=WAIT_S)[0].decode().strip()
         return self.process.returncode
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+def runs(process_id: int) -> bool:
+    """Neither gone nor only waiting to be reaped by whoever adopted it."""
+    try:
+        return bool(psutil.Process(process_id).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "the condition has not come true in time"

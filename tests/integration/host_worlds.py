@@ -23,7 +23,7 @@ class TwoHosts(Protocol):
     nowhere: Address
     """An address at which nobody listens."""
 
-    def run(self, condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    def run(self, condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
         """Let time pass until the condition holds; fails the test where it does not in time."""
 
     def neighbour(self) -> Host:
@@ -46,7 +46,7 @@ class SimulatedPair:
         self.addresses = [(machine.ip, 0) for machine in self.world.machines]
         self.nowhere = (self.world.machines[1].ip, 9)
 
-    def run(self, condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    def run(self, condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
         """Virtual time passes at once."""
         assert self.world.time.run_while(lambda: not condition(), self.world.time.now_s + timeout_s), "the condition never held"
 
@@ -73,7 +73,7 @@ class AsyncioPair:
         self.addresses = [("127.0.0.1", 0), ("127.0.0.1", 0)]
         self.nowhere = ("127.0.0.1", 9)
 
-    def run(self, condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    def run(self, condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
         """Run the loop, looking after every turn in which something may have happened."""
         deadline = self.loop.time() + timeout_s
 

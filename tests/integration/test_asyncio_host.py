@@ -41,7 +41,7 @@ class Loop:
     def agent(self, name, ring=None, address=LOCAL, **config):
         return Recorder(self.host(), name, ring, address, **config)
 
-    def until(self, condition, timeout_s=20.0):
+    def until(self, condition, timeout_s=60.0):
         async def wait():
             deadline = time.monotonic() + timeout_s
             while not condition():
@@ -201,17 +201,19 @@ def test_a_datagrams_arrival_is_timed_by_the_kernel(loop):
     address = host.listen(LOCAL, lambda data, sender, at: arrivals.append((host.now(), at)), lambda peer: None)
     if not host._udp[0].has_kernel_stamps:
         pytest.skip("the kernel does not stamp datagrams")
-    sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    sent_at = time.monotonic()
-    sender.sendto(b"x", address)
-    while time.monotonic() < sent_at + 0.05:  # a busy process
-        sum(range(1000))
-    loop.until(lambda: arrivals)
-    sender.close()
-    read_at, arrived_at = arrivals[0]
-
-    assert read_at - sent_at >= 0.05
-    assert arrived_at - sent_at < 0.02
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        for number in range(1, 6):
+            before = time.monotonic()
+            sender.sendto(b"x", address)
+            sent_at = time.monotonic()
+            while time.monotonic() < sent_at + 0.05:  # a busy process
+                sum(range(1000))
+            loop.until(lambda number=number: len(arrivals) == number)
+            read_at, arrived_at = arrivals[-1]
+            assert read_at - before >= 0.05
+            if arrived_at - before < 0.02:
+                return
+    pytest.fail("in five rounds, each time the busy process held the datagram up, or another process the sender")
 
 
 def test_udp_and_tcp_share_the_port_that_was_chosen_and_a_taken_one_is_refused(loop):
@@ -287,7 +289,7 @@ def test_the_kernel_takes_little_more_than_is_on_the_line(loop):
 
 def test_work_runs_on_threads_and_its_result_comes_on_the_loops(loop):
     host, outcomes = loop.host(workers=2), []
-    both = threading.Barrier(2, timeout=10)
+    both = threading.Barrier(2, timeout=60)
     for _ in range(2):
         host.execute(
             lambda: (both.wait(), threading.get_ident())[1], lambda thread: outcomes.append((thread, threading.get_ident())), rows=1
@@ -315,7 +317,7 @@ def test_brief_work_leaves_most_of_the_loops_time_to_others(loop):
     host, outcomes = loop.host(workers=1), []
 
     def longer_than_may_be_spared():
-        until = time.perf_counter() + 2 * BRIEF_S_MAX
+        until = time.perf_counter() + 20 * BRIEF_S_MAX
         while time.perf_counter() < until:
             pass
 
@@ -331,7 +333,7 @@ def test_a_closed_host_calls_nobody_back(loop):
     release = threading.Event()
     host.call_at(host.now(), lambda: log.append("timer"))
     host.call_soon(lambda: log.append("soon"))
-    host.execute(lambda: release.wait(10), log.append, rows=1)
+    host.execute(lambda: release.wait(60), log.append, rows=1)
     host.close()
     release.set()
     loop.loop.run_until_complete(asyncio.sleep(0))
@@ -356,5 +358,4 @@ def test_shaped_agents_are_as_far_apart_as_the_table_says(loop):
         loop.until(lambda outcome=outcome: outcome)
         round_trips_ms.append((time.monotonic() - began) * 1000)
 
-    assert min(round_trips_ms) >= 39.0
-    assert np.median(round_trips_ms) < 50  # 41 on an idle machine
+    assert 39.0 <= min(round_trips_ms) < 50  # 41 on an idle machine, in the median too; others take their time on top

@@ -15,7 +15,7 @@ from sbon.errors import ConfigError
 from tests.canned_agent import STATUS, FakeAgent, serving
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
     """Wait for a condition on another thread, with os-level pauses too short to matter."""
     deadline = time.monotonic() + timeout_s
     while not condition():
@@ -25,7 +25,7 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
 
 def raw(path) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX)
-    connection.settimeout(10)
+    connection.settimeout(60)
     connection.connect(str(path))
     return connection
 

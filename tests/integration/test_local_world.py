@@ -14,7 +14,7 @@ from sbon.errors import SbonError
 from testbed.processes.local import LocalWorld, free_ports
 from testbed.topology import CitiesConfig, build, pairs_between
 from testbed.virtual.network import NetworkConfig
-from tests.processes import wait_until
+from tests.processes import runs, wait_until
 
 pytestmark = pytest.mark.alone
 
@@ -104,7 +104,7 @@ def test_nothing_outlives_a_testbed_that_is_killed(tmp_path):
         assert all(psutil.pid_exists(agent) for agent in agents)
         os.kill(testbed.pid, signal.SIGKILL)
         testbed.wait()
-    wait_until(lambda: not any(_runs(agent) for agent in agents))
+    wait_until(lambda: not any(runs(agent) for agent in agents))
 
 
 def test_an_agent_that_cannot_start_is_reported_with_its_own_words(tmp_path):
@@ -119,11 +119,3 @@ def test_an_agent_that_cannot_start_is_reported_with_its_own_words(tmp_path):
 
 def test_free_ports_differ():
     assert len(set(free_ports(20))) == 20
-
-
-def _runs(process_id):
-    """Neither gone nor only waiting to be reaped by whoever adopted it."""
-    try:
-        return psutil.Process(process_id).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False

@@ -7,10 +7,12 @@ from testbed.processes.local import free_ports
 from tests.processes import Process, wait_until
 
 ROWS = 400_000
+ROWS_PER_S = 200_000
+"""So that they flow for two seconds: the far end stands still before their end, though this process may have to wait for a processor."""
 
 SQL = f"""
 CREATE SOURCE flood (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = 'far',
-    rows_per_second = 'max', rows = {ROWS}, batch_rows_max = 4096, fields.key.kind = 'sequence');
+    rows_per_second = {ROWS_PER_S}, rows = {ROWS}, batch_rows_max = 4096, fields.key.kind = 'sequence');
 CREATE SINK kept FROM (SELECT key FROM flood) WITH (connector = 'file', path = 'kept.csv');
 """
 

@@ -15,7 +15,7 @@ from sbon.operators.values import Values
 from tests.connector_world import columns, context, sink, source
 
 SCHEMA = columns(ts="time", n="int")
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 async def until(condition: Callable[[], Any]) -> Any:

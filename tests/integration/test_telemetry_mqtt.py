@@ -17,6 +17,7 @@ from agent.telemetry.broker import Batch
 from agent.telemetry.collect import Collection
 from agent.telemetry.spool import Line
 from sbon.telemetry.rows import VERSION, Probe
+from testbed.processes.local import free_ports
 from tests.processes import Process, wait_until
 
 MOSQUITTO = shutil.which("mosquitto", path=os.environ.get("PATH", "") + os.pathsep + "/usr/sbin")
@@ -31,9 +32,7 @@ class Broker:
     def __init__(self, directory: Path, *settings: str) -> None:
         self.directory = directory
         directory.mkdir()
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        [self.port] = free_ports(1)  # none that the kernel may give away while the broker is down
         self.config = directory / "mosquitto.conf"
         lines = [f"listener {self.port} 127.0.0.1", "persistence true", f"persistence_location {directory}/", *settings]
         self.config.write_text("\n".join(lines) + "\n")
@@ -49,7 +48,7 @@ class Broker:
         with (self.directory / "log").open("ab") as log:
             self.process = subprocess.Popen([MOSQUITTO, "-c", str(self.config)], stdout=log, stderr=log)
         STARTED.append(self.process)
-        wait_until(self.answers, timeout_s=20)
+        wait_until(self.answers, timeout_s=120)
 
     def answers(self) -> bool:
         assert self.process is not None
@@ -60,7 +59,7 @@ class Broker:
     def stop(self) -> None:
         if self.process is not None:
             self.process.terminate()
-            self.process.wait(20)
+            self.process.wait(120)
             self.process = None
 
 
@@ -90,11 +89,11 @@ class Collector:
         with self.said.open("ab") as errors:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
         STARTED.append(self.process)
-        wait_until(lambda: any(words in self.said.read_text() for words in ("connected to", "trying again")), timeout_s=30)
+        wait_until(lambda: any(words in self.said.read_text() for words in ("connected to", "trying again")), timeout_s=120)
 
     def end(self) -> dict:
         self.process.send_signal(signal.SIGINT)
-        said, _ = self.process.communicate(timeout=30)
+        said, _ = self.process.communicate(timeout=120)
         assert self.process.returncode == 0, self.said.read_text()
         return json.loads(said)
 
@@ -218,7 +217,8 @@ def certificates(directory: Path) -> tuple[Path, Path]:
     paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     no_password = serialization.NoEncryption()
     paths[1].write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, no_password))
-    paths[1].chmod(0o644)
+    for path in paths:
+        path.chmod(0o644)  # the broker gives root up
     return paths
 
 

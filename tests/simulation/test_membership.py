@@ -358,7 +358,7 @@ def test_the_same_seed_gives_the_same_run_whatever_the_hash_seed():
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         root = Path(__file__).parents[2]
         run = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, cwd=root, env=environment, timeout=60, check=True
+            [sys.executable, "-c", program], capture_output=True, text=True, cwd=root, env=environment, timeout=300, check=True
         )
         outputs.append(run.stdout)
     assert outputs[0] == outputs[1]

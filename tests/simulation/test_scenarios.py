@@ -31,7 +31,7 @@ def start(json_file, out, hash_seed, *more):
 
 
 def finish(process):
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == 0, (out + err).decode()
 
 
@@ -53,7 +53,7 @@ def test_another_seed_gives_another_run(tmp_path):
     runs = [start(tmp_path / f"{seed}.json", tmp_path / f"out{seed}", 0, "--seed", str(seed), "--duration", "10") for seed in (7, 8)]
     results = []
     for seed, run in zip((7, 8), runs, strict=True):
-        run.communicate(timeout=120)
+        run.communicate(timeout=600)
         results.append(msgspec.json.decode((tmp_path / f"{seed}.json").read_bytes()))
     assert results[0]["coordinates"] != results[1]["coordinates"]
     assert results[0]["skipped"] == ["4 statements and events after the end at 10 s"]
@@ -63,7 +63,7 @@ def test_a_scenario_moves_operators_and_loses_nothing(tmp_path):
     """What the same scenario does in network namespaces, where it runs as root."""
     result = tmp_path / "wan.json"
     command = [sys.executable, "-m", "sbon.cli", "testbed", "run", str(SCENARIOS / "wan.toml"), "--json", str(result), "-q"]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    subprocess.run(command, check=True, capture_output=True, timeout=600)
 
     told = [event["what"] for event in msgspec.json.decode(result.read_bytes())["events"]]
     assert [what for what in told if what.startswith("migrated 2 of 2 operators of counts") or what.startswith("migrated 1 of 2")]
