@@ -5,7 +5,8 @@ refuses is counted and forgotten: telemetry degrades, the agent does not. A proc
 (`agent.telemetry.writer`); the daemon starts it when a piece is ready (`agent.telemetry.process`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -101,6 +102,7 @@ class Telemetry:
         self._log = structlog.get_logger("telemetry")
         self._listeners: list[Listener] = []
         self._waiting: list[tuple[int, bytes]] = []
+        self._under_way: list[list[tuple[int, bytes]]] = []
         self._sequence = 0
         self._writing = False
         self._failing = False
@@ -154,7 +156,8 @@ class Telemetry:
             return
         records, self._waiting = self._waiting, []
         self._writing = True
-        self._host.execute(lambda: spool.append(records), self._written(len(records)), rows=0)
+        under_way = self._under_way = [records]
+        self._host.execute(lambda: spool.append(_taken(under_way)), self._written(len(records)), rows=0)
 
     def close(self) -> None:
         """Write what waits, here and now, and close the spool; further records are ignored."""
@@ -166,11 +169,13 @@ class Telemetry:
             return
         self._closed = True
         records, self._waiting = self._waiting, []
+        count = len(records) + sum(map(len, self._under_way))
         try:
-            self._spool.append(records)
+            # What was handed to a thread that has not come to it would be forgotten together with the threads.
+            self._spool.append(chain(_taken(self._under_way), records))
             self._spool.close()
         except OSError as problem:
-            self._failed(problem, len(records))
+            self._failed(problem, count)
         self._count_pieces()
 
     def _written(self, count: int) -> Callable[[BaseException | None], None]:
@@ -205,3 +210,9 @@ class Telemetry:
         if not self._failing:
             self._failing = True
             self._log.warning("telemetry.write_failed", reason=str(problem), directory=str(self.directory), records_lost=count)
+
+
+def _taken(under_way: list[list[tuple[int, bytes]]]) -> Iterator[tuple[int, bytes]]:
+    """The lines of a flush, for whoever asks first; none for the others. The spool asks while nobody else may write to it."""
+    if under_way:
+        yield from under_way.pop()

@@ -179,6 +179,27 @@ def test_close_writes_what_waits_and_takes_no_more(tmp_path):
     assert bench.timers == []
 
 
+@pytest.mark.parametrize("begun_in_time", [False, True])
+def test_close_writes_what_a_thread_has_not_come_to(tmp_path, begun_in_time):
+    """Threads of a host that closes forget what they have not begun; one that begins late finds it done."""
+    bench = Bench()
+    telemetry = begun(TelemetryConfig(flush_interval_s=5), tmp_path, bench)
+    telemetry.record(Probe("n7", 1.0, 1.0))
+    bench.pass_time(1)
+    telemetry.flush()
+    telemetry.record(Probe("n7", 2.0, 1.0))
+    if begun_in_time:
+        bench.finish_work()
+
+    telemetry.close()
+    bench.finish_work()
+
+    assert [line.sequence for line in spooled(tmp_path)] == [1, 2]
+    assert [name.rpartition(".")[2] for name in names(tmp_path)] == [CLOSED.strip(".")]
+    assert telemetry.counters["records"] == 2
+    assert telemetry.counters["records_dropped"] == 0
+
+
 @pytest.mark.parametrize("config", [TelemetryConfig(enabled=False), TelemetryConfig()])
 def test_without_a_directory_or_switched_off_nothing_is_kept(tmp_path, config):
     bench = Bench()
