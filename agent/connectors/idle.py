@@ -44,6 +44,11 @@ class IdleSource:
         """Of the other source."""
         return int(self._source.dropped_rows)
 
+    @property
+    def remark(self) -> str:
+        """Of the other source."""
+        return str(getattr(self._source, "remark", ""))
+
     def start(self, ready: Callable[[], None]) -> None:
         """Begin."""
         self._source.start(ready)

@@ -13,6 +13,8 @@ line_bytes_max : longer lines are left out and counted; default 65536
 buffer_bytes_max : lines waiting for the overlay; beyond it the peers' sockets are no longer read; default 1 MiB
 time_format, time_unit : see `parsing.TimeFormat`
 batch_rows_max : rows of a batch, default 4096
+ahead_max : rows whose event time is farther ahead of this machine's clock are left out and counted, such as '1 hour'; default: none are,
+    and `sbon operators` tells of the first that is a day ahead
 
 Options of a sink
 -----------------
@@ -31,6 +33,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from agent.connectors.ahead import AheadGuard
 from agent.connectors.base import BATCH_ROWS_MAX, Congested, ConnectorContext, Polled
 from agent.connectors.formatting import LineFormat
 from agent.connectors.lines import Connection, Endpoint
@@ -60,9 +63,10 @@ class TcpSource:
         self._buffer_bytes_max = options.integer("buffer_bytes_max", 1 << 20, 1024, 1 << 30)
         self._batch_rows_max = options.integer("batch_rows_max", BATCH_ROWS_MAX, 1, 1_000_000)
         self._rows = JsonRows(params.columns, TimeFormat.read(options))
+        self._time_place = next((place for place, field in enumerate(params.columns) if field.name == params.time_column), None)
+        self._ahead = AheadGuard(options, self._time_place)
         options.finish()
         self.dropped_rows = 0
-        self._time_place = next((place for place, field in enumerate(params.columns) if field.name == params.time_column), None)
         self._watermark = Watermark(params)
         self._lines: deque[bytes] = deque()
         self._held_bytes = 0
@@ -73,6 +77,11 @@ class TcpSource:
     def address(self) -> tuple[str, int] | None:
         """Where it listens, once it does."""
         return self._endpoint.address
+
+    @property
+    def remark(self) -> str:
+        """Of rows from the future."""
+        return self._ahead.remark
 
     def start(self, ready: Callable[[], None]) -> None:
         """Listen or connect."""
@@ -98,13 +107,15 @@ class TcpSource:
             return Polled(None, self._watermark.us, next_poll)
         few = self._rows.read_few(lines)
         if few is not None:
-            values, bad = few
-            self.dropped_rows += bad
+            read, bad = few
+            values = self._ahead.taken(read, wall)
+            self.dropped_rows += bad + read.rows - values.rows
             if self._time_place is not None:
                 self._watermark.seen(max((time for time in values.columns[self._time_place] if time is not None), default=None))
             return Polled(None, self._watermark.us, next_poll, values=values if values.rows else None)
-        frame, bad = self._rows.read_many(lines)
-        self.dropped_rows += bad
+        rows, bad = self._rows.read_many(lines)
+        frame = self._ahead.taken_of_many(rows, wall)
+        self.dropped_rows += bad + rows.height - frame.height
         if self._time_place is not None and frame.height:
             newest = frame.to_series(self._time_place).to_physical().max()
             self._watermark.seen(newest if isinstance(newest, int) else None)

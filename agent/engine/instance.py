@@ -275,7 +275,7 @@ class Instance:
             id=self.id,
             state=state,
             node=node,
-            reason=self.reason or "; ".join(filter(None, (waiting, self.stays_for))),
+            reason=self.reason or "; ".join(filter(None, (waiting, self.stays_for, getattr(self.source, "remark", "")))),
             epoch=self.epoch,
             rows_in=self.rows_in,
             rows_out=self.rows_out,

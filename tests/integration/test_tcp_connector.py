@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import polars as pl
@@ -66,6 +67,49 @@ async def test_lines_of_many_peers_become_rows():
     await until(lambda: stream.poll() == 33)
     stream.connector.stop()
     stream.connector.stop()
+
+
+def lines_of_today_and(*texts: str, today: int) -> bytes:
+    return b"".join(json.dumps({"ts": ts, "n": n}).encode() + b"\n" for n, ts in enumerate([*texts, *["2020-01-01T00:00:00Z"] * today]))
+
+
+@pytest.mark.parametrize("today", [3, 300], ids=["values", "frame"])
+async def test_rows_too_far_ahead_of_the_clock_are_left_out_and_counted(today: int):
+    stream = Source(port=0, ahead_max="1 hour")
+    host, port = await until(lambda: stream.connector.address)
+    _, writer = await asyncio.open_connection(host, port)
+    soon = datetime.fromtimestamp(time.time() + 1800, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    writer.write(lines_of_today_and("9999-01-01T00:00:00Z", soon, today=today) + b'{"n": 77}\n')
+    await until(lambda: stream.poll() == today + 2)
+
+    assert sorted(stream.numbers) == [*range(1, today + 2), 77] if today < 76 else 0 not in stream.numbers
+    assert stream.connector.dropped_rows == 1
+    assert stream.watermark_us == int(datetime.fromisoformat(soon).timestamp()) * 1_000_000
+    assert stream.connector.remark == ""
+    writer.close()
+    stream.connector.stop()
+
+
+async def test_the_first_row_a_day_ahead_is_told_of_where_all_are_taken():
+    stream = Source(port=0)
+    host, port = await until(lambda: stream.connector.address)
+    _, writer = await asyncio.open_connection(host, port)
+    writer.write(lines_of_today_and(today=2))
+    await until(lambda: stream.poll() == 2)
+    assert stream.connector.remark == ""
+    writer.write(lines_of_today_and("9999-12-31T00:00:00Z", today=0))
+    await until(lambda: stream.poll() == 3)
+
+    assert "a row of 9999-12-31T00:00:00 has come, ahead of this machine's clock" in stream.connector.remark
+    assert stream.connector.dropped_rows == 0
+    writer.close()
+    stream.connector.stop()
+
+
+async def test_without_event_time_there_is_nothing_to_be_ahead():
+    where = context(loop=asyncio.get_running_loop())
+    with pytest.raises(ConnectorError, match="ahead_max = '1 hour', expected none: the source has no event time"):
+        source("tcp", SCHEMA, where, port=0, ahead_max="1 hour")
 
 
 async def test_bad_and_endless_lines_are_counted_and_the_others_come_through():

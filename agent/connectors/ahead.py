@@ -1,0 +1,80 @@
+"""Event times from the future. One row of the year 9999 moves its source's watermark there, and all that follow are late.
+
+The option `ahead_max` of a source that others write to says how far ahead of this machine's clock an event time may be; rows beyond are
+left out and counted. It is off where it is not given: a machine may have no clock to go by, and streams made up for a trial may lie in the
+future. Then the first row that is more than a day ahead is told of instead, with what it says.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from agent.connectors.options import Options
+from agent.connectors.watermark import TIME_MAX_US
+from sbon.operators.values import Values
+
+if TYPE_CHECKING:
+    import polars as pl
+
+TOLD_AHEAD_US = 86_400_000_000
+"""An event time this far ahead of the clock is told of."""
+
+
+class AheadGuard:
+    """Looks at the event times of one source.
+
+    Parameters
+    ----------
+    options : has `ahead_max`
+    place : of the event time among the columns; None: the source has none
+
+    Raises
+    ------
+    ConnectorError
+        `ahead_max` is no span, or there is no event time.
+    """
+
+    def __init__(self, options: Options, place: int | None) -> None:
+        self.remark = ""
+        """For people: a row that is far ahead, where that has been allowed."""
+        self._place = place
+        self._max_us = options.duration_us("ahead_max", 0) if options.given("ahead_max") else None
+        if self._max_us is not None and place is None:
+            raise options.refuse("ahead_max", options.text("ahead_max", ""), "none: the source has no event time (WATERMARK FOR)")
+
+    def taken(self, values: Values, wall: float) -> Values:
+        """The rows that are not too far ahead of the clock (unix seconds)."""
+        if self._place is None:
+            return values
+        times = values.columns[self._place]
+        limit_us = self._limit_us(max((time for time in times if time is not None), default=None), wall)
+        if limit_us is None:
+            return values
+        kept = [row for row, time in enumerate(times) if time is None or time <= limit_us]
+        return Values(len(kept), tuple([column[row] for row in kept] for column in values.columns))
+
+    def taken_of_many(self, frame: pl.DataFrame, wall: float) -> pl.DataFrame:
+        """The same of a frame."""
+        if self._place is None or frame.is_empty():
+            return frame
+        times = frame.to_series(self._place).to_physical()
+        newest = times.max()
+        limit_us = self._limit_us(newest if isinstance(newest, int) else None, wall)
+        return frame if limit_us is None else frame.filter((times <= limit_us).fill_null(True))
+
+    def _limit_us(self, newest_us: int | None, wall: float) -> int | None:
+        """The latest time that is taken, where one is later; None: all are taken."""
+        if newest_us is None:
+            return None
+        wall_us = round(wall * 1e6)
+        if self._max_us is not None:
+            return wall_us + self._max_us if newest_us > wall_us + self._max_us else None
+        # What is beyond the year 9999 moves no watermark.
+        if not self.remark and wall_us + TOLD_AHEAD_US < newest_us <= TIME_MAX_US:
+            said = datetime.fromtimestamp(newest_us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+            self.remark = (
+                f"a row of {said} has come, ahead of this machine's clock: rows of today are late behind it in windows and joins; "
+                "ahead_max = '1 hour' among the source's options would leave it out"
+            )
+        return None
