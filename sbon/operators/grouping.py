@@ -96,17 +96,17 @@ class Groups:
     def _by_columns(cls, rows: pl.DataFrame, by: list[str]) -> "Groups":
         limit = max(SLOTS_MIN, SLOTS_PER_ROW * rows.height)
         columns: list[_Column] = []
-        ids, size = np.zeros(1, np.int64), 1
+        ids, size, is_grid = np.zeros(1, np.int64), 1, True
         for name in by:
             column = _Column.of(rows[name], limit // size)
             if size * column.extent > _SIZE_MAX:
                 runs = runs_of(ids, size)
-                ids, size = runs.numbers(), runs.starts.size
+                ids, size, is_grid = runs.numbers(), runs.starts.size, False
             columns.append(column)
             offset = column.codes - column.least if column.least else column.codes
             ids = offset if size == 1 else ids if column.extent == 1 else ids * column.extent + offset
             size *= column.extent
-        if size > limit:
+        if size > limit or not is_grid:
             runs = runs_of(ids, size)
             return cls(runs.numbers(), runs.starts.size, rows.select(by)[runs.leaders])
         groups = cls(ids, size, pl.DataFrame())

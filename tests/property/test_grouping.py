@@ -14,12 +14,14 @@ from sbon.operators.grouping import Groups, positions
 from sbon.operators.runs import runs_of
 
 INTS = st.one_of(st.integers(-5, 5), st.integers(1000, 1010), st.sampled_from([-(2**63), 2**63 - 1]))
+WIDE = st.sampled_from([0, 1, 7, 2**31 - 1])
+"""Two columns of them just fit into the numbers that groups are found by, a third one does not."""
 NULLS = st.one_of(st.none(), st.integers(-3, 3))
 FLOATS = st.sampled_from([None, 0.0, 1.5, float("nan"), float("inf")])
 TEXTS = st.sampled_from([None, "", "a", "b"])
 TIMES = st.sampled_from([datetime(2026, 1, 1), datetime(2026, 1, 2), datetime(1969, 1, 1)])
 KINDS = st.sampled_from(
-    [(pl.Int64(), INTS), (pl.Int64(), NULLS), (pl.Float64(), FLOATS), (pl.String(), TEXTS), (pl.Datetime("us"), TIMES)],
+    [(pl.Int64(), INTS), (pl.Int64(), WIDE), (pl.Int64(), NULLS), (pl.Float64(), FLOATS), (pl.String(), TEXTS), (pl.Datetime("us"), TIMES)],
 )
 
 
@@ -52,6 +54,13 @@ def test_rows_with_equal_keys_are_one_group(data: tuple[pl.DataFrame, list[str]]
     assert groups.keys.columns == by
     assert measures.counted(groups).to_list() == [len(expected[name]) for name in names]
     assert [repr(row) for row in groups.keys_at(groups.ids).rows()] == [repr(row) for row in frame.select(by).rows()] or not by
+
+
+def test_columns_that_are_too_wide_together_keep_their_values() -> None:
+    rows = [(user, item, flag) for user in (0, 2**31 - 1) for item in (5, 2**31 + 4) for flag in (0, 1)]
+    frame = pl.DataFrame(rows, schema=["user", "item", "flag"], orient="row")
+    groups = Groups.of(frame, frame.columns)
+    assert groups.keys_at(groups.ids).rows() == rows
 
 
 @settings(max_examples=150, deadline=None)
