@@ -9,11 +9,14 @@ import sys
 from importlib import metadata
 from typing import Annotated
 
-import typer
+try:
+    import typer
 
-from sbon.cli import analyze, coordinates, keygen, keys, names, overview, service, statements, top
-from sbon.cli.output import print_error
-from sbon.errors import SbonError, UsageError
+    from sbon.cli import analyze, coordinates, keygen, keys, names, overview, service, statements, top
+    from sbon.cli.output import print_error
+    from sbon.errors import SbonError, UsageError
+except KeyboardInterrupt:  # while all this loads, which takes a slow machine seconds
+    sys.exit(130)
 
 ENTRY_POINTS = "sbon.commands"
 INTERRUPTED = 130

@@ -52,7 +52,7 @@ def probe(
     """Show the round trips that two agents on loopback measure, idle and with all operator threads busy."""
     from testbed.bench.probe import measure, show
 
-    result = measure(seconds, sealed=not plain)
+    result = measure(seconds, _progress, sealed=not plain)
     _tell(result, show, json)
 
 
@@ -91,7 +91,7 @@ def telemetry(
     """Show which share of a processor core an agent's telemetry takes."""
     from testbed.bench.telemetry import measure, show
 
-    result = measure(agents, queries, seconds, seed)
+    result = measure(agents, queries, seconds, seed, _progress)
     _tell(result, show, json)
 
 
@@ -148,7 +148,7 @@ def scheduling(
     """Show what the scheduler's queue costs a batch, by the number of ways to an operator and of batches that wait."""
     from testbed.bench.scheduling import measure, show
 
-    result = measure(repeat)
+    result = measure(repeat, _progress)
     _tell(result, show, json)
 
 

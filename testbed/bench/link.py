@@ -59,10 +59,7 @@ def measure(seconds: float, runs: int, progress: Callable[[str], None] = lambda 
     check_seconds("--seconds", seconds, SECONDS_MIN)
     if runs < 1:
         raise UsageError(f"--runs {runs}, expected at least 1")
-    found = []
-    for run in range(1, runs + 1):
-        progress(f"run {run} of {runs}")
-        found.append(_run(seconds))
+    found = [_run(seconds, progress, f"run {run} of {runs}") for run in range(1, runs + 1)]
     medians = {name: round(float(np.median([one[name] for one in found])), 3) for name in found[0]}
     return {"seconds": seconds, "runs": runs, "machine_cores": os.cpu_count(), **medians}
 
@@ -80,11 +77,14 @@ def show(result: dict[str, Any]) -> None:
     print_table(columns, rows)
 
 
-def _run(seconds: float) -> dict[str, float]:
+def _run(seconds: float, progress: Callable[[str], None], run: str) -> dict[str, float]:
+    progress(f"{run}: flood")
     with agents(NAMES, SETTINGS) as pair:
         flood = _flood(pair, seconds)
+    progress(f"{run}: {STEADY_ROWS_PER_S:,} rows/s")
     with agents(NAMES, SETTINGS) as pair:
         steady = _latency(pair, STEADY_ROWS_PER_S, seconds)
+    progress(f"{run}: messages one after the other, which takes half a minute or more")
     with agents(NAMES, SETTINGS) as pair:
         alone = lone.measure(pair, seconds)
     return {**flood, "latency_p50_ms": steady[0], "latency_p99_ms": steady[1], **alone}

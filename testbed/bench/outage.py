@@ -53,6 +53,7 @@ def measure(seconds: float, rate: int, progress: Callable[[str], None] = lambda 
     if not 1 <= rate <= RATE_MAX:
         raise UsageError(f"--rate {rate}, expected 1 to {RATE_MAX}")
     rows = round(rate * (BEFORE_S + seconds + AFTER_S))
+    progress("rows begin to flow")
     with agents(("near", "far"), SETTINGS.format(spill_bytes=max(2**24, 2 * rows * ROW_BYTES))) as pair:
         near, far = pair["near"], pair["far"]
         near.client.ask("submit", sql=SQL.format(rate=rate, rows=rows))

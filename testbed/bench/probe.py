@@ -7,7 +7,7 @@ pause into a windowed aggregate, which keeps every operator thread busy and the 
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ CREATE SINK saturate_{name} FROM (
 """
 
 
-def measure(seconds: float, *, sealed: bool = True) -> dict[str, Any]:
+def measure(seconds: float, progress: Callable[[str], None] = lambda text: None, *, sealed: bool = True) -> dict[str, Any]:
     """Both phases, half of the time each.
 
     Raises
@@ -56,9 +56,11 @@ def measure(seconds: float, *, sealed: bool = True) -> dict[str, Any]:
     """
     check_seconds("--seconds", seconds, SECONDS_MIN)
     with agents(NAMES, SETTINGS, sealed=sealed) as pair:
+        progress("agents that have nothing else to do")
         idle = _phase(pair, seconds / 2)
         for name in NAMES:
             pair[name].client.ask("submit", sql=LOAD.format(name=name))
+        progress("agents whose operator threads are all busy")
         saturated = _phase(pair, seconds / 2)
     allowed_ms = RATIO_TARGET * idle["median_ms"] + MARGIN_TARGET_MS
     return {

@@ -1,6 +1,7 @@
 """`sbon bench scheduling`: what the scheduler's queue costs a batch, by the number of ways and of batches that wait."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from sbon.cli.output import Column, count, print_table
@@ -13,7 +14,7 @@ WAITING = (10, 1_000, 100_000)
 OPERATIONS = 20_000
 
 
-def measure(repeat: int = 5) -> dict[str, Any]:
+def measure(repeat: int = 5, progress: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
     """Nanoseconds of processor time to put one batch in, and to take the one out whose turn it is; the least of the repetitions.
 
     Raises
@@ -26,6 +27,7 @@ def measure(repeat: int = 5) -> dict[str, Any]:
     rows = []
     for ways in WAYS:
         for waiting in WAITING:
+            progress(f"ways: {ways}, batches that wait: {waiting:,}")
             enqueue_ns, dequeue_ns = map(min, zip(*(_once(ways, waiting) for _ in range(repeat)), strict=True))
             rows.append({"ways": ways, "waiting": waiting, "enqueue_ns": round(enqueue_ns), "dequeue_ns": round(dequeue_ns)})
     return {"repeat": repeat, "queues": rows}

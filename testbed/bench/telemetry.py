@@ -41,7 +41,9 @@ SELECT window_start, node, AVG(rtt_ms) AS rtt_ms, COUNT(*) AS probes
 FROM TUMBLE(sys.probes, ts, INTERVAL '5 seconds') GROUP BY window_start, node"""
 
 
-def measure(agents: int = 16, queries: int = 4, seconds: float = 120.0, seed: int = 1) -> dict[str, Any]:
+def measure(
+    agents: int = 16, queries: int = 4, seconds: float = 120.0, seed: int = 1, progress: Callable[[str], None] = lambda text: None
+) -> dict[str, Any]:
     """Figures as `sbon bench telemetry --json` prints them.
 
     Raises
@@ -56,16 +58,19 @@ def measure(agents: int = 16, queries: int = 4, seconds: float = 120.0, seed: in
         world = World(build(CitiesConfig(), agents, seed), seed=seed, data_dir=directory)
         for name in range(agents):
             world.start(name)
+        progress("agents find each other")
         world.run(SETTLE_S)
         for query in range(queries):
             world.submit(QUERY, at=query % agents)
         world.run(SETTLE_S)
         before = _recorded(world)
+        progress(f"{seconds:g} virtual seconds")
         with _timed() as spent:
             world.run(seconds)
         records = _recorded(world) - before
         operators = sum(len(world.ask(node, "operators")) for node in range(agents)) / agents
         world.close()
+        progress("tables are written")
         writer_s, rows = _write(sorted(directory.glob(f"*/{DIRECTORY_NAME}")))
     per_agent_s = agents * seconds
     rows_per_s = records / per_agent_s

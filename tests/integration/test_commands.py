@@ -340,3 +340,12 @@ def test_answers_for_people_survive_a_terminal(agent, tmp_path):
     assert (process.returncode, err) == (0, b"")
     assert "paris-2" in seen
     assert "\x1b[" in seen
+
+
+def test_ctrl_c_while_the_program_loads_is_no_traceback(tmp_path):
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")
+    load = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import sbon.cli.__main__"
+
+    done = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True)
+
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

@@ -10,6 +10,7 @@ def test_every_combination_is_measured(monkeypatch, capsys):
 
     assert run(["bench", "scheduling", "--repeat", "1"]) == 0
 
-    assert len(capsys.readouterr().out.splitlines()) == 1 + len(bench.WAYS) * 2
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 1 + len(err.splitlines()) == 1 + len(bench.WAYS) * 2
     assert all(row["enqueue_ns"] > 0 < row["dequeue_ns"] for row in bench.measure(1)["queues"])
     assert run(["bench", "scheduling", "--repeat", "0"]) == 2
