@@ -26,7 +26,7 @@ def test_an_agent_is_measured_at_full_speed_by_the_clock_and_while_saturated(mon
     # How long they take is for the benchmark to say.
     assert result["latency"]["W1"]["rows"] > 1000
     assert 0 < result["latency"]["W1"]["p50_ms"] <= result["latency"]["W1"]["p99_ms"]
-    assert 0 < result["latency"]["W1"]["cores_used"] < result["cores"]
+    assert 0 < result["latency"]["W1"]["cores_used"] <= result["cores"] * 1.1
     assert result["loop_lag"]["rows"] > 0
     bench.show(result)
     assert "W1" in capsys.readouterr().out

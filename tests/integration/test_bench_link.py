@@ -27,8 +27,8 @@ def test_a_link_is_measured_flooded_by_the_clock_and_row_by_row(monkeypatch, cap
     assert 0 < result["latency_p50_ms"] <= result["latency_p99_ms"]
     for name in ("lone", "lone_rare"):
         assert 0 < result[f"{name}_p50_ms"] <= result[f"{name}_p99_ms"]
-        assert 0 < result[f"{name}_bare_p50_ms"] < result[f"{name}_p50_ms"]
-    assert result["lone_bare_p50_ms"] < result["lone_tcp_p50_ms"] <= result["lone_tcp_p99_ms"]
+        assert 0 < result[f"{name}_bare_p50_ms"] <= result[f"{name}_bare_p99_ms"]
+    assert 0 < result["lone_tcp_p50_ms"] <= result["lone_tcp_p99_ms"]
     bench.show(result)
     assert "flood" in capsys.readouterr().out
 

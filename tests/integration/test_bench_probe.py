@@ -15,10 +15,13 @@ pytestmark = pytest.mark.alone
 def test_a_busy_agent_measures_about_the_round_trips_of_an_idle_one(monkeypatch, capsys):
     monkeypatch.setattr(bench, "WARM_S", 0.5)
 
-    assert run(["bench", "probe", "--seconds", "4", "--json"]) == 0
+    for seconds in ("4", "30"):  # a machine that others keep busy gets more time, where it needs more
+        assert run(["bench", "probe", "--seconds", seconds, "--json"]) == 0
+        result = json.loads(capsys.readouterr().out)
+        idle, saturated = result["idle"], result["saturated"]
+        if min(idle["samples"], saturated["samples"]) >= 20 and saturated["rows_per_s"] > 10_000:
+            break
 
-    result = json.loads(capsys.readouterr().out)
-    idle, saturated = result["idle"], result["saturated"]
     assert min(idle["samples"], saturated["samples"]) >= 20
     assert idle["rows_per_s"] == 0
     assert saturated["rows_per_s"] > 10_000
