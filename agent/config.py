@@ -26,6 +26,8 @@ from sbon.types import Address
 NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 """What an agent may be called."""
 
+LEAVING_S_MAX = 3600.0
+
 LABEL_KEY = re.compile(r"[A-Za-z0-9_.-]{1,32}")
 
 LOOPBACK = ("localhost", "::1")
@@ -46,8 +48,12 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Coordinate, incarnation, control socket and telemetry live here; one agent per directory."""
     key_file: str = ""
     """Cluster keys as `sbon keygen` prints them, one a line: the first seals, all open. Empty: no encryption, loopback only."""
+    leaving_s: float = 20.0
+    """Longest that an agent which was told to leave takes to hand its operators over before it says goodbye. Longer: larger states get away
+    in time; shorter: a quicker end, and what has not moved by then is lost with its agent; 0: it goes at once. The supervisor must wait for
+    longer than this and leave_timeout_s together before it kills."""
     leave_timeout_s: float = 5.0
-    """Longest that a termination signal waits for a graceful leave. Shorter: others may take the leave for a failure."""
+    """Longest that the goodbye after that may take. Shorter: others may take the leave for a failure."""
     labels: dict[str, str] = {}
     """Where and what this machine is, for sources chosen by label, as in { region = "eu", site = "ams1" }; they travel with gossip."""
     log: LogConfig = LogConfig()
@@ -70,6 +76,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         for setting, text in (("bind", self.bind), ("advertise", self.advertise), *(("join", seed) for seed in self.join)):
             if text or setting != "advertise":
                 _checked_address(setting, text)
+        if not 0 <= self.leaving_s <= LEAVING_S_MAX:
+            raise ValueError(f"leaving_s = {self.leaving_s}, expected 0 to {LEAVING_S_MAX:g}")
         if not 0 <= self.leave_timeout_s <= 300:
             raise ValueError(f"leave_timeout_s = {self.leave_timeout_s}, expected 0 to 300")
         for key in self.labels:

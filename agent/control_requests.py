@@ -8,7 +8,7 @@ import msgspec
 import sbon
 from agent.config import format_address
 from sbon.control import COMMANDS, ControlReply, ControlRequest, refusal
-from sbon.errors import ConfigError, QueryError, SbonError
+from sbon.errors import ConfigError, PlacementError, QueryError, SbonError
 from sbon.extensions import described
 from sbon.membership.members import Member, MemberStatus
 from sbon.query.catalog import did_you_mean, no_query
@@ -40,7 +40,7 @@ class ControlRequests:
             "operators": self._now(self.operators),
             "queries": lambda arguments, done: agent.queries.all_rows(done),
             "names": self._now(self.names),
-            "submit": lambda arguments, done: agent.queries.submit(_text(arguments, "sql"), done),
+            "submit": self._submit,
             "explain": lambda arguments, done: agent.queries.explain(_text(arguments, "sql"), done),
             "drop": self._drop,
             "keys": lambda arguments, done: agent.keys.change(_text(arguments, "action"), arguments, done),
@@ -87,7 +87,7 @@ class ControlRequests:
         return {
             "name": agent.name,
             "address": format_address(agent.address),
-            "status": gossip.machine.own.status.value,
+            "status": "leaving" if agent.leaving.begun else gossip.machine.own.status.value,
             "problem": agent.keys.problem,
             "incarnation": gossip.machine.incarnation,
             "uptime_s": round(agent.host.now() - agent.started_at_s, 3),
@@ -249,6 +249,11 @@ class ControlRequests:
             cancel[0]()
         return cancel[0]
 
+    def _submit(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
+        if self._agent.leaving.begun:
+            raise PlacementError(f"{self._agent.name} is leaving and takes no more statements; give them to another agent")
+        self._agent.queries.submit(_text(arguments, "sql"), done)
+
     def _drop(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
         name = _text(arguments, "query")
         record = self._agent.queries.find(name)
@@ -284,7 +289,8 @@ class ControlRequests:
         return next((node for node in nodes if node != agent.name), "")
 
     def _leave(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
-        self._agent.leave(lambda: done({"left": self._agent.name}))
+        agent = self._agent
+        agent.leave(lambda: done({"left": True, **agent.leaving.told()}))
 
     def _shape(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
         raise ConfigError("this agent's network cannot be shaped: only the testbed starts agents whose network can")

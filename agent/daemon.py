@@ -1,6 +1,7 @@
 """The daemon's life: own the data directory, start the agent, serve the control socket, obey signals, leave in good order.
 
     starting --agent listens, socket open--> running --SIGTERM, SIGINT, `sbon leave`--> leaving --said goodbye, or time is up--> ended
+        leaving: what it runs goes to others (`agent.optimising.leaving`), then it says goodbye
     running --SIGHUP, `sbon reload`--> running, with what could be changed
 
 A second SIGTERM or SIGINT while leaving ends at once.
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from agent import logs
-from agent.config import NAME, AgentConfig, format_address, is_loopback, parse_address
+from agent.config import LEAVING_S_MAX, NAME, AgentConfig, format_address, is_loopback, parse_address
 from agent.control import Cancel, ControlServer, DataDirectory, Reply
 from agent.logs import structlog
 from agent.loop_lag import LoopLag
@@ -156,8 +157,14 @@ class Daemon:
     def control(self, request: ControlRequest, reply: Reply) -> Cancel:
         """Answer a request; see `sbon.control`."""
         if request.command == "leave":
-            self._on_left.append(lambda: reply(ControlReply(request.id, final=True, result={"left": True})))
-            self.leave()
+            try:
+                within_s = _seconds(request.arguments.get("within_s"))
+            except SbonError as problem:
+                reply(refusal(request.id, problem))
+                return _nothing
+            told = self._agent.leaving.told
+            self._on_left.append(lambda: reply(ControlReply(request.id, final=True, result={"left": True, **told()})))
+            self.leave(within_s)
         elif request.command == "reload":
             try:
                 reply(ControlReply(request.id, final=True, result=self.reload()))
@@ -184,15 +191,26 @@ class Daemon:
         lag = self.loop_lag.told() if self.loop_lag is not None else None
         return msgspec.structs.replace(answer, result={**answer.result, "loop_lag": lag, "counters": counters})
 
-    def leave(self) -> None:
-        """Say goodbye and end; the second time, end at once."""
+    def leave(self, within_s: float | None = None) -> None:
+        """Hand over, say goodbye and end; the second time, end at once.
+
+        Parameters
+        ----------
+        within_s : for handing over, at most; None: as configured
+        """
         if self._leaving:
             self._end("told_twice")
             return
         self._leaving = True
         log.info("daemon.leaving")
-        asyncio.get_running_loop().call_later(self._config.leave_timeout_s, self._end, "time_is_up")
-        self._agent.leave(lambda: self._end("said_goodbye"))
+        loop, timeout_s = asyncio.get_running_loop(), self._config.leave_timeout_s
+        within_s = self._config.leaving_s if within_s is None else within_s
+        loop.call_later(within_s + timeout_s, self._end, "time_is_up")
+
+        def goodbye() -> None:
+            loop.call_later(timeout_s, self._end, "time_is_up")
+
+        self._agent.leave(lambda: self._end("said_goodbye"), within_s, goodbye)
 
     def reload(self) -> dict[str, list[str]]:
         """Read the configuration again, apply what can be, and say what was applied and what waits for a restart.
@@ -205,7 +223,7 @@ class Daemon:
         fresh = resolved(self._read_again())
         key_ring = read_key_ring(fresh)
         differing = changed(self._config, fresh)
-        done = {"leave_timeout_s", *self._agent.reload(fresh)}
+        done = {"leaving_s", "leave_timeout_s", *self._agent.reload(fresh)}
         if fresh.log != self._config.log:
             logs.set_up(fresh.log, node=self._config.name)
             done.add("log")
@@ -244,6 +262,14 @@ def changed(old: AgentConfig, new: AgentConfig) -> list[str]:
     paths = setting_paths(AgentConfig)
     leaves = [path for path in paths if not any(other.startswith(f"{path}.") for other in paths)]
     return [path for path in leaves if _value(old, path) != _value(new, path)]
+
+
+def _seconds(value: object) -> float | None:
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or not 0 <= value <= LEAVING_S_MAX:
+        raise ConfigError(f"within_s = {value!r}, expected 0 to {LEAVING_S_MAX:g} seconds")
+    return float(value)
 
 
 def _value(config: Any, path: str) -> Any:

@@ -27,6 +27,7 @@ from agent.host import Host, StreamHandler, Timer
 from agent.measuring import Measuring
 from agent.network.connection import Connection
 from agent.network.peers import Peers
+from agent.optimising.leaving import Leaving
 from agent.optimising.migrations import MigrationRecord, Migrations
 from agent.optimising.multicasting import Multicasting
 from agent.optimising.rebalancing import Rebalancing
@@ -83,6 +84,7 @@ class Agent:
         self.state_file = StateFile(_path(config.data_dir) if config.data_dir else "")
         self._leave_timer: Timer | None = None
         self._left: Callable[[], None] | None = None
+        self._goodbye: Callable[[], None] = lambda: None
         self._stopped = False
 
     # --------------------------------------------------------------------------------------------------- life cycle
@@ -170,6 +172,7 @@ class Agent:
             around, config.optimiser, config.placement, lambda operator: self.multicasting.is_considering(operator)
         )
         self.multicasting = Multicasting(around, config.optimiser, config.placement, self.handing)
+        self.leaving = Leaving(around)
 
     def _make_answers(self) -> None:
         """What speaks for all of these: to other agents, to people, of itself."""
@@ -190,11 +193,24 @@ class Agent:
         )
         self.requests = ControlRequests(self)
 
-    def leave(self, done: Callable[[], None]) -> None:
-        """Say goodbye, then close, then `done`."""
+    def leave(self, done: Callable[[], None], within_s: float | None = None, goodbye: Callable[[], None] = lambda: None) -> None:
+        """Hand over what others would take, say goodbye, then close, then `done`.
+
+        Parameters
+        ----------
+        within_s : for handing over, at most; None: as configured
+        goodbye : called when it is said
+        """
         if self._left is not None or self._stopped:
             return
-        self._left = done
+        self._left, self._goodbye = done, goodbye
+        self.rebalancing.stop()
+        self.multicasting.stop()
+        config = self.config
+        self.leaving.begin(config.leaving_s if within_s is None else within_s, config.optimiser, config.placement, self._say_goodbye)
+
+    def _say_goodbye(self) -> None:
+        self._goodbye()
         self.upkeep.save()
         self._leave_timer = self.host.call_at(self.host.now() + LEAVE_TIMEOUT_S, self.left)
         self.gossip.leave()
@@ -218,6 +234,7 @@ class Agent:
             self._leave_timer.cancel()
         self.rebalancing.stop()
         self.multicasting.stop()
+        self.leaving.close()
         self.migrations.close()
         self.engine.close()
         self.gossip.close()

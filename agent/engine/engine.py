@@ -54,6 +54,8 @@ class Engine:
     ) -> None:
         self.instances: dict[OperatorId, Instance] = {}
         self.reservations = Reservations(hosting if hosting is not None else HostingConfig())
+        self.is_leaving = False
+        """This host is about to go: it has room for nothing more, and nothing that it runs is offered to others."""
         self._host = host
         self._me = router.me
         self._events = events
@@ -114,7 +116,7 @@ class Engine:
     @property
     def empty_slots(self) -> int:
         """Slots without an operator, promised ones included."""
-        return max(0, self._config.operators_max - len(self.instances))
+        return 0 if self.is_leaving else max(0, self._config.operators_max - len(self.instances))
 
     def shareable(self) -> Iterator[tuple[str, Instance]]:
         """Operators here that other queries may use, with their signatures."""
@@ -131,6 +133,9 @@ class Engine:
         spec = request.spec
         if spec.id in self.instances:
             answer(LocalProtocolError(f"operator {spec.id} is here already"))
+            return
+        if self.is_leaving:
+            answer(PlacementError(f"{self._me} is leaving, and takes no more operators"))
             return
         if not self.reservations.fill(request.user.query, self.empty_slots, self._host.now()):
             answer(

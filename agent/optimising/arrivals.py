@@ -59,6 +59,15 @@ class Arrivals:
     def __contains__(self, operator: OperatorId) -> bool:
         return operator in self._arriving
 
+    def __len__(self) -> int:
+        return len(self._arriving)
+
+    def call_off(self) -> None:
+        """Drop what is not here in full; its coordinator hears so with the next piece. The move of what is may be decided already."""
+        for operator, found in list(self._arriving.items()):
+            if not found.machine.installed:
+                self.drop(operator, found.machine.epoch)
+
     def close(self) -> None:
         """Stop looking."""
         if self._look is not None:

@@ -148,6 +148,32 @@ class Migrations:
         still = operator not in self._leaving and not self._locks.held(operator, self._host.now())
         return still and operator in self._engine.instances
 
+    @property
+    def departing(self) -> int:
+        """Operators on their way elsewhere, and those that are there, of which not all have been told yet."""
+        return len(self._leaving)
+
+    @property
+    def arriving(self) -> int:
+        """Operators on their way here."""
+        return len(self._arrivals)
+
+    def call_off_arrivals(self) -> None:
+        """Take none of the operators on their way here whose move may still be called off: they run on where they are."""
+        self._arrivals.call_off()
+
+    def neighbours(self, instance: Instance) -> dict[NodeId, tuple[OperatorId, ...]]:
+        """The operators at the other ends of its links, by their hosts. One that fed it and is gone for good has nothing to promise, nor to
+        be told: it would hold the operator here for ever.
+        """
+        neighbours: dict[NodeId, tuple[OperatorId, ...]] = {}
+        feeding = [i for i in instance.inputs.values() if not (i.lost and (i.told_lost or self._departure_of(i.node)))]
+        ends = [(i.node, i.link.source) for i in feeding] + [(o.node, o.link.target) for o in instance.outputs.values()]
+        for node, neighbour in ends:
+            if neighbour not in neighbours.get(node, ()):
+                neighbours[node] = (*neighbours.get(node, ()), neighbour)
+        return neighbours
+
     def is_leaving(self, operator: OperatorId) -> bool:
         """It is on its way elsewhere, or about to be."""
         return operator in self._leaving
@@ -167,7 +193,7 @@ class Migrations:
             raise MigrationError(f"operator {operator} cannot move to {there} now: {hindrance}")
         instance = self._engine.instances[operator]
         now = self._host.now()
-        steps = Migration(operator, there, _neighbours(instance), _owners(instance), self._config, now)
+        steps = Migration(operator, there, self.neighbours(instance), _owners(instance), self._config, now)
         leaving = _Leaving(instance, steps, self._next_epoch(instance), reason, done)
         leaving.now, leaving.perform = self._host.now, partial(self._perform, leaving)
         self._leaving[operator] = leaving
@@ -282,7 +308,7 @@ class Migrations:
         if problem is not None:
             self._perform(leaving, leaving.steps.refused(f"it does not come to rest: {problem}", now))
         else:
-            self._perform(leaving, leaving.steps.paused(_neighbours(leaving.instance), _owners(leaving.instance), now))
+            self._perform(leaving, leaving.steps.paused(self.neighbours(leaving.instance), _owners(leaving.instance), now))
 
     def _step(self, leaving: _Leaving, went_well: Callable[[float], list[actions.Action]], blame: str) -> Done:
         """What to do with the answer of one request of a migration that is not decided."""
@@ -403,16 +429,6 @@ class Migrations:
             return "committed" if leaving.steps.phase is Phase.COMMITTING else "undecided"
         gone = self._engine.flow.whereabouts(message.operator)
         return "committed" if gone is not None and gone[0] == asker and gone[1] >= message.epoch else "abandoned"
-
-
-def _neighbours(instance: Instance) -> dict[NodeId, tuple[OperatorId, ...]]:
-    """The operators at the other ends of its links, by their hosts."""
-    neighbours: dict[NodeId, tuple[OperatorId, ...]] = {}
-    ends = [(i.node, i.link.source) for i in instance.inputs.values()] + [(o.node, o.link.target) for o in instance.outputs.values()]
-    for node, neighbour in ends:
-        if neighbour not in neighbours.get(node, ()):
-            neighbours[node] = (*neighbours.get(node, ()), neighbour)
-    return neighbours
 
 
 def _owners(instance: Instance) -> tuple[NodeId, ...]:

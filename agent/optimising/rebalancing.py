@@ -131,15 +131,19 @@ class Rebalancing(Reviewing["LocalOptimiser"]):
         self._recording.review(view.id, view.operators, type(verdict).__name__.lower(), verdict.reason, verdict.alternatives)
 
     def _view(self, instance: Instance) -> OperatorView:
-        incoming = [Neighbour(i.node, i.steady_rate.per_s, True, i.link.source, i.delay_ms) for i in instance.inputs.values()]
-        outgoing = [Neighbour(o.node, o.steady_rate.per_s, False, o.link.target) for o in instance.outputs.values()]
-        since = None if instance.arrived_at_s is None else self._host.now() - instance.arrived_at_s
-        return OperatorView(
-            id=instance.id,
-            here=self._directory.me,
-            neighbours=tuple(incoming + outgoing),
-            migrations=instance.migrations,
-            since_migration_s=since,
-            state_bytes=instance.operator.state_rows * ROW_BYTES if instance.operator is not None else 0,
-            delay_slack_ms=instance.delay_slack_ms,
-        )
+        return view_of(instance, self._directory.me, self._host.now())
+
+
+def view_of(instance: Instance, here: NodeId, now: float) -> OperatorView:
+    """What the optimiser sees of an operator of this host."""
+    incoming = [Neighbour(i.node, i.steady_rate.per_s, True, i.link.source, i.delay_ms) for i in instance.inputs.values()]
+    outgoing = [Neighbour(o.node, o.steady_rate.per_s, False, o.link.target) for o in instance.outputs.values()]
+    return OperatorView(
+        id=instance.id,
+        here=here,
+        neighbours=tuple(incoming + outgoing),
+        migrations=instance.migrations,
+        since_migration_s=None if instance.arrived_at_s is None else now - instance.arrived_at_s,
+        state_bytes=instance.operator.state_rows * ROW_BYTES if instance.operator is not None else 0,
+        delay_slack_ms=instance.delay_slack_ms,
+    )

@@ -54,6 +54,8 @@ class Sharing:
             raise PlacementError(f"operator {instance.id} is not shared: {refusal}")
 
     def _refusal(self, instance: Instance) -> str:
+        if self._engine.is_leaving:
+            return f"{self._engine.me} is leaving"
         outputs = [output for other in self._engine.instances.values() for output in other.outputs.values()]
         return why_not_share(
             self._config,

@@ -98,6 +98,20 @@ class ControlClient:
             result = reply.result
         return result
 
+    def tell(self, command: str, **arguments: Any) -> None:
+        """Send a command without waiting for what becomes of it.
+
+        Raises
+        ------
+        UnreachableError
+            The agent has gone away.
+        """
+        self._last_id += 1
+        try:
+            self._socket.sendall(encode(ControlRequest(self._last_id, command, arguments)))
+        except OSError as problem:
+            raise UnreachableError(_why_unreachable(self.path, problem)) from problem
+
     def stream(self, command: str, **arguments: Any) -> Iterator[Any]:
         """The results of a command that has many replies, as they come; closing the iterator hangs up.
 

@@ -1,5 +1,7 @@
 """Commands that tell a running agent to change: leave, reload."""
 
+from typing import Annotated, Any
+
 import typer
 
 from sbon.cli.client import ControlClient, find_socket
@@ -13,17 +15,42 @@ def register(app: typer.Typer) -> None:
         app.command()(command)
 
 
-def leave(socket: Socket = None, json: Json = False) -> None:
+def leave(
+    within: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=3600,
+            metavar="SECONDS",
+            help="Handing over may take so long; 0: go at once.",
+            show_default="leaving_s of its configuration",
+        ),
+    ] = None,
+    socket: Socket = None,
+    json: Json = False,
+) -> None:
     """Let this agent leave the overlay and end.
 
-    It says goodbye to the others first, as on SIGTERM.
+    As on SIGTERM: it hands its operators over to other agents, says goodbye, and ends. Said again meanwhile, it ends at once.
+
+    \b
+    Examples:
+      sbon leave                 hands over for as long as leaving_s says
+      sbon leave --within 60     for longer: large states take their time
+      sbon leave --within 0      goes at once, with what runs on it
     """
     with ControlClient(find_socket(socket)) as agent:
-        result = agent.ask("leave")
+        result: dict[str, Any] = next(agent.stream("leave", within_s=within))  # no time-out: it may take as long as it was given
     if json:
         print_json(result)
-    else:
-        print("left")
+        return
+    print("left" + (f"; {_operators(result['moved'])} handed over" if result.get("moved") else ""))
+    for stayed in result.get("stayed", []):
+        print(f"{stayed['operator']} ended with it: {stayed['reason']}")
+
+
+def _operators(count: int) -> str:
+    return "1 operator was" if count == 1 else f"{count} operators were"
 
 
 def reload(socket: Socket = None, json: Json = False) -> None:

@@ -24,6 +24,8 @@ START_TIMEOUT_S = 60.0
 """An agent that does not serve its control socket within this time has failed to start."""
 END_TIMEOUT_S = 6.0
 """Agents that have not ended within this time after being asked are killed."""
+TELL_TIMEOUT_S = 1.0
+"""For connecting to an agent's socket, which the kernel does even while the agent is busy."""
 _POLL_S = 0.05
 
 
@@ -254,9 +256,8 @@ class ProcessWorld:
         processes = {**self._leaving, **self._processes}
         for number in list(self._clients):
             self._forget_client(number)
-        for process in processes.values():
-            with suppress(ProcessLookupError):
-                process.terminate()
+        for number, process in processes.items():
+            self._end_at_once(number, process)
         deadline = time.monotonic() + END_TIMEOUT_S
         with ExitStack() as last_resort:
             for process in processes.values():
@@ -267,6 +268,15 @@ class ProcessWorld:
                     process.wait(max(0.0, deadline - time.monotonic()))
         self._processes.clear()
         self._leaving.clear()
+
+    def _end_at_once(self, number: int, process: subprocess.Popen[bytes]) -> None:
+        """Let an agent say goodbye without handing its operators over to others, which end too."""
+        try:
+            with ControlClient(self.agent_directory(number) / "control.sock", timeout_s=TELL_TIMEOUT_S) as client:
+                client.tell("leave", within_s=0)
+        except SbonError:  # it has not come that far, or has ended
+            with suppress(ProcessLookupError):
+                process.terminate()
 
     def _client(self, number: int) -> ControlClient:
         if number not in self._clients:

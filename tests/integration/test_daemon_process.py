@@ -135,7 +135,7 @@ def test_hang_up_reloads_what_can_be_and_names_what_waits(start, tmp_path):
 def test_agent_told_over_its_socket_leaves(start):
     agent = start("a").wait_until_ready()
 
-    assert agent.ask("leave") == {"left": True}
+    assert agent.ask("leave") == {"left": True, "moved": 0, "stayed": []}
     assert agent.process.wait(timeout=120) == 0
 
 

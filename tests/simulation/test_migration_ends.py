@@ -109,10 +109,11 @@ def test_who_is_asked_for_an_operator_of_another_agent_says_where_it_is(world: W
 
 @pytest.mark.parametrize(("leaves", "words"), [(True, "which has left"), (False, "which failed")])
 def test_a_query_says_whether_its_host_has_left_or_failed(world: World, leaves: bool, words: str) -> None:
-    (world.leave if leaves else world.kill)(HOST)
+    gone = SINK if leaves else HOST  # who leaves hands over what may move
+    (world.leave if leaves else world.kill)(gone)
 
     def reason() -> str:
         return str(world.ask(OWNER, "queries")[0]["reason"])
 
-    world.run_until(lambda: world.nodes[HOST] in reason(), 60.0, "the query has lost its join")
+    world.run_until(lambda: world.nodes[gone] in reason(), 60.0, "the query has lost an operator")
     assert words in reason()

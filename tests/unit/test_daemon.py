@@ -25,6 +25,8 @@ class Recorder:
         self.passed_on: list[ControlRequest] = []
         self.key_ring: KeyRing | None = None
         self.rings: list[KeyRing] = []
+        self.leaving = self
+        self.within_s: float | None = None
 
     def reload(self, config):
         self.reloaded.append(config)
@@ -34,8 +36,12 @@ class Recorder:
         self.key_ring = key_ring
         self.rings.append(key_ring)
 
-    def leave(self, done):
-        self.goodbye = done
+    def leave(self, done, within_s, goodbye):
+        self.goodbye, self.within_s = done, within_s
+        goodbye()
+
+    def told(self):
+        return {"moved": 2, "stayed": []}
 
     def control(self, request, reply):
         self.passed_on.append(request)
@@ -179,7 +185,8 @@ async def test_leave_waits_for_the_goodbye_and_answers_who_asked():
     agent.goodbye()
 
     assert daemon.ended.is_set()
-    assert said == [ControlReply(4, final=True, result={"left": True})]
+    assert said == [ControlReply(4, final=True, result={"left": True, "moved": 2, "stayed": []})]
+    assert agent.within_s == CONFIG.leaving_s
 
 
 async def test_leave_takes_no_longer_than_configured():
@@ -190,6 +197,18 @@ async def test_leave_takes_no_longer_than_configured():
     await asyncio.wait_for(daemon.ended.wait(), timeout=120)
 
     assert agent.goodbye is not None
+
+
+async def test_how_long_handing_over_may_take_can_be_said_in_the_request():
+    daemon, agent = daemon_with(CONFIG, CONFIG)
+    said: list[ControlReply] = []
+
+    daemon.control(ControlRequest(1, "leave", {"within_s": "soon"}), said.append)
+    assert agent.goodbye is None
+    daemon.control(ControlRequest(2, "leave", {"within_s": 0}), said.append)
+
+    assert agent.within_s == 0
+    assert [reply.error for reply in said] == ["within_s = 'soon', expected 0 to 3600 seconds"]
 
 
 async def test_told_twice_to_leave_it_ends_at_once():

@@ -1,0 +1,229 @@
+"""Before an agent that was told to leave says goodbye, its operators go to other hosts, with all that they have: leaving costs no answer.
+
+    begin -> look -> seek a host -> migrate -> look ... -> nothing that could move is left, or time is up -> goodbye
+
+Each operator goes to the host of least cost (`agent.optimising.seeking`). Where one refuses, or fails, the next best is tried; where a
+neighbour moves itself, the operator waits for it. Meanwhile nothing new is taken, so that of several hosts that leave together none goes to
+another: where nobody else has room, they go at once, with what they run.
+
+What stays, and ends with the agent, is what is pinned to it, and what gives its answers to nothing but that.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from agent.engine.instance import Instance, State
+from agent.host import Timer
+from agent.logs import structlog
+from agent.optimising.migrations import MigrationRecord
+from agent.optimising.reviewing import Surroundings
+from agent.optimising.seeking import Seeking
+from sbon.errors import MigrationError
+from sbon.migration.machine import Phase
+from sbon.optimiser.config import OptimiserConfig
+from sbon.placement.config import PlacementConfig
+from sbon.types import NodeId, OperatorId, QueryId
+
+LOOK_S = 0.05
+"""Between two looks at what is left, while others answer and operators move."""
+TOGETHER_MAX = 4
+"""Operators on their way at once: with more, each takes longer, and all are lost that are under way when time is up."""
+
+
+class Stayed(msgspec.Struct, frozen=True):
+    """An operator that ends with this agent."""
+
+    operator: OperatorId
+    queries: tuple[QueryId, ...]
+    reason: str
+
+
+class Leaving:
+    """The end of one agent, until it says goodbye."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._host = around.host
+        self._engine = around.engine
+        self._migrations = around.migrations
+        self._me = around.directory.me
+        self._log = structlog.get_logger("leaving").bind(node=self._me)
+        self._done: Callable[[], None] | None = None
+        self._look_timer: Timer | None = None
+        self._end_timer: Timer | None = None
+        self._moving: set[OperatorId] = set()
+        self._queries: dict[OperatorId, tuple[QueryId, ...]] = {}
+        """Of all operators that have been here since it began."""
+        self.begun = False
+        self.moved: dict[OperatorId, NodeId] = {}
+        """What has been handed over, and to whom; known at the end."""
+        self.stayed: list[Stayed] = []
+
+    def begin(self, within_s: float, optimiser: OptimiserConfig, placement: PlacementConfig, done: Callable[[], None]) -> None:
+        """Take nothing more, hand over what others would take, then `done`: at once where there is nothing to hand over, or nobody.
+
+        Parameters
+        ----------
+        within_s : whatever is here after so long stays; 0: everything
+        """
+        self.begun = self._engine.is_leaving = True
+        self._done = done
+        self._rng = self._host.rng.spawn(1)[0]
+        self._seeking = Seeking(self._around, optimiser, placement, self._rng, self._look_soon)
+        self._until = self._host.now() + within_s
+        self._migrations.call_off_arrivals()
+        if within_s <= 0:
+            self._finish("it was to go at once")
+            return
+        self._look()
+        if self._done is not None:
+            self._log.info("leaving.handing_over", operators=sorted(i.id for i in self._left_to_move()), within_s=within_s)
+            self._end_timer = self._host.call_at(self._until, self._time_is_up)
+
+    def close(self) -> None:
+        """Do nothing more."""
+        self._done = None
+        for timer in (self._look_timer, self._end_timer):
+            if timer is not None:
+                timer.cancel()
+
+    def told(self) -> dict[str, Any]:
+        """How it went, for `sbon leave`."""
+        return {"moved": len(self.moved), "stayed": [msgspec.to_builtins(each) for each in self.stayed]}
+
+    # --------------------------------------------------------------------------------------------------------- looking
+
+    def _look(self) -> None:
+        """Begin what can be begun; the end, where nothing more will come of it."""
+        if self._done is None:
+            return
+        here = list(self._engine.instances.values())
+        self._queries.update((instance.id, tuple(sorted(instance.users))) for instance in here)
+        left = self._left_to_move()
+        if not any(node != self._me for node in self._around.gossip.alive_labels()):
+            self._finish("no other agent is there")
+            return
+        if not (left or self._migrations.departing or self._migrations.arriving or any(map(self._is_owed, here))):
+            self._finish("")
+            return
+        for instance in left:
+            self._set_out(instance)
+        if len(self._moving) < TOGETHER_MAX:
+            self._seeking.seek([instance for instance in left if self._is_idle(instance.id)])
+        if self._look_timer is not None:
+            self._look_timer.cancel()
+        self._look_timer = self._host.call_at(self._host.now() + LOOK_S, self._look)
+
+    def _look_soon(self) -> None:
+        self._host.call_soon(self._look)
+
+    def _time_is_up(self) -> None:
+        self._finish("time was up")
+
+    def _left_to_move(self) -> list[Instance]:
+        """What may still move."""
+        return [instance for instance in self._engine.instances.values() if not self._why_it_stays(instance)]
+
+    def _why_it_stays(self, instance: Instance) -> str:
+        """What stands in the way of an operator's move for good; empty where nothing does."""
+        if not instance.movable:
+            return "it is pinned"
+        if instance.state in (State.FAILED, State.FINISHED):
+            return f"it has {instance.state.value}"
+        if not self._is_of_use(instance, set()):
+            return "it feeds only what is pinned here"
+        for node, neighbours in self._migrations.neighbours(instance).items():
+            if self._around.gossip.departure_of(node):
+                return f"its neighbour {neighbours[0]} was on {node}, which is gone"
+        return self._seeking.attempt(instance.id).given_up
+
+    def _is_of_use(self, instance: Instance, seen: set[OperatorId]) -> bool:
+        """Something of what it gives ends elsewhere."""
+        seen.add(instance.id)
+        for output in instance.outputs.values():
+            if output.node != self._me:
+                return True
+            consumer = self._engine.instances.get(output.link.target)
+            if consumer is not None and consumer.movable and consumer.id not in seen and self._is_of_use(consumer, seen):
+                return True
+        return False
+
+    def _is_owed(self, instance: Instance) -> bool:
+        """It has ended, and others wait for its last answers, which cannot move any more."""
+        if not instance.movable or instance.state is not State.FINISHED:
+            return False
+        waiting = [output.node for output in instance.outputs.values() if output.sender.rows_held and output.node != self._me]
+        return not all(map(self._around.gossip.departure_of, waiting))
+
+    def _is_idle(self, operator: OperatorId) -> bool:
+        """Neither is it asked about nor has it anywhere to go; and it could go now."""
+        attempt = self._seeking.attempt(operator)
+        waits = attempt.asking or attempt.there is not None or self._host.now() < attempt.not_before_s
+        return not waits and self._migrations.may_migrate(operator)
+
+    # ----------------------------------------------------------------------------------------------------------- moving
+
+    def _set_out(self, instance: Instance) -> None:
+        """Begin an operator's move, if it has somewhere to go, and neither it nor a neighbour here is about to move."""
+        operator, attempt = instance.id, self._seeking.attempt(instance.id)
+        there = attempt.there
+        near = {operator, *(i.link.source for i in instance.inputs.values()), *(o.link.target for o in instance.outputs.values())}
+        if there is None or near & self._moving or len(self._moving) >= TOGETHER_MAX or self._host.now() < attempt.not_before_s:
+            return
+        if not self._migrations.may_migrate(operator):
+            return
+        self._moving.add(operator)
+        try:
+            self._migrations.migrate(operator, there, f"{self._me} is leaving", partial(self._ended, there))
+        except MigrationError as problem:
+            self._moving.discard(operator)
+            attempt.last = str(problem)
+
+    def _ended(self, there: NodeId, record: MigrationRecord) -> None:
+        """A move has ended; the rest of the body follows, or looks for another place."""
+        self._moving.discard(record.operator)
+        if self._done is None:
+            return
+        if not record.committed:
+            attempt = self._seeking.attempt(record.operator)
+            attempt.last = f"its move to {there} was called off: {record.outcome}"
+            if Phase.PREPARING.value in record.phases:
+                attempt.refused_by(there)
+                self._seeking.refused(there, self._moving)
+            else:
+                attempt.called_off(there, self._host.now(), self._rng)
+        self._look_soon()
+
+    # ----------------------------------------------------------------------------------------------------------- ending
+
+    def _finish(self, why: str) -> None:
+        """`why`: what has kept those here that could have moved."""
+        done = self._done
+        if done is None:
+            return
+        self.close()
+        for instance in self._engine.instances.values():
+            self._queries[instance.id] = tuple(sorted(instance.users))
+            if instance.state is not State.FINISHED or self._is_owed(instance):
+                last = self._seeking.attempt(instance.id).last
+                reason = self._why_it_stays(instance) or (f"{why}; {last}" if last else why)
+                self.stayed.append(Stayed(instance.id, self._queries[instance.id], reason))
+        for operator in self._queries:
+            gone = self._engine.flow.whereabouts(operator)
+            if operator not in self._engine.instances and gone is not None:
+                self.moved[operator] = gone[0]
+        self._tell()
+        done()
+
+    def _tell(self) -> None:
+        """One line for each query that had something here."""
+        for query in sorted({query for queries in self._queries.values() for query in queries}):
+            moved = {operator: there for operator, there in sorted(self.moved.items()) if query in self._queries[operator]}
+            lost = {each.operator: each.reason for each in self.stayed if query in each.queries}
+            if lost:
+                self._log.warning("leaving.query_loses", query=query, lost=lost, moved=moved)
+            elif moved:
+                self._log.info("leaving.query_handed_over", query=query, moved=moved)

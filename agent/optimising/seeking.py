@@ -1,0 +1,204 @@
+"""Where the operators of a host that leaves may go: candidates are asked, and the one of least cost is taken, whatever that saves.
+
+An operator has one `Attempt`. Where nobody has room for a whole body of operators, they go apart; where all have refused, it is given up.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from agent.engine.instance import Instance
+from agent.optimising.rebalancing import view_of
+from agent.optimising.reviewing import Surroundings
+from sbon.optimiser.config import OptimiserConfig
+from sbon.optimiser.views import OperatorView, bodies
+from sbon.placement.candidates import CandidateReport
+from sbon.placement.config import PlacementConfig
+from sbon.query.plan import functions_of
+from sbon.types import NodeId, OperatorId
+
+if TYPE_CHECKING:
+    from sbon.cost.space import CostSpace
+    from sbon.optimiser.local import LocalOptimiser
+
+ANSWER_TIMEOUT_S = 1.5
+"""Candidates may take no longer than this: who is slow now is no refuge."""
+ASKED_MAX = 100
+"""Candidates asked for one operator. Where so many have no room, the next will hardly have any."""
+STRIKES_MAX = 3
+"""Moves that the neighbours have called off before another host is tried: it may be the one that they cannot reach."""
+PAUSE_S_MIN = 0.05
+PAUSE_S_MAX = 1.0
+"""Between two moves of one operator that its neighbours have called off."""
+
+
+class Attempt:
+    """What has been tried for one operator."""
+
+    def __init__(self) -> None:
+        self.there: NodeId | None = None
+        """Where it is to go."""
+        self.asking = False
+        self.alone = False
+        """Nobody has room for all of its body."""
+        self.refused: set[NodeId] = set()
+        """Hosts that have no room, do not answer, or could not take it."""
+        self.unlucky: set[NodeId] = set()
+        """Hosts that its neighbours would not let it move to; perhaps later."""
+        self.strikes = 0
+        self.not_before_s = 0.0
+        self.given_up = ""
+        self.last = ""
+        """How the last move ended."""
+
+    def refused_by(self, there: NodeId) -> None:
+        """The host cannot take it."""
+        self.refused.add(there)
+        self.there = None
+
+    def called_off(self, there: NodeId, now: float, rng: np.random.Generator) -> None:
+        """A neighbour is about something else, or does not reach the host."""
+        self.strikes += 1
+        self.pause(now, rng)
+        if self.strikes % STRIKES_MAX == 0:
+            self.unlucky.add(there)
+            self.there = None
+
+    def pause(self, now: float, rng: np.random.Generator) -> None:
+        """Of two that wait for each other one goes first."""
+        longest_s = min(PAUSE_S_MAX, PAUSE_S_MIN * 2.0**self.strikes)
+        self.not_before_s = now + longest_s * float(rng.uniform(0.5, 1.0))
+
+
+class Seeking:
+    """The candidates of one host's operators.
+
+    Parameters
+    ----------
+    changed : called when answers have come
+    """
+
+    def __init__(
+        self,
+        around: Surroundings,
+        optimiser: OptimiserConfig,
+        placement: PlacementConfig,
+        rng: np.random.Generator,
+        changed: Callable[[], None],
+    ) -> None:
+        self._around = around
+        self._optimiser = optimiser
+        self._placement = placement
+        self._rng = rng
+        self._changed = changed
+        self._me = around.directory.me
+        self._machine: LocalOptimiser | None = None
+        self._attempts: dict[OperatorId, Attempt] = {}
+
+    def attempt(self, operator: OperatorId) -> Attempt:
+        """The one of an operator."""
+        return self._attempts.setdefault(operator, Attempt())
+
+    def refused(self, there: NodeId, moving: Iterable[OperatorId]) -> None:
+        """A host cannot take what it was to take: what has not set out for it asks anew."""
+        under_way = set(moving)
+        for operator, attempt in self._attempts.items():
+            if attempt.there == there and operator not in under_way:
+                attempt.there = None
+
+    def seek(self, instances: Sequence[Instance]) -> None:
+        """Ask candidates for each body, and for each operator that is alone."""
+        singles = [self._view(instance) for instance in instances]
+        groups = [view for view in bodies(singles) if not any(self.attempt(operator).alone for operator in view.operators)]
+        grouped = {operator for view in groups for operator in view.operators}
+        for view in (*groups, *(view for view in singles if view.id not in grouped)):
+            self._ask(view)
+
+    def _view(self, instance: Instance) -> OperatorView:
+        """With a rate on each link, that those which have carried nothing yet count, too."""
+        view = view_of(instance, self._me, self._around.host.now())
+        neighbours = tuple(msgspec.structs.replace(n, rate_bytes_per_s=max(n.rate_bytes_per_s, 1.0)) for n in view.neighbours)
+        return msgspec.structs.replace(view, neighbours=neighbours)
+
+    def _ask(self, view: OperatorView) -> None:
+        from sbon.cost.space import CostSpace
+
+        # What is here will be elsewhere, or nowhere: to be near to it is worth nothing.
+        away = tuple(n for n in view.neighbours if n.node != self._me and not self._around.gossip.departure_of(n.node))
+        view = msgspec.structs.replace(view, neighbours=away or view.neighbours)
+        attempts = [self.attempt(operator) for operator in view.operators]
+        space = CostSpace(self._around.gossip.coordinates())
+        candidates = self._candidates(view, space, attempts)
+        if not candidates:
+            self._nobody_takes(attempts)
+            return
+        waiting = set(candidates)
+        reports: dict[NodeId, CandidateReport] = {}
+
+        def answered(node: NodeId, report: CandidateReport | None) -> None:
+            waiting.discard(node)
+            if report is not None:
+                reports[node] = report
+            if not waiting:
+                self._choose(view, candidates, reports, space, attempts)
+                self._changed()
+
+        for attempt in attempts:
+            attempt.asking = True
+        about = tuple(dict.fromkeys(neighbour.node for neighbour in view.neighbours))
+        present = [i for operator in view.operators if (i := self._around.engine.instances.get(operator)) is not None]
+        functions = functions_of(instance.spec.params for instance in present)
+        timeout_s = min(ANSWER_TIMEOUT_S, self._optimiser.answer_timeout_s)
+        for node in candidates:
+            self._around.surveying.ask(node, about, (), timeout_s, answered, functions=functions)
+
+    def _candidates(self, view: OperatorView, space: "CostSpace", attempts: Sequence[Attempt]) -> tuple[NodeId, ...]:
+        """Those of least cost, as far as it is known, that have not been tried; the node of the heaviest link first, where it is free."""
+        tried = {node for attempt in attempts for node in attempt.refused | attempt.unlucky}
+        others = [node for node in self._around.gossip.alive_labels() if node != self._me and node not in tried]
+        if len(tried) >= ASKED_MAX or not others:
+            return ()
+        if self._machine is None:
+            from sbon.optimiser.local import LocalOptimiser
+
+            self._machine = LocalOptimiser(self._optimiser, self._rng, self._placement)
+        rates: dict[NodeId, float] = {}
+        for neighbour in view.neighbours:
+            rates[neighbour.node] = rates.get(neighbour.node, 0.0) + neighbour.rate_bytes_per_s
+        heaviest = sorted(rates, key=lambda node: (-rates[node], node))[:1]
+        count = self._optimiser.candidates
+        ranked = self._machine.promising(view, space, count + len(tried) + 1, self._around.remembering.remembered(rates))
+        free = set(others)
+        return tuple(node for node in dict.fromkeys((*heaviest, *ranked, *others)) if node in free)[:count]
+
+    def _choose(
+        self,
+        view: OperatorView,
+        asked: Iterable[NodeId],
+        reports: dict[NodeId, CandidateReport],
+        space: "CostSpace",
+        attempts: Sequence[Attempt],
+    ) -> None:
+        from sbon.optimiser.refuges import refuges
+
+        found = refuges(view, reports, space, self._placement.load_weight)
+        has_some = any(report.free_slots > 0 for report in reports.values())
+        for attempt in attempts:
+            attempt.asking = False
+            if found:
+                attempt.there = found[0]
+            else:
+                attempt.alone = attempt.alone or has_some
+                attempt.refused.update(node for node in asked if node not in reports or reports[node].free_slots <= 0)
+
+    def _nobody_takes(self, attempts: Sequence[Attempt]) -> None:
+        for attempt in attempts:
+            if attempt.unlucky:
+                attempt.unlucky.clear()
+                attempt.pause(self._around.host.now(), self._rng)
+            elif len(attempts) > 1:
+                attempt.alone = True
+            else:
+                attempt.given_up = attempt.last or "no other agent has room for it"
