@@ -40,7 +40,7 @@ def leave(
       sbon leave --within 0      goes at once, with what runs on it
     """
     with ControlClient(find_socket(socket)) as agent:
-        result: dict[str, Any] = next(agent.stream("leave", within_s=within))  # no time-out: it may take as long as it was given
+        result: dict[str, Any] = next(agent.stream("leave", within_s=within), {})  # no time-out: it may take as long as it was given
     if json:
         print_json(result)
         return

@@ -1,13 +1,14 @@
 """Operators of real agents move under load: the sink's rows equal those of the same query run by one agent, row by row."""
 
 import json
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from sbon.cli.client import ControlClient
+from sbon.cli.client import ControlClient, RefusedError
 from tests.processes import Process, wait_until
 
 EVENT_ROWS_PER_S = 1000
@@ -111,3 +112,38 @@ def test_moving_operators_of_real_agents_changes_no_row(tmp_path: Path, three: l
     # Answers come window after window: all that follow the last one but one of them are there.
     *whole, _last = answers_in(path).items()
     assert whole == list(expected.items())[: len(whole)]
+
+
+def test_an_agent_that_is_terminated_hands_over_first_and_no_row_changes(tmp_path: Path, three: list[Process], expected: Answers):
+    """The last one here: it ends one of the three."""
+    path = tmp_path / "answers.ndjson"
+    first, second, last = three
+    results = first.ask("submit", sql=STATEMENTS.format(run=5, left="a", right="b", flow=ENDLESS, path=path))
+    wait_until(lambda: bool(answers_in(path)))
+
+    def movable(agent: Process) -> list[str]:
+        return [row["id"] for row in agent.ask("operators") if not row["pinned"]]
+
+    for agent in (first, second):
+        for operator in movable(agent):
+            # A neighbour that has just moved keeps still for a moment.
+            wait_until(lambda agent=agent, operator=operator: moves(agent, operator, "c"))
+    assert len(movable(last)) >= 2
+    assert last.end(signal.SIGTERM) == 0
+    written = len(answers_in(path))
+    wait_until(lambda: len(answers_in(path)) > written + 2)
+
+    assert {"leaving.query_handed_over", "agent.left"} <= set(last.events())
+    assert "leaving.query_loses" not in last.events()
+    assert [(query["state"], query["reason"]) for query in first.ask("queries")] == [("running", "")]
+    first.ask("drop", query=results[-1]["query"])
+    *whole, _last = answers_in(path).items()
+    assert whole == list(expected.items())[: len(whole)]
+
+
+def moves(agent: Process, operator: str, there: str) -> bool:
+    with ControlClient(agent.directory / "control.sock") as client:
+        try:
+            return bool(client.ask("migrate", operator=operator, node=there)["committed"])
+        except RefusedError:
+            return False

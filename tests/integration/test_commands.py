@@ -51,6 +51,16 @@ def test_json_is_what_the_agent_said(agent, capsys, arguments, expected):
     assert (code, json.loads(out), err) == (0, expected, "")
 
 
+def test_leaving_says_what_was_handed_over_and_what_was_not(agent, capsys):
+    stayed = {"operator": "q1.0", "queries": ["q1"], "reason": "it is pinned"}
+    agent.answers["leave"] = {"left": True, "moved": 1, "stayed": [stayed]}
+
+    assert sbon(capsys, "leave", "--within", "60")[:2] == (0, "left; 1 operator was handed over\nq1.0 ended with it: it is pinned\n")
+    assert agent.asked[-1].arguments == {"within_s": 60.0}
+    assert json.loads(sbon(capsys, "leave", "--json")[1]) == agent.answers["leave"]
+    assert agent.asked[-1].arguments == {}
+
+
 def test_status_is_a_short_table(agent, capsys):
     code, out, _ = sbon(capsys, "status")
 

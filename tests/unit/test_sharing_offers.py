@@ -15,10 +15,14 @@ from sbon.wire.deployment import End, Use, User
 def test_an_operator_that_has_ended_since_it_was_offered_is_not_joined():
     """Its rows have gone by: the query would end at once, with none."""
     running = SimpleNamespace(id="f", state=State.RUNNING, outputs={}, blocked_samples=0, movable=True)
-    sharing = Sharing(SimpleNamespace(instances={"f": running}, me="a"), HostingConfig(), lambda: 0.0)
+    engine = SimpleNamespace(instances={"f": running}, me="a", is_leaving=False)
+    sharing = Sharing(engine, HostingConfig(), lambda: 0.0)
     use = Use(operator="f", user=User("q", "b"), outputs=(End(LinkSpec("f>q.1:0", "f", "q.1", 0, 1.0, 8.0), "b", ()),))
     sharing.check(use)
 
+    engine.is_leaving = True
+    with pytest.raises(PlacementError, match="operator f is not shared: a is leaving"):
+        sharing.check(use)
     running.state = State.FINISHED
     with pytest.raises(PlacementError, match="operator f is not shared: it has ended"):
         sharing.check(use)
