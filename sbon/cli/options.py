@@ -21,8 +21,15 @@ def read_sql(file: str | None, text: str | None) -> tuple[str, str]:
     Raises
     ------
     typer.BadParameter
-        Neither or both were given, or the file cannot be read.
+        Neither or both were given, or the file cannot be read, or there is nothing in it.
     """
+    found, origin = _read_sql(file, text)
+    if not found.strip():
+        raise typer.BadParameter(f"there is no statement in {'-c' if text is not None else origin}; write a SELECT or a CREATE")
+    return found, origin
+
+
+def _read_sql(file: str | None, text: str | None) -> tuple[str, str]:
     if (file is None) == (text is None):
         raise typer.BadParameter("give a FILE, - for standard input, or -c 'SQL'")
     if text is not None:

@@ -176,6 +176,16 @@ def test_sql_file_is_submitted_and_the_places_of_its_operators_shown(agent, caps
     assert out.splitlines()[-1].split() == ["q2.1", "window", "paris-2"]
 
 
+def test_no_statement_at_all_is_wrong_usage(agent, capsys, tmp_path):
+    (tmp_path / "empty.sql").write_text(" \n")
+    for given, named in ((["-c", ""], "-c"), ([str(tmp_path / "empty.sql")], "empty.sql")):
+        for command in ("sql", "explain"):
+            code, out, err = sbon(capsys, command, *given)
+            assert (code, out) == (2, "")
+            assert f"{named}; write a SELECT or a CREATE" in err
+    assert agent.asked == []
+
+
 def test_sql_error_shows_the_line_and_a_caret_under_the_column(agent, capsys, tmp_path):
     path = tmp_path / "q.sql"
     path.write_text("SELECT node,\n\tregoin\nFROM sys.load")
