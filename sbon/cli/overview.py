@@ -157,6 +157,7 @@ def operators(socket: Socket = None, json: Json = False) -> None:
         for operator in sorted(result, key=step_order):
             if operator.get("reason"):
                 print(f"{operator['id']} is {operator['state']}: {operator['reason']}")
+        _print_dropped(sorted(result, key=step_order))
 
 
 def queries(socket: Socket = None, json: Json = False) -> None:
@@ -167,6 +168,14 @@ def queries(socket: Socket = None, json: Json = False) -> None:
         print_json(result)
     else:
         print_table(QUERY_COLUMNS, query_rows(result), empty="no queries; submit one with `sbon sql`")
+        _print_dropped(result)
+
+
+def _print_dropped(told: list[dict[str, Any]]) -> None:
+    """A line for each source, or query, that was given rows that it could not take."""
+    for one in told:
+        if dropped := one.get("dropped_rows"):
+            print(f"{one['id']} has left out {count(dropped)} {'row' if dropped == 1 else 'rows'} that could not be used")
 
 
 def status_rows(result: dict[str, Any]) -> Rows:

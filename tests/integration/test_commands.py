@@ -176,6 +176,15 @@ def test_sql_file_is_submitted_and_the_places_of_its_operators_shown(agent, caps
     assert out.splitlines()[-1].split() == ["q2.1", "window", "paris-2"]
 
 
+def test_rows_that_a_source_could_not_use_are_told_of(agent, capsys):
+    agent.answers["queries"] = [{**QUERIES[0], "dropped_rows": 1}, {**QUERIES[0], "id": "q7", "dropped_rows": 0}]
+    agent.answers["operators"] = [{**OPERATORS[0], "dropped_rows": 2000}]
+
+    assert sbon(capsys, "queries")[1].splitlines()[-1] == "q1 has left out 1 row that could not be used"
+    last = sbon(capsys, "operators")[1].splitlines()[-1]
+    assert last == f"{OPERATORS[0]['id']} has left out 2,000 rows that could not be used"
+
+
 def test_no_statement_at_all_is_wrong_usage(agent, capsys, tmp_path):
     (tmp_path / "empty.sql").write_text(" \n")
     for given, named in ((["-c", ""], "-c"), ([str(tmp_path / "empty.sql")], "empty.sql")):
