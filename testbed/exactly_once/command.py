@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from typing import Annotated, Any
 
 import typer
@@ -52,13 +53,16 @@ def told(seeds: range, jobs: int) -> Iterator[Outcome]:
     if jobs == 1:
         yield from map(tell, seeds)
         return
-    # Fresh processes: polars and its threads do not survive a fork.
-    with multiprocessing.get_context("spawn").Pool(jobs, _leave_ctrl_c_to_the_parent) as pool:
+    # Ctrl-C is for this process alone, which ends the others; so they are born deaf to it. (The tracker's start would undo that.)
+    resource_tracker.ensure_running()
+    heard = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        # Fresh processes: polars and its threads do not survive a fork.
+        pool = multiprocessing.get_context("spawn").Pool(jobs)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, heard)
+    with pool:
         yield from pool.imap_unordered(tell, seeds, chunksize=4)
-
-
-def _leave_ctrl_c_to_the_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def summary(outcomes: list[Outcome], first: int, seconds: float) -> dict[str, Any]:

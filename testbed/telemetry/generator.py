@@ -1,6 +1,7 @@
 """`sbon testbed telemetry`: logs of any size for `sbon analyze`, made up from a seed, in the layout and columns that agents write."""
 
 import hashlib
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -104,6 +105,8 @@ def generate(
         A number is out of range.
     ConfigError
         There is a log in `out` already, or it cannot be written.
+    KeyboardInterrupt
+        And what was written is gone.
     """
     if agents < 2 or not 0 < hours <= HOURS_MAX or not 0 < probe_interval_s <= HOUR_S or (queries is not None and queries < 1):
         given = (
@@ -119,6 +122,13 @@ def generate(
             writer.write(kind, hour, rows)
             if progress is not None and kind == "latencies":
                 progress(f"hour {hour + 1} of {int(np.ceil(hours))}: {sum(writer.rows.values()):,} rows")
+    except KeyboardInterrupt:
+        # Half a log would be taken for a whole one. Where Ctrl-C has stopped the columnar library, Python tells of it once more.
+        try:
+            shutil.rmtree(out / "telemetry", ignore_errors=True)
+        except KeyboardInterrupt:
+            shutil.rmtree(out / "telemetry", ignore_errors=True)
+        raise
     except OSError as problem:
         raise ConfigError(f"cannot write to {out}: {problem.strerror or problem}") from problem
     return {
