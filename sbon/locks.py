@@ -1,6 +1,6 @@
 """The promises that a host has given to those who migrate: which of its operators must keep still, for whose migration, until when."""
 
-from sbon.types import OperatorId
+from sbon.types import NodeId, OperatorId
 
 
 class Locks:
@@ -8,9 +8,13 @@ class Locks:
 
     def __init__(self) -> None:
         self._held: dict[OperatorId, dict[OperatorId, float]] = {}
+        self._holders: dict[OperatorId, NodeId] = {}
 
-    def grant(self, migrating: OperatorId, neighbours: tuple[OperatorId, ...], until: float) -> None:
-        """Promise that `neighbours` keep still while `migrating` moves. Many may hold the same operator still; a later word replaces."""
+    def grant(self, migrating: OperatorId, neighbours: tuple[OperatorId, ...], until: float, holder: NodeId) -> None:
+        """Promise `holder` that `neighbours` keep still while `migrating` moves. Many operators may hold the same one still; a later word
+        replaces.
+        """
+        self._holders[migrating] = holder
         for operator in neighbours:
             self._held.setdefault(operator, {})[migrating] = until
 
@@ -18,8 +22,11 @@ class Locks:
         """All of these have been promised to `migrating`, and still are."""
         return all(self._held.get(operator, {}).get(migrating, now) > now for operator in neighbours)
 
-    def release(self, migrating: OperatorId) -> None:
-        """That migration is over."""
+    def release(self, migrating: OperatorId, holder: NodeId) -> None:
+        """That migration is over, says who asked; late words of those who moved it before, from elsewhere, change nothing."""
+        if self._holders.get(migrating) != holder:
+            return
+        del self._holders[migrating]
         for operator in list(self._held):
             self._held[operator].pop(migrating, None)
             if not self._held[operator]:
@@ -35,3 +42,10 @@ class Locks:
         if not leases:
             del self._held[operator]
         return bool(leases)
+
+    def expire(self, now: float) -> None:
+        """Forget what is over without a word."""
+        for operator in list(self._held):
+            self.held(operator, now)
+        migrating = {migrating for leases in self._held.values() for migrating in leases}
+        self._holders = {one: holder for one, holder in self._holders.items() if one in migrating}

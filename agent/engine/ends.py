@@ -19,6 +19,7 @@ class Input:
         "byte_rate",
         "bytes_in",
         "delay_ms",
+        "epoch",
         "link",
         "lost",
         "node",
@@ -34,10 +35,20 @@ class Input:
         "watermark_us",
     )
 
-    def __init__(self, link: LinkSpec, node: NodeId, schema: Schema, receiver: LinkReceiver, watermark_us: int = WATERMARK_MIN) -> None:
+    def __init__(
+        self,
+        link: LinkSpec,
+        node: NodeId,
+        schema: Schema,
+        receiver: LinkReceiver,
+        watermark_us: int = WATERMARK_MIN,
+        epoch: int = 0,
+    ) -> None:
         self.link = link
         self.node = node
         """Where the link comes from, as last heard."""
+        self.epoch = epoch
+        """How often its source had migrated when it was heard to be there; 0 where that is not known."""
         self.schema = schema
         self.receiver = receiver
         self.watermark_us = watermark_us

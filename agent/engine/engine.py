@@ -149,7 +149,7 @@ class Engine:
         instance.used_by(request.user)
         for end in request.inputs:
             receiver = LinkReceiver(end.link.id, self._links)
-            instance.inputs[end.link.id] = Input(end.link, end.node, end.schema, receiver)
+            instance.inputs[end.link.id] = Input(end.link, end.node, end.schema, receiver, epoch=end.epoch)
         self.instances[spec.id] = instance
         self.flow.forget_whereabouts(spec.id)
         self.flow.add(instance)
@@ -230,10 +230,17 @@ class Engine:
                 incoming.lost = incoming.told_lost or (incoming.node != self._me and dead(incoming.node))
 
     def input_lost(self, operator: OperatorId, link: LinkId, back: bool = False) -> None:
-        """The taker of the query, or a multicast, says that what feeds a link is no more; or, `back`, that it feeds it again."""
+        """The taker of the query, or a multicast, says that what feeds a link is no more; or, `back`, that it feeds it again.
+
+        Raises
+        ------
+        LocalProtocolError
+            The operator is not here, or on its way elsewhere with what it knew: say it again, there.
+        """
         instance = self.instances.get(operator)
-        if instance is not None and link in instance.inputs:
-            instance.inputs[link].lost = instance.inputs[link].told_lost = not back
+        if instance is None or link not in instance.inputs or instance.exported:
+            raise LocalProtocolError(f"the receiver of {link} is not on {self._me}, or is moving away")
+        instance.inputs[link].lost = instance.inputs[link].told_lost = not back
 
     def use(self, operator: OperatorId, user: User, outputs: tuple[End, ...], through: LinkId | None) -> Instance:
         """Let another query use an operator, by a link that it has; returns it.
@@ -244,11 +251,15 @@ class Engine:
         ------
         LocalProtocolError
             The operator is not here (any more).
+        PlacementError
+            It is moving: what it takes along has been read, and would not know of the newcomer.
         """
         carrier = self.flow.carrier(through) if through is not None else None
         instance = carrier[0] if carrier is not None else self._known(operator)
         if instance.state is State.FAILED:
             raise LocalProtocolError(f"operator {operator} has failed: {instance.reason}")
+        if instance.exported:
+            raise PlacementError(f"operator {instance.id} is moving away from {self._me}")
         instance.used_by(user)
         if through is not None and through in instance.outputs:
             instance.outputs[through].users.add(user.query)
@@ -376,6 +387,7 @@ class Engine:
         except LocalProtocolError as problem:
             done(problem)  # called off meanwhile
             return
+        instance.exported = True
         self._host.execute(work, done, rows=0)
 
     def _rest(self, instance: Instance, then: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
@@ -397,6 +409,7 @@ class Engine:
         instance = self.instances.get(operator)
         if instance is not None and instance.state is State.PAUSED:
             instance.when_idle = None
+            instance.exported = False
             instance.state = State.FINISHED if instance.ended else State.RUNNING
             self._execution.consider(instance)
 

@@ -145,7 +145,7 @@ class Flow:
         if found is not None and link.handed > found[1].link.handed:
             incoming = found[1]
             incoming.link = msgspec.structs.replace(incoming.link, source=link.source, handed=link.handed)
-            incoming.node = node
+            incoming.node, incoming.epoch = node, 0
 
     def left(self, operator: OperatorId, node: NodeId, epoch: int) -> None:
         """An operator has moved from here: tell latecomers. The oldest such notes are dropped."""
@@ -173,9 +173,10 @@ class Flow:
                 output.sender.rewind()
                 self.transmit(output)
         for _, incoming in self._inputs.values():
-            if incoming.link.source == operator and incoming.node != node:
-                incoming.node = node
-                incoming.delay_ms = None  # it was that of the old place
+            if incoming.link.source == operator and epoch > incoming.epoch:
+                if incoming.node != node:
+                    incoming.delay_ms = None  # it was that of the old place
+                incoming.node, incoming.epoch = node, epoch
 
     # ------------------------------------------------------------------------------------------------------ sending
 
@@ -185,6 +186,9 @@ class Flow:
 
     def transmit(self, output: Output) -> None:
         """Send what may be sent, and let what cannot wait in memory wait on disk."""
+        found = self._outputs.get(output.link.id)
+        if found is None or found[1] is not output:
+            return  # what gave it has ended or left in the meantime: nothing more of it may go out, or to a disk that nobody would empty
         self._send_on(output)
         # A far end that is away may come back; one that answers and does not know the link will hardly, and must not fill the disk.
         away = output.node != self._router.me and output.missing < MISSING_MAX
@@ -302,9 +306,10 @@ class Flow:
 
         def retry() -> None:
             self._again.pop(message.link, None)
-            if message.link in self._outputs:
-                output.sender.rewind()
-                self.transmit(output)
+            found = self._outputs.get(message.link)  # it may have left and come back
+            if found is not None:
+                found[1].sender.rewind()
+                self.transmit(found[1])
 
         pause_s = min(MISSING_RETRY_S_MAX, MISSING_RETRY_S_MIN * 2.0 ** min(output.missing - 1, 16))
         self._host.call_at(self._host.now() + pause_s, retry)

@@ -43,6 +43,8 @@ class InputState(msgspec.Struct, frozen=True, array_like=True):
     processed: int
     rows_processed: int
     watermark_us: int
+    epoch: int = 0
+    told_lost: bool = False
 
 
 class OutputState(msgspec.Struct, frozen=True, array_like=True):
@@ -93,7 +95,9 @@ def _encode(instance: Instance, senders: Mapping[LinkId, tuple[int, int, int, tu
         spec=instance.spec,
         users=tuple(User(query, owner, instance.slack_ms.get(query)) for query, owner in sorted(instance.users.items())),
         inputs=tuple(
-            InputState(_as_measured(i), i.node, i.schema, i.receiver.processed, i.receiver.rows_processed, i.watermark_us)
+            InputState(
+                _as_measured(i), i.node, i.schema, i.receiver.processed, i.receiver.rows_processed, i.watermark_us, i.epoch, i.told_lost
+            )
             for i in instance.inputs.values()
         ),
         outputs=tuple(_output_state(output, senders[output.link.id]) for output in instance.outputs.values()),
@@ -153,7 +157,9 @@ def install(operator: "Operator", data: bytes, epoch: int, links: LinkConfig) ->
     instance.migrations = state.migrations + 1
     for given in state.inputs:
         receiver = LinkReceiver(given.link.id, links, given.processed, given.rows_processed)
-        instance.inputs[given.link.id] = Input(given.link, given.node, given.schema, receiver, given.watermark_us)
+        incoming = Input(given.link, given.node, given.schema, receiver, given.watermark_us, given.epoch)
+        incoming.lost = incoming.told_lost = given.told_lost
+        instance.inputs[given.link.id] = incoming
     for kept in state.outputs:
         schema = state.spec.schema
         held = [

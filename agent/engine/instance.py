@@ -66,6 +66,8 @@ class Instance:
         self.operator: Operator | None = None
         self.log: InputLog | None = None
         """Of what it is given, while its state is on the way to another host."""
+        self.exported = False
+        """What it takes along has been read: until it has gone, or the migration is off, nothing may be added to it here."""
         self.source: SourceConnector | None = None
         self.sink: SinkConnector | None = None
         self.watermark_us = WATERMARK_MIN

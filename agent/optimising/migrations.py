@@ -386,9 +386,12 @@ class Migrations:
             case Lock():
                 self._lock(message, respond)
             case Unlock():
-                self._locks.release(message.operator)
+                self._locks.release(message.operator, sender)
                 respond(DoneMessage())
             case Prepare():
+                if message.spec.id in self._leaving:
+                    # Who has not heard yet that it left would send to it here, and so wake it before its return is decided.
+                    raise MigrationError(f"not everyone has been told that operator {message.spec.id} has left {self._directory.me}")
                 self._arrivals.prepare(message, respond)
             case StateChunk():
                 self._arrivals.chunk(message, respond)
@@ -411,8 +414,9 @@ class Migrations:
             if operator not in self._engine.instances:
                 raise MigrationError(f"{operator} is not on {self._directory.me}")
         now = self._host.now()
+        self._locks.expire(now)
         renewed = self._locks.granted(message.operator, message.neighbours, now)
-        self._locks.grant(message.operator, message.neighbours, now + message.lease_s)
+        self._locks.grant(message.operator, message.neighbours, now + message.lease_s, message.coordinator)
         if renewed or not message.there:
             respond(DoneMessage())
         if message.there:

@@ -174,6 +174,30 @@ def test_files_go_with_the_query_and_with_the_agent() -> None:
     world.close()
 
 
+def test_a_query_that_ends_while_a_batch_is_being_worked_on_leaves_nothing_behind() -> None:
+    """What comes of that batch is nobody's any more: on disk it would lie, and take of the budget, for as long as the agent runs."""
+    world = make_world(spill_bytes=1 << 20, spill_after_s=0.0, window_batches=2)
+    world.submit(SOURCE.format(world.nodes[1], RATE, ROWS))
+    query = world.submit(QUERY)
+    engine = world.agents[1].engine
+    world.run(2)
+    world.partition([[1]])
+    world.run_until(lambda: disk_of(world, 1).used_bytes > 0, 60)
+
+    def gives_more() -> bool:
+        """A batch is on a thread, and what comes of it will be written."""
+        given = [(i, o.sender) for i in engine.instances.values() for o in i.outputs.values() if o.node != engine.me and i.task is not None]
+        return any(sender.on_disk and sender._backlog._busy is None and sender.has_credit for _, sender in given)
+
+    world.run_until(gives_more, 60)
+    engine.release(query)
+    world.run(5)
+    assert not engine.instances
+    assert not disk_of(world, 1).files
+    assert engine.flow.spilling.budget.used_bytes == 0
+    world.close()
+
+
 def test_an_operator_whose_output_is_on_disk_stays_where_it_is() -> None:
     world = make_world(3, spill_bytes=1 << 20, spill_after_s=0.2)
     world.submit(SOURCE.format(world.nodes[1], 100, 100_000))

@@ -194,12 +194,14 @@ def test_a_node_that_leaves_in_good_order_has_not_failed(phase: Phase, told: str
 
 def test_locks_hold_until_released_or_their_lease_is_over():
     locks = Locks()
-    locks.grant("q.1", ("q.0",), until=10.0)
-    locks.grant("p.5", ("q.0", "q.9"), until=5.0)
+    locks.grant("q.1", ("q.0",), until=10.0, holder="one")
+    locks.grant("p.5", ("q.0", "q.9"), until=5.0, holder="other")
 
     assert locks.held("q.0", 6.0)
     assert not locks.held("q.9", 6.0)
-    locks.release("q.1")
+    locks.release("q.1", "other")
+    assert locks.held("q.0", 6.0), "another one holds it"
+    locks.release("q.1", "one")
     assert not locks.held("q.0", 6.0)
 
 

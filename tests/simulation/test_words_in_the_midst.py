@@ -1,0 +1,174 @@
+"""Words that come at the wrong moment: while an operator is on its way elsewhere, after newer ones, for a link that is no more."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from agent.engine.instance import Instance
+from agent.node import Agent
+from sbon.errors import LocalProtocolError, MigrationError, SbonError
+from sbon.migration.machine import Phase
+from sbon.query.plan import MapParams, WindowParams
+from sbon.wire.deployment import InputLost, Use
+from sbon.wire.messages import Done, Message
+from sbon.wire.migration import Lock, Prepare, Unlock
+from testbed.virtual.harness import World
+
+SOURCE = """
+CREATE SOURCE readings (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts)
+WITH (connector = 'datagen', nodes = '{}', rows_per_second = 50, seed = 5, fields.key.min = 0, fields.key.max = 2)
+"""
+WINDOWED = "SELECT window_end, key, count(*) AS n FROM TUMBLE(readings, ts, INTERVAL '1 second') GROUP BY window_end, key"
+
+
+class Overlay:
+    """Six agents, a source on two of them, a window, and a query that takes its answers."""
+
+    def __init__(self) -> None:
+        self.world = World(6, seed=3, settings={"engine": {"batch_interval_s": 0.2}, "optimiser": {"enabled": False}})
+        self.world.start_all()
+        self.world.settle()
+        self.world.submit(SOURCE.format(f"{self.world.nodes[1]},{self.world.nodes[2]}"))
+        self.query = self.world.submit(WINDOWED)
+        self.tail = self.world.tail(self.query)
+        self.world.run_until(lambda: len(self.tail.rows) > 6)
+
+    def agents(self) -> list[Agent]:
+        return [agent for agent in self.world.agents if isinstance(agent, Agent)]
+
+    def find(self, params: type) -> tuple[Agent, Instance]:
+        """The operator of this kind that is farthest down, and its host."""
+        found = [(a, i) for a in self.agents() for i in a.engine.instances.values() if isinstance(i.spec.params, params)]
+        return max(found, key=lambda one: one[1].id)
+
+    def elsewhere(self, *taken: Agent) -> Agent:
+        """An agent that is none of these."""
+        return next(agent for agent in self.agents() if agent not in taken)
+
+    def move(self, agent: Agent, operator: str, there: Agent) -> list[Any]:
+        """Begin to move an operator; its record will be in the list."""
+        records: list[Any] = []
+        self.world.run_until(lambda: agent.migrations.may_migrate(operator), 30)
+        agent.migrations.migrate(operator, there.name, "tried by the test", records.append)
+        return records
+
+
+def until_the_rest_is_sent(overlay: Overlay, agent: Agent, operator: str) -> None:
+    """All that an operator takes along has been read, and its new host has not answered yet."""
+    leaving = agent.migrations._leaving[operator]
+    overlay.world.run_until(lambda: leaving.copying is not None and leaving.copying._rest == [], 30)
+    assert leaving.steps.phase is Phase.TRANSFERRING
+
+
+@pytest.mark.parametrize("shared", [WindowParams, MapParams])
+def test_a_query_that_comes_while_an_operator_is_on_its_way_has_its_rows_and_keeps_them(shared: type) -> None:
+    overlay = Overlay()
+    host, instance = overlay.find(shared)
+    taker = overlay.elsewhere(host, *overlay.agents()[:3])
+    held: list[Callable[..., None]] = []
+    handle = host.answers.handle
+
+    def late(sender: str, message: Message, respond: Callable[[Any], None]) -> None:
+        if isinstance(message, Use) and message.operator == instance.id:
+            held.extend((lambda: handle(sender, message, respond), respond))
+        else:
+            handle(sender, message, respond)
+
+    host.answers.handle = late  # type: ignore[method-assign]
+    replies: list[Any] = []
+    taker.control(overlay.world._request("submit", {"sql": WINDOWED}), replies.append)
+    overlay.world.run_until(lambda: bool(held), 30, "it is to be shared")
+    records = overlay.move(host, instance.id, overlay.elsewhere(host, taker))
+    until_the_rest_is_sent(overlay, host, instance.id)
+    host.answers.handle = handle  # type: ignore[method-assign]
+    try:
+        held[0]()
+    except SbonError as problem:
+        held[1](problem)  # as its connection would
+    overlay.world.run_until(lambda: bool(records) and bool(replies) and replies[-1].final, 90)
+    assert replies[-1].error is None, replies[-1].error
+
+    tail = overlay.world.tail(replies[-1].result[-1]["query"], taker.name)
+    overlay.world.run_until(lambda: len(tail.rows) >= 10, 60, "the newcomer has rows")
+    overlay.world.ask(0, "drop", query=overlay.query)
+    overlay.world.run(5.0)
+    before = len(tail.rows)
+    overlay.world.run_until(lambda: len(tail.rows) >= before + 30, 60, "it has them still, after the other has gone")
+
+
+def test_what_an_operator_has_been_told_of_lost_inputs_moves_with_it_or_is_told_again() -> None:
+    overlay = Overlay()
+    host, window = overlay.find(WindowParams)
+    there = overlay.elsewhere(host)
+    link = next(iter(window.inputs))
+    lost = InputLost(operator=window.id, link=link)
+    host.answers.handle("any", lost, lambda result: None)
+    records = overlay.move(host, window.id, there)
+    until_the_rest_is_sent(overlay, host, window.id)
+    with pytest.raises(LocalProtocolError):
+        host.answers.handle("any", InputLost(operator=window.id, link=link, back=True), lambda result: None)
+    overlay.world.run_until(lambda: bool(records), 30)
+    assert records[0].committed
+    with pytest.raises(LocalProtocolError):
+        host.answers.handle("any", lost, lambda result: None)  # it has gone: who tells must not think that it was heard
+
+    moved = there.engine.instances[window.id]
+    there.engine.look_at_inputs(lambda node: False)
+    assert moved.inputs[link].lost
+    answers: list[Any] = []
+    there.answers.handle("any", InputLost(operator=window.id, link=link, back=True), answers.append)
+    assert answers == [Done()]
+    assert not moved.inputs[link].lost
+
+
+def test_old_news_of_a_place_changes_nothing_at_either_end() -> None:
+    overlay = Overlay()
+    host, window = overlay.find(WindowParams)
+    one, other = [agent for agent in overlay.agents() if agent is not host][:2]
+    for here, there in ((host, one), (one, other)):
+        records = overlay.move(here, window.id, there)
+        overlay.world.run_until(lambda records=records: bool(records), 30)  # type: ignore[misc]
+        assert records[0].committed
+    overlay.world.run(2.0)
+
+    def known(agent: Agent) -> list[str]:
+        inputs = [i.node for o in agent.engine.instances.values() for i in o.inputs.values() if i.link.source == window.id]
+        outputs = [o.node for i in agent.engine.instances.values() for o in i.outputs.values() if o.link.target == window.id]
+        return inputs + outputs
+
+    assert sum(len(known(agent)) for agent in overlay.agents()) >= 2
+    for agent in overlay.agents():
+        agent.answers.moved(window.id, one.name, 1)  # it has moved twice since it was made: this was the first time
+        assert set(known(agent)) <= {other.name}
+
+
+def test_nobody_takes_an_operator_back_before_all_know_that_it_has_left() -> None:
+    """Who still sends to it there would wake it before its return is decided."""
+    overlay = Overlay()
+    host, window = overlay.find(WindowParams)
+    there = overlay.elsewhere(host)
+    records = overlay.move(host, window.id, there)
+    overlay.world.run_until(lambda: host.migrations._leaving[window.id].steps.phase is Phase.COMMITTING, 30)
+    prepare = Prepare(spec=window.spec, epoch=2, coordinator=there.name)
+    with pytest.raises(MigrationError, match="not everyone has been told"):
+        host.answers.handle(there.name, prepare, lambda result: None)
+
+    overlay.world.run_until(lambda: bool(records), 30)
+    answers: list[Any] = []
+    host.answers.handle(there.name, prepare, answers.append)
+    overlay.world.run_until(lambda: bool(answers), 30)
+    assert answers == [Done()]
+
+
+def test_a_lock_is_ended_by_who_holds_it_alone() -> None:
+    """The word of an old coordinator, late, must not let go of what the operator's new host has been promised."""
+    overlay = Overlay()
+    _, window = overlay.find(WindowParams)
+    agent, neighbour = next((a, i.id) for a in overlay.agents() for i in a.engine.instances.values() if i is not window)
+    lock = Lock(operator=window.id, neighbours=(neighbour,), coordinator="new", lease_s=100.0)
+    agent.answers.handle("new", lock, lambda result: None)
+    agent.answers.handle("old", Unlock(operator=window.id), lambda result: None)
+    assert not agent.migrations.may_be_rewired(neighbour)
+    agent.answers.handle("new", Unlock(operator=window.id), lambda result: None)
+    assert agent.migrations.may_be_rewired(neighbour)
