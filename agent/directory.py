@@ -45,7 +45,7 @@ class Directory:
         return self._peers.send(address, message if isinstance(message, Data) else encode(message), expect=node)
 
     def request(self, node: NodeId, message: Message, done: Done, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
-        """Ask a node; `done` gets the answer or what went wrong, once."""
+        """Ask a node, and none that has its address now; `done` gets the answer or what went wrong, once."""
         if node == self.me:
             self._host.call_soon(partial(self._ask_self, message, done))
             return
@@ -53,7 +53,7 @@ class Directory:
         if address is None:
             self._host.call_soon(lambda: done(LinkError(f"{node} is not a known member")))
             return
-        self._peers.request(address, encode(message), partial(self._answered, done), timeout_s)
+        self._peers.request(address, encode(message), partial(self._answered, done), timeout_s, expect=node)
 
     def request_at(self, address: Address, message: Message, done: Done, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         """Ask whoever is at an address."""

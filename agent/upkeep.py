@@ -62,16 +62,20 @@ class Upkeep:
         agent.delays.sample()
         agent.directory.keep(engine.flow.destinations())
         engine.give_up_dead_consumers(lambda node: self._gone_for(node, DEAD_CONSUMER_S))
-        engine.look_at_inputs(lambda node: self._gone_for(node, agent.config.engine.lost_input_s))
+        engine.look_at_inputs(
+            lambda node: self._gone_for(node, agent.config.engine.lost_input_s), lambda node: self._gone_for(node, DEAD_CONSUMER_S)
+        )
         agent.handing.look_at_losses()
         agent.measuring.sample()
         agent.recording.look_at_sinks()
 
-    def _gone_for(self, node: NodeId, seconds: float) -> bool:
-        """A member has departed, or has been failed for so long."""
+    def _gone_for(self, node: NodeId, seconds: float) -> bool | None:
+        """A member has departed, or has been failed for so long; None where nothing is known of it (yet, or any more)."""
         member = self._agent.gossip.members.get(node)
-        if member is None or member.status is MemberStatus.LEFT:
-            return member is not None
+        if member is None:
+            return None
+        if member.status is MemberStatus.LEFT:
+            return True
         return member.status is MemberStatus.FAILED and self._agent.host.now() - member.since_s > seconds
 
     def _ask_whether_wanted(self) -> None:

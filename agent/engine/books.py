@@ -8,10 +8,13 @@ from collections.abc import Callable, Sequence
 from agent.engine.ends import Input
 from agent.engine.flow import Flow
 from agent.engine.instance import Instance, State
-from agent.engine.rows import Rows
+from agent.engine.rows import PART_BYTES_MAX, Rows
 from agent.engine.sources import Polling
 from agent.engine.work import Task
 from sbon.batch import Batch, way
+
+LOCAL_BYTES_MAX = 4 * PART_BYTES_MAX
+"""A larger batch is cut even where its consumer is here: that may move while the batch waits for it, and a frame has a greatest size."""
 
 
 class Books:
@@ -82,12 +85,14 @@ class Books:
             instance.rows_out += payload.rows
         carried = None
         for output in list(instance.outputs.values()):
-            *parts, last = payload.parts() if payload is not None and self._flow.leaves(output) else (payload,)
+            relay = next((made for made in joined if output.link.id in made.inputs), None) if joined else None
+            goes_on = onward is not None and output.link.id == onward.link.id
+            large = payload is not None and relay is None and not goes_on and payload.size_bytes > LOCAL_BYTES_MAX
+            *parts, last = payload.parts() if payload is not None and (large or self._flow.leaves(output)) else (payload,)
             for part in parts:
                 output.sender.offer(stimulus_s, before_us, part, path)
             batch = output.sender.offer(stimulus_s, instance.watermark_out_us, last, path)
-            relay = next((made for made in joined if output.link.id in made.inputs), None) if joined else None
-            if onward is not None and output.link.id == onward.link.id:
+            if onward is not None and goes_on:
                 self._flow.carried(output, onward, batch)
                 carried = batch
             elif relay is not None:

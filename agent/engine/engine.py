@@ -24,7 +24,7 @@ from sbon.errors import LocalProtocolError, PlacementError, SbonError
 from sbon.extensions import Extensions
 from sbon.links import LinkConfig, LinkReceiver, LinkSender
 from sbon.placement.reservations import HostingConfig, Reservations
-from sbon.query.plan import SinkParams
+from sbon.query.plan import WATERMARK_END, SinkParams
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.deployment import End, Instantiate, User
 from sbon.wire.reports import OperatorReport
@@ -211,7 +211,7 @@ class Engine:
         self.flow.remove_output(instance, link)
         self._execution.consider(instance)
 
-    def give_up_dead_consumers(self, dead: Callable[[NodeId], bool]) -> None:
+    def give_up_dead_consumers(self, dead: Callable[[NodeId], bool | None]) -> None:
         """Let go of outputs to nodes that are `dead`, where other consumers wait behind them for the operator's credit."""
         for instance in self.instances.values():
             for output in list(instance.outputs.values()):
@@ -220,14 +220,25 @@ class Engine:
                     self.disconnect(instance.id, output.link.id)
                     self._events.link_broken(instance, output, f"{output.node} has been gone for too long")
 
-    def look_at_inputs(self, dead: Callable[[NodeId], bool]) -> None:
+    def look_at_inputs(self, dead: Callable[[NodeId], bool | None], for_good: Callable[[NodeId], bool | None]) -> None:
         """Wait no more for inputs from nodes that are `dead`: one crashed source must not hold up the answers of all others.
 
-        A node that comes back (a partition has healed) counts again; what it brings behind the watermark is late, and counted.
+        A node that comes back (a partition has healed) counts again; what it brings behind the watermark is late, and counted. Of one that
+        is not known (None: a member that has been dead for long is forgotten) it stays as it was. Where all others have ended, the
+        operator ends without those that are dead `for_good`.
         """
-        for instance in self.instances.values():
+        for instance in list(self.instances.values()):
             for incoming in instance.inputs.values():
-                incoming.lost = incoming.told_lost or (incoming.node != self._me and dead(incoming.node))
+                gone = dead(incoming.node) if incoming.node != self._me else False
+                incoming.lost = incoming.told_lost or (incoming.lost if gone is None else gone)
+            least_us = instance.watermark_without_lost
+            if least_us is None or (least_us >= WATERMARK_END and not self._are_gone(instance, for_good)):
+                continue
+            self._execution.advance(instance, least_us)
+
+    def _are_gone(self, instance: Instance, for_good: Callable[[NodeId], bool | None]) -> bool:
+        lost = [incoming for incoming in instance.inputs.values() if incoming.lost]
+        return all(incoming.told_lost or for_good(incoming.node) is not False for incoming in lost)
 
     def input_lost(self, operator: OperatorId, link: LinkId, back: bool = False) -> None:
         """The taker of the query, or a multicast, says that what feeds a link is no more; or, `back`, that it feeds it again.

@@ -23,7 +23,7 @@ from agent.engine.flow import Flow
 from agent.engine.instance import Instance, State
 from agent.engine.settings import EngineConfig
 from agent.engine.sources import Polling, is_threaded
-from agent.engine.work import Task, run
+from agent.engine.work import Task, advancing, run
 from agent.host import Host
 from sbon.errors import ConnectorError, SbonError
 from sbon.links import Batch
@@ -114,6 +114,13 @@ class Execution:
             self._let_go(instance)
         elif instance.source is not None or instance.sink is not None:
             instance.when_idle = lambda: self._let_go(instance)
+
+    def advance(self, instance: Instance, watermark_us: int) -> None:
+        """The watermark of an idle operator has risen without a batch: it gives its answers to it."""
+        instance.closing = Closing(advancing(instance, watermark_us), watermark_us)
+        instance.closing.stimulus_s = self._host.wall()
+        instance.busy = True
+        self.consider(instance)
 
     def join(self, operator: Instance, made: Instance) -> None:
         """A multicast has just been made behind an operator. If that is in the midst of a task, the multicast takes part in it, and

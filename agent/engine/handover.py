@@ -44,6 +44,7 @@ class InputState(msgspec.Struct, frozen=True, array_like=True):
     rows_processed: int
     watermark_us: int
     epoch: int = 0
+    lost: bool = False
     told_lost: bool = False
 
 
@@ -94,12 +95,7 @@ def _encode(instance: Instance, senders: Mapping[LinkId, tuple[int, int, int, tu
     state = OperatorState(
         spec=instance.spec,
         users=tuple(User(query, owner, instance.slack_ms.get(query)) for query, owner in sorted(instance.users.items())),
-        inputs=tuple(
-            InputState(
-                _as_measured(i), i.node, i.schema, i.receiver.processed, i.receiver.rows_processed, i.watermark_us, i.epoch, i.told_lost
-            )
-            for i in instance.inputs.values()
-        ),
+        inputs=tuple(_input_state(incoming) for incoming in instance.inputs.values()),
         outputs=tuple(_output_state(output, senders[output.link.id]) for output in instance.outputs.values()),
         watermark_us=instance.watermark_us,
         watermark_out_us=instance.watermark_out_us,
@@ -109,6 +105,20 @@ def _encode(instance: Instance, senders: Mapping[LinkId, tuple[int, int, int, tu
         migrations=instance.migrations,
     )
     return _encoder.encode(state)
+
+
+def _input_state(incoming: Input) -> InputState:
+    return InputState(
+        _as_measured(incoming),
+        incoming.node,
+        incoming.schema,
+        incoming.receiver.processed,
+        incoming.receiver.rows_processed,
+        incoming.watermark_us,
+        incoming.epoch,
+        incoming.lost,
+        incoming.told_lost,
+    )
 
 
 def _output_state(output: Output, exported: tuple[int, int, int, tuple[Batch, ...]]) -> OutputState:
@@ -158,7 +168,7 @@ def install(operator: "Operator", data: bytes, epoch: int, links: LinkConfig) ->
     for given in state.inputs:
         receiver = LinkReceiver(given.link.id, links, given.processed, given.rows_processed)
         incoming = Input(given.link, given.node, given.schema, receiver, given.watermark_us, given.epoch)
-        incoming.lost = incoming.told_lost = given.told_lost
+        incoming.lost, incoming.told_lost = given.lost, given.told_lost
         instance.inputs[given.link.id] = incoming
     for kept in state.outputs:
         schema = state.spec.schema

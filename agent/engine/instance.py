@@ -233,6 +233,14 @@ class Instance:
         return max(least, self.watermark_us)
 
     @property
+    def watermark_without_lost(self) -> int | None:
+        """Where the watermark could go now that lost inputs hold it back no more; None where they do not, or nothing else is left."""
+        if len(self.inputs) < 2 or self.operator is None or self.busy or self.state is not State.RUNNING:
+            return None
+        least_us = min((i.watermark_us for i in self.inputs.values() if not i.lost), default=self.watermark_us)
+        return least_us if least_us > self.watermark_us else None
+
+    @property
     def ended(self) -> bool:
         """No input will bring anything more."""
         return self.watermark_us >= WATERMARK_END

@@ -133,7 +133,9 @@ class Rows:
             return (self,)
         if not self._parts:
             frame, rows = self.frame(), max(1, self.rows * (PART_BYTES_MAX - 4096) // self.size_bytes)
-            self._parts = tuple(Rows.of_frame(frame[first : first + rows], self._schema) for first in range(0, self.rows, rows))
+            pieces = (Rows.of_frame(frame[first : first + rows], self._schema) for first in range(0, self.rows, rows))
+            # Where long rows lie together, a piece is cut once more; a single row stays what it is.
+            self._parts = tuple(part for piece in pieces for part in (piece.parts() if piece.rows > 1 else (piece,)))
         return self._parts
 
     def is_packed(self, codec: Codec) -> bool:

@@ -4,7 +4,7 @@ A task is made on the event loop (`agent.engine.chains`), run here, and settled 
 runs, its operators are busy: nobody else touches their state, and everything else about them that is read here stands still.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -234,6 +234,14 @@ def _go_on(task: Task, instance: Instance, closing: Closing, produced: "list[pl.
     if closing.done:
         return _made(instance, _rows(instance, produced), closing.watermark_us)
     return Made(instance.watermark_us, _rows(instance, produced), instance.watermark_out_us, closing)
+
+
+def advancing(instance: Instance, watermark_us: int) -> "Iterator[Sequence[pl.DataFrame]]":
+    """What an operator has to give for a watermark that no batch brings; nothing is done before the first step is asked for."""
+    assert instance.operator is not None
+    if instance.log is not None:
+        instance.log.advance(watermark_us)
+    yield from instance.operator.advance_in_steps(watermark_us)
 
 
 def _made(instance: Instance, payload: Rows | None, watermark_us: int) -> Made:

@@ -72,6 +72,9 @@ class Multicasting(Reviewing["MulticastOptimiser"]):
     def _review_all(self) -> None:
         here = self._engine.instances
         self._folded = {operator: past for operator, past in self._folded.items() if operator in here}
+        self._journeys = {name: journey for name, journey in self._journeys.items() if name in here}
+        if self._loaded is not None:
+            self._loaded.keep(here)
         for relay in [i for i in here.values() if i.is_multicast]:
             self.tend(relay)
         if not self._config.enabled or not self._config.multicast:

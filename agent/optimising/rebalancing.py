@@ -56,6 +56,8 @@ class Rebalancing(Reviewing["LocalOptimiser"]):
                 self._migrate(*following)
 
     def _review_all(self) -> None:
+        if self._loaded is not None:
+            self._loaded.keep(self._engine.instances)
         if not self._config.enabled:
             return
         movable = [i for i in self._engine.instances.values() if self._migrations.may_migrate(i.id)]

@@ -5,6 +5,9 @@ from typing import TypeAlias
 
 Key: TypeAlias = tuple[str, str | int]
 
+_SLACK = 64
+"""Instants that may lie about, moved or cancelled, beside as many as there are."""
+
 
 class Timers:
     """Instants by key. Setting a key again moves it; equal instants come due in the order in which they were set."""
@@ -19,6 +22,8 @@ class Timers:
         self._count += 1
         self._current[key] = self._count
         heapq.heappush(self._heap, (when, self._count, key))
+        if len(self._heap) > 2 * len(self._current) + _SLACK:
+            self._tidy()
 
     def cancel(self, key: Key) -> None:
         """Let `key` not come due; nothing happens if it was not to."""
@@ -48,6 +53,11 @@ class Timers:
         self._heap = [
             (when + by_s if key[0] in kinds else when, count, key) for when, count, key in self._heap if self._current.get(key) == count
         ]
+        heapq.heapify(self._heap)
+
+    def _tidy(self) -> None:
+        """Drop what was moved or cancelled: an instant a day ahead would otherwise stay for a day, each time that it is moved."""
+        self._heap = [entry for entry in self._heap if self._current.get(entry[2]) == entry[1]]
         heapq.heapify(self._heap)
 
     def clear(self) -> None:

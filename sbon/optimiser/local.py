@@ -13,7 +13,7 @@ each migration that lies not long behind, so that even nodes that are really equ
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from itertools import islice
 
 import numpy as np
@@ -127,6 +127,10 @@ class LocalOptimiser:
         """The operator runs here no more."""
         for key in [key for key in self._memory if operator in key]:
             del self._memory[key]
+
+    def keep(self, here: Container[OperatorId]) -> None:
+        """Forget all that are not among the operators that are `here`: most end without a word."""
+        self._memory = {key: memory for key, memory in self._memory.items() if all(operator in here for operator in key)}
 
     def _verdict(self, view: OperatorView, memory: _Memory, alternatives: tuple[Alternative, ...]) -> Verdict:
         """Move, make surer, or leave it."""

@@ -15,7 +15,7 @@ what all the outputs cost now, and no less than one more operator is worth. A co
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 import numpy as np
 
@@ -106,9 +106,9 @@ class MulticastOptimiser:
         memory = self._memory.get(operator)
         return memory is not None and bool(memory.trials.watched)
 
-    def forget(self, operator: OperatorId) -> None:
-        """The operator runs here no more."""
-        self._memory.pop(operator, None)
+    def keep(self, here: Container[OperatorId]) -> None:
+        """Forget all that are not among the operators that are `here`: most end without a word."""
+        self._memory = {operator: memory for operator, memory in self._memory.items() if operator in here}
 
     def _decision(self, view: SourceView, trials: Trials, sites: tuple[Site, ...]) -> Decision:
         hopeful = [s for s in sites if s.saving_fraction > s.required_fraction and s.free_slots >= 1 and len(s.links) >= BRANCHES_MIN]

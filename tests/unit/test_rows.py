@@ -41,3 +41,14 @@ def test_a_large_batch_leaves_in_parts_that_together_are_the_batch() -> None:
     assert pl.concat([Rows.of_bytes(part.data(), part.rows, schema).frame() for part in parts]).equals(frame)
     assert rows.parts() is parts
     assert list(parts[0].parts()) == [parts[0]]
+
+
+def test_long_rows_that_lie_together_are_in_parts_of_their_own() -> None:
+    """Cut by the mean alone, one part would have all of them, and no frame would hold it."""
+    schema = (Field("text", ColumnType.TEXT),)
+    rows = Rows.of_frame(pl.DataFrame({"text": ["short"] * 100_000 + ["x" * 1_000_000] * 12}), schema)
+
+    parts = rows.parts()
+
+    assert max(part.size_bytes for part in parts) <= PART_BYTES_MAX + 100_000
+    assert pl.concat([part.frame() for part in parts]).equals(rows.frame())

@@ -3,8 +3,11 @@
 import msgspec
 import pytest
 
+from agent.directory import Directory
 from agent.network.connection import ErrorReply
 from sbon.errors import LinkError, LocalProtocolError, MigrationError, ProtocolError, QueryError, SbonError
+from sbon.wire.messages import encode
+from sbon.wire.replication import Unwanted, WantedAsk
 from tests.unit.peers.world import PORT
 
 
@@ -168,3 +171,18 @@ def test_an_error_reply_that_cannot_be_read_fails_the_request_and_drops_the_peer
 
     assert "cannot be read" in str(outcome[0])
     assert ada.peers.counters["frames_bad"] == 1
+
+
+def test_who_is_meant_by_name_is_asked_and_nobody_else_who_has_that_address_now(world):
+    """Another agent may have been given the address of one that is gone; it would answer for itself, as if it were the other."""
+    ada, bob = world.boot(0, "ada"), world.boot(1, "bob")
+    bob.answer = lambda payload, respond: respond(encode(Unwanted(queries=("carol.q1",))))
+    directory = Directory(ada.host, "ada", ada.peers, {"bob": bob.address, "carol": bob.address}.get, ada)
+    answers = {"bob": [], "carol": []}
+    for name, heard in answers.items():
+        directory.request(name, WantedAsk(queries=("carol.q1",)), heard.append)
+    world.until(lambda: all(answers.values()))
+
+    assert answers["bob"] == [Unwanted(queries=("carol.q1",))]
+    assert isinstance(answers["carol"][0], LinkError)
+    assert "is bob, expected carol" in str(answers["carol"][0])

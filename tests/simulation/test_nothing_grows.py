@@ -1,0 +1,112 @@
+"""Queries that come and go, operators that move and links that break leave nothing behind in an agent."""
+
+import gc
+from collections import Counter, deque
+from typing import Any
+
+import numpy as np
+
+from agent.node import Agent
+from testbed.virtual.harness import World
+
+SOURCE = """
+CREATE SOURCE s (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts)
+WITH (connector = 'datagen', nodes = '{}', rows_per_second = 20, seed = 5, fields.key.min = 0, fields.key.max = 3)
+"""
+QUERIES = (
+    "SELECT window_end, key, count(*) AS n FROM TUMBLE(s, ts, INTERVAL '1 second') GROUP BY window_end, key",
+    "SELECT ts, key FROM s WHERE key > 1",
+    "SELECT a.ts, a.key, b.value FROM s AS a JOIN s AS b ON a.key = b.key AND b.ts BETWEEN a.ts - INTERVAL '1 second' AND a.ts",
+)
+REMEMBERED = (
+    "gossip", "measuring.migrations", "migrations._tried", "flow._gone", "remembering._knowledge", "queries._ended", "polling._asked",
+)  # fmt: skip
+"""What is kept of the past on purpose, each with a bound of its own."""
+CYCLES = 6
+
+
+def sizes(agent: Agent) -> Counter[str]:
+    """Entries of all containers that an agent holds, by the way to them."""
+    found: Counter[str] = Counter()
+    seen: set[int] = set()
+    waiting: list[tuple[Any, str]] = [(agent, "")]
+    while waiting:
+        thing, path = waiting.pop()
+        if id(thing) in seen or isinstance(thing, str | bytes | int | float):
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, dict):
+            found[path] += len(thing)
+            waiting += [(value, f"{path}[]") for value in thing.values()] + [(key, f"{path}<>") for key in thing]
+        elif isinstance(thing, list | set | frozenset | deque | tuple):
+            found[path] += len(thing)
+            waiting += [(value, f"{path}[]") for value in thing]
+        elif type(thing).__module__.startswith(("agent.", "sbon.")):
+            names = [*getattr(thing, "__dict__", ()), *(name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ()))]
+            # What belongs to one component is reached from others too: the agent's own name for it comes first.
+            waiting[0:0] = [(getattr(thing, name, None), f"{path}.{name}") for name in (*names, *getattr(thing, "__struct_fields__", ()))]
+    return Counter({path: count for path, count in found.items() if not any(name in path for name in REMEMBERED)})
+
+
+class Churn:
+    """An overlay in which three agents take queries and drop them, again and again."""
+
+    def __init__(self) -> None:
+        settings = {
+            "engine": {"batch_interval_s": 0.5, "wanted_interval_s": 5.0},
+            "optimiser": {"interval_s": 2.0, "cooldown_s": 3.0, "lookup_interval_s": 4.0},
+        }
+        self.world = World(5, seed=2, settings=settings)
+        self.world.start_all()
+        self.world.settle()
+        self.world.submit(SOURCE.format(f"{self.world.nodes[1]},{self.world.nodes[2]}"))
+        self.rng = np.random.default_rng(1)
+        self.cycles = 0
+
+    @property
+    def agents(self) -> list[Agent]:
+        return [agent for agent in self.world.agents if isinstance(agent, Agent)]
+
+    def cycle(self) -> None:
+        """Three queries, some of whose operators move; then a cut, now and then, and the queries end."""
+        world, self.cycles = self.world, self.cycles + 1
+        taken = [(taker, world.submit(sql, at=taker)) for taker, sql in ((0, QUERIES[0]), (3, QUERIES[0]), (4, QUERIES[self.cycles % 3]))]
+        for taker, query in taken:
+            world.tail(query, taker)
+        world.run(1.0)
+        for agent in self.agents:
+            for operator in list(agent.engine.instances):
+                there = world.nodes[int(self.rng.integers(5))]
+                if there != agent.name and self.rng.random() < 0.5 and agent.migrations.may_migrate(operator):
+                    agent.migrations.migrate(operator, there, "moved by the test")
+        world.run(float(self.rng.uniform(0.05, 3.0)))
+        if self.cycles % 3 == 0:
+            world.partition([[int(self.rng.integers(1, 5))]])
+            world.run(float(self.rng.uniform(0.2, 9.0)))
+        for taker, query in taken:
+            world.ask(taker, "drop", query=query)
+            world.run(float(self.rng.uniform(0.0, 0.3)))
+        world.heal()
+        world.run(2.0)
+
+    def rest(self) -> list[Counter[str]]:
+        """What the agents hold once all is over."""
+        self.world.run_until(lambda: not any(agent.engine.instances for agent in self.agents), 120)
+        self.world.run(30.0)
+        gc.collect()
+        return [sizes(agent) for agent in self.agents]
+
+
+def test_what_has_ended_is_forgotten() -> None:
+    churn = Churn()
+    for _ in range(CYCLES):
+        churn.cycle()
+    before = churn.rest()
+    for _ in range(2 * CYCLES):
+        churn.cycle()
+    after = churn.rest()
+    assert sum(len(agent.measuring.migrations) for agent in churn.agents) > CYCLES, "operators have moved"
+    grown: Counter[str] = Counter()
+    for then, now in zip(before, after, strict=True):
+        grown.update({path: count - then[path] for path, count in now.items() if count > then[path]})
+    assert not {path: count for path, count in grown.items() if count >= CYCLES}
