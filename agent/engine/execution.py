@@ -25,7 +25,7 @@ from agent.engine.settings import EngineConfig
 from agent.engine.sources import Polling, is_threaded
 from agent.engine.work import Task, advancing, run
 from agent.host import Host
-from sbon.errors import ConnectorError, SbonError
+from sbon.errors import SbonError
 from sbon.links import Batch
 from sbon.operators.values import FEW_ROWS
 from sbon.scheduling import EarliestStimulusFirst
@@ -87,8 +87,8 @@ class Execution:
         if instance.source is not None:
             try:
                 instance.source.start(lambda: self._polling.at(instance, self._host.now()))
-            except ConnectorError as problem:
-                self.fail(instance, str(problem))
+            except Exception as problem:  # whatever a connector may raise: nobody would ask it again, or say why
+                self._failed_at(instance, problem)
                 return
             self._polling.at(instance, self._host.now())
         else:
@@ -317,8 +317,8 @@ class Execution:
             began, meter = self._host.stopwatch(), self._host.meter(brief=few)
             try:
                 task.polled = source.poll(now, wall)
-            except ConnectorError as problem:
-                self.fail(instance, str(problem))
+            except Exception as problem:
+                self._failed_at(instance, problem)
                 return
             finally:
                 task.before_cpu_ns = meter.lap(0)

@@ -89,7 +89,7 @@ class Handing:
         output.told = False
 
         def answered(result: Message | SbonError) -> None:
-            output.told = True
+            output.told = output.link.id not in self._telling  # whose it is may have to be told as well
             if not isinstance(result, SbonError):
                 self._lost[output.link.id] = lost
 

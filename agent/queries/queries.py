@@ -7,6 +7,7 @@ punctual.
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
+from threading import Lock
 from typing import Any, Protocol
 
 import msgspec
@@ -34,6 +35,10 @@ from sbon.wire.replication import Drop, Queries, QueriesAsk
 from sbon.wire.reports import OperatorReports, OperatorsAsk
 
 REPORT_TIMEOUT_S = 5.0
+ASKED_AT_ONCE = 64
+"""Queries about whose operators is asked in one go."""
+ASK_PAUSE_S = 0.1
+"""Between two of these."""
 ENDED_MAX = 200
 """Ended queries that are still shown."""
 QUERIES_MAX = 1000
@@ -80,6 +85,7 @@ class OwnedQueries:
         self._bounds = DelayBounds(directory)
         self._refeeding = Refeeding(directory)
         self._last_stamp = 0
+        self._stamping = Lock()
         self._last_report = host.now()
 
     # --------------------------------------------------------------------------------------------------- statements
@@ -233,15 +239,30 @@ class OwnedQueries:
         self._placing.place(plan, placed, excluded, share=first)
 
     def _new_id(self) -> QueryId:
-        self._last_stamp = max(self._last_stamp + 1, int(self._host.wall()))
-        return f"{self._directory.me}.{_base36(self._last_stamp)}"
+        """Called on executor threads, perhaps on two at once."""
+        with self._stamping:
+            self._last_stamp = stamp = max(self._last_stamp + 1, int(self._host.wall()))
+        return f"{self._directory.me}.{_base36(stamp)}"
 
     # ------------------------------------------------------------------------------------------------------- health
 
     def watch(self) -> None:
-        """Ask the hosts how the operators do; called every `engine.report_interval_s`."""
-        for record in list(self.records.values()):
-            self._ask_hosts(record, self._bounds.reported)
+        """Ask the hosts how the operators do; called every `engine.report_interval_s`.
+
+        Not of all queries at once: a host takes so many requests at a time (`peers.requests_max`), and would never tell of the last ones.
+        """
+        records = list(self.records.values())
+        for number, first in enumerate(range(0, len(records), ASKED_AT_ONCE)):
+            watch = partial(self._watch, records[first : first + ASKED_AT_ONCE])
+            if number:
+                self._host.call_at(self._host.now() + number * ASK_PAUSE_S, watch)
+            else:
+                watch()
+
+    def _watch(self, records: list[QueryRecord]) -> None:
+        for record in records:
+            if record.id in self.records:
+                self._ask_hosts(record, self._bounds.reported)
 
     def _ask_hosts(self, record: QueryRecord, then: Callable[[QueryRecord], None]) -> None:
         by_node: dict[NodeId, list[OperatorId]] = {}
@@ -308,7 +329,11 @@ class OwnedQueries:
         record.state = QueryState.FINISHED
         if record.id in self.tails:
             self.tails[record.id].end()
-        self._ask_hosts(record, lambda record: self._end(record, QueryState.FINISHED))
+        self._ask_hosts(record, self._end_finished)
+
+    def _end_finished(self, record: QueryRecord) -> None:
+        if record.id in self.records:  # and has not been dropped while its hosts were asked
+            self._end(record, QueryState.FINISHED)
 
     # -------------------------------------------------------------------------------------------------------- ending
 

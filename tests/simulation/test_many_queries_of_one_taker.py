@@ -1,0 +1,83 @@
+"""One agent takes many queries: their names differ, all of them are watched, and each ends once."""
+
+from threading import Thread
+
+import pytest
+
+from agent.node import Agent
+from agent.queries import queries
+from testbed.virtual.harness import World
+
+SOURCE = """
+CREATE SOURCE s (ts TIMESTAMP, key BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{}', rows_per_second = 5{})
+"""
+
+
+def make_world(rows: str = "", **peers: int) -> World:
+    settings = {"engine": {"batch_interval_s": 0.5}, "optimiser": {"enabled": False}, "peers": peers}
+    world = World(3, seed=2, settings=settings)
+    world.start_all()
+    world.settle()
+    world.submit(SOURCE.format(world.nodes[1], rows))
+    return world
+
+
+def taker(world: World) -> Agent:
+    agent = world.agents[0]
+    assert isinstance(agent, Agent)
+    return agent
+
+
+def test_two_that_are_prepared_at_once_have_names_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    owned = taker(make_world()).queries
+    names: list[str] = []
+    others: list[Thread] = []
+
+    def wall() -> float:
+        if not others:  # the first is at its name when the other one asks for its own
+            others.append(Thread(target=lambda: names.append(owned._new_id())))
+            others[0].start()
+            others[0].join(0.1)
+        return 1.0
+
+    monkeypatch.setattr(owned._host, "wall", wall)
+    names.append(owned._new_id())
+    others[0].join()
+    assert len(set(names)) == 2
+
+
+def test_more_queries_than_a_host_takes_requests_at_a_time_are_all_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "ASKED_AT_ONCE", 4)
+    world = make_world(requests_max=8)
+    names = [world.submit("SELECT ts, key FROM s") for _ in range(12)]
+    world.run(5.0)
+    records = taker(world).queries.records
+    assert list(records) == names
+    for record in records.values():
+        assert set(record.reports) == set(record.nodes), record.id
+
+
+def test_a_query_that_is_dropped_as_it_ends_is_over_once() -> None:
+    world = make_world(rows=", rows = 20")
+    query = world.submit("SELECT ts, key FROM s")
+    owned = taker(world).queries
+    world.run_until(lambda: query in owned.records and owned.records[query].state is queries.QueryState.FINISHED, 30)
+    owned.drop(query, lambda problem: None)
+    world.run(10.0)
+    assert not owned.records
+    assert [row["id"] for row in owned.rows()] == []
+
+
+def test_a_source_that_breaks_in_any_way_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = make_world()
+    query = world.submit("SELECT * FROM sys.load")
+    host = world.agents[1]
+    assert isinstance(host, Agent)
+    source = next(instance for instance in host.engine.instances.values() if instance.source is not None)
+
+    def broken(now: float, wall: float) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr(source.source, "poll", broken)
+    world.run_until(lambda: taker(world).queries.records[query].state is queries.QueryState.DEGRADED, 30, "its taker knows")
+    assert "ZeroDivisionError: division by zero" in taker(world).queries.records[query].reason
