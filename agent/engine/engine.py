@@ -24,7 +24,7 @@ from sbon.errors import LocalProtocolError, PlacementError, SbonError
 from sbon.extensions import Extensions
 from sbon.links import LinkConfig, LinkReceiver, LinkSender
 from sbon.placement.reservations import HostingConfig, Reservations
-from sbon.query.plan import WATERMARK_END, SinkParams
+from sbon.query.plan import SinkParams
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.deployment import End, Instantiate, User
 from sbon.wire.reports import OperatorReport
@@ -231,14 +231,9 @@ class Engine:
             for incoming in instance.inputs.values():
                 gone = dead(incoming.node) if incoming.node != self._me else False
                 incoming.lost = incoming.told_lost or (incoming.lost if gone is None else gone)
-            least_us = instance.watermark_without_lost
-            if least_us is None or (least_us >= WATERMARK_END and not self._are_gone(instance, for_good)):
-                continue
-            self._execution.advance(instance, least_us)
-
-    def _are_gone(self, instance: Instance, for_good: Callable[[NodeId], bool | None]) -> bool:
-        lost = [incoming for incoming in instance.inputs.values() if incoming.lost]
-        return all(incoming.told_lost or for_good(incoming.node) is not False for incoming in lost)
+            least_us = instance.watermark_without_lost(for_good)
+            if least_us is not None:
+                self._execution.advance(instance, least_us)
 
     def input_lost(self, operator: OperatorId, link: LinkId, back: bool = False) -> None:
         """The taker of the query, or a multicast, says that what feeds a link is no more; or, `back`, that it feeds it again.
@@ -246,12 +241,16 @@ class Engine:
         Raises
         ------
         LocalProtocolError
-            The operator is not here, or on its way elsewhere with what it knew: say it again, there.
+            The operator is not here, or on its way elsewhere with what it knew: say it again, there. Or the link has brought rows lately:
+            who says so may be mistaken, and should look again.
         """
         instance = self.instances.get(operator)
         if instance is None or link not in instance.inputs or instance.exported:
             raise LocalProtocolError(f"the receiver of {link} is not on {self._me}, or is moving away")
-        instance.inputs[link].lost = instance.inputs[link].told_lost = not back
+        incoming = instance.inputs[link]
+        if not back and not incoming.told_lost and incoming.byte_rate.per_s > 0:
+            raise LocalProtocolError(f"{link} brings rows to operator {operator}")
+        incoming.lost = incoming.told_lost = not back
 
     def use(self, operator: OperatorId, user: User, outputs: tuple[End, ...], through: LinkId | None) -> Instance:
         """Let another query use an operator, by a link that it has; returns it.

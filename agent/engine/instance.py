@@ -232,12 +232,16 @@ class Instance:
         )
         return max(least, self.watermark_us)
 
-    @property
-    def watermark_without_lost(self) -> int | None:
-        """Where the watermark could go now that lost inputs hold it back no more; None where they do not, or nothing else is left."""
+    def watermark_without_lost(self, for_good: Callable[[NodeId], bool | None]) -> int | None:
+        """Where the watermark could go now that lost inputs hold it back no more; None where they do not, or nothing else is left.
+
+        Nor to the end, as long as a lost input may come back: `for_good` says False of its host.
+        """
         if len(self.inputs) < 2 or self.operator is None or self.busy or self.state is not State.RUNNING:
             return None
         least_us = min((i.watermark_us for i in self.inputs.values() if not i.lost), default=self.watermark_us)
+        if least_us >= WATERMARK_END and any(i.lost and not i.told_lost and for_good(i.node) is False for i in self.inputs.values()):
+            return None
         return least_us if least_us > self.watermark_us else None
 
     @property

@@ -128,6 +128,7 @@ class QueryRecord:
             self.delay_ms = report.upstream_delay_ms
         for ended in self.multicasts.heard(report, self.nodes):
             self._multicast_ended(ended, operator)
+        self.gone.discard(operator)
         if report.state == "failed":
             self.gone.add(operator)
             self.troubles[operator] = f"{operator} ({self.text_of(operator)}) failed on {report.node}: {report.reason}"

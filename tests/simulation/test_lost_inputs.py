@@ -1,5 +1,7 @@
 """A source whose host has crashed holds up nobody: not for as long as the others go on, and not where they have ended."""
 
+import pytest
+
 from agent.node import Agent
 from sbon.query.plan import WindowParams
 from testbed.virtual.harness import World
@@ -63,7 +65,8 @@ def test_a_cut_source_brings_the_rest_though_all_others_have_ended() -> None:
     assert counts == [100] * len(counts)
 
 
-def test_a_dead_host_that_is_forgotten_holds_up_nobody_again() -> None:
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_dead_host_that_is_forgotten_holds_up_nobody_again(moves: bool) -> None:
     world = make_world(failed_keep_s=40.0)
     tail = world.tail(world.submit(QUERY))
     world.run(9.0)
@@ -74,5 +77,10 @@ def test_a_dead_host_that_is_forgotten_holds_up_nobody_again() -> None:
     agent = world.agents[host]
     assert isinstance(agent, Agent)
     assert world.nodes[2] not in agent.gossip.members
+    if moves:
+        window = next(i.id for i in agent.engine.instances.values() if isinstance(i.spec.params, WindowParams))
+        agent.migrations.migrate(window, world.nodes[3], "tried by the test")
+        world.run_until(lambda: window not in agent.engine.instances, 30, "it moves, though one of its neighbours will never answer")
+        assert window_host(world) == 3
     before = len(tail.rows)
     world.run_until(lambda: len(tail.rows) >= before + 3, 30, "the answers of the other go on")
