@@ -73,9 +73,9 @@ def test_a_scenario_moves_operators_and_loses_nothing(tmp_path):
     ("arguments", "code", "words"),
     [
         (["nowhere.toml"], 1, "cannot read the scenario nowhere.toml"),
-        ([str(SCENARIOS / "ocean.toml"), "--nodes", "99"], 1, "nodes = 99"),
+        ([str(SCENARIOS / "ocean.toml"), "--nodes", "99"], 2, "nodes = 99"),
         ([str(SCENARIOS / "ocean.toml"), "--backend", "moon"], 2, "moon"),
-        ([str(SCENARIOS / "ocean.toml"), "--duration", "0"], 1, "duration = 0 s"),
+        ([str(SCENARIOS / "ocean.toml"), "--duration", "0"], 2, "--duration 0, expected seconds above 0"),
     ],
 )
 def test_mistakes_are_one_line(tmp_path, arguments, code, words):
