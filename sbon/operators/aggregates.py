@@ -18,12 +18,16 @@ from sbon.errors import QueryError, RemoteProtocolError
 from sbon.operators import digits
 from sbon.operators.frames import polars_type
 from sbon.operators.grouping import Groups
+from sbon.operators.measures import rows_apart
 from sbon.operators.partials import DistinctTable, ExactTable, MainTable, Table
 from sbon.operators.sketches import BucketTable, LeastHashTable
 from sbon.query.functions import aggregate_type
 from sbon.query.plan import Aggregate
 from sbon.query.schema import ColumnType
 from sbon.types import IntArray
+
+APART_RATIO = 4
+"""Rows for each partial from which the texts of partials are copied, as they would keep those of all rows in memory."""
 
 
 class Aggregates:
@@ -77,7 +81,10 @@ class Aggregates:
     def add(self, rows: pl.DataFrame, groups: Groups, by: list[str]) -> None:
         """Keep partials of prepared rows, numbered by group, in all tables."""
         for table in self.tables.values():
-            table.add(table.partial(rows, groups), by, puts_off=True)
+            partials = table.partial(rows, groups)
+            if partials.height * APART_RATIO <= rows.height:
+                partials = rows_apart(partials)
+            table.add(partials, by, puts_off=True)
 
     def answers(self, merged: dict[str, pl.DataFrame], by: list[str], kept: Sequence[str] = ()) -> pl.DataFrame:
         """The groups, in order, each with its aggregates as columns a0, a1, ...

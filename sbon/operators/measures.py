@@ -64,7 +64,7 @@ def extreme_of(groups: Groups, values: pl.Series, *, greatest: bool) -> pl.Serie
     numbers = plain_numbers(values)
     if numbers is None:
         column = pl.col("x")
-        found = _by_polars(groups, values, column.max() if greatest else column.min())
+        found = apart(_by_polars(groups, values, column.max() if greatest else column.min()))
         return (
             found
             if found.dtype != pl.Float64
@@ -93,7 +93,7 @@ def edge_of(groups: Groups, values: pl.Series, times: pl.Series, *, last: bool) 
     value, time = pl.col("x"), pl.col("y")
     pair = _sorted_last(value, time) if last else _sorted_first(value, time)
     frame = pl.DataFrame({_SLOT: groups.ids, "x": values, "y": times}).group_by(_SLOT).agg(*pair).sort(_SLOT)
-    return frame["x"], frame["y"]
+    return apart(frame["x"]), frame["y"]
 
 
 def _sorted_first(value: pl.Expr, time: pl.Expr) -> list[pl.Expr]:
@@ -109,6 +109,17 @@ def _sorted_last(value: pl.Expr, time: pl.Expr) -> list[pl.Expr]:
 def _by_polars(groups: Groups, values: pl.Series, expression: pl.Expr) -> pl.Series:
     """Slots that are there, in order, are the groups in order."""
     return pl.DataFrame({_SLOT: groups.ids, "x": values}).group_by(_SLOT).agg(expression).sort(_SLOT)["x"]
+
+
+def apart(values: pl.Series) -> pl.Series:
+    """The same values, texts in memory of their own: one that is picked out of a batch keeps all texts of the batch in memory."""
+    return values + "" if values.dtype == pl.String else values
+
+
+def rows_apart(rows: pl.DataFrame) -> pl.DataFrame:
+    """The same rows, with texts in memory of their own."""
+    texts = [apart(column) for column in rows.get_columns() if column.dtype == pl.String]
+    return rows.with_columns(texts) if texts else rows
 
 
 def plain_numbers(values: pl.Series) -> npt.NDArray[Any] | None:

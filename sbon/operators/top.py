@@ -13,7 +13,7 @@ import polars as pl
 from sbon.errors import RemoteProtocolError
 from sbon.operators.compile import columns_of
 from sbon.operators.grouping import Groups, physical
-from sbon.operators.measures import plain_numbers
+from sbon.operators.measures import plain_numbers, rows_apart
 from sbon.operators.operator import Operator
 from sbon.operators.partials import TIME, Table
 from sbon.operators.ranges import RANGE_ROWS, in_ranges
@@ -42,6 +42,9 @@ class TopTable(Table):
 
     def merge(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
         """Those that may be among the first; by time and in order, or, of partitions, as it comes."""
+        return rows_apart(self._merged(partials, by))
+
+    def _merged(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
         if not self.partition or not partials.height:
             return self.first(partials, by)
         groups = Groups.of(partials, [*by, *self.partition])

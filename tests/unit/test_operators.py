@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import polars as pl
+import psutil
 import pytest
 
 from sbon.errors import LocalProtocolError, RemoteProtocolError
@@ -338,3 +339,29 @@ def test_another_schema_in_mid_stream_is_refused(params: Params):
 def test_the_ends_of_time_pass_through_every_operator(params: Params):
     operator = build(params)
     assert [operator.output_watermark(end) for end in (WATERMARK_MIN, WATERMARK_END)] == [WATERMARK_MIN, WATERMARK_END]
+
+
+def _texts(batch: int) -> pl.DataFrame:
+    """4 MB of texts: ten that every batch has, and one of its own."""
+    number = pl.int_range(10_000, eager=True) % 10
+    number = pl.concat([number[1:], pl.Series([1000 + batch])])
+    key = pl.concat_str([pl.lit("x" * 400), number.cast(pl.String)])
+    return pl.DataFrame({"t": number.cast(pl.Datetime("us")), "x": number.cast(pl.Float64)}).select("t", key.alias("k"), "x")
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        WindowParams("t", 10**6, 10**6, (), (Aggregate("n", "count_distinct", Column("k")), Aggregate("last", "last", Column("k")))),
+        TopParams("t", (OrderColumn("x", True, False),), (), 2, ("k",)),
+    ],
+)
+def test_a_text_that_is_kept_does_not_keep_the_texts_of_its_batch(params: Params):
+    operator, process = build(params), psutil.Process()
+    for batch in range(10):
+        operator.process(0, _texts(batch))
+    before = process.memory_info().rss
+    for batch in range(10, 70):
+        operator.process(0, _texts(batch))
+    assert operator.state_rows < 50_000, "with rows that are not looked at yet"
+    assert process.memory_info().rss - before < 120 * 2**20, "of 240 MB that have passed"
