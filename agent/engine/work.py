@@ -146,6 +146,8 @@ def run(task: Task, clock: Callable[[], float], measure: Callable[[], Meter]) ->
             if made.payload is None and made.watermark_out_us <= stage.instance.watermark_out_us:
                 break
             before, out_us = made, max(made.watermark_out_us, stage.instance.watermark_out_us)
+    except KeyboardInterrupt:  # in the virtual world, whose only thread this is; an agent's own hear of no signals
+        raise
     except BaseException as problem:  # a panic of polars is no Exception
         task.problem = problem
     finally:

@@ -3,6 +3,7 @@
 import pytest
 
 from sbon.errors import ConfigError, SbonError
+from sbon.operators.window import Window
 from testbed import report
 from testbed.director import Director
 from testbed.result import result_of
@@ -205,3 +206,19 @@ def test_latencies_scale_paths_but_not_access_links():
     assert after[0, 1] == pytest.approx(2 * (before[0, 1] - access[0] - access[1]) + access[0] + access[1])
     assert after[1, 0] == after[0, 1]
     assert after[0, 2] == before[0, 2]
+
+
+def test_ctrl_c_in_the_midst_of_an_operators_work_ends_the_world(monkeypatch):
+    world = World(1)
+    world.start_all()
+
+    def interrupted(self: object, port: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Window, "process", interrupted)
+    world.submit(
+        "CREATE SOURCE s (ts TIMESTAMP, k INT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen');"
+        "SELECT window_start, COUNT(*) AS n FROM TUMBLE(s, ts, INTERVAL '1 s') GROUP BY window_start"
+    )
+    with pytest.raises(KeyboardInterrupt):
+        world.run(5.0)
