@@ -241,16 +241,12 @@ class Engine:
         Raises
         ------
         LocalProtocolError
-            The operator is not here, or on its way elsewhere with what it knew: say it again, there. Or the link has brought rows lately:
-            who says so may be mistaken, and should look again.
+            The operator is not here, or on its way elsewhere with what it knew: say it again, there.
         """
         instance = self.instances.get(operator)
         if instance is None or link not in instance.inputs or instance.exported:
             raise LocalProtocolError(f"the receiver of {link} is not on {self._me}, or is moving away")
-        incoming = instance.inputs[link]
-        if not back and not incoming.told_lost and incoming.byte_rate.per_s > 0:
-            raise LocalProtocolError(f"{link} brings rows to operator {operator}")
-        incoming.lost = incoming.told_lost = not back
+        instance.inputs[link].lost = instance.inputs[link].told_lost = not back
 
     def use(self, operator: OperatorId, user: User, outputs: tuple[End, ...], through: LinkId | None) -> Instance:
         """Let another query use an operator, by a link that it has; returns it.
