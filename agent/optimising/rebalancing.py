@@ -6,6 +6,7 @@ with: two operators with a strong link between them hold each other, and only mo
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.engine.instance import Instance
@@ -53,7 +54,8 @@ class Rebalancing(Reviewing["LocalOptimiser"]):
         if record.committed:
             self._machine.forget(record.operator)
             if following is not None:
-                self._migrate(*following)
+                # Not at once: that the rest of the body need not keep still for it any more is on its way to this host itself.
+                self._host.call_soon(partial(self._migrate, *following))
 
     def _review_all(self) -> None:
         if self._loaded is not None:
