@@ -13,7 +13,7 @@ import sbon
 import testbed
 from agent.logs import structlog
 
-# Examples from the test's own name: a run that fails fails again, here and elsewhere. New examples come with changed tests.
+# Examples from the test's own name: a run that fails fails again, here and elsewhere. New examples come with changed code.
 # How long examples take is the machine's affair.
 settings.register_profile("sbon", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("sbon")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -124,8 +125,9 @@ def _damaged_file(message: str, log: Log) -> Path | None:
     """The file of the log that an error of Spark's names."""
     known = {str(file.path.resolve()): file.path for file in log.files}
     for found in _FILE.finditer(message):
-        if found[1] in known:
-            return known[found[1]]
+        for name in (found[1], unquote(found[1])):  # Spark writes it as a URL, at times
+            if name in known:
+                return known[name]
     return None
 
 

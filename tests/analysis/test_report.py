@@ -42,7 +42,7 @@ def test_every_plot_has_a_text_with_numbers(analysed):
 
 
 def test_file_damaged_inside_is_named_and_the_rest_analysed(short, analyse, tmp_path):
-    log = tmp_path / "log"
+    log = tmp_path / "a log"  # a blank, which Spark does not write as it is
     shutil.copytree(short, log)
     probes = sorted(log.glob("telemetry/kind=probes/*/*/*.parquet"))
     data = bytearray(probes[0].read_bytes())

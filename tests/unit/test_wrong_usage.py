@@ -59,7 +59,7 @@ def test_a_value_out_of_range_is_wrong_usage(typed: str, told: str, tmp_path: ob
     matrix = f"{tmp_path}/rtt.txt"
     np.savetxt(matrix, np.array([[0.0, 10.0], [10.0, 0.0]]))
 
-    assert run(shlex.split(typed.format(matrix=matrix))) == 2
+    assert run(shlex.split(typed.format(matrix=shlex.quote(matrix)))) == 2
 
     out, err = capsys.readouterr()
     assert told in err
