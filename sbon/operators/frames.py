@@ -78,6 +78,22 @@ def arranged(frame: pl.DataFrame, columns: Sequence[tuple[str, str]] | None) -> 
     return frame.select(pl.col(found).alias(name) for name, found in columns)
 
 
+def computed(frame: pl.DataFrame, columns: Sequence[pl.Expr]) -> pl.DataFrame:
+    """Columns computed of a frame, with as many rows.
+
+    Of constants alone, `select` makes one row, or one for each piece that the frame lies in; a column that polars made of a constant is one
+    too, and what is computed of it need not fill the rows beside others.
+    """
+    try:
+        made = frame.select(columns)
+        if made.height == frame.height:
+            return made
+    except pl.exceptions.ShapeError:
+        pass
+    each = [frame.select(column).to_series() for column in columns]
+    return pl.DataFrame([one if one.len() == frame.height else one.new_from_index(0, frame.height) for one in each])
+
+
 def empty(schema: Schema) -> pl.DataFrame:
     """No rows of this schema."""
     return pl.DataFrame(schema=polars_schema(schema))

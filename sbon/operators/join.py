@@ -21,7 +21,7 @@ import polars as pl
 
 from sbon.errors import QueryError, RemoteProtocolError
 from sbon.operators.compile import columns_of
-from sbon.operators.frames import polars_type
+from sbon.operators.frames import computed, polars_type
 from sbon.operators.join_side import MATCHED, RUN_ROWS_MAX, SLICES, TIME, Coder, Flags, Side, extremes
 from sbon.operators.pairing import in_time, without_null
 from sbon.operators.ranges import RANGE_ROWS, in_ranges
@@ -67,7 +67,7 @@ class IntervalJoin(TwoSidedJoin[Side]):
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
         """Pair new rows of one side with the other side's, then keep them."""
         side = self._side_of(port, frame)
-        rows = in_time(frame.select(side.prepared), TIME, max(self._watermark, WATERMARK_MIN))
+        rows = in_time(computed(frame, side.prepared), TIME, max(self._watermark, WATERMARK_MIN))
         self.late_rows += frame.height - rows.height
         if not side.outer:
             rows = without_null(rows, self._keys)

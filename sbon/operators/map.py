@@ -7,6 +7,7 @@ import polars as pl
 from sbon.errors import RemoteProtocolError
 from sbon.operators.compile import columns_of, compile_column, compile_expression
 from sbon.operators.few_rows import few_rows
+from sbon.operators.frames import computed
 from sbon.operators.operator import Operator
 from sbon.operators.values import Values
 from sbon.query.expression import Column
@@ -41,11 +42,7 @@ class Map(Operator):
                 return ()
         if self._columns is None:
             return (frame,)
-        made = frame.select(self._columns)
-        if made.height != frame.height:
-            # Of constants alone, `select` makes a row for the input, or for each piece that it lies in; beside a column they fill all rows.
-            made = frame.select(pl.int_range(pl.len()).alias(""), *self._columns).drop("")
-        return (made,)
+        return (computed(frame, self._columns),)
 
     def of_values(self, schema: Schema) -> Callable[[Values], Values] | None:
         """Filter and project a few rows without a frame, where the expressions are simple enough."""

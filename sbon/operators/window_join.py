@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from sbon.errors import RemoteProtocolError
-from sbon.operators.frames import polars_type
+from sbon.operators.frames import computed, polars_type
 from sbon.operators.held_rows import BUCKETS, HeldRows, Run, bucket
 from sbon.operators.pairing import in_time, paired, without_null
 from sbon.operators.snapshots import Parts, opened, parts_of
@@ -59,7 +59,7 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
         """Keep rows until their windows close."""
         side = self._side_of(port, frame)
-        rows = in_time(frame.select(side.prepared), side.time, max(WATERMARK_MIN, self._open_from(self._watermark)))
+        rows = in_time(computed(frame, side.prepared), side.time, max(WATERMARK_MIN, self._open_from(self._watermark)))
         self.late_rows += frame.height - rows.height
         if port == 1 or not self._outer:
             rows = without_null(rows, side.keys)

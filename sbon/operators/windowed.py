@@ -10,6 +10,7 @@ import polars as pl
 from sbon.errors import RemoteProtocolError
 from sbon.operators.aggregates import Aggregates
 from sbon.operators.compile import columns_of, compile_column
+from sbon.operators.frames import computed
 from sbon.operators.grouping import Groups, physical, positions
 from sbon.operators.operator import Operator
 from sbon.operators.partials import TIME
@@ -104,7 +105,7 @@ class Windowed(Operator):
             return
         frame = self._pending[0] if len(self._pending) == 1 else pl.concat(self._pending, rechunk=True)
         self._pending, self._pending_rows = [], 0
-        rows = self._in_time(frame.select(self._columns))
+        rows = self._in_time(computed(frame, self._columns))
         if not rows.is_empty():
             self._add(self._aggregates, rows)
 

@@ -11,7 +11,7 @@ import pytest
 from sbon.errors import LocalProtocolError, RemoteProtocolError
 from sbon.operators.frames import column_type
 from sbon.operators.registry import build
-from sbon.query.expression import Call, Column, Literal
+from sbon.query.expression import Call, Case, Cast, Column, Literal
 from sbon.query.functions import aggregate_type
 from sbon.query.plan import (
     AGGREGATE_FUNCTIONS,
@@ -80,6 +80,18 @@ def test_constants_do_not_depend_on_the_pieces_that_a_frame_lies_in(truth: bool)
     assert made.rows() == [(truth, None)] * 3
     (made,) = build(MapParams(None, (("q", Call("add", (X, Literal(None, ColumnType.TEXT)))),))).process(0, pieces)
     assert made.rows() == [(None,)] * 3
+
+
+def test_what_is_made_of_a_column_of_one_value_fills_all_rows():
+    given = frame((1, "a", 2.0), (2, "b", 3.0)).with_columns(pl.lit(0, pl.Int64()).cast(pl.Datetime("us")).alias("one"))
+    seconds = Cast(Literal(1.0, ColumnType.FLOAT), ColumnType.TIME)
+    chosen = Case(((Call("eq", (Column("one"), ONE)), Literal(None, ColumnType.TIME)),), seconds)
+    (made,) = build(MapParams(None, (("x", X), ("chosen", chosen)))).process(0, given)
+    assert made.rows() == [(2.0, datetime(1970, 1, 1, 0, 0, 1)), (3.0, datetime(1970, 1, 1, 0, 0, 1))]
+    window = build(WindowParams("t", 10, 10, (), (Aggregate("last", "last", chosen), Aggregate("n", "count", chosen))))
+    window.process(0, given)
+    ((answer,),) = window.advance_in_steps(WATERMARK_END)
+    assert answer.rows()[0][2:] == (datetime(1970, 1, 1, 0, 0, 1), 2)
 
 
 def test_a_filter_that_keeps_nothing_gives_no_frame():
