@@ -85,7 +85,7 @@ def test_constants_do_not_depend_on_the_pieces_that_a_frame_lies_in(truth: bool)
 def test_what_is_made_of_a_column_of_one_value_fills_all_rows():
     given = frame((1, "a", 2.0), (2, "b", 3.0)).with_columns(pl.lit(0, pl.Int64()).cast(pl.Datetime("us")).alias("one"))
     seconds = Cast(Literal(1.0, ColumnType.FLOAT), ColumnType.TIME)
-    chosen = Case(((Call("eq", (Column("one"), ONE)), Literal(None, ColumnType.TIME)),), seconds)
+    chosen = Case(((Call("eq", (seconds, Column("one"))), Literal(None, ColumnType.TIME)),), seconds)
     (made,) = build(MapParams(None, (("x", X), ("chosen", chosen)))).process(0, given)
     assert made.rows() == [(2.0, datetime(1970, 1, 1, 0, 0, 1)), (3.0, datetime(1970, 1, 1, 0, 0, 1))]
     window = build(WindowParams("t", 10, 10, (), (Aggregate("last", "last", chosen), Aggregate("n", "count", chosen))))
