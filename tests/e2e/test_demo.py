@@ -49,5 +49,6 @@ def test_the_demo_shows_all_that_it_promises(tmp_path):
     if importlib.util.find_spec("pyspark") is not None:
         report = msgspec.json.decode((tmp_path / "report" / "report.json").read_bytes())
         assert report["log"]["agents"] == 16
-        assert report["migrations"]["committed"] == len(summary["migrations"])
+        # An operator may move while the demo ends, after it has counted.
+        assert report["migrations"]["committed"] >= len(summary["migrations"])
         assert str(tmp_path / "report" / "report.html") in out
