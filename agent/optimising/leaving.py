@@ -135,6 +135,9 @@ class Leaving:
             return f"it has {instance.state.value}"
         if not self._is_of_use(instance, set()):
             return "it feeds only what is pinned here"
+        for node, neighbours in self._migrations.neighbours(instance).items():
+            if self._around.gossip.departure_of(node):
+                return f"its neighbour {neighbours[0]} was on {node}, which is gone"
         return self._seeking.attempt(instance.id).given_up
 
     def _is_of_use(self, instance: Instance, seen: set[OperatorId]) -> bool:
