@@ -172,14 +172,14 @@ class Migrations:
         self._arrivals.call_off()
 
     def neighbours(self, instance: Instance) -> dict[NodeId, tuple[OperatorId, ...]]:
-        """The operators at the other ends of its links, by their hosts. Those that are gone, or whose hosts are, have nothing to promise:
-        they would hold the operator here for ever. A host that comes back is told where it sends to.
+        """The operators at the other ends of its links, by their hosts. One that fed it and is gone for good has nothing to promise, nor to
+        be told: it would hold the operator here for ever.
         """
         neighbours: dict[NodeId, tuple[OperatorId, ...]] = {}
-        feeding = [i for i in instance.inputs.values() if not i.told_lost]
+        feeding = [i for i in instance.inputs.values() if not (i.lost and (i.told_lost or self._departure_of(i.node)))]
         ends = [(i.node, i.link.source) for i in feeding] + [(o.node, o.link.target) for o in instance.outputs.values()]
         for node, neighbour in ends:
-            if self._departure_of(node) is None and neighbour not in neighbours.get(node, ()):
+            if neighbour not in neighbours.get(node, ()):
                 neighbours[node] = (*neighbours.get(node, ()), neighbour)
         return neighbours
 
@@ -260,7 +260,7 @@ class Migrations:
             case actions.AskLock(node, neighbours):
                 self._ask_lock(leaving, node, neighbours)
             case actions.AskPrepare(node):
-                feeds = tuple(sorted({o.node for o in leaving.instance.outputs.values() if self._departure_of(o.node) is None}))
+                feeds = tuple(sorted({output.node for output in leaving.instance.outputs.values()}))
                 prepare = Prepare(spec=leaving.instance.spec, epoch=epoch, coordinator=self._directory.me, feeds=feeds)
                 ask(node, prepare, self._step(leaving, leaving.steps.prepared, f"{node} does not take it"))
             case actions.Copy(node):

@@ -84,24 +84,3 @@ def test_a_dead_host_that_is_forgotten_holds_up_nobody_again(moves: bool) -> Non
         assert window_host(world) == 3
     before = len(tail.rows)
     world.run_until(lambda: len(tail.rows) >= before + 3, 30, "the answers of the other go on")
-
-
-def test_an_operator_moves_though_a_consumer_is_cut_off_and_serves_it_from_there() -> None:
-    world = make_world()
-    tails = [world.tail(world.submit(QUERY, at=taker), taker) for taker in (0, 3)]
-    world.run(9.0)
-    host = window_host(world)
-    agent = world.agents[host]
-    assert isinstance(agent, Agent)
-    assert host in (1, 2)
-    shared = max((i for i in agent.engine.instances.values()), key=lambda i: len(i.outputs))
-    assert len(shared.outputs) == 2
-    world.partition([[3]])
-    world.run_until(lambda: agent.gossip.departure_of(world.nodes[3]) is not None, 30)
-    before = [len(tail.rows) for tail in tails]
-    agent.migrations.migrate(shared.id, world.nodes[3 - host], "tried by the test")
-    world.run_until(lambda: shared.id not in agent.engine.instances, 30, "it moves")
-    world.run_until(lambda: len(tails[0].rows) >= before[0] + 3, 60)
-    world.heal()
-    world.run_until(lambda: len(tails[1].rows) >= before[1] + 6, 60, "who was cut off is served")
-    assert [row[0] for row in tails[1].rows] == [row[0] for row in tails[0].rows[: len(tails[1].rows)]]

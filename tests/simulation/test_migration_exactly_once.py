@@ -33,6 +33,10 @@ def test_cuts_that_follow_each_other_for_half_a_minute_lose_nothing_where_answer
     assert tell(seed).problem == ""
 
 
+def test_an_operator_stays_beside_a_neighbour_that_is_cut_off_and_will_come_back():
+    assert tell(1909).problem == ""
+
+
 @pytest.mark.parametrize(
     ("change", "told"), [(lambda rows: rows[:-1], "1 of 611 rows missing, 0 too many"), (lambda rows: (*rows, rows[7]), "1 too many")]
 )
