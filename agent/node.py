@@ -344,7 +344,6 @@ class Agent:
         """A member has another address, or is another process."""
         if restarted:
             self.log.info("member.restarted", member=name)
-            self.migrations.node_restarted(name)
         self.directory.keep(self.engine.flow.destinations())
 
     def push_pull(self, address: Address) -> None:

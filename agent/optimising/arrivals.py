@@ -46,7 +46,7 @@ class Arrivals:
     """All operators on their way here."""
 
     def __init__(
-        self, host: Host, directory: Directory, engine: Engine, config: MigrationConfig, activated: Callable[[Instance, NodeId], None]
+        self, host: Host, directory: Directory, engine: Engine, config: MigrationConfig, activated: Callable[[Instance], None]
     ) -> None:
         self._host = host
         self._directory = directory
@@ -205,7 +205,7 @@ class Arrivals:
             return
         del self._arriving[operator]
         self._engine.activate(operator)
-        self._activated(self._engine.instances[operator], found.machine.coordinator)
+        self._activated(self._engine.instances[operator])
 
     def coordinator_failed(self, node: NodeId) -> None:
         """A host has been declared failed, or has left: what it had not sent in full was not decided, and never will be.

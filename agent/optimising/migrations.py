@@ -13,7 +13,6 @@ from agent.engine.instance import Instance, State
 from agent.host import Host, Timer
 from agent.optimising.arrivals import Arrivals
 from agent.optimising.copying import Copying
-from agent.optimising.succeeding import Succeeding
 from sbon.errors import LinkError, MigrationError, SbonError
 from sbon.locks import Locks
 from sbon.membership.members import MemberStatus
@@ -120,14 +119,6 @@ class Migrations:
         self._leaving: dict[OperatorId, _Leaving] = {}
         self._tried: OrderedDict[OperatorId, int] = OrderedDict()
         self._arrivals = Arrivals(host, directory, engine, config, self._arrived)
-        self._succeeding = Succeeding(
-            host,
-            directory,
-            engine,
-            lambda node: departure_of(node) is not None,
-            lambda i: (*self.neighbours(i), *_owners(i)),
-            config.retry_s,
-        )
         self._locks = Locks()
         self.counters = {"migrations_committed": 0, "migrations_abandoned": 0, "operators_arrived": 0}
 
@@ -221,11 +212,6 @@ class Migrations:
         for leaving in list(self._leaving.values()):
             self._perform(leaving, leaving.steps.failed(node, self._host.now(), left=left))
         self._arrivals.coordinator_failed(node)
-        self._succeeding.gone(node)
-
-    def node_restarted(self, node: NodeId) -> None:
-        """A host is another process than before, and knows nothing of its migrations."""
-        self._succeeding.gone(node)
 
     def destroyed(self, operator: OperatorId) -> None:
         """The last query that used an operator has ended, perhaps in the middle of a migration."""
@@ -437,9 +423,8 @@ class Migrations:
             reached = (lambda problem: None) if renewed else (lambda problem: respond(problem or DoneMessage()))
             self._directory.reach((message.there,), reached)
 
-    def _arrived(self, instance: Instance, old: NodeId) -> None:
+    def _arrived(self, instance: Instance) -> None:
         self.counters["operators_arrived"] += 1
-        self._succeeding.arrived(instance, old)
         self._events.operator_arrived(instance)
 
     def _verdict(self, asker: NodeId, message: OutcomeAsk) -> str:

@@ -272,7 +272,7 @@ class OwnedQueries:
 
         def answered(node: NodeId, result: Message | SbonError) -> None:
             waiting.discard(node)
-            if isinstance(result, OperatorReports) and self._gossip.departure_of(node) is None:  # else its word is older than its departure
+            if isinstance(result, OperatorReports):
                 for report in result.reports:
                     if record.nodes.get(report.id) == node:
                         record.reported(report)
