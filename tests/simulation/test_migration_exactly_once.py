@@ -34,7 +34,7 @@ def test_cuts_that_follow_each_other_for_half_a_minute_lose_nothing_where_answer
 
 
 def test_an_operator_stays_beside_a_neighbour_that_is_cut_off_and_will_come_back():
-    assert tell(1909).problem == ""
+    assert [tell(seed).problem for seed in (1676, 1909)] == ["", ""]
 
 
 @pytest.mark.parametrize(
