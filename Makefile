@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 OUT ?= demo-out
 
-.PHONY: demo test lint types unit clean
+.PHONY: demo test soak lint types unit clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "sbon needs Python 3.11 or newer: set PYTHON=/path/to/python3.11")'
@@ -40,6 +40,12 @@ unit: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m alone
 
 test: lint types unit
+
+# Takes an hour or more: what `make test` samples, in full.
+soak: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest --soak -n $(WORKERS) --dist worksteal -m "not alone" tests
+	$(BIN)/python -m pytest --soak -m alone tests || [ $$? -eq 5 ]
+	$(BIN)/sbon testbed exactly-once --seeds 2000
 
 clean:
 	rm -rf $(VENV) $(OUT) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

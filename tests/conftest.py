@@ -19,6 +19,20 @@ settings.register_profile("sbon", deadline=None, derandomize=True, suppress_heal
 settings.load_profile("sbon")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds `--soak`, which runs the tests that take minutes, and only those."""
+    parser.addoption("--soak", action="store_true", help="run the tests that take minutes, and only those")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselects soak tests, or with `--soak` all others."""
+    soak = bool(config.getoption("--soak"))
+    left_out = [item for item in items if ("soak" in item.keywords) != soak]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if ("soak" in item.keywords) == soak]
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Load all modules, since examples draw on the constants of those that are loaded: not only on what ran before on the same worker."""
     if not any("hypothesis" in item.keywords for item in session.items):
