@@ -337,13 +337,17 @@ class Agent:
         if after in (MemberStatus.FAILED, MemberStatus.LEFT):
             self.migrations.node_failed(name, left=after is MemberStatus.LEFT)
             self.queries.node_failed(name, left=after is MemberStatus.LEFT)
-        elif after is MemberStatus.ALIVE and self.gossip.address_of(name) is not None and name in self.engine.flow.destinations():
-            self.directory.keep(self.engine.flow.destinations())
+        elif after is MemberStatus.ALIVE:
+            if before is None:  # its row was forgotten, so that nobody can say whether it is the process that was known
+                self.upkeep.ask_whether_wanted(name)
+            if self.gossip.address_of(name) is not None and name in self.engine.flow.destinations():
+                self.directory.keep(self.engine.flow.destinations())
 
     def member_updated(self, name: NodeId, restarted: bool) -> None:
         """A member has another address, or is another process."""
         if restarted:
             self.log.info("member.restarted", member=name)
+            self.upkeep.ask_whether_wanted(name)
         self.directory.keep(self.engine.flow.destinations())
 
     def push_pull(self, address: Address) -> None:

@@ -1,6 +1,7 @@
 """What an agent does by itself, again and again: take samples, save its place, ask whether its operators are still wanted."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.host import Timer
@@ -33,7 +34,7 @@ class Upkeep:
         self._every("sample", engine.sample_interval_s, self._sample)
         self._every("watch", engine.report_interval_s, self._agent.queries.watch)
         self._every("save", SAVE_INTERVAL_S, self.save)
-        self._every("wanted", engine.wanted_interval_s, self._ask_whether_wanted)
+        self._every("wanted", engine.wanted_interval_s, self.ask_whether_wanted)
 
     def stop(self) -> None:
         """Do nothing more."""
@@ -78,19 +79,24 @@ class Upkeep:
             return True
         return member.status is MemberStatus.FAILED and self._agent.host.now() - member.since_s > seconds
 
-    def _ask_whether_wanted(self) -> None:
-        """Operators whose query is over (its taker has restarted, or a release went astray) must not run for ever."""
+    def ask_whether_wanted(self, owner: NodeId | None = None) -> None:
+        """Asks the agents that took the queries served here, or one of them, which are over, and lets go of those.
+
+        A release may have gone astray, and a home that has started anew does not know the queries of its former process: without this
+        their operators would run for ever.
+        """
         agent = self._agent
         by_owner: dict[NodeId, set[str]] = {}
         for instance in agent.engine.instances.values():
-            for query, owner in instance.users.items():
-                by_owner.setdefault(owner, set()).add(query)
+            for query, taker in instance.users.items():
+                if owner in (None, taker):
+                    by_owner.setdefault(taker, set()).add(query)
 
-        def answered(result: Message | SbonError) -> None:
+        def answered(asked: set[str], result: Message | SbonError) -> None:
             if isinstance(result, Unwanted):
-                for query in result.queries:
+                for query in sorted(asked.intersection(result.queries)):
                     destroyed = agent.engine.release(query)
                     agent.log.info("query.released", query=query, operators=destroyed)
 
-        for owner in sorted(by_owner):
-            agent.directory.request(owner, WantedAsk(queries=tuple(sorted(by_owner[owner]))), answered)
+        for taker, asked in sorted(by_owner.items()):
+            agent.directory.request(taker, WantedAsk(queries=tuple(sorted(asked))), partial(answered, asked))

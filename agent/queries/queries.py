@@ -7,7 +7,7 @@ punctual.
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
-from threading import Lock
+from itertools import count
 from typing import Any, Protocol
 
 import msgspec
@@ -26,6 +26,7 @@ from agent.queries.statements import Effect, Prepared, check_sinks, prepare
 from agent.queries.tails import Tail
 from sbon.errors import ConnectorError, PlacementError, QueryError, SbonError
 from sbon.query.catalog import did_you_mean, no_query
+from sbon.query.ids import home_of, is_short_for, query_id
 from sbon.query.places import Places, located
 from sbon.query.plan import Plan
 from sbon.types import NodeId, OperatorId, QueryId
@@ -84,8 +85,7 @@ class OwnedQueries:
         self._context = context
         self._bounds = DelayBounds(directory)
         self._refeeding = Refeeding(directory)
-        self._last_stamp = 0
-        self._stamping = Lock()
+        self._numbers = count(1)
         self._last_report = host.now()
 
     # --------------------------------------------------------------------------------------------------- statements
@@ -239,10 +239,8 @@ class OwnedQueries:
         self._placing.place(plan, placed, excluded, share=first)
 
     def _new_id(self) -> QueryId:
-        """Called on executor threads, perhaps on two at once."""
-        with self._stamping:
-            self._last_stamp = stamp = max(self._last_stamp + 1, int(self._host.wall()))
-        return f"{self._directory.me}.{_base36(stamp)}"
+        """Returns a name that no query has had; called on executor threads, perhaps on two at once."""
+        return query_id(self._directory.me, self._gossip.machine.own.boot, next(self._numbers))
 
     # ------------------------------------------------------------------------------------------------------- health
 
@@ -376,14 +374,14 @@ class OwnedQueries:
         named = [record for record in everything.values() if record.name == name]
         if named:
             return named[-1]
-        begun = [record for query, record in everything.items() if query.startswith(name) or query.rpartition(".")[2].startswith(name)]
+        begun = [record for query, record in everything.items() if is_short_for(name, query)]
         return begun[0] if len(begun) == 1 else None
 
     def _owner_of(self, name: str) -> tuple[NodeId | None, QueryId]:
         entry = self._replication.catalog.get(name)
         if entry is not None and entry.query:
             return entry.owner, entry.query
-        owner = name.rpartition(".")[0]
+        owner = home_of(name)
         return (owner if owner in self._gossip.members else None), name
 
     def _end(self, record: QueryRecord, state: QueryState) -> None:
@@ -465,12 +463,3 @@ def _decode_rows(data: bytes) -> list[dict[str, Any]]:
         return msgspec.msgpack.decode(data, type=list[dict[str, Any]])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return []
-
-
-def _base36(number: int) -> str:
-    digits = "0123456789abcdefghijklmnopqrstuvwxyz"
-    text = ""
-    while number:
-        number, last = divmod(number, 36)
-        text = digits[last] + text
-    return text or "0"

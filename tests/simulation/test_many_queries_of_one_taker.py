@@ -1,5 +1,6 @@
 """One agent takes many queries: their names differ, all of them are watched, and each ends once."""
 
+import sys
 from threading import Thread
 
 import pytest
@@ -28,22 +29,24 @@ def taker(world: World) -> Agent:
     return agent
 
 
-def test_two_that_are_prepared_at_once_have_names_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queries_that_are_prepared_on_many_threads_at_once_have_names_of_their_own() -> None:
     owned = taker(make_world()).queries
     names: list[str] = []
-    others: list[Thread] = []
 
-    def wall() -> float:
-        if not others:  # the first is at its name when the other one asks for its own
-            others.append(Thread(target=lambda: names.append(owned._new_id())))
-            others[0].start()
-            others[0].join(0.1)
-        return 1.0
+    def prepare() -> None:
+        names.extend(owned._new_id() for _ in range(500))
 
-    monkeypatch.setattr(owned._host, "wall", wall)
-    names.append(owned._new_id())
-    others[0].join()
-    assert len(set(names)) == 2
+    threads = [Thread(target=prepare) for _ in range(8)]
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval_s)
+    assert len(names) == len(set(names)) == 4000
 
 
 def test_more_queries_than_a_host_takes_requests_at_a_time_are_all_watched(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from agent.telemetry.spool import spooled
+from sbon.query.ids import home_of
 from sbon.telemetry import rows
 from sbon.telemetry.schema import PERIODIC
 from testbed.telemetry.files import write_tables
@@ -112,7 +113,7 @@ def test_a_migration_of_the_optimiser_tells_the_usages_that_its_review_promised(
 def test_a_placement_gives_its_alternatives_and_adds_up(story):
     ((node, row),) = recorded(story, rows.Placement)
 
-    assert (node, row.query) == (story.query.rpartition(".")[0], story.query)
+    assert (node, row.query) == (home_of(story.query), story.query)
     assert row.usage_bytes == pytest.approx(sum(link.bytes_per_s * link.latency_ms / 1000 for link in row.links))
     placed = {one.operator: one for one in row.operators}
     for one in row.operators:
