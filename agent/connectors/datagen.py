@@ -4,7 +4,7 @@ Options
 -------
 rows_per_second : number, or `max` for as fast as the overlay takes them; default 10
 rows : how many, then the stream ends; default: no end
-seed : whole number, default 0
+seed : whole number, default 0. Rows of another seed, and columns of one seed, are independent of each other
 start : event time of the first row, ISO 8601 in UTC; default: the wall clock when the source starts
 event_rows_per_second : how many rows share a second of event time; default rows_per_second, a million with `max`
 disorder : every row's event time is up to this span (`2 s`) behind its place in the sequence; default none
@@ -34,7 +34,7 @@ import numpy as np
 import polars as pl
 
 from agent.connectors.base import BATCH_ROWS_MAX, ConnectorContext, Polled
-from agent.connectors.fields import Column, Index, build_column, disorder, text_number
+from agent.connectors.fields import Column, Index, build_column, disorder, node_seed
 from agent.connectors.options import Options
 from agent.connectors.watermark import Watermark
 from sbon.operators.times import parse_time
@@ -61,7 +61,7 @@ class DatagenSource:
         self._limit = options.integer("rows", ROWS_MAX, 0, ROWS_MAX)
         seed = options.integer("seed", 0, 0, 2**63 - 1)
         if options.flag("per_node", False):
-            seed ^= text_number(context.node)
+            seed = node_seed(seed, context.node)
         default = 1_000_000.0 if math.isinf(self._rate) else self._rate
         self._event_step_us = 1e6 / options.number("event_rows_per_second", default, 1e-6, 1e9)
         self._start_us = self._read_start(options)

@@ -1,13 +1,17 @@
 """Columns of the `datagen` connector: functions of the row's number, by a hash of seed, column and number.
 
-The hash is SplitMix64 (Steele, Lea and Flood, Fast splittable pseudorandom number generators, OOPSLA 2014), whose output function turns
-any sequence of numbers into one that passes tests of randomness; so any row can be made without those before it.
+The numbers are SplitMix64's (Steele, Lea and Flood, Fast splittable pseudorandom number generators, OOPSLA 2014), whose output function
+turns any sequence of numbers into one that passes tests of randomness; so any row can be made without those before it. All streams of
+SplitMix64 with one step are one cycle of 2^64 numbers, and differ only in where they begin. So the place of the first row is a
+cryptographic hash of seed and column: two streams of 10^9 rows overlap with a chance of about 10^-10. A place that grows with the seed
+would make seed 1 the stream of seed 0 moved by some rows.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -26,8 +30,7 @@ Column: TypeAlias = Callable[[Index], pl.Series]
 COUNT_MAX = 1_000_000
 """Ranks of a zipf column: its table takes 8 bytes each."""
 
-_WORD = 2**64 - 1
-_GOLDEN = 0x9E3779B97F4A7C15
+_STEP = np.uint64(0x9E3779B97F4A7C15)
 _KINDS = {
     ColumnType.INT: ("random", "sequence", "normal", "zipf", "choice"),
     ColumnType.FLOAT: ("random", "sequence", "normal", "choice"),
@@ -37,20 +40,33 @@ _KINDS = {
 }
 
 
-def text_number(text: str) -> int:
-    """63 bits that differ from text to text, the same in every process."""
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+def node_seed(seed: int, node: str) -> int:
+    """The seed of one node of a logical source: 63 bits that differ from node to node, the same in every process."""
+    return _first(seed, f"node/{node}") >> 1
 
 
 def uniform(seed: int, purpose: str, index: Index) -> FloatArray:
-    """Numbers from 0 up to below 1, one for each row number."""
-    base = np.uint64((seed * _GOLDEN + text_number(purpose)) & _WORD)
+    """Numbers from 0 up to below 1, one for each row number; those of another seed or purpose have nothing to do with them.
+
+    Parameters
+    ----------
+    seed : from 0 to 2^63 - 1
+    purpose : such as `column/price`
+    index : (n,)
+        Numbers of the rows.
+    """
     with np.errstate(over="ignore"):
-        z = index.astype(np.uint64) * np.uint64(_GOLDEN) + base
+        z = index.astype(np.uint64) * _STEP + np.uint64(_first(seed, purpose))
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         z = z ^ (z >> np.uint64(31))
     return (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+@lru_cache(maxsize=4096)
+def _first(seed: int, purpose: str) -> int:
+    """Where the cycle of SplitMix64 begins for row 0: 64 bits."""
+    return int.from_bytes(hashlib.blake2b(seed.to_bytes(8, "big") + purpose.encode(), digest_size=8).digest(), "big")
 
 
 def disorder(seed: int) -> Callable[[Index], FloatArray]:
@@ -80,26 +96,32 @@ def build_column(field: Field, options: Options, seed: int, context: ConnectorCo
         if series.dtype != dtype:
             series = series.cast(dtype)
         if null_fraction:
-            kept = pl.Series(uniform(seed, f"{field.name}/null", index) >= null_fraction)
+            kept = pl.Series(uniform(seed, f"null/{field.name}", index) >= null_fraction)
             series = pl.select(pl.when(kept).then(series)).to_series()
         return series
 
     return column
 
 
+def _chance(field: Field, seed: int) -> Callable[[Index], FloatArray]:
+    """Numbers from 0 up to below 1 that only this column has."""
+    return lambda index: uniform(seed, f"column/{field.name}", index)
+
+
 def _random(field: Field, prefix: str, options: Options, seed: int, context: ConnectorContext) -> Column:
+    chance = _chance(field, seed)
     if field.type is ColumnType.BOOL:
         probability = options.number(prefix + "probability", 0.5, 0.0, 1.0)
-        return lambda index: pl.Series(uniform(seed, field.name, index) < probability)
+        return lambda index: pl.Series(chance(index) < probability)
     if field.type is ColumnType.INT:
         least = options.integer(prefix + "min", 0, -(2**52), 2**52)
         most = options.integer(prefix + "max", max(1000, least), least, 2**52)
-        return lambda index: pl.Series(least + np.floor(uniform(seed, field.name, index) * (most - least + 1)).astype(np.int64))
+        return lambda index: pl.Series(least + np.floor(chance(index) * (most - least + 1)).astype(np.int64))
     low = options.number(prefix + "min", 0.0, -1e300, 1e300)
     high = options.number(prefix + "max", max(low, 1.0 if field.type is ColumnType.FLOAT else 60.0), low, 1e300)
     if field.type is ColumnType.FLOAT:
-        return lambda index: pl.Series(low + uniform(seed, field.name, index) * (high - low))
-    return lambda index: pl.Series(np.round((low + uniform(seed, field.name, index) * (high - low)) * 1e6).astype(np.int64))
+        return lambda index: pl.Series(low + chance(index) * (high - low))
+    return lambda index: pl.Series(np.round((low + chance(index) * (high - low)) * 1e6).astype(np.int64))
 
 
 def _sequence(field: Field, prefix: str, options: Options, seed: int, context: ConnectorContext) -> Column:
@@ -124,31 +146,34 @@ def _prefixed(prefix: str, numbers: pl.Series) -> pl.Series:
 
 
 def _normal(field: Field, prefix: str, options: Options, seed: int, context: ConnectorContext) -> Column:
+    chance = _chance(field, seed)
     mean = options.number(prefix + "mean", 0.0, -1e15, 1e15)
     stddev = options.number(prefix + "stddev", 1.0, 0.0, 1e15)
 
     def values(index: Index) -> pl.Series:
         # Box and Muller, A note on the generation of random normal deviates, Ann. Math. Statist. 29 (1958).
-        radius = np.sqrt(-2.0 * np.log(1.0 - uniform(seed, field.name, index)))
-        numbers = mean + stddev * radius * np.cos(2.0 * np.pi * uniform(seed, f"{field.name}/angle", index))
+        radius = np.sqrt(-2.0 * np.log(1.0 - chance(index)))
+        numbers = mean + stddev * radius * np.cos(2.0 * np.pi * uniform(seed, f"angle/{field.name}", index))
         return pl.Series(np.round(numbers).astype(np.int64) if field.type is ColumnType.INT else numbers)
 
     return values
 
 
 def _zipf(field: Field, prefix: str, options: Options, seed: int, context: ConnectorContext) -> Column:
+    chance = _chance(field, seed)
     count = options.integer(prefix + "count", 100, 1, COUNT_MAX)
     exponent = options.number(prefix + "exponent", 1.0, 0.0, 20.0)
     shares = np.cumsum(np.arange(1, count + 1, dtype=np.float64) ** -exponent)
     shares /= shares[-1]
     if field.type is ColumnType.INT:
         least = options.integer(prefix + "min", 0, -(2**62), 2**62)
-        return lambda index: pl.Series(least + np.searchsorted(shares, uniform(seed, field.name, index), side="right").astype(np.int64))
+        return lambda index: pl.Series(least + np.searchsorted(shares, chance(index), side="right").astype(np.int64))
     text = options.text(prefix + "prefix", f"{field.name}-")
-    return lambda index: _prefixed(text, pl.Series(np.searchsorted(shares, uniform(seed, field.name, index), side="right")))
+    return lambda index: _prefixed(text, pl.Series(np.searchsorted(shares, chance(index), side="right")))
 
 
 def _choice(field: Field, prefix: str, options: Options, seed: int, context: ConnectorContext) -> Column:
+    chance = _chance(field, seed)
     words = options.words(prefix + "values")
     if not words or len(words) > COUNT_MAX:
         raise options.refuse(prefix + "values", ",".join(words[:3]), "a list such as 'a,b,c'")
@@ -162,7 +187,7 @@ def _choice(field: Field, prefix: str, options: Options, seed: int, context: Con
     shares /= shares[-1]
     values = pl.Series(_parsed(field, prefix, options, words))
     last = len(words) - 1
-    return lambda index: values.gather(np.minimum(np.searchsorted(shares, uniform(seed, field.name, index), side="right"), last))
+    return lambda index: values.gather(np.minimum(np.searchsorted(shares, chance(index), side="right"), last))
 
 
 def _parsed(field: Field, prefix: str, options: Options, words: list[str]) -> list[int] | list[float] | list[bool] | list[str]:

@@ -1,7 +1,10 @@
 """Rows from a seed."""
 
 from datetime import datetime
+from itertools import product
 
+import msgspec
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -10,6 +13,7 @@ from polars.testing import assert_frame_equal
 
 from sbon.errors import ConnectorError
 from sbon.query.plan import WATERMARK_END
+from sbon.types import FloatArray
 from tests.connector_world import WALL, columns, context, drain, source
 
 SCHEMA = columns(ts="time", i="int", f="float", s="text", b="bool", d="interval")
@@ -72,9 +76,78 @@ def test_another_seed_gives_other_rows_and_nodes_differ_where_asked():
     assert not first.equals(drain(source("datagen", SCHEMA, per_node="true", **options))[0])
 
 
+LAG_MAX = 1_000
+STREAM_ROWS = 3_096
+SPECTRUM_ROWS = 4_096
+"""A shift by LAG_MAX does not reach round to the other end."""
+BOUND = 0.13
+"""The largest of ten million correlations of independent series of 3,096 rows is about 0.1."""
+
+
+def spectra(seed: int, node: str = "") -> FloatArray:
+    """(series, frequencies): columns, a mask of NULLs and the disorder of event times, as numbers of mean 0 and norm 1."""
+    rows, _ = drain(
+        source(
+            "datagen",
+            columns(**{"ts": "time", "i": "int", "s": "text", "b": "bool", "f": "float", "null/f": "float", "disorder": "float"}),
+            msgspec.structs.replace(context(), node=node or "n1"),
+            time="ts",
+            rows=STREAM_ROWS,
+            rows_per_second="max",
+            start="2020-01-01",
+            disorder="1 second",
+            seed=seed,
+            per_node="true" if node else "false",
+            fields__b__null_fraction=0.3,
+            fields__f__kind="normal",
+        )
+    )
+    found = [rows["i"], rows["s"].str.slice(2).cast(pl.Int64), rows["b"].fill_null(False), rows["b"].is_null(), rows["f"]]
+    found += [rows["null/f"], rows["disorder"], rows["ts"].cast(pl.Int64) - pl.Series(np.arange(STREAM_ROWS))]
+    return spectra_of(np.array([series.cast(pl.Float64).to_numpy() for series in found]))
+
+
+def spectra_of(values: FloatArray) -> FloatArray:
+    """Of each row of numbers, made of mean 0 and norm 1 first."""
+    values = values - values.mean(axis=1, keepdims=True)
+    found: FloatArray = np.fft.rfft(values / np.linalg.norm(values, axis=1, keepdims=True), SPECTRUM_ROWS)
+    return found
+
+
+def correlations(one: FloatArray, other: FloatArray) -> FloatArray:
+    """(series, series): of each with each the largest at any lag up to LAG_MAX, in either direction."""
+    by_lag = np.abs(np.fft.irfft(one[:, None] * other[None].conj()))
+    found: FloatArray = np.maximum(by_lag[..., : LAG_MAX + 1].max(axis=-1), by_lag[..., -LAG_MAX:].max(axis=-1))
+    return found
+
+
+def test_a_stream_is_found_in_itself_moved_by_some_rows():
+    """The measure can see what it looks for."""
+    values = np.random.default_rng(1).random((1, STREAM_ROWS))
+    for lag in (-LAG_MAX, -1, 0, 1, LAG_MAX):
+        assert correlations(spectra_of(values), spectra_of(np.roll(values, lag))) > 0.6
+
+
+def test_seeds_columns_null_masks_and_disorder_have_nothing_in_common_at_any_lag():
+    """100 pairs of neighbouring seeds, and the series of each seed among themselves. A mask of NULLs shows in the column under it."""
+    found = [spectra(seed) for seed in (*range(51), *range(2**63 - 51, 2**63))]
+    for number, one in enumerate(found):
+        assert number == 0 or correlations(one, found[number - 1]).max() < BOUND
+        own = correlations(one, one) - np.eye(8)
+        own[2, 3] = own[3, 2] = 0.0
+        assert own.max() < BOUND
+
+
+def test_nodes_of_a_logical_source_have_nothing_in_common_at_any_lag():
+    found = [spectra(seed, node) for seed, node in product(range(3), ("n1", "n2", "n3"))]
+    for number, one in enumerate(found):
+        for other in found[:number]:
+            assert correlations(one, other).max() < BOUND
+
+
 def test_the_same_seed_gives_these_rows_on_every_machine():
     rows, _ = drain(source("datagen", columns(i="int", s="text", b="bool"), rows=5, rows_per_second="max", seed=7))
-    assert rows.rows() == [(142, "s-5", True), (330, "s-5", False), (309, "s-0", True), (82, "s-0", False), (921, "s-94", False)]
+    assert rows.rows() == [(863, "s-4", True), (86, "s-4", False), (39, "s-9", False), (976, "s-0", False), (364, "s-89", False)]
 
 
 def test_every_kind_fills_its_column_as_described():
@@ -121,6 +194,7 @@ def test_every_kind_fills_its_column_as_described():
     assert set(rows["g"]) == {"eu"}
     assert rows["p"].mean() == pytest.approx(0.25, abs=0.02)
     assert rows["u"].is_null().mean() == pytest.approx(0.5, abs=0.02)
+    assert rows["u"].mean() == pytest.approx(0.5, abs=0.02)  # which rows are NULL does not depend on the value
     assert rows.schema["d"] == pl.Duration("us")
 
 
