@@ -27,6 +27,7 @@ class Measuring:
         self._load = LoadDimension(agent.config.load)
         self._samples = 0
         self.cpu = 0.0
+        """Use of the processors and what waits for them, as the last sample found it: 0 to 2."""
         self.migrations: deque[dict[str, Any]] = deque(maxlen=MIGRATIONS_KEPT)
         """Those that this host has coordinated, newest last."""
         self.loop_lag: Callable[[], dict[str, Any]] | None = None
@@ -53,7 +54,7 @@ class Measuring:
         if agent.system.wanted("sys.load"):
             memory = agent.host.memory_fraction()
             operators = len(agent.engine.instances)
-            cpu = min(1.0, self.cpu)  # people expect a share; what waits beyond it is in load_ms
+            cpu = agent.host.use_fraction()  # what waits is in load_ms
             agent.system.push("sys.load", (self._now_us(), agent.name, self._region, cpu, memory, load_ms, operators))
         if agent.system.wanted("sys.links"):
             self._push_links()
@@ -86,7 +87,9 @@ class Measuring:
         load_ms, operators = float(coordinate.load_ms), len(agent.engine.instances)
         lag = self.loop_lag() if self.loop_lag is not None else {}
         memory, slots = agent.host.memory_fraction(), agent.engine.free_slots
-        record(Load(float(self.cpu), memory, load_ms, operators, slots, dropped, lag.get("p50_ms"), lag.get("p99_ms")))
+        cpu = agent.host.use_fraction()
+        waiting = max(0.0, self.cpu - cpu)
+        record(Load(float(cpu), memory, load_ms, operators, slots, dropped, lag.get("p50_ms"), lag.get("p99_ms"), float(waiting)))
         for instance in agent.engine.instances.values():
             record(operator_statistics(instance, agent.name))
             for row in link_rates(instance, agent.gossip):

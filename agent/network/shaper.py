@@ -230,8 +230,8 @@ class ShapedHost:
         return self._host.load_fraction() if self._load is None else self._load
 
     def use_fraction(self) -> float:
-        """The host's."""
-        return self._host.use_fraction()
+        """The host's, unless the table says otherwise."""
+        return self._host.use_fraction() if self._load is None else self._load
 
     def memory_fraction(self) -> float:
         """The host's."""

@@ -36,6 +36,9 @@ def examine(bench: Workbench, runs: pl.DataFrame) -> Findings:
         **_link_numbers(links),
         "mean_cpu": number(load, (pl.col("cpu") * pl.col("samples")).sum() / pl.col("samples").sum()),
         "max_cpu": number(load, pl.col("cpu_max").max()),
+        "mean_cpu_waiting": number(
+            load.drop_nulls("cpu_waiting"), (pl.col("cpu_waiting") * pl.col("samples")).sum() / pl.col("samples").sum()
+        ),
         "busy_agents": load.filter(pl.col("cpu") > BUSY)["agent"].n_unique(),
         "records_dropped": int(load.group_by("agent", "start").agg(pl.col("records_dropped").max())["records_dropped"].sum()),
     }
@@ -57,10 +60,12 @@ def _changes(members: DataFrame) -> DataFrame:
 
 
 def _load(load: DataFrame) -> DataFrame:
+    used = F.least("cpu", F.lit(1.0))  # earlier agents added the share of time in which work waited
     return load.groupBy(MOMENT, "agent", "start").agg(
         F.count("*").alias("samples"),
-        F.avg("cpu").alias("cpu"),
-        F.max("cpu").alias("cpu_max"),
+        F.avg(used).alias("cpu"),
+        F.max(used).alias("cpu_max"),
+        F.avg("cpu_waiting").alias("cpu_waiting"),
         F.avg("memory").alias("memory"),
         F.avg("load_ms").alias("load_ms"),
         F.max("operators").alias("operators"),
@@ -119,6 +124,8 @@ def _text(numbers: dict[str, Any]) -> str:
     text += f"{percent(numbers['stalled_share'], 2)} of the time. "
     text += f"Agents used {percent(numbers['mean_cpu'])} of their processors on average; {count(numbers['busy_agents'], 'agent')} had a "
     text += f"moment above {percent(BUSY, 0)}. "
+    if numbers["mean_cpu_waiting"] is not None:
+        text += f"Work waited for a processor {percent(numbers['mean_cpu_waiting'])} of the time. "
     return text + f"{count(numbers['records_dropped'], 'row')} of telemetry were lost by the agents' own account."
 
 
@@ -177,7 +184,7 @@ def _load_plot(load: pl.DataFrame) -> Plot:
         for name, label in (("half", "median agent"), ("high", "90 %"), ("most", "busiest"))
     ]
     top = by_moment.sort("half").row(-1, named=True)
-    text = f"Share of processors in use; above 100 % work waits. The median agent was busiest at {clock(top[MOMENT])}: "
+    text = f"Share of processors in use. The median agent was busiest at {clock(top[MOMENT])}: "
     text += f"{percent(top['half'])}. "
     busy = load.filter(pl.col("cpu") > BUSY)["agent"].unique().sort().to_list()
     text += (

@@ -72,6 +72,10 @@ def _benefit(numbers: dict[str, Any], done: pl.DataFrame) -> Plot:
     known = done.drop_nulls(["usage_measured_before", "usage_measured_after"]).filter(
         (pl.col("usage_measured_before") > 0) & (pl.col("usage_measured_after") > 0)
     )
+    if not numbers["measured"]:
+        text = "No migration has usage of its operator's links in the half minute before and after it: the links are not in the log, were "
+        text += "new, carried nothing, or had no known latency."
+        return Plot("Before and after each migration", plots.points([], [], "before, bytes in transit", "after"), text)
     text = "Network usage of the moved operator's links in the half minute before and after each of "
     text += f"{count(numbers['measured'], 'migration')}, by the rates and latencies that "
     text += f"agents measured; below the line it fell. {percent(numbers['share_that_saved'])} saved; the median saving was "

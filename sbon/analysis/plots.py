@@ -1,11 +1,13 @@
 """The plots of the report, as SVG text: a few kinds, drawn alike."""
 
 import io
+import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
@@ -14,6 +16,8 @@ from matplotlib.ticker import FuncFormatter, PercentFormatter
 WIDTH, HEIGHT = 8.0, 3.4
 """Inches; the page scales them to its own width."""
 WIDE = 4.0
+DRAWN_MAX = 1e100
+"""Larger values, and the inverses of smaller ones, make the margins of the axes overflow."""
 COLOURS = ("#1f5fa8", "#d1495b", "#2e8b57", "#e09f3e", "#6b4c9a", "#7f7f7f", "#17a2b8", "#a0522d")
 SETTINGS: Any = {
     "font.size": 9,
@@ -45,16 +49,20 @@ def lines(
     percent: bool = False,
     top: float | None = None,
 ) -> str:
-    """Lines over numbers or moments (datetime); what is above `top` is cut off."""
+    """Lines over numbers or moments (datetime); what is above `top` is cut off.
+
+    Values that are unknown or not finite are gaps. A logarithmic axis shows no values of 0 or less, and stays linear where it would show
+    nothing or where all values are close together.
+    """
     figure, axes = _figure()
     for index, one in enumerate(series):
         style = "--" if one.dashed else "-"
-        ys = [float("nan") if y is None else y for y in one.ys]
+        ys = _drawable(one.ys)
         options: dict[str, Any] = {"color": COLOURS[index % len(COLOURS)], "linestyle": style, "linewidth": 1.4, "label": one.label}
         if len(ys) < 3:
             options["marker"] = "o"
-        axes.plot(one.xs, ys, **options)
-    _finish(axes, x_label, y_label, log_x and _wide(axes.get_xlim()), log_y and _wide(axes.get_ylim()), percent)
+        axes.plot(one.xs if one.xs and isinstance(one.xs[0], datetime) else _drawable(one.xs), ys, **options)
+    _finish(axes, x_label, y_label, log_x and _wide(axes, "x"), log_y and _wide(axes, "y"), percent)
     if top is not None and axes.get_ylim()[1] > top:
         axes.set_ylim(top=top)
     if any(one.xs and isinstance(one.xs[0], datetime) for one in series):
@@ -71,26 +79,18 @@ def lines(
     return _svg(figure)
 
 
-def bars(labels: Sequence[str], values: Sequence[float], x_label: str, *, log_x: bool = False) -> str:
-    """Horizontal bars with their values, the first on top."""
-    figure, axes = _figure(max(1.6, 0.26 * len(labels) + 0.8))
-    places = range(len(labels))
-    drawn = axes.barh(places, values, color=COLOURS[0], height=0.7)
-    axes.bar_label(drawn, labels=[f"{value:,.4g}" for value in values], padding=3, fontsize=8)
-    axes.set_yticks(places, labels)
-    axes.invert_yaxis()
-    axes.margins(x=0.12)
-    _finish(axes, x_label, "", log_x, False, False)
-    axes.grid(axis="y", visible=False)
-    return _svg(figure)
-
-
-def points(xs: Sequence[float], ys: Sequence[float], x_label: str, y_label: str, *, diagonal: bool = False, log: bool = False) -> str:
-    """A cloud; with a diagonal, below which y is less than x."""
+def points(
+    xs: Sequence[float | None], ys: Sequence[float | None], x_label: str, y_label: str, *, diagonal: bool = False, log: bool = False
+) -> str:
+    """A cloud; with a diagonal, below which y is less than x. Points that lack a finite value, or a positive one on logarithmic axes, are
+    left out; without any point the axes are linear.
+    """
     figure, axes = _figure()
-    axes.scatter(xs, ys, s=14, alpha=0.5, color=COLOURS[0], linewidths=0)
-    if diagonal and xs:
-        ends = [min(*xs, *ys), max(*xs, *ys)]
+    known = [(x, y) for x, y in zip(_drawable(xs), _drawable(ys), strict=True) if not math.isnan(x + y) and (not log or (x > 0 and y > 0))]
+    axes.scatter([x for x, _ in known], [y for _, y in known], s=14, alpha=0.5, color=COLOURS[0], linewidths=0)
+    log = log and bool(known)
+    if diagonal and known:
+        ends = [min(map(min, known)), max(map(max, known))]
         axes.plot(ends, ends, color=COLOURS[5], linestyle="--", linewidth=1)
     _finish(axes, x_label, y_label, log, log, False)
     return _svg(figure)
@@ -134,9 +134,16 @@ def _short(value: float, position: int) -> str:
     return _plain(value, position)
 
 
-def _wide(ends: tuple[float, float]) -> bool:
-    """Whether a logarithmic axis would have more than one label."""
-    return ends[0] <= 0 or ends[1] > WIDE * ends[0]
+def _drawable(values: Sequence[float | None]) -> list[float]:
+    """The values, with NaN for what is unknown or cannot be drawn."""
+    return [math.nan if value is None or not abs(value) <= DRAWN_MAX else value if abs(value) >= 1 / DRAWN_MAX else 0.0 for value in values]
+
+
+def _wide(axes: Axes, axis: str) -> bool:
+    """Whether a logarithmic axis would have values to show, and more than one label."""
+    low, high = axes.get_xlim() if axis == "x" else axes.get_ylim()
+    drawn = [(x, y) for line in axes.get_lines() for x, y in np.asarray(line.get_xydata(), dtype=float).tolist()]
+    return any(not math.isnan(x + y) and (x if axis == "x" else y) > 0 for x, y in drawn) and (low <= 0 or high > WIDE * low)
 
 
 def _within(ends: tuple[float, float]) -> Callable[[float, int], str]:

@@ -83,7 +83,7 @@ class Load(Row, frozen=True, tag="load"):
     """The machine and the agent on it, every ten samples of the engine (10 s)."""
 
     cpu: float
-    """Share of all cores in use; above 1, to 2, where work waits for a core."""
+    """Share of all cores in use, 0 to 1. Agents before `cpu_waiting` added to it what that tells, up to 2."""
     memory: float
     """Share of the machine's memory in use."""
     load_ms: float
@@ -95,6 +95,8 @@ class Load(Row, frozen=True, tag="load"):
     loop_lag_p50_ms: float | None = None
     """How late timers of the event loop have come over the last half minute to minute; null where nobody watches it."""
     loop_lag_p99_ms: float | None = None
+    cpu_waiting: float | None = None
+    """Share of the last ten seconds in which some work waited for a core, 0 to 1."""
 
 
 class LinkRate(Row, frozen=True, tag="links"):

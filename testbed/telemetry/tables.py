@@ -94,7 +94,7 @@ def _coordinates(story: Story, at_s: FloatArray, rng: np.random.Generator) -> pl
 
 def _cpu(story: Story, node: Numbers, at_s: FloatArray) -> FloatArray:
     busy = 0.15 + 0.5 * ((node * 7919) % 97) / 97
-    cpu: FloatArray = np.clip(busy * story.tide(at_s) + 0.05 * np.sin(at_s / 37 + node), 0.0, 2.0)
+    cpu: FloatArray = np.clip(busy * story.tide(at_s) + 0.05 * np.sin(at_s / 37 + node), 0.0, 1.0)
     return cpu
 
 
@@ -114,6 +114,7 @@ def _load(story: Story, at_s: FloatArray, rng: np.random.Generator) -> pl.DataFr
             "records_dropped": np.where(node == 1, (moments // 7200).astype(np.int64), 0),
             "loop_lag_p50_ms": 0.2 + 0.5 * cpu,
             "loop_lag_p99_ms": 1.0 + 4.0 * cpu,
+            "cpu_waiting": 0.5 * cpu**2,
         }
     )
 

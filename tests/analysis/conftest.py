@@ -57,9 +57,9 @@ def analyse(spark):
 
 @pytest.fixture(scope="session")
 def generated(tmp_path_factory) -> Path:
-    """Twenty-five minutes of twelve agents, one of which crashes."""
+    """Fifty-four minutes of twelve agents, one of which crashes: so long that a moment is 20 s and holds two samples of everything."""
     log = tmp_path_factory.mktemp("generated")
-    generate(log, agents=12, hours=0.42, queries=10, probe_interval_s=1.0, seed=14)
+    generate(log, agents=12, hours=0.9, queries=10, probe_interval_s=2.0, seed=14)
     return log
 
 

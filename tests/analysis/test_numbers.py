@@ -227,6 +227,8 @@ def test_health(analysed, twin):
     assert found["stalled_share"] == pytest.approx(links["stalled"].mean())
     assert found["mean_cpu"] == pytest.approx(load["cpu"].mean())
     assert found["max_cpu"] == pytest.approx(load["cpu"].max())
+    assert found["mean_cpu_waiting"] == pytest.approx(load["cpu_waiting"].mean())
+    assert 0 <= found["mean_cpu"] <= found["max_cpu"] <= 1
     by_moment = load.group_by("moment", "agent").agg(pl.col("cpu").mean())
     assert found["busy_agents"] == by_moment.filter(pl.col("cpu") > 0.9)["agent"].n_unique()
     assert found["records_dropped"] == per_run["records_dropped"].sum()
@@ -251,9 +253,13 @@ def test_neither_log_passes_for_want_of_anything_to_count(analysed):
         assert numbers[section][name] > 0, (section, name)
 
 
-def test_generated_log_has_the_rarer_things_too(analysed, request):
+def test_generated_log_has_the_rarer_things_too(analysed, twin, request):
     if analysed.log != request.getfixturevalue("generated"):
         return
+    # With one sample a moment, means, minima and maxima of a moment would all be the same.
+    for kind, key in (("links", "link"), ("operators", "operator"), ("load", "agent"), ("coordinates", "agent")):
+        several = twin.rows(kind).group_by("moment", key).len()["len"]
+        assert several.median() > 1, kind
     numbers = analysed.numbers
     assert numbers["log"]["runs"] == numbers["log"]["agents"] + 1
     assert min(numbers["migrations"][name] for name in ("flaps", "queries_moved", "median_saving_predicted")) > 0

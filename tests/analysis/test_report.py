@@ -15,6 +15,7 @@ import pytest
 from sbon.analysis.hindsight import FlowLink, Moment, delay_ms, least_usage_bytes, usage_bytes
 from sbon.analysis.workbench import moment_width_s
 from sbon.cli.__main__ import run
+from sbon.telemetry.frames import METADATA
 from testbed.telemetry.generator import generate
 from tests.processes import runs, wait_until
 
@@ -67,9 +68,17 @@ def test_file_damaged_inside_is_named_and_the_rest_analysed(short, analyse, tmp_
 def test_only_the_time_asked_for_is_analysed_and_kinds_without_rows_are_left_out(short, analyse, tmp_path):
     log = tmp_path / "log"
     shutil.copytree(short, log)
-    for kind in ("links", "operators", "latencies", "migrations", "placements", "queries", "agents", "members", "reviews"):
+    for kind in ("links", "operators", "latencies", "placements", "queries", "agents", "members", "reviews"):
         shutil.rmtree(log / "telemetry" / f"kind={kind}", ignore_errors=True)
     since, until = datetime(2026, 11, 1, 0, 2, tzinfo=UTC), datetime(2026, 11, 1, 0, 4, tzinfo=UTC)
+    for path in log.glob("telemetry/kind=load/*/*/*.parquet"):  # as agents wrote it that counted waiting work into the use
+        old = pl.read_parquet(path, hive_partitioning=False).with_columns(cpu=pl.lit(1.06)).drop("cpu_waiting")
+        old.write_parquet(path, metadata=METADATA)
+    first, *others = sorted(log.glob("telemetry/kind=migrations/*/*/*.parquet"))
+    only = pl.read_parquet(first, hive_partitioning=False).filter("committed").head(1)
+    only.with_columns(pl.lit(since).cast(only["time"].dtype).alias("time")).write_parquet(first, metadata=METADATA)
+    for path in others:
+        path.unlink()
 
     found = analyse(log, tmp_path / "out", since=since, until=until)
 
@@ -81,6 +90,9 @@ def test_only_the_time_asked_for_is_analysed_and_kinds_without_rows_are_left_out
     assert {kind: found.numbers["log"]["rows_by_kind"][kind] for kind in expected} == expected
     assert found.numbers["network_usage"] == found.numbers["latencies"] == {}
     assert "no query ran, or not here" in found.html
+    assert (found.numbers["migrations"]["committed"], found.numbers["migrations"]["measured"]) == (1, 0)
+    assert (found.numbers["health"]["mean_cpu"], found.numbers["health"]["mean_cpu_waiting"]) == (1.0, None)
+    assert "Agents used 100% of their processors" in found.html
 
 
 @pytest.mark.parametrize(

@@ -180,3 +180,20 @@ def test_all_of_it_becomes_tables(story, tmp_path):
         table = pl.read_parquet(sorted(directory.glob(f"*/telemetry/kind={kind}/*/*/*.parquet")), hive_partitioning=False)
         assert table["agent"].n_unique() == 4
     assert [path.name for path in directory.glob("*/telemetry/spool/*")] == [".lock"] * 4
+
+
+def test_use_of_the_processors_and_what_waits_for_them_are_told_apart(tmp_path, monkeypatch):
+    """Their sum, which decides where operators go, was told as the use: 106 % of the processors."""
+    world = World(build(CitiesConfig(), 2, 1), seed=1, data_dir=tmp_path, settings=SETTINGS)
+    world.start(0)
+    host = world.agents[0].host
+    monkeypatch.setattr(host, "use_fraction", lambda: 0.75)
+    monkeypatch.setattr(host, "load_fraction", lambda: 1.06)
+    query = world.submit("SELECT cpu FROM sys.load")
+    shown = world.rows(query, count=3)
+    world.run(RUN_S)
+    world.close()
+
+    told = [line.row for line in spooled(next(tmp_path.glob("*/telemetry"))) if isinstance(line.row, rows.Load)]
+    assert {(row.cpu, round(row.cpu_waiting, 9)) for row in told} == {(0.75, 0.31)}
+    assert set(shown) == {(0.75,)}
