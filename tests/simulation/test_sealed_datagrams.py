@@ -1,0 +1,27 @@
+"""No two sealed datagrams of an overlay share a nonce: with ChaCha20-Poly1305 that would give their content away."""
+
+from sbon.sealing import KEY_ID_BYTES, NONCE_BYTES, OVERHEAD_BYTES
+from testbed.virtual.harness import World
+from testbed.virtual.world import SimulatedHost
+
+
+def test_every_sealed_datagram_of_every_agent_has_a_nonce_of_its_own(monkeypatch):
+    sent: list[bytes] = []
+    send = SimulatedHost.send_datagram
+
+    def record(host, data, address):
+        sent.append(bytes(data))
+        send(host, data, address)
+
+    monkeypatch.setattr(SimulatedHost, "send_datagram", record)
+    world = World(3, seed=1, sealed=True)
+    world.start_all()
+    world.settle()
+    world.run(5.0)
+    world.close()
+
+    nonces = [data[1 + KEY_ID_BYTES :][:NONCE_BYTES] for data in sent]
+    assert len(sent) > 50
+    assert min(map(len, sent)) > OVERHEAD_BYTES
+    # Both halves: one picks the key for the datagram, the other is the cipher's own nonce.
+    assert len({nonce[:12] for nonce in nonces}) == len({nonce[12:] for nonce in nonces}) == len(nonces)
