@@ -243,8 +243,10 @@ class Connection:
         """Ping, or give up: called every half keep-alive interval."""
         config = self._config
         if not self.is_ready:
-            if now - self.opened_at_s >= config.handshake_timeout_s:
-                self.finish(f"no handshake within {config.handshake_timeout_s:g} s")
+            limit_s = config.handshake_timeout_s if self.dialled else config.accept_timeout_s
+            if now - self.opened_at_s >= limit_s:
+                self._owner.counters["handshakes_timed_out"] += 1
+                self.finish(f"no handshake within {limit_s:g} s")
         elif now - self._received_at_s >= config.silence_timeout_s:
             self._owner.counters["connections_silent"] += 1
             self.finish(f"silent for {now - self._received_at_s:.1f} s")

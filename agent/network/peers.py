@@ -22,6 +22,7 @@ from agent.host import Host, Stream, StreamHandler, Timer
 from agent.network.connection import Connection
 from agent.network.remotes import Remote, Request
 from agent.network.settings import PeerConfig
+from sbon.admission import LineLimit, Places, source_of
 from sbon.errors import KeyMismatchError, LinkError, LocalProtocolError, RemoteProtocolError, SbonError
 from sbon.link_frames import Data
 from sbon.sealing import KeyRing
@@ -36,6 +37,9 @@ COUNTERS = (
     "connections_refused",
     "connections_silent",
     "handshakes_failed",
+    "handshakes_timed_out",
+    "handshakes_displaced",
+    "connections_displaced",
     "frames_bad",
     "messages_sent",
     "messages_received",
@@ -50,7 +54,8 @@ COUNTERS = (
 
 
 _COMPLAINT_PAUSE_S = 60.0
-_COMPLAINTS_MAX = 256
+_COMPLAINTS_MAX = 20
+"""Machines that the log may complain of within one pause: whoever sends nonsense at will must not fill the disk with our complaints."""
 
 
 class PeerEvents(Protocol):
@@ -79,7 +84,7 @@ class PeerEvents(Protocol):
 
 
 class _Turned:
-    """Handler of a connection that we have no room for."""
+    """Handler of a connection that comes when we are stopping."""
 
     def connected(self, stream: Stream) -> None:
         stream.close()
@@ -111,7 +116,10 @@ class Peers:
         self._check_timer: Timer | None = None
         self._check_at_s = 0.0
         self._closed = False
-        self._complained_at_s: dict[str, float] = {}
+        self._handshaking: Places[Connection] = Places(config.handshaking_max, config.handshaking_per_source_max)
+        self._accepted: Places[Connection] = Places(config.incoming_max, config.incoming_max)
+        self._complaints = LineLimit(_COMPLAINT_PAUSE_S, _COMPLAINTS_MAX)
+        self._displacements = LineLimit(_COMPLAINT_PAUSE_S, _COMPLAINTS_MAX)
 
     def want(self, address: Address) -> None:
         """Keep a connection to this address up until `unwant`; `PeerEvents.connected` follows, also if one is up already.
@@ -209,13 +217,13 @@ class Peers:
 
     def accept(self, peer: Address) -> StreamHandler:
         """The handler of an incoming stream, for `Host.listen`."""
-        incoming = [connection for connection in self._connections if not connection.dialled]
-        handshaking = sum(not connection.node for connection in incoming)
-        if self._closed or len(incoming) >= self._config.incoming_max or handshaking >= self._config.handshaking_max:
+        if self._closed:
             self.counters["connections_refused"] += 1
             return _Turned()
         self.counters["connections_accepted"] += 1
-        return self._open(peer, dialled=False)
+        connection = self._open(peer, dialled=False)
+        self._enter(self._handshaking, connection, "handshakes")
+        return connection
 
     def close(self) -> None:
         """Say goodbye on every connection and fail every request; nothing is reported from now on."""
@@ -230,6 +238,18 @@ class Peers:
         self._remotes.clear()
         if self._check_timer is not None:
             self._check_timer.cancel()
+
+    def _enter(self, places: Places[Connection], connection: Connection, kind: str) -> None:
+        """Give an accepted connection its place; one that has to make room for it is closed."""
+        displaced = places.enter(connection, source_of(connection.address[0]))
+        if displaced is None:
+            return
+        self.counters[f"{kind}_displaced"] += 1
+        source = source_of(displaced.address[0])
+        if self._displacements.allows(source, self._host.now()):
+            advice = "if that address is no agent of yours, keep it from the port with a firewall"
+            log.warning("peer.displaced", source=source, open=len(places), kind=kind, advice=advice)
+        displaced.finish(f"too many {kind} are open: the oldest gives way")
 
     # Dialling.
 
@@ -339,18 +359,14 @@ class Peers:
         """The peer broke the rules; `finished` follows."""
         if connection.dialled and isinstance(error, KeyMismatchError):
             self._events.no_common_key(connection.address)
-        # One line a minute for each machine: whoever sends nonsense at will must not fill the disk with our complaints.
-        now, machine = self._host.now(), connection.address[0]
-        if now - self._complained_at_s.get(machine, float("-inf")) < _COMPLAINT_PAUSE_S:
-            return
-        if len(self._complained_at_s) >= _COMPLAINTS_MAX:
-            del self._complained_at_s[next(iter(self._complained_at_s))]
-        self._complained_at_s.pop(machine, None)
-        self._complained_at_s[machine] = now
-        log.warning("peer.rejected", peer=connection.node, address=connection.address, dialled=connection.dialled, reason=str(error))
+        if self._complaints.allows(source_of(connection.address[0]), self._host.now()):
+            log.warning("peer.rejected", peer=connection.node, address=connection.address, dialled=connection.dialled, reason=str(error))
 
     def established(self, connection: Connection) -> None:
         """The handshake is done."""
+        if not connection.dialled:
+            self._handshaking.leave(connection)
+            self._enter(self._accepted, connection, "connections")
         remote = self._remotes.get(connection.address)
         if not connection.dialled or remote is None or remote.connection is not connection:
             return
@@ -381,6 +397,8 @@ class Peers:
     def finished(self, connection: Connection, reason: str) -> None:
         """It is gone."""
         del self._connections[connection]
+        self._handshaking.leave(connection)
+        self._accepted.leave(connection)
         remote = self._remotes.get(connection.address)
         if not connection.dialled or remote is None or remote.connection is not connection:
             return

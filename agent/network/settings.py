@@ -11,7 +11,9 @@ class PeerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     dial_backoff_s_max: float = 5.0
     """Longest pause. Shorter: quicker back after a long outage, more attempts during it."""
     handshake_timeout_s: float = 5.0
-    """For opening a connection and its handshake: several round trips to the farthest peer. Shorter: strangers hold a place less long."""
+    """For opening a connection and its handshake: several round trips to the farthest peer. Shorter: far or busy peers are not reached."""
+    accept_timeout_s: float = 3.0
+    """For the handshake of an accepted connection, which stands already. Shorter: strangers hold a place less long."""
     keepalive_s: float = 2.0
     """Idle time after which a peer is pinged. Shorter: dead connections are noticed earlier, more small packets."""
     silence_timeout_s: float = 6.0
@@ -21,9 +23,13 @@ class PeerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     answer_timeout_s: float = 60.0
     """How long an incoming request may stay unanswered before it counts as lost; above every request's own time-out."""
     incoming_max: int = 1024
-    """Connections that others may hold to this agent. Lower: less memory under attack, smaller overlays."""
+    """Connections that others may hold to this agent; one more ends the oldest of whoever holds most. Lower: less memory under attack,
+    smaller overlays."""
     handshaking_max: int = 64
-    """Those of them that may be within the handshake, which costs a key exchange each."""
+    """Those of them that may be within the handshake, which costs a key exchange each; one more ends the oldest of who holds most."""
+    handshaking_per_source_max: int = 32
+    """Handshakes from one IPv4 address, or IPv6 network of 64 bits; one more ends its oldest. Lower: agents that start together behind
+    one address try again."""
     requests_max: int = 256
     """Requests that may be open to one address, and from one connection. Higher: more memory when a peer is slow."""
     frame_bytes_max: int = 64 * 1024 * 1024
@@ -38,10 +44,11 @@ class PeerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             raise ValueError(f"dial_backoff_s_min = {self.dial_backoff_s_min}, expected 0 < dial_backoff_s_min <= dial_backoff_s_max")
         if not 0 < self.keepalive_s < self.silence_timeout_s:
             raise ValueError(f"keepalive_s = {self.keepalive_s}, expected 0 < keepalive_s < silence_timeout_s")
-        for name in ("handshake_timeout_s", "idle_s", "answer_timeout_s"):
+        for name in ("handshake_timeout_s", "accept_timeout_s", "idle_s", "answer_timeout_s"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} = {getattr(self, name)}, expected more than 0")
-        for name in ("incoming_max", "handshaking_max", "requests_max", "slack_bytes_max", "backlog_bytes_max"):
+        counts = ("incoming_max", "handshaking_max", "handshaking_per_source_max", "requests_max", "slack_bytes_max", "backlog_bytes_max")
+        for name in counts:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} = {getattr(self, name)}, expected at least 1")
         if not 64 * 1024 <= self.frame_bytes_max <= 2**31:

@@ -3,7 +3,8 @@
 import pytest
 
 from sbon.errors import LinkError, RemoteProtocolError
-from tests.unit.peers.world import OTHER_RING, RING, connect
+from tests.peer_worlds import Recorder
+from tests.unit.peers.world import OTHER_RING, PORT, RING, connect
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [(RING, OTHER_RING), (RING, None), (None, RING)])
@@ -76,16 +77,53 @@ def test_strangers_are_dropped_at_nonsense_or_after_the_handshake_time(world):
     assert not ada.peers._connections
 
 
-def test_strangers_cannot_take_all_places_for_handshakes(world):
-    ada, bob = world.boot(0, "ada", handshaking_max=2), world.boot(2, "bob")
-    host = world.simulated.boot(1)
-    strangers = [Stranger() for _ in range(4)]
+def half_open(world, ada, machine, count):
+    host = world.simulated.boot(machine)
+    strangers = [Stranger() for _ in range(count)]
     for stranger in strangers:
         host.connect(ada.address, stranger)
-    world.until(lambda: sum(s.closed_because is not None for s in strangers) == 2, timeout_s=1.0)
+        world.run(0.001)
+    return strangers
 
-    assert ada.peers.counters["connections_refused"] == 2
-    world.run(7.0)
+
+def test_the_oldest_handshake_of_a_source_that_opens_too_many_gives_way(world, monkeypatch):
+    said = []
+    monkeypatch.setattr("agent.network.peers.log.warning", lambda event, **details: said.append((event, details["source"])))
+    ada, bob = world.boot(0, "ada", handshaking_per_source_max=2), world.boot(2, "bob")
+    strangers = half_open(world, ada, 1, 5)
+    world.until(lambda: ada.peers.counters["handshakes_displaced"] == 3, timeout_s=1.0)
+    world.until(lambda: sum(s.closed_because is not None for s in strangers) == 3, timeout_s=1.0)
+
+    assert [s.closed_because is not None for s in strangers] == [True, True, True, False, False]
+    assert said == [("peer.displaced", world.simulated.machines[1].ip)], "one line a minute for each source"
     outcome = bob.ask(ada.address, b"?")
-    world.until(lambda: outcome)
+    world.until(lambda: outcome, timeout_s=1.0)
     assert outcome == [b"re: ?"]
+    world.until(lambda: all(s.closed_because for s in strangers), timeout_s=4.1)
+    assert ada.peers.counters["handshakes_timed_out"] == 2
+
+
+def test_a_member_gets_a_place_of_whoever_holds_most(world):
+    ada, bob = world.boot(0, "ada", handshaking_max=4), world.boot(2, "bob")
+    strangers = half_open(world, ada, 1, 4)
+    outcome = bob.ask(ada.address, b"?")
+    world.until(lambda: outcome, timeout_s=1.0)
+
+    assert outcome == [b"re: ?"]
+    assert [s.closed_because is not None for s in strangers] == [True, False, False, False]
+    assert ada.peers.counters["connections_refused"] == 0
+
+
+def test_one_that_holds_all_connections_makes_room_for_another(world):
+    ada, bob = world.boot(0, "ada", incoming_max=3), world.boot(2, "bob")
+    many = [world.boot(1, "greedy")]
+    machine = world.simulated.machines[1]
+    many += [Recorder(many[0].host, f"greedy{number}", None, (machine.ip, PORT + number)) for number in (1, 2)]
+    for greedy in many:
+        greedy.peers.want(ada.address)
+    world.until(lambda: len(ada.peers._accepted) == 3)
+    outcome = bob.ask(ada.address, b"?")
+    world.until(lambda: outcome, timeout_s=1.0)
+
+    assert outcome == [b"re: ?"]
+    assert ada.peers.counters["connections_displaced"] >= 1

@@ -1,0 +1,100 @@
+"""Places for connections whose handshake is not done yet: strangers must not keep members out.
+
+Anybody who reaches the port may open a connection, and holds a place until the handshake is done or its time is over. A newcomer
+always gets a place; where there is none, an older connection gives its own up:
+
+    its source holds all that one source may     -> the oldest of that source
+    all places are taken                         -> the oldest of the source that holds most
+
+A handshake takes two round trips, so that a member gets through unless strangers open as many connections as there are places within that
+time; those of one source only displace each other.
+"""
+
+import ipaddress
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+_IPV6_PREFIX_BITS = 64
+"""Whoever has one IPv6 address mostly has all of its network."""
+
+
+def source_of(host: str) -> str:
+    """The part of an IP address that one party has for itself: all of IPv4, the network of IPv6; anything else as it is."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, _IPV6_PREFIX_BITS), strict=False).network_address)
+
+
+class Places(Generic[K]):
+    """Who holds a place, by source, oldest first.
+
+    Parameters
+    ----------
+    total_max, per_source_max : 1 or more
+    """
+
+    def __init__(self, total_max: int, per_source_max: int) -> None:
+        self._total_max, self._per_source_max = total_max, per_source_max
+        self._held: dict[str, dict[K, None]] = {}
+        self._source_of: dict[K, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._source_of)
+
+    def enter(self, key: K, source: str) -> K | None:
+        """Give `key` a place; returns whose place it has taken, if there was none left."""
+        displaced = self._displaced(source)
+        if displaced is not None:
+            self.leave(displaced)
+        self._held.setdefault(source, {})[key] = None
+        self._source_of[key] = source
+        return displaced
+
+    def leave(self, key: K) -> None:
+        """Free the place of `key`; nothing happens if it has none."""
+        source = self._source_of.pop(key, None)
+        if source is None:
+            return
+        held = self._held[source]
+        del held[key]
+        if not held:
+            del self._held[source]
+
+    def _displaced(self, source: str) -> K | None:
+        held = self._held.get(source, {})
+        if len(held) >= self._per_source_max:
+            return next(iter(held))
+        if len(self._source_of) >= self._total_max:
+            busiest = max(self._held, key=lambda other: len(self._held[other]))
+            return next(iter(self._held[busiest]))
+        return None
+
+
+class LineLimit:
+    """How often log lines on one matter may be written: once a pause for each subject, and a bounded number in any pause.
+
+    Strangers choose the subjects (their addresses), so that a limit for each alone would bound nothing.
+    """
+
+    def __init__(self, pause_s: float, lines_max: int) -> None:
+        self._pause_s, self._lines_max = pause_s, lines_max
+        self._written_at_s: dict[str, float] = {}  # oldest first
+
+    def allows(self, subject: str, now: float) -> bool:
+        """Whether a line about this subject may be written now; if so, it counts as written."""
+        for oldest, at_s in list(self._written_at_s.items()):
+            if now - at_s < self._pause_s:
+                break
+            del self._written_at_s[oldest]
+        if subject in self._written_at_s or len(self._written_at_s) >= self._lines_max:
+            return False
+        self._written_at_s[subject] = now
+        return True
