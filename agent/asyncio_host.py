@@ -25,6 +25,7 @@ from agent.cpu_meter import CpuMeter, Lap, OwnLap
 from agent.disk import FolderDisk
 from agent.executor import Executor
 from agent.host import StreamHandler, Timer
+from agent.memory import usable_bytes
 from agent.network.tcp import TcpStream
 from agent.network.udp import UdpSocket
 from sbon.errors import ConfigError
@@ -192,6 +193,10 @@ class AsyncioHost:
         """Use of the processors alone, 0 to 1."""
         self._load.fraction()
         return self._load.use
+
+    def memory_bytes(self) -> int:
+        """Memory that this process may use (`agent.memory`)."""
+        return usable_bytes()
 
     def memory_fraction(self) -> float:
         """Memory in use: 0 to 1."""

@@ -101,6 +101,7 @@ class ControlRequests:
             "migrations": list(agent.measuring.migrations),
             "counters": counters,
             "data_dir": agent.config.data_dir,
+            "memory": {"state_bytes": agent.engine.budget.used_bytes, "limit_bytes": agent.engine.budget.limit_bytes},
             "spill": {"used_bytes": spill.used_bytes, "limit_bytes": spill.limit_bytes} if spill is not None else None,
         }
 
@@ -165,6 +166,7 @@ class ControlRequests:
             "late_rows": report.late_rows,
             "dropped_rows": report.dropped_rows,
             "state_rows": report.state_rows,
+            "state_bytes": report.state_bytes,
             "latency": latency.told(self._agent.host.now()) if latency is not None else None,
             "migrations": report.migrations,
             "signature": instance.spec.signature,

@@ -179,5 +179,8 @@ class Host(Protocol):
     def use_fraction(self) -> float:
         """Share of the processors' time that was used lately, by whatever runs on the machine: 0 to 1."""
 
+    def memory_bytes(self) -> int:
+        """Memory that the agent may use at most: the machine's, or less where its control group has a limit."""
+
     def memory_fraction(self) -> float:
         """Memory of the machine in use, 0 to 1."""

@@ -135,7 +135,9 @@ class Arrival:
         if index > self._taken:
             raise LinkError(f"state of {self.operator}: piece {index}, expected {self._taken}")
         if self._bytes + size_bytes > self._bytes_max:
-            raise LocalProtocolError(f"state of {self.operator} is larger than {self._bytes_max} bytes (migration.state_bytes_max)")
+            raise LocalProtocolError(
+                f"state of {self.operator} is larger than {self._bytes_max} bytes (migration.state_bytes_max, or room in engine.memory_max)"
+            )
         self._bytes += size_bytes
         self._taken, self._ended = index + 1, last
         return Turn.TAKE

@@ -68,6 +68,7 @@ OPERATORS = [
         "queue_batches": 0,
         "late_rows": 2,
         "state_rows": 40,
+        "state_bytes": 4_000,
         "migrations": 1,
     }
 ]

@@ -42,6 +42,8 @@ class Books:
             path = way(path, instance.id)
             carried = self._emit(instance, made.payload, task.stimulus_s, made.watermark_out_us, path, onward, task.joined, source)
             instance.rows_in += step.rows
+            if step.state_bytes is not None:
+                instance.state_bytes = step.state_bytes
             instance.accounts.quantum(step.rows, step.cpu_ns, max(step.spent_s, step.cpu_ns / 1e9))
             if stage.incoming is not None:
                 self._count(instance, stage.incoming, batch, task, first=number == 0)

@@ -24,7 +24,8 @@ from sbon.errors import LocalProtocolError, PlacementError, SbonError
 from sbon.extensions import Extensions
 from sbon.links import LinkConfig, LinkReceiver, LinkSender
 from sbon.placement.reservations import HostingConfig, Reservations
-from sbon.query.plan import SinkParams
+from sbon.query.plan import OperatorSpec, SinkParams, keeps_state
+from sbon.state_budget import DEFAULT_SHARE, StateBudget
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.deployment import End, Instantiate, User
 from sbon.wire.reports import OperatorReport
@@ -63,12 +64,14 @@ class Engine:
         self._config = config
         self._links = links
         self.flow = Flow(host, router, self, remembered, links, host.disk(os.path.join(context.data_dir, SPILL_FOLDER)))
+        self.budget = StateBudget(config.memory_max or int(DEFAULT_SHARE * host.memory_bytes()))
         self._execution = Execution(
             host,
             router.me,
             config,
             self.flow,
             self.instances,
+            self.budget,
             events.operator_failed,
             events.operator_finished,
             events.delivered,
@@ -118,6 +121,20 @@ class Engine:
         """Slots without an operator, promised ones included."""
         return 0 if self.is_leaving else max(0, self._config.operators_max - len(self.instances))
 
+    def check_memory(self, spec: OperatorSpec) -> None:
+        """Ask whether the state of one more operator may begin to grow here.
+
+        Raises
+        ------
+        PlacementError
+            The states of those that run leave too little memory.
+        """
+        if keeps_state(spec.params) and self.budget.is_nearly_full:
+            raise PlacementError(
+                f"{self._me} takes no further operator that keeps state: those that run take {self.budget.used_bytes / 1e6:,.0f} MB of "
+                f"{self.budget.limit_bytes / 1e6:,.0f} MB (engine.memory_max)"
+            )
+
     def shareable(self) -> Iterator[tuple[str, Instance]]:
         """Operators here that other queries may use, with their signatures."""
         for instance in self.instances.values():
@@ -136,6 +153,11 @@ class Engine:
             return
         if self.is_leaving:
             answer(PlacementError(f"{self._me} is leaving, and takes no more operators"))
+            return
+        try:
+            self.check_memory(spec)
+        except PlacementError as problem:
+            answer(problem)
             return
         if not self.reservations.fill(request.user.query, self.empty_slots, self._host.now()):
             answer(
@@ -425,7 +447,7 @@ class Engine:
         self._remove(instance)
         self.flow.left(operator, node, epoch)
         # A large state takes its time to free: not on the event loop, while the others wait for word of the move.
-        gone, instance.operator = [instance.operator], None
+        gone = [instance.drop_operator()]
         self._host.execute(gone.clear, lambda result: None, rows=0)
 
     def install(self, assembly: Assembly, epoch: int, done: Callable[[Instance | BaseException], None]) -> None:
@@ -439,7 +461,11 @@ class Engine:
                 if not self.reservations.fill(result.id, self.empty_slots, self._host.now()):
                     done(PlacementError(f"{self._me} takes no more operators"))
                     return
+                if self.budget.would_exceed(result.state_bytes):
+                    done(PlacementError(f"{self._me} has no room for a state of {result.state_bytes} bytes (engine.memory_max)"))
+                    return
                 self.instances[result.id] = result
+                self.budget.measured(result.id, result.state_bytes)
                 self.flow.add(result)
             done(result)
 
@@ -478,6 +504,7 @@ class Engine:
         for link in instance.outputs:
             self.flow.spilling.drop(link)
         self.instances.pop(instance.id, None)
+        self.budget.forget(instance.id)
 
     def _report(self, operator: OperatorId, query: QueryId) -> OperatorReport:
         instance = self.instances.get(operator)

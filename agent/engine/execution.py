@@ -29,6 +29,7 @@ from sbon.errors import SbonError
 from sbon.links import Batch
 from sbon.operators.values import FEW_ROWS
 from sbon.scheduling import EarliestStimulusFirst
+from sbon.state_budget import StateBudget
 from sbon.types import NodeId, OperatorId
 
 SLICE_ROWS_MIN = 64
@@ -45,6 +46,7 @@ class Execution:
         config: EngineConfig,
         flow: Flow,
         instances: Mapping[OperatorId, Instance],
+        budget: StateBudget,
         failed: Callable[[Instance], None],
         finished: Callable[[Instance], None],
         delivered: Callable[[Instance, Batch], None],
@@ -54,6 +56,7 @@ class Execution:
         self._config = config
         self._flow = flow
         self._instances = instances
+        self._budget = budget
         self._failed = failed
         self._finished = finished
         self._polling = Polling(host, config, self._due)
@@ -101,6 +104,8 @@ class Execution:
         instance.state = State.FAILED
         instance.reason = reason
         self.stop(instance)
+        if instance.task is None:
+            self._drop_operator(instance)
         self._failed(instance)
 
     def stop(self, instance: Instance) -> None:
@@ -129,6 +134,20 @@ class Execution:
         if operator.task is not None:
             made.busy, made.task = True, operator.task
             operator.task.joined.append(made)
+
+    def _drop_operator(self, instance: Instance) -> None:
+        """Free the state of an operator that has failed, on a thread."""
+        self._budget.forget(instance.id)
+        gone = [instance.drop_operator()]
+        self._host.execute(gone.clear, _ignored, rows=0)
+
+    def _look_at_state(self, instance: Instance) -> None:
+        """Count a state that has been measured; where all together are too large, the largest one's operator ends."""
+        if self._instances.get(instance.id) is not instance or instance.state is State.FAILED:
+            return
+        excess = self._budget.measured(instance.id, instance.state_bytes)
+        if excess is not None and excess.operator in self._instances:
+            self.fail(self._instances[excess.operator], excess.reason)
 
     def _let_go(self, instance: Instance) -> None:
         if instance.source is not None:
@@ -199,7 +218,7 @@ class Execution:
         """The next batch of an operator, or as much of it as a quantum takes."""
         batch = incoming.queue.head
         stages = chain(instance, incoming, batch.stimulus_s, self._flow, self._me, self._instances)
-        task = Task(stages, batch.stimulus_s, self._quantum, (batch,))
+        task = Task(stages, batch.stimulus_s, self._quantum, self._budget, (batch,))
         most = instance.cost.rows_within(self._config.quantum_s, self._config.quantum_rows)
         most = max(most, min(SLICE_ROWS_MIN, self._config.quantum_rows))
         begin, hurried = incoming.sliced, instance.when_idle is not None
@@ -216,7 +235,7 @@ class Execution:
     def _close(self, instance: Instance, closing: Closing) -> None:
         """More of what an operator gives for its last batch."""
         stages = chain(instance, None, closing.stimulus_s, self._flow, self._me, self._instances)
-        self._execute(Task(stages, closing.stimulus_s, self._quantum, closing=closing))
+        self._execute(Task(stages, closing.stimulus_s, self._quantum, self._budget, closing=closing))
 
     def _execute(self, task: Task) -> None:
         for stage in task.stages:
@@ -245,6 +264,9 @@ class Execution:
             self._failed_at(task.stages[len(task.steps)].instance, task.problem)
         elif task.steps and task.closing is None:
             head.cost.took(task.steps[0].rows, task.spent_s)
+        for stage, step in zip(task.stages, task.steps, strict=False):
+            if step.state_bytes is not None:
+                self._look_at_state(stage.instance)
         for instance in rest:
             if not instance.busy and instance.when_idle is not None:
                 then, instance.when_idle = instance.when_idle, None
@@ -265,6 +287,8 @@ class Execution:
             if self._instances.get(instance.id) is not instance or instance.state is State.FAILED:
                 instance.closing = None
                 instance.busy = False
+                if instance.state is State.FAILED:
+                    self._drop_operator(instance)
             else:
                 instance.busy = instance.closing is not None or (instance is head and incoming is not None and incoming.sliced > 0)
         return instances
@@ -308,7 +332,7 @@ class Execution:
         """Ask a source and hand on what it gives: in one task if it wants a thread, and otherwise as far as threads are free."""
         source, now, wall = instance.source, self._host.now(), self._host.wall()
         assert source is not None
-        task = Task([], wall, self._quantum, now=now, asked_rows=self._polling.allow(instance, now))
+        task = Task([], wall, self._quantum, self._budget, now=now, asked_rows=self._polling.allow(instance, now))
         if threaded and self._on_threads:
             # The event loop is left free: there, too, it would wait for the interpreter's lock and for polars as these do.
             task.asked_rows = None

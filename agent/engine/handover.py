@@ -160,6 +160,10 @@ def install(operator: "Operator", data: bytes, epoch: int, links: LinkConfig) ->
     instance = Instance(state.spec, epoch)
     instance.state = State.PREPARED
     instance.operator = operator
+    if not operator.is_stateless:
+        from sbon.operators.sizes import held_bytes
+
+        instance.state_bytes = held_bytes(operator)
     for user in state.users:
         instance.used_by(user)
     instance.watermark_us, instance.watermark_out_us = state.watermark_us, state.watermark_out_us

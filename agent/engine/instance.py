@@ -104,6 +104,12 @@ class Instance:
         self.migrations = 0
         self.arrived_at_s: float | None = None
         """When it came here by migration."""
+        self.state_bytes = 0
+        """Of the operator's state, when it was last measured."""
+        self.unmeasured = (0, 0)
+        """Batches and bytes that it has taken since then."""
+        self._late_rows = 0
+        """Of an operator that is no more."""
         self.rate_in = Rate()
         self.rate_out = Rate()
 
@@ -260,6 +266,14 @@ class Instance:
         """
         return len(self.outputs) > 1 or self.is_multicast or is_multicast(output.link.target)
 
+    def drop_operator(self) -> "Operator | None":
+        """Give up the operator with its state, and return it: freeing a large one takes its time."""
+        gone, self.operator = self.operator, None
+        if gone is not None:
+            self._late_rows = gone.late_rows
+        self.state_bytes = 0
+        return gone
+
     def sample(self, now: float) -> None:
         """Once a second: the rates."""
         self.blocked_samples = self.blocked_samples + 1 if self.blocked else 0
@@ -281,7 +295,7 @@ class Instance:
 
     def report(self, node: NodeId, query: QueryId = "") -> OperatorReport:
         """The figures, for the owners of queries and for `sbon operators`."""
-        late = self.operator.late_rows if self.operator is not None else 0
+        late = self.operator.late_rows if self.operator is not None else self._late_rows
         waits = self.blocked or (self.held_port is not None and not self._heads)
         state = "blocked" if waits and self.state is State.RUNNING else self.state.value
         waiting = self.held_back_by if state == "blocked" else self.stalled_by if self.state is State.STALLED else ""
@@ -307,6 +321,7 @@ class Instance:
             longest_quantum_ms=self.accounts.longest_s * 1000,
             selectivity=self.rows_out / self.rows_in if self.rows_in and self.inputs and self.outputs else None,
             state_rows=self.operator.state_rows if self.operator is not None else 0,
+            state_bytes=self.state_bytes,
             migrations=self.migrations,
             links=tuple(
                 (o.link.id, o.sender.rows_offered, o.sender.rows_acknowledged, o.row_rate.per_s, o.byte_rate.per_s)

@@ -28,6 +28,11 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     this anyway takes its inputs in step."""
     operators_max: int = 256
     """Operators that this agent hosts at most, sources and sinks included. Candidates that are full refuse."""
+    memory_max: int = 0
+    """Bytes that the states of all operators here may take together; 0: half of the memory that the machine has, or its control group.
+    When they take more, the operator with the largest state fails, and the others go on. Above four fifths of it the agent takes no
+    further operator that keeps state. More: larger windows; less: more room for other work, and for what operators need while a window
+    closes."""
     lost_input_s: float = 30.0
     """How long the answers of a query wait for a source whose node has failed. Longer: longer partitions lose nothing; shorter: the
     answers of all other sources go on sooner after a crash. What comes back later is late, and counted."""
@@ -54,6 +59,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise ValueError(f"ahead_rows_max = {self.ahead_rows_max}, expected 0 or more")
         if self.operators_max < 0:
             raise ValueError(f"operators_max = {self.operators_max}, expected 0 or more")
+        if self.memory_max < 0:
+            raise ValueError(f"memory_max = {self.memory_max}, expected bytes, or 0 for half of the memory that there is")
         if self.lost_input_s < 0:
             raise ValueError(f"lost_input_s = {self.lost_input_s}, expected 0 or more")
         for name in ("sample_interval_s", "report_interval_s", "wanted_interval_s"):

@@ -20,6 +20,7 @@ from sbon.links import Batch
 from sbon.operators.values import Values
 from sbon.query.plan import WATERMARK_END, SinkParams
 from sbon.query.schema import Schema
+from sbon.state_budget import StateBudget
 
 if TYPE_CHECKING:
     import polars as pl
@@ -59,6 +60,8 @@ class Step(msgspec.Struct, frozen=True, eq=False):
     spent_s: float
     cpu_ns: int
     """Of this thread, and of those that polars has worked on for it."""
+    state_bytes: int | None = None
+    """Memory of its state after this; None: not measured."""
 
 
 class Task(msgspec.Struct, eq=False):
@@ -67,6 +70,7 @@ class Task(msgspec.Struct, eq=False):
     stages: list[Stage]
     stimulus_s: float
     quantum: Quantum
+    budget: StateBudget
     batches: Sequence[Batch] = ()
     """What the first operator takes from one link, in order, as if it were one; none if it is a source, or goes on with `closing`."""
     closing: Closing | None = None
@@ -126,6 +130,7 @@ def run(task: Task, clock: Callable[[], float], measure: Callable[[], Meter]) ->
     try:
         before: Made | None = None
         out_us = 0
+        payload_bytes = sum(batch.size_bytes for batch in task.batches)
         for stage in task.stages:
             began = clock()
             if stage.instance.source is not None:
@@ -140,12 +145,14 @@ def run(task: Task, clock: Callable[[], float], measure: Callable[[], Meter]) ->
             if made.payload is not None and len(made.payload.parts()) == 1:  # parts are packed when their turn comes
                 for codec in stage.packing:
                     made.payload.pack(codec, clock)
+            state_bytes = _state_bytes(task, stage.instance, rows, payload_bytes)
             spent_s = clock() - began
             cpu_ns = meter.lap(max(1, rows)) if stage.instance.source is None else task.before_cpu_ns + meter.lap(0)
-            task.steps.append(Step(rows, made, spent_s, cpu_ns))
+            task.steps.append(Step(rows, made, spent_s, cpu_ns, state_bytes))
             if made.payload is None and made.watermark_out_us <= stage.instance.watermark_out_us:
                 break
             before, out_us = made, max(made.watermark_out_us, stage.instance.watermark_out_us)
+            payload_bytes = made.payload.size_bytes if made.payload is not None else 0
     except KeyboardInterrupt:  # in the virtual world, whose only thread this is; an agent's own hear of no signals
         raise
     except BaseException as problem:  # a panic of polars is no Exception
@@ -153,6 +160,28 @@ def run(task: Task, clock: Callable[[], float], measure: Callable[[], Meter]) ->
     finally:
         meter.end()
     return task
+
+
+def _state_bytes(task: Task, instance: Instance, rows: int, size_bytes: int) -> int | None:
+    """The memory of an operator's state, if it has taken much since it was last measured.
+
+    Parameters
+    ----------
+    size_bytes : of what the operator has taken; of all slices together, where it was one
+    """
+    operator = instance.operator
+    if operator is None or operator.is_stateless:
+        return None
+    if task.end and task.batches[0].rows:
+        size_bytes = size_bytes * rows // task.batches[0].rows
+    batches, taken_bytes = instance.unmeasured[0] + 1, instance.unmeasured[1] + size_bytes
+    if not task.budget.is_due(batches, taken_bytes):
+        instance.unmeasured = (batches, taken_bytes)
+        return None
+    instance.unmeasured = (0, 0)
+    from sbon.operators.sizes import held_bytes
+
+    return held_bytes(operator)
 
 
 def _give(task: Task, stage: Stage) -> tuple[int, Made]:

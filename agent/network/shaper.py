@@ -233,6 +233,10 @@ class ShapedHost:
         """The host's, unless the table says otherwise."""
         return self._host.use_fraction() if self._load is None else self._load
 
+    def memory_bytes(self) -> int:
+        """The host's."""
+        return self._host.memory_bytes()
+
     def memory_fraction(self) -> float:
         """The host's."""
         return self._host.memory_fraction()

@@ -89,11 +89,13 @@ class Arrivals:
         if operator in self._engine.instances and operator not in self._arriving:
             raise MigrationError(f"operator {operator} is on {self._directory.me} already")
         self.drop(operator, message.epoch)
+        self._engine.check_memory(message.spec)
         now = self._host.now()
         if not self._engine.reservations.reserve(operator, 1, self._engine.empty_slots, now):
             raise PlacementError(f"{self._directory.me} takes no more operators")
         config = self._config
-        machine = Arrival(operator, message.epoch, message.coordinator, now, config.prepared_s, config.state_bytes_max)
+        bytes_max = min(config.state_bytes_max, self._engine.budget.room_bytes)
+        machine = Arrival(operator, message.epoch, message.coordinator, now, config.prepared_s, bytes_max)
         self._arriving[operator] = _Arriving(
             machine, Assembly(message.spec, self._engine.extensions), message.feeds, now + ORPHAN_S, config.copy_share
         )

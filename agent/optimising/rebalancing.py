@@ -16,15 +16,12 @@ from sbon.errors import MigrationError
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.views import Migrate, Neighbour, OperatorView, Verdict, bodies
 from sbon.placement.config import PlacementConfig
-from sbon.query.plan import functions_of
+from sbon.query.plan import needs_of
 from sbon.types import NodeId, OperatorId
 
 if TYPE_CHECKING:
     from sbon.cost.space import CostSpace
     from sbon.optimiser.local import LocalOptimiser
-
-ROW_BYTES = 64
-"""A row of an operator's state, roughly: what its migration has to carry is estimated by it."""
 
 
 class Rebalancing(Reviewing["LocalOptimiser"]):
@@ -103,8 +100,8 @@ class Rebalancing(Reviewing["LocalOptimiser"]):
             self._asking.discard(view.operators)
             self._decide(view, reports)
 
-        functions = functions_of(i.spec.params for operator in view.operators if (i := self._engine.instances.get(operator)) is not None)
-        self._ask(question, answered, functions)
+        needs = needs_of(i.spec.params for operator in view.operators if (i := self._engine.instances.get(operator)) is not None)
+        self._ask(question, answered, needs)
 
     def _decide(self, asked: OperatorView, reports: Reports) -> None:
         instances = [self._engine.instances.get(operator) for operator in asked.operators]
@@ -148,6 +145,6 @@ def view_of(instance: Instance, here: NodeId, now: float) -> OperatorView:
         neighbours=tuple(incoming + outgoing),
         migrations=instance.migrations,
         since_migration_s=None if instance.arrived_at_s is None else now - instance.arrived_at_s,
-        state_bytes=instance.operator.state_rows * ROW_BYTES if instance.operator is not None else 0,
+        state_bytes=instance.state_bytes,
         delay_slack_ms=instance.delay_slack_ms,
     )

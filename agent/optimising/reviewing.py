@@ -14,12 +14,13 @@ from agent.gossip import Gossip
 from agent.host import Host, Timer
 from agent.optimising.migrations import Migrations
 from agent.optimising.remembering import Remembering
-from agent.optimising.surveying import Functions, Surveying
+from agent.optimising.surveying import Surveying
 from agent.telemetry.recording import Recording
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.views import Ask
 from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
+from sbon.query.plan import NO_NEEDS, Needs
 from sbon.types import NodeId
 
 JITTER = 0.25
@@ -87,7 +88,7 @@ class Reviewing(abc.ABC, Generic[Machine]):
         self.start()
         self._review_all()
 
-    def _ask(self, question: Ask, done: Callable[[Reports], None], functions: Functions = ()) -> None:
+    def _ask(self, question: Ask, done: Callable[[Reports], None], needs: Needs = NO_NEEDS) -> None:
         """Ask the candidates; `done` takes the reports of those that have answered in time, once all have or could have."""
         waiting = set(question.candidates)
         reports: Reports = {}
@@ -100,4 +101,4 @@ class Reviewing(abc.ABC, Generic[Machine]):
                 done(reports)
 
         for node in question.candidates:
-            self._surveying.ask(node, question.about, (), self._config.answer_timeout_s, answered, functions=functions)
+            self._surveying.ask(node, question.about, (), self._config.answer_timeout_s, answered, needs=needs)

@@ -16,7 +16,7 @@ from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.views import OperatorView, bodies
 from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
-from sbon.query.plan import functions_of
+from sbon.query.plan import needs_of
 from sbon.types import NodeId, OperatorId
 
 if TYPE_CHECKING:
@@ -149,10 +149,10 @@ class Seeking:
             attempt.asking = True
         about = tuple(dict.fromkeys(neighbour.node for neighbour in view.neighbours))
         present = [i for operator in view.operators if (i := self._around.engine.instances.get(operator)) is not None]
-        functions = functions_of(instance.spec.params for instance in present)
+        needs = needs_of(instance.spec.params for instance in present)
         timeout_s = min(ANSWER_TIMEOUT_S, self._optimiser.answer_timeout_s)
         for node in candidates:
-            self._around.surveying.ask(node, about, (), timeout_s, answered, functions=functions)
+            self._around.surveying.ask(node, about, (), timeout_s, answered, needs=needs)
 
     def _candidates(self, view: OperatorView, space: "CostSpace", attempts: Sequence[Attempt]) -> tuple[NodeId, ...]:
         """Those of least cost, as far as it is known, that have not been tried; the node of the heaviest link first, where it is free."""

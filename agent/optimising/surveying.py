@@ -16,12 +16,10 @@ from agent.host import Host
 from agent.optimising.sharing import Sharing
 from sbon.errors import SbonError
 from sbon.placement.candidates import CandidateReport
+from sbon.query.plan import NO_NEEDS, Needs
 from sbon.types import NodeId, QueryId
 from sbon.wire.candidates import CandidateAnswer, CandidateAsk, Reserve
 from sbon.wire.messages import Message
-
-Functions = Sequence[tuple[str, str]]
-"""Users' functions, by name and version."""
 
 ABOUT_MAX = 256
 """Nodes that one question may ask to be measured: each costs a few datagrams, and nobody may make us flood the network."""
@@ -46,9 +44,9 @@ class Surveying:
         done: Callable[[NodeId, CandidateReport | None], None],
         query: QueryId = "",
         slots: int = 0,
-        functions: Functions = (),
+        needs: Needs = NO_NEEDS,
     ) -> None:
-        """Ask one candidate, and let it keep so many slots for the query, if it has these functions; None: no answer."""
+        """Ask one candidate, and let it keep so many slots for the query, if it has what that needs; None: no answer."""
 
         def answered(result: Message | SbonError) -> None:
             if not isinstance(result, CandidateAnswer):
@@ -57,9 +55,16 @@ class Surveying:
             rtts = {peer: rtt for peer, rtt in result.rtts_ms.items() if 0 <= rtt < float("inf")}
             free, reserved = max(0, result.free_slots), max(0, result.reserved)
             load_ms, delays = max(0.0, result.load_ms), result.upstream_delay_ms
-            done(node, CandidateReport(node, rtts, free, load_ms, result.running, reserved, delays))
+            done(node, CandidateReport(node, rtts, free, load_ms, result.running, reserved, delays, result.memory_short))
 
-        ask = CandidateAsk(about=tuple(about), signatures=tuple(signatures), query=query, slots=slots, functions=tuple(functions))
+        ask = CandidateAsk(
+            about=tuple(about),
+            signatures=tuple(signatures),
+            query=query,
+            slots=slots,
+            functions=needs.functions,
+            stateful=needs.state,
+        )
         self._directory.request(node, ask, answered, timeout_s)
 
     def decided(self, query: QueryId, slots: Mapping[NodeId, int]) -> None:
@@ -69,6 +74,9 @@ class Surveying:
 
     def answer(self, question: CandidateAsk, respond: Done) -> None:
         """Keep room, measure, then answer; without room, where a function that is wanted is not installed here."""
+        if question.stateful and self._engine.budget.is_nearly_full:
+            self._measure(msgspec.structs.replace(question, query="", slots=0), respond, able=False)
+            return
         if not question.functions:
             self._measure(question, respond)
             return
@@ -124,6 +132,7 @@ class Surveying:
             running=running,
             reserved=min(empty, promised) if able else 0,
             upstream_delay_ms={operator: delay for operator, delay in delays.items() if delay is not None},
+            memory_short=question.stateful and self._engine.budget.is_nearly_full,
         )
 
     def _reserve(self, question: CandidateAsk) -> None:

@@ -19,7 +19,7 @@ from sbon.membership.digest import may_contain
 from sbon.membership.members import MemberStatus
 from sbon.optimiser.config import OptimiserConfig
 from sbon.placement.config import PlacementConfig
-from sbon.query.plan import Plan, functions_of
+from sbon.query.plan import Plan, needs_of
 from sbon.query.text import describe
 from sbon.types import NodeId, OperatorId
 
@@ -172,7 +172,7 @@ class _Placement:
         self._done = done
         self._excluded = excluded
         self._reserve = reserve
-        self._functions = functions_of(spec.params for spec in plan.operators)
+        self._needs = needs_of(spec.params for spec in plan.operators)
         self._signatures = shareable_signatures(plan, is_read_whole) if share else {}
         self._problem = problem_of(plan)
         self._until = placing.host.now() + ROOM_WAIT_S * float(placing.rng.uniform(0.5, 1.0))
@@ -215,7 +215,7 @@ class _Placement:
             self._slots[node] = sum(where == node for where in self._problem.pinned.values()) + len(self._problem.unpinned)
         query = self._plan.query if self._reserve else ""
         timeout_s = self._placing.optimiser.answer_timeout_s
-        self._placing.surveying.ask(node, about, signatures, timeout_s, answered, query, self._slots.get(node, 0), self._functions)
+        self._placing.surveying.ask(node, about, signatures, timeout_s, answered, query, self._slots.get(node, 0), self._needs)
 
     def _answered(self, node: NodeId, report: "CandidateReport | None") -> None:
         if report is None:
@@ -257,9 +257,14 @@ class _Placement:
         if crowded and self._waits():
             return
         self._settle({})
-        if self._functions and isinstance(problem, PlacementError) and not isinstance(problem, DelayBoundError):
-            wanted = ", ".join(" ".join(function) for function in self._functions)
+        if self._needs.functions and isinstance(problem, PlacementError) and not isinstance(problem, DelayBoundError):
+            wanted = ", ".join(" ".join(function) for function in self._needs.functions)
             problem = PlacementError(f"{problem}; its host needs room, and must have installed: {wanted}")
+        short = sorted(node for node, report in self._reports.items() if report.memory_short)
+        if short and isinstance(problem, PlacementError) and not isinstance(problem, DelayBoundError):
+            named = ", ".join(short[:5]) + (f" and {len(short) - 5} more" if len(short) > 5 else "")
+            have = "has" if len(short) == 1 else "have"
+            problem = PlacementError(f"{problem}; {named} {have} no memory for more state: drop a query, or raise engine.memory_max")
         self._done(problem)
 
     def _waits(self) -> bool:

@@ -37,6 +37,7 @@ def operator_statistics(instance: Instance, me: NodeId) -> OperatorStatistics:
         dropped_rows=report.dropped_rows,
         queue_batches=report.queue_batches,
         state_rows=report.state_rows,
+        state_bytes=report.state_bytes,
         queue_rows=report.queue_rows,
         quanta=report.quanta,
         cpu_ns=report.cpu_ns,

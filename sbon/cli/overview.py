@@ -33,6 +33,7 @@ OPERATOR_COLUMNS = (
     Column("queued", right=True),
     Column("late", right=True),
     Column("kept rows", right=True),
+    Column("kept", right=True),
     Column("moved", right=True),
     Column("CPU ns/row", right=True),
     Column("age p99 ms", right=True),
@@ -201,6 +202,9 @@ def status_rows(result: dict[str, Any]) -> Rows:
         ["event loop late", _lag(result.get("loop_lag"))],
         ["data directory", str(result.get("data_dir", "-"))],
     ]
+    memory = result.get("memory")
+    if memory:
+        rows.append(["state of operators", f"{amount(memory['state_bytes'], 'B')} of {amount(memory['limit_bytes'], 'B')}"])
     spill = result.get("spill")
     if spill:
         rows.append(["on disk for far ends", f"{amount(spill['used_bytes'], 'B')} of {amount(spill['limit_bytes'], 'B')}"])
@@ -239,6 +243,7 @@ def operator_rows(result: list[dict[str, Any]]) -> Rows:
             count(operator.get("queue_batches")),
             count(operator.get("late_rows")),
             count(operator.get("state_rows")),
+            amount(operator.get("state_bytes"), "B"),
             count(operator.get("migrations")),
             number(operator.get("cpu_ns_per_row")),
             number((operator.get("latency") or {}).get("p99_ms")),

@@ -23,6 +23,8 @@ class CandidateReport(msgspec.Struct, frozen=True):
     """Operators that it would accept too, had it not promised the room to other queries."""
     upstream_delay_ms: dict[OperatorId, float] = {}
     """Of the operators that it runs: the longest way from a producer to them, over the links. Without it a bounded query takes none."""
+    memory_short: bool = False
+    """It has no memory for operators that keep state, of which there are some."""
 
 
 class Reuse(msgspec.Struct, frozen=True, array_like=True):

@@ -264,9 +264,23 @@ Params: TypeAlias = (
 )
 
 
-def functions_of(params: Iterable[Params]) -> tuple[tuple[str, str], ...]:
-    """The users' functions among operators, by name and version, each once and sorted."""
-    return tuple(sorted({(one.name, one.version) for one in params if isinstance(one, FunctionParams)}))
+class Needs(msgspec.Struct, frozen=True):
+    """What operators need of a host beside room."""
+
+    functions: tuple[tuple[str, str], ...] = ()
+    """Users' functions, by name and version, each once and sorted."""
+    state: bool = False
+    """Memory for what they keep between batches."""
+
+
+NO_NEEDS = Needs()
+
+
+def needs_of(params: Iterable[Params]) -> Needs:
+    """Returns what operators need, all together."""
+    listed = list(params)
+    functions = {(one.name, one.version) for one in listed if isinstance(one, FunctionParams)}
+    return Needs(tuple(sorted(functions)), any(keeps_state(one) for one in listed))
 
 
 class OperatorSpec(msgspec.Struct, frozen=True):
@@ -344,6 +358,11 @@ def multicast_id(of: OperatorId, suffix: str) -> OperatorId:
     ('ams.t1.2~x', 'ams.t1.2~y')
     """
     return f"{of.partition(MULTICAST_MARK)[0]}{MULTICAST_MARK}{suffix}"
+
+
+def keeps_state(params: "Params") -> bool:
+    """Returns whether an operator of this kind may keep rows between two batches."""
+    return not isinstance(params, SourceParams | MapParams | AssignParams | UnionParams | MulticastParams | SinkParams)
 
 
 def is_multicast(operator: OperatorId) -> bool:

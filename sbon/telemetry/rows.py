@@ -168,6 +168,8 @@ class OperatorStatistics(Row, frozen=True, tag="operators"):
     """Lately, what batches cost whatever their size included; null before the first row."""
     longest_quantum_ms: float | None = None
     """Longest time that its part of a quantum has kept a thread, since it came to the agent."""
+    state_bytes: int | None = None
+    """Memory of its state, when it was last measured."""
 
 
 class Bucket(Part, frozen=True):

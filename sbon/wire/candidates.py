@@ -16,6 +16,8 @@ class CandidateAsk(msgspec.Struct, frozen=True, tag="candidate?"):
     """How many operators of the query might come; 0: keep no room."""
     functions: tuple[tuple[str, str], ...] = ()
     """Users' functions, by name and version, without which there is no use in coming."""
+    stateful: bool = False
+    """Some of them keep state, for which there must be memory."""
 
 
 class CandidateAnswer(msgspec.Struct, frozen=True, tag="candidate"):
@@ -31,6 +33,8 @@ class CandidateAnswer(msgspec.Struct, frozen=True, tag="candidate"):
     """Room promised to others, which may come free again."""
     upstream_delay_ms: dict[OperatorId, float] = {}
     """Of those running: latency of the longest way from a producer, where it is known."""
+    memory_short: bool = False
+    """States of operators take so much memory that there is no room for what keeps state, which was asked for."""
 
 
 class Reserve(msgspec.Struct, frozen=True, tag="reserve"):

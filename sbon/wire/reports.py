@@ -32,6 +32,8 @@ class OperatorReport(msgspec.Struct, frozen=True):
     dropped_rows: int = 0
     queue_batches: int = 0
     state_rows: int = 0
+    state_bytes: int = 0
+    """Memory of its state, when it was last measured."""
     migrations: int = 0
     links: tuple[tuple[LinkId, int, int, float, float], ...] = ()
     """Per output link: rows sent, rows acknowledged, rows/s, bytes/s."""

@@ -215,6 +215,7 @@ def _operators(story: Story, at_s: FloatArray, hosts: Numbers, rng: np.random.Ge
             "cpu_ns": (measured_in * moments * 25.0).astype(np.int64),
             "cpu_ns_per_row": np.full(len(operator), 25.0),
             "longest_quantum_ms": rng.uniform(0.2, 5.0, len(operator)),
+            "state_bytes": np.where(kinds == "window", (rate_in * 5 * WINDOW_BYTES).astype(np.int64), 0),
         }
     )
     source, sink = pl.col("operator_kind") == "source", pl.col("operator_kind") == "sink"

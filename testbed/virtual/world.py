@@ -28,6 +28,9 @@ WALL_START_S = 1_767_225_600
 PORT = 7946
 _EPHEMERAL_PORT = 32768
 
+MEMORY_BYTES = 8 * 2**30
+"""Memory of each virtual machine."""
+
 
 class Machine:
     """What of a node outlives its processes: address, clock, cores, disk."""
@@ -190,6 +193,10 @@ class SimulatedHost:
     def use_fraction(self) -> float:
         """As the load: nobody waits unseen for a virtual core."""
         return self.load_fraction()
+
+    def memory_bytes(self) -> int:
+        """Memory of a small machine."""
+        return MEMORY_BYTES
 
     def memory_fraction(self) -> float:
         """Virtual machines have no memory to fill."""

@@ -1,0 +1,89 @@
+"""How much memory the states of all operators of one host may take, and which operator ends when they take more.
+
+    measured    -> the operator's state counts with this size
+    forgotten   -> it counts no more: destroyed, failed, moved away
+    over the limit -> the operator with the largest state fails; by the pigeonhole principle it has more than an equal share
+    nearly full -> the host takes no further operator that keeps state
+
+Sizes are measured now and then (`is_due`), and the limit is a part of the machine's memory: between two measurements, and while a
+window closes, an operator may take more for a moment.
+"""
+
+import msgspec
+
+from sbon.types import OperatorId
+
+ADMIT_SHARE = 0.8
+"""Share of the limit above which the host takes no further operator that keeps state: those that run need room to grow."""
+MEASURE_BATCHES = 64
+"""Batches after which a state is measured again, however small they were."""
+MEASURE_BYTES_MIN, MEASURE_BYTES_MAX = 64 * 1024, 16 * 2**20
+"""Input after which a state is measured again lies between these: a 64th of the limit."""
+DEFAULT_SHARE = 0.5
+"""Share of the memory that there is, for the states of operators where nothing is configured."""
+
+
+class Excess(msgspec.Struct, frozen=True):
+    """The operator that must end, and why."""
+
+    operator: OperatorId
+    reason: str
+
+
+class StateBudget:
+    """The states of one host.
+
+    Parameters
+    ----------
+    limit_bytes : for all of them together, at least 1
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.failed = 0
+        """Operators that had to end."""
+        self._sizes: dict[OperatorId, int] = {}
+        self._measure_bytes = min(max(limit_bytes // 64, MEASURE_BYTES_MIN), MEASURE_BYTES_MAX)
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of all states, as last measured."""
+        return sum(self._sizes.values())
+
+    @property
+    def room_bytes(self) -> int:
+        """Bytes left."""
+        return max(0, self.limit_bytes - self.used_bytes)
+
+    @property
+    def is_nearly_full(self) -> bool:
+        """No further operator that keeps state is taken."""
+        return self.used_bytes > ADMIT_SHARE * self.limit_bytes
+
+    def would_exceed(self, more_bytes: int) -> bool:
+        """Returns whether a further state of this size would be too much for the limit."""
+        return self.used_bytes + more_bytes > self.limit_bytes
+
+    def is_due(self, batches: int, size_bytes: int) -> bool:
+        """Returns whether a state must be measured again that has taken this much input since the last time."""
+        return batches >= MEASURE_BATCHES or size_bytes >= self._measure_bytes
+
+    def measured(self, operator: OperatorId, state_bytes: int) -> Excess | None:
+        """Notes the size of a state. Returns the operator that must end, if all states together exceed the limit now."""
+        self._sizes[operator] = state_bytes
+        used = self.used_bytes
+        if used <= self.limit_bytes:
+            return None
+        largest = max(self._sizes, key=lambda one: (self._sizes[one], one))
+        self.failed += 1
+        size = self._sizes.pop(largest)
+        return Excess(
+            largest,
+            f"its state of {size / 1e6:,.1f} MB is the largest of {len(self._sizes) + 1} on this host, which together take "
+            f"{used / 1e6:,.1f} MB of {self.limit_bytes / 1e6:,.1f} MB (engine.memory_max); "
+            "keep fewer groups or shorter windows, or raise that setting",
+        )
+
+    def forget(self, operator: OperatorId) -> None:
+        """Counts an operator no more."""
+        self._sizes.pop(operator, None)
