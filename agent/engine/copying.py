@@ -267,7 +267,7 @@ class Assembly:
 
         try:
             head = msgspec.msgpack.decode(encoded, type=Head)
-            frames = {name: pl.concat(slices) for name, slices in self._frames.items()}
+            frames = {name: pl.concat(slices, rechunk=True) for name, slices in self._frames.items()}
         except (msgspec.MsgspecError, pl.exceptions.PolarsError) as problem:
             raise RemoteProtocolError(f"state of {self._spec.id}: {str(problem)[:200]}") from problem
         return Parts(head, frames)

@@ -57,7 +57,9 @@ class Rows:
 
     @classmethod
     def of_frame(cls, frame: "pl.DataFrame", schema: Schema) -> "Rows":
-        """Rows that were computed here."""
+        """Rows that were computed here; put into one piece, which costs nothing where they are, as expressions over pieces are not safe
+        (`sbon.operators.frames.evaluated`)."""
+        frame = frame.rechunk()
         texts = 0
         for place, field in enumerate(schema):
             if field.type is ColumnType.TEXT:
@@ -83,7 +85,7 @@ class Rows:
             return cls.of_frame(frames[0], schema)
         import polars
 
-        return cls.of_frame(polars.concat(frames), schema)
+        return cls.of_frame(polars.concat(frames, rechunk=True), schema)
 
     @classmethod
     def joined(cls, rows: "Sequence[Rows]", schema: Schema) -> "Rows":

@@ -4,6 +4,7 @@ What arrives from a peer is checked here: a column that is not there, a function
 tree too deep for the stack are refused before anything runs.
 """
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -30,7 +31,7 @@ class Compiled(NamedTuple):
     type: MaybeType
     """None: a bare NULL."""
     constant: bool
-    """No column matters to it: polars makes one row of it, or one for each piece of a frame, where all of a projection is constant."""
+    """No column matters to it: it is a literal, and where all of a projection is constant, polars makes one row of it."""
 
 
 def columns_of(frame: pl.DataFrame) -> dict[str, ColumnType]:
@@ -45,7 +46,7 @@ def columns_of(frame: pl.DataFrame) -> dict[str, ColumnType]:
 
 
 def compile_expression(expression: Expression, columns: Mapping[str, ColumnType]) -> Compiled:
-    """The polars form of an expression over rows with these columns.
+    """The polars form of an expression over rows with these columns. What is constant in it is computed here, once.
 
     Raises
     ------
@@ -71,6 +72,47 @@ def compile_column(expression: Expression, columns: Mapping[str, ColumnType]) ->
     return compiled.value.cast(polars_type(kind)), kind, compiled.constant
 
 
+def constant(expression: Expression) -> Literal | None:
+    """The value of an expression without columns, as the engine computes it; None where no literal can say it: NaN and the infinities.
+
+    Raises
+    ------
+    RemoteProtocolError
+        As from `compile_expression`.
+    """
+    compiled = compile_expression(expression, {})
+    value, kind = _value_of(compiled), compiled.type or ColumnType.TEXT
+    return None if isinstance(value, float) and not math.isfinite(value) else Literal(value, kind)
+
+
+def _value_of(compiled: Compiled) -> bool | int | float | str | None:
+    """The value of what is constant, times and intervals as microseconds.
+
+    Raises
+    ------
+    RemoteProtocolError
+        polars cannot compute it.
+    """
+    value = compiled.value
+    if compiled.type in (ColumnType.TIME, ColumnType.INTERVAL):
+        value = value.cast(pl.Int64)
+    try:
+        found: bool | int | float | str | None = pl.select(value).item()
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise RemoteProtocolError(f"a constant cannot be computed: {str(error)[:200]}") from error
+    return found
+
+
+def _settled(compiled: Compiled) -> Compiled:
+    """What is constant, computed: polars may give a row for each piece of a frame to a constant that is still to be computed."""
+    if not compiled.constant or compiled.type is None:
+        return compiled
+    value = _value_of(compiled)
+    if value is None:
+        return compiled._replace(value=pl.lit(None, dtype=polars_type(compiled.type)))
+    return _literal(Literal(value, compiled.type))
+
+
 def _compile(expression: Expression, columns: Mapping[str, ColumnType], depth: int) -> Compiled:
     if depth <= 0:
         raise RemoteProtocolError(f"expression is nested more than {DEPTH_MAX} deep")
@@ -82,13 +124,13 @@ def _compile(expression: Expression, columns: Mapping[str, ColumnType], depth: i
         case Literal():
             return _literal(expression)
         case Call():
-            return _call(expression, columns, depth - 1)
+            return _settled(_call(expression, columns, depth - 1))
         case Cast(operand, kind):
             inner = _compile(operand, columns, depth - 1)
             value = inner.value.cast(polars_type(kind)) if inner.type is None else cast(inner.value, inner.type, kind)
-            return Compiled(value, kind, inner.constant)
+            return _settled(Compiled(value, kind, inner.constant))
         case Case():
-            return _case(expression, columns, depth - 1)
+            return _settled(_case(expression, columns, depth - 1))
 
 
 def _literal(literal: Literal) -> Compiled:

@@ -12,6 +12,7 @@ import polars as pl
 from sbon.errors import RemoteProtocolError
 from sbon.operators.assign import bounds
 from sbon.operators.compile import columns_of
+from sbon.operators.frames import computed
 from sbon.operators.grouping import Groups, physical
 from sbon.operators.operator import Operator
 from sbon.operators.pairing import in_time
@@ -66,7 +67,7 @@ class Deduplicate(Operator):
             self._compile(frame)
         elif frame.schema != self._input.schema:
             raise RemoteProtocolError(f"input with columns {dict(frame.schema)}, expected {dict(self._input.schema)}")
-        rows = in_time(frame.select(self._prepared), TIME, self._passed(self._watermark))
+        rows = in_time(computed(frame, self._prepared), TIME, self._passed(self._watermark))
         self.late_rows += frame.height - rows.height
         self._waiting.add(rows)
         if not self._params.session and self._waiting.rows - self._settled_rows >= max(PENDING_ROWS_MAX, self._settled_rows):

@@ -78,20 +78,43 @@ def arranged(frame: pl.DataFrame, columns: Sequence[tuple[str, str]] | None) -> 
     return frame.select(pl.col(found).alias(name) for name, found in columns)
 
 
-def computed(frame: pl.DataFrame, columns: Sequence[pl.Expr]) -> pl.DataFrame:
-    """Columns computed of a frame, with as many rows.
+def evaluated(frame: pl.DataFrame, value: pl.Expr) -> pl.Series:
+    """The value of an expression for each row of a frame, which is made one piece first.
 
-    Of constants alone, `select` makes one row, or one for each piece that the frame lies in; a column that polars made of a constant is one
-    too, and what is computed of it need not fill the rows beside others.
+    In pieces, polars 2.1 gives a computed constant a row for each piece and pairs these with the wrong rows of other columns, without an
+    error. In one piece it gives a value for each row, or a single one where no column matters: of constants, or of columns that it knows to
+    have one value, such as a CASE without ELSE that is NULL for all rows.
+
+    Raises
+    ------
+    LocalProtocolError
+        The expression gives another number of values than the frame has rows, or a single one that is not that of the last row.
     """
+    frame = frame.rechunk()
+    made = frame.select(value).to_series()
+    if made.len() == frame.height:
+        return made
+    if made.len() != 1 or not made.equals(frame.tail(1).select(value).to_series(), null_equal=True):
+        raise LocalProtocolError(f"an expression gave {made.len()} values for {frame.height} rows, expected as many: {str(value)[:200]}")
+    return made.new_from_index(0, frame.height)
+
+
+def computed(frame: pl.DataFrame, columns: Sequence[pl.Expr]) -> pl.DataFrame:
+    """Columns computed of a frame, with as many rows. Where polars makes fewer rows of some of them, each is computed for itself.
+
+    Raises
+    ------
+    LocalProtocolError
+        A column would have another number of rows than the frame; see `evaluated`.
+    """
+    frame = frame.rechunk()
     try:
         made = frame.select(columns)
         if made.height == frame.height:
             return made
-    except pl.exceptions.ShapeError:
+    except (pl.exceptions.ShapeError, pl.exceptions.InvalidOperationError):
         pass
-    each = [frame.select(column).to_series() for column in columns]
-    return pl.DataFrame([one if one.len() == frame.height else one.new_from_index(0, frame.height) for one in each])
+    return pl.DataFrame([evaluated(frame, column) for column in columns])
 
 
 def empty(schema: Schema) -> pl.DataFrame:

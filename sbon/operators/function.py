@@ -47,7 +47,8 @@ class Function(Operator):
         """One batch."""
         if frame.columns != self._inputs:
             frame = frame.select(self._inputs)
-        made = self._made
+        # In pieces, and of columns that it keeps as one value, polars computes other answers of some expressions.
+        made, frame = self._made, pl.DataFrame(frame.rechunk().get_columns())
         return self._checked(self._call(lambda: (made if self.is_stateless else made.process)(frame)))
 
     def advance_in_steps(self, watermark_us: int) -> Sequence[Sequence[pl.DataFrame]]:

@@ -148,7 +148,7 @@ def physical(values: pl.Series) -> IntArray:
 
 def positions(wanted: pl.DataFrame, rows: pl.DataFrame, by: list[str]) -> IntArray:
     """For each of `rows` a place of its group in `wanted`; -1 where it has none."""
-    groups = Groups.of(pl.concat([wanted.select(by), rows.select(by)]), by)
+    groups = Groups.of(pl.concat([wanted.select(by), rows.select(by)], rechunk=True), by)
     place = np.full(groups.size, -1)
     place[groups.ids[: wanted.height]] = np.arange(wanted.height)
     return place[groups.ids[wanted.height :]]

@@ -148,7 +148,7 @@ class HeldRows:
         """The rows of a bucket in so many smaller ones, each in the order that they have here."""
         found: list[list[pl.DataFrame]] = [[] for _ in range(parts)]
         if rows:
-            whole = pl.concat(rows)
+            whole = pl.concat(rows, rechunk=True)
             of = (self._hashes(whole) % np.uint64(parts)).astype(np.uint16)  # by bits that the buckets have not been chosen by
             ordered = whole[pl.Series(np.argsort(of, kind="stable").astype(np.uint32))]
             ends = np.cumsum(np.bincount(of, minlength=parts)).tolist()

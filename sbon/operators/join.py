@@ -21,7 +21,7 @@ import polars as pl
 
 from sbon.errors import QueryError, RemoteProtocolError
 from sbon.operators.compile import columns_of
-from sbon.operators.frames import computed, polars_type
+from sbon.operators.frames import computed, evaluated, polars_type
 from sbon.operators.join_side import MATCHED, RUN_ROWS_MAX, SLICES, TIME, Coder, Flags, Side, extremes
 from sbon.operators.pairing import in_time, without_null
 from sbon.operators.ranges import RANGE_ROWS, in_ranges
@@ -122,7 +122,7 @@ class IntervalJoin(TwoSidedJoin[Side]):
             if side.input is not None:
                 frames[f"{name} input"] = side.input
                 held = side.held()
-                frames[name] = pl.concat(held) if held else side.nothing()
+                frames[name] = pl.concat(held, rechunk=True) if held else side.nothing()
         return parts_of(self._params, self._watermark, self.late_rows, frames)
 
     def adopt(self, parts: Parts) -> None:
@@ -164,7 +164,7 @@ class IntervalJoin(TwoSidedJoin[Side]):
 
     def _without_partner(self, rows: list[pl.DataFrame]) -> list[pl.DataFrame]:
         """Left rows with NULLs for their partner, in the order of their times."""
-        alone = pl.concat(rows) if rows else None
+        alone = pl.concat(rows, rechunk=True) if rows else None
         if alone is None or alone.is_empty():
             return []
         types = iter(self._params.outer or ())
@@ -205,7 +205,7 @@ class IntervalJoin(TwoSidedJoin[Side]):
         columns = [self._column(f"c{i}", side, port, rows, places).alias(name) for i, (name, side, _) in enumerate(self._params.columns)]
         answer = pl.DataFrame(columns)
         if self._residual is not None and not answer.is_empty():
-            true = answer.select(self._residual.fill_null(False).alias("true")).to_series()
+            true = evaluated(answer, self._residual.fill_null(False))
             answer, places = answer.filter(true), [numbers.filter(true) for numbers in places]
         if matched is not None:
             matched[places[0].to_numpy()] = True

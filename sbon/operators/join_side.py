@@ -256,7 +256,7 @@ class Side:
     def take(self, places: pl.Series, column: str) -> pl.Series:
         """A column of kept rows, as `partners` counts them."""
         parts = [run.columns[column] for run in self.runs]
-        return (parts[0] if len(parts) == 1 else pl.concat(parts))[places]
+        return (parts[0] if len(parts) == 1 else pl.concat(parts))[places]  # in pieces: nothing is computed, and all would be copied
 
     def mark(self, places: Ints) -> None:
         """These rows have found partners."""

@@ -7,7 +7,7 @@ import polars as pl
 from sbon.errors import RemoteProtocolError
 from sbon.operators.compile import columns_of, compile_column, compile_expression
 from sbon.operators.few_rows import few_rows
-from sbon.operators.frames import computed
+from sbon.operators.frames import computed, evaluated
 from sbon.operators.operator import Operator
 from sbon.operators.values import Values
 from sbon.query.expression import Column
@@ -62,9 +62,7 @@ class Map(Operator):
         batch of 200 rows three times as much as the rest, and threads that filter large ones wait for the same one.
         """
         if self._predicate is not None:
-            mask = frame.select(self._predicate).to_series()
-            if mask.len() != frame.height:  # of constants alone, which make a row for the input, or for each piece that it lies in
-                mask = mask.new_from_index(0, frame.height)
+            mask = evaluated(frame, self._predicate)
             columns = [column.filter(mask) for column in columns]
         return columns[0].to_frame().hstack(columns[1:])
 

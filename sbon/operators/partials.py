@@ -81,7 +81,7 @@ class Table:
             if part is not None:
                 merged.append(self.merge(part[""], by))
             yield
-        self.replace(pl.concat(merged))
+        self.replace(pl.concat(merged, rechunk=True))
 
     def pieces(self, column: str) -> list[pl.Series]:
         """A column of the partials, unfolded."""
@@ -95,7 +95,7 @@ class Table:
     def folded(self, by: list[str]) -> pl.DataFrame | None:
         """All partials as one frame, one row a group; None before the first."""
         if len(self._frames) > 1:
-            self.replace(self.merge(pl.concat(self._frames), by))
+            self.replace(self.merge(pl.concat(self._frames, rechunk=True), by))
         return self._frames[0] if self._frames else None
 
     def keep(self, wanted: pl.Expr) -> None:
@@ -218,7 +218,7 @@ class ExactTable(Table):
         over = np.flatnonzero(carry)
         if not over.size:
             return left
-        return pl.concat([left, partials[over].with_columns(pl.col(_BIN) + 1, pl.Series(_DIGIT, carry[over]))])
+        return pl.concat([left, partials[over].with_columns(pl.col(_BIN) + 1, pl.Series(_DIGIT, carry[over]))], rechunk=True)
 
 
 class DistinctTable(Table):

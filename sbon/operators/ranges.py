@@ -127,7 +127,7 @@ def _bounds(tables: Mapping[str, Table], column: str, ranges: int) -> pl.Series:
     """Values of a column, different ones in order, between which about as many rows lie; at least one."""
     every = max(1, _rows(tables) // (SAMPLES * ranges))
     frames = [frame for frames in tables.values() for frame in frames if frame.height]
-    sample = pl.concat([frame[column].gather_every(every) for frame in frames]).sort()
+    sample = pl.concat([frame[column].gather_every(every) for frame in frames], rechunk=True).sort()
     at = np.linspace(0, sample.len() - 1, ranges + 1).astype(np.int64)[1:]
     return sample[at].unique(maintain_order=True)
 

@@ -71,7 +71,7 @@ class _Run:
         """The keys of both; of one next to itself, the later instant. Sorting what is sorted in two parts is merging."""
         hashed = np.concatenate([self.hashes, other.hashes])
         order = np.argsort(hashed, kind="stable")
-        rows, hashed = pl.concat([self.rows, other.rows])[order], hashed[order]
+        rows, hashed = pl.concat([self.rows, other.rows], rechunk=True)[order], hashed[order]
         again = np.flatnonzero(hashed[1:] == hashed[:-1])
         if again.size:
             columns, times = [_comparable(rows[key]) for key in keys], physical(rows[TIME])
@@ -140,7 +140,7 @@ class Seen:
         """The keys last seen at this instant or later, each once, sorted; None if there are none."""
         if not self._runs:
             return None
-        rows = latest(pl.concat([run.rows for run in self._runs]), self._keys).filter(pl.col(TIME) >= below_us)
+        rows = latest(pl.concat([run.rows for run in self._runs], rechunk=True), self._keys).filter(pl.col(TIME) >= below_us)
         return None if rows.is_empty() else rows.sort(self._keys)
 
 

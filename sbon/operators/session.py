@@ -50,7 +50,7 @@ class Session(Windowed):
             return ()
         if self._partials > ROWS_AT_ONCE:
             return self._end_many(self._aggregates, ended)
-        tables = {name: pl.concat(table.frames) for name, table in self._aggregates.tables.items()}
+        tables = {name: pl.concat(table.frames, rechunk=True) for name, table in self._aggregates.tables.items()}
         closed, rest = self._parted(self._aggregates, tables, ended)
         for name, table in self._aggregates.tables.items():
             table.replace(rest[name])
@@ -67,7 +67,7 @@ class Session(Windowed):
                         into[name].append(frame)
             yield ()
         for name, table in aggregates.tables.items():
-            table.replace(pl.concat(rest[name]))
+            table.replace(pl.concat(rest[name], rechunk=True))
         for part in in_ranges(closed, self._by):
             yield () if part is None else self._answers(aggregates, part)
 

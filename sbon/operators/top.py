@@ -12,6 +12,7 @@ import polars as pl
 
 from sbon.errors import RemoteProtocolError
 from sbon.operators.compile import columns_of
+from sbon.operators.frames import computed
 from sbon.operators.grouping import Groups, physical
 from sbon.operators.measures import plain_numbers, rows_apart
 from sbon.operators.operator import Operator
@@ -56,7 +57,7 @@ class TopTable(Table):
         crowded = (groups.counts > self._limit)[groups.ids]
         if not crowded.any():
             return rows
-        return pl.concat([rows.filter(pl.Series(~crowded)), self.first(rows.filter(pl.Series(crowded)), by)])
+        return pl.concat([rows.filter(pl.Series(~crowded)), self.first(rows.filter(pl.Series(crowded)), by)], rechunk=True)
 
     def first(self, rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
         """The first ones, by time and partition and in order."""
@@ -145,7 +146,7 @@ class Top(Operator):
     def _compare_pending(self, table: TopTable) -> None:
         """Of the rows that wait, keep the first."""
         if self._pending:
-            rows = pl.concat(self._pending).select(self._prepared)
+            rows = computed(pl.concat(self._pending, rechunk=True), self._prepared)
             self._pending, self._pending_rows = [], 0
             table.add(table.merge(rows, [TIME]), [TIME])
 
@@ -163,7 +164,7 @@ class Top(Operator):
         rows = [frame.filter(closed) for frame in self._table.frames]
         self._table.keep(~closed)
         if sum(frame.height for frame in rows) <= RANGE_ROWS:
-            return (self._answers(self._table, pl.concat(rows)),)
+            return (self._answers(self._table, pl.concat(rows, rechunk=True)),)
         return self._close_many(self._table, rows)
 
     def _close_many(self, table: TopTable, rows: Sequence[pl.DataFrame]) -> Iterator[Sequence[pl.DataFrame]]:

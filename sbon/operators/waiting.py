@@ -69,11 +69,11 @@ class Waiting:
                 blocks.append(block)
         self._blocks = blocks
         self.rows -= sum(rows.height for rows in due)
-        return pl.concat(due) if due else None
+        return pl.concat(due, rechunk=True) if due else None
 
     def frame(self) -> pl.DataFrame | None:
         """All of them; None if there are none."""
-        return pl.concat([block.rows for block in self._blocks]) if self._blocks else None
+        return pl.concat([block.rows for block in self._blocks], rechunk=True) if self._blocks else None
 
     def replace(self, rows: pl.DataFrame) -> None:
         """Keep these rows alone."""

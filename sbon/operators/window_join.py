@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from sbon.errors import RemoteProtocolError
-from sbon.operators.frames import computed, polars_type
+from sbon.operators.frames import computed, evaluated, polars_type
 from sbon.operators.held_rows import BUCKETS, HeldRows, Run, bucket
 from sbon.operators.pairing import in_time, paired, without_null
 from sbon.operators.snapshots import Parts, opened, parts_of
@@ -178,7 +178,7 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
             sides.append(rows)
         if sides[0] and (sides[1] or self._outer):
             # In the order of one window after the other, each bucket by bucket.
-            left = pl.concat(sides[0])
+            left = pl.concat(sides[0], rechunk=True)
             place = self._sides[0].buckets(left).astype(np.int64)
             windows = (last - first) // self._params.slide_us + 1
             if windows > 1:
@@ -202,13 +202,13 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
         """The pairs of some rows, in the order of the left ones, all of the window that starts there; None: of that in their column."""
         if not left or not (right or self._outer):
             return
-        rows = left[0] if len(left) == 1 else pl.concat(left)
+        rows = left[0] if len(left) == 1 else pl.concat(left, rechunk=True)
         if not self._output:
             self._prepare_output()
         if not right:
             answer = self._named(self._alone(rows), start)
         else:
-            others = right[0] if len(right) == 1 else pl.concat(right)
+            others = right[0] if len(right) == 1 else pl.concat(right, rechunk=True)
             by = [] if start is not None else [_WINDOW]
             on = [[*side.keys, *by] for side in self._sides]  # the right rows' windows come to lie on the left ones'
             if self._residual is not None:
@@ -225,7 +225,7 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
         """The pairs that meet a condition; of a left join, with the left rows that have none."""
         pairs = paired(left.with_row_index(_ROW), right, on[0], on[1], "inner")
         answer = self._named(pairs, start)
-        kept = answer.select(residual.fill_null(False).alias(_ROW)).to_series()
+        kept = evaluated(answer, residual.fill_null(False))
         answer = answer.filter(kept)
         if not self._outer:
             return answer
@@ -234,7 +234,7 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
         alone[numbers] = False
         rest = self._alone(left.filter(pl.Series(alone)))
         order = np.argsort(np.concatenate([numbers, np.flatnonzero(alone)]), kind="stable").astype(np.uint32)
-        return pl.concat([answer, self._named(rest, start)])[pl.Series(order)]
+        return pl.concat([answer, self._named(rest, start)], rechunk=True)[pl.Series(order)]
 
     def _alone(self, left: pl.DataFrame) -> pl.DataFrame:
         """Left rows with NULLs for what the right side would have, if that has ever brought a row."""

@@ -1,15 +1,17 @@
 """Constant folding: what an expression gives when its columns are known before any row is seen.
 
-Only functions whose value is beyond doubt are folded (comparisons, conditions, texts, whole numbers, times); the rest stays as it is.
+Comparisons, conditions, texts, whole numbers and times are folded here; what else has no column is computed by the engine
+(`sbon.operators.compile`), so that it is what a host would compute. Only NaN and the infinities stay as they are written.
 Predicates over the node and its labels fold to TRUE, FALSE or NULL on each physical source, and FALSE or NULL prunes it.
 """
 
 from collections.abc import Callable, Iterable
 from functools import reduce
 
+from sbon.errors import RemoteProtocolError
 from sbon.query.expression import Call, Case, Cast, Expression, Literal, is_bare_null
 from sbon.query.functions import result_type
-from sbon.query.rewrite import FALSE, TRUE, children, conjoin, conjuncts, rebuild
+from sbon.query.rewrite import FALSE, TRUE, children, columns_of, conjoin, conjuncts, rebuild
 from sbon.query.schema import ColumnType
 
 _INT_RANGE = range(-(2**63), 2**63)
@@ -36,8 +38,22 @@ def fold(expression: Expression) -> Expression:
     parts = children(expression)
     if not parts:
         return expression
-    folded = tuple(fold(part) for part in parts)
-    whole = rebuild(expression, folded)
+    whole = _folded(rebuild(expression, tuple(fold(part) for part in parts)))
+    return whole if isinstance(whole, Literal) or columns_of([whole]) else _computed(whole)
+
+
+def _computed(expression: Expression) -> Expression:
+    """What has no column, by the engine; itself where no literal can say it, or a host would refuse it."""
+    from sbon.operators.compile import constant  # polars is not loaded for what is folded here
+
+    try:
+        return constant(expression) or expression
+    except RemoteProtocolError:
+        return expression
+
+
+def _folded(whole: Expression) -> Expression:
+    """An expression whose parts are folded already."""
     match whole:
         case Call(function="and" | "or" as name, arguments=arguments):
             return _fold_boolean(name, arguments)
