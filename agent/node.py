@@ -37,6 +37,7 @@ from agent.optimising.sharing import Sharing
 from agent.optimising.surveying import Surveying
 from agent.queries.answers import Answers
 from agent.queries.deployment import Deployed
+from agent.queries.homes import Homes
 from agent.queries.placing import Placed, Placing
 from agent.queries.queries import OwnedQueries
 from agent.queries.record import QueryRecord
@@ -158,7 +159,8 @@ class Agent:
         self.surveying = Surveying(host, self.directory, self.gossip, self.engine, self.sharing)
         self.replication = Replication(self.directory, self.gossip, lambda why: self.log.warning("table.refused", reason=why))
         placing = Placing(host, self.gossip, self.surveying, config.placement, config.optimiser)
-        self.queries = OwnedQueries(host, self.directory, self.gossip, placing, self.replication, self, self._context)
+        self.homes = Homes(host, self.directory, self.gossip, self.engine, self.replication)
+        self.queries = OwnedQueries(host, self.directory, self.gossip, placing, self.replication, self.homes, self, self._context)
 
     def _make_optimisers(self) -> None:
         """What changes the places of running operators."""
@@ -188,6 +190,7 @@ class Agent:
             self.handing,
             self.remembering,
             self.queries,
+            self.homes,
             self.replication,
             self.keys,
         )

@@ -66,6 +66,7 @@ class Upkeep:
         engine.look_at_inputs(
             lambda node: self._gone_for(node, agent.config.engine.lost_input_s), lambda node: self._gone_for(node, DEAD_CONSUMER_S)
         )
+        agent.homes.look(agent.config.engine.orphan_timeout_s)
         agent.handing.look_at_losses()
         agent.measuring.sample()
         agent.recording.look_at_sinks()

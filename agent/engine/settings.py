@@ -41,7 +41,12 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     report_interval_s: float = 2.0
     """How often the agent that took a query asks the hosts how its operators do. Longer: less traffic, older figures in `sbon queries`."""
     wanted_interval_s: float = 15.0
-    """How often a host asks the takers of queries whether its operators are still wanted. Longer: less traffic, orphans run on longer."""
+    """How often a host asks the takers of queries whether its operators are still wanted. Longer: less traffic, operators of ended
+    queries run on longer."""
+    orphan_timeout_s: float = 0.0
+    """After how long operators here end whose query's home has failed or left; 0: never, they run until somebody drops the query
+    (`sbon queries` lists it). Longer: a partition of the home costs nothing for longer. Keep it above the longest partition that queries
+    are to survive: a home that is back after it finds its operators ended, and its query degraded."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.workers <= 1024:
@@ -63,6 +68,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise ValueError(f"memory_max = {self.memory_max}, expected bytes, or 0 for half of the memory that there is")
         if self.lost_input_s < 0:
             raise ValueError(f"lost_input_s = {self.lost_input_s}, expected 0 or more")
+        if not 0 <= self.orphan_timeout_s <= 1e9:
+            raise ValueError(f"orphan_timeout_s = {self.orphan_timeout_s}, expected 0 or more")
         for name in ("sample_interval_s", "report_interval_s", "wanted_interval_s"):
             if not 0 < getattr(self, name) <= 1e6:
                 raise ValueError(f"{name} = {getattr(self, name)}, expected above 0")

@@ -20,7 +20,7 @@ from sbon.wire.keys import KeyInstall, KeyRemove, KeysAsk, KeysHeld, KeyUse
 from sbon.wire.links import Handed, Moved
 from sbon.wire.messages import Done as DoneMessage
 from sbon.wire.messages import Message
-from sbon.wire.replication import CatalogUpdate, Drop, PushPull, QueriesAsk, Unwanted, WantedAsk
+from sbon.wire.replication import CatalogUpdate, Drop, EndOrphan, Orphan, PushPull, QueriesAsk, Unwanted, WantedAsk
 from sbon.wire.replication import Queries as QueriesAnswer
 from sbon.wire.reports import DelaySlack, OperatorReports, OperatorsAsk
 
@@ -39,6 +39,16 @@ class Owned(Protocol):
 
     def drop(self, query: QueryId, done: Callable[[SbonError | None], None]) -> None:
         """End one."""
+
+
+class Orphaned(Protocol):
+    """The queries served here whose homes are gone."""
+
+    def hosted(self) -> tuple[Orphan, ...]:
+        """All of them."""
+
+    def end_hosted(self, query: QueryId, respond: Done) -> None:
+        """Let go of one, unless its home is there."""
 
 
 class Replicas(Protocol):
@@ -71,6 +81,7 @@ class Answers:
         handing: Handing,
         remembering: Remembering,
         owned: Owned,
+        orphaned: Orphaned,
         replicas: Replicas,
         keys: Keys,
     ) -> None:
@@ -82,6 +93,7 @@ class Answers:
         self._handing = handing
         self._remembering = remembering
         self._owned = owned
+        self._orphaned = orphaned
         self._replicas = replicas
         self._keys = keys
 
@@ -141,7 +153,9 @@ class Answers:
             case KeysAsk() | KeyInstall() | KeyUse() | KeyRemove():
                 respond(self._keys.apply(message))
             case QueriesAsk():
-                respond(QueriesAnswer(rows=self._owned.encoded_rows()))
+                respond(QueriesAnswer(rows=self._owned.encoded_rows(), orphans=self._orphaned.hosted()))
+            case EndOrphan(query):
+                self._orphaned.end_hosted(query, respond)
             case Drop(query):
                 self._owned.drop(query, lambda problem: respond(problem or DoneMessage()))
             case _:

@@ -5,7 +5,7 @@ punctual.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import count
 from typing import Any, Protocol
@@ -18,13 +18,15 @@ from agent.gossip import Gossip
 from agent.host import Host
 from agent.optimising.delay_bounds import DelayBounds, movable_of, slack_ms
 from agent.queries.deployment import Assignment, Deployed, Deployment
+from agent.queries.homes import Doubt, Homes
 from agent.queries.placing import Placed, Placing, unsettled
 from agent.queries.record import QueryRecord, QueryState
 from agent.queries.refeeding import Refeeding
 from agent.queries.replication import Replication
 from agent.queries.statements import Effect, Prepared, check_sinks, prepare
 from agent.queries.tails import Tail
-from sbon.errors import ConnectorError, PlacementError, QueryError, SbonError
+from sbon.errors import ConnectorError, LinkError, PlacementError, QueryError, SbonError
+from sbon.homes import HomeState
 from sbon.query.catalog import did_you_mean, no_query
 from sbon.query.ids import home_of, is_short_for, query_id
 from sbon.query.places import Places, located
@@ -32,7 +34,7 @@ from sbon.query.plan import Plan
 from sbon.types import NodeId, OperatorId, QueryId
 from sbon.wire.deployment import InputLost, Release
 from sbon.wire.messages import Message
-from sbon.wire.replication import Drop, Queries, QueriesAsk
+from sbon.wire.replication import Drop
 from sbon.wire.reports import OperatorReports, OperatorsAsk
 
 REPORT_TIMEOUT_S = 5.0
@@ -42,6 +44,8 @@ ASK_PAUSE_S = 0.1
 """Between two of these."""
 ENDED_MAX = 200
 """Ended queries that are still shown."""
+ENDED_ROWS_BYTES_MAX = 32 * 2**20
+"""Memory for the rows of ended queries, for `sbon tail`. More: rows of more of them can still be read."""
 QUERIES_MAX = 1000
 """Queries that one agent takes."""
 
@@ -69,6 +73,7 @@ class OwnedQueries:
         gossip: Gossip,
         placing: Placing,
         replication: Replication,
+        homes: Homes,
         events: QueryEvents,
         context: ConnectorContext,
     ) -> None:
@@ -81,6 +86,7 @@ class OwnedQueries:
         self._gossip = gossip
         self._placing = placing
         self._replication = replication
+        self._homes = homes
         self._events = events
         self._context = context
         self._bounds = DelayBounds(directory)
@@ -130,7 +136,6 @@ class OwnedQueries:
     def _prepare(self, sql: str, then: Callable[[list[Prepared]], None], done: Done) -> None:
         me, wall_s = self._directory.me, self._host.wall()
         ids = (self._new_id() for _ in range(QUERIES_MAX))
-        entries = self._replication.catalog.entries()
         nodes = self._gossip.alive_labels()
 
         def prepared(result: list[Prepared] | BaseException) -> None:
@@ -139,7 +144,16 @@ class OwnedQueries:
             else:
                 then(result)
 
-        self._host.execute(lambda: prepare(sql, entries, nodes, me, ids, int(wall_s * 1e6), self._context), prepared, rows=0)
+        def known(doubts: Mapping[str, Doubt]) -> None:
+            entries = self._replication.catalog.entries()
+            now_us = int(wall_s * 1e6)
+            self._host.execute(lambda: prepare(sql, entries, nodes, me, ids, now_us, self._context, doubts), prepared, rows=0)
+
+        self._homes.doubts(sql, self._knows, known)
+
+    def _knows(self, query: QueryId) -> bool:
+        """Tells whether this agent has taken a query, and has not forgotten it."""
+        return query in self.records or query in self._ended or query in self._beginning
 
     def _carry_out(self, waiting: list[Prepared], results: list[dict[str, Any]], done: Done) -> None:
         if not waiting:
@@ -209,7 +223,17 @@ class OwnedQueries:
             ]
             done(row)
 
-        self._place_and_deploy(plan, begun, frozenset(), first=True)
+        def ended(problem: SbonError | None) -> None:
+            if problem is not None:
+                begun(problem)
+                return
+            self._forget_sink(effect.name, effect.replaces)
+            self._place_and_deploy(plan, begun, frozenset(), first=True)
+
+        if effect.replaces:
+            self._homes.end(effect.replaces, ended)
+        else:
+            self._place_and_deploy(plan, begun, frozenset(), first=True)
 
     def _place_and_deploy(self, plan: Plan, done: Done, excluded: frozenset[NodeId], *, first: bool) -> None:
         def placed(result: Placed | SbonError) -> None:
@@ -343,19 +367,53 @@ class OwnedQueries:
                 self._end(record, QueryState.STOPPING)
             else:
                 self._ended.pop(record.id, None)
-            self._forget_name(record)
+            self._forget_sink(record.name, record.id)
             done(None)
             return
-        owner, query = self._owner_of(name)
-        if owner is None or owner == self._directory.me:
-            if kind := self._replication.catalog.kind_of(name):
-                hint = "nothing ends it" if kind == "system stream" else f"write DROP {kind.upper()} {name}"
-                done(no_query(name, kind, hint))
-                return
-            known = [r.id for r in self.records.values()] + [r.name for r in self.records.values()]
-            done(QueryError(f"there is no query {name}", hint=did_you_mean(name, known) or "`sbon queries` lists them"))
+        home, query = self._home_of(name)
+        if home == self._directory.me or self._homes.state(query, home) is not HomeState.PRESENT:
+            self._drop_orphan(name, done)
             return
-        self._directory.request(owner, Drop(query=query), lambda result: done(result if isinstance(result, SbonError) else None))
+
+        def answered(result: Message | SbonError) -> None:
+            if isinstance(result, QueryError):
+                self._drop_orphan(name, done)
+            elif isinstance(result, LinkError):
+                hint = f"drop it again once `sbon members` shows whether {home} has failed"
+                done(LinkError(f"{home}, the home of {name}, does not answer ({result}); {hint}"))
+            else:
+                done(result if isinstance(result, SbonError) else None)
+
+        self._directory.request(home, Drop(query=query), answered)
+
+    def _drop_orphan(self, name: str, done: Callable[[SbonError | None], None]) -> None:
+        """End a query for which nobody answers; where none has the name, say what has."""
+
+        def told(rows: list[dict[str, Any]]) -> None:
+            orphans = [row for row in rows if row["state"] == "orphaned"]
+            found = [row for row in orphans if name in (row["id"], row["name"])]
+            found = found or [row for row in orphans if is_short_for(name, row["id"])]
+            if len(found) == 1:
+                query = found[0]["id"]
+                self._homes.end(query, lambda problem: ended(query, problem))
+            elif self._forget_sink(name, ""):
+                done(None)
+            else:
+                done(self._no_query(name, [text for row in rows for text in (row["id"], row["name"])]))
+
+        def ended(query: QueryId, problem: SbonError | None) -> None:
+            if problem is None:
+                for entry in self._replication.catalog.entries():
+                    if entry.query == query:
+                        self._forget_sink(entry.name, query)
+            done(problem)
+
+        self.all_rows(told)
+
+    def _no_query(self, name: str, known: Iterable[str]) -> QueryError:
+        if kind := self._replication.catalog.kind_of(name):
+            return no_query(name, kind, "nothing ends it" if kind == "system stream" else f"write DROP {kind.upper()} {name}")
+        return QueryError(f"there is no query {name}", hint=did_you_mean(name, known) or "`sbon queries` lists them")
 
     def _end_by_name(self, effect: Prepared, row: dict[str, Any], done: Done) -> None:
         def ended(problem: SbonError | None) -> None:
@@ -377,12 +435,12 @@ class OwnedQueries:
         begun = [record for query, record in everything.items() if is_short_for(name, query)]
         return begun[0] if len(begun) == 1 else None
 
-    def _owner_of(self, name: str) -> tuple[NodeId | None, QueryId]:
+    def _home_of(self, name: str) -> tuple[NodeId, QueryId]:
+        """The home and the query of a sink's name, or of an id."""
         entry = self._replication.catalog.get(name)
         if entry is not None and entry.query:
             return entry.owner, entry.query
-        owner = home_of(name)
-        return (owner if owner in self._gossip.members else None), name
+        return home_of(name), name
 
     def _end(self, record: QueryRecord, state: QueryState) -> None:
         record.state = state
@@ -397,15 +455,29 @@ class OwnedQueries:
                 self.tails[record.id] = tail
         if state is QueryState.FINISHED:
             self._ended[record.id] = record
-            while len(self._ended) > ENDED_MAX:
-                gone, _ = self._ended.popitem(last=False)
-                self.tails.pop(gone, None)
+            self._forget_old_ends()
         self._events.query_changed(record)
 
-    def _forget_name(self, record: QueryRecord) -> None:
-        entry = self._replication.catalog.get(record.name)
-        if entry is not None and entry.query == record.id:
-            self._replication.drop("sink", record.name, stamp=int(self._host.wall() * 1e6))
+    def _forget_old_ends(self) -> None:
+        """Keep the last ended queries, and of those the rows of the last ones."""
+        while len(self._ended) > ENDED_MAX:
+            query, record = self._ended.popitem(last=False)
+            self.tails.pop(query, None)
+            self._forget_sink(record.name, query)
+        kept_bytes = 0
+        for query in reversed(self._ended):
+            tail = self.tails.get(query)
+            kept_bytes += tail.kept_bytes if tail is not None else 0
+            if kept_bytes > ENDED_ROWS_BYTES_MAX:
+                self.tails.pop(query, None)
+
+    def _forget_sink(self, name: str, query: QueryId) -> bool:
+        """Take a sink's name away, if it is that of the query, or of any ("") that nobody knows; False: there is no such name."""
+        entry = self._replication.catalog.get(name)
+        if entry is None or entry.kind != "sink" or (query or entry.query) != entry.query:
+            return False
+        self._replication.drop("sink", name, stamp=int(self._host.wall() * 1e6))
+        return True
 
     def unwanted(self, queries: tuple[QueryId, ...]) -> tuple[QueryId, ...]:
         """Those of these queries of ours that are over, or unknown because this agent has restarted."""
@@ -433,33 +505,11 @@ class OwnedQueries:
         return msgspec.msgpack.encode(self.rows())
 
     def all_rows(self, done: Callable[[list[dict[str, Any]]], None]) -> None:
-        """The queries of all agents that answer soon, ours first."""
-        found: dict[NodeId, list[dict[str, Any]]] = {}
-        others = [node for node in self._gossip.alive_labels() if node != self._directory.me]
-        waiting = set(others)
-        ours = self.rows()
-
-        def answered(node: NodeId, result: Message | SbonError) -> None:
-            waiting.discard(node)
-            if isinstance(result, Queries):
-                found[node] = _decode_rows(result.rows)
-            if not waiting:
-                done(ours + [row for other in sorted(found) for row in found[other]])
-
-        if not others:
-            done(ours)
-        for node in others:
-            self._directory.request(node, QueriesAsk(), partial(answered, node), timeout_s=2.0)
+        """The queries of all agents that answer soon, ours first, those without a home last."""
+        self._homes.all_rows(self.rows(), done)
 
 
 def _as_refusal(problem: BaseException, places: Places) -> SbonError:
     if isinstance(problem, SbonError):
         return located(problem, places)
     return QueryError(f"the statement broke the planner ({type(problem).__name__}: {problem})", hint="please report it")
-
-
-def _decode_rows(data: bytes) -> list[dict[str, Any]]:
-    try:
-        return msgspec.msgpack.decode(data, type=list[dict[str, Any]])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return []

@@ -7,7 +7,8 @@ import msgspec
 
 from agent.connectors.base import ConnectorContext
 from agent.queries.deployment import refused_sink
-from sbon.errors import ConnectorError, SbonError
+from agent.queries.homes import Doubt
+from sbon.errors import ConnectorError, QueryError, SbonError
 from sbon.query.catalog import Catalog, Entry, did_you_mean
 from sbon.query.places import Places, located
 from sbon.query.plan import Plan, SinkParams
@@ -42,6 +43,8 @@ class Prepared(msgspec.Struct, frozen=True):
     if_exists: bool = False
     """Where there is nothing to end, that is no failure."""
     places: Places = {}
+    replaces: QueryId = ""
+    """A former query of the name, for which nobody answers any more: it is ended first."""
     notes: tuple[str, ...] = ()
     """What the person should know beside it; part of the message."""
 
@@ -54,8 +57,13 @@ def prepare(
     ids: Iterator[QueryId],
     stamp: int,
     context: ConnectorContext,
+    doubts: Mapping[str, Doubt],
 ) -> list[Prepared]:
     """Understand all statements of a text, each with the names that those before it would have made.
+
+    Parameters
+    ----------
+    doubts : the sinks among the names for which nobody answers
 
     Raises
     ------
@@ -70,7 +78,7 @@ def prepare(
     prepared = []
     for statement in parse(sql, extensions):
         try:
-            effect = _prepare_one(statement, catalog, nodes, here, ids, stamp, context)
+            effect = _prepare_one(statement, catalog, nodes, here, ids, stamp, context, doubts)
         except SbonError as problem:
             raise located(problem, statement.places) from problem
         prepared.append(msgspec.structs.replace(effect, places=statement.places))
@@ -85,6 +93,7 @@ def _prepare_one(
     ids: Iterator[QueryId],
     stamp: int,
     context: ConnectorContext,
+    doubts: Mapping[str, Doubt],
 ) -> Prepared:
     from sbon.query.dependents import dependents
     from sbon.query.planner import plan
@@ -111,12 +120,15 @@ def _prepare_one(
             catalog.put("view", statement.name, sql=statement.sql, owner=here, stamp=stamp)
             return Prepared(Effect.ENTER, "view", statement.name, statement.sql, f"view {statement.name}")
         case CreateSink():
+            replaced = _replaced(statement.name, catalog, doubts, here, stamp)
             if statement.if_not_exists and catalog.get(statement.name) is not None:
                 return Prepared(Effect.NOTHING, "sink", statement.name, statement.sql, f"sink {statement.name} exists already")
             planned = plan(statement, catalog, nodes, here, next(ids), notes=notes, extensions=extensions)
             catalog.put("sink", statement.name, sql=statement.sql, owner=here, stamp=stamp, query=planned.query)
-            message = "; ".join([f"sink {statement.name} runs", *notes])
-            return Prepared(Effect.RUN, "sink", statement.name, statement.sql, message, plan=planned, notes=tuple(notes))
+            if replaced is not None:
+                notes.append(f"it replaces {replaced.query}, as {replaced.why}")
+            message, former = "; ".join([f"sink {statement.name} runs", *notes]), "" if replaced is None else replaced.query
+            return Prepared(Effect.RUN, "sink", statement.name, statement.sql, message, plan=planned, replaces=former, notes=tuple(notes))
         case SelectQuery():
             planned = plan(statement, catalog, nodes, here, next(ids), notes=notes, extensions=extensions)
             message = "; ".join([*notes, f"follow it with: sbon tail {planned.query}"])
@@ -125,6 +137,17 @@ def _prepare_one(
             lost = dependents(statement.name, catalog, nodes, extensions) if statement.kind in ("source", "view") else []
             return _prepare_drop(statement.kind, statement.name, statement.if_exists, statement.sql, catalog, here, stamp, lost)
     raise AssertionError(f"unknown statement {type(statement).__name__}")
+
+
+def _replaced(name: str, catalog: Catalog, doubts: Mapping[str, Doubt], here: NodeId, stamp: int) -> Doubt | None:
+    """Frees the name of a sink for whose query nobody answers; returns which, or None where the name is free or rightly taken."""
+    entry, doubt = catalog.get(name), doubts.get(name)
+    if entry is None or entry.kind != "sink" or doubt is None or entry.query != doubt.query:
+        return None
+    if not doubt.gone:
+        raise QueryError(f"there is a sink {name}, but {doubt.why}", hint="try again in some seconds: it may come back, or have failed")
+    catalog.drop("sink", name, owner=here, stamp=stamp)
+    return doubt
 
 
 def _check_source(source: SourceDefinition, runs_here: bool, context: ConnectorContext) -> str:

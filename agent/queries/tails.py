@@ -16,6 +16,9 @@ KEPT_ROWS = 10_000
 PIECE_ROWS = 1_000
 """Rows of one reply, so that no reply grows with what was kept."""
 
+ROW_BYTES, CELL_BYTES = 56, 56
+"""What a list takes in Python, and a value beyond what it has in a column: the object and the list's reference to it."""
+
 Watcher = Callable[[list[list[Any]] | None], None]
 """Gets rows, in pieces; None: there will be no more."""
 
@@ -33,10 +36,19 @@ class Tail:
         self._fresh: deque[list[list[Any]]] = deque()
         self._watchers: list[Watcher] = []
         self._ended = False
+        self._bytes = 0
+        self._rows = 0
+
+    @property
+    def kept_bytes(self) -> int:
+        """About how much memory the kept rows take, each taken as large as the mean of all."""
+        return len(self._kept) * self._bytes // max(1, self._rows)
 
     def write(self, frame: "pl.DataFrame") -> None:
         """On an executor thread: rows as plain values."""
         self._fresh.append([[_plain(value) for value in row] for row in frame.iter_rows()])
+        self._rows += frame.height
+        self._bytes += int(frame.estimated_size()) + frame.height * (ROW_BYTES + CELL_BYTES * frame.width)
 
     def close(self) -> None:
         """Nothing is held that must be let go."""

@@ -11,8 +11,11 @@ import typer
 from sbon.cli.client import ControlClient, RefusedError, find_socket
 from sbon.cli.options import Json, Socket, SqlFile, SqlText, read_sql
 from sbon.cli.output import Column, amount, number, print_error, print_json, print_table, sql_error, step_order
+from sbon.query.ids import is_short_for
 
-QueryName = Annotated[str, typer.Argument(metavar="QUERY", help="Id or name, as `sbon queries` lists them.")]
+QueryName = Annotated[
+    str, typer.Argument(metavar="QUERY", help="Id, an unambiguous beginning or end of it, or name, as `sbon queries` lists them.")
+]
 
 PLACED_COLUMNS = (Column("operator"), Column("kind"), Column("node"), Column("reused"))
 PLAN_COLUMNS = (Column("operator"), Column("kind"), Column("what it does"), Column("node"), Column("why there"))
@@ -149,7 +152,7 @@ def tail(
 
     \b
     Examples:
-      sbon tail paris-1.k3f9ab
+      sbon tail paris-1.1t95lbp.02
       sbon tail alerts --limit 100 --json > rows.ndjson
     """
     with contextlib.suppress(KeyboardInterrupt), ControlClient(find_socket(socket)) as agent:
@@ -185,7 +188,7 @@ def migrate(
 
     \b
     Example:
-      sbon migrate london.t85s01.2 tokyo
+      sbon migrate london.0r7k2x9.01.2 tokyo
     """
     with ControlClient(find_socket(socket), MIGRATE_TIMEOUT_S) as agent:
         try:
@@ -224,6 +227,10 @@ def resolve_query(agent: ControlClient, name: str, instead: dict[str, str]) -> s
     named = [query["id"] for query in known if query.get("name") == name]
     if len(named) == 1:
         return str(named[0])
+    if not named:
+        named = [query["id"] for query in known if is_short_for(name, query["id"])]
+        if len(named) == 1:
+            return str(named[0])
     if named:
         raise RefusedError(f"{len(named)} queries are called {name}; say which by its id: {', '.join(named)}")
     for kind, matches in _other_kinds(agent, known).items():

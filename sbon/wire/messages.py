@@ -10,7 +10,7 @@ from sbon.wire.deployment import InputLost, Instantiate, Refeed, Release, Replac
 from sbon.wire.keys import KeyInstall, KeyRemove, KeysAsk, KeysHeld, KeyUse
 from sbon.wire.links import Acknowledge, Handed, Moved, NoSuchLink
 from sbon.wire.migration import Abandon, Activate, Lock, Outcome, OutcomeAsk, Prepare, StateChunk, Unlock
-from sbon.wire.replication import CatalogUpdate, Drop, PushPull, Queries, QueriesAsk, Unwanted, WantedAsk
+from sbon.wire.replication import CatalogUpdate, Drop, EndOrphan, OrphanEnded, PushPull, Queries, QueriesAsk, Unwanted, WantedAsk
 from sbon.wire.reports import DelaySlack, OperatorReports, OperatorsAsk, UpstreamDelay
 
 
@@ -52,6 +52,8 @@ Message: TypeAlias = (
     | QueriesAsk
     | Queries
     | Drop
+    | EndOrphan
+    | OrphanEnded
     | WantedAsk
     | Unwanted
     | KeysAsk

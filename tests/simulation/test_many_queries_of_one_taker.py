@@ -7,6 +7,7 @@ import pytest
 
 from agent.node import Agent
 from agent.queries import queries
+from sbon.errors import SbonError
 from testbed.virtual.harness import World
 
 SOURCE = """
@@ -84,3 +85,27 @@ def test_a_source_that_breaks_in_any_way_says_so(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(source.source, "poll", broken)
     world.run_until(lambda: taker(world).queries.records[query].state is queries.QueryState.DEGRADED, 30, "its taker knows")
     assert "ZeroDivisionError: division by zero" in taker(world).queries.records[query].reason
+
+
+def test_ended_queries_keep_their_last_rows_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = make_world(rows=", rows = 20")
+    owned = taker(world).queries
+    names = []
+    for _ in range(4):
+        names.append(world.submit("SELECT ts, key FROM s"))
+        world.run_until(lambda: names[-1] in owned._ended, 60)
+        monkeypatch.setattr(queries, "ENDED_ROWS_BYTES_MAX", int(2.5 * owned.tails[names[-1]].kept_bytes))
+    assert list(owned.tails) == names[-2:]
+    assert [row["id"] for row in world.ask(0, "queries")] == names, "what became of them is still told"
+    with pytest.raises(SbonError, match="its rows are kept no more; submit it again"):
+        world.ask(0, "tail", query=names[0])
+
+
+def test_the_name_of_a_sink_goes_with_the_last_that_is_known_of_its_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "ENDED_MAX", 1)
+    world = make_world(rows=", rows = 20")
+    owned = taker(world).queries
+    for name in ("first", "second"):
+        query = world.submit(f"CREATE SINK {name} AS SELECT ts, key FROM s WITH (connector = 'discard')")
+        world.run_until(lambda query=query: query in owned._ended, 60)
+    assert [row["name"] for row in world.ask(0, "names") if row["kind"] == "sink"] == ["second"]

@@ -155,4 +155,4 @@ def refusal_of(world: World, sql: str, command: str = "submit") -> ControlReply:
 
 def without_ids(text: str) -> str:
     """Without the ids of queries, which are never the same."""
-    return re.sub(r"\.[0-9a-z]{5,}\.", ".id.", text)
+    return re.sub(r"\.[0-9a-z]{7}\.[0-9a-z]{2,}\.", ".id.", text)

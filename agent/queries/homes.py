@@ -1,0 +1,213 @@
+"""Queries whose homes are gone: this host's are noted and told, and those of all hosts are listed and ended from here (`sbon.homes`)."""
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+import structlog
+
+from agent.directory import Directory
+from agent.engine.engine import Engine
+from agent.engine.instance import Instance
+from agent.gossip import Gossip
+from agent.host import Host
+from agent.queries.replication import Replication
+from sbon.errors import LinkError, PlacementError, SbonError
+from sbon.homes import HomeState, OrphanExpired, OrphanFound, Orphans, gone, home_state, orphan_rows
+from sbon.query.catalog import Entry
+from sbon.query.text import describe
+from sbon.types import NodeId, OperatorId, QueryId
+from sbon.wire.messages import Message
+from sbon.wire.replication import EndOrphan, Orphan, OrphanEnded, OrphanOperator, Queries, QueriesAsk, Unwanted, WantedAsk
+
+ANSWER_S = 2.0
+"""How long the other agents may take to tell of their queries, or to let go of one."""
+
+
+class Doubt(msgspec.Struct, frozen=True):
+    """A sink whose name is in the catalogue, and for whose query nobody answers at present."""
+
+    query: QueryId
+    why: str
+    gone: bool
+    """Nobody will: the name is free again. Otherwise its home may only be slow, or have crashed a moment ago."""
+
+
+class Homes:
+    """One agent's view of the homes of queries."""
+
+    def __init__(self, host: Host, directory: Directory, gossip: Gossip, engine: Engine, replication: Replication) -> None:
+        self._host = host
+        self._directory = directory
+        self._gossip = gossip
+        self._engine = engine
+        self._replication = replication
+        self._orphans = Orphans()
+        self._log = structlog.get_logger("agent").bind(node=directory.me)
+
+    def state(self, query: QueryId, home: NodeId) -> HomeState:
+        """Returns how this agent sees the home of a query."""
+        return home_state(query, self._gossip.members.get(home))
+
+    # ---------------------------------------------------------------------------------------------------- as a host
+
+    def look(self, timeout_s: float) -> None:
+        """Notes whose homes have gone, and lets go of what has been an orphan for `timeout_s`, unless that is 0."""
+        served = {query: home for instance in self._engine.instances.values() for query, home in instance.users.items()}
+        for change in self._orphans.look(served, self._gossip.members, self._host.now(), timeout_s):
+            match change:
+                case OrphanFound(query, home, state):
+                    self._log.warning("query.orphaned", query=query, reason=gone(home, state), advice=f"to end it: sbon drop {query}")
+                case OrphanExpired(query, _, seconds):
+                    destroyed = self._engine.release(query)
+                    self._log.warning("query.released", query=query, reason=f"an orphan for {seconds:.0f} s", operators=destroyed)
+
+    def hosted(self) -> tuple[Orphan, ...]:
+        """Returns the orphans that this host serves."""
+        found: dict[QueryId, list[Instance]] = {}
+        homes: dict[QueryId, NodeId] = {}
+        for instance in self._engine.instances.values():
+            for query, home in instance.users.items():
+                if self.state(query, home) is not HomeState.PRESENT:
+                    homes[query] = home
+                    found.setdefault(query, []).append(instance)
+        now = self._host.now()
+        return tuple(
+            Orphan(
+                query,
+                homes[query],
+                self.state(query, homes[query]).value,
+                now - self._orphans.since.get(query, now),
+                tuple(_operator(instance) for instance in instances),
+            )
+            for query, instances in sorted(found.items())
+        )
+
+    def end_hosted(self, query: QueryId, respond: Callable[[Message | SbonError], None]) -> None:
+        """Answers EndOrphan: lets go of the query, unless its home is there and still wants it."""
+        homes = {home for instance in self._engine.instances.values() for user, home in instance.users.items() if user == query}
+        present = sorted(home for home in homes if self.state(query, home) is HomeState.PRESENT)
+        if not present:
+            respond(self._ended(query))
+            return
+
+        def answered(result: Message | SbonError) -> None:
+            if isinstance(result, Unwanted) and query in result.queries:
+                respond(self._ended(query))
+            elif isinstance(result, SbonError):
+                hint = "try again in some seconds"
+                respond(PlacementError(f"{self._directory.me} hears from {present[0]}, the home of {query}, but gets no answer; {hint}"))
+            else:
+                respond(PlacementError(f"{present[0]}, the home of {query}, answers for it; drop it there"))
+
+        self._directory.request(present[0], WantedAsk(queries=(query,)), answered, ANSWER_S)
+
+    def _ended(self, query: QueryId) -> OrphanEnded:
+        destroyed = self._engine.release(query)
+        self._log.info("query.released", query=query, reason="dropped without its home", operators=destroyed)
+        return OrphanEnded(operators=tuple(destroyed))
+
+    # ------------------------------------------------------------------------------------------------ for all agents
+
+    def all_rows(self, ours: list[dict[str, Any]], done: Callable[[list[dict[str, Any]]], None]) -> None:
+        """Tells the queries of all agents that answer soon, `ours` first, orphans last."""
+        me = self._directory.me
+        sinks = [entry for entry in self._replication.catalog.living.values() if entry.kind == "sink"]
+        found: dict[NodeId, list[dict[str, Any]]] = {me: ours}
+        told: dict[NodeId, tuple[Orphan, ...]] = {me: self.hosted()}
+        others = [node for node in self._gossip.alive_labels() if node != me]
+        waiting = set(others)
+
+        def answered(node: NodeId, result: Message | SbonError) -> None:
+            waiting.discard(node)
+            if isinstance(result, Queries):
+                found[node], told[node] = decode_rows(result.rows), result.orphans
+            if not waiting:
+                finish()
+
+        def finish() -> None:
+            rows = [row for node in [me, *sorted(set(found) - {me})] for row in found[node]]
+            homes = {orphan.query: orphan.home for orphans in told.values() for orphan in orphans}
+            homes |= {entry.query: entry.owner for entry in sinks if entry.query}
+            states = {query: self.state(query, home) for query, home in homes.items()}
+            done(rows + orphan_rows(told, {str(row.get("id")) for row in rows}, sinks, states, found))
+
+        if not others:
+            finish()
+        for node in others:
+            self._directory.request(node, QueriesAsk(), partial(answered, node), ANSWER_S)
+
+    def end(self, query: QueryId, done: Callable[[SbonError | None], None]) -> None:
+        """Lets all living hosts end a query for which nobody answers; `done` gets the first refusal, once all have answered."""
+        waiting = set(self._gossip.alive_labels()) | {self._directory.me}
+        refused: list[SbonError] = []
+
+        def answered(node: NodeId, result: Message | SbonError) -> None:
+            waiting.discard(node)
+            if isinstance(result, LinkError):
+                self._log.warning("query.not_ended", query=query, host=node, reason=str(result))
+            elif isinstance(result, SbonError):
+                refused.append(result)
+            if not waiting:
+                done(refused[0] if refused else None)
+
+        for node in sorted(waiting):
+            self._directory.request(node, EndOrphan(query=query), partial(answered, node), 2 * ANSWER_S)
+
+    def doubts(self, sql: str, is_ours: Callable[[QueryId], bool], done: Callable[[Mapping[str, Doubt]], None]) -> None:
+        """Tells for which sinks of the catalogue nobody answers. The homes of those that the text names are asked.
+
+        Parameters
+        ----------
+        is_ours : whether this agent has taken a query, and knows it
+        """
+        doubts: dict[str, Doubt] = {}
+        asked: dict[NodeId, list[Entry]] = {}
+        for entry in self._replication.catalog.living.values():
+            if entry.kind != "sink" or not entry.query:
+                continue
+            home, state = entry.owner, self.state(entry.query, entry.owner)
+            if state is not HomeState.PRESENT:
+                doubts[entry.name] = Doubt(entry.query, gone(home, state), gone=True)
+            elif home == self._directory.me:
+                if not is_ours(entry.query):
+                    doubts[entry.name] = Doubt(entry.query, "its query has ended", gone=True)
+            elif _names_sink(sql, entry.name):
+                asked.setdefault(home, []).append(entry)
+
+        def answered(home: NodeId, result: Message | SbonError) -> None:
+            entries = asked.pop(home, [])
+            known = {row.get("id") for row in decode_rows(result.rows)} if isinstance(result, Queries) else set()
+            for entry in entries:
+                if entry.query and isinstance(result, SbonError):
+                    doubts[entry.name] = Doubt(entry.query, f"its home {home} does not answer", gone=False)
+                elif entry.query and entry.query not in known:
+                    doubts[entry.name] = Doubt(entry.query, gone(home, HomeState.PRESENT), gone=True)
+            if not asked:
+                done(doubts)
+
+        if not asked:
+            done(doubts)
+        for home in sorted(asked):
+            self._directory.request(home, QueriesAsk(), partial(answered, home), ANSWER_S)
+
+
+def decode_rows(data: bytes) -> list[dict[str, Any]]:
+    """Returns another agent's rows of `sbon queries`; none where they make no sense."""
+    try:
+        return msgspec.msgpack.decode(data, type=list[dict[str, Any]])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return []
+
+
+def _names_sink(sql: str, name: str) -> bool:
+    """Tells whether a text seems to create or drop the sink. What it misses is refused as a name that is taken."""
+    return re.search(rf'\bsink\s+(if\s+not\s+exists\s+)?"?{re.escape(name)}"?(?![\w$])', sql, re.IGNORECASE) is not None
+
+
+def _operator(instance: Instance) -> OrphanOperator:
+    kind = str(instance.spec.params.__struct_config__.tag)
+    pinned = instance.spec.pinned is not None
+    return OrphanOperator(OperatorId(instance.id), kind, describe(instance.spec.params), pinned, instance.rows_in)

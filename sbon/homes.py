@@ -1,0 +1,212 @@
+"""Homes of queries: whether anybody answers for a query, as one agent sees it, and what is told of those for which nobody does.
+
+The home of a query is the agent that took it: it watches the query, shows it and ends it. A host that runs operators of a query sees its
+home in one of these states:
+
+    present    a member that is alive or only suspected, and the process that took the query
+    restarted  alive, but another process: it does not know the query
+    failed     declared failed; with a partition that may be wrong
+    left       has said goodbye
+    unknown    no member (any more)
+
+A query whose home is not present is an *orphan*. Its operators run on, since a partition looks like a crash. They end when
+
+- any agent is asked to drop the query: every host checks by its own table, or by asking the home, that nobody answers for it;
+- the home is back as another process, is asked, and does not want the query;
+- `engine.orphan_timeout_s` has passed, where it is set.
+
+See docs/queries-without-a-home.md.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from sbon.membership.members import Member, MemberStatus
+from sbon.query.catalog import Entry
+from sbon.query.ids import boot_of
+from sbon.types import NodeId, QueryId
+from sbon.wire.replication import Orphan
+
+
+class HomeState(Enum):
+    """How the home of a query is."""
+
+    PRESENT = "present"
+    RESTARTED = "restarted"
+    FAILED = "failed"
+    LEFT = "left"
+    UNKNOWN = "unknown"
+
+
+def home_state(query: QueryId, home: Member | None) -> HomeState:
+    """Returns the state of a query's home, from its row in the table of members; None: there is no such row."""
+    if home is None:
+        return HomeState.UNKNOWN
+    if home.status is MemberStatus.LEFT:
+        return HomeState.LEFT
+    if home.status is MemberStatus.FAILED:
+        return HomeState.FAILED
+    return HomeState.PRESENT if boot_of(query) in (None, home.boot) else HomeState.RESTARTED
+
+
+class OrphanFound(msgspec.Struct, frozen=True):
+    """The home of a query that is served here has gone."""
+
+    query: QueryId
+    home: NodeId
+    state: HomeState
+
+
+class OrphanExpired(msgspec.Struct, frozen=True):
+    """The home has been gone for so long that the query is to be let go of."""
+
+    query: QueryId
+    home: NodeId
+    seconds: float
+
+
+class Orphans:
+    """The orphans among the queries that one host serves.
+
+    Invariant: `since` has exactly the orphans of the last `look`.
+    """
+
+    def __init__(self) -> None:
+        self.since: dict[QueryId, float] = {}
+        """When their homes went, by this host's clock."""
+
+    def look(
+        self, served: Mapping[QueryId, NodeId], members: Mapping[NodeId, Member], now: float, timeout_s: float
+    ) -> list[OrphanFound | OrphanExpired]:
+        """Notes whose homes have gone or come back.
+
+        Parameters
+        ----------
+        served : the homes of all queries that this host runs operators for
+        timeout_s : after so long an orphan is to be let go of; 0: never
+        """
+        out: list[OrphanFound | OrphanExpired] = []
+        before, self.since = self.since, {}
+        for query, home in served.items():
+            member = members.get(home)
+            state = home_state(query, member)
+            if state is HomeState.PRESENT:
+                continue
+            # The row of a failed member is forgotten after a while: what was seen first counts.
+            went = member.since_s if member is not None and state is not HomeState.RESTARTED else now
+            since = self.since[query] = before.get(query, went)
+            if query not in before:
+                out.append(OrphanFound(query, home, state))
+            if 0 < timeout_s <= now - since:
+                out.append(OrphanExpired(query, home, now - since))
+        return out
+
+
+def orphan_rows(
+    told: Mapping[NodeId, Iterable[Orphan]],
+    known: Collection[QueryId],
+    sinks: Iterable[Entry],
+    states: Mapping[QueryId, HomeState],
+    answered: Collection[NodeId],
+) -> list[dict[str, Any]]:
+    """Returns what `sbon queries` shows of orphans: those that hosts serve, then sinks of which only the name is left.
+
+    Parameters
+    ----------
+    told : by host, the orphans that it serves
+    known : the queries for which homes answer
+    sinks : catalogue entries of sinks, as they were when the homes were asked
+    states : how this agent sees the home of each query of `told` and `sinks`; what is missing is unknown
+    answered : the agents that were asked and have answered
+    """
+    names = {entry.query: entry for entry in sinks if entry.query}
+    served: dict[QueryId, dict[NodeId, Orphan]] = {}
+    for host, orphans in told.items():
+        for orphan in orphans:
+            served.setdefault(orphan.query, {})[host] = orphan
+    rows = []
+    for query in [*sorted(served), *sorted(set(names) - set(served))]:
+        state, hosts = states.get(query, HomeState.UNKNOWN), served.get(query, {})
+        home = next((orphan.home for orphan in hosts.values()), "") or names[query].owner
+        if query in known or (state is HomeState.PRESENT and bool(hosts) == (home in answered)):
+            # Of a home that is here: either it has answered, and the query begins or ends at this moment; or it has not, and nothing is
+            # known but a name. To be shown is what its hosts call an orphan while it gives no answer, and a name that it does not know.
+            continue
+        rows.append(_row(query, home, state, names.get(query), hosts))
+    return rows
+
+
+def _row(query: QueryId, home: NodeId, state: HomeState, entry: Entry | None, hosts: Mapping[NodeId, Orphan]) -> dict[str, Any]:
+    operators = [(host, operator) for host, orphan in sorted(hosts.items()) for operator in orphan.operators]
+    sink = next(((host, operator) for host, operator in operators if operator.kind == "sink"), None)
+    seconds = max((orphan.seconds for orphan in hosts.values()), default=None)
+    if state is HomeState.PRESENT and hosts:
+        state = HomeState(next(iter(hosts.values())).state)  # its hosts do not hear from it, and neither has this agent been answered
+    return {
+        "id": query,
+        "name": entry.name if entry is not None else query,
+        "state": "orphaned",
+        "reason": reason_for(query, home, state, seconds, sorted(hosts), entry.name if entry is not None else ""),
+        "owner": home,
+        "sql": entry.sql if entry is not None else "",
+        "sink_node": sink[0] if sink is not None else None,
+        "operators": [
+            {
+                "id": operator.id,
+                "kind": operator.kind,
+                "text": operator.text,
+                "node": host,
+                "pinned": operator.pinned,
+                "reused": False,
+                "lost": False,
+            }
+            for host, operator in operators
+        ],
+        "rows_out": sink[1].rows_in if sink is not None else 0,
+        "late_rows": 0,
+        "lost_rows": 0,
+        "dropped_rows": 0,
+        "network_usage": None,
+        "delay_ms": None,
+        "delay_bound_ms": None,
+        "migrations": 0,
+        "started_wall_s": None,
+    }
+
+
+def gone(home: NodeId, state: HomeState, seconds: float | None = None) -> str:
+    """Says what has become of a home.
+
+    Examples
+    --------
+    >>> gone("ams", HomeState.FAILED, 45.2), gone("ams", HomeState.RESTARTED)
+    ('its home ams failed 45 s ago', 'its home ams has restarted and does not know it')
+    """
+    ago = "" if seconds is None else f" {seconds:.0f} s ago"
+    return {
+        HomeState.PRESENT: f"its home {home} does not know it",
+        HomeState.RESTARTED: f"its home {home} has restarted and does not know it",
+        HomeState.FAILED: f"its home {home} failed{ago}" if ago else f"its home {home} has failed",
+        HomeState.LEFT: f"its home {home} left{ago}" if ago else f"its home {home} has left",
+        HomeState.UNKNOWN: f"its home {home} is no member any more",
+    }[state]
+
+
+def reason_for(query: QueryId, home: NodeId, state: HomeState, seconds: float | None, hosts: list[NodeId], sink: str) -> str:
+    """Says why a query is an orphan, and what to do about it.
+
+    Examples
+    --------
+    >>> reason_for("ams.1t95lbp.01", "ams", HomeState.FAILED, 45.2, ["fra", "nyc"], "")
+    'its home ams failed 45 s ago; its operators run on, on fra, nyc, and nobody watches them: `sbon drop ams.1t95lbp.01` ends them'
+    >>> reason_for("ams.1t95lbp.01", "ams", HomeState.RESTARTED, None, [], "k")
+    'its home ams has restarted and does not know it; nothing of it runs: CREATE SINK k makes it anew, DROP SINK k forgets the name'
+    """
+    why = gone(home, state, seconds)
+    if not hosts:
+        return f"{why}; nothing of it runs: CREATE SINK {sink} makes it anew, DROP SINK {sink} forgets the name"
+    remedy = f"DROP SINK {sink} ends them, CREATE SINK {sink} makes it anew" if sink else f"`sbon drop {query}` ends them"
+    return f"{why}; its operators run on, on {', '.join(hosts)}, and nobody watches them: {remedy}"

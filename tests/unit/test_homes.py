@@ -1,0 +1,91 @@
+"""Whether anybody answers for a query, and what is told of those for which nobody does."""
+
+import pytest
+
+from sbon.homes import HomeState, OrphanExpired, OrphanFound, Orphans, home_state, orphan_rows
+from sbon.membership.members import Member, MemberStatus
+from sbon.query.catalog import Entry
+from sbon.query.ids import query_id
+from sbon.wire.replication import Orphan, OrphanOperator
+
+OLD, NEW = 7, 8
+QUERY = query_id("ams", OLD, 1)
+SOURCE = OrphanOperator(f"{QUERY}.0", "source", "source s", True, 0)
+SINK = OrphanOperator(f"{QUERY}.1", "sink", "sink k", True, 42)
+
+
+def member(status: MemberStatus = MemberStatus.ALIVE, boot: int = OLD, since_s: float = 0.0) -> Member:
+    return Member(name="ams", address=("127.0.0.1", 1), status=status, incarnation=1, boot=boot, labels={}, since_s=since_s)
+
+
+def entry(query: str = QUERY) -> Entry:
+    return Entry("sink", "k", 1, "ams", False, "CREATE SINK k ...", query=query)
+
+
+@pytest.mark.parametrize(
+    ("home", "state"),
+    [
+        (member(), HomeState.PRESENT),
+        (member(MemberStatus.SUSPECT), HomeState.PRESENT),
+        (member(boot=NEW), HomeState.RESTARTED),
+        (member(MemberStatus.SUSPECT, boot=NEW), HomeState.RESTARTED),
+        (member(MemberStatus.FAILED), HomeState.FAILED),
+        (member(MemberStatus.LEFT, boot=NEW), HomeState.LEFT),
+        (None, HomeState.UNKNOWN),
+    ],
+)
+def test_a_home_is_present_while_the_process_that_took_the_query_is_a_living_member(home, state):
+    assert home_state(QUERY, home) is state
+
+
+def test_an_orphan_is_told_once_and_forgotten_when_its_home_is_back():
+    orphans = Orphans()
+    failed = member(MemberStatus.FAILED, since_s=10.0)
+    assert orphans.look({QUERY: "ams"}, {"ams": member()}, 5.0, 0.0) == []
+    assert orphans.look({QUERY: "ams"}, {"ams": failed}, 12.0, 0.0) == [OrphanFound(QUERY, "ams", HomeState.FAILED)]
+    assert orphans.look({QUERY: "ams"}, {"ams": failed}, 13.0, 0.0) == []
+    assert orphans.look({QUERY: "ams"}, {}, 500.0, 0.0) == []
+    assert orphans.since == {QUERY: 10.0}, "though the member's row is forgotten"
+    assert orphans.look({QUERY: "ams"}, {"ams": member()}, 501.0, 0.0) == []
+    assert orphans.since == {}
+
+
+def test_an_orphan_expires_after_the_time_given_and_never_without_one():
+    orphans = Orphans()
+    failed = {"ams": member(MemberStatus.FAILED, since_s=10.0)}
+    orphans.look({QUERY: "ams"}, failed, 12.0, 30.0)
+    assert orphans.look({QUERY: "ams"}, failed, 39.9, 30.0) == []
+    assert orphans.look({QUERY: "ams"}, failed, 40.0, 30.0) == [OrphanExpired(QUERY, "ams", 30.0)]
+    assert orphans.look({QUERY: "ams"}, failed, 1e9, 0.0) == []
+
+
+def test_a_restarted_home_is_gone_since_it_was_seen_not_since_it_is_alive():
+    orphans = Orphans()
+    orphans.look({QUERY: "ams"}, {"ams": member(boot=NEW, since_s=1.0)}, 100.0, 30.0)
+    assert orphans.since == {QUERY: 100.0}
+
+
+def test_what_several_hosts_serve_is_one_row():
+    told = {"nyc": [Orphan(QUERY, "ams", "failed", 3.0, (SOURCE,))], "fra": [Orphan(QUERY, "ams", "failed", 4.0, (SINK,))]}
+    (row,) = orphan_rows(told, (), [entry()], {QUERY: HomeState.FAILED}, ("nyc", "fra"))
+    assert (row["id"], row["name"], row["state"], row["sink_node"], row["rows_out"]) == (QUERY, "k", "orphaned", "fra", 42)
+    assert {operator["id"]: operator["node"] for operator in row["operators"]} == {SINK.id: "fra", SOURCE.id: "nyc"}
+    assert row["reason"].startswith("its home ams failed 4 s ago; its operators run on, on fra, nyc")
+
+
+@pytest.mark.parametrize(
+    ("state", "hosts", "answered", "shown"),
+    [
+        (HomeState.PRESENT, True, True, False),  # it begins or ends at this moment
+        (HomeState.PRESENT, True, False, True),  # this agent has not noticed yet what the host has
+        (HomeState.PRESENT, False, True, True),  # a name that its home does not know
+        (HomeState.PRESENT, False, False, False),
+        (HomeState.RESTARTED, True, True, True),
+        (HomeState.FAILED, False, False, True),
+    ],
+)
+def test_a_query_is_shown_as_an_orphan_where_nobody_answers_for_it(state, hosts, answered, shown):
+    told = {"nyc": [Orphan(QUERY, "ams", "failed", 3.0, (SOURCE,))]} if hosts else {}
+    rows = orphan_rows(told, (), [entry()], {QUERY: state}, ("nyc", "ams") if answered else ("nyc",))
+    assert bool(rows) is shown
+    assert orphan_rows(told, (QUERY,), [entry()], {QUERY: state}, ("nyc",)) == [], "a home has told it"
