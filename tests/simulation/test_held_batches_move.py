@@ -1,0 +1,108 @@
+"""Batches that are on their way while an operator moves: what it has not yet delivered goes with it, what it has not yet worked on is sent
+to its new host. In both cases nothing follows that would tell anyone of a gap.
+"""
+
+import numpy as np
+
+from agent.engine.instance import Instance, State
+from agent.node import Agent
+from sbon.query.plan import MapParams, WindowParams
+from testbed.backend import Tail
+from testbed.cpu import CpuConfig
+from testbed.virtual.harness import World
+
+OWNER, SOURCE, HOST, THERE, AFTER = range(5)
+ROWS = 1_000
+FAR_MS = 4_000.0
+"""Round trip between the source and the window, where batches are to be on their way for long."""
+SQL = """
+CREATE SOURCE s (ts TIMESTAMP, i BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{0}', rows_per_second = 100,
+    rows = {2}, 'start' = '2026-01-01T00:00:00', fields.i.kind = 'sequence');
+CREATE SOURCE other (ts TIMESTAMP, i BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{0}', rows_per_second = 1);
+CREATE SINK others FROM (SELECT ts, i FROM other) WITH (connector = 'discard', node = '{1}');
+SELECT window_end, i, count(*) AS n FROM TUMBLE(s, ts, INTERVAL '100 milliseconds') GROUP BY window_end, i;
+"""
+"""The second stream goes to where the window moves: a connection that is not used yet would make its senders begin anew, told of a move or
+not."""
+
+
+class Overlay:
+    """A source, a window, a projection and a sink, each on a host of its own."""
+
+    def __init__(self, batch_us: float = 100.0) -> None:
+        self.world = World(
+            5, seed=3, cpu=CpuConfig(batch_us=batch_us), settings={"engine": {"batch_interval_s": 0.1}, "optimiser": {"enabled": False}}
+        )
+        self.world.start_all()
+        self.world.settle()
+        self.query = self.world.submit(SQL.format(self.world.nodes[SOURCE], self.world.nodes[THERE], ROWS), at=OWNER)
+        self.tail: Tail = self.world.tail(self.query, OWNER)
+        self.move(MapParams, AFTER)
+        self.move(WindowParams, HOST)
+
+    def agent(self, number: int) -> Agent:
+        agent = self.world.agents[number]
+        assert isinstance(agent, Agent)
+        return agent
+
+    def source(self) -> Instance:
+        """The source of the query."""
+        return self.agent(SOURCE).engine.instances[f"{self.query}.0"]
+
+    def find(self, params: type) -> tuple[int, Instance]:
+        """An operator that runs, and the number of its host."""
+        (found,) = (
+            (number, instance)
+            for number in range(len(self.world.nodes))
+            for instance in self.agent(number).engine.instances.values()
+            if isinstance(instance.spec.params, params)
+        )
+        return found
+
+    def move(self, params: type, there: int) -> None:
+        """Move an operator, until it runs on its new host."""
+        here, instance = self.find(params)
+        agent, at = self.agent(here), self.agent(there).engine.instances
+        self.world.run_until(lambda: agent.migrations.may_migrate(instance.id), 30, "the operator may move")
+        agent.migrations.migrate(instance.id, self.world.nodes[there], "moved by the test")
+        self.world.run_until(lambda: instance.id in at and at[instance.id].state is State.RUNNING, 60, "it runs there")
+        self.world.run_until(lambda: instance.id not in agent.engine.instances, 60, "it is no more where it was")
+
+    def held(self, params: type) -> int:
+        """Batches that an operator has sent and nobody has acknowledged."""
+        (output,) = self.find(params)[1].outputs.values()
+        return output.sender.held
+
+    def assert_all_rows_come(self) -> None:
+        """Each once, in order of the windows."""
+        self.world.run_until(lambda: self.tail.finished, 60, "the query ends")
+        assert sorted(row[1:] for row in self.tail.rows) == [(i, 1) for i in range(ROWS)]
+        ends = [row[0] for row in self.tail.rows]
+        assert ends == sorted(ends)
+
+
+def test_output_that_is_not_acknowledged_goes_with_its_operator():
+    overlay = Overlay(batch_us=20_000.0)
+    overlay.world.load(AFTER, 0.99)
+    overlay.world.run_until(lambda: overlay.held(WindowParams) >= 10, 60, "output is held")
+    overlay.move(WindowParams, THERE)
+    assert overlay.held(WindowParams) >= 10
+    overlay.world.load(AFTER, 0.0)
+
+    overlay.assert_all_rows_come()
+
+
+def test_batches_that_an_operator_has_not_worked_on_are_sent_to_its_new_host_though_none_follow():
+    overlay = Overlay()
+    far = np.zeros((5, 5), bool)
+    far[SOURCE, HOST] = far[HOST, SOURCE] = True
+    overlay.world.scale(far, FAR_MS / overlay.world.topology.rtt_ms[SOURCE, HOST])
+    source = overlay.source()
+    overlay.world.run_until(lambda: source.rows_out >= ROWS - 500, 60, "the stream ends soon")
+    overlay.move(WindowParams, THERE)
+    assert source.rows_out == ROWS
+    (output,) = source.outputs.values()
+    (incoming,) = overlay.find(WindowParams)[1].inputs.values()
+    assert output.sender.offered - incoming.receiver.processed >= 5, "batches were on their way to the old host"
+
+    overlay.assert_all_rows_come()
