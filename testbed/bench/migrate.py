@@ -2,15 +2,14 @@
 
 Four agents in processes of their own, sealed TCP on loopback, all paths as long as asked for: one has the sources, two take turns as host
 of a join, one has the sink, which writes to this process by TCP. The join pairs two streams of together 10,000 rows/s, row by row, and
-holds rows that wait for partners in the far future: its state. What is told is the longest gap between two arrivals here from the question
-to the end of the migration, less the median gap of the seconds before it. All settings but the optimiser's and the telemetry's, which
-are off, are the defaults. Every row must arrive once.
+holds rows of the far future: its state. A third, slow stream asks for some of them over and over, so that what has moved must give
+answers. What is told is the longest gap between two arrivals here from the question to the end of the migration, less the median gap of
+the seconds before it. All settings but the optimiser's and the telemetry's, which are off, are the defaults. Every answer must arrive
+once, with its values, and answers of held rows after each migration (`testbed.bench.pairs`).
 """
 
 import os
 import re
-import socket
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,8 +21,8 @@ from sbon.cli.client import ControlClient
 from sbon.cli.output import Column, count, number, print_table
 from sbon.control import SOCKET_NAME
 from sbon.errors import SbonError, UsageError
-from sbon.types import FloatArray
 from testbed.bench.agents import BenchAgent, agents
+from testbed.bench.pairs import Arrivals, Held, problem_of
 
 HOSTS = ("here", "there")
 NAMES = ("sources", *HOSTS, "sink")
@@ -42,20 +41,32 @@ TIMEOUT_S = 120.0
 RTT_MS_MAX = 5_000
 UNITS = {"B": 1, "KB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
 
+ASKED_PER_S = 50
+"""Of the rows that wait."""
+SETTLE_S = 10.0
+"""Answers that overtook others are waited for as long as this."""
+
 SQL = """
 CREATE SOURCE later (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = 'sources',
-  rows = {rows}, rows_per_second = 'max', start = '2100-01-01T00:00:00', fields.key.kind = 'sequence', fields.key.start = -1,
-  fields.key.step = -1);
+  rows = {rows}, rows_per_second = 'max', event_rows_per_second = 1000000000, start = '2100-01-01T00:00:00',
+  fields.key.kind = 'sequence', fields.key.start = -1, fields.key.step = -1,
+  fields.value.kind = 'sequence', fields.value.start = -1, fields.value.step = -1);
+CREATE SOURCE asks (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = 'sources',
+  rows_per_second = {asked}, event_rows_per_second = 1000000000, start = '2100-01-01T00:00:00',
+  fields.key.kind = 'sequence', fields.key.start = -1, fields.key.step = -{step}, fields.key.modulo = {cycle},
+  fields.value.kind = 'sequence');
 CREATE SOURCE l (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = 'sources',
-  rows_per_second = {rate}, start = '2026-01-01T00:00:00', fields.key.kind = 'sequence');
+  rows_per_second = {rate}, start = '2026-01-01T00:00:00', fields.key.kind = 'sequence', fields.value.kind = 'sequence');
 CREATE SOURCE r (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = 'sources',
-  rows_per_second = {rate}, start = '2026-01-01T00:00:00', fields.key.kind = 'sequence');
+  rows_per_second = {rate}, start = '2026-01-01T00:00:00', fields.key.kind = 'sequence', fields.value.kind = 'sequence');
 CREATE VIEW waiting AS SELECT ts, key, value FROM later UNION ALL SELECT ts, key, value FROM l;
+CREATE VIEW asking AS SELECT ts, key, value FROM asks UNION ALL SELECT ts, key, value FROM r;
 CREATE SINK pairs FROM (
-  SELECT r.key AS k, waiting.value AS v FROM waiting JOIN r ON waiting.key = r.key
-    AND r.ts BETWEEN waiting.ts - INTERVAL '10 milliseconds' AND waiting.ts + INTERVAL '10 milliseconds'
+  SELECT asking.key AS k, waiting.value AS v, asking.value AS n FROM waiting JOIN asking ON waiting.key = asking.key
+    AND asking.ts BETWEEN waiting.ts - INTERVAL '10 milliseconds' AND waiting.ts + INTERVAL '10 milliseconds'
 ) WITH (connector = 'tcp', node = 'sink', mode = 'connect', host = '127.0.0.1', port = '{port}');
 """
+"""Rows of 2100 are a nanosecond apart: all of them are partners in time."""
 
 
 def measure(states: Sequence[str], rtts: Sequence[str], runs: int, progress: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
@@ -130,45 +141,9 @@ def show(result: dict[str, Any]) -> None:
     print_table(tuple(Column(title, right=title != "state") for title in titles), rows)
 
 
-class _Arrivals:
-    """What comes by TCP, with when; on a thread of its own."""
-
-    def __init__(self) -> None:
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._server.getsockname()[1]
-        self._times: list[float] = []
-        self._pieces: list[bytes] = []
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-
-    def _read(self) -> None:
-        try:
-            accepted, _ = self._server.accept()
-            with accepted:
-                while data := accepted.recv(1 << 20):
-                    self._times.append(time.monotonic())
-                    self._pieces.append(data)
-        except OSError:
-            return  # the measurement is over
-
-    def times(self, begin: float, end: float) -> FloatArray:
-        """When something came between two instants."""
-        all_times = np.array(self._times[:])
-        return all_times[(all_times >= begin) & (all_times <= end)]
-
-    def keys(self) -> list[int]:
-        """Of all rows up to now; the last line may be on its way."""
-        text = b"".join(self._pieces[:])
-        return [int(found) for found in re.findall(rb'"k":\s*(\d+)', text[: text.rfind(b"\n") + 1])]
-
-    def close(self) -> None:
-        """Stop reading."""
-        self._server.close()
-
-
 @contextmanager
-def _arrivals() -> Iterator[_Arrivals]:
-    arrivals = _Arrivals()
+def _arrivals() -> Iterator[Arrivals]:
+    arrivals = Arrivals()
     try:
         yield arrivals
     finally:
@@ -178,7 +153,9 @@ def _arrivals() -> Iterator[_Arrivals]:
 def _measure_one(size: int, rtt_ms: float, runs: int) -> dict[str, float]:
     with _arrivals() as arrivals, agents(NAMES, SETTINGS, rtt_ms=rtt_ms) as found:
         rows = max(1, size // ROW_BYTES)
-        found["sources"].client.ask("submit", sql=SQL.format(rows=rows, rate=ROWS_PER_S // 2, port=arrivals.port))
+        held = Held(rows)
+        sql = SQL.format(rows=rows, asked=ASKED_PER_S, step=held.step, cycle=held.cycle, rate=ROWS_PER_S // 2, port=arrivals.port)
+        found["sources"].client.ask("submit", sql=sql)
         host, join = _find(found, rows)
         if host not in HOSTS:
             _migrate(found, host, join, HOSTS[0])
@@ -188,11 +165,25 @@ def _measure_one(size: int, rtt_ms: float, runs: int) -> dict[str, float]:
             there = HOSTS[1 - HOSTS.index(host)]
             measured.append(_move(found, arrivals, host, join, there))
             host = there
-        keys = arrivals.keys()
-        missing = max(keys, default=-1) + 1 - len(set(keys))
-        if not keys or len(keys) != len(set(keys)) or missing > ROWS_PER_S:
-            raise SbonError(f"of {len(keys)} rows {len(keys) - len(set(keys))} came twice, {missing} are missing")
+        _check(arrivals, held)
     return {name: round(float(np.median([one[name] for one in measured])), 3) for name in measured[0]}
+
+
+def _check(arrivals: Arrivals, held: Held) -> None:
+    """Every answer up to now has come once, or does so soon.
+
+    Raises
+    ------
+    SbonError
+        One is missing, came twice, or is wrong.
+    """
+    seen = arrivals.answers()
+    last = {held_one: max((n for k, _, n in seen if (k < 0) is held_one), default=-1.0) for held_one in (False, True)}
+    deadline = time.monotonic() + SETTLE_S
+    while problem := problem_of([answer for answer in arrivals.answers() if answer[2] <= last[answer[0] < 0]], held):
+        if time.monotonic() > deadline:
+            raise SbonError(problem)
+        time.sleep(0.2)
 
 
 def _find(found: dict[str, BenchAgent], rows: int) -> tuple[str, str]:
@@ -220,18 +211,21 @@ def _migrate(found: dict[str, BenchAgent], host: str, join: str, there: str) -> 
     return record
 
 
-def _move(found: dict[str, BenchAgent], arrivals: _Arrivals, host: str, join: str, there: str) -> dict[str, float]:
+def _move(found: dict[str, BenchAgent], arrivals: Arrivals, host: str, join: str, there: str) -> dict[str, float]:
     """One migration, and the gaps around it."""
     begin = time.monotonic()
     time.sleep(STEADY_S)
     asked = time.monotonic()
     record = _migrate(found, host, join, there)
+    answered = len(arrivals.answers())
     time.sleep(STEADY_S)
     steady = np.diff(arrivals.times(begin, asked))
     # From the last arrival before the question to the first one after the end.
     during = np.diff(arrivals.times(asked - STEADY_S / 10, asked + record["seconds"] + STEADY_S / 2))
     if not len(steady) or not len(during):
         raise SbonError("nothing arrives at the sink")
+    if not [k for k, _, _ in arrivals.answers()[answered:] if k < 0]:
+        raise SbonError("no row that the join holds has had an answer since it moved")
     return {
         "pause_ms": max(0.0, float(during.max() - np.median(steady)) * 1000),
         "longest_gap_ms": float(during.max()) * 1000,
