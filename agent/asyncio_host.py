@@ -23,7 +23,7 @@ import structlog
 from agent.cpu_load import CpuLoad
 from agent.cpu_meter import CpuMeter, Lap, OwnLap
 from agent.disk import FolderDisk
-from agent.executor import Executor
+from agent.executor import ApartThreads, Executor
 from agent.host import StreamHandler, Timer
 from agent.memory import usable_bytes
 from agent.network.tcp import TcpStream
@@ -106,6 +106,7 @@ class AsyncioHost:
         self.rng = rng or np.random.default_rng()
         self.counters = {"callbacks_failed": 0, "datagrams_dropped": 0, "datagrams_unsendable": 0}
         self._executor = Executor(self.loop, workers or _cores(), self._guarded)
+        self._apart = ApartThreads(self.loop, self._guarded)
         self._udp: list[UdpSocket] = []
         self._servers: list[socket.socket] = []
         self._streams: dict[TcpStream, None] = {}
@@ -171,6 +172,10 @@ class AsyncioHost:
     ) -> None:
         """Run `work` on an executor thread, or on the loop's if it is brief and the loop has time to spare, then `done` on the loop's."""
         self._executor.submit(work, done, brief=brief)
+
+    def execute_apart(self, work: Callable[[], T], done: Callable[[T | BaseException], None], limit_s: float) -> None:
+        """Run `work` on a thread of its own, then `done` on the loop's, at the latest after `limit_s`."""
+        self._apart.submit(work, done, limit_s)
 
     def disk(self, folder: str) -> FolderDisk:
         """The files of a folder."""

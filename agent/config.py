@@ -21,6 +21,7 @@ from sbon.migration.config import MigrationConfig
 from sbon.optimiser.config import OptimiserConfig
 from sbon.placement.config import PlacementConfig
 from sbon.placement.reservations import HostingConfig
+from sbon.reach import ConnectorsConfig
 from sbon.types import Address
 
 NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
@@ -66,6 +67,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     hosting: HostingConfig = HostingConfig()
     optimiser: OptimiserConfig = OptimiserConfig()
     engine: EngineConfig = EngineConfig()
+    connectors: ConnectorsConfig = ConnectorsConfig()
     links: LinkConfig = LinkConfig()
     migration: MigrationConfig = MigrationConfig()
     telemetry: TelemetryConfig = TelemetryConfig()

@@ -98,6 +98,55 @@ class Executor:
                 return
 
 
+APART_MAX = 16
+"""Threads for work that may hang; each that does is lost for as long as it hangs."""
+
+
+class ApartThreads:
+    """Threads of their own for work that may hang, so that it keeps neither the event loop nor the executor's threads.
+
+    Parameters
+    ----------
+    deliver
+        Calls what it is given on the event loop's thread, and lets no exception out.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, deliver: Callable[[Callable[[], None]], object]) -> None:
+        self._loop = loop
+        self._deliver = deliver
+        self._running = 0
+
+    def submit(self, work: Callable[[], T], done: Callable[[T | BaseException], None], limit_s: float) -> None:
+        """Run `work` on a thread, then `done` on the event loop's: with what has come of it, or a TimeoutError after `limit_s`."""
+        if self._running >= APART_MAX:
+            problem = TimeoutError(f"{self._running} others have not come back yet")
+            self._loop.call_soon(self._deliver, partial(done, problem))
+            return
+        self._running += 1
+        waiting = True
+
+        def end(outcome: T | BaseException) -> None:
+            nonlocal waiting
+            if waiting:
+                waiting = False
+                timer.cancel()
+                done(outcome)
+
+        def returned(outcome: T | BaseException) -> None:
+            self._running -= 1
+            end(outcome)
+
+        def run() -> None:
+            outcome = _outcome(work)
+            with contextlib.suppress(RuntimeError):  # the loop closed while the work ran: nobody is left to tell
+                self._loop.call_soon_threadsafe(self._deliver, partial(returned, outcome))
+
+        late = TimeoutError(f"it has not come back in {limit_s:g} s")
+        timer = self._loop.call_later(limit_s, self._deliver, partial(end, late))
+        # A daemon: the process must be able to end though its thread hangs.
+        threading.Thread(target=run, name="apart", daemon=True).start()
+
+
 def _outcome(work: Callable[[], Any]) -> Any:
     try:
         return work()

@@ -160,6 +160,13 @@ class Host(Protocol):
         done at once, on the agent's own thread, which is less work than waking another one.
         """
 
+    def execute_apart(self, work: Callable[[], T], done: Callable[[T | BaseException], None], limit_s: float) -> None:
+        """Run `work`, which may hang, on a thread of its own, then `done`, later, with its result or the exception that it raised.
+
+        After `limit_s` `done` gets a TimeoutError, at once where too many such threads hang already; what comes of the work is then
+        dropped.
+        """
+
     def stopwatch(self) -> float:
         """Seconds, for how long work takes; callable from any thread. Stands still in the virtual world, where only `rows` cost time."""
 

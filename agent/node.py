@@ -13,6 +13,7 @@ import agent.logs
 from agent.cluster_keys import ClusterKeys
 from agent.config import AgentConfig, format_address, parse_address
 from agent.connectors.base import ConnectorContext, SinkConnector
+from agent.connectors.reaches import Reaches
 from agent.connectors.system import SystemStreams
 from agent.control_requests import ControlRequests
 from agent.directory import Directory, Done
@@ -138,16 +139,27 @@ class Agent:
     def _make_engine(self) -> None:
         """What runs operators, and moves them."""
         config, host = self.config, self.host
+        data_dir = str(_path(config.data_dir or "."))
+        self.reaches = Reaches(config.connectors, data_dir)
         self._context = ConnectorContext(
             host=host,
             node=self.name,
             labels=dict(config.labels),
-            data_dir=str(_path(config.data_dir or ".")),
+            data_dir=data_dir,
+            reach=self.reaches.own,
             system=self.system,
             extensions=self.extensions,
         )
         self.engine = Engine(
-            host, self.directory, self, self._context, config.engine, config.links, config.migration.remembered, config.hosting
+            host,
+            self.directory,
+            self,
+            self._context,
+            self.reaches,
+            config.engine,
+            config.links,
+            config.migration.remembered,
+            config.hosting,
         )
         self.migrations = Migrations(host, self.directory, self.engine, config.migration, self, self.gossip.departure_of)
         self.delays = Delays(host, self.directory, self.gossip, self.engine)
@@ -160,7 +172,9 @@ class Agent:
         self.replication = Replication(self.directory, self.gossip, lambda why: self.log.warning("table.refused", reason=why))
         placing = Placing(host, self.gossip, self.surveying, config.placement, config.optimiser)
         self.homes = Homes(host, self.directory, self.gossip, self.engine, self.replication)
-        self.queries = OwnedQueries(host, self.directory, self.gossip, placing, self.replication, self.homes, self, self._context)
+        self.queries = OwnedQueries(
+            host, self.directory, self.gossip, placing, self.replication, self.homes, self, self._context, self.reaches
+        )
 
     def _make_optimisers(self) -> None:
         """What changes the places of running operators."""
@@ -256,6 +270,9 @@ class Agent:
             self.rebalancing.reconfigure(config.optimiser)
             self.multicasting.reconfigure(config.optimiser)
             applied.append("optimiser")
+        if config.connectors != self.config.connectors:
+            self.reaches.reconfigure(config.connectors)
+            applied.append("connectors")
         if config.log != self.config.log:
             applied.append("log")
         self.config = config

@@ -11,6 +11,7 @@ import polars as pl
 from agent.connectors import ConnectorContext, Polled, SinkConnector, SourceConnector, SystemStreams, build_sink, build_source
 from sbon.query.plan import SinkParams, SourceParams
 from sbon.query.schema import ColumnType, Field, Schema
+from sbon.reach import Reach
 
 WALL = 1_600_000_000.0
 
@@ -35,7 +36,15 @@ class InlineHost:
 def context(data_dir: Path | str = "/nowhere", loop: Any = None, **labels: str) -> ConnectorContext:
     """What connectors are given."""
     host: Any = InlineHost(loop)
-    return ConnectorContext(host=host, node="n1", labels=labels, data_dir=str(data_dir), system=SystemStreams())
+    reach = Reach(str(data_dir))
+    return ConnectorContext(host=host, node="n1", labels=labels, data_dir=str(data_dir), reach=reach, system=SystemStreams())
+
+
+def opened(connector: Any) -> Any:
+    """As the engine does before it starts a source or writes into a sink."""
+    if hasattr(connector, "open"):
+        connector.open()
+    return connector
 
 
 def columns(**types: str) -> Schema:
@@ -54,16 +63,17 @@ def source(
     idle_us: int = 0,
     **options: object,
 ) -> SourceConnector:
-    """A source; `fields__x__kind` stands for the option `fields.x.kind`."""
+    """A source that has been opened; `fields__x__kind` stands for the option `fields.x.kind`."""
     given = tuple(sorted((key.replace("__", "."), str(value)) for key, value in options.items()))
-    return build_source(SourceParams(name, connector, given, schema, time, delay_us, idle_us), where or context())
+    made: SourceConnector = opened(build_source(SourceParams(name, connector, given, schema, time, delay_us, idle_us), where or context()))
+    return made
 
 
 def sink(connector: str, schema: Schema, where: ConnectorContext | None = None, **options: object) -> SinkConnector:
-    """A sink."""
-    return build_sink(
-        SinkParams("out", connector, tuple(sorted((key, str(value)) for key, value in options.items()))), schema, where or context()
-    )
+    """A sink that has been opened."""
+    params = SinkParams("out", connector, tuple(sorted((key, str(value)) for key, value in options.items())))
+    made: SinkConnector = opened(build_sink(params, schema, where or context()))
+    return made
 
 
 def drain(connector: SourceConnector, now: float = 0.0, wall: float = WALL, rounds: int = 10_000) -> tuple[pl.DataFrame, list[Polled]]:

@@ -18,6 +18,7 @@ from sbon.extensions import Extensions
 from sbon.operators.values import Values
 from sbon.query.plan import SinkParams, SourceParams
 from sbon.query.schema import Schema
+from sbon.reach import Reach
 from sbon.types import NodeId
 
 if TYPE_CHECKING:
@@ -50,9 +51,11 @@ class Polled(NamedTuple):
 class SourceConnector(Protocol):
     """A physical source. Everything is called on the agent's thread.
 
-    Four attributes are optional. `remark`: a sentence for people who look at the running source, or nothing. `threaded = True`: `poll` is
-    called on an executor thread (never two calls at once, and none during `start` or `stop`), so that a source whose rows take work to
-    make does not hold up the event loop. `batch_rows`: the engine writes
+    A method and four attributes are optional. `open()`: takes hold of files; called once, before `start`, on a thread of its own, as it may
+    wait for a file system that does not answer. It raises ConnectorError where that is refused, and `stop` may be called meanwhile.
+    `remark`: a sentence for people who look at the running source, or nothing. `threaded = True`: `poll` is called on an executor thread
+    (never two calls at once, and none during `start` or `stop`), so that a source whose rows take work to make does not hold up the event
+    loop. `batch_rows`: the engine writes
     there, before each poll, how many rows fit into its quantum, and the source gives at most so many. `due_rows(now)`, beside the other
     two: how many rows are due at that instant, be they ever so many; with it goes the promise that `poll` never waits, for a file or for
     anybody. A few rows that have cost little lately are then asked for on the agent's own thread, which takes less than waking another.
@@ -88,8 +91,10 @@ class SourceConnector(Protocol):
 class SinkConnector(Protocol):
     """A physical sink. `write` and `close` are called on an executor thread, never two at once.
 
-    An attribute and a method are optional. `brief = True`: `write` never waits, for a file or for anybody, so that it may also be called on
-    the event loop's thread, with a few rows (still never two calls at once). `write_values(values)`: as `write`, for a few rows in the form
+    An attribute and three methods are optional. `open()`: as of a source, before the first `write`. `finish()`: every row has been
+    written, and the sink counts as finished when this returns; it may raise as `write` does. `brief = True`: `write` never waits, for a
+    file or for anybody, so that it may also be called on the event loop's thread, with a few rows (still never two calls at once).
+    `write_values(values)`: as `write`, for a few rows in the form
     of `sbon.operators.values`, their columns as in the schema that the sink was made for; such rows are then never made a frame.
     """
 
@@ -135,7 +140,10 @@ class ConnectorContext(msgspec.Struct, frozen=True, kw_only=True):
     node: NodeId
     labels: Mapping[str, str]
     data_dir: str
-    """Relative paths of the `file` connector start here."""
+    """The agent's own folder."""
+    reach: Reach
+    """What this source or sink may touch outside the overlay. A connector that opens files or sockets must keep to it
+    (`agent.connectors.opening` does it for files): its statement may come from any member of the overlay."""
     system: SystemStreams
     """Where the agent's own measurements come from."""
     extensions: Callable[[], Extensions] = Extensions

@@ -2,30 +2,45 @@
 
 Options
 -------
-path : relative ones start in the agent's data directory; missing folders are made
+path : of a regular file, or of the folder; missing folders are made. Relative ones start in the agent's data directory, or, where another
+    agent's statement asks for the file, in the folder `files` there; that may write where the setting `connectors.file.allow` says
 format : `csv`, `ndjson` or `parquet`; default: by the name
 mode : `append` (default) adds to what is there; `replace` writes beside it and takes its place when the query ends
 rows_per_file : Parquet: `path` is a folder of `part-000000.parquet`, ...; a part is full at this many rows (default 20000). Until then it
     is written anew with each batch, so that nothing waits in memory alone; more rows make fewer files and dearer batches.
+
+While the disk is full, the sink takes nothing: what was written of a batch is taken back, the query waits, and it goes on when there is
+room.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import threading
 from pathlib import Path
 from typing import IO
 
 import polars as pl
 
-from agent.connectors.base import ConnectorContext, SinkConnector
+from agent.connectors.base import Congested, ConnectorContext, SinkConnector
 from agent.connectors.formatting import LineFormat
+from agent.connectors.opening import Folder, path_of, resolved, told
 from agent.connectors.options import Options
 from sbon.errors import ConnectorError
 from sbon.operators.frames import empty
 from sbon.operators.values import Values
 from sbon.query.plan import SinkParams
 from sbon.query.schema import Schema
+from sbon.reach import Reach
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Errors of a disk that may have room again."""
+FULL_RETRY_S = 1.0
+"""Pause until the next attempt at a full disk."""
+_NUMBER = re.compile(r"\(os error (\d+)\)")
+"""How polars tells of an error of the operating system."""
 
 _FORMATS = {".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson", ".json": "ndjson", ".parquet": "parquet"}
 
@@ -35,8 +50,8 @@ def build_file_sink(params: SinkParams, schema: Schema, context: ConnectorContex
     path, kind, replaces, rows_per_file = file_sink_options(params, context)
     what = f"sink {params.name}"
     if kind == "parquet":
-        return ParquetSink(what, path, schema, replaces, rows_per_file)
-    return LineSink(what, path, LineFormat(kind, schema), replaces)
+        return ParquetSink(what, path, context.reach, schema, replaces, rows_per_file)
+    return LineSink(what, path, context.reach, LineFormat(kind, schema), replaces)
 
 
 def check_file_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> None:
@@ -52,37 +67,74 @@ def file_sink_options(params: SinkParams, context: ConnectorContext) -> tuple[Pa
     ConnectorError
         An option is missing, unknown or out of range.
     """
-    options = Options(f"sink {params.name}", params.connector, params.options)
-    path = Path(context.data_dir) / Path(options.required("path", "answers.csv")).expanduser()
+    what = f"sink {params.name}"
+    options = Options(what, params.connector, params.options)
+    path = path_of(what, options.required("path", "answers.csv"), context.reach)
     kind = options.choice("format", ("csv", "ndjson", "parquet"), _FORMATS.get(path.suffix.lower(), "unknown"))
     if kind == "unknown":
-        raise ConnectorError(
-            f"sink {params.name}: the format of {path.name} is not clear from its name: write format = 'csv'", option="path"
-        )
+        raise ConnectorError(f"{what}: the format of {path.name} is not clear from its name: write format = 'csv'", option="path")
     replaces = options.choice("mode", ("append", "replace"), "append") == "replace"
     rows_per_file = options.integer("rows_per_file", 20_000, 1, 10_000_000) if kind == "parquet" else 0
     options.finish()
     return path, kind, replaces, rows_per_file
 
 
+def _refused(what: str, path: Path, number: int | None, reason: str) -> ConnectorError:
+    """What a failed write means: wait, or give up."""
+    message = f"{what}: {path} cannot be written: {reason}"
+    return Congested(message, FULL_RETRY_S) if number in FULL else ConnectorError(message, option="path")
+
+
 def _broken(what: str, path: Path, error: OSError) -> ConnectorError:
-    return ConnectorError(f"{what}: {path} cannot be written: {error.strerror or error}", option="path")
+    return _refused(what, path, error.errno, error.strerror or str(error))
 
 
 class LineSink:
     """CSV or NDJSON. A write that fails half-way is taken back, so that the file always ends in a whole line."""
 
-    def __init__(self, what: str, path: Path, lines: LineFormat, replaces: bool) -> None:
+    def __init__(self, what: str, path: Path, reach: Reach, lines: LineFormat, replaces: bool) -> None:
         self.dropped_rows = 0
-        self._what, self._path, self._lines, self._replaces = what, path, lines, replaces
-        self._target = path.with_name(f".{path.name}.unfinished") if replaces else path
+        self._what, self._path, self._reach, self._lines, self._replaces = what, path, reach, lines, replaces
+        self._name = path.name
+        self._lock = threading.Lock()
+        """One of `open`, `write`, `finish` and `close` at a time."""
+        self._folder: Folder | None = None
+        self._file: IO[bytes] | None = None
+        self._ahead = b""
+        """The header, until there is room for it."""
+        self._torn_from: int | None = None
+        """Where a piece of a batch begins that could not be taken back yet."""
+        self._closed = False
+
+    def open(self) -> None:
+        """Open the file, or make it."""
+        folder: Folder | None = None
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file: IO[bytes] | None = self._target.open("wb" if replaces else "ab", buffering=0)
-            if self._file.tell() == 0:
-                self._append(lines.header)
-        except OSError as error:
-            raise _broken(what, path, error) from error
+            with told(self._what, self._path, "cannot be written"):
+                real = resolved(self._what, self._path, self._reach)
+                folder = Folder(real.parent, make=True)
+                if self._replaces:
+                    folder.expect_replaceable(real.name)
+                    file = folder.create(f".{real.name}.unfinished")
+                else:
+                    file = folder.open(real.name, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        except BaseException:
+            if folder is not None:
+                folder.close()
+            raise
+        with self._lock:
+            if self._closed:
+                file.close()
+                folder.close()
+                return
+            self._folder, self._file, self._name = folder, file, real.name
+            if os.fstat(file.fileno()).st_size == 0:
+                self._ahead = self._lines.header
+                try:
+                    self._append(b"")
+                except OSError as error:
+                    if error.errno not in FULL:
+                        raise _broken(self._what, self._path, error) from error
 
     def write(self, frame: pl.DataFrame) -> None:
         """Add rows."""
@@ -92,87 +144,139 @@ class LineSink:
         """Add a few rows."""
         self._write(self._lines.lines_of_values(values))
 
-    def _write(self, data: bytes) -> None:
-        if self._file is None:
-            raise ConnectorError(f"{self._what}: {self._path} is closed")
-        try:
-            self._append(data)
-        except OSError as error:
-            raise _broken(self._what, self._path, error) from error
+    def finish(self) -> None:
+        """Every row is in the file; put it in its place."""
+        with self._lock:
+            try:
+                self._append(b"")
+                self._put_in_place()
+            except OSError as error:
+                raise _broken(self._what, self._path, error) from error
+            self._let_go()
 
     def close(self) -> None:
         """Let go, and put the file in its place."""
-        if self._file is None:
-            return
-        file, self._file = self._file, None
-        try:
-            with file:
-                os.fsync(file.fileno())
-            if self._replaces:
-                self._target.replace(self._path)
-        except OSError as error:
-            raise _broken(self._what, self._path, error) from error
+        with self._lock:
+            self._closed = True
+            try:
+                self._put_in_place()
+            except OSError as error:
+                raise _broken(self._what, self._path, error) from error
+            finally:
+                self._let_go()
+
+    def _write(self, data: bytes) -> None:
+        with self._lock:
+            if self._file is None:
+                raise ConnectorError(f"{self._what}: {self._path} is closed")
+            try:
+                self._append(data)
+            except OSError as error:
+                raise _broken(self._what, self._path, error) from error
 
     def _append(self, data: bytes) -> None:
-        assert self._file is not None
+        """All of it, or nothing."""
+        if self._file is None:
+            return
+        if self._torn_from is not None:
+            self._file.truncate(self._torn_from)
+            self._torn_from = None
         start = os.fstat(self._file.fileno()).st_size
-        rest = memoryview(data)
+        rest = memoryview(self._ahead + data)
         try:
             while rest:
                 rest = rest[self._file.write(rest) :]
         except OSError:
-            # Devices and pipes have no size to go back to; what matters then is the error itself.
-            if self._file.seekable() and os.fstat(self._file.fileno()).st_size > start:
-                self._file.truncate(start)
+            self._torn_from = start
+            self._file.truncate(start)
+            self._torn_from = None
             raise
+        self._ahead = b""
+
+    def _put_in_place(self) -> None:
+        if self._file is None or self._folder is None:
+            return
+        os.fsync(self._file.fileno())
+        if self._replaces:
+            self._folder.replace(self._name, by=f".{self._name}.unfinished")
+
+    def _let_go(self) -> None:
+        file, self._file = self._file, None
+        folder, self._folder = self._folder, None
+        if file is not None:
+            file.close()
+        if folder is not None:
+            folder.close()
 
 
 class ParquetSink:
     """A folder of parts; the one being filled is replaced as a whole, so that readers never see half of it."""
 
-    def __init__(self, what: str, path: Path, schema: Schema, replaces: bool, rows_per_file: int) -> None:
+    def __init__(self, what: str, path: Path, reach: Reach, schema: Schema, replaces: bool, rows_per_file: int) -> None:
         self.dropped_rows = 0
-        self._what, self._path, self._rows_per_file = what, path, rows_per_file
+        self._what, self._path, self._reach, self._replaces, self._rows_per_file = what, path, reach, replaces, rows_per_file
         self._part = empty(schema)
+        self._number = 0
+        self._lock = threading.Lock()
+        self._folder: Folder | None = None
         self._closed = False
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            parts = sorted(part for part in path.iterdir() if re.fullmatch(r"part-\d{6,}\.parquet", part.name))
-            if replaces:
-                for part in parts:
-                    part.unlink()
-                parts = []
-        except OSError as error:
-            raise _broken(what, path, error) from error
-        self._number = max((int(part.stem.removeprefix("part-")) for part in parts), default=-1) + 1
+
+    def open(self) -> None:
+        """Open the folder, or make it."""
+        with told(self._what, self._path, "cannot be written"):
+            folder = Folder(resolved(self._what, self._path, self._reach), make=True)
+            try:
+                parts = [name for name in folder.names() if re.fullmatch(r"part-\d{6,}\.parquet", name)]
+                if self._replaces:
+                    for part in parts:
+                        folder.remove(part)
+                    parts = []
+            except BaseException:
+                folder.close()
+                raise
+        with self._lock:
+            if self._closed:
+                folder.close()
+                return
+            self._folder = folder
+            self._number = max((int(part.removeprefix("part-").removesuffix(".parquet")) for part in parts), default=-1) + 1
 
     def write(self, frame: pl.DataFrame) -> None:
         """Add rows."""
-        if self._closed:
-            raise ConnectorError(f"{self._what}: {self._path} is closed")
-        part, number = pl.concat([self._part, frame]), self._number
-        try:
+        with self._lock:
+            if self._folder is None:
+                raise ConnectorError(f"{self._what}: {self._path} is closed")
+            part, number = pl.concat([self._part, frame]), self._number
             while True:
-                self._replace(part.head(self._rows_per_file), number)
+                self._replace(self._folder, part.head(self._rows_per_file), number)
                 if part.height < self._rows_per_file:
                     break
                 part, number = part.slice(self._rows_per_file), number + 1
                 if part.is_empty():
                     break
-        except OSError as error:
-            raise _broken(self._what, self._path, error) from error
-        self._part, self._number = part.rechunk(), number
+            self._part, self._number = part.rechunk(), number
 
     def close(self) -> None:
         """Every write was complete."""
-        self._closed = True
+        with self._lock:
+            self._closed = True
+            folder, self._folder = self._folder, None
+        if folder is not None:
+            folder.close()
 
-    def _replace(self, rows: pl.DataFrame, number: int) -> None:
-        target = self._path / f"part-{number:06}.parquet"
-        unfinished = target.with_name(f".{target.name}.unfinished")
+    def _replace(self, folder: Folder, rows: pl.DataFrame, number: int) -> None:
+        name = f"part-{number:06}.parquet"
+        unfinished = f".{name}.unfinished"
         try:
-            rows.write_parquet(unfinished)
-            unfinished.replace(target)
-        except OSError:
-            unfinished.unlink(missing_ok=True)
-            raise
+            with folder.create(unfinished) as file:
+                rows.write_parquet(file)
+            folder.replace(name, by=unfinished)
+        except OSError as error:
+            folder.remove(unfinished)
+            raise _broken(self._what, self._path, error) from error
+        except pl.exceptions.PolarsError as error:
+            folder.remove(unfinished)
+            found = _NUMBER.search(str(error))
+            if found is None:
+                raise
+            raise _refused(self._what, self._path, int(found[1]), os.strerror(int(found[1]))) from error

@@ -2,7 +2,8 @@
 
 Options
 -------
-path : of the file; relative ones start in the agent's data directory
+path : of the file, a regular one. Relative ones start in the agent's data directory, or, where another agent's statement asks for the file,
+    in the folder `files` there; that may read what the setting `connectors.file.allow` says
 format : `csv`, `ndjson` or `parquet`; default: by the name (`.csv`, `.tsv`, `.ndjson`, `.jsonl`, `.json`, `.parquet`)
 replay : `fast` (default) as fast as the overlay takes the rows, or `event_time` at the pace of their event times
 speed : with `event_time`, how many times faster; default 1
@@ -18,6 +19,7 @@ that are no column are ignored. Rows that cannot be read are left out and counte
 from __future__ import annotations
 
 import gzip
+import threading
 import zlib
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -26,6 +28,7 @@ from typing import IO, cast
 import polars as pl
 
 from agent.connectors.base import BATCH_ROWS_MAX, ConnectorContext, Polled
+from agent.connectors.opening import open_to_read, path_of
 from agent.connectors.options import Options
 from agent.connectors.parsing import CsvRows, JsonRows, TimeFormat
 from agent.connectors.watermark import Watermark
@@ -33,6 +36,7 @@ from sbon.errors import ConnectorError
 from sbon.operators.frames import polars_schema
 from sbon.query.plan import SourceParams
 from sbon.query.schema import Schema
+from sbon.reach import Reach
 
 CHUNK_BYTES = 1 << 20
 """Read at once."""
@@ -55,8 +59,8 @@ class FileSource:
 
     def __init__(self, params: SourceParams, context: ConnectorContext) -> None:
         options = Options(f"source {params.name}", params.connector, params.options)
-        path = Path(context.data_dir) / Path(options.required("path", "readings.csv")).expanduser()
         self._what = f"source {params.name}"
+        path = path_of(self._what, options.required("path", "readings.csv"), context.reach)
         self._time_column = params.time_column
         self._replays = options.choice("replay", ("fast", "event_time"), "fast") == "event_time"
         if self._replays and params.time_column is None:
@@ -76,7 +80,7 @@ class FileSource:
             raise options.refuse("separator", separator, "one character")
         times = TimeFormat.read(options)
         options.finish()
-        self._reader = _Reader(self._what, path, zipped, known, params.columns, header, separator, times)
+        self._reader = _Reader(self._what, path, context.reach, zipped, known, params.columns, header, separator, times)
         self._host = context.host
         self._watermark = Watermark(params)
         self._ready: Callable[[], None] | None = None
@@ -91,9 +95,12 @@ class FileSource:
         """Rows that could not be read."""
         return self._reader.bad_rows
 
+    def open(self) -> None:
+        """Open the file. One that cannot be opened at all is refused now, when somebody still listens."""
+        self._reader.open()
+
     def start(self, ready: Callable[[], None]) -> None:
-        """Read the first chunk. A file that cannot be opened at all is refused now, when somebody still listens."""
-        self._reader.check()
+        """Read the first chunk."""
         self._ready = ready
         self._read_ahead()
 
@@ -166,12 +173,22 @@ class FileSource:
 
 
 class _Reader:
-    """The file itself; used on one executor thread at a time."""
+    """The file itself; used on one executor thread at a time. `close` may come while `open` is still at it."""
 
     def __init__(
-        self, what: str, path: Path, zipped: bool, kind: str, schema: Schema, header: bool, separator: str, times: TimeFormat
+        self,
+        what: str,
+        path: Path,
+        reach: Reach,
+        zipped: bool,
+        kind: str,
+        schema: Schema,
+        header: bool,
+        separator: str,
+        times: TimeFormat,
     ) -> None:
         self.path = path
+        self._reach = reach
         self.bad_rows = 0
         self._what = what
         self._zipped = zipped
@@ -179,7 +196,9 @@ class _Reader:
         self._header = header
         self._separator = separator
         self._times = times
+        self._lock = threading.Lock()
         self._file: IO[bytes] | None = None
+        self._closed = False
         self._frames = {"csv": self._csv, "ndjson": self._ndjson, "parquet": self._parquet}[kind]()
 
     def read(self) -> pl.DataFrame | None:
@@ -196,28 +215,33 @@ class _Reader:
             first = str(error).strip().splitlines()
             raise ConnectorError(f"{self._what}: {self.path} cannot be read: {first[0][:200] if first else 'malformed'}") from error
 
-    def check(self) -> None:
+    def open(self) -> None:
         """Raise ConnectorError if the file cannot be opened."""
-        try:
-            self.path.open("rb").close()
-        except OSError as error:
-            raise ConnectorError(f"{self._what}: {self.path} cannot be read: {error.strerror or error}") from error
+        file = open_to_read(self._what, self.path, self._reach)
+        with self._lock:
+            if not self._closed:
+                self._file = file
+                return
+        file.close()
 
     def close(self) -> None:
         """Let go of the file."""
         self._frames.close()
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        with self._lock:
+            self._closed = True
+            file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
-    def _open(self) -> IO[bytes]:
-        file = cast("IO[bytes]", gzip.open(self.path, "rb")) if self._zipped else self.path.open("rb")  # noqa: SIM115 - `close` does it
-        self._file = file
-        return file
+    def _opened(self) -> IO[bytes]:
+        if self._file is None:
+            raise ConnectorError(f"{self._what}: {self.path} is closed")
+        return self._file
 
     def _blocks(self, quoted: bool) -> Generator[bytes, None, None]:
         """Whole records, about `CHUNK_BYTES` at a time. With `quoted`, a line break between quotes ends no record."""
-        file = self._open()
+        opened = self._opened()
+        file = cast("IO[bytes]", gzip.open(opened, "rb")) if self._zipped else opened  # noqa: SIM115 - `close` does it
         held = b""
         while True:
             data = file.read(CHUNK_BYTES)
@@ -269,8 +293,8 @@ class _Reader:
             yield frame
 
     def _parquet(self) -> Generator[pl.DataFrame, None, None]:
-        self._open().close()
-        lazy = pl.scan_parquet(self.path)
+        # By its descriptor: the name may lead elsewhere by now. A path as polars understands it could also be a pattern.
+        lazy = pl.scan_parquet(f"/proc/self/fd/{self._opened().fileno()}", glob=False)
         names = lazy.collect_schema().names()
         self._need(names)
         wanted = polars_schema(self._schema)

@@ -35,6 +35,8 @@ class IdleSource:
             self.batch_rows = source.batch_rows
         if hasattr(source, "due_rows"):
             self.due_rows: Callable[[float], int] = source.due_rows
+        if hasattr(source, "open"):
+            self.open: Callable[[], None] = source.open
         self._us = WATERMARK_MIN
         self._since: float | None = None
         self._expected_at = float("inf")

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Protocol, cast
+import socket
+from collections.abc import Sequence
+from typing import Any, Protocol, cast
 
 from agent.connectors.base import ConnectorContext
 from agent.connectors.options import Options
@@ -100,6 +102,7 @@ class Endpoint:
         self.error: ConnectorError | None = None
         self.address: tuple[str, int] | None = None
         self._agent_host = context.host
+        self._reach = context.reach
         loop = getattr(context.host, "loop", None)
         if not isinstance(loop, asyncio.AbstractEventLoop):
             raise ConnectorError(f"{what}: connector 'tcp' needs real sockets, and this world has none: use 'datagen', 'file' or 'discard'")
@@ -108,6 +111,19 @@ class Endpoint:
         self._server: asyncio.Server | None = None
         self._lost = asyncio.Event()
         self._stopped = False
+
+    def check(self) -> None:
+        """Look the host up, and see whether its addresses may be used. Blocks until the name is resolved.
+
+        Raises
+        ------
+        ConnectorError
+            None of them may; the line names the setting to change.
+        """
+        if self._reach.addresses is None:
+            return
+        with contextlib.suppress(OSError):  # the name may be known later
+            self._usable(socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM))
 
     def start(self, owner: Owner) -> None:
         """Begin to listen or connect. On the loop's thread."""
@@ -144,10 +160,13 @@ class Endpoint:
 
     async def _listen(self) -> None:
         try:
-            self._server = await self.loop.create_server(lambda: Connection(self), self.host, self.port)
+            addresses = None if self._reach.addresses is None else await self._addresses()
+            self._server = await self.loop.create_server(lambda: Connection(self), addresses or self.host, self.port)
         except OSError as error:
-            self.error = ConnectorError(f"{self.what}: cannot listen on {self.host}:{self.port}: {error.strerror or error}")
-            self.owner.writable()
+            self._fail(ConnectorError(f"{self.what}: cannot listen on {self.host}:{self.port}: {error.strerror or error}"))
+            return
+        except ConnectorError as error:
+            self._fail(error)
             return
         name = self._server.sockets[0].getsockname()
         self.address = name[0], name[1]
@@ -156,10 +175,43 @@ class Endpoint:
         pause_s = RECONNECT_S_MIN
         while not self._stopped:
             self._lost.clear()
-            with contextlib.suppress(OSError):
-                _, connection = await self.loop.create_connection(lambda: Connection(self), self.host, self.port)
-                if connection in self.connections:
-                    pause_s = RECONNECT_S_MIN
-                    await self._lost.wait()
+            try:
+                connection = await self._connected()
+            except ConnectorError as error:
+                self._fail(error)
+                return
+            if connection in self.connections:
+                pause_s = RECONNECT_S_MIN
+                await self._lost.wait()
             await asyncio.sleep(pause_s * (1.0 - 0.25 * float(self._agent_host.rng.random())))
             pause_s = min(RECONNECT_S_MAX, 2.0 * pause_s)
+
+    async def _connected(self) -> Connection | None:
+        """A connection to the first address that takes one."""
+        with contextlib.suppress(OSError):
+            for address in await self._addresses():
+                with contextlib.suppress(OSError):
+                    return (await self.loop.create_connection(lambda: Connection(self), address, self.port))[1]
+        return None
+
+    async def _addresses(self) -> list[str]:
+        """What to listen on, or where to connect, checked: a name is not looked up again behind the check."""
+        if self._reach.addresses is None:
+            return [self.host]
+        return self._usable(await self.loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM))
+
+    def _usable(self, found: Sequence[tuple[Any, ...]]) -> list[str]:
+        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+        usable = [address for address in addresses if self._reach.allows_address(address, self.port)]
+        if not usable:
+            does = "listen on" if self.listens else "connect to"
+            raise ConnectorError(
+                f"{self.what}: other agents may not have this one {does} {self.host}:{self.port}: to allow it, add its address to "
+                "connectors.tcp.allow in this agent's configuration",
+                option="host",
+            )
+        return usable
+
+    def _fail(self, error: ConnectorError) -> None:
+        self.error = error
+        self.owner.writable()

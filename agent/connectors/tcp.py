@@ -7,6 +7,9 @@ host : default 127.0.0.1; to let others in, name an address of the machine, or 0
 mode : `listen` (default of sources) or `connect` (default of sinks), which connects again whenever the peer has gone
 connections_max : with `listen`, default 16
 
+What another agent's statement asks for may listen on and connect to the addresses of the setting `connectors.tcp.allow`, by default those
+of loopback.
+
 Options of a source
 -------------------
 line_bytes_max : longer lines are left out and counted; default 65536
@@ -82,6 +85,10 @@ class TcpSource:
     def remark(self) -> str:
         """Of rows from the future."""
         return self._ahead.remark
+
+    def open(self) -> None:
+        """See whether its address may be used."""
+        self._endpoint.check()
 
     def start(self, ready: Callable[[], None]) -> None:
         """Listen or connect."""
@@ -203,16 +210,21 @@ class TcpSink:
         """Of the batch that was refused last, and will be offered again."""
         self._closing = self._flushing = False
         self._loop_thread = 0
-        self._endpoint.loop.call_soon_threadsafe(self._start)
 
     @property
     def address(self) -> tuple[str, int] | None:
         """Where it listens, once it does."""
         return self._endpoint.address
 
+    def open(self) -> None:
+        """See whether its address may be used, then listen or connect."""
+        self._endpoint.check()
+        self._endpoint.loop.call_soon_threadsafe(self._start)
+
     def _start(self) -> None:
         self._loop_thread = threading.get_ident()
-        self._endpoint.start(self)
+        if not self._closing:
+            self._endpoint.start(self)
 
     def write(self, frame: pl.DataFrame) -> None:
         """Queue the lines, if there is room: a frame larger than the buffer goes when the buffer is empty."""

@@ -18,14 +18,19 @@ LOCAL_BYTES_MAX = 4 * PART_BYTES_MAX
 
 
 class Books:
-    """Of the operators of this host."""
+    """Of the operators of this host.
+
+    Parameters
+    ----------
+    ended : called when all that an operator was to be given has been processed
+    """
 
     def __init__(
-        self, flow: Flow, polling: Polling, finished: Callable[[Instance], None], delivered: Callable[[Instance, Batch], None]
+        self, flow: Flow, polling: Polling, ended: Callable[[Instance], None], delivered: Callable[[Instance, Batch], None]
     ) -> None:
         self._flow = flow
         self._polling = polling
-        self._finished = finished
+        self._ended = ended
         self._delivered = delivered
 
     def enter(self, task: Task) -> None:
@@ -49,8 +54,7 @@ class Books:
                 self._count(instance, stage.incoming, batch, task, first=number == 0)
             batch = carried
             if instance.ended and instance.state is State.RUNNING:
-                instance.state = State.FINISHED
-                self._finished(instance)
+                self._ended(instance)
 
     def _count(self, instance: Instance, incoming: Input, batch: Batch | None, task: Task, *, first: bool) -> None:
         """An operator has taken a batch, or a slice of one."""

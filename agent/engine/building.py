@@ -12,6 +12,7 @@ def build(instance: Instance, context: ConnectorContext, make_sink: Callable[[In
 
     Parameters
     ----------
+    context : with what this source or sink may touch
     make_sink : a sink of the agent's own, or None for one of the connectors
 
     Raises
@@ -33,3 +34,9 @@ def build(instance: Instance, context: ConnectorContext, make_sink: Callable[[In
         from sbon.operators.registry import build as build_operator
 
         instance.operator = build_operator(params, context.extensions())
+
+
+def opening(instance: Instance) -> Callable[[], None] | None:
+    """What takes hold of the files of a source or sink, and may hang in doing so; None where there is nothing to take hold of."""
+    found: Callable[[], None] | None = getattr(instance.source or instance.sink, "open", None)
+    return found

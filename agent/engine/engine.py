@@ -8,8 +8,11 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from agent.connectors.base import ConnectorContext
-from agent.engine.building import build
+from agent.connectors.reaches import Reaches
+from agent.engine.building import build, opening
 from agent.engine.copying import Assembly, InputLog
 from agent.engine.ends import Input, Output
 from agent.engine.events import EngineEvents
@@ -20,11 +23,12 @@ from agent.engine.instance import Instance, State
 from agent.engine.settings import EngineConfig
 from agent.engine.splitting import fold, may_fold, split
 from agent.host import Host
-from sbon.errors import LocalProtocolError, PlacementError, SbonError
+from sbon.errors import ConnectorError, LocalProtocolError, PlacementError, SbonError
 from sbon.extensions import Extensions
 from sbon.links import LinkConfig, LinkReceiver, LinkSender
 from sbon.placement.reservations import HostingConfig, Reservations
-from sbon.query.plan import OperatorSpec, SinkParams, keeps_state
+from sbon.query.plan import OperatorSpec, SinkParams, SourceParams, keeps_state
+from sbon.query.text import describe
 from sbon.state_budget import DEFAULT_SHARE, StateBudget
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.deployment import End, Instantiate, User
@@ -39,6 +43,10 @@ SPILL_FOLDER = "spill"
 """In the data directory: what links keep on disk while their far ends are away."""
 
 
+OPEN_S_MAX = 5.0
+"""How long a source or sink may take to open its file; shorter than the time-out of the request that asks for it."""
+
+
 class Engine:
     """All operators on this host."""
 
@@ -48,6 +56,7 @@ class Engine:
         router: Router,
         events: EngineEvents,
         context: ConnectorContext,
+        reaches: Reaches,
         config: EngineConfig,
         links: LinkConfig,
         remembered: int,
@@ -61,6 +70,7 @@ class Engine:
         self._me = router.me
         self._events = events
         self._context = context
+        self._reaches = reaches
         self._config = config
         self._links = links
         self.flow = Flow(host, router, self, remembered, links, host.disk(os.path.join(context.data_dir, SPILL_FOLDER)))
@@ -145,8 +155,13 @@ class Engine:
         """Signatures of the operators here that other queries may use."""
         return frozenset(signature for signature, _ in self.shareable())
 
-    def instantiate(self, request: Instantiate, answer: Answer) -> None:
-        """Make an operator and run it; `answer(None)` when it runs, `answer(error)` when it cannot."""
+    def instantiate(self, request: Instantiate, answer: Answer, *, asked_by_us: bool) -> None:
+        """Make an operator and run it; `answer(None)` when it runs, `answer(error)` when it cannot.
+
+        Parameters
+        ----------
+        asked_by_us : this agent asks itself, for a statement given over its control socket
+        """
         spec = request.spec
         if spec.id in self.instances:
             answer(LocalProtocolError(f"operator {spec.id} is here already"))
@@ -178,25 +193,45 @@ class Engine:
         for end in request.outputs:
             self.connect(spec.id, end, request.user.query)
 
+        def failed(problem: BaseException) -> None:
+            self._execution.stop(instance)
+            self._remove(instance)
+            answer(
+                problem if isinstance(problem, SbonError) else PlacementError(f"operator {spec.id}: {type(problem).__name__}: {problem}")
+            )
+
         def built(result: object) -> None:
+            if isinstance(result, BaseException):
+                made(result)
+            elif (work := opening(instance)) is not None:
+                self._host.execute_apart(work, opened, OPEN_S_MAX)
+            else:
+                made(None)
+
+        def opened(result: object) -> None:
+            if isinstance(result, TimeoutError):
+                made(ConnectorError(f"{describe(spec.params)} on {self._me} cannot be opened: {result}; does its file system answer?"))
+            else:
+                made(result)
+
+        def made(result: object) -> None:
             if self.instances.get(spec.id) is not instance:
+                self._execution.stop(instance)
                 answer(PlacementError(f"operator {spec.id} was dropped while it was made"))
                 return
             if isinstance(result, BaseException):
-                self._remove(instance)
-                answer(
-                    result if isinstance(result, SbonError) else PlacementError(f"operator {spec.id}: {type(result).__name__}: {result}")
-                )
+                failed(result)
                 return
             self._execution.start(instance)
             if instance.state is State.FAILED:
-                reason = instance.reason
-                self._remove(instance)
-                answer(PlacementError(reason))
+                failed(PlacementError(instance.reason))
                 return
             answer(None)
 
-        self._host.execute(lambda: build(instance, self._context, self._events.make_sink), built, rows=0)
+        context = self._context
+        if isinstance(spec.params, SourceParams | SinkParams):
+            context = msgspec.structs.replace(context, reach=self._reaches.of(spec.params, asked_by_us=asked_by_us))
+        self._host.execute(lambda: build(instance, context, self._events.make_sink), built, rows=0)
 
     def destroy(self, operator: OperatorId) -> None:
         """Stop and forget an operator, if it is here."""

@@ -60,7 +60,7 @@ class Execution:
         self._failed = failed
         self._finished = finished
         self._polling = Polling(host, config, self._due)
-        self._books = Books(flow, self._polling, finished, delivered)
+        self._books = Books(flow, self._polling, self._ended, delivered)
         self._ready = EarliestStimulusFirst[OperatorId]()
         self._running = 0
         self._on_threads = 0
@@ -114,7 +114,9 @@ class Execution:
         if instance.timer is not None:
             instance.timer.cancel()
             instance.timer = None
-        if instance.task is None:
+        if instance.finishing:
+            instance.when_idle = lambda: self._let_go(instance)
+        elif instance.task is None:
             instance.busy, instance.closing = False, None  # whatever is left of a batch in slices
             self._let_go(instance)
         elif instance.source is not None or instance.sink is not None:
@@ -300,17 +302,51 @@ class Execution:
         self.fail(instance, str(problem) if isinstance(problem, SbonError) else f"{type(problem).__name__}: {problem}")
 
     def _retry_later(self, instance: Instance, problem: Congested) -> None:
-        """The sink's far end is full: hold still for a while, with everything where it is."""
+        """The sink's far end or disk is full: hold still for a while, with everything where it is."""
         if instance.state is not State.RUNNING:
             return
-        instance.state, instance.stalled_by, instance.blocked = State.STALLED, str(problem), True
 
         def resume() -> None:
-            if instance.state is State.STALLED:
-                instance.state = State.RUNNING
-                self.consider(instance)
+            instance.state = State.RUNNING
+            self.consider(instance)
 
-        instance.timer = self._host.call_at(self._host.now() + problem.retry_after_s, resume)
+        self._stall(instance, problem, resume)
+
+    def _stall(self, instance: Instance, problem: Congested, resume: Callable[[], None]) -> None:
+        """Show what the sink waits for, and try again in a while."""
+        instance.state, instance.stalled_by, instance.blocked = State.STALLED, str(problem), True
+
+        def again() -> None:
+            if instance.state is State.STALLED:
+                resume()
+
+        instance.timer = self._host.call_at(self._host.now() + problem.retry_after_s, again)
+
+    # ----------------------------------------------------------------------------------------------------- the end
+
+    def _ended(self, instance: Instance) -> None:
+        """All its input has been processed. A sink that has something to put in its place does that before it counts as finished."""
+        finish = getattr(instance.sink, "finish", None)
+        if finish is None or self._instances.get(instance.id) is not instance:
+            instance.state = State.FINISHED
+            self._finished(instance)
+            return
+        instance.state, instance.finishing = State.FINISHING, True
+
+        def done(result: object) -> None:
+            instance.finishing = False
+            if instance.when_idle is not None:  # stopped meanwhile
+                then, instance.when_idle = instance.when_idle, None
+                then()
+            elif isinstance(result, Congested):
+                self._stall(instance, result, lambda: self._ended(instance))
+            elif isinstance(result, BaseException):
+                self._failed_at(instance, result)
+            else:
+                instance.state = State.FINISHED
+                self._finished(instance)
+
+        self._host.execute(finish, done, rows=0)
 
     # ------------------------------------------------------------------------------------------------------ sources
 

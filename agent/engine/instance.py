@@ -35,9 +35,11 @@ class State(Enum):
     PAUSED = "paused"
     """About to migrate: nothing is processed."""
     STALLED = "stalled"
-    """A sink whose far end takes nothing at present: it is offered the same batch again soon."""
+    """A sink whose far end or disk takes nothing at present: it is offered the same batch again soon."""
     PREPARED = "prepared"
     """Has arrived by migration and waits for the word."""
+    FINISHING = "finishing"
+    """A sink that has been given every row, and puts what it has made in its place."""
     FINISHED = "finished"
     """Every input has ended, and all of it has been processed."""
     FAILED = "failed"
@@ -53,7 +55,9 @@ class Instance:
         self.state = State.BUILDING
         self.reason = ""
         self.stalled_by = ""
-        """What the sink last said of its far end."""
+        """What the sink last said of its far end or disk."""
+        self.finishing = False
+        """The sink is putting what it has made in its place, on an executor thread."""
         self.users: dict[QueryId, NodeId] = {}
         """The queries that use the operator, with the agents that took them."""
         self.slack_ms: dict[QueryId, float] = {}

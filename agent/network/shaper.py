@@ -217,6 +217,10 @@ class ShapedHost:
         """The host's."""
         self._host.execute(work, done, rows=rows, brief=brief)
 
+    def execute_apart(self, work: Callable[[], T], done: Callable[[T | BaseException], None], limit_s: float) -> None:
+        """The host's."""
+        self._host.execute_apart(work, done, limit_s)
+
     def stopwatch(self) -> float:
         """The host's."""
         return self._host.stopwatch()

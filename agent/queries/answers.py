@@ -116,7 +116,9 @@ class Answers:
                 self._surveying.reserve(message)
                 respond(DoneMessage())
             case Instantiate():
-                self._engine.instantiate(message, lambda problem: respond(problem or DoneMessage()))
+                # Nobody else can bear our name: the handshake refuses it (`agent.network.connection`).
+                by_us = sender == self._directory.me
+                self._engine.instantiate(message, lambda problem: respond(problem or DoneMessage()), asked_by_us=by_us)
             case Use():
                 self._use(message, respond)
             case Release(query):

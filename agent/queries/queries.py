@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from agent.connectors.base import ConnectorContext
+from agent.connectors.reaches import Reaches
 from agent.directory import Directory
 from agent.gossip import Gossip
 from agent.host import Host
@@ -76,6 +77,7 @@ class OwnedQueries:
         homes: Homes,
         events: QueryEvents,
         context: ConnectorContext,
+        reaches: Reaches,
     ) -> None:
         self.records: dict[QueryId, QueryRecord] = {}
         self.tails: dict[QueryId, Tail] = {}
@@ -89,6 +91,7 @@ class OwnedQueries:
         self._homes = homes
         self._events = events
         self._context = context
+        self._reaches = reaches
         self._bounds = DelayBounds(directory)
         self._refeeding = Refeeding(directory)
         self._numbers = count(1)
@@ -182,12 +185,18 @@ class OwnedQueries:
         row: dict[str, Any] = {"statement": effect.kind, "name": effect.name, "query": None, "operators": [], "message": effect.message}
         match effect.effect:
             case Effect.NOTHING:
+                if effect.source is not None:
+                    self._reaches.declared(effect.source.params)
                 done(row)
             case Effect.ENTER:
                 self._replication.put(effect.kind, effect.name, sql=effect.sql, stamp=stamp, source=effect.source)
+                if effect.source is not None:
+                    self._reaches.declared(effect.source.params)
                 done(row)
             case Effect.FORGET:
                 self._replication.drop(effect.kind, effect.name, stamp=stamp)
+                if effect.kind == "source":
+                    self._reaches.dropped(effect.name)
                 done(row)
             case Effect.END:
                 self._end_by_name(effect, row, done)

@@ -65,6 +65,8 @@ class QueryRecord:
         self.nodes: dict[OperatorId, NodeId] = dict(deployed.nodes)
         self.reports: dict[OperatorId, OperatorReport] = {}
         self.troubles: dict[OperatorId, str] = {}
+        self.stalls: dict[OperatorId, str] = {}
+        """Sinks that take nothing at present, and why: answers wait, and none is lost."""
         self.gone: set[OperatorId] = set()
         """Operators that will not come back: failed, or forgotten by a host that has restarted."""
         self.losses = Losses()
@@ -95,6 +97,7 @@ class QueryRecord:
     def reason(self) -> str:
         """What is wrong, one sentence; empty if nothing is."""
         troubles = [self.troubles[operator] for operator in sorted(self.troubles)]
+        troubles += [self.stalls[operator] for operator in sorted(self.stalls.keys() - self.troubles.keys())]
         return "; ".join([*troubles, *([self.late] if self.late else []), *self.losses.told(self.text_of)])
 
     def text_of(self, operator: OperatorId) -> str:
@@ -124,6 +127,10 @@ class QueryRecord:
             self.troubles[operator] = f"{operator} ({self.text_of(operator)}) is not on {report.node} any more"
             return
         self.reports[operator] = report
+        if report.state == "stalled":
+            self.stalls[operator] = f"{operator} ({self.text_of(operator)}) waits on {report.node}: {report.reason}"
+        else:
+            self.stalls.pop(operator, None)
         if operator == self.sink and report.upstream_delay_ms is not None:
             self.delay_ms = report.upstream_delay_ms
         for ended in self.multicasts.heard(report, self.nodes):

@@ -103,8 +103,13 @@ def _prepare_one(
     notes: list[str] = []
     match statement:
         case CreateSource():
-            if statement.if_not_exists and catalog.get(statement.name) is not None:
-                return Prepared(Effect.NOTHING, "source", statement.name, statement.sql, f"source {statement.name} exists already")
+            existing = catalog.get(statement.name)
+            if statement.if_not_exists and existing is not None:
+                message = f"source {statement.name} exists already"
+                # As it has been given here too, it is this agent's own (`agent.connectors.reaches`).
+                same = existing.source is not None and existing.source.params == statement.definition.params
+                known = existing.source if same else None
+                return Prepared(Effect.NOTHING, "source", statement.name, statement.sql, message, source=known)
             source = msgspec.structs.replace(statement.definition, home=here)
             hosts = source.hosts(nodes)
             note = _check_source(source, here in hosts, context)

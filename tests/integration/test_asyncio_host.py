@@ -14,7 +14,7 @@ import pytest
 import structlog
 
 from agent.asyncio_host import AsyncioHost, new_event_loop
-from agent.executor import BRIEF_S_MAX
+from agent.executor import APART_MAX, BRIEF_S_MAX
 from agent.network.shaper import Shape, ShapedHost
 from agent.network.tcp import UNSENT_BYTES
 from sbon.errors import ConfigError, LinkError
@@ -359,3 +359,39 @@ def test_shaped_agents_are_as_far_apart_as_the_table_says(loop):
         round_trips_ms.append((time.monotonic() - began) * 1000)
 
     assert 39.0 <= min(round_trips_ms) < 50  # 41 on an idle machine, in the median too; others take their time on top
+
+
+def test_work_that_hangs_keeps_neither_the_loop_nor_the_threads_of_operators(loop):
+    host = loop.host(workers=1)
+    told, gate = [], threading.Event()
+    for _ in range(APART_MAX):
+        host.execute_apart(gate.wait, told.append, 0.05)
+    host.execute_apart(lambda: "never", told.append, 60.0)
+    host.execute(lambda: "others", told.append, rows=0)
+    loop.until(lambda: len(told) == APART_MAX + 2)
+    late = [outcome for outcome in told if isinstance(outcome, TimeoutError)]
+    assert sorted(map(str, late)) == sorted(["it has not come back in 0.05 s"] * APART_MAX + [f"{APART_MAX} others have not come back yet"])
+    assert "others" in told
+
+    gate.set()
+
+    def again():
+        """Threads that have come back make room."""
+        host.execute_apart(lambda: "once more", told.append, 60.0)
+        return "once more" in told
+
+    loop.until(again)
+    assert True not in told, "what comes of work that was late is dropped"
+
+
+def test_work_of_its_own_thread_tells_what_has_come_of_it(loop):
+    host, told = loop.host(), []
+
+    def fail():
+        raise OSError("no such thing")
+
+    host.execute_apart(threading.current_thread, told.append, 60.0)
+    host.execute_apart(fail, told.append, 60.0)
+    loop.until(lambda: len(told) == 2)
+    assert {type(outcome) for outcome in told} == {threading.Thread, OSError}
+    assert threading.main_thread() not in told

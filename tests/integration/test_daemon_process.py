@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from agent.state import SavedState, StateFile
+from sbon.cli.client import RefusedError
 from sbon.cost_space.coordinate import Coordinate
 from sbon.sealing import generate_key
 from tests.processes import Process, wait_until
@@ -230,3 +231,19 @@ def test_exit_code_is_the_agents_though_its_last_words_cannot_be_written(tmp_pat
         ended = subprocess.run([sys.executable, "-c", program], stderr=log, timeout=120)
 
     assert ended.returncode == 2
+
+
+def test_a_named_pipe_for_a_file_neither_stops_the_agent_nor_runs(start, tmp_path):
+    """To open a pipe waits until somebody opens its other end."""
+    os.mkfifo(tmp_path / "pipe.csv")
+    agent = start("a").wait_until_ready()
+    agent.ask("submit", sql=f"CREATE SOURCE s (a BIGINT) WITH (connector = 'file', path = '{tmp_path}/pipe.csv')")
+    expected = "it is a named pipe, expected a regular file"
+    with pytest.raises(RefusedError, match=f"pipe.csv cannot be read: {expected}"):
+        agent.ask("submit", sql="SELECT a FROM s")
+    for mode in ("append", "replace"):
+        sink = f"CREATE SINK k FROM (SELECT cpu FROM sys.load) WITH (connector = 'file', path = '{tmp_path}/pipe.csv', mode = '{mode}')"
+        assert agent.ask("explain", sql=sink)["operators"]
+        with pytest.raises(RefusedError, match=f"pipe.csv cannot be written: {expected}"):
+            agent.ask("submit", sql=sink)
+    assert (agent.ask("operators"), agent.ask("queries")) == ([], [])

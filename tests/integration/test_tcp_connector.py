@@ -5,14 +5,19 @@ import json
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import polars as pl
 import pytest
 
-from agent.connectors.base import Congested
+from agent.connectors.base import Congested, ConnectorContext
+from agent.connectors.reaches import Reaches
 from sbon.errors import ConnectorError
 from sbon.operators.values import Values
+from sbon.query.plan import SinkParams
+from sbon.reach import ConnectorsConfig, TcpConfig
 from tests.connector_world import columns, context, sink, source
 
 SCHEMA = columns(ts="time", n="int")
@@ -398,3 +403,65 @@ async def test_rows_stay_in_order_when_there_is_room_again_and_none_is_given_to_
     out.connected(out._endpoint.connections[0])
     assert out._endpoint.connections[0].got == [5]
     out.close()
+
+
+def others(*allow: str) -> ConnectorContext:
+    """What a connector that another agent asks for is given."""
+    config = ConnectorsConfig(tcp=TcpConfig(allow=allow)) if allow else ConnectorsConfig()
+    reach = Reaches(config, "/nowhere").of(SinkParams("out", "tcp", ()), asked_by_us=False)
+    return msgspec.structs.replace(context(loop=asyncio.get_running_loop()), reach=reach)
+
+
+@pytest.mark.parametrize("mode", ["listen", "connect"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "10.1.2.3"])
+async def test_other_agents_reach_loopback_alone_unless_the_settings_say_more(mode: str, host: str):
+    for make in (source, sink):
+        with pytest.raises(ConnectorError) as refused:
+            make("tcp", SCHEMA, others(), mode=mode, host=host, port=9000)
+        verb = "listen on" if mode == "listen" else "connect to"
+        assert f"may not have this one {verb} {host}:9000: to allow it, add its address to connectors.tcp.allow" in str(refused.value)
+    # 0.0.0.0 is this machine to connect to, and a port that is not allowed is not
+    with pytest.raises(ConnectorError, match=r"connectors\.tcp\.allow"):
+        sink("tcp", SCHEMA, others("127.0.0.0/8:9001"), mode=mode, port=9000)
+
+
+async def test_what_is_allowed_carries_rows_for_other_agents():
+    listening: Any = source("tcp", SCHEMA, others("127.0.0.0/8"), port=0, host="localhost")
+    listening.start(lambda: None)
+    _, port = await until(lambda: listening.address)
+    out: Any = sink("tcp", SCHEMA, others("127.0.0.0/8", f"[::1]:{port}"), host="localhost", port=port)
+    out.write_values(values(7))
+    got: list[Any] = []
+
+    def row() -> bool:
+        polled = listening.poll(time.monotonic(), time.time())
+        got.extend(polled.values.columns[1] if polled.values is not None else [])
+        return bool(got)
+
+    await until(row)
+    assert got == [7]
+    out.close()
+    listening.stop()
+
+
+async def test_a_name_that_leads_elsewhere_later_is_not_followed():
+    """A name is looked up and checked for each connection, and the address that was checked is the one that is used."""
+    out: Any = sink("tcp", SCHEMA, others(), host="localhost", port=9)
+    endpoint = out._endpoint
+    (await until(lambda: endpoint._task)).cancel()
+    endpoint.loop = SimpleNamespace(getaddrinfo=answering("192.0.2.1", "127.0.0.1"), create_connection=None)
+    assert await endpoint._addresses() == ["127.0.0.1"]
+    endpoint.loop = SimpleNamespace(getaddrinfo=answering("192.0.2.1"), create_connection=None)
+    await endpoint._connect()
+    assert "connectors.tcp.allow" in str(endpoint.error)
+    with pytest.raises(ConnectorError, match=r"connectors\.tcp\.allow"):
+        out.write_values(values(1))
+
+
+def answering(*addresses: str) -> Callable[..., Any]:
+    """A resolver that gives these."""
+
+    async def getaddrinfo(host: str, port: int, **how: Any) -> list[Any]:
+        return [(0, 0, 0, "", (address, port)) for address in addresses]
+
+    return getaddrinfo

@@ -1,7 +1,9 @@
 """Whole overlays in virtual time: queries begin, share, move, lose operators and end."""
 
+import shutil
 from datetime import datetime
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -210,24 +212,26 @@ def test_nonsense_is_answered_with_one_line_and_changes_nothing():
 def test_a_source_that_cannot_be_read_refuses_the_query_and_leaves_nothing():
     world = make_world(3)
     world.submit(
-        f"CREATE SOURCE f (a BIGINT) WITH (connector = 'file', path = '/nonexistent/rows.csv', nodes = '{world.nodes[1]}')",
+        f"CREATE SOURCE f (a BIGINT) WITH (connector = 'file', path = 'nonexistent.csv', nodes = '{world.nodes[1]}')",
     )
-    with pytest.raises(SbonError, match="nonexistent"):
+    with pytest.raises(SbonError, match=r"files/nonexistent\.csv cannot be read: No such file"):
         world.submit("SELECT a FROM f")
     world.run_until(lambda: all(not agent.engine.instances for agent in world.agents), 10, "every operator is gone")
 
 
-def test_a_sink_that_fails_stops_its_own_query_only():
+def test_a_sink_that_fails_stops_its_own_query_only(tmp_path: Path):
     world = make_world()
     world.submit(SOURCE.format(nodes=world.nodes[1]), at=0)
     healthy = world.submit(WINDOWED, at=0)
     world.rows(healthy, count=5)
-    world.submit(f"CREATE SINK broken AS {WINDOWED.strip()} WITH (connector = 'file', path = '/dev/full', format = 'ndjson')", at=3)
+    folder = tmp_path / "broken"
+    world.submit(f"CREATE SINK broken AS {WINDOWED.strip()} WITH (connector = 'file', path = '{folder}', format = 'parquet')", at=3)
+    shutil.rmtree(folder)
     broken = next(str(row["id"]) for row in world.ask(3, "queries") if row["name"] == "broken")
 
     world.run_until(lambda: query_row(world, broken, at=3)["state"] == "degraded", 20, "the broken query is shown as degraded")
     reason = str(query_row(world, broken, at=3)["reason"])
-    assert "/dev/full" in reason
+    assert f"{folder} cannot be written: No such file or directory" in reason
     world.run(60)
     tail = world.tail(healthy)
     before = len(tail.rows)

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -137,6 +138,22 @@ def test_dropping_a_source_names_the_views_that_need_it(world: World) -> None:
     ]
 
 
+def test_a_file_that_does_not_open_in_time_is_refused_and_leaves_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a mount that does not answer, for which an agent on real threads waits no longer than that."""
+    there = world.nodes[1]
+    world.submit(CREATE.format(f"'file', path = 'x.csv', nodes = '{there}'"))
+    host: Any = world.agents[1].host
+
+    def late(work: Any, done: Any, limit_s: float) -> None:
+        host.call_at(host.now() + limit_s, lambda: done(TimeoutError(f"it has not come back in {limit_s:g} s")))
+
+    monkeypatch.setattr(host, "execute_apart", late, raising=False)
+    reply = refusal_of(world, "SELECT n FROM t", timeout_s=20)
+    assert f"source t (file) on {there} cannot be opened: it has not come back in 5 s; does its file system answer?" in str(reply.error)
+    world.run_until(lambda: not any(agent.engine.instances for agent in world.agents), 20)
+    world.submit("DROP SOURCE t")
+
+
 def test_a_plan_says_what_the_statement_would_and_nothing_is_made(world: World, tmp_path: Path) -> None:
     here, _ = world.nodes
     world.submit(CREATE.format(f"'datagen', nodes = '{here}, {here}x'"))
@@ -146,10 +163,10 @@ def test_a_plan_says_what_the_statement_would_and_nothing_is_made(world: World, 
     world.submit("DROP SOURCE t")
 
 
-def refusal_of(world: World, sql: str, command: str = "submit") -> ControlReply:
+def refusal_of(world: World, sql: str, command: str = "submit", timeout_s: float = 5) -> ControlReply:
     replies: list[ControlReply] = []
     world.agents[0].control(ControlRequest(1, command, {"sql": sql}), replies.append)
-    world.run_until(lambda: replies, 5, "an answer")
+    world.run_until(lambda: replies, timeout_s, "an answer")
     return replies[0]
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 import agent.connectors.file_source as file_source
+from agent.connectors.base import Congested
 from sbon.errors import ConnectorError
 from sbon.operators.values import Values
 from sbon.query.plan import WATERMARK_END
@@ -249,33 +250,86 @@ def test_parquet_parts_are_whole_after_every_write(tmp_path: Path):
     assert_frame_equal(pl.read_parquet(tmp_path / "out.parquet" / "*.parquet"), FRAME)
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_one_clear_error():
-    with pytest.raises(ConnectorError, match="/dev/full cannot be written: No space left on device"):
-        sink("file", READINGS, format="csv", path="/dev/full")
+class Full:
+    """A disk that has room for so many more bytes; None: for all."""
+
+    def __init__(self, file: Any, room: int | None) -> None:
+        self._file = file
+        self.room = room
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write(self, data: memoryview) -> int:
+        if self.room == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        count = int(self._file.write(data if self.room is None else data[: self.room]))
+        if self.room is not None:
+            self.room -= count
+        return count
 
 
-def test_a_write_that_fails_half_way_is_taken_back(tmp_path: Path):
-    out: Any = sink("file", READINGS, context(tmp_path), path="out.csv")
+@pytest.mark.parametrize("mode", ["append", "replace"])
+def test_a_write_that_fails_half_way_is_taken_back_and_may_be_made_again(tmp_path: Path, mode: str):
+    (tmp_path / "expected.csv").write_bytes(b"")
+    expected: Any = sink("file", READINGS, context(tmp_path), path="expected.csv")
+    for _ in range(3):
+        expected.write(FRAME)
+    expected.close()
+
+    out: Any = sink("file", READINGS, context(tmp_path), path="out.csv", mode=mode)
     out.write(FRAME)
-    whole = (tmp_path / "out.csv").read_bytes()
+    written = tmp_path / ("out.csv" if mode == "append" else ".out.csv.unfinished")
+    whole = written.read_bytes()
+    out._file = full = Full(out._file, 10)
+    for _ in range(2):
+        with pytest.raises(Congested, match=r"out\.csv cannot be written: No space left on device"):
+            out.write(FRAME)
+        assert written.read_bytes() == whole
+    full.room = None
+    out.write(FRAME)
+    full.room = 0
+    with pytest.raises(Congested):
+        out.write(FRAME)
+    full.room = None
+    out.write(FRAME)
+    out.finish()
+    assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "expected.csv").read_bytes()
+
+
+def test_what_could_not_be_taken_back_is_before_the_next_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    out: Any = sink("file", READINGS, context(tmp_path), path="out.csv")
     real = out._file
 
-    class Full:
-        """A disk with room for ten more bytes."""
+    class Stubborn(Full):
+        truncatable = False
 
-        def __getattr__(self, name: str) -> Any:
-            return getattr(real, name)
+        def truncate(self, size: int) -> int:
+            if not self.truncatable:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return int(real.truncate(size))
 
+    out._file = full = Stubborn(real, 10)
+    for _ in range(2):
+        with pytest.raises(Congested):
+            out.write(FRAME)
+    full.room, full.truncatable = None, True
+    out.write(FRAME)
+    out.finish()
+    assert read(tmp_path / "out.csv")[0].rows() == ROWS
+
+
+def test_any_other_error_of_a_disk_is_the_end(tmp_path: Path):
+    out: Any = sink("file", READINGS, context(tmp_path), path="out.csv")
+
+    class Broken(Full):
         def write(self, data: memoryview) -> int:
-            if len(data) > 50:
-                return int(real.write(data[:10]))
-            raise OSError(errno.ENOSPC, "No space left on device")
+            raise OSError(errno.EIO, "Input/output error")
 
-    out._file = Full()
-    with pytest.raises(ConnectorError, match="No space left on device"):
-        out.write(FRAME.head(1))
-    assert (tmp_path / "out.csv").read_bytes() == whole
+    out._file = Broken(out._file, 0)
+    with pytest.raises(ConnectorError, match=r"out\.csv cannot be written: Input/output error") as error:
+        out.write(FRAME)
+    assert not isinstance(error.value, Congested)
 
 
 def test_a_place_that_cannot_be_written_is_refused_when_the_sink_is_made(tmp_path: Path):

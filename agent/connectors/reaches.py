@@ -1,0 +1,67 @@
+"""Whose statement a source or sink comes from, and what it may therefore touch (`sbon.reach`).
+
+A sink is this agent's own if this agent has asked itself to run it: its statement came over the control socket. (The handshake refuses a
+peer of our own name, so that nobody else can ask in our name.) A source goes by its definition, as the catalogue is everybody's: it is this
+agent's own if exactly this definition was given over its control socket since it started, whichever agent's query uses it.
+"""
+
+import os.path
+from pathlib import Path
+
+from sbon.errors import ConfigError
+from sbon.query.plan import SinkParams, SourceParams
+from sbon.reach import ConnectorsConfig, Reach, reach_of_others
+
+DECLARED_MAX = 10_000
+"""Sources whose definitions are remembered; beyond it the oldest is forgotten, and counts as another agent's."""
+
+
+class Reaches:
+    """What sources and sinks of this agent may touch.
+
+    Parameters
+    ----------
+    data_dir : relative paths of own statements start there
+    """
+
+    def __init__(self, config: ConnectorsConfig, data_dir: str) -> None:
+        self._data_dir = os.path.abspath(data_dir)
+        self._declared: dict[str, SourceParams] = {}
+        self.own = Reach(self._data_dir)
+        self.reconfigure(config)
+
+    def reconfigure(self, config: ConnectorsConfig) -> None:
+        """Other settings from now on; what is open stays open.
+
+        Raises
+        ------
+        ConfigError
+            A folder begins with `~name`, and there is no such user.
+        """
+        try:
+            folders = [os.path.abspath(os.path.join(self._data_dir, Path(folder).expanduser())) for folder in config.file.allow]
+        except RuntimeError as problem:
+            raise ConfigError(f"connectors.file.allow: {problem}") from problem
+        self._others = reach_of_others(config, self._data_dir, folders)
+
+    def declared(self, source: SourceParams) -> None:
+        """A source has been defined over the control socket. Call it on the agent's thread."""
+        self._declared.pop(source.name, None)
+        self._declared[source.name] = source
+        while len(self._declared) > DECLARED_MAX:
+            del self._declared[next(iter(self._declared))]
+
+    def dropped(self, name: str) -> None:
+        """A source has been dropped over the control socket."""
+        self._declared.pop(name, None)
+
+    def of(self, params: SourceParams | SinkParams, *, asked_by_us: bool) -> Reach:
+        """What this source or sink may touch.
+
+        Parameters
+        ----------
+        asked_by_us : this agent asks itself to run it
+        """
+        if isinstance(params, SourceParams):
+            return self.own if self._declared.get(params.name) == params else self._others
+        return self.own if asked_by_us else self._others
