@@ -17,7 +17,7 @@ ADMIT_SHARE = 0.8
 """Share of the limit above which the host takes no further operator that keeps state: those that run need room to grow."""
 MEASURE_BATCHES = 64
 """Batches after which a state is measured again, however small they were."""
-MEASURE_BYTES_MIN, MEASURE_BYTES_MAX = 64 * 1024, 16 * 2**20
+MEASURE_BYTES_MIN, MEASURE_BYTES_MAX = 64 * 1024, 64 * 2**20
 """Input after which a state is measured again lies between these: a 64th of the limit."""
 DEFAULT_SHARE = 0.5
 """Share of the memory that there is, for the states of operators where nothing is configured."""

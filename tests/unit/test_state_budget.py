@@ -48,7 +48,7 @@ def test_a_state_is_measured_after_many_batches_or_many_bytes():
     assert not budget.is_due(63, 2**20 - 1)
     assert budget.is_due(64, 0)
     assert budget.is_due(1, 2**20)
-    assert StateBudget(2**40).is_due(1, 16 * 2**20), "however large the limit"
+    assert StateBudget(2**40).is_due(1, 64 * 2**20), "however large the limit"
     assert not StateBudget(1).is_due(1, 64 * 1024 - 1), "however small it is"
 
 
