@@ -15,6 +15,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 from agent import logs  # first: it brings structlog in, see there
 from agent.config import AgentConfig, read_config
 from sbon.errors import ConfigError, SbonError
+from sbon.printable import printable
 
 EXAMPLES = """examples:
   sbon agent --name alone                                      one agent on loopback
@@ -121,7 +122,7 @@ def _run(arguments: list[str] | None) -> int:
 
 
 def _failed(problem: SbonError, code: int) -> int:
-    logs.standard_error.write(f"sbon agent: {' '.join(str(problem).split())}\n")
+    logs.standard_error.write(f"sbon agent: {printable(' '.join(str(problem).split()))}\n")
     return code
 
 

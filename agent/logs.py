@@ -4,11 +4,14 @@ structlog looks for rich when it is imported and keeps it, with ten megabytes, i
 module before anything else imports structlog gets it without.
 """
 
+import io
 import logging
 import sys
 from typing import Any, Literal, TextIO, cast
 
 import msgspec
+
+from sbon.printable import printable
 
 _without_rich = "rich" not in sys.modules and "structlog" not in sys.modules
 if _without_rich:
@@ -58,7 +61,9 @@ standard_error = StandardError()
 def set_up(config: LogConfig, **bound: Any) -> None:
     """Send structlog's events to standard error as configured, with `bound` in every one. May be called again to change the level."""
     console = config.format == "console" or (config.format == "auto" and sys.stderr.isatty())
-    renderer: Any = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()) if console else structlog.processors.JSONRenderer()
+    renderer: Any = structlog.processors.JSONRenderer()
+    if console:
+        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=_printable_traceback)
     structlog.contextvars.clear_contextvars()
     structlog.contextvars.bind_contextvars(**bound)
     structlog.configure(
@@ -67,10 +72,21 @@ def set_up(config: LogConfig, **bound: Any) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.StackInfoRenderer(),
-            *([] if console else [structlog.processors.format_exc_info]),
+            _printable_values if console else structlog.processors.format_exc_info,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[config.level]),
         logger_factory=structlog.PrintLoggerFactory(cast(TextIO, standard_error)),
         cache_logger_on_first_use=False,
     )
+
+
+def _printable_values(logger: object, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """What others say reaches a terminal as printable text. (JSON escapes by itself, and `repr` what is no text.)"""
+    return {key: printable(value) if isinstance(value, str) else value for key, value in event.items()}
+
+
+def _printable_traceback(target: TextIO, exc_info: Any) -> None:
+    text = io.StringIO()
+    structlog.dev.plain_traceback(text, exc_info)
+    target.write(printable(text.getvalue(), keep="\n"))

@@ -10,7 +10,7 @@ from typing import Any
 from agent.asyncio_host import new_event_loop
 from agent.control import ControlConfig, ControlServer
 from sbon.control import ControlReply, ControlRequest, refusal
-from sbon.errors import LinkError, QueryError
+from sbon.errors import LinkError, QueryError, SbonError
 
 STATUS = {
     "name": "ams1",
@@ -150,7 +150,12 @@ class FakeAgent:
     def control(self, request: ControlRequest, reply: Callable[[ControlReply], None]) -> Callable[[], None]:
         self.asked.append(request)
         arguments = request.arguments
-        if request.command == "rtt":
+        given = self.answers.get(request.command)
+        if isinstance(given, SbonError):
+            reply(refusal(request.id, given))
+        elif request.command in ("rtt", "submit", "drop") and given is not None:
+            reply(ControlReply(request.id, final=True, result=given))
+        elif request.command == "rtt":
             measured = 9.5 if "b" not in arguments else None
             reply(
                 ControlReply(

@@ -3,7 +3,6 @@
 import asyncio
 import signal
 import socket
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -47,7 +46,7 @@ def collect(
     if not 0.1 <= interval <= 86_400:
         raise typer.BadParameter(f"--interval {interval:g}, expected 0.1 to 86400 seconds")
     import agent.telemetry.collect as work
-    from sbon.cli.output import print_json
+    from sbon.cli.output import print_json, say
 
     async def run() -> work.Collection:
         ending = asyncio.Event()
@@ -62,8 +61,10 @@ def collect(
         print_json(figures)
     else:
         counted = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in collection.counters.items())
-        print(f"{counted}, of {len(collection.agents)} agents, in {out}")
+        say(f"{counted}, of {len(collection.agents)} agents, in {out}")
 
 
 def _say(what: str) -> None:
-    print(what, file=sys.stderr, flush=True)
+    from sbon.cli.output import say
+
+    say(what, error=True)

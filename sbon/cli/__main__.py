@@ -13,7 +13,7 @@ try:
     import typer
 
     from sbon.cli import analyze, coordinates, keygen, keys, names, overview, service, statements, top
-    from sbon.cli.output import print_error
+    from sbon.cli.output import print_error, say
     from sbon.errors import SbonError, UsageError
 except KeyboardInterrupt:  # while all this loads, which takes a slow machine seconds
     sys.exit(130)
@@ -45,7 +45,7 @@ def build() -> typer.Typer:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"sbon {metadata.version('sbon')}")
+        say(f"sbon {metadata.version('sbon')}")
         raise typer.Exit
 
 

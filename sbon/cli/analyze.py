@@ -1,6 +1,5 @@
 """`sbon analyze`: what the telemetry of an overlay says, as tables and one report."""
 
-import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sbon.cli.output import print_json
+from sbon.cli.output import print_json, say
 from sbon.errors import SbonError
 
 if TYPE_CHECKING:
@@ -76,16 +75,16 @@ def _progress() -> Any:
     begun = time.monotonic()
 
     def show(what: str) -> None:
-        print(f"{time.monotonic() - begun:8.1f} s  {what}", file=sys.stderr, flush=True)
+        say(f"{time.monotonic() - begun:8.1f} s  {what}", error=True)
 
     return show
 
 
 def _show(report: "Report") -> None:
     for line in report.summary:
-        print(line)
+        say(line)
     for problem in report.problems[:5]:
-        print(f"  PROBLEM  {problem.where} {problem.what}")
+        say(f"  PROBLEM  {problem.where} {problem.what}")
     if len(report.problems) > 5:
-        print(f"  PROBLEM  {len(report.problems) - 5} more in the report")
-    print(report.path)
+        say(f"  PROBLEM  {len(report.problems) - 5} more in the report")
+    say(str(report.path))

@@ -7,7 +7,7 @@ import typer
 
 from sbon.cli.client import ControlClient, find_socket
 from sbon.cli.options import Json, Socket
-from sbon.cli.output import Column, number, print_json, print_table, share
+from sbon.cli.output import Column, number, print_json, print_table, say, share
 from sbon.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -63,9 +63,9 @@ def coordinates(
     else:
         print_table(COLUMNS, node_rows(space), empty="no coordinates yet")
         if space["nodes"]:
-            print(f"x and y hold {share(space['shown_share'])} of how the agents differ")
+            say(f"x and y hold {share(space['shown_share'])} of how the agents differ")
     if plot is not None and not json:
-        print(f"drawn to {plot}")
+        say(f"drawn to {plot}")
 
 
 def laid_out(members: list[dict[str, Any]]) -> dict[str, Any]:

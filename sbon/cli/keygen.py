@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sbon.cli.output import print_error
+from sbon.cli.output import print_error, say
 from sbon.sealing import KEY_BYTES, generate_key
 
 
@@ -29,7 +29,7 @@ def keygen(
     """
     key = generate_key(os.urandom(KEY_BYTES))
     if out is None:
-        print(key)
+        say(key)
         return
     try:
         descriptor = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,11 +1,18 @@
-"""What the commands print: tables for people, JSON for scripts, one line on standard error for what went wrong."""
+"""What the commands print: tables for people, JSON for scripts, one line on standard error for what went wrong.
+
+Whatever is printed goes through here (`tests/unit/test_house.py` looks for other ways): much of it comes from other agents, and is made
+printable, so that no name, label, reason or row changes what a terminal shows.
+"""
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from sbon.cli.client import RefusedError
+from sbon.printable import printable, printable_json
+
+NEW_LINE = "\n"
 
 
 class Column(NamedTuple):
@@ -16,9 +23,25 @@ class Column(NamedTuple):
     """Numbers line up on the right."""
 
 
+def say(line: str = "", *, error: bool = False) -> None:
+    """One line on standard output, or on standard error."""
+    print(printable(line), file=sys.stderr if error else sys.stdout, flush=error)
+
+
 def print_json(value: Any) -> None:
     """One JSON document: indented for people on a terminal, else on one line."""
-    print(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
+    print(json_text(value, indent=2 if sys.stdout.isatty() else None))
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """A JSON document."""
+    return printable_json(json.dumps(value, ensure_ascii=False, indent=indent))
+
+
+def print_now(lines: Iterable[str]) -> None:
+    """Lines whose text is printable already, at once."""
+    sys.stdout.write("".join([f"{line}\n" for line in lines]))
+    sys.stdout.flush()
 
 
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, title: str = "", empty: str = "none") -> None:
@@ -29,11 +52,11 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, tit
         Console(highlight=False).print(rich_table(columns, rows, title=title, empty=empty))
         return
     if title:
-        print(f"{title}:")
+        print(f"{printable(title, keep=NEW_LINE)}:")
     if rows:
         print("\n".join(plain_lines(columns, rows)))
     else:
-        print(empty)
+        say(empty)
 
 
 def rich_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, title: str = "", empty: str = "none") -> Any:
@@ -45,7 +68,7 @@ def rich_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, titl
     for column in columns:
         table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in row))
+        table.add_row(*(Text(printable(cell), style=STYLES.get(cell, "")) for cell in row))
     if not rows:
         return Text(f"{title}: {empty}" if title else empty, style="dim")
     return table
@@ -74,7 +97,7 @@ def plain_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> lis
     >>> plain_lines([Column("node"), Column("rtt", right=True)], [["ams1", "9.5"], ["b", "120.0"]])
     ['node    rtt', 'ams1    9.5', 'b     120.0']
     """
-    cells = [[column.title for column in columns], *(list(row) for row in rows)]
+    cells = [[column.title for column in columns], *([printable(cell) for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
     lines = []
     for row in cells:
@@ -85,7 +108,12 @@ def plain_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> lis
 
 def print_error(message: str) -> None:
     """One line on standard error."""
-    print(f"sbon: {' '.join(message.split())}", file=sys.stderr)
+    say(f"sbon: {' '.join(message.split())}", error=True)
+
+
+def print_sql_error(text: str, problem: RefusedError, origin: str) -> None:
+    """What is wrong with a statement, on standard error."""
+    print(sql_error(text, problem, origin), file=sys.stderr)
 
 
 def sql_error(text: str, problem: RefusedError, origin: str) -> str:
@@ -99,14 +127,14 @@ def sql_error(text: str, problem: RefusedError, origin: str) -> str:
              ^
     """
     if problem.place is None:
-        return f"{origin}: {problem.message}"
+        return printable(f"{origin}: {problem.message}")
     line, column = problem.place
     lines = text.splitlines()
-    said = f"{origin}:{line}:{column}: {problem.message}"
+    said = printable(f"{origin}:{line}:{column}: {problem.message}")
     if not 1 <= line <= len(lines):
         return said
     shown = lines[line - 1].replace("\t", " ").rstrip()
-    return f"{said}\n  {shown}\n  {' ' * (column - 1)}^"
+    return f"{said}\n  {printable(shown)}\n  {' ' * len(printable(shown[: column - 1]))}^"
 
 
 def number(value: float | None, digits: int = 1) -> str:

@@ -6,7 +6,7 @@ import typer
 
 from sbon.cli.client import ControlClient, RefusedError, find_socket
 from sbon.cli.options import Json, Socket
-from sbon.cli.output import Column, amount, count, number, pairs, print_json, print_table, share, span, step_order
+from sbon.cli.output import Column, amount, count, number, pairs, print_json, print_table, say, share, span, step_order
 from sbon.cost_space.coordinate import Coordinate, estimated_rtt_ms
 from sbon.query.catalog import did_you_mean
 
@@ -144,7 +144,7 @@ def rtt(
         return
     measured = result.get("measured_rtt_ms")
     tail = f", measured {measured:.1f} ms" if measured is not None else ""
-    print(f"{result['a']} - {result['b']}: estimated {number(result.get('estimated_rtt_ms'))} ms{tail}{_error(result)}")
+    say(f"{result['a']} - {result['b']}: estimated {number(result.get('estimated_rtt_ms'))} ms{tail}{_error(result)}")
 
 
 def operators(socket: Socket = None, json: Json = False) -> None:
@@ -157,7 +157,7 @@ def operators(socket: Socket = None, json: Json = False) -> None:
         print_table(OPERATOR_COLUMNS, operator_rows(result), empty="no operators on this agent")
         for operator in sorted(result, key=step_order):
             if operator.get("reason"):
-                print(f"{operator['id']} is {operator['state']}: {operator['reason']}")
+                say(f"{operator['id']} is {operator['state']}: {operator['reason']}")
         _print_dropped(sorted(result, key=step_order))
 
 
@@ -176,7 +176,7 @@ def _print_dropped(told: list[dict[str, Any]]) -> None:
     """A line for each source, or query, that was given rows that it could not take."""
     for one in told:
         if dropped := one.get("dropped_rows"):
-            print(f"{one['id']} has left out {count(dropped)} {'row' if dropped == 1 else 'rows'} that could not be used")
+            say(f"{one['id']} has left out {count(dropped)} {'row' if dropped == 1 else 'rows'} that could not be used")
 
 
 def status_rows(result: dict[str, Any]) -> Rows:

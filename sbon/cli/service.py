@@ -6,7 +6,7 @@ import typer
 
 from sbon.cli.client import ControlClient, find_socket
 from sbon.cli.options import Json, Socket
-from sbon.cli.output import print_json
+from sbon.cli.output import print_json, say
 
 
 def register(app: typer.Typer) -> None:
@@ -44,9 +44,9 @@ def leave(
     if json:
         print_json(result)
         return
-    print("left" + (f"; {_operators(result['moved'])} handed over" if result.get("moved") else ""))
+    say("left" + (f"; {_operators(result['moved'])} handed over" if result.get("moved") else ""))
     for stayed in result.get("stayed", []):
-        print(f"{stayed['operator']} ended with it: {stayed['reason']}")
+        say(f"{stayed['operator']} ended with it: {stayed['reason']}")
 
 
 def _operators(count: int) -> str:
@@ -63,6 +63,6 @@ def reload(socket: Socket = None, json: Json = False) -> None:
     if json:
         print_json(result)
         return
-    print(f"applied: {', '.join(result.get('applied', [])) or 'nothing has changed'}")
+    say(f"applied: {', '.join(result.get('applied', [])) or 'nothing has changed'}")
     if waiting := result.get("restart_needed"):
-        print(f"only after a restart: {', '.join(waiting)}")
+        say(f"only after a restart: {', '.join(waiting)}")

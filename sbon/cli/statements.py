@@ -2,15 +2,26 @@
 
 import contextlib
 import difflib
-import json as json_text
-import sys
 from typing import Annotated, Any
 
 import typer
 
 from sbon.cli.client import ControlClient, RefusedError, find_socket
 from sbon.cli.options import Json, Socket, SqlFile, SqlText, read_sql
-from sbon.cli.output import Column, amount, number, print_error, print_json, print_table, sql_error, step_order
+from sbon.cli.output import (
+    Column,
+    amount,
+    json_text,
+    number,
+    print_error,
+    print_json,
+    print_now,
+    print_sql_error,
+    print_table,
+    say,
+    step_order,
+)
+from sbon.printable import printable
 from sbon.query.ids import is_short_for
 
 QueryName = Annotated[
@@ -70,7 +81,7 @@ def sql(file: SqlFile = None, command: SqlText = None, socket: Socket = None, js
         print_json(result)
         return
     for statement in result:
-        print(statement["message"])
+        say(statement["message"])
         if placed := statement.get("operators"):
             rows = [[o["id"], o["kind"], o["node"], "yes" if o.get("reused") else ""] for o in sorted(placed, key=step_order)]
             print_table(PLACED_COLUMNS, rows)
@@ -129,15 +140,18 @@ def print_plan(plan: dict[str, Any], *, candidates: bool) -> None:
     ]
     print_table(LINK_COLUMNS, links, title="\nlinks")
     usage = plan["network_usage"]
-    print("\nnetwork usage (bytes in transit; less is better):")
+    say()
+    say("network usage (bytes in transit; less is better):")
     for name, what in (("here", "as placed"), ("producer", "at the producers"), ("consumer", "at the consumer")):
         if usage.get(name) is not None:
-            print(f"  {what:<18}{amount(usage[name], 'B'):>10}{_compared(usage, name)}")
+            say(f"  {what:<18}{amount(usage[name], 'B'):>10}{_compared(usage, name)}")
     if plan.get("delay_ms") is not None:
         bound = plan.get("delay_bound_ms")
-        print(f"\nlongest way from a source: {number(plan['delay_ms'])} ms" + (f", bound {bound:g} ms" if bound is not None else ""))
+        say()
+        say(f"longest way from a source: {number(plan['delay_ms'])} ms" + (f", bound {bound:g} ms" if bound is not None else ""))
     for note in plan.get("notes", ()):
-        print(f"\nnote: {note}")
+        say()
+        say(f"note: {note}")
 
 
 def tail(
@@ -172,7 +186,7 @@ def drop(query: QueryName, socket: Socket = None, json: Json = False) -> None:
     if json:
         print_json(result)
     else:
-        print(f"dropped {', '.join(result['dropped'])}")
+        say(f"dropped {', '.join(result['dropped'])}")
 
 
 def migrate(
@@ -202,7 +216,7 @@ def migrate(
         print_json(result)
     elif result["committed"] and not result["outcome"]:
         copied = f"{result['state_bytes']} bytes of state copied in {result['copy_s']:.2f} s before"
-        print(f"moved {operator} to {node}: paused {result['pause_s'] * 1000:.0f} ms, {copied}")
+        say(f"moved {operator} to {node}: paused {result['pause_s'] * 1000:.0f} ms, {copied}")
     if not result["committed"]:
         raise RefusedError(f"{operator} runs where it was: {result['outcome']}")
     if result["outcome"]:
@@ -264,19 +278,15 @@ class RowPrinter:
     def rows(self, columns: list[str], rows: list[list[Any]]) -> None:
         """Print more rows, with a head before the first ones."""
         if self._as_json:
-            for row in rows:
-                sys.stdout.write(json_text.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n")
-            sys.stdout.flush()
+            print_now(json_text(dict(zip(columns, row, strict=True))) for row in rows)
             return
         cells = [[cell_text(value) for value in row] for row in rows]
         if columns != self._columns:
-            self._columns, self._widths = columns, [len(name) for name in columns]
-            cells.insert(0, list(columns))
+            self._columns, self._widths = columns, [0] * len(columns)
+            cells.insert(0, [printable(name) for name in columns])
         for row in cells:
             self._widths = [max(width, len(cell)) for width, cell in zip(self._widths, row, strict=True)]
-        for row in cells:
-            sys.stdout.write("  ".join(cell.ljust(width) for cell, width in zip(row, self._widths, strict=True)).rstrip() + "\n")
-        sys.stdout.flush()
+        print_now("  ".join(cell.ljust(width) for cell, width in zip(row, self._widths, strict=True)).rstrip() for row in cells)
 
 
 def cell_text(value: Any) -> str:
@@ -287,8 +297,7 @@ def cell_text(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, float):
         return f"{value:.10g}"
-    text = str(value)
-    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
+    return printable(str(value))
 
 
 def _ask_sql(command: str, text: str, origin: str, socket: str | None) -> Any:
@@ -296,7 +305,7 @@ def _ask_sql(command: str, text: str, origin: str, socket: str | None) -> Any:
         try:
             return agent.ask(command, sql=text)
         except RefusedError as problem:
-            print(sql_error(text, problem, origin), file=sys.stderr)
+            print_sql_error(text, problem, origin)
             raise typer.Exit(1) from None
 
 

@@ -9,8 +9,9 @@ import typer
 
 from sbon.cli.client import ControlClient, find_socket
 from sbon.cli.options import Socket
-from sbon.cli.output import Column, amount, count, number, pairs, print_table, rich_table, span
+from sbon.cli.output import Column, amount, count, number, pairs, print_table, rich_table, say, span
 from sbon.cli.overview import QUERY_COLUMNS, operator_rows, query_rows
+from sbon.printable import printable
 
 BUSY_COLUMNS = (
     Column("operator"),
@@ -103,7 +104,7 @@ def nearest(seen: dict[str, Any], most: int) -> list[list[str]]:
 
 
 def _print_once(seen: dict[str, Any]) -> None:
-    print(headline(seen))
+    say(headline(seen))
     print_table(QUERY_COLUMNS, query_rows(seen["queries"]), title="\nqueries")
     print_table(BUSY_COLUMNS, busiest(seen, 10), title="\noperators")
     print_table(NEAR_COLUMNS, nearest(seen, 10), title="\nnearest members")
@@ -115,7 +116,7 @@ def _screen(seen: dict[str, Any], height: int) -> Any:
 
     most = max(3, (height - 10) // 3)
     return Group(
-        Text(headline(seen), style="bold"),
+        Text(printable(headline(seen)), style="bold"),
         Text(),
         rich_table(QUERY_COLUMNS, query_rows(seen["queries"])[:most], empty="no queries"),
         Text(),

@@ -1,5 +1,6 @@
 """The `sbon` command against a control socket: what people see, what scripts read, exit codes, errors in one line."""
 
+import io
 import json
 import os
 import pty
@@ -8,13 +9,16 @@ import stat
 import subprocess
 import sys
 
+import msgspec
 import pytest
 
 from agent.control import ControlConfig
 from sbon.cli.__main__ import run
 from sbon.cli.client import ControlClient
+from sbon.cli.output import Column, rich_table
 from sbon.cli.statements import print_plan
 from sbon.control import ControlReply
+from sbon.errors import QueryError
 from sbon.sealing import KeyRing
 from tests.canned_agent import MEMBERS, OPERATORS, PLAN, QUERIES, STATUS, FakeAgent, serving
 
@@ -378,3 +382,77 @@ def test_ctrl_c_while_the_program_loads_is_no_traceback(tmp_path):
     done = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True)
 
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+NASTY = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202eevil\r\n\x7f\udc80"
+"""Clears the screen, renames the window, colours, writes backwards, forges a line."""
+
+
+def spoilt(value):
+    """An answer in which every text carries that."""
+    if isinstance(value, dict):
+        return {key: item if key in ("id", "name", "node", "kind", "latency_measured") else spoilt(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [spoilt(item) for item in value]
+    return value + NASTY if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["status"], ["members"], ["operators"], ["queries"], ["names"], ["explain", "-c", "SELECT 1"], ["tail", "q1", "--limit", "2"]),
+        *(["top", "--once"], ["leave"], ["drop", "q1"], ["sql", "-c", "SELECT 1"], ["reload"], ["rtt", "tokyo-1"]),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_text_of_other_agents_does_nothing_to_a_terminal(agent, capsys, arguments):
+    answers = {command: spoilt(answer) for command, answer in agent.answers.items()}
+    answers["operators"] = [{**row, "id": row["id"] + NASTY, "node": NASTY, "reason": NASTY} for row in answers["operators"]]
+    answers["members"] = [{**row, "name": row["name"] + NASTY} for row in answers["members"]]
+    answers["leave"] = {"left": True, "moved": 0, "stayed": [{"operator": NASTY, "queries": [], "reason": NASTY}]}
+    answers["drop"] = {"dropped": [NASTY]}
+    answers["submit"] = [{"message": NASTY, "operators": [{"id": NASTY, "kind": "map", "node": NASTY}], "query": NASTY}]
+    answers["reload"] = {"applied": [NASTY], "restart_needed": [NASTY]}
+    answers["rtt"] = {"a": NASTY, "b": NASTY, "estimated_rtt_ms": 1.0}
+    agent.answers.update(msgspec.msgpack.decode(msgspec.msgpack.encode(json.loads(json.dumps(answers).replace("\\udc80", "")))))
+    agent.tail_rows = [[NASTY.replace("\udc80", ""), 0.5, None]]
+    if arguments[0] == "tail":
+        agent.answers["queries"] = QUERIES
+
+    for form in ([], ["--json"]):
+        if form and arguments[0] == "top":
+            continue
+        code, out, err = sbon(capsys, *arguments, *form)
+        assert (code, err) == (0, "")
+        unprintable = {character for character in out if not character.isprintable()}
+        assert unprintable <= {"\n"}, arguments
+        assert "evil" in out
+        if form:
+            assert all("\r\n\x7f" in text for text in texts(json.loads(out)) if "evil" in text)
+
+
+def texts(value):
+    """All texts in a JSON document that are not keys."""
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from texts(item)
+    elif isinstance(value, str):
+        yield value
+
+
+def test_a_refusal_with_controls_in_it_is_one_printable_line(agent, capsys):
+    agent.answers["submit"] = QueryError("no column a\x1b[2J\nsbon: all is well", line=1, column=8)
+    code, out, err = sbon(capsys, "sql", "-c", "SELECT \x1b\x1b FROM s")
+    assert (code, out) == (1, "")
+    assert len(err.splitlines()) == 3
+    assert "a\\x1b[2J\\nsbon: all is well" in err
+    assert {character for character in err if not character.isprintable()} == {"\n"}
+
+
+def test_a_table_on_a_terminal_is_printable(capsys):
+    from rich.console import Console
+
+    target = io.StringIO()
+    table = rich_table([Column("node"), Column("reason")], [["alive", NASTY]])
+    Console(file=target, force_terminal=True, color_system=None, width=200).print(table)
+    assert {character for character in target.getvalue() if not character.isprintable()} == {"\n"}

@@ -89,6 +89,17 @@ def test_imports_point_one_way(folder):
     assert found == []
 
 
+def test_commands_print_through_one_module_which_makes_text_of_others_printable():
+    found = []
+    for path in [path for path in modules("sbon/cli") if path.name != "output.py"] + [Path("agent/telemetry/collect_command.py")]:
+        for node in calls(path):
+            called = ast.unparse(node.func)
+            if called in ("print", "typer.echo") or called.startswith(("sys.stdout.write", "sys.stderr.write")) or called.endswith("secho"):
+                found.append(f"{path}:{node.lineno} calls {called}")
+
+    assert found == []
+
+
 def test_nothing_is_unpickled_or_evaluated():
     everything = [path for folder in LAYERS for path in modules(folder)]
     unsafe = {"pickle", "marshal", "shelve", "dill", "cloudpickle"}

@@ -1,0 +1,39 @@
+"""Text of others, made fit for a terminal or a log: nothing in it moves the cursor, changes colours, or hides.
+
+Names, labels, SQL, reasons and rows come from whoever is a member of the overlay.
+"""
+
+
+def printable(text: str, keep: str = "") -> str:
+    """The text with escapes for characters that are not printed as themselves: controls, directions of writing, separators.
+
+    Parameters
+    ----------
+    keep : of these, characters that stay
+
+    Examples
+    --------
+    >>> print(printable("Zürich\\x1b[2J\\n"))
+    Zürich\\x1b[2J\\n
+    """
+    if text.isprintable():
+        return text
+    return "".join([c if c.isprintable() or c in keep else c.encode("unicode_escape").decode("ascii") for c in text])
+
+
+def printable_json(text: str) -> str:
+    """A JSON document with JSON's own escapes for such characters; line breaks between its values stay.
+
+    Examples
+    --------
+    >>> print(printable_json('"a\\x9b\\u202e"'))
+    "a\\u009b\\u202e"
+    """
+    if text.isprintable():
+        return text
+    return "".join([c if c.isprintable() or c == "\n" else _units(c) for c in text])
+
+
+def _units(character: str) -> str:
+    data = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{data[place : place + 2].hex()}" for place in range(0, len(data), 2))
