@@ -2,6 +2,9 @@
 
 Only the owner may connect (mode 0600). A lock on the data directory makes sure that one agent alone owns it; whoever holds the lock may
 take away a socket that a crashed agent left behind. Each client has bounds on its requests and on what waits to be sent to it.
+
+    open --socket or directory deleted--> lost --lock taken again, socket made again--> open
+    lost --another agent owns the directory, or it cannot be made--> lost, said in the log, tried again
 """
 
 import asyncio
@@ -21,6 +24,8 @@ from sbon.control import REQUEST_BYTES_MAX, SOCKET_NAME, ControlReply, ControlRe
 from sbon.errors import ConfigError, RemoteProtocolError, SbonError
 
 LOCK_NAME = "agent.lock"
+WATCH_S = 1.0
+"""Pause between two looks whether the socket is still there. Longer: longer out of reach when somebody has deleted it."""
 
 
 class ControlConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,43 +68,71 @@ class DataDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as problem:
-            raise ConfigError(f"cannot use the data directory {path}: {problem.strerror}; choose another with --data-dir") from problem
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as problem:
-            owner = os.pread(self._lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
-            os.close(self._lock)
-            raise ConfigError(
-                f"the data directory {path} belongs to a running agent (process {owner}); stop it or choose another with --data-dir"
-            ) from problem
-        with contextlib.suppress(OSError):  # the number is a courtesy to the next one to try; a full disk must not prevent a start
-            os.ftruncate(self._lock, 0)
-            os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+        self._lock = _locked(path)
+
+    def hold(self) -> None:
+        """Own the directory again if somebody has deleted it, or what was in it.
+
+        Raises
+        ------
+        ConfigError
+            Another agent owns it by now, or it cannot be made.
+        """
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.stat(self.path / LOCK_NAME), os.fstat(self._lock)):
+                return
+        fresh = _locked(self.path)
+        os.close(self._lock)
+        self._lock = fresh
 
     def close(self) -> None:
         """Let others have it."""
         os.close(self._lock)
 
 
+def _locked(path: Path) -> int:
+    """The descriptor of the lock on a data directory, which is made if it is not there."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as problem:
+        raise ConfigError(f"cannot use the data directory {path}: {problem.strerror}; choose another with --data-dir") from problem
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as problem:
+        owner = os.pread(lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
+        os.close(lock)
+        raise ConfigError(
+            f"the data directory {path} belongs to a running agent (process {owner}); stop it or choose another with --data-dir"
+        ) from problem
+    with contextlib.suppress(OSError):  # the number is a courtesy to the next one to try; a full disk must not prevent a start
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    return lock
+
+
 class ControlServer:
-    """Listens on the control socket and passes requests on. The caller owns the data directory.
+    """Listens on the control socket and passes requests on, and makes the socket again if somebody deletes it.
 
     Parameters
     ----------
     directory : where the socket goes
     agent : what answers
+    hold : makes sure that the directory is there and the caller's; raises ConfigError where it is not
     """
 
-    def __init__(self, directory: Path, agent: Controlled, config: ControlConfig) -> None:
+    def __init__(self, directory: Path, agent: Controlled, config: ControlConfig, hold: Callable[[], None] = lambda: None) -> None:
         self.path = directory / SOCKET_NAME
         self._agent = agent
         self._config = config
         self._clients: list[_Client] = []
+        self._hold = hold
         self._server: asyncio.Server | None = None
+        self._bound: os.stat_result | None = None
+        """The socket in the file system."""
+        self._watching: asyncio.TimerHandle | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._lost = False
         self._log = structlog.get_logger("control")
         self.counters = {"control_clients_refused": 0, "control_requests": 0, "control_requests_bad": 0, "control_clients_too_slow": 0}
 
@@ -111,28 +144,64 @@ class ControlServer:
         ConfigError
             The socket cannot be made.
         """
+        await self._open()
+        self._watch()
+
+    async def _open(self) -> None:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         mask = os.umask(0o177)
         try:
             self.path.unlink(missing_ok=True)
             with short_socket_path(self.path) as path:
                 listener.bind(path)
+            self._bound = self.path.stat()
         except OSError as problem:
             listener.close()
             raise ConfigError(f"cannot open the control socket {self.path}: {problem.strerror or problem}") from problem
         finally:
             os.umask(mask)
-        self._server = await asyncio.get_running_loop().create_unix_server(self._client, sock=listener)
+        before, self._server = self._server, await asyncio.get_running_loop().create_unix_server(self._client, sock=listener)
+        if before is not None:
+            before.close()
+
+    def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._watching = loop.call_later(WATCH_S, self._watch)
+        if not self._is_there() and (self._opening is None or self._opening.done()):
+            self._opening = loop.create_task(self._open_again())
+
+    def _is_there(self) -> bool:
+        with contextlib.suppress(OSError):
+            return self._bound is not None and os.path.samestat(self.path.stat(), self._bound)
+        return False
+
+    async def _open_again(self) -> None:
+        """Clients that are connected notice nothing of it."""
+        try:
+            self._hold()
+            await self._open()
+        except ConfigError as problem:
+            if not self._lost:
+                self._log.error("control.socket_lost", path=str(self.path), reason=str(problem), doing="trying again")
+            self._lost = True
+            return
+        self._lost = False
+        self._log.warning("control.socket_made_again", path=str(self.path), reason="somebody had deleted it")
 
     async def close(self) -> None:
         """Close the socket and every client's connection after what was already said to it."""
+        if self._watching is not None:
+            self._watching.cancel()
+        if self._opening is not None:
+            self._opening.cancel()
         if self._server is None:
             return
         self._server.close()
         for client in list(self._clients):
             client.close()
         self._server = None
-        self.path.unlink(missing_ok=True)
+        if self._is_there():
+            self.path.unlink(missing_ok=True)
 
     def _client(self) -> asyncio.Protocol:
         return _Client(self._agent, self._config, self._clients, self.counters)

@@ -305,7 +305,7 @@ async def _live(
     carriers.begin()
     daemon = Daemon(agent, config, read_again, shaped)
     loop_lag = daemon.loop_lag = LoopLag(loop)
-    server = ControlServer(directory.path, daemon, config.control)
+    server = ControlServer(directory.path, daemon, config.control, directory.hold)
     daemon.counters += [host.counters, server.counters, logs.standard_error.counters, *([shaped.counters] if shaped is not None else [])]
     daemon.counters += carriers.counters
     try:

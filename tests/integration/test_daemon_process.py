@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,7 +14,7 @@ import psutil
 import pytest
 
 from agent.state import SavedState, StateFile
-from sbon.cli.client import RefusedError
+from sbon.cli.client import ControlClient, RefusedError
 from sbon.cost_space.coordinate import Coordinate
 from sbon.sealing import generate_key
 from tests.processes import Process, wait_until
@@ -247,3 +248,32 @@ def test_a_named_pipe_for_a_file_neither_stops_the_agent_nor_runs(start, tmp_pat
         with pytest.raises(RefusedError, match=f"pipe.csv cannot be written: {expected}"):
             agent.ask("submit", sql=sink)
     assert (agent.ask("operators"), agent.ask("queries")) == ([], [])
+
+
+def test_a_deleted_control_socket_is_made_again_and_a_deleted_data_directory_is_owned_again(start):
+    agent = start("a").wait_until_ready()
+    with ControlClient(agent.directory / "control.sock") as before:
+        (agent.directory / "control.sock").unlink()
+        agent.wait_until_ready()
+        assert "control.socket_made_again" in agent.events()
+        assert before.ask("status")["name"] == "a", "who was connected still is"
+
+    shutil.rmtree(agent.directory)
+    agent.wait_until_ready()
+    second = Process(agent.directory.parent, "a", "--bind", "127.0.0.1:0")
+    assert second.end(0) == 2
+    assert agent.ask("status")["name"] == "a"
+    assert agent.end() == 0
+    assert not (agent.directory / "control.sock").exists()
+
+
+def test_an_agent_leaves_a_data_directory_alone_that_another_one_owns_by_now(start):
+    first = start("a").wait_until_ready()
+    shutil.rmtree(first.directory)
+    first.process.send_signal(signal.SIGSTOP)  # so that the second one comes first
+    second = start("a").wait_until_ready()
+    first.process.send_signal(signal.SIGCONT)
+    wait_until(lambda: "control.socket_lost" in first.events())
+    assert second.ask("status")["address"] != ""
+    assert first.end() == 0
+    assert second.ask("status")["name"] == "a"
