@@ -52,8 +52,6 @@ class Aggregates:
             except QueryError as error:
                 raise RemoteProtocolError(str(error)) from error
             self._results.append(kind)
-            if not 0.0 <= aggregate.share <= 1.0:
-                raise RemoteProtocolError(f"percentile of share {aggregate.share}, expected 0 to 1")
             if operand:
                 self._want(aggregate.function, operand)
 

@@ -10,7 +10,7 @@ import polars as pl
 from sbon.errors import RemoteProtocolError
 from sbon.operators.compile import columns_of
 from sbon.operators.operator import Operator
-from sbon.operators.windowed import FRAME_ROWS_MAX, SPAN_US_MAX
+from sbon.operators.windowed import FRAME_ROWS_MAX
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, AssignParams
 from sbon.query.relation import BOUNDS
 from sbon.query.schema import ColumnType
@@ -29,8 +29,6 @@ class Assign(Operator):
     """Rows with tumbling or hopping windows. One without an event time has none: its bounds are NULL."""
 
     def __init__(self, params: AssignParams) -> None:
-        if not (0 < params.slide_us <= params.size_us <= SPAN_US_MAX and 0 <= params.allowed_lateness_us <= SPAN_US_MAX):
-            raise RemoteProtocolError(f"windows of {params.size_us} µs every {params.slide_us} µs, expected 1 to {SPAN_US_MAX}")
         self._params = params
 
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:

@@ -16,10 +16,8 @@ from sbon.operators.frames import column_type, polars_type
 from sbon.operators.scalars import NULL_TAKERS, SCALARS, rest_of
 from sbon.query.expression import Call, Case, Cast, Column, Expression, Literal, is_bare_null
 from sbon.query.functions import MaybeType, common_type, result_type
+from sbon.query.limits import DEPTH_MAX
 from sbon.query.schema import ColumnType
-
-DEPTH_MAX = 200
-"""Calls within calls; what people write stays under 20."""
 
 _LITERALS: dict[ColumnType, tuple[type, ...]] = {ColumnType.BOOL: (bool,), ColumnType.TEXT: (str,), ColumnType.FLOAT: (float, int)}
 

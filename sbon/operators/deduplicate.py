@@ -21,7 +21,7 @@ from sbon.operators.runs import runs_of
 from sbon.operators.seen import NEVER, Seen, latest
 from sbon.operators.snapshots import Parts, opened, parts_of
 from sbon.operators.waiting import Waiting
-from sbon.operators.windowed import FRAME_ROWS_MAX, PANE, PENDING_ROWS_MAX, SPAN_US_MAX, one_zero
+from sbon.operators.windowed import FRAME_ROWS_MAX, PANE, PENDING_ROWS_MAX, one_zero
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, DeduplicateParams
 from sbon.query.relation import BOUNDS
 from sbon.query.schema import ColumnType
@@ -38,10 +38,6 @@ class Deduplicate(Operator):
     """Keeps the first row of each key. A row behind the watermark, or without an event time, is late."""
 
     def __init__(self, params: DeduplicateParams) -> None:
-        if not (0 < params.span_us <= SPAN_US_MAX and 0 <= params.allowed_lateness_us <= SPAN_US_MAX):
-            raise RemoteProtocolError(f"first rows within {params.span_us} µs, expected 1 to {SPAN_US_MAX}")
-        if not params.keys:
-            raise RemoteProtocolError("first rows of no key")
         self._params = params
         self._watermark = WATERMARK_MIN
         self._input: pl.DataFrame | None = None

@@ -15,13 +15,13 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import polars as pl
 
-from sbon.errors import RemoteProtocolError
 from sbon.operators.aggregates import Aggregates
 from sbon.operators.grouping import Groups, physical, positions
 from sbon.operators.measures import extreme_of
 from sbon.operators.partials import TIME
 from sbon.operators.ranges import in_ranges
-from sbon.operators.windowed import FRAME_ROWS_MAX, PANE, ROWS_AT_ONCE, SPAN_US_MAX, Windowed
+from sbon.operators.windowed import FRAME_ROWS_MAX, PANE, ROWS_AT_ONCE, Windowed
+from sbon.query.limits import SPAN_US_MAX
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, SessionParams
 from sbon.types import IntArray
 
@@ -33,8 +33,6 @@ class Session(Windowed):
     """Sessions by key. Those that end together leave ordered by their start and key."""
 
     def __init__(self, params: SessionParams) -> None:
-        if not 0 < params.gap_us <= SPAN_US_MAX:
-            raise RemoteProtocolError(f"sessions {params.gap_us} µs apart, expected 1 to {SPAN_US_MAX}")
         super().__init__(params)
         self._gap_us = params.gap_us
         self._last = ""

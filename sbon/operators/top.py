@@ -23,7 +23,6 @@ from sbon.operators.windowed import FRAME_ROWS_MAX, PENDING_ROWS_MAX, one_zero
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, TopParams
 from sbon.query.schema import ColumnType
 
-LIMIT_MAX = 10_000
 CANDIDATE_ROWS_MIN = 64
 """Fewer rows are sorted as they are."""
 
@@ -108,8 +107,6 @@ class Top(Operator):
     """Keeps the first rows of each event time and partition. A row behind the watermark, or without an event time, is late."""
 
     def __init__(self, params: TopParams) -> None:
-        if not 1 <= params.limit <= LIMIT_MAX:
-            raise RemoteProtocolError(f"limit of {params.limit} rows, expected 1 to {LIMIT_MAX}")
         self._params = params
         self._watermark = WATERMARK_MIN
         self._input: pl.DataFrame | None = None

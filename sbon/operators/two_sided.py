@@ -10,7 +10,6 @@ from sbon.errors import QueryError, RemoteProtocolError
 from sbon.operators.compile import compile_expression
 from sbon.operators.operator import Operator
 from sbon.query.expression import Expression
-from sbon.query.plan import JoinParams, WindowJoinParams
 from sbon.query.schema import ColumnType
 
 
@@ -62,12 +61,6 @@ class TwoSidedJoin(Operator, Generic[AnySide]):
         elif side.input.schema != frame.schema:
             raise RemoteProtocolError(f"join input with columns {dict(frame.schema)}, expected {dict(side.input.schema)}")
         return side
-
-
-def check_keys(params: JoinParams | WindowJoinParams) -> None:
-    """Refuse a join whose sides are not compared by as many keys."""
-    if len(params.left_keys) != len(params.right_keys) or not params.left_keys:
-        raise RemoteProtocolError(f"join on {len(params.left_keys)} and {len(params.right_keys)} keys, expected as many, at least one")
 
 
 def condition_on_pairs(residual: Expression | None, types: Mapping[str, ColumnType]) -> pl.Expr | None:

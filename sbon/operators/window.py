@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import polars as pl
 
-from sbon.errors import RemoteProtocolError
 from sbon.operators.aggregates import Aggregates
 from sbon.operators.grouping import Groups
 from sbon.operators.partials import TIME, Table
 from sbon.operators.ranges import PIECE_ROWS, in_ranges
-from sbon.operators.windowed import FRAME_ROWS_MAX, PANE, ROWS_AT_ONCE, SPAN_US_MAX, Windowed
+from sbon.operators.windowed import FRAME_ROWS_MAX, PANE, ROWS_AT_ONCE, Windowed
+from sbon.query.limits import SPAN_US_MAX
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, WindowParams
 
 _WINDOW = "w"
@@ -29,8 +29,6 @@ class Window(Windowed):
     """Windows of one length. A row is late when all windows that can hold it have closed."""
 
     def __init__(self, params: WindowParams) -> None:
-        if not (0 < params.size_us <= SPAN_US_MAX and 0 < params.slide_us <= SPAN_US_MAX):
-            raise RemoteProtocolError(f"window of {params.size_us} µs every {params.slide_us} µs, expected 1 to {SPAN_US_MAX}")
         super().__init__(params)
         self._params = params
         self._pane_us = math.gcd(params.size_us, params.slide_us)

@@ -17,6 +17,7 @@ from sqlglot import exp
 
 from sbon.query.dialect import Text
 from sbon.query.expression import Call, Column, Expression, Literal
+from sbon.query.limits import LIMIT_MAX
 from sbon.query.literals import identifier
 from sbon.query.plan import OrderColumn
 from sbon.query.projection import free_name
@@ -25,7 +26,7 @@ from sbon.query.rewrite import columns_of
 from sbon.query.scalar import Scalars
 from sbon.query.schema import ColumnType
 from sbon.query.scope import Scope, ScopeColumn
-from sbon.query.top import LIMIT_MAX, Order, named_items
+from sbon.query.top import Order, named_items
 from sbon.query.windows import WindowCall, event_time
 
 _LIMITED = "write SELECT ... FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, key ORDER BY ts) AS n ...) WHERE n = 1"

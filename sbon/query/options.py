@@ -8,12 +8,12 @@ from sqlglot.tokenizer_core import Token, TokenType
 from sbon.errors import QueryError
 from sbon.query.catalog import did_you_mean
 from sbon.query.dialect import Text
+from sbon.query.limits import IDLE_US_MAX
 from sbon.query.spans import parse_interval
 
 OPTIONS_MAX = 500
 IDLE_US_MIN = 100_000
-IDLE_US_MAX = 30 * 86_400_000_000
-"""Of `idle_after`: shorter than the least, every pause in the network would be one; a month is no pause any more."""
+"""Of `idle_after`: shorter, every pause in the network would be one; beyond the most, a month, it is no pause any more."""
 
 _FORM = "write WITH (name = 'value', ...)"
 _DELAY_FORM = "write WITH (delay_bound = '250 ms')"

@@ -3,14 +3,30 @@
 A plan is a DAG. Operators are listed upstream first. Sources and sinks are pinned to nodes; all between is unpinned unless the
 planner has a reason. An operator has numbered input ports; a port takes any number of links, whose rows are merged (so that a
 logical source over many nodes, or a UNION ALL, needs no operator of its own).
+
+Parameters beyond the limits of `sbon.query.limits` cannot be made: the planner refuses the query, and a message with such an operator is
+not decoded.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 import msgspec
 
 from sbon.query.expression import Expression
+from sbon.query.limits import (
+    IDLE_US_MAX,
+    LIMIT_MAX,
+    SPAN_US_MAX,
+    LimitError,
+    check_count,
+    check_expressions,
+    check_keys,
+    check_outer,
+    check_share,
+    check_span,
+    check_windows,
+)
 from sbon.query.schema import ColumnType, Schema
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 
@@ -35,6 +51,13 @@ class SourceParams(msgspec.Struct, frozen=True, tag="source"):
     idle_after_us: int = 0
     """After so long without a row the watermark follows the wall clock; 0: never."""
 
+    def __post_init__(self) -> None:
+        check_count("columns", len(self.columns))
+        check_count("options", len(self.options))
+        check_span("watermark delay", self.watermark_delay_us, 0)
+        if not 0 <= self.idle_after_us <= IDLE_US_MAX:
+            raise LimitError(f"a source is idle after {self.idle_after_us} µs, expected 0 to {IDLE_US_MAX}")
+
 
 class MapParams(msgspec.Struct, frozen=True, tag="map"):
     """Filter, then projection: rows for which `predicate` is true, with `columns` computed from them."""
@@ -43,16 +66,9 @@ class MapParams(msgspec.Struct, frozen=True, tag="map"):
     columns: tuple[tuple[str, Expression], ...] | None
     """Name and value of each output column; None: all input columns as they are."""
 
-
-class Aggregate(msgspec.Struct, frozen=True, array_like=True):
-    """One aggregate of a window: `function` of `operand` (None for COUNT(*)), named `name` in the output."""
-
-    name: str
-    function: str
-    """One of `AGGREGATE_FUNCTIONS`."""
-    operand: Expression | None
-    share: float = 0.5
-    """Of `approx_percentile`: the share of the values at or below the answer, 0 to 1. All others leave it as it is."""
+    def __post_init__(self) -> None:
+        check_count("columns", len(self.columns or ()))
+        check_expressions((self.predicate, *(value for _, value in self.columns or ())))
 
 
 AGGREGATE_FUNCTIONS = (
@@ -70,6 +86,22 @@ AGGREGATE_FUNCTIONS = (
 )
 
 
+class Aggregate(msgspec.Struct, frozen=True, array_like=True):
+    """One aggregate of a window: `function` of `operand` (None for COUNT(*)), named `name` in the output."""
+
+    name: str
+    function: str
+    """One of `AGGREGATE_FUNCTIONS`."""
+    operand: Expression | None
+    share: float = 0.5
+    """Of `approx_percentile`: the share of the values at or below the answer, 0 to 1. All others leave it as it is."""
+
+    def __post_init__(self) -> None:
+        if self.function not in AGGREGATE_FUNCTIONS:
+            raise LimitError(f"aggregate {self.function!r}, expected one of {', '.join(AGGREGATE_FUNCTIONS)}")
+        check_share("percentile of share", self.share, 1.0)
+
+
 class WindowParams(msgspec.Struct, frozen=True, tag="window"):
     """Tumbling (slide = size) or hopping window, aggregated by key.
 
@@ -85,6 +117,10 @@ class WindowParams(msgspec.Struct, frozen=True, tag="window"):
     aggregates: tuple[Aggregate, ...]
     allowed_lateness_us: int = 0
 
+    def __post_init__(self) -> None:
+        check_windows(self.size_us, self.slide_us, self.allowed_lateness_us, gaps=True)
+        _check_groups(self.keys, self.aggregates)
+
 
 class SessionParams(msgspec.Struct, frozen=True, tag="session"):
     """Sessions, aggregated by key: rows of a key less than `gap_us` apart in event time are in one.
@@ -99,6 +135,11 @@ class SessionParams(msgspec.Struct, frozen=True, tag="session"):
     keys: tuple[tuple[str, Expression], ...]
     aggregates: tuple[Aggregate, ...]
     allowed_lateness_us: int = 0
+
+    def __post_init__(self) -> None:
+        check_span("sessions with a gap", self.gap_us)
+        check_span("allowed lateness", self.allowed_lateness_us, 0)
+        _check_groups(self.keys, self.aggregates)
 
 
 class OrderColumn(msgspec.Struct, frozen=True, array_like=True):
@@ -124,6 +165,10 @@ class TopParams(msgspec.Struct, frozen=True, tag="top"):
     number: str | None = None
     """A column of the output that counts the rows of each partition from 1; None: there is none."""
 
+    def __post_init__(self) -> None:
+        check_count("rows of each event time", self.limit, 1, LIMIT_MAX)
+        check_count("columns", len(self.order) + len(self.ties) + len(self.partition))
+
 
 class AssignParams(msgspec.Struct, frozen=True, tag="assign"):
     """Rows with the tumbling (slide = size) or hopping windows that they lie in: one for each window.
@@ -137,6 +182,9 @@ class AssignParams(msgspec.Struct, frozen=True, tag="assign"):
     slide_us: int
     allowed_lateness_us: int = 0
     """How much later than the watermark says windows count as closed."""
+
+    def __post_init__(self) -> None:
+        check_windows(self.size_us, self.slide_us, self.allowed_lateness_us)
 
 
 class DeduplicateParams(msgspec.Struct, frozen=True, tag="deduplicate"):
@@ -157,6 +205,12 @@ class DeduplicateParams(msgspec.Struct, frozen=True, tag="deduplicate"):
     """Length of the windows, or the time from one row of a key to the next from which that is a first one again."""
     session: bool = False
     allowed_lateness_us: int = 0
+
+    def __post_init__(self) -> None:
+        check_span("first rows within a time", self.span_us)
+        check_span("allowed lateness", self.allowed_lateness_us, 0)
+        check_count("keys of first rows", len(self.keys), 1)
+        check_count("columns", len(self.order) + len(self.ties))
 
 
 class JoinParams(msgspec.Struct, frozen=True, tag="join"):
@@ -179,6 +233,11 @@ class JoinParams(msgspec.Struct, frozen=True, tag="join"):
     the watermark says that no partner can come. None: an inner join."""
     apart: bool = False
     """No source feeds both sides: one of them can be held back until the other has caught up."""
+
+    def __post_init__(self) -> None:
+        check_span("join from a time before", self.before_us, -SPAN_US_MAX)
+        check_span("join to a time after", self.after_us, -SPAN_US_MAX)
+        _check_join(self)
 
 
 class WindowJoinParams(msgspec.Struct, frozen=True, tag="window_join"):
@@ -206,6 +265,22 @@ class WindowJoinParams(msgspec.Struct, frozen=True, tag="window_join"):
     apart: bool = False
     """No source feeds both sides: one of them can be held back until the other has caught up."""
 
+    def __post_init__(self) -> None:
+        check_windows(self.size_us, self.slide_us, self.allowed_lateness_us)
+        _check_join(self)
+
+
+def _check_groups(keys: Sequence[tuple[str, Expression]], aggregates: Sequence[Aggregate]) -> None:
+    check_count("keys and aggregates", len(keys) + len(aggregates))
+    check_expressions((*(key for _, key in keys), *(aggregate.operand for aggregate in aggregates)))
+
+
+def _check_join(params: JoinParams | WindowJoinParams) -> None:
+    check_count("columns", len(params.columns))
+    check_keys(params.left_keys, params.right_keys)
+    check_outer(params.columns, params.outer)
+    check_expressions((*params.left_keys, *params.right_keys, params.residual))
+
 
 class FunctionParams(msgspec.Struct, frozen=True, tag="function"):
     """A function of a user's own, which every host must have installed in this version; see `sbon.functions`."""
@@ -223,6 +298,11 @@ class FunctionParams(msgspec.Struct, frozen=True, tag="function"):
     """Rows out for each row in, as its author expects."""
     deterministic: bool = True
     """Queries may share it."""
+
+    def __post_init__(self) -> None:
+        check_count("columns", len(self.inputs) + len(self.outputs))
+        check_count("arguments", len(self.arguments))
+        check_share("selectivity", self.selectivity)
 
 
 class UnionParams(msgspec.Struct, frozen=True, tag="union"):
@@ -245,6 +325,10 @@ class SinkParams(msgspec.Struct, frozen=True, tag="sink"):
     options: tuple[tuple[str, str], ...]
     columns: tuple[tuple[str, str], ...] | None = None
     """What is written, in order: name, and name in the input, whose columns are named and ordered for sharing; None: all as they are."""
+
+    def __post_init__(self) -> None:
+        check_count("columns", len(self.columns or ()))
+        check_count("options", len(self.options))
 
 
 Params: TypeAlias = (
@@ -300,6 +384,11 @@ class OperatorSpec(msgspec.Struct, frozen=True):
     """Input ports; 0 for sources."""
     selectivity: float = 1.0
     """Expected output rows per input row."""
+
+    def __post_init__(self) -> None:
+        check_count("columns", len(self.schema))
+        check_count("input ports", self.ports, 0, 2)
+        check_share("selectivity", self.selectivity)
 
 
 class LinkSpec(msgspec.Struct, frozen=True):

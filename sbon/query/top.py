@@ -10,15 +10,13 @@ from sqlglot import exp
 
 from sbon.query.dialect import Text
 from sbon.query.expression import Column, Expression
+from sbon.query.limits import LIMIT_MAX
 from sbon.query.literals import identifier
 from sbon.query.plan import OrderColumn
 from sbon.query.projection import free_name
 from sbon.query.relation import Apply, Assigned, Deduplicate, Join, Numbered, Relation, Scan, Select, Top, Union, Window
 from sbon.query.scalar import Scalars
 from sbon.query.schema import ColumnType
-
-LIMIT_MAX = 10_000
-"""Rows of each window."""
 
 _SORT_HINT = "write ORDER BY x DESC LIMIT 10 over a window: the first rows of each"
 _FORM = "aggregate over a window: FROM TUMBLE(stream, ts, INTERVAL '10 seconds') GROUP BY window_start, keys ORDER BY x DESC LIMIT 10"

@@ -21,6 +21,7 @@ from sbon.query.dialect import Text
 from sbon.query.expression import Case, Column, Expression, Literal
 from sbon.query.flink import in_from
 from sbon.query.functions import MaybeType, aggregate_type
+from sbon.query.limits import PANES_MAX
 from sbon.query.literals import identifier, interval_of
 from sbon.query.plan import Aggregate
 from sbon.query.relation import BOUNDS, Relation, Window
@@ -30,9 +31,6 @@ from sbon.query.scalar_calls import NULL, Bound, widen
 from sbon.query.schema import ColumnType
 from sbon.query.scope import Scope, ScopeColumn
 from sbon.query.text import aggregate_text, expression_text
-
-PANES_MAX = 10_000
-"""Windows that one row may lie in (size / slide)."""
 
 _GROUP_HINT = "write FROM TUMBLE(stream, ts, INTERVAL '10 seconds') ... GROUP BY window_start, keys"
 _PARTITION = "partition_by"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sbon.errors import RemoteProtocolError
 from sbon.operators.join import IntervalJoin
 from sbon.query.expression import Call, Column
+from sbon.query.limits import LimitError
 from sbon.query.plan import WATERMARK_END
 from sbon.query.schema import ColumnType
 from tests.property.stream_twins import Event, content, left_join_twin, rows_of, run
@@ -88,7 +89,7 @@ def test_rows_without_partner_leave_before_the_other_side_has_brought_any() -> N
 def test_other_types_than_the_plan_says_are_refused() -> None:
     with pytest.raises(RemoteProtocolError, match="right side of a left join with types"):
         IntervalJoin(params(5, 5, outer=(ColumnType.TIME, ColumnType.TEXT))).process(1, frame([(1, "a", 1)]))
-    with pytest.raises(RemoteProtocolError, match="types of 1 right columns, expected 2"):
+    with pytest.raises(LimitError, match="types of 1 right columns, expected 2"):
         IntervalJoin(params(5, 5, outer=(ColumnType.TIME,)))
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sbon.errors import RemoteProtocolError
 from sbon.operators.session import CLOSINGS, Session
 from sbon.query.expression import Column
+from sbon.query.limits import LimitError
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, Aggregate, SessionParams
 from tests.property.stream_twins import Event, rows_of, run, session_twin
 from tests.property.test_windows import AGGREGATES, NAMES, ROWS, cut, frame
@@ -116,7 +116,7 @@ def test_the_ends_of_time_pass_through(watermark: int) -> None:
     assert Session(params(10)).output_watermark(watermark) == watermark
 
 
-@pytest.mark.parametrize("bad", [SessionParams("t", 0, (), ()), SessionParams("t", 2**61, (), ()), SessionParams("t", 5, (), (), -1)])
-def test_sessions_that_make_no_sense_are_refused(bad: SessionParams) -> None:
-    with pytest.raises(RemoteProtocolError, match="expected"):
-        Session(bad)
+@pytest.mark.parametrize(("gap", "lateness"), [(0, 0), (2**61, 0), (5, -1)])
+def test_sessions_that_make_no_sense_are_refused(gap: int, lateness: int) -> None:
+    with pytest.raises(LimitError, match="expected"):
+        SessionParams("t", gap, (), (), lateness)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sbon.errors import RemoteProtocolError
 from sbon.operators.top import Top
 from sbon.operators.windowed import PENDING_ROWS_MAX
+from sbon.query.limits import LimitError
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, OrderColumn, TopParams
 from tests.property.stream_twins import Event, rows_of, run
 from tests.query_worlds import plan_of
@@ -128,8 +129,8 @@ def test_no_more_than_the_limit_is_kept_of_a_window() -> None:
 
 @pytest.mark.parametrize("limit", [0, -1, 10_001])
 def test_a_limit_that_makes_no_sense_is_refused(limit: int) -> None:
-    with pytest.raises(RemoteProtocolError, match="expected 1 to 10000"):
-        Top(params([("f", True, False)], limit))
+    with pytest.raises(LimitError, match="expected 1 to 10000"):
+        params([("f", True, False)], limit)
 
 
 def test_an_order_by_a_column_that_is_not_there_is_refused() -> None:

@@ -11,6 +11,7 @@ from sbon.errors import QueryError, RemoteProtocolError
 from sbon.operators import held_rows, pairing, window_join
 from sbon.operators.window_join import WindowJoin
 from sbon.query.expression import Call, Column
+from sbon.query.limits import LimitError
 from sbon.query.plan import WATERMARK_END, WindowJoinParams
 from sbon.query.schema import ColumnType
 from sbon.query.text import describe
@@ -163,7 +164,7 @@ def test_a_large_window_is_joined_in_buckets(kind: pl.DataType, step_rows: int, 
 
 
 def test_wrong_parameters_and_snapshots_are_refused() -> None:
-    with pytest.raises(RemoteProtocolError, match="windows of 3 µs every 5 µs"):
+    with pytest.raises(LimitError, match="windows of 3 µs every 5 µs"):
         join((3, 5))
     with pytest.raises(RemoteProtocolError, match="other parameters"):
         join((5, 5)).restore(join((6, 6)).snapshot())

@@ -13,6 +13,7 @@ from sbon.operators.frames import column_type
 from sbon.operators.registry import build
 from sbon.query.expression import Call, Case, Cast, Column, Literal
 from sbon.query.functions import aggregate_type
+from sbon.query.limits import LimitError
 from sbon.query.plan import (
     AGGREGATE_FUNCTIONS,
     WATERMARK_END,
@@ -233,8 +234,8 @@ def test_many_hopping_windows_closing_at_once_come_in_order():
 
 
 def test_a_window_without_length_is_refused():
-    with pytest.raises(RemoteProtocolError, match="expected 1 to"):
-        build(WindowParams("t", 0, 10, (), ()))
+    with pytest.raises(LimitError, match="expected 1 to"):
+        WindowParams("t", 0, 10, (), ())
 
 
 def test_a_window_over_something_else_than_a_time_is_refused():
