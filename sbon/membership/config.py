@@ -54,6 +54,10 @@ class MembershipConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """When a measurement on request ends with the replies that it has, or with none."""
     members_max: int = 10_000
     """Members known at most; the rest are refused and counted. Bounds memory against floods of invented names."""
+    introductions_max: int = 2048
+    """Names told of by others that may wait for their first answer; the oldest give way. Lower: large overlays are learnt later."""
+    introductions_per_teller_max: int = 512
+    """Those told of by one member. Lower: less room for invented names, more exchanges until a newcomer knows a large overlay."""
     pending_max: int = 512
     """Probes made for others and measurements under way at most. Bounds memory and the use of this agent to flood another."""
 
@@ -77,6 +81,8 @@ class MembershipConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             ("vitals_per_datagram", 0, 16),
             ("ping_count", 1, 16),
             ("members_max", 1, 100_000),
+            ("introductions_max", 1, 100_000),
+            ("introductions_per_teller_max", 1, 100_000),
             ("pending_max", 1, 100_000),
         ):
             if not low <= getattr(self, name) <= high:

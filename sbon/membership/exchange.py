@@ -1,9 +1,11 @@
 """Push-pull: two agents exchange their whole tables, which repairs whatever gossip has missed and joins newcomers."""
 
 from sbon.membership.actions import Action
+from sbon.membership.introductions import STRANGERS
 from sbon.membership.members import MemberStatus
 from sbon.membership.messages import Alive, Failed, Left, Row, State, encode
 from sbon.membership.roster import Roster
+from sbon.types import Address, NodeId
 
 STATUSES = (MemberStatus.ALIVE, MemberStatus.SUSPECT, MemberStatus.FAILED, MemberStatus.LEFT)
 _NUMBER = {status: number for number, status in enumerate(STATUSES)}
@@ -26,43 +28,52 @@ def write_state(roster: Roster, now: float) -> bytes:
             member.digest,
         )
         for member in roster.members.values()
+        if roster.has_answered(member.name)
     ]
     return encode(State(roster.own.name, rows))
 
 
-def merge_state(roster: Roster, state: State, now: float, out: list[Action]) -> None:
-    """Take in another agent's table.
+def merge_state(roster: Roster, state: State, now: float, out: list[Action], via: Address | None) -> None:
+    """Take in another agent's table; `via`: from the agent that answered where we had dialled.
 
     A member that the other side holds for failed, and we do not, becomes a suspect only: after a partition it is the other side that
     is out of date, and the member must have its chance to object.
     """
+    teller = state.name if via is not None or is_reachable(roster, state.name) else STRANGERS
     for row in state.rows:
         status = STATUSES[row.status]
         record = Alive(row.name, row.incarnation, row.boot, row.host, row.port, row.labels)
         member = roster.members.get(row.name)
         if member is None and not (status is MemberStatus.ALIVE or status is MemberStatus.SUSPECT):
             if row.age_s < roster.config.failed_keep_s:
-                roster.add(record, status, now - row.age_s, out)
+                roster.told_dead(record, status, now - row.age_s, out)
         elif status is MemberStatus.ALIVE:
-            roster.hear_alive(record, now, out)
+            shown = row.name == state.name and member is not None and member.address == via
+            roster.hear_alive(record, now, out, teller, shown=shown)
         elif status is MemberStatus.LEFT:
-            roster.hear(Left(row.name, row.incarnation), now, out)
+            roster.hear(Left(row.name, row.incarnation), now, out, teller)
         elif member is not None and not member.reachable:
-            roster.hear(Failed(row.name, row.incarnation, state.name), now, out)
+            roster.hear(Failed(row.name, row.incarnation, state.name), now, out, teller)
         else:
-            _doubt(roster, record, state.name, now, out)
+            _doubt(roster, record, state.name, now, out, teller)
         if row.vitals is not None and row.vitals.name == row.name:
             roster.hear_vitals(row.vitals, out)
         if row.hosted_version[1] >= 0:
             roster.set_digest(row.name, row.hosted_version, row.digest, out)
 
 
-def _doubt(roster: Roster, record: Alive, by: str, now: float, out: list[Action]) -> None:
+def is_reachable(roster: Roster, name: NodeId) -> bool:
+    """Whether this is a member that has answered us, and is not known to have gone since."""
+    member = roster.members.get(name)
+    return member is not None and member.reachable
+
+
+def _doubt(roster: Roster, record: Alive, by: str, now: float, out: list[Action], teller: NodeId) -> None:
     """The other side suspects a member, or holds it for failed while we do not."""
     if record.name == roster.own.name:
-        roster.hear(Failed(record.name, record.incarnation, by), now, out)
+        roster.hear(Failed(record.name, record.incarnation, by), now, out, teller)
         return
-    roster.hear_alive(record, now, out)
+    roster.hear_alive(record, now, out, teller)
     member = roster.members.get(record.name)
     if member is not None and member.incarnation == record.incarnation:
         roster.suspect(member, record.incarnation, by, now, out)

@@ -20,12 +20,14 @@ from sbon.cost_space.coordinate import Coordinate
 from sbon.errors import ConfigError, CoordinateError, LocalProtocolError
 from sbon.membership.actions import Action, PushPull
 from sbon.membership.config import MembershipConfig, check_labels
-from sbon.membership.exchange import merge_state, write_state
+from sbon.membership.exchange import is_reachable, merge_state, write_state
+from sbon.membership.incarnations import usable_start
+from sbon.membership.introducing import Introducer
+from sbon.membership.introductions import STRANGERS, Introductions
 from sbon.membership.members import Capacity, Member, MemberStatus
 from sbon.membership.messages import (
     DIGEST_BYTES_MAX,
     HELD_US_MAX,
-    INCARNATION_MAX,
     Ack,
     Envelope,
     HostName,
@@ -50,7 +52,7 @@ from sbon.membership.timers import Timers
 from sbon.membership.writer import Writer
 from sbon.types import Address, NodeId
 
-AWAITING = frozenset({"direct", "deadline", "relay", "expire", "ping_end", "suspicion"})
+AWAITING = frozenset({"direct", "deadline", "relay", "expire", "ping_end", "suspicion", "introduce"})
 """Timers that wait for somebody else: put off when it was we who stood still."""
 CURIOSITY_S = 1.0
 """Pause between push-pulls with peers that turn out to know more of themselves than we do."""
@@ -71,7 +73,7 @@ class Membership:
         coordinate: Callable[[], Coordinate],
         rng: np.random.Generator,
     ) -> None:
-        """`incarnation`: any number; one that was used before, or none kept (0), is put right by the others' memory.
+        """`incarnation`: any number; one that was used before, none kept (0) or one too high to use is put right by the others' memory.
 
         Raises
         ------
@@ -80,8 +82,6 @@ class Membership:
         """
         check_name(name)
         _check_address(address)
-        if not 0 <= incarnation < INCARNATION_MAX:
-            raise ConfigError(f"incarnation {incarnation}, expected 0 to {INCARNATION_MAX}")
         self.counters: Counter[str] = Counter()
         self._config = config
         peers_rng, order_rng, probing_rng = rng.spawn(3)
@@ -91,14 +91,17 @@ class Membership:
             name=name,
             address=address,
             status=MemberStatus.ALIVE,
-            incarnation=incarnation,
+            incarnation=usable_start(incarnation),
             boot=int(rng.integers(0, 2**32)),
             labels=check_labels(labels),
         )
         self._peers = RandomPeers(peers_rng)
-        self._roster = Roster(config, own, self._timers, self._health, self._peers, ProbeOrder(order_rng), self.counters)
+        introductions = Introductions(config, self.counters)
+        order = ProbeOrder(order_rng)
+        self._roster = Roster(config, own, self._timers, self._health, self._peers, order, introductions, self.counters)
         self._writer = Writer(self._roster, coordinate)
         self._probing = Probing(config, self._roster, self._writer, self._timers, self._health, self.counters, probing_rng)
+        self._introducer = Introducer(self._roster, self._probing, self._timers, self._peers, self.counters)
         self._rounds = Rounds(config, self._roster, self._peers, self._writer, self._probing, self._timers, self._health, rng)
         self._now = 0.0
         self._curious_at = -math.inf
@@ -114,6 +117,7 @@ class Membership:
             "call": self._probing.call,
             "suspicion": self._roster.suspicion_ran_out,
             "forget": self._forget,
+            "introduce": self._introducer.ask_again,
             "ping": self._probing.ping_next,
             "ping_end": lambda name, now, out: self._probing.ping_ended(name, out),
         }
@@ -180,15 +184,16 @@ class Membership:
             self.counters["own_name_heard"] += 1
             return out
         roster = self._roster
+        teller = envelope.name if is_reachable(roster, envelope.name) else STRANGERS
         for item in envelope.news:
-            roster.hear(item, now, out)
+            roster.hear(item, now, out, teller)
         for vitals in envelope.vitals:
             roster.hear_vitals(vitals, out)
         is_ack = message.__class__ is Ack
         roster.hear_vitals(Vitals(envelope.name, envelope.incarnation, envelope.version, envelope.data), out, quietly=is_ack)
         corrected = self._consider_speaker(envelope, sender, now, out)
         self._answer(message, sender, now, now if received_at is None else min(received_at, now), corrected, out)
-        self._rounds.arm(now)
+        self._go_on(now, out)
         return out
 
     def wake(self, now: float) -> list[Action]:
@@ -204,7 +209,7 @@ class Membership:
                 self._on_sequence[kind](about, now, out)
             else:
                 self._on_timer[kind](about, now, out)
-        self._rounds.arm(now)
+        self._go_on(now, out)
         return out
 
     def probe_leaves(self, sequence: int, now: float) -> None:
@@ -244,8 +249,8 @@ class Membership:
         out: list[Action] = []
         if via is not None:
             self._rounds.seed_answered(via, decoded.name)
-        merge_state(self._roster, decoded, now, out)
-        self._rounds.arm(now)
+        merge_state(self._roster, decoded, now, out, via)
+        self._go_on(now, out)
         return out
 
     def announce(self, digest: bytes, capacity: Capacity) -> None:
@@ -278,6 +283,11 @@ class Membership:
         self._config = self._roster.config = self._probing.config = self._rounds.config = config
         self._health.limit(config.health_max)
 
+    def _go_on(self, now: float, out: list[Action]) -> None:
+        """Ask who waits to be asked, and set the timers that an event has made necessary."""
+        self._introducer.ask(now, out)
+        self._rounds.arm(now)
+
     # Messages
 
     def _consider_speaker(self, envelope: Envelope, sender: Address, now: float, out: list[Action]) -> bool:
@@ -300,11 +310,15 @@ class Membership:
                 self.counters["probes_misdirected"] += 1
             return
         if isinstance(message, Ack):
-            self._probing.receive_ack(message, self._coordinate_of(envelope), received_at, now, out)
+            name = self._probing.receive_ack(message, self._coordinate_of(envelope), received_at, now, out)
+            if name is not None:
+                self._introducer.answered(name, envelope, now, out)
         elif isinstance(message, IndirectProbe):
             self._probing.relay(message, sender, now, out)
         elif isinstance(message, Relayed):
-            self._probing.receive_relayed(message.sequence)
+            name = self._probing.receive_relayed(message.sequence)
+            if name is not None:
+                self._introducer.answered(name, None, now, out)
         elif isinstance(message, Nack):
             self._probing.receive_nack(message.sequence)
         member = self._roster.members.get(envelope.name)

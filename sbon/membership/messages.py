@@ -13,6 +13,7 @@ import msgspec
 from sbon.cost_space.coordinate import ERROR_MAX, VECTOR_MS_MAX, Coordinate, check
 from sbon.errors import CoordinateError, RemoteProtocolError
 from sbon.membership.config import LABELS_BYTES_MAX, LABELS_MAX, labels_bytes
+from sbon.membership.incarnations import INCARNATION_MAX
 from sbon.membership.members import Capacity
 
 VERSION = 1
@@ -20,7 +21,6 @@ DATAGRAM_BYTES_MAX = 1200
 """Before sealing; with seal, UDP and IPv6 headers still below the 1280 bytes that every IPv6 path carries."""
 DIGEST_BYTES_MAX = 256
 STATE_ROWS_MAX = 100_000
-INCARNATION_MAX = 2**53
 HELD_US_MAX = 60_000_000
 NEWS_MAX = 64
 VITALS_MAX = 32

@@ -23,7 +23,7 @@ import numpy as np
 from sbon.cost_space.coordinate import Coordinate, estimated_rtt_ms
 from sbon.membership.actions import Action, PingDone, RttMeasured
 from sbon.membership.config import MembershipConfig
-from sbon.membership.messages import Ack, IndirectProbe
+from sbon.membership.messages import Ack, Alive, IndirectProbe, Vitals
 from sbon.membership.roster import Roster
 from sbon.membership.suspicion import LocalHealth
 from sbon.membership.timers import Timers
@@ -44,7 +44,7 @@ class _Sent(msgspec.Struct):
     peer: NodeId
     sent_at: float
     purpose: str
-    """round, relay, call or ping."""
+    """round, relay, call, ping or introduction."""
     twin: int | None = None
     """Sequence of the other probe of the same turn, if there are two."""
     helpers: int = 0
@@ -144,13 +144,18 @@ class Probing:
             self._health.change(+1)
         self._roster.accuse(probe.peer, now, out)
 
-    def receive_ack(self, message: Ack, coordinate: Coordinate | None, received_at: float, now: float, out: list[Action]) -> None:
-        """A peer has answered; `coordinate` is None where it sent a bad one."""
+    def receive_ack(self, message: Ack, coordinate: Coordinate | None, received_at: float, now: float, out: list[Action]) -> NodeId | None:
+        """A peer has answered; `coordinate` is None where it sent a bad one. Returns its name if it was asked to be introduced."""
         probe = self._sent.get(message.sequence)
-        name = message.envelope.name
+        envelope = message.envelope
+        name = envelope.name
         if probe is None or probe.peer != name:
             self._counters["acks_late"] += 1
-            return
+            return None
+        if probe.purpose == "introduction":
+            self._end_introduction(message.sequence)
+            return name
+        self._roster.vitals_shown(Vitals(name, envelope.incarnation, envelope.version, envelope.data), out)
         rtt_s = received_at - probe.sent_at - message.held_us * 1e-6
         if rtt_s <= 0:
             self._counters["rtts_rejected"] += 1
@@ -162,7 +167,7 @@ class Probing:
         if probe.purpose == "round":
             self._end_round_probe(message.sequence, probe)
             self._health.change(-1)
-            return
+            return None
         del self._sent[message.sequence]
         self._timers.cancel(("expire", message.sequence))
         if probe.purpose == "relay":
@@ -170,6 +175,23 @@ class Probing:
             out.append(self._writer.relayed(probe.client, probe.client_address, probe.client_sequence))
         elif probe.purpose == "ping":
             self._ping_answered(name, message.sequence, rtt_s * 1000 if rtt_s > 0 else None, now, out)
+        return None
+
+    def introduce(self, record: Alive, now: float, out: list[Action], *, helpers: int) -> None:
+        """Probe a name that is not in the table where it is said to be; through so many others, too."""
+        sequence = self._next_sequence()
+        self._sent[sequence] = _Sent(record.name, now, "introduction")
+        address = (record.host, record.port)
+        out.append(self._writer.probe(record.name, address, sequence))
+        patience_s = self.config.timeout_s_max
+        for helper in self._roster.peers.draw(helpers, besides=record.name):
+            there = self._roster.members[helper].address
+            out.append(self._writer.indirect_probe(helper, there, sequence, record.name, address, patience_s))
+        self._timers.set(("expire", sequence), now + 3 * patience_s)
+
+    def _end_introduction(self, sequence: int) -> None:
+        del self._sent[sequence]
+        self._timers.cancel(("expire", sequence))
 
     def call(self, name: NodeId, now: float, out: list[Action]) -> None:
         """Tell a suspect what we hold it for: its ack brings its objection, if gossip has not brought us that."""
@@ -181,12 +203,18 @@ class Probing:
         out.append(self._writer.probe(name, member.address, sequence))
         self._timers.set(("expire", sequence), now + self.config.timeout_s_max * self._health.factor)
 
-    def receive_relayed(self, sequence: int) -> None:
-        """A helper had an ack of the peer."""
+    def receive_relayed(self, sequence: int) -> NodeId | None:
+        """A helper had an ack of the peer. Returns the peer's name if it was asked to be introduced."""
         probe = self._sent.get(sequence)
-        if probe is not None and probe.purpose == "round" and probe.helpers:
+        if probe is None:
+            return None
+        if probe.purpose == "introduction":
+            self._end_introduction(sequence)
+            return probe.peer
+        if probe.purpose == "round" and probe.helpers:
             self._end_round_probe(sequence, probe)
             self._health.change(-1)
+        return None
 
     def receive_nack(self, sequence: int) -> None:
         """A helper had no ack either, but is well, and so is the way to it."""

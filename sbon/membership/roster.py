@@ -5,6 +5,8 @@ States and transitions are in `sbon.membership.members`. Invariants:
 - A suspect has a timer, and only a suspect has one.
 - Every statement that changed the table is passed on; none that did not is, except a new accuser of a suspect.
 - Nobody but us changes our own incarnation, and a statement against us is always answered by a higher one, unless we are leaving.
+- Whoever is reachable has answered us once (`introductions`). Only of members that have, others are told.
+- Incarnations rise on others' word only as far as `incarnations` allows.
 """
 
 import math
@@ -21,9 +23,10 @@ from sbon.membership.actions import (
 )
 from sbon.membership.broadcast import Broadcasts
 from sbon.membership.config import MembershipConfig
+from sbon.membership.incarnations import OwnIncarnation, is_believable
+from sbon.membership.introductions import Introductions
 from sbon.membership.members import Member, MemberStatus, overrides
 from sbon.membership.messages import (
-    INCARNATION_MAX,
     Alive,
     Failed,
     Hosted,
@@ -39,7 +42,13 @@ from sbon.membership.timers import Timers
 from sbon.types import NodeId
 
 FORMER_SELVES_MAX = 3
-"""So often we outbid our own name's other incarnations: a former self falls silent, another running agent outbids us in turn."""
+FORMER_SELVES_S = 60.0
+"""So often within so long we outbid our own name's other incarnations: a former self falls silent, another running agent outbids us."""
+TOLD_DEAD_MAX = 256
+"""Failed and departed members kept on others' word alone, having never answered us."""
+
+VERSIONS_UNDER_WAY_MAX = 16
+"""Answers may overtake each other by a few versions of vitals; a larger step back is the end of a lie."""
 
 CALL_SHARE = 0.75
 """A suspect is called after this share of its shortest time. Gossip misses one member in a few thousand, which would never hear of an
@@ -59,9 +68,11 @@ class Roster:
         health: LocalHealth,
         peers: RandomPeers,
         order: ProbeOrder,
+        introductions: Introductions,
         counters: Counter[str],
     ) -> None:
         self.config = config
+        self.introductions = introductions
         self.own = own
         self.members: dict[NodeId, Member] = {own.name: own}
         self.peers = peers
@@ -76,15 +87,17 @@ class Roster:
         self._health = health
         self._counters = counters
         self._suspicions: dict[NodeId, Suspicion] = {}
-        self._former_selves = 0
+        self._told_dead: set[NodeId] = set()  # asked, never iterated
+        self._own_incarnation = OwnIncarnation()
+        self._former_selves_at_s: list[float] = []
         self.pass_on(self.own_alive())
 
     # Statements
 
-    def hear(self, item: News, now: float, out: list[Action]) -> None:
-        """Take in one piece of news."""
+    def hear(self, item: News, now: float, out: list[Action], teller: NodeId) -> None:
+        """Take in one piece of news, told by `teller`."""
         if isinstance(item, Alive):
-            self.hear_alive(item, now, out)
+            self.hear_alive(item, now, out, teller)
         elif isinstance(item, Suspect):
             self._hear_suspect(item, now, out)
         elif isinstance(item, Hosted):
@@ -92,18 +105,18 @@ class Roster:
         else:
             self._hear_gone(item, now, out)
 
-    def hear_alive(self, item: Alive, now: float, out: list[Action]) -> None:
-        """A member says that it lives."""
+    def hear_alive(self, item: Alive, now: float, out: list[Action], teller: NodeId, *, shown: bool = False) -> None:
+        """A member is said to live; `shown`: by itself, on a connection that we dialled to it."""
         name = item.name
         if name == self.own.name:
-            self._hear_former_self(item, out)
+            self._hear_former_self(item, now, out)
             return
         member = self.members.get(name)
-        if member is None:
-            self.add(item, ALIVE, now, out)
-            self.pass_on(item)
+        if member is None or name in self._told_dead:
+            if not self.leaving:
+                self.introductions.tell(item, teller)
             return
-        if item.incarnation <= member.incarnation:
+        if item.incarnation <= member.incarnation or not self._believes(item.incarnation, member, shown=shown):
             return
         restarted = item.boot != member.boot
         address = (item.host, item.port)
@@ -116,11 +129,41 @@ class Roster:
             out.append(MemberUpdated(name, restarted))
         self.pass_on(item)
 
+    def introduced(self, item: Alive, now: float, out: list[Action]) -> None:
+        """A name that we had been told of has answered."""
+        waiting = self.introductions.remove(item.name)
+        if item.name in self._told_dead:
+            self.forget(item.name, out)
+        if self.leaving or item.name in self.members or self.add(item, ALIVE, now, out) is None:
+            return
+        self.pass_on(item)
+        if waiting is not None and waiting.vitals is not None:
+            self.hear_vitals(waiting.vitals, out)
+        if waiting is not None and waiting.digest is not None:
+            self.set_digest(item.name, *waiting.digest, out)
+
+    def told_dead(self, item: Alive, status: MemberStatus, since_s: float, out: list[Action]) -> None:
+        """Remember a member that had gone before we could meet it, for reconnecting; there is room for a few."""
+        if len(self._told_dead) >= TOLD_DEAD_MAX:
+            self._counters["members_refused"] += 1
+        elif self.add(item, status, since_s, out) is not None:
+            self._told_dead.add(item.name)
+
+    def has_answered(self, name: NodeId) -> bool:
+        """Whether a member of the table was ever there for us, so that others may be told of it."""
+        return name not in self._told_dead
+
+    def _believes(self, incarnation: int, member: Member, *, shown: bool = False) -> bool:
+        believable = is_believable(incarnation, member.incarnation, shown=shown)
+        if not believable:
+            self._counters["incarnations_refused"] += 1
+        return believable
+
     def _hear_suspect(self, item: Suspect, now: float, out: list[Action]) -> None:
         if item.name == self.own.name:
             if item.incarnation == self.own.incarnation and not self.leaving:
                 self._health.change(+1)  # others do not hear us in time
-            self._object(item.incarnation)
+            self._object(item.incarnation, now)
             return
         member = self.members.get(item.name)
         if member is None:
@@ -137,7 +180,7 @@ class Roster:
                 self._timers.set(("suspicion", member.name), suspicion.deadline_s(*self._suspicion_bounds_s()))
                 self.pass_on(Suspect(member.name, incarnation, by))
             return
-        if not overrides(incarnation, SUSPECT, member.incarnation, member.status):
+        if not overrides(incarnation, SUSPECT, member.incarnation, member.status) or not self._believes(incarnation, member):
             return
         member.incarnation = incarnation
         others = len(self.peers) - (1 if member.reachable else 0)
@@ -170,23 +213,34 @@ class Roster:
 
     def _hear_gone(self, item: Failed | Left, now: float, out: list[Action]) -> None:
         if item.name == self.own.name:
-            self._object(item.incarnation)
+            self._object(item.incarnation, now)
             return
         member = self.members.get(item.name)
         status = FAILED if item.__class__ is Failed else LEFT
-        if member is not None and overrides(item.incarnation, status, member.incarnation, member.status):
+        if member is None or not overrides(item.incarnation, status, member.incarnation, member.status):
+            return
+        if self._believes(item.incarnation, member):
             member.incarnation = item.incarnation
             self._change(member, status, now, out)
             self.pass_on(item)
 
     def _hear_hosted(self, item: Hosted, out: list[Action]) -> None:
+        own = self.own
+        if item.name == own.name and item.incarnation == own.incarnation and item.version > own.digest_version[1] and not self.leaving:
+            self._raise_incarnation(own.incarnation + 1)  # not our word: only a higher incarnation overrides it
+            return
         if self.set_digest(item.name, (item.incarnation, item.version), item.digest, out):
             self.pass_on(item)
 
     def set_digest(self, name: NodeId, version: tuple[int, int], digest: bytes, out: list[Action]) -> bool:
-        """Note what a member hosts; False if that is not news."""
+        """Note what a member hosts; False if that is not news, or of an incarnation that we have not heard of."""
         member = self.members.get(name)
-        if member is None or member is self.own or version <= member.digest_version:
+        if member is None:
+            waiting = self.introductions.waiting.get(name)
+            if waiting is not None and (waiting.digest is None or version > waiting.digest[0]):
+                waiting.digest = (version, digest)
+            return False
+        if member is self.own or version <= member.digest_version or version[0] > member.incarnation:
             return False
         member.digest_version = version
         if digest != member.digest:
@@ -195,10 +249,18 @@ class Roster:
         return True
 
     def hear_vitals(self, vitals: Vitals, out: list[Action], *, quietly: bool = False) -> None:
-        """Take in a member's coordinate and capacity, if they are newer; bad ones are dropped and counted."""
+        """Take in a member's coordinate and capacity, if they are newer; bad ones are dropped and counted.
+
+        Those of an incarnation that we have not heard of are dropped, too: they would hold their place against all true ones.
+        """
         member = self.members.get(vitals.name)
         version = (vitals.incarnation, vitals.version)
-        if member is None or version <= member.vitals_version or member is self.own:
+        if member is None:
+            waiting = self.introductions.waiting.get(vitals.name)
+            if waiting is not None:
+                waiting.vitals = vitals
+            return
+        if version <= member.vitals_version or member is self.own or vitals.incarnation > member.incarnation:
             return
         try:
             coordinate, capacity = unpack_vitals(vitals.data)
@@ -211,6 +273,18 @@ class Roster:
             self.vitals_to_tell.add(vitals)
         if not quietly:
             out.append(CoordinateHeard(vitals.name, coordinate))
+
+    def vitals_shown(self, vitals: Vitals, out: list[Action]) -> None:
+        """A member's answer to our probe says what its vitals are: that counts for more than what others have told of it."""
+        member = self.members.get(vitals.name)
+        if (
+            member is not None
+            and vitals.version + VERSIONS_UNDER_WAY_MAX < member.vitals_version[1]
+            and (vitals.incarnation == member.incarnation == member.vitals_version[0])
+        ):
+            self._counters["vitals_put_right"] += 1
+            member.vitals_version = (vitals.incarnation, vitals.version - 1)
+            self.hear_vitals(vitals, out)
 
     # Ourselves
 
@@ -226,26 +300,34 @@ class Roster:
         """What we host, as news."""
         return Hosted(self.own.name, self.own.incarnation, self.own.digest_version[1], self.own.digest)
 
-    def _object(self, incarnation: int) -> None:
+    def _object(self, incarnation: int, now: float) -> None:
         """Somebody says that we are not alive: outbid it."""
-        if self.leaving or incarnation >= INCARNATION_MAX:
+        if self.leaving:
             return
-        if incarnation >= self.own.incarnation:
-            self._raise_incarnation(incarnation + 1)
-            self._counters["refutations"] += 1
-        else:
+        if incarnation < self.own.incarnation:
             self.pass_on(self.own_alive())  # our last objection did not reach them
+        elif self._outbid(incarnation, now):
+            self._counters["refutations"] += 1
 
-    def _hear_former_self(self, item: Alive, out: list[Action]) -> None:
+    def _outbid(self, incarnation: int, now: float) -> bool:
+        fresh = self._own_incarnation.above(incarnation, self.own.incarnation, now)
+        if fresh is None:
+            self._counters["incarnations_refused"] += 1
+            return False
+        self._raise_incarnation(fresh)
+        return True
+
+    def _hear_former_self(self, item: Alive, now: float, out: list[Action]) -> None:
         """Our own name from another process: what we were before a restart, or somebody who took our name."""
         if item.boot == self.own.boot or item.incarnation < self.own.incarnation or self.leaving:
             return
-        if self._former_selves >= FORMER_SELVES_MAX or item.incarnation >= INCARNATION_MAX:
+        self._former_selves_at_s = [at_s for at_s in self._former_selves_at_s if now - at_s < FORMER_SELVES_S]
+        if len(self._former_selves_at_s) >= FORMER_SELVES_MAX:
             self._counters["name_conflicts"] += 1
             out.append(NameConflict(item.name, (item.host, item.port)))
             return
-        self._former_selves += 1
-        self._raise_incarnation(item.incarnation + 1)
+        self._former_selves_at_s.append(now)
+        self._outbid(item.incarnation, now)
 
     def _raise_incarnation(self, incarnation: int) -> None:
         own = self.own
@@ -281,6 +363,7 @@ class Roster:
         member = self.members.get(name)
         if member is not None and not member.reachable:
             del self.members[name]
+            self._told_dead.discard(name)
             self.vitals.pop(name, None)
             out.append(MemberForgotten(name))
 

@@ -17,6 +17,9 @@ from sbon.membership.timers import Timers
 from sbon.membership.writer import Writer
 from sbon.types import Address, NodeId
 
+FIRST_PUSH_PULL_S = 1.0
+"""Within so long after its start an agent exchanges tables for the first time, then at pauses that double up to the configured one:
+agents that start together are told of each other by nobody before each has answered."""
 PUSH_PULL_SCALE = 32
 """Members from which on push-pulls become rarer, as whole tables grow."""
 LEAVE_ROUNDS = 3
@@ -50,6 +53,7 @@ class Rounds:
         self._seeds: list[Address] = []
         self._seed_names: dict[Address, NodeId] = {}
         self._join_backoff_s = config.join_backoff_s_min
+        self._push_pull_pause_s = FIRST_PUSH_PULL_S
         self._leave_rounds = LEAVE_ROUNDS
 
     def start(self, seeds: Sequence[Address], now: float, out: list[Action]) -> None:
@@ -58,7 +62,7 @@ class Rounds:
         self._seeds = [seed for seed in dict.fromkeys(seeds) if seed != self._roster.own.address]
         for kind, pause_s in (
             ("tick", config.interval_s),
-            ("push_pull", config.push_pull_interval_s),
+            ("push_pull", FIRST_PUSH_PULL_S),
             ("reconnect", config.reconnect_interval_s),
         ):
             self._timers.set((kind, ""), now + pause_s * float(self._rng.random()))
@@ -107,7 +111,9 @@ class Rounds:
 
     def push_pull(self, _: str, now: float, out: list[Action]) -> None:
         scale = max(1, math.ceil(math.log2((len(self._peers) + 1) / PUSH_PULL_SCALE)) + 1)
-        self._timers.set(("push_pull", ""), now + self.config.push_pull_interval_s * scale * (0.9 + 0.2 * float(self._rng.random())))
+        pause_s = min(self._push_pull_pause_s, self.config.push_pull_interval_s * scale)
+        self._push_pull_pause_s = min(2 * self._push_pull_pause_s, self.config.push_pull_interval_s * scale)
+        self._timers.set(("push_pull", ""), now + pause_s * (0.9 + 0.2 * float(self._rng.random())))
         out.extend(PushPull(self._roster.members[name].address) for name in self._peers.draw(1))
 
     def reconnect(self, _: str, now: float, out: list[Action]) -> None:

@@ -90,6 +90,17 @@ def test_agent_comes_back_with_the_coordinate_and_the_incarnation_it_had(start, 
     assert left_behind.incarnation == status["incarnation"]
 
 
+@pytest.mark.parametrize("incarnation", [2**53 - 1, 2**53])
+def test_an_incarnation_that_somebody_has_driven_to_its_end_does_not_prevent_a_start(start, tmp_path, incarnation):
+    (tmp_path / "a").mkdir()
+    StateFile(tmp_path / "a").save(SavedState("a", incarnation))
+
+    agent = start("a").wait_until_ready()
+
+    assert agent.ask("status")["incarnation"] == 0
+    assert agent.end() == 0
+
+
 def test_damaged_state_costs_a_warning_and_not_the_start(start, tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "state.json").write_text("{damaged")
