@@ -6,6 +6,10 @@ At no step does an agent receive what it cannot open: `use` is refused while som
 seals with it. Agents that have failed are left out, as a broken machine must not keep a stolen key in force; one that comes back with
 removed keys alone is a stranger, and says so (`no_common_key`). Keys travel on connections that the present key has authenticated and
 encrypted. Replies and logs name keys by their ids.
+
+Members can be left out of each step (`except`), so that one that has stolen the key is not handed the next one: it is neither asked nor
+waited for. Nothing else hands keys on: no exchange of tables carries them, and no step is repeated by itself. But whoever holds the
+present key can speak in any member's name, and be told as that member: against a thief who does, new keys are carried by hand.
 """
 
 from collections import deque
@@ -38,6 +42,7 @@ COMPLAINT_PAUSE_S = 60.0
 REFUSAL_KEPT_S = 90.0
 """How long a refusal counts. Whoever is alone dials again twice a minute at least."""
 ACTIONS = ("list", "install", "use", "remove")
+LEFT_OUT = "left out, as you asked: it keeps the keys that it has, and falls out once the others have removed them"
 
 
 class ClusterKeys:
@@ -123,21 +128,25 @@ class ClusterKeys:
     def change(self, action: str, arguments: dict[str, Any], done: Callable[[dict[str, Any] | SbonError], None]) -> None:
         """`list`, `install` (argument `key`: 32 bytes), `use` or `remove` (argument `id`) everywhere; the result is for `sbon keys`.
 
+        Argument `except`: names of members that are not asked.
+
         Raises
         ------
         ConfigError
-            The request makes no sense, here and therefore anywhere.
+            The request makes no sense, here and therefore anywhere; or a member to be left out is not known.
         """
         message = _message(action, arguments)
+        left_out = self._left_out(arguments.get("except", []))
         ring = self._ring()
         if ring is None:
             raise ConfigError(f"{self._directory.me} runs without a cluster key; start every agent with --key-file")
         _changed(ring, message)
         reached = (MemberStatus.ALIVE, MemberStatus.SUSPECT)
-        nodes = sorted(name for name, member in self._gossip.members.items() if member.status in reached)
+        members = self._gossip.members
+        nodes = sorted(name for name, member in members.items() if member.status in reached and name not in left_out)
 
         def finish(answers: Answers) -> None:
-            done(self._result(action, answers))
+            done(self._result(action, answers, left_out))
 
         def checked(held: Answers) -> None:
             objection = _objection(message, held)
@@ -150,6 +159,17 @@ class ClusterKeys:
             self._ask_all(nodes, KeysAsk(), checked)
         else:
             self._ask_all(nodes, message, finish)
+
+    def _left_out(self, names: object) -> frozenset[NodeId]:
+        """The members to be left out; a name that is mistyped would be handed the key after all."""
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ConfigError("except needs a list of names of members")
+        for name in names:
+            if name == self._directory.me:
+                raise ConfigError(f"{name} is this agent itself: give the command at another one")
+            if name not in self._gossip.members:
+                raise ConfigError(f"nothing has changed: there is no member {name} to leave out; `sbon members` shows those there are")
+        return frozenset(names)
 
     def _ask_all(self, nodes: Iterable[NodeId], message: Message, done: Callable[[Answers], None]) -> None:
         """Ask them, a bounded number at a time; `done` gets all answers in order of name."""
@@ -170,20 +190,24 @@ class ClusterKeys:
         for _ in range(min(AT_ONCE_MAX, expected)):
             ask(waiting.popleft())
 
-    def _result(self, action: str, answers: Answers) -> dict[str, Any]:
+    def _result(self, action: str, answers: Answers, left_out: frozenset[NodeId]) -> dict[str, Any]:
         nodes = []
         for name, member in sorted(self._gossip.members.items()):
             answer = answers.get(name)
             error = None
             if isinstance(answer, SbonError):
                 error = str(answer)
+            elif name in left_out:
+                error = LEFT_OUT
             elif answer is None:
                 error = f"not asked, as it has {member.status.value}; it must have the keys before it comes back"
             ids = list(answer.ids) if isinstance(answer, KeysHeld) else []
             if answer is not None or member.status is not MemberStatus.LEFT:
-                nodes.append({"node": name, "status": member.status.value, "primary": ids[0] if ids else None, "ids": ids, "error": error})
+                row = {"node": name, "status": member.status.value, "primary": ids[0] if ids else None, "ids": ids, "error": error}
+                nodes.append(row | {"left_out": name in left_out})
         if action != "list":
-            self._log.info("keys.told", action=action, nodes=len(answers), failed=[node["node"] for node in nodes if node["error"]])
+            failed = [node["node"] for node in nodes if node["error"] and not node["left_out"]]
+            self._log.info("keys.told", action=action, nodes=len(answers), failed=failed, left_out=sorted(left_out))
         return {"action": action, "nodes": nodes, "keys": _by_key(nodes), "problem": self.problem}
 
 

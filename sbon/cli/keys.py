@@ -14,6 +14,12 @@ NODE_COLUMNS = (Column("node"), Column("status"), Column("seals with"), Column("
 REACHED = ("alive", "suspect")
 KEY_FILE_BYTES_MAX = 1 << 16
 
+Except = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--except", metavar="NODE", help="Leave this member out: it is not asked, and not waited for. May be given several times."
+    ),
+]
 KeyId = Annotated[str, typer.Argument(metavar="ID", help="Of a key, as `sbon keys list` shows it.")]
 
 
@@ -34,12 +40,17 @@ def list_keys(socket: Socket = None, json: Json = False) -> None:
 
 def install(
     key: Annotated[str, typer.Argument(metavar="KEYFILE|KEY", help="As `sbon keygen` makes it; - reads standard input.")],
+    left_out: Except = None,
     socket: Socket = None,
     json: Json = False,
 ) -> None:
     """Let all agents open with another key too.
 
     The first of three steps to a new key. Give it as a file: what stands on a command line, others can read there.
+
+    Every member is handed the new key, a thief that has joined like all others, unless --except leaves it out of all three steps.
+    That is enough against a machine that you have lost. A thief can also answer in another member's name: against that, carry the
+    new key to each machine by hand, add it to the key file there, run `sbon reload`, and go on with `sbon keys use` and `remove`.
 
     \b
     Examples:
@@ -48,24 +59,25 @@ def install(
       sbon keys list                  shows the ids
       sbon keys use 1f2e3d4c          all seal with the new key
       sbon keys remove 5a6b7c8d       none opens with the old one
+      sbon keys install new.key --except lost7
     """
-    _change(socket, json, "install", key=read_key(key))
+    _change(socket, json, "install", key=read_key(key), left_out=left_out)
 
 
-def use(id: KeyId, socket: Socket = None, json: Json = False) -> None:
+def use(id: KeyId, left_out: Except = None, socket: Socket = None, json: Json = False) -> None:
     """Let all agents seal with this key from now on.
 
     Refused while some living agent does not hold it.
     """
-    _change(socket, json, "use", id=id)
+    _change(socket, json, "use", id=id, left_out=left_out)
 
 
-def remove(id: KeyId, socket: Socket = None, json: Json = False) -> None:
+def remove(id: KeyId, left_out: Except = None, socket: Socket = None, json: Json = False) -> None:
     """Let all agents forget this key.
 
     Refused while some living agent seals with it. Agents that are down now must be given the new key file before they come back.
     """
-    _change(socket, json, "remove", id=id)
+    _change(socket, json, "remove", id=id, left_out=left_out)
 
 
 def read_key(given: str) -> bytes:
@@ -101,10 +113,12 @@ def read_key(given: str) -> bytes:
     return keys[0]
 
 
-def _change(socket: str | None, json: bool, action: str, **arguments: Any) -> None:
+def _change(socket: str | None, json: bool, action: str, left_out: list[str] | None = None, **arguments: Any) -> None:
+    if left_out:
+        arguments["except"] = left_out
     with ControlClient(find_socket(socket)) as agent:
         result = agent.ask("keys", action=action, **arguments)
-    failed = [node["node"] for node in result["nodes"] if node["error"] and node["status"] in REACHED]
+    failed = [node["node"] for node in result["nodes"] if node["error"] and not node["left_out"] and node["status"] in REACHED]
     if json:
         print_json(result)
     else:

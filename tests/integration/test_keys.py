@@ -83,6 +83,14 @@ def test_a_cluster_s_key_is_changed_from_one_agent_and_survives_a_restart(start,
     wait_until(lambda: statuses(late).get("a") == "alive")
     assert late.ask("status")["problem"] is None
 
+    third = key_file(tmp_path, "third", b"t" * 32)
+    wait_until(lambda: statuses(a).get("late") == "alive")
+    code, out, _ = sbon(capsys, a, "keys", "install", third, "--except", "late")
+    assert code == 0, "a member left out is no failure"
+    assert [line.split()[0] for line in out.splitlines() if "left out, as you asked" in line] == ["late"]
+    assert sbon(capsys, a, "keys", "install", third, "--except", "lat")[0] == 1
+    assert KeyRing.parse((tmp_path / "late.key").read_text()).ids == (NEW_ID,)
+
     for process in (a, b, late):
         text = process.log.read_text()
         assert not any(generate_key(key) in text or repr(key) in text for key in (OLD, NEW))

@@ -175,3 +175,47 @@ def test_agents_without_a_cluster_key_have_none_to_change():
     world.start_all()
     with pytest.raises(SbonError, match="without a cluster key; start every agent with --key-file"):
         world.ask(0, "keys", action="list")
+
+
+def test_members_that_are_left_out_get_no_new_key_and_fall_out_with_the_old_one(tmp_path):
+    world = sealed_world(tmp_path)
+    thief, other = world.nodes[6], world.nodes[7]
+    after = {"install": (OLD_ID, NEW_ID), "use": (NEW_ID, OLD_ID), "remove": (NEW_ID,)}
+    for action, arguments in (("install", {"key": NEW}), ("use", {"id": NEW_ID}), ("remove", {"id": OLD_ID})):
+        result = world.ask(0, "keys", action=action, **arguments, **{"except": [thief, other]})
+        for node in result["nodes"]:
+            left_out = node["node"] in (thief, other)
+            assert node["left_out"] is left_out
+            assert node["ids"] == ([] if left_out else list(after[action]))
+            assert (node["error"] or "").startswith("left out") is left_out
+        world.run(5.0)
+        assert [agent.key_ring.ids for agent in world.agents[6:]] == [(OLD_ID,)] * 2, "nothing else hands it on"
+
+    world.run(60.0)
+    assert [agent.key_ring.ids for agent in world.agents[6:]] == [(OLD_ID,)] * 2
+    assert {agent.key_ring.ids for agent in world.agents[:6]} == {(NEW_ID,)}
+    seen = {member["name"]: member["status"] for member in world.ask(0, "members")}
+    assert (seen[thief], seen[other]) == ("failed", "failed")
+    assert [seen[name] for name in world.nodes[:6]] == ["alive"] * 6
+
+
+def test_whoever_joins_between_two_steps_is_not_handed_the_new_key(tmp_path):
+    world = sealed_world(tmp_path, nodes=4)
+    world.kill(3, silent=True)
+    world.run_until(lambda: "failed" in statuses(world, 0), 60, "the agent that is down is known to have failed")
+    world.ask(0, "keys", action="install", key=NEW)
+    world.restart(3)
+    world.settle()
+    world.run(120.0)
+
+    assert world.agents[3].key_ring.ids == (OLD_ID,)
+    with pytest.raises(SbonError, match="would be cut off without key"):
+        world.ask(0, "keys", action="use", id=NEW_ID)
+
+
+def test_a_mistyped_name_hands_nobody_the_key(tmp_path):
+    world = sealed_world(tmp_path, nodes=3)
+    for wrong in (["nobody"], [world.nodes[0]], "n1", [7]):
+        with pytest.raises(SbonError):
+            world.ask(0, "keys", action="install", key=NEW, **{"except": wrong})
+    assert rings(world) == {(OLD_ID,)}
