@@ -3,8 +3,8 @@
 Both ends prove that they hold the same cluster key and learn each other's name; from then on every message is sealed, numbered and in
 order. The dialler sends D1 and D2, the acceptor A1 and A2::
 
-    D1  "sbon" | version 2 | mode 1 | length 2 | ids of accepted keys, 4 each | X25519 public key 32
-    A1  "sbon" | version 2 | mode 1 | length 2 | id of the chosen key 4       | X25519 public key 32
+    D1  "sbon" | versions 1 | mode 1 | length 2 | ids of accepted keys, 4 each | X25519 public key 32
+    A1  "sbon" | version 1  | mode 1 | length 2 | id of the chosen key 4       | X25519 public key 32
     A2  frame 0 of the acceptor: its name            D2  frame 0 of the dialler: its name
 
     keys = HKDF-SHA256(salt = SHA-256(D1 + A1), secret = X25519(own, peer's) + cluster key): one for each direction
@@ -13,6 +13,9 @@ This is the shape of Noise's NNpsk (Noise Protocol Framework, section 9): the ke
 no recorded stream; the cluster key is mixed in, so that nobody without it can be in the middle; the transcript is the salt, so that
 changing a byte of either hello (another version, fewer keys) gives the ends different keys and frame 0 fails to open. A replayed D1
 meets a new A1.
+
+D1 names the versions that the dialler speaks, A1 the highest of them that the acceptor speaks as well; where there is none it refuses, with
+its own. Both are in the transcript, so that nobody in between can make two ends use an older version than they would.
 
 Afterwards both sides send frames::
 
@@ -40,14 +43,15 @@ from sbon.handshake import (
     HELLO_BODY_BYTES_MAX,
     MAGIC,
     NAME_BYTES_MAX,
-    PROTOCOL_VERSION,
     PUBLIC_BYTES,
+    SPOKEN,
     TAG_BYTES,
     Cipher,
     Mode,
     Plain,
     Refusal,
     Sealed,
+    Versions,
     derive_keys,
     hello,
     name_problem,
@@ -115,6 +119,8 @@ class SecureStream:
         Largest payload, in either direction; a larger one is refused at its header, before a byte of it is kept.
     expect
         The peer's name, where it is known; another one breaks the stream.
+    versions
+        What we speak.
 
     Raises
     ------
@@ -131,6 +137,7 @@ class SecureStream:
         random_bytes: bytes,
         frame_bytes_max: int,
         expect: NodeId | None = None,
+        versions: Versions = SPOKEN,
     ) -> None:
         if key_ring is not None and len(random_bytes) != RANDOM_BYTES:
             raise LocalProtocolError(f"{len(random_bytes)} random bytes for a stream, expected {RANDOM_BYTES}")
@@ -138,6 +145,9 @@ class SecureStream:
             raise LocalProtocolError(f"our own name {name!r} {problem}")
         self._dialler, self._name, self._ring, self._expect = dialler, name, key_ring, expect
         self._frame_bytes_max = frame_bytes_max
+        self._versions = versions
+        self.version = 0
+        """What both ends speak, once the hellos are exchanged."""
         self._private = random_bytes
         self._state = _State.HELLO
         self._buffer = ReceiveBuffer()
@@ -241,9 +251,8 @@ class SecureStream:
         begin = buffer.peek(HELLO.size)
         if not MAGIC.startswith(begin[:4]):
             raise RemoteProtocolError(f"stream begins with {begin[:4]!r}, expected {MAGIC!r}: the peer is no sbon agent")
-        if len(begin) > 4 and begin[4] != PROTOCOL_VERSION:
-            self._refuse(Refusal.VERSION)
-            raise RemoteProtocolError(f"peer speaks protocol version {begin[4]}, expected {PROTOCOL_VERSION}: run the same release on both")
+        if len(begin) > 4:
+            self._agree(Versions.unpack(begin[4]))
         if len(begin) < HELLO.size:
             return None
         _, _, mode, length = HELLO.unpack(begin)
@@ -255,11 +264,22 @@ class SecureStream:
         buffer.drop(len(whole))
         return self._answer_hello(mode, whole)
 
+    def _agree(self, theirs: Versions) -> None:
+        """Settle the version: the highest that both speak."""
+        common = self._versions.common(theirs)
+        if common is None:
+            self._refuse(Refusal.VERSION)
+            advice = "run releases on both that have one in common"
+            raise RemoteProtocolError(f"peer speaks protocol {theirs}, this agent {self._versions}: {advice}")
+        self.version = common
+
     def _answer_hello(self, mode: int, peer_hello: bytes) -> list[Event]:
         body = peer_hello[HELLO.size :]
         if self._dialler and mode == Mode.REFUSED:
             kind = KeyMismatchError if body == bytes([Refusal.KEY]) else RemoteProtocolError
             raise kind(f"peer refuses: {refusal_text(body)}")
+        if self._dialler and peer_hello[4] != Versions(self.version, self.version).pack():
+            raise RemoteProtocolError(f"acceptor answers with protocol {Versions.unpack(peer_hello[4])}, expected one version")
         if mode not in (Mode.PLAIN, Mode.SEALED):
             raise RemoteProtocolError(f"hello of mode {mode}, expected {Mode.PLAIN} or {Mode.SEALED}")
         if mode != self._mode:
@@ -344,7 +364,8 @@ class SecureStream:
         return Mode.SEALED if self._ring else Mode.PLAIN
 
     def _hello(self, body: bytes) -> bytes:
-        return hello(self._mode, body)
+        versions = self._versions if self._dialler else Versions(self.version, self.version)
+        return hello(versions, self._mode, body)
 
     def _public_key(self) -> bytes:
         return public_key(self._private) if self._ring else b""
@@ -358,4 +379,4 @@ class SecureStream:
 
     def _refuse(self, reason: Refusal) -> None:
         if not self._dialler:
-            self.refusal = hello(Mode.REFUSED, bytes([reason]))
+            self.refusal = hello(self._versions, Mode.REFUSED, bytes([reason]))

@@ -7,13 +7,12 @@ import enum
 import hashlib
 import struct
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sbon.errors import RemoteProtocolError
 from sbon.link_frames import Buffer
 from sbon.sealing import KEY_ID_BYTES, KEYS_MAX
 
-PROTOCOL_VERSION = 2
 RANDOM_BYTES = 32
 """Fresh randomness that a stream needs, for its half of the key exchange."""
 NAME_BYTES_MAX = 255
@@ -24,6 +23,35 @@ JOIN_BYTES_MAX = 16 * 1024
 MAGIC = b"sbon"
 HELLO = struct.Struct(">4sBBH")
 HELLO_BODY_BYTES_MAX = KEYS_MAX * KEY_ID_BYTES + PUBLIC_BYTES
+
+
+class Versions(NamedTuple):
+    """The versions of the protocol that one end speaks, from the lowest to the highest."""
+
+    lowest: int
+    highest: int
+
+    def __str__(self) -> str:
+        return f"version {self.lowest}" if self.lowest == self.highest else f"versions {self.lowest} to {self.highest}"
+
+    def common(self, other: "Versions") -> int | None:
+        """The highest version that both speak; None: there is none."""
+        highest = min(self.highest, other.highest)
+        return highest if highest >= max(self.lowest, other.lowest) else None
+
+    def pack(self) -> int:
+        """One byte: the highest version, and above it how many lower ones are spoken, too. One version alone is its own number."""
+        return (self.highest - self.lowest) << 4 | self.highest
+
+    @classmethod
+    def unpack(cls, byte: int) -> "Versions":
+        """What `pack` made, at whichever end."""
+        highest = byte & 0x0F
+        return cls(max(0, highest - (byte >> 4)), highest)
+
+
+SPOKEN = Versions(2, 2)
+"""What this release speaks. Numbers end at 14; 15 is kept for a hello that needs more room."""
 
 
 class Mode(enum.IntEnum):
@@ -43,7 +71,7 @@ class Refusal(enum.IntEnum):
 
 
 _REFUSAL_TEXT = {
-    Refusal.VERSION: "it speaks another protocol version",
+    Refusal.VERSION: "we speak no common protocol version",
     Refusal.MODE: "one of us has a cluster key and the other has none",
     Refusal.KEY: "we hold no cluster key in common",
 }
@@ -125,9 +153,9 @@ class Sealed:
             raise RemoteProtocolError(f"authentication failed: {text}") from None
 
 
-def hello(mode: Mode, body: bytes) -> bytes:
-    """The first bytes of either end."""
-    return HELLO.pack(MAGIC, PROTOCOL_VERSION, mode, len(body)) + body
+def hello(versions: Versions, mode: Mode, body: bytes) -> bytes:
+    """The first bytes of either end: the dialler names all versions that it speaks, the acceptor the one that it has chosen."""
+    return HELLO.pack(MAGIC, versions.pack(), mode, len(body)) + body
 
 
 def public_key(private: bytes) -> bytes:

@@ -35,6 +35,7 @@ from sbon.errors import (
     SbonError,
 )
 from sbon.framing import RANDOM_BYTES, Event, Frame, SecureStream, Send
+from sbon.handshake import SPOKEN, Versions
 from sbon.link_frames import HEAD, Buffer, Data, LinkFrameReader, LinkFrameWriter
 from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId
@@ -64,7 +65,7 @@ class Kind(enum.IntEnum):
     DATA = 8
 
 
-class ErrorReply(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class ErrorReply(msgspec.Struct, frozen=True, array_like=True):
     """An error as it travels."""
 
     kind: str
@@ -126,7 +127,15 @@ class Connection:
     """
 
     def __init__(
-        self, host: Host, owner: Owner, config: PeerConfig, me: NodeId, ring: KeyRing | None, address: Address, dialled: bool
+        self,
+        host: Host,
+        owner: Owner,
+        config: PeerConfig,
+        me: NodeId,
+        ring: KeyRing | None,
+        address: Address,
+        dialled: bool,
+        versions: Versions = SPOKEN,
     ) -> None:
         self.node: NodeId = ""
         self.address = address
@@ -141,6 +150,7 @@ class Connection:
             key_ring=ring,
             random_bytes=host.random_bytes(RANDOM_BYTES) if ring else b"",
             frame_bytes_max=config.frame_bytes_max,
+            versions=versions,
         )
         self._links_out, self._links_in = LinkFrameWriter(checksum=ring is None), LinkFrameReader(checksum=ring is None)
         self.drain = DrainMeter()
@@ -154,6 +164,11 @@ class Connection:
     def __repr__(self) -> str:
         arrow = "to" if self.dialled else "from"
         return f"<Connection {arrow} {self.node or '?'} at {self.address[0]}:{self.address[1]}>"
+
+    @property
+    def version(self) -> int:
+        """Of the protocol, as both ends speak it; 0 until the hellos are exchanged."""
+        return self._secure.version
 
     @property
     def is_ready(self) -> bool:

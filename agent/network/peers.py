@@ -24,6 +24,7 @@ from agent.network.remotes import Remote, Request
 from agent.network.settings import PeerConfig
 from sbon.admission import LineLimit, Places, source_of
 from sbon.errors import KeyMismatchError, LinkError, LocalProtocolError, RemoteProtocolError, SbonError
+from sbon.handshake import SPOKEN
 from sbon.link_frames import Data
 from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId
@@ -108,6 +109,7 @@ class Peers:
     def __init__(self, host: Host, me: NodeId, key_ring: KeyRing | None, config: PeerConfig, events: PeerEvents) -> None:
         self.key_ring = key_ring
         """Used by connections from now on; those that stand keep their keys."""
+        self.versions = SPOKEN
         self.counters: dict[str, int] = dict.fromkeys(COUNTERS, 0)
         self._host, self._me, self._config, self._events = host, me, config, events
         self._rng = host.rng.spawn(1)[0]
@@ -287,7 +289,7 @@ class Peers:
         self._host.connect(remote.address, remote.connection)
 
     def _open(self, address: Address, *, dialled: bool) -> Connection:
-        connection = Connection(self._host, self, self._config, self._me, self.key_ring, address, dialled)
+        connection = Connection(self._host, self, self._config, self._me, self.key_ring, address, dialled, self.versions)
         self._connections[connection] = None
         if self._check_timer is None:
             self._check_after(self._host.now())

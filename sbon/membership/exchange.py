@@ -41,6 +41,9 @@ def merge_state(roster: Roster, state: State, now: float, out: list[Action], via
     """
     teller = state.name if via is not None or is_reachable(roster, state.name) else STRANGERS
     for row in state.rows:
+        if row.status >= len(STATUSES):
+            roster.counters["news_unknown"] += 1
+            continue
         status = STATUSES[row.status]
         record = Alive(row.name, row.incarnation, row.boot, row.host, row.port, row.labels)
         member = roster.members.get(row.name)

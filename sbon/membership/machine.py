@@ -176,9 +176,11 @@ class Membership:
         RemoteProtocolError
             The datagram is nonsense; nothing has changed.
         """
-        message = decode(data)
+        message = decode(data, self.counters)
         self._now = now
         out: list[Action] = []
+        if message is None:
+            return out
         envelope = message.envelope
         if envelope.name == self.own.name:
             self.counters["own_name_heard"] += 1

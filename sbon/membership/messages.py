@@ -3,9 +3,14 @@
 Decoding is the validation: lengths, ranges and names are part of the types. A message that does not fit is refused whole with
 RemoteProtocolError. Vitals (coordinate and capacity) are the exception: they are packed 32-bit floats that are looked at only when
 they are newer than what is known, and bad ones are dropped alone, see `unpack_vitals`.
+
+A datagram goes to whoever is there, so that its version cannot be agreed upon. Later releases of this version may add fields at the end of
+any array (and of packed vitals), kinds of messages and of news, and statuses: what an earlier release does not know it leaves out and
+counts. Whoever changes the meaning of what there is takes the next version, and is refused by all others.
 """
 
 import struct
+from collections import Counter
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -37,8 +42,8 @@ Digest: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=DIGEST_BYTES_MAX)]
 PackedVitals: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=64)]
 
 
-class _Struct(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    pass
+class _Struct(msgspec.Struct, frozen=True, array_like=True):
+    """An array whose further elements, of later releases, are passed over."""
 
 
 class Alive(_Struct, frozen=True, tag=1):
@@ -156,13 +161,17 @@ class Gossip(_Struct, frozen=True, tag=6):
 
 
 Message: TypeAlias = Probe | Ack | IndirectProbe | Relayed | Nack | Gossip
+_KINDS = frozenset(range(1, 7))
+_NEWS_KINDS = frozenset(range(1, 6))
+_ENVELOPE, _NEWS = 1, 5
+"""Where the envelope is in a message (behind its tag), and the news in an envelope."""
 
 
 class Row(_Struct, frozen=True):
     """One member in a full state."""
 
     name: Name
-    status: Annotated[int, msgspec.Meta(ge=0, le=3)]
+    status: Annotated[int, msgspec.Meta(ge=0, le=255)]
     incarnation: Incarnation
     boot: Number
     host: HostName
@@ -212,8 +221,13 @@ def encoded_bytes(item: News) -> int:
     return len(_encoder.encode(item))
 
 
-def decode(data: bytes) -> Message:
-    """The message in a datagram.
+def decode(data: bytes, counters: Counter[str] | None = None) -> Message | None:
+    """The message in a datagram, as far as this release knows its parts; None if it is of an unknown kind.
+
+    Parameters
+    ----------
+    counters
+        Told of kinds that a later release must have sent: `kinds_unknown` of messages, `news_unknown` of news.
 
     Raises
     ------
@@ -223,14 +237,42 @@ def decode(data: bytes) -> Message:
     if len(data) > DATAGRAM_BYTES_MAX:
         raise RemoteProtocolError(f"membership datagram of {len(data)} bytes, expected {DATAGRAM_BYTES_MAX} at most")
     _check_version(data)
+    counted: Counter[str] = Counter() if counters is None else counters
+    message: Message | None
     try:
-        message: Message = _message_decoder.decode(memoryview(data)[1:])
+        try:
+            message = _message_decoder.decode(memoryview(data)[1:])
+        except msgspec.ValidationError:
+            message = _decode_known(data, counted)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RemoteProtocolError(f"membership message refused: {error}") from error
+    if message is None:
+        return None
     for item in message.envelope.news:
         if isinstance(item, Alive):
             _check_labels(item.labels)
     return message
+
+
+def _decode_known(data: bytes, counters: Counter[str]) -> Message | None:
+    """Returns a message without the kinds of news that we do not know. Takes longer, for what only members of later releases send."""
+    raw = msgspec.msgpack.decode(memoryview(data)[1:])
+    if not _has_kind(raw):
+        raise msgspec.ValidationError("not an array with a kind")
+    if raw[0] not in _KINDS:
+        counters["kinds_unknown"] += 1
+        return None
+    envelope = raw[_ENVELOPE] if len(raw) > _ENVELOPE else None
+    if isinstance(envelope, list) and len(envelope) > _NEWS and isinstance(envelope[_NEWS], list):
+        known = [item for item in envelope[_NEWS] if not _has_kind(item) or item[0] in _NEWS_KINDS]
+        counters["news_unknown"] += len(envelope[_NEWS]) - len(known)
+        envelope[_NEWS] = known
+    message: Message = _message_decoder.decode(_encoder.encode(raw))
+    return message
+
+
+def _has_kind(raw: object) -> bool:
+    return isinstance(raw, list) and bool(raw) and isinstance(raw[0], int)
 
 
 def decode_state(data: bytes) -> State:
@@ -271,9 +313,9 @@ def unpack_vitals(data: bytes) -> tuple[Coordinate, Capacity]:
     CoordinateError
         Not such bytes, or no sane node could have sent the values.
     """
-    if len(data) != _VITALS.size:
-        raise CoordinateError(f"vitals of {len(data)} bytes, expected {_VITALS.size}")
-    x, y, z, height_ms, error, load_ms, load, free_operators = _VITALS.unpack(data)
+    if len(data) < _VITALS.size:
+        raise CoordinateError(f"vitals of {len(data)} bytes, expected {_VITALS.size} at least")
+    x, y, z, height_ms, error, load_ms, load, free_operators = _VITALS.unpack_from(data)
     if not 0 <= load <= 1e6:
         raise CoordinateError(f"CPU load {load}, expected 0 to a million")
     coordinate = Coordinate((x, y, z), height_ms, error, load_ms)

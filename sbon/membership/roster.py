@@ -85,7 +85,7 @@ class Roster:
         self.leaving = False
         self._timers = timers
         self._health = health
-        self._counters = counters
+        self.counters = counters
         self._suspicions: dict[NodeId, Suspicion] = {}
         self._told_dead: set[NodeId] = set()  # asked, never iterated
         self._own_incarnation = OwnIncarnation()
@@ -145,7 +145,7 @@ class Roster:
     def told_dead(self, item: Alive, status: MemberStatus, since_s: float, out: list[Action]) -> None:
         """Remember a member that had gone before we could meet it, for reconnecting; there is room for a few."""
         if len(self._told_dead) >= TOLD_DEAD_MAX:
-            self._counters["members_refused"] += 1
+            self.counters["members_refused"] += 1
         elif self.add(item, status, since_s, out) is not None:
             self._told_dead.add(item.name)
 
@@ -156,7 +156,7 @@ class Roster:
     def _believes(self, incarnation: int, member: Member, *, shown: bool = False) -> bool:
         believable = is_believable(incarnation, member.incarnation, shown=shown)
         if not believable:
-            self._counters["incarnations_refused"] += 1
+            self.counters["incarnations_refused"] += 1
         return believable
 
     def _hear_suspect(self, item: Suspect, now: float, out: list[Action]) -> None:
@@ -195,14 +195,14 @@ class Roster:
         """Our own probe of this member got no answer."""
         member = self.members.get(name)
         if member is not None and member.reachable:
-            self._counters["suspicions"] += 1
+            self.counters["suspicions"] += 1
             self.suspect(member, member.incarnation, self.own.name, now, out)
 
     def suspicion_ran_out(self, name: NodeId, now: float, out: list[Action]) -> None:
         """The suspect did not object in time."""
         member = self.members.get(name)
         if member is not None and member.status is SUSPECT:
-            self._counters["declared_failed"] += 1
+            self.counters["declared_failed"] += 1
             self._change(member, FAILED, now, out)
             self.pass_on(Failed(name, member.incarnation, self.own.name))
 
@@ -265,7 +265,7 @@ class Roster:
         try:
             coordinate, capacity = unpack_vitals(vitals.data)
         except CoordinateError:
-            self._counters["coordinates_rejected"] += 1
+            self.counters["coordinates_rejected"] += 1
             return
         member.vitals_version, member.coordinate, member.capacity = version, coordinate, capacity
         self.vitals[vitals.name] = vitals
@@ -282,7 +282,7 @@ class Roster:
             and vitals.version + VERSIONS_UNDER_WAY_MAX < member.vitals_version[1]
             and (vitals.incarnation == member.incarnation == member.vitals_version[0])
         ):
-            self._counters["vitals_put_right"] += 1
+            self.counters["vitals_put_right"] += 1
             member.vitals_version = (vitals.incarnation, vitals.version - 1)
             self.hear_vitals(vitals, out)
 
@@ -307,12 +307,12 @@ class Roster:
         if incarnation < self.own.incarnation:
             self.pass_on(self.own_alive())  # our last objection did not reach them
         elif self._outbid(incarnation, now):
-            self._counters["refutations"] += 1
+            self.counters["refutations"] += 1
 
     def _outbid(self, incarnation: int, now: float) -> bool:
         fresh = self._own_incarnation.above(incarnation, self.own.incarnation, now)
         if fresh is None:
-            self._counters["incarnations_refused"] += 1
+            self.counters["incarnations_refused"] += 1
             return False
         self._raise_incarnation(fresh)
         return True
@@ -323,7 +323,7 @@ class Roster:
             return
         self._former_selves_at_s = [at_s for at_s in self._former_selves_at_s if now - at_s < FORMER_SELVES_S]
         if len(self._former_selves_at_s) >= FORMER_SELVES_MAX:
-            self._counters["name_conflicts"] += 1
+            self.counters["name_conflicts"] += 1
             out.append(NameConflict(item.name, (item.host, item.port)))
             return
         self._former_selves_at_s.append(now)
@@ -342,7 +342,7 @@ class Roster:
     def add(self, item: Alive, status: MemberStatus, now: float, out: list[Action]) -> Member | None:
         """A new row, unless the table is full."""
         if len(self.members) >= self.config.members_max:
-            self._counters["members_refused"] += 1
+            self.counters["members_refused"] += 1
             return None
         member = Member(
             name=item.name,

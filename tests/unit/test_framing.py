@@ -4,15 +4,18 @@ import pytest
 
 from sbon.errors import LocalProtocolError, RemoteProtocolError
 from sbon.framing import Established, Frame, SecureStream, Send
+from sbon.handshake import SPOKEN, Versions
 from sbon.sealing import KeyRing
 
 OLD, NEW = bytes(range(32)), bytes(range(32, 64))
 LIMIT = 1000
 
 
-def make_stream(name, *, dialler, ring, limit=LIMIT, expect=None):
+def make_stream(name, *, dialler, ring, limit=LIMIT, expect=None, versions=SPOKEN):
     random_bytes = bytes([len(name) % 100 + dialler]) * 32
-    return SecureStream(dialler=dialler, name=name, key_ring=ring, random_bytes=random_bytes, frame_bytes_max=limit, expect=expect)
+    return SecureStream(
+        dialler=dialler, name=name, key_ring=ring, random_bytes=random_bytes, frame_bytes_max=limit, expect=expect, versions=versions
+    )
 
 
 def make_pair(dialler_ring, acceptor_ring, expect=None):
@@ -80,14 +83,58 @@ def test_sealed_and_plain_do_not_mix(first, second):
         feed(dialler, acceptor.refusal)
 
 
-def test_another_protocol_version_is_named_to_both_ends():
-    dialler, acceptor = make_pair(None, None)
-    hello = bytearray(dialler.start())
-    hello[4] = 9
-    with pytest.raises(RemoteProtocolError, match="peer speaks protocol version 9, expected 2"):
-        feed(acceptor, bytes(hello))
-    with pytest.raises(RemoteProtocolError, match="it speaks another protocol version"):
+def versioned_pair(first, second, ring=None):
+    dialler = make_stream("ada", dialler=True, ring=ring, versions=Versions(*first))
+    return dialler, make_stream("bob", dialler=False, ring=ring, versions=Versions(*second))
+
+
+@pytest.mark.parametrize("ring", [None, KeyRing([NEW])], ids=["plain", "sealed"])
+@pytest.mark.parametrize(
+    ("first", "second", "version"),
+    [((2, 2), (2, 2), 2), ((2, 3), (2, 2), 2), ((2, 2), (2, 3), 2), ((2, 4), (3, 5), 4)],
+)
+def test_two_ends_speak_the_highest_version_that_both_know(first, second, version, ring):
+    dialler, acceptor = versioned_pair(first, second, ring)
+    assert shake(dialler, acceptor) == ([Established("bob")], [Established("ada")])
+    assert (dialler.version, acceptor.version) == (version, version)
+
+
+@pytest.mark.parametrize(("first", "second"), [((2, 2), (3, 4)), ((3, 4), (2, 2)), ((9, 9), (2, 2))])
+def test_without_a_common_version_both_ends_say_what_either_speaks(first, second):
+    dialler, acceptor = versioned_pair(first, second)
+    ours, theirs = str(Versions(*first)), str(Versions(*second))
+    with pytest.raises(RemoteProtocolError, match=f"peer speaks protocol {ours}, this agent {theirs}"):
+        feed(acceptor, dialler.start())
+    with pytest.raises(RemoteProtocolError, match=f"peer speaks protocol {theirs}, this agent {ours}"):
         feed(dialler, acceptor.refusal)
+
+
+def test_one_version_alone_is_written_as_before_there_were_ranges():
+    assert make_stream("ada", dialler=True, ring=None).start()[4] == SPOKEN.lowest == SPOKEN.highest == 2
+    assert [Versions.unpack(Versions(*v).pack()) for v in ((2, 2), (2, 3), (0, 14))] == [(2, 2), (2, 3), (0, 14)]
+
+
+def test_nobody_in_between_makes_two_ends_use_an_older_version():
+    ring, older = KeyRing([NEW]), Versions(2, 2).pack()
+    dialler, acceptor = versioned_pair((2, 3), (2, 3), ring)
+    hello = bytearray(dialler.start())
+    hello[4] = older
+    answer, _ = feed(acceptor, bytes(hello))
+    assert acceptor.version == 2
+    with pytest.raises(RemoteProtocolError, match="authentication failed"):
+        feed(dialler, answer)
+
+    dialler, acceptor = versioned_pair((2, 3), (2, 3), ring)
+    answer, _ = feed(acceptor, dialler.start())
+    with pytest.raises(RemoteProtocolError, match="authentication failed"):
+        feed(dialler, answer[:4] + bytes([older]) + answer[5:])
+
+
+def test_an_acceptor_that_does_not_choose_is_refused():
+    dialler, acceptor = versioned_pair((2, 3), (2, 3))
+    answer, _ = feed(acceptor, dialler.start())
+    with pytest.raises(RemoteProtocolError, match="answers with protocol versions 2 to 3, expected one version"):
+        feed(dialler, answer[:4] + bytes([Versions(2, 3).pack()]) + answer[5:])
 
 
 def test_a_key_of_the_right_id_but_other_bytes_fails_at_frame_zero():
