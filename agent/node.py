@@ -140,7 +140,7 @@ class Agent:
         """What runs operators, and moves them."""
         config, host = self.config, self.host
         data_dir = str(_path(config.data_dir or "."))
-        self.reaches = Reaches(config.connectors, data_dir)
+        self.reaches = Reaches(config.connectors, data_dir, self.name)
         self._context = ConnectorContext(
             host=host,
             node=self.name,
@@ -384,6 +384,10 @@ class Agent:
         """It can do no more."""
         self.log.error("operator.failed", operator=instance.id, reason=instance.reason)
         self.telemetry.record(operator_statistics(instance, self.name))
+
+    def operator_refused(self, operator: OperatorId, asked_by: NodeId, reason: str) -> None:
+        """Another agent has asked for what cannot be made here."""
+        self.log.warning("operator.refused", operator=operator, asked_by=asked_by, reason=reason)
 
     def operator_finished(self, instance: Instance) -> None:
         """All its input has ended."""

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from sbon.types import NodeId
+
 FILES_FOLDER = "files"
 """In the data directory: where relative paths of other agents' statements start."""
 _PORT_MAX = 65_535
@@ -104,6 +106,8 @@ class ConnectorsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 class Reach(msgspec.Struct, frozen=True):
     """What one source or sink may touch."""
 
+    node: NodeId
+    """The agent that touches it, for messages."""
     base: str
     """Relative paths start here; absolute."""
     folders: tuple[str, ...] | None = None
@@ -136,7 +140,7 @@ def is_within(path: str, folders: Iterable[str]) -> bool:
     return ".." not in place.parts and any(place.is_relative_to(folder) for folder in folders)
 
 
-def reach_of_others(config: ConnectorsConfig, data_dir: str, folders: Sequence[str]) -> Reach:
+def reach_of_others(config: ConnectorsConfig, node: NodeId, data_dir: str, folders: Sequence[str]) -> Reach:
     """What statements of other agents may touch.
 
     Parameters
@@ -145,4 +149,4 @@ def reach_of_others(config: ConnectorsConfig, data_dir: str, folders: Sequence[s
     folders : those of `config.file.allow`, absolute
     """
     base = str(PurePosixPath(data_dir) / FILES_FOLDER)
-    return Reach(base, tuple(folders), tuple(parse_range(entry) for entry in config.tcp.allow))
+    return Reach(node, base, tuple(folders), tuple(parse_range(entry) for entry in config.tcp.allow))

@@ -36,7 +36,7 @@ class InlineHost:
 def context(data_dir: Path | str = "/nowhere", loop: Any = None, **labels: str) -> ConnectorContext:
     """What connectors are given."""
     host: Any = InlineHost(loop)
-    reach = Reach(str(data_dir))
+    reach = Reach("n1", str(data_dir))
     return ConnectorContext(host=host, node="n1", labels=labels, data_dir=str(data_dir), reach=reach, system=SystemStreams())
 
 

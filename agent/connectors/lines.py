@@ -205,9 +205,10 @@ class Endpoint:
         usable = [address for address in addresses if self._reach.allows_address(address, self.port)]
         if not usable:
             does = "listen on" if self.listens else "connect to"
+            node = self._reach.node
             raise ConnectorError(
-                f"{self.what}: other agents may not have this one {does} {self.host}:{self.port}: to allow it, add its address to "
-                "connectors.tcp.allow in this agent's configuration",
+                f"{self.what}: other agents may not have {node} {does} {self.host}:{self.port}: to allow it, add its address to "
+                f"connectors.tcp.allow in the configuration of {node}",
                 option="host",
             )
         return usable

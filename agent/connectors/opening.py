@@ -79,8 +79,8 @@ def resolved(what: str, path: Path, reach: Reach) -> Path:
     if reach.folders is not None and not is_within(real, map(os.path.realpath, reach.folders)):
         folders = ", ".join(reach.folders) or "none"
         raise ConnectorError(
-            f"{what}: {path} is, or leads, outside the folders that other agents may use here ({folders}): to allow it, add its folder to "
-            "connectors.file.allow in this agent's configuration",
+            f"{what}: {path} is, or leads, outside the folders that other agents may use on {reach.node} ({folders}): to allow it, add its "
+            f"folder to connectors.file.allow in the configuration of {reach.node}",
             option="path",
         )
     return Path(real)

@@ -11,6 +11,7 @@ from pathlib import Path
 from sbon.errors import ConfigError
 from sbon.query.plan import SinkParams, SourceParams
 from sbon.reach import ConnectorsConfig, Reach, reach_of_others
+from sbon.types import NodeId
 
 DECLARED_MAX = 10_000
 """Sources whose definitions are remembered; beyond it the oldest is forgotten, and counts as another agent's."""
@@ -22,12 +23,14 @@ class Reaches:
     Parameters
     ----------
     data_dir : relative paths of own statements start there
+    node : the agent, for messages
     """
 
-    def __init__(self, config: ConnectorsConfig, data_dir: str) -> None:
+    def __init__(self, config: ConnectorsConfig, data_dir: str, node: NodeId) -> None:
+        self._node = node
         self._data_dir = os.path.abspath(data_dir)
         self._declared: dict[str, SourceParams] = {}
-        self.own = Reach(self._data_dir)
+        self.own = Reach(node, self._data_dir)
         self.reconfigure(config)
 
     def reconfigure(self, config: ConnectorsConfig) -> None:
@@ -42,7 +45,7 @@ class Reaches:
             folders = [os.path.abspath(os.path.join(self._data_dir, Path(folder).expanduser())) for folder in config.file.allow]
         except RuntimeError as problem:
             raise ConfigError(f"connectors.file.allow: {problem}") from problem
-        self._others = reach_of_others(config, self._data_dir, folders)
+        self._others = reach_of_others(config, self._node, self._data_dir, folders)
 
     def declared(self, source: SourceParams) -> None:
         """A source has been defined over the control socket. Call it on the agent's thread."""

@@ -155,12 +155,12 @@ class Engine:
         """Signatures of the operators here that other queries may use."""
         return frozenset(signature for signature, _ in self.shareable())
 
-    def instantiate(self, request: Instantiate, answer: Answer, *, asked_by_us: bool) -> None:
+    def instantiate(self, request: Instantiate, answer: Answer, *, asked_by: NodeId) -> None:
         """Make an operator and run it; `answer(None)` when it runs, `answer(error)` when it cannot.
 
         Parameters
         ----------
-        asked_by_us : this agent asks itself, for a statement given over its control socket
+        asked_by : who asks, as its connection has proved; this agent itself for statements given over its control socket
         """
         spec = request.spec
         if spec.id in self.instances:
@@ -194,6 +194,8 @@ class Engine:
             self.connect(spec.id, end, request.user.query)
 
         def failed(problem: BaseException) -> None:
+            if asked_by != self._me:
+                self._events.operator_refused(spec.id, asked_by, str(problem))
             self._execution.stop(instance)
             self._remove(instance)
             answer(
@@ -230,7 +232,7 @@ class Engine:
 
         context = self._context
         if isinstance(spec.params, SourceParams | SinkParams):
-            context = msgspec.structs.replace(context, reach=self._reaches.of(spec.params, asked_by_us=asked_by_us))
+            context = msgspec.structs.replace(context, reach=self._reaches.of(spec.params, asked_by_us=asked_by == self._me))
         self._host.execute(lambda: build(instance, context, self._events.make_sink), built, rows=0)
 
     def destroy(self, operator: OperatorId) -> None:

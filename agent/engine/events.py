@@ -7,7 +7,7 @@ from agent.engine.ends import Output
 from agent.engine.instance import Instance
 from sbon.links import Batch
 from sbon.query.plan import SinkParams
-from sbon.types import OperatorId
+from sbon.types import NodeId, OperatorId
 
 
 class EngineEvents(Protocol):
@@ -15,6 +15,9 @@ class EngineEvents(Protocol):
 
     def operator_failed(self, instance: Instance) -> None:
         """It can do no more; `instance.reason` says why."""
+
+    def operator_refused(self, operator: OperatorId, asked_by: NodeId, reason: str) -> None:
+        """Another agent has asked for an operator that cannot be made here, or for a file or address that it may not have."""
 
     def operator_finished(self, instance: Instance) -> None:
         """All its input has ended and been processed."""

@@ -117,8 +117,7 @@ class Answers:
                 respond(DoneMessage())
             case Instantiate():
                 # Nobody else can bear our name: the handshake refuses it (`agent.network.connection`).
-                by_us = sender == self._directory.me
-                self._engine.instantiate(message, lambda problem: respond(problem or DoneMessage()), asked_by_us=by_us)
+                self._engine.instantiate(message, lambda problem: respond(problem or DoneMessage()), asked_by=sender)
             case Use():
                 self._use(message, respond)
             case Release(query):

@@ -408,7 +408,7 @@ async def test_rows_stay_in_order_when_there_is_room_again_and_none_is_given_to_
 def others(*allow: str) -> ConnectorContext:
     """What a connector that another agent asks for is given."""
     config = ConnectorsConfig(tcp=TcpConfig(allow=allow)) if allow else ConnectorsConfig()
-    reach = Reaches(config, "/nowhere").of(SinkParams("out", "tcp", ()), asked_by_us=False)
+    reach = Reaches(config, "/nowhere", "n1").of(SinkParams("out", "tcp", ()), asked_by_us=False)
     return msgspec.structs.replace(context(loop=asyncio.get_running_loop()), reach=reach)
 
 
@@ -419,7 +419,7 @@ async def test_other_agents_reach_loopback_alone_unless_the_settings_say_more(mo
         with pytest.raises(ConnectorError) as refused:
             make("tcp", SCHEMA, others(), mode=mode, host=host, port=9000)
         verb = "listen on" if mode == "listen" else "connect to"
-        assert f"may not have this one {verb} {host}:9000: to allow it, add its address to connectors.tcp.allow" in str(refused.value)
+        assert f"may not have n1 {verb} {host}:9000: to allow it, add its address to connectors.tcp.allow" in str(refused.value)
     # 0.0.0.0 is this machine to connect to, and a port that is not allowed is not
     with pytest.raises(ConnectorError, match=r"connectors\.tcp\.allow"):
         sink("tcp", SCHEMA, others("127.0.0.0/8:9001"), mode=mode, port=9000)

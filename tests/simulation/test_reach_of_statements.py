@@ -1,5 +1,6 @@
 """Which files an agent's statements may touch, there and on other agents."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,13 @@ from sbon.wire.replication import CatalogUpdate
 from testbed.virtual.harness import World
 
 FILE = "CREATE SOURCE {} (a BIGINT) WITH (connector = 'file', path = '{}', nodes = '{}')"
-SETTING = r"add its folder to connectors\.file\.allow in this agent's configuration"
+SETTING = r"add its folder to connectors\.file\.allow in the configuration of new-york"
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     (tmp_path / "secret.csv").write_text("a\n42\n")
-    made = World(3, seed=4, data_dir=tmp_path / "agents", settings={"optimiser": {"enabled": False}})
+    made = World(3, seed=4, data_dir=tmp_path / "agents", log_file=tmp_path / "log", settings={"optimiser": {"enabled": False}})
     made.start_all()
     made.settle()
     yield made
@@ -38,6 +39,8 @@ def test_another_agents_source_reads_only_what_the_settings_allow(world: World, 
     world.submit(FILE.format("s", tmp_path / "secret.csv", there), at=0)
     with pytest.raises(SbonError, match=SETTING):
         world.submit("SELECT a FROM s", at=0)
+    refusals = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines() if "operator.refused" in line]
+    assert [(line["node"], line["asked_by"], "secret.csv" in line["reason"]) for line in refusals] == [(there, here, True)]
     with pytest.raises(SbonError, match=SETTING):
         world.submit("SELECT a FROM s", at=1)  # another agent has defined it, though this one's own user asks for it
     world.submit(FILE.format("own", tmp_path / "secret.csv", here), at=0)

@@ -23,7 +23,7 @@ ROWS = pl.DataFrame({"a": [1, 2]})
 def others(data_dir: Path, *allow: str) -> ConnectorContext:
     """What a connector that another agent asks for is given."""
     config = ConnectorsConfig(file=FileConfig(allow=allow)) if allow else ConnectorsConfig()
-    reach = Reaches(config, str(data_dir)).of(SinkParams("k", "file", ()), asked_by_us=False)
+    reach = Reaches(config, str(data_dir), "n1").of(SinkParams("k", "file", ()), asked_by_us=False)
     host: Any = InlineHost()
     return ConnectorContext(host=host, node="n1", labels={}, data_dir=str(data_dir), reach=reach, system=SystemStreams())
 
@@ -86,7 +86,7 @@ def test_what_is_outside_is_refused_with_the_setting_to_change(data_dir: Path, p
     given = path.format(above=data_dir.parent)
     with pytest.raises(ConnectorError) as refused:
         touch(use, given, others(data_dir))
-    assert "add its folder to connectors.file.allow in this agent's configuration" in str(refused.value)
+    assert "add its folder to connectors.file.allow in the configuration of n1" in str(refused.value)
     assert "\n" not in str(refused.value)
     assert sorted(data_dir.parent.rglob("*")) == before
     assert (data_dir.parent / "secret.csv").read_text() == "a\n42\n"

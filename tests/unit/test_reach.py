@@ -1,7 +1,5 @@
 """What sources and sinks of other agents may touch: folders, addresses, and whose statement it is."""
 
-from pathlib import Path
-
 import msgspec
 import pytest
 
@@ -16,7 +14,7 @@ SINK = SinkParams("k", "file", (("path", "/data/x.csv"),))
 
 
 def reach(*allow: str) -> Reach:
-    return Reach("/", (), tuple(map(parse_range, allow)))
+    return Reach("n1", "/", (), tuple(map(parse_range, allow)))
 
 
 @pytest.mark.parametrize(
@@ -36,7 +34,7 @@ def test_a_path_is_within_a_folder_or_not(path: str, folders: list[str], within:
 
 
 def test_loopback_alone_is_allowed_unless_the_settings_say_more():
-    others = Reaches(ConnectorsConfig(), "/var/lib/sbon").of(SINK, asked_by_us=False)
+    others = Reaches(ConnectorsConfig(), "/var/lib/sbon", "n1").of(SINK, asked_by_us=False)
     allowed = ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"]
     refused = ["0.0.0.0", "::", "10.0.0.1", "::ffff:10.0.0.1", "fe80::1%eth0", "128.0.0.1", "localhost", ""]
     assert [address for address in allowed + refused if others.allows_address(address, 80)] == allowed
@@ -61,8 +59,8 @@ def test_what_is_no_address_is_refused_when_the_settings_are_read(entry: str):
 
 
 def test_a_sink_is_ours_if_we_ask_for_it_and_a_source_if_it_was_defined_here():
-    reaches = Reaches(ConnectorsConfig(), "/var/lib/sbon")
-    assert reaches.of(SINK, asked_by_us=True) == reaches.own == Reach("/var/lib/sbon")
+    reaches = Reaches(ConnectorsConfig(), "/var/lib/sbon", "n1")
+    assert reaches.of(SINK, asked_by_us=True) == reaches.own == Reach("n1", "/var/lib/sbon")
     others = reaches.of(SINK, asked_by_us=False)
     assert (others.base, others.folders) == ("/var/lib/sbon/files", ("/var/lib/sbon/files",))
 
@@ -76,7 +74,7 @@ def test_a_sink_is_ours_if_we_ask_for_it_and_a_source_if_it_was_defined_here():
 
 
 def test_what_is_remembered_of_sources_is_bounded():
-    reaches = Reaches(ConnectorsConfig(), "/d")
+    reaches = Reaches(ConnectorsConfig(), "/d", "n1")
     for number in range(DECLARED_MAX + 1):
         reaches.declared(msgspec.structs.replace(SOURCE, name=f"s{number}"))
     assert reaches.of(msgspec.structs.replace(SOURCE, name="s0"), asked_by_us=True) != reaches.own
@@ -86,7 +84,7 @@ def test_what_is_remembered_of_sources_is_bounded():
 def test_folders_start_in_the_data_directory_or_at_home(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HOME", "/home/ams")
     config = ConnectorsConfig(file=FileConfig(allow=("in", "/srv/data", "~/out")), tcp=TcpConfig(allow=()))
-    others = Reaches(config, "/d").of(SINK, asked_by_us=False)
+    others = Reaches(config, "/d", "n1").of(SINK, asked_by_us=False)
     assert (others.base, others.folders, others.addresses) == ("/d/files", ("/d/in", "/srv/data", "/home/ams/out"), ())
     with pytest.raises(ConfigError, match=r"connectors\.file\.allow: .*home"):
-        Reaches(ConnectorsConfig(file=FileConfig(allow=("~nobody-of-this-name/x",))), str(Path("/d")))
+        Reaches(ConnectorsConfig(file=FileConfig(allow=("~nobody-of-this-name/x",))), "/d", "n1")
