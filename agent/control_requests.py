@@ -78,6 +78,7 @@ class ControlRequests:
             **{f"coordinate_rejected_{name}": count for name, count in sorted(gossip.localiser.rejected.items())},
             **agent.peers.counters,
             **agent.engine.flow.counters,
+            **agent.authority.counters,
             **agent.migrations.counters,
             **agent.multicasting.counters,
             **agent.remembering.counters,

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import agent.logs
+from agent.authority import Authority
 from agent.cluster_keys import ClusterKeys
 from agent.config import AgentConfig, format_address, parse_address
 from agent.connectors.base import ConnectorContext, SinkConnector
@@ -50,7 +51,7 @@ from agent.telemetry.log import DIRECTORY_NAME, Telemetry
 from agent.telemetry.recording import Recording
 from agent.upkeep import Upkeep
 from sbon.control import ControlReply, ControlRequest
-from sbon.errors import ConfigError, LinkError, SbonError
+from sbon.errors import ConfigError, LinkError, SbonError, UnsupportedError
 from sbon.extensions import Extensions
 from sbon.link_frames import Data
 from sbon.links import Batch
@@ -58,6 +59,7 @@ from sbon.membership.members import MemberStatus
 from sbon.query.plan import Plan, SinkParams
 from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId, OperatorId
+from sbon.wire.authority import Way
 from sbon.wire.links import Acknowledge, Moved, NoSuchLink
 from sbon.wire.messages import Message, decode, encode
 from sbon.wire.reports import UpstreamDelay
@@ -208,6 +210,9 @@ class Agent:
             self.replication,
             self.keys,
         )
+        self.authority = Authority(
+            self.host, self.name, self.engine.flow, self.migrations, self.queries, self.gossip, self.config.peers.check_addresses
+        )
         self.requests = ControlRequests(self)
 
     def leave(self, done: Callable[[], None], within_s: float | None = None, goodbye: Callable[[], None] = lambda: None) -> None:
@@ -298,7 +303,13 @@ class Agent:
 
     def message(self, connection: Connection, payload: bytes) -> None:
         """A one-way message."""
-        message = decode(payload)
+        try:
+            message = decode(payload)
+        except UnsupportedError as problem:
+            self.authority.unsupported(connection.node, problem)
+            return
+        if self.authority.check(self.authority.speaker(connection), message, Way.TOLD, connection.node) is not None:
+            return
         match message:
             case Acknowledge():
                 self.engine.flow.acknowledged(message)
@@ -308,22 +319,36 @@ class Agent:
                 self.delays.told(message)
             case Moved(operator, node, epoch):
                 self.answers.moved(operator, node, epoch)
-            case _:
-                self.log.warning("message.unexpected", peer=connection.node, type=type(message).__name__)
 
     def data(self, connection: Connection, data: Data) -> None:
-        """A batch of a link."""
+        """A batch of a link. Who may not give it is told so: it may be the source's next host, of which word is still on its way."""
+        if self.authority.check(self.authority.speaker(connection), data, Way.TOLD, connection.node) is not None:
+            connection.send(encode(NoSuchLink(link=data.link)))
+            return
         self.engine.flow.receive(data, lambda answer: connection.send(encode(answer)))
 
     def request(self, connection: Connection, payload: bytes, respond: Callable[[bytes | SbonError], None]) -> None:
         """A request of another agent."""
-        message = decode(payload)
-        self.handle(connection.node, message, lambda result: respond(result if isinstance(result, SbonError) else encode(result)))
+        try:
+            message = decode(payload)
+        except UnsupportedError as problem:
+            self.authority.unsupported(connection.node, problem)
+            raise
+        answer: Done = lambda result: respond(result if isinstance(result, SbonError) else encode(result))  # noqa: E731
+        self.handle(self.authority.speaker(connection), message, answer, connection.node)
 
-    def handle(self, sender: NodeId, message: Message, respond: Done) -> None:
-        """A request of another agent, or of this one."""
+    def handle(self, sender: NodeId, message: Message, respond: Done, claimed: NodeId = "") -> None:
+        """A request of another agent, or of this one.
+
+        Parameters
+        ----------
+        sender : who asks; empty where it could not be shown
+        claimed : the name that it goes by
+        """
         if self._stopped:
             raise LinkError(f"{self.name} is stopping")
+        if sender != self.name and (problem := self.authority.check(sender, message, Way.ASKED, claimed)) is not None:
+            raise problem
         self.answers.handle(sender, message, respond)
 
     def connected(self, address: Address, node: NodeId) -> None:

@@ -72,6 +72,14 @@ class RemoteProtocolError(ProtocolError):
     """A peer sent nonsense: count it, drop it."""
 
 
+class AuthorityError(ProtocolError):
+    """A peer says what only others may say: refused, counted, nothing done. The connection stands."""
+
+
+class UnsupportedError(ProtocolError):
+    """A peer of another release says or asks what this one does not know: counted, nothing done. The connection stands."""
+
+
 class KeyMismatchError(RemoteProtocolError):
     """A peer holds none of our cluster keys: one of us has missed a change of keys, or is a stranger."""
 

@@ -22,15 +22,22 @@ class Locks:
         """All of these have been promised to `migrating`, and still are."""
         return all(self._held.get(operator, {}).get(migrating, now) > now for operator in neighbours)
 
-    def release(self, migrating: OperatorId, holder: NodeId) -> None:
-        """That migration is over, says who asked; late words of those who moved it before, from elsewhere, change nothing."""
+    def holder(self, migrating: OperatorId) -> NodeId | None:
+        """Returns the host that moves an operator, by the last promise given for it; None: there is none."""
+        return self._holders.get(migrating)
+
+    def release(self, migrating: OperatorId, holder: NodeId) -> bool:
+        """That migration is over, says who asked; late words of those who moved it before, from elsewhere, change nothing. Tells whether
+        there was such a promise.
+        """
         if self._holders.get(migrating) != holder:
-            return
+            return False
         del self._holders[migrating]
         for operator in list(self._held):
             self._held[operator].pop(migrating, None)
             if not self._held[operator]:
                 del self._held[operator]
+        return True
 
     def held(self, operator: OperatorId, now: float) -> bool:
         """`operator` must keep still."""

@@ -10,19 +10,18 @@ from sbon.query.plan import WATERMARK_MIN, LinkSpec
 from sbon.query.schema import Schema
 from sbon.scheduling import StimulusFifo
 from sbon.types import NodeId, QueryId
+from sbon.whereabouts import Whereabouts
 
 
-class Input:
-    """One incoming link."""
+class Input(Whereabouts):
+    """One incoming link; `node` is where it comes from."""
 
     __slots__ = (
         "byte_rate",
         "bytes_in",
         "delay_ms",
-        "epoch",
         "link",
         "lost",
-        "node",
         "queue",
         "queued_rows",
         "receiver",
@@ -44,11 +43,8 @@ class Input:
         watermark_us: int = WATERMARK_MIN,
         epoch: int = 0,
     ) -> None:
+        super().__init__(node, epoch)
         self.link = link
-        self.node = node
-        """Where the link comes from, as last heard."""
-        self.epoch = epoch
-        """How often its source had migrated when it was heard to be there; 0 where that is not known."""
         self.schema = schema
         self.receiver = receiver
         self.watermark_us = watermark_us
@@ -71,17 +67,15 @@ class Input:
         """Latency of the longest way from a producer to where the link begins; None until its host has told."""
 
 
-class Output:
-    """One outgoing link."""
+class Output(Whereabouts):
+    """One outgoing link; `node` is where it leads to."""
 
     __slots__ = (
         "byte_rate",
         "bytes_out",
-        "epoch",
         "is_packing",
         "link",
         "missing",
-        "node",
         "packing",
         "row_rate",
         "schema",
@@ -92,10 +86,8 @@ class Output:
     )
 
     def __init__(self, link: LinkSpec, node: NodeId, epoch: int, schema: Schema, sender: LinkSender, users: set[QueryId]) -> None:
+        super().__init__(node, epoch)
         self.link = link
-        self.node = node
-        self.epoch = epoch
-        """How often the target had migrated when it was heard to be at `node`."""
         self.schema = schema
         self.sender = sender
         self.users = users

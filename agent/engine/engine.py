@@ -187,6 +187,9 @@ class Engine:
         for end in request.inputs:
             receiver = LinkReceiver(end.link.id, self._links)
             instance.inputs[end.link.id] = Input(end.link, end.node, end.schema, receiver, epoch=end.epoch)
+        if (link := self.flow.taken(instance)) is not None:
+            answer(LocalProtocolError(f"operator {spec.id} has link {link}, which another operator on {self._me} has already"))
+            return
         self.instances[spec.id] = instance
         self.flow.forget_whereabouts(spec.id)
         self.flow.add(instance)
@@ -252,9 +255,9 @@ class Engine:
             The operator is not here.
         """
         instance = self._known(operator)
-        existing = instance.outputs.get(end.link.id)
+        existing = self.flow.carrier(end.link.id)
         if existing is not None:
-            existing.users.add(query)
+            existing[1].users.add(query)
             return
         sender = LinkSender(end.link.id, self._links)
         output = Output(end.link, end.node, end.epoch, instance.spec.schema, sender, {query})
@@ -494,6 +497,9 @@ class Engine:
             if isinstance(result, Instance):
                 if result.id in self.instances:
                     done(LocalProtocolError(f"operator {result.id} is here already"))
+                    return
+                if (link := self.flow.taken(result)) is not None:
+                    done(LocalProtocolError(f"operator {result.id} has link {link}, which another operator on {self._me} has already"))
                     return
                 if not self.reservations.fill(result.id, self.empty_slots, self._host.now()):
                     done(PlacementError(f"{self._me} takes no more operators"))

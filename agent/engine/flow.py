@@ -22,6 +22,7 @@ from sbon.link_frames import Data
 from sbon.links import Batch, LinkConfig, Verdict
 from sbon.query.plan import LinkSpec, target_of
 from sbon.types import LinkId, NodeId, OperatorId
+from sbon.whereabouts import Whereabouts
 from sbon.wire.links import Acknowledge, Moved, NoSuchLink
 from sbon.wire.messages import Message
 
@@ -121,6 +122,17 @@ class Flow:
         self._acks.pop(old.link.id, None)
         self._inputs[new.link.id] = (instance, new)
 
+    def far_ends(self, operator: OperatorId) -> list[tuple[Instance, Input | Output]]:
+        """The ends of links here whose other end is an operator's, with those here that have them."""
+        feeding: list[tuple[Instance, Input | Output]] = [(i, end) for i, end in self._inputs.values() if end.link.source == operator]
+        return feeding + [(i, end) for i, end in self._outputs.values() if end.link.target == operator]
+
+    def taken(self, instance: Instance) -> LinkId | None:
+        """One of the links of an operator that is to be added whose end is another operator's here already; None: there is none."""
+        inputs = (link for link in instance.inputs if link in self._inputs and self._inputs[link][0] is not instance)
+        outputs = (link for link in instance.outputs if link in self._outputs and self._outputs[link][0] is not instance)
+        return next(inputs, next(outputs, None))
+
     def remove(self, instance: Instance) -> None:
         """The operator is not here any more; batches waiting in its queues are forgotten, their senders keep them."""
         for incoming in instance.inputs.values():
@@ -145,7 +157,8 @@ class Flow:
         if found is not None and link.handed > found[1].link.handed:
             incoming = found[1]
             incoming.link = msgspec.structs.replace(incoming.link, source=link.source, handed=link.handed)
-            incoming.node, incoming.epoch = node, 0
+            incoming.moved(node, 0)
+            incoming.unname()  # next hosts were those of the source that it had before
 
     def left(self, operator: OperatorId, node: NodeId, epoch: int) -> None:
         """An operator has moved from here: tell latecomers. The oldest such notes are dropped."""
@@ -153,6 +166,12 @@ class Flow:
         self._gone.move_to_end(operator)
         while len(self._gone) > self._remembered:
             self._gone.popitem(last=False)
+
+    def places(self, operator: OperatorId) -> list[Whereabouts]:
+        """All that is known here of where an operator is that is elsewhere."""
+        ends: list[Whereabouts] = [end for _, end in self.far_ends(operator)]
+        gone = self._gone.get(operator)
+        return ends if gone is None else [*ends, Whereabouts(*gone)]
 
     def whereabouts(self, operator: OperatorId) -> tuple[NodeId, int] | None:
         """Where an operator that was here has gone."""
@@ -168,7 +187,7 @@ class Flow:
             self.left(operator, node, epoch)
         for _, output in list(self._outputs.values()):
             if output.link.target == operator and epoch > output.epoch:
-                output.node, output.epoch = node, epoch
+                output.moved(node, epoch)
                 output.packing.elsewhere()
                 output.sender.rewind()
                 self.transmit(output)
@@ -176,7 +195,7 @@ class Flow:
             if incoming.link.source == operator and epoch > incoming.epoch:
                 if incoming.node != node:
                     incoming.delay_ms = None  # it was that of the old place
-                incoming.node, incoming.epoch = node, epoch
+                incoming.moved(node, epoch)
 
     # ------------------------------------------------------------------------------------------------------ sending
 

@@ -46,6 +46,7 @@ class InputState(msgspec.Struct, frozen=True, array_like=True):
     epoch: int = 0
     lost: bool = False
     told_lost: bool = False
+    named: tuple[tuple[int, NodeId], ...] = ()
 
 
 class OutputState(msgspec.Struct, frozen=True, array_like=True):
@@ -59,6 +60,7 @@ class OutputState(msgspec.Struct, frozen=True, array_like=True):
     rows_offered: int
     rows_acknowledged: int
     held: tuple[HeldBatch, ...]
+    named: tuple[tuple[int, NodeId], ...] = ()
 
 
 class OperatorState(msgspec.Struct, frozen=True):
@@ -118,6 +120,7 @@ def _input_state(incoming: Input) -> InputState:
         incoming.epoch,
         incoming.lost,
         incoming.told_lost,
+        tuple(incoming.named.items()),
     )
 
 
@@ -137,6 +140,7 @@ def _output_state(output: Output, exported: tuple[int, int, int, tuple[Batch, ..
             )
             for b in held
         ),
+        tuple(output.named.items()),
     )
 
 
@@ -173,6 +177,7 @@ def install(operator: "Operator", data: bytes, epoch: int, links: LinkConfig) ->
         receiver = LinkReceiver(given.link.id, links, given.processed, given.rows_processed)
         incoming = Input(given.link, given.node, given.schema, receiver, given.watermark_us, given.epoch)
         incoming.lost, incoming.told_lost = given.lost, given.told_lost
+        incoming.named.update(given.named)
         instance.inputs[given.link.id] = incoming
     for kept in state.outputs:
         schema = state.spec.schema
@@ -185,5 +190,6 @@ def install(operator: "Operator", data: bytes, epoch: int, links: LinkConfig) ->
             sender = LinkSender.restored(kept.link.id, links, exported)
         except LocalProtocolError as problem:
             raise RemoteProtocolError(str(problem)) from problem
-        instance.outputs[kept.link.id] = Output(kept.link, kept.node, kept.epoch, schema, sender, set(kept.users))
+        output = instance.outputs[kept.link.id] = Output(kept.link, kept.node, kept.epoch, schema, sender, set(kept.users))
+        output.named.update(kept.named)
     return instance

@@ -32,6 +32,10 @@ def refeed(engine: Engine, migrations: Migrations, message: Refeed) -> NodeId | 
         engine.connect(operator, message.end, message.query)
     elif message.end.link.id not in instance.inputs:
         return _take_from(engine, message)
+    else:
+        incoming = instance.inputs[message.end.link.id]
+        if not incoming.receiver.received and message.end.node != incoming.node:
+            incoming.moved(message.end.node, 0)  # it was asked before, when the source ran elsewhere
     return None
 
 
@@ -47,6 +51,8 @@ def _take_from(engine: Engine, message: Refeed) -> NodeId:
     if found is None:
         raise LocalProtocolError(f"operator {message.end.link.target} has no link {message.lost}")
     instance, old = found
+    if instance.id != message.end.link.target:
+        raise LocalProtocolError(f"link {message.lost} leads to {instance.id}, not to {message.end.link.target}")
     if old.byte_rate.per_s > 0 or old.queue or instance.busy:
         # Who asks may be mistaken, or somebody back from a partition still brings what he has.
         raise LocalProtocolError(f"operator {instance.id} is still given rows by {message.lost}, or has not done with them")

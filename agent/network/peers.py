@@ -42,6 +42,7 @@ COUNTERS = (
     "handshakes_displaced",
     "connections_displaced",
     "frames_bad",
+    "frames_unknown",
     "messages_sent",
     "messages_received",
     "requests_sent",

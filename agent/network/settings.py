@@ -32,6 +32,9 @@ class PeerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     one address try again."""
     requests_max: int = 256
     """Requests that may be open to one address, and from one connection. Higher: more memory when a peer is slow."""
+    check_addresses: bool = True
+    """Whether what an accepted connection says in a member's name counts only if it comes from that member's address. False: where
+    members' connections come from other addresses than they advertise (some kinds of NAT); any member can then speak for any other."""
     frame_bytes_max: int = 64 * 1024 * 1024
     """Largest message, above any batch and any operator state. Lower: less memory, but larger states cannot move."""
     slack_bytes_max: int = 256 * 1024

@@ -62,6 +62,11 @@ class Arrivals:
     def __len__(self) -> int:
         return len(self._arriving)
 
+    def coordinator(self, operator: OperatorId) -> tuple[NodeId, int] | None:
+        """Which host moves an operator to here, and under which epoch; None: it is not on its way."""
+        found = self._arriving.get(operator)
+        return None if found is None else (found.machine.coordinator, found.machine.epoch)
+
     def call_off(self) -> None:
         """Drop what is not here in full; its coordinator hears so with the next piece. The move of what is may be decided already."""
         for operator, found in list(self._arriving.items()):

@@ -13,7 +13,7 @@ from agent.engine.instance import Instance, State
 from agent.host import Host, Timer
 from agent.optimising.arrivals import Arrivals
 from agent.optimising.copying import Copying
-from sbon.errors import LinkError, MigrationError, SbonError
+from sbon.errors import AuthorityError, LinkError, MigrationError, SbonError
 from sbon.locks import Locks
 from sbon.membership.members import MemberStatus
 from sbon.migration import actions
@@ -289,7 +289,9 @@ class Migrations:
             neighbours=neighbours,
             coordinator=self._directory.me,
             lease_s=self._config.lease_s,
-            there=leaving.steps.there if sends else "",
+            there=leaving.steps.there,
+            epoch=leaving.epoch,
+            sends=sends,
         )
         asked_at = self._host.now()
 
@@ -343,6 +345,8 @@ class Migrations:
                 self._perform(leaving, leaving.steps.failed(node, now, left=gone is MemberStatus.LEFT))
             elif isinstance(result, MigrationError):
                 self._perform(leaving, unknown(now))
+            elif isinstance(result, AuthorityError):
+                self._perform(leaving, leaving.steps.disbelieved(node, now))
 
         return done
 
@@ -386,7 +390,7 @@ class Migrations:
             case Lock():
                 self._lock(message, respond)
             case Unlock():
-                self._locks.release(message.operator, sender)
+                self._unlock(message.operator, sender)
                 respond(DoneMessage())
             case Prepare():
                 if message.spec.id in self._leaving:
@@ -408,20 +412,43 @@ class Migrations:
         return True
 
     def _lock(self, message: Lock, respond: Done) -> None:
-        for operator in message.neighbours:
+        ends = self._engine.flow.far_ends(message.operator)
+        # Those that have a link with it, whatever its host takes for neighbours: nobody holds still what is not beside his own.
+        beside = tuple(sorted({instance.id for instance, _ in ends}))
+        for operator in (*message.neighbours, *beside):
             if operator in self._leaving:
                 raise MigrationError(f"{operator} is moving itself")
             if operator not in self._engine.instances:
                 raise MigrationError(f"{operator} is not on {self._directory.me}")
+        if message.lease_s > self._config.lease_s_max:
+            longest = f"{self._directory.me} gives {self._config.lease_s_max:g} s at most (migration.lease_s_max)"
+            raise MigrationError(f"operators are to keep still for {message.lease_s:g} s, and {longest}")
         now = self._host.now()
         self._locks.expire(now)
-        renewed = self._locks.granted(message.operator, message.neighbours, now)
-        self._locks.grant(message.operator, message.neighbours, now + message.lease_s, message.coordinator)
-        if renewed or not message.there:
+        renewed = bool(beside) and self._locks.granted(message.operator, beside, now)
+        self._locks.grant(message.operator, beside, now + message.lease_s, message.coordinator)
+        for _, end in ends:
+            if message.there:
+                end.name(message.there, message.epoch)
+        reaches = message.sends and bool(message.there)
+        if renewed or not reaches:
             respond(DoneMessage())
-        if message.there:
+        if reaches:
             reached = (lambda problem: None) if renewed else (lambda problem: respond(problem or DoneMessage()))
             self._directory.reach((message.there,), reached)
+
+    def _unlock(self, operator: OperatorId, holder: NodeId) -> None:
+        if self._locks.release(operator, holder):
+            for _, end in self._engine.flow.far_ends(operator):
+                end.unname()
+
+    def holder(self, operator: OperatorId) -> NodeId | None:
+        """For which host operators here keep still while this one moves."""
+        return self._locks.holder(operator)
+
+    def coordinator(self, operator: OperatorId) -> tuple[NodeId, int] | None:
+        """Which host moves an operator to here, and under which epoch."""
+        return self._arrivals.coordinator(operator)
 
     def _arrived(self, instance: Instance) -> None:
         self.counters["operators_arrived"] += 1

@@ -28,7 +28,7 @@ from sbon.wire.reports import DelaySlack, OperatorReports, OperatorsAsk
 class Owned(Protocol):
     """The queries that this agent has taken, as others may ask of them."""
 
-    def moved(self, operator: OperatorId, node: NodeId) -> None:
+    def moved(self, operator: OperatorId, node: NodeId, epoch: int) -> None:
         """An operator of theirs has a new host."""
 
     def unwanted(self, queries: tuple[QueryId, ...]) -> tuple[QueryId, ...]:
@@ -165,7 +165,7 @@ class Answers:
     def moved(self, operator: OperatorId, node: NodeId, epoch: int) -> None:
         """Another host runs the operator now."""
         self._engine.flow.moved(operator, node, epoch)
-        self._owned.moved(operator, node)
+        self._owned.moved(operator, node, epoch)
 
     def _use(self, message: Use, respond: Done) -> None:
         """The query uses the operator and, by asking on, all that feeds it."""

@@ -33,6 +33,7 @@ from sbon.query.ids import home_of, is_short_for, query_id
 from sbon.query.places import Places, located
 from sbon.query.plan import Plan
 from sbon.types import NodeId, OperatorId, QueryId
+from sbon.whereabouts import Whereabouts
 from sbon.wire.deployment import InputLost, Release
 from sbon.wire.messages import Message
 from sbon.wire.replication import Drop
@@ -330,11 +331,15 @@ class OwnedQueries:
             record.node_failed(node, left=left)
             self._settle(record)
 
-    def moved(self, operator: OperatorId, node: NodeId) -> None:
+    def places(self, operator: OperatorId) -> list[Whereabouts]:
+        """Where an operator of ours is, as far as is known."""
+        known = [record for record in self.records.values() if operator in record.nodes]
+        return [Whereabouts(record.nodes[operator], record.epochs.get(operator, 0)) for record in known]
+
+    def moved(self, operator: OperatorId, node: NodeId, epoch: int) -> None:
         """An operator of ours has a new host."""
         for record in self.records.values():
-            if operator in record.nodes and record.nodes[operator] != node:
-                record.nodes[operator] = node
+            if record.moved(operator, node, epoch):
                 record.migrations += 1
                 self._bounds.moved(record)
 

@@ -63,6 +63,8 @@ class QueryRecord:
         self.specs: dict[OperatorId, OperatorSpec] = {spec.id: spec for spec in deployed.operators}
         self.links: tuple[LinkSpec, ...] = deployed.links
         self.nodes: dict[OperatorId, NodeId] = dict(deployed.nodes)
+        self.epochs: dict[OperatorId, int] = {}
+        """How often an operator had migrated when it was heard to be where `nodes` says; none: not known."""
         self.reports: dict[OperatorId, OperatorReport] = {}
         self.troubles: dict[OperatorId, str] = {}
         self.stalls: dict[OperatorId, str] = {}
@@ -114,11 +116,19 @@ class QueryRecord:
             return str(spec.params.__struct_config__.tag)
         return "multicast" if is_multicast(operator) else "shared"
 
+    def moved(self, operator: OperatorId, node: NodeId, epoch: int) -> bool:
+        """Takes a new place of an operator; older news than what is known changes nothing. Tells whether it is another one."""
+        if operator not in self.nodes or epoch <= self.epochs.get(operator, -1):
+            return False
+        self.epochs[operator] = epoch
+        before, self.nodes[operator] = self.nodes[operator], node
+        return before != node
+
     def reported(self, report: OperatorReport) -> None:
         """A host has told how one of the operators does."""
         operator = report.id
         if report.state == "moved":
-            self.nodes[operator] = report.node
+            self.moved(operator, report.node, report.epoch)
             return
         if report.state == "missing" and is_multicast(operator) and not self.multicasts.missed(operator):
             return
@@ -131,6 +141,7 @@ class QueryRecord:
             self.stalls[operator] = f"{operator} ({self.text_of(operator)}) waits on {report.node}: {report.reason}"
         else:
             self.stalls.pop(operator, None)
+        self.epochs[operator] = report.epoch
         if operator == self.sink and report.upstream_delay_ms is not None:
             self.delay_ms = report.upstream_delay_ms
         for ended in self.multicasts.heard(report, self.nodes):
@@ -152,6 +163,7 @@ class QueryRecord:
         self.reports.pop(name, None)
         self.troubles.pop(name, None)
         self.gone.discard(name)
+        self.epochs.pop(name, None)
         self.links = tuple(msgspec.structs.replace(link, source=feeder) if link.source == name else link for link in self.links)
 
     def lost_links(self) -> list[LinkSpec]:

@@ -12,6 +12,9 @@ class MigrationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """From the first question to the pause; after it the migration is abandoned. Longer: large states on slow paths get through."""
     lease_s: float = 20.0
     """How long neighbours keep still without another word. Must exceed timeout_s, or two migrations may meet."""
+    lease_s_max: float = 120.0
+    """Longest promise to keep still that is given to another host; one that asks for more is refused. Shorter: nobody can hold the
+    operators here for long; below others' lease_s, their operators beside ours do not move."""
     rounds_max: int = 8
     """Rounds of input given since, before the operator pauses with what is left. More: a shorter pause of a busy operator, more work."""
     rest_bytes: int = 64 * 1024
@@ -39,6 +42,8 @@ class MigrationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     def __post_init__(self) -> None:
         if not 0 < self.timeout_s < self.lease_s:
             raise ValueError(f"timeout_s = {self.timeout_s}, expected above 0 and below lease_s = {self.lease_s}")
+        if self.lease_s_max < self.lease_s:
+            raise ValueError(f"lease_s_max = {self.lease_s_max}, expected at least lease_s = {self.lease_s}")
         if self.retry_s <= 0 or self.prepared_s <= 0:
             raise ValueError("retry_s and prepared_s, expected above 0")
         if self.copy_timeout_s <= 0:

@@ -65,6 +65,8 @@ class Phase(Enum):
 
 _UNDECIDED = (Phase.LOCKING, Phase.PREPARING, Phase.COPYING, Phase.PAUSING, Phase.TRANSFERRING)
 _LOCKED = (Phase.PREPARING, Phase.COPYING, Phase.PAUSING, Phase.TRANSFERRING)
+_DISBELIEVED_MAX = 60
+"""A node that so many times does not take our word on the new place is told no more."""
 _SHRINKS = 0.7
 """A round that leaves more than this share of what the one before has left is the last: the input comes as fast as it is copied."""
 
@@ -110,6 +112,7 @@ class Migration:
         self._pause_s = 0.0
         self._retry_at = 0.0
         self._lost = ""
+        self._disbelieved: dict[NodeId, int] = {}
 
     def start(self, now: float) -> list[Action]:
         """Ask the neighbours."""
@@ -195,6 +198,16 @@ class Migration:
             return []
         self._untold.discard(node)
         return self._maybe_done(now)
+
+    def disbelieved(self, node: NodeId, now: float) -> list[Action]:
+        """A node does not take our word on the new place: those before us have not told it that the operator was here.
+
+        They may yet do so. If they have died, nobody can tell it any more, and the migration must not wait for that for ever.
+        """
+        if self.phase is not Phase.COMMITTING:
+            return []
+        self._disbelieved[node] = self._disbelieved.get(node, 0) + 1
+        return self.told(node, now) if self._disbelieved[node] >= _DISBELIEVED_MAX else []
 
     def refused(self, reason: str, now: float) -> list[Action]:
         """Someone said no, or a step failed. After the decision this has no effect: words are repeated until they arrive."""

@@ -1,10 +1,10 @@
 """All messages between agents, and their bytes."""
 
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
-from sbon.errors import RemoteProtocolError
+from sbon.errors import RemoteProtocolError, UnsupportedError
 from sbon.wire.candidates import CandidateAnswer, CandidateAsk, Reserve, Rtts, RttsAsk
 from sbon.wire.deployment import InputLost, Instantiate, Refeed, Release, Replaced, Use, Used
 from sbon.wire.keys import KeyInstall, KeyRemove, KeysAsk, KeysHeld, KeyUse
@@ -64,7 +64,16 @@ Message: TypeAlias = (
     | Done
 )
 
+
+class _Header(msgspec.Struct):
+    """What all messages of all releases have."""
+
+    type: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+
+
+_REASON_CHARACTERS_MAX = 200
 _encoder = msgspec.msgpack.Encoder()
+_header_decoder = msgspec.msgpack.Decoder(_Header)
 _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 
 
@@ -78,10 +87,24 @@ def decode(payload: bytes) -> Message:
 
     Raises
     ------
+    UnsupportedError
+        It is a message, but not one that this release knows: of another type, or with a value that is not allowed here.
     RemoteProtocolError
-        The bytes are not a message of this version.
+        The bytes are no message of any release.
     """
     try:
         return _decoder.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise RemoteProtocolError(f"undecodable message of {len(payload)} bytes: {problem}") from problem
+        name = _type_of(payload)
+        if name is None:
+            raise RemoteProtocolError(f"undecodable message of {len(payload)} bytes: {problem}") from problem
+        raise UnsupportedError(f"message {name!r} is not supported by this release: {str(problem)[:_REASON_CHARACTERS_MAX]}") from problem
+
+
+def _type_of(payload: bytes) -> str | None:
+    """The type that a message claims to be of; None: it is none."""
+    try:
+        name = _header_decoder.decode(payload).type
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return name if name.isprintable() else None

@@ -14,7 +14,11 @@ class Lock(msgspec.Struct, frozen=True, tag="lock"):
     coordinator: NodeId
     lease_s: float
     there: NodeId = ""
-    """Its new host, to which the neighbours here will send: they open a connection before they promise. Empty: they will not send."""
+    """Its new host: from now on this one may speak for the operator too, as the old host may die before it can tell that it has moved."""
+    epoch: int = 0
+    """The operator's, once it is there."""
+    sends: bool = True
+    """The neighbours here will send to the new host: they open a connection before they promise."""
 
 
 class Unlock(msgspec.Struct, frozen=True, tag="unlock"):

@@ -198,13 +198,13 @@ def test_who_knows_a_link_by_its_old_source_uses_the_multicast_that_has_it():
     name, _ = insert(world, "u4", 1)
 
     answers: list[object] = []
-    agent.answers.handle("e2", Use(operator=operator, user=User("e2.q1", "e2"), through=link), answers.append)
+    agent.answers.handle("e2", Use(operator=operator, user=User("e2.0000001.01", "e2"), through=link), answers.append)
     world.run_until(lambda: bool(answers), 10)
 
     relay = agent.engine.instances[name]
-    assert "e2.q1" in relay.users
-    assert "e2.q1" in relay.outputs[link].users
-    assert "e2.q1" in agent.engine.instances[operator].users, "and all that feeds it"
+    assert "e2.0000001.01" in relay.users
+    assert "e2.0000001.01" in relay.outputs[link].users
+    assert "e2.0000001.01" in agent.engine.instances[operator].users, "and all that feeds it"
     assert dict(answers[0].operators)[name] == agent.name
 
 

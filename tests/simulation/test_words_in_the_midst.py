@@ -165,10 +165,25 @@ def test_a_lock_is_ended_by_who_holds_it_alone() -> None:
     """The word of an old coordinator, late, must not let go of what the operator's new host has been promised."""
     overlay = Overlay()
     _, window = overlay.find(WindowParams)
-    agent, neighbour = next((a, i.id) for a in overlay.agents() for i in a.engine.instances.values() if i is not window)
+    fed = {output.link.target for output in window.outputs.values()}
+    agent, neighbour = next((a, operator) for a in overlay.agents() for operator in a.engine.instances if operator in fed)
     lock = Lock(operator=window.id, neighbours=(neighbour,), coordinator="new", lease_s=100.0)
     agent.answers.handle("new", lock, lambda result: None)
     agent.answers.handle("old", Unlock(operator=window.id), lambda result: None)
     assert not agent.migrations.may_be_rewired(neighbour)
     agent.answers.handle("new", Unlock(operator=window.id), lambda result: None)
     assert agent.migrations.may_be_rewired(neighbour)
+
+
+def test_a_promise_to_keep_still_is_bounded_and_binds_only_who_has_a_link_with_what_moves() -> None:
+    overlay = Overlay()
+    _, window = overlay.find(WindowParams)
+    fed = {output.link.target for output in window.outputs.values()}
+    agent, neighbour = next((a, operator) for a in overlay.agents() for operator in a.engine.instances if operator in fed)
+    longest = agent.config.migration.lease_s_max
+    with pytest.raises(MigrationError, match=r"migration\.lease_s_max"):
+        agent.answers.handle("new", Lock(window.id, (neighbour,), "new", longest + 1), lambda result: None)
+    agent.answers.handle("new", Lock("of.another.0.1", (neighbour,), "new", longest), lambda result: None)
+    assert agent.migrations.may_be_rewired(neighbour)
+    agent.answers.handle("new", Lock(window.id, (neighbour,), "new", longest), lambda result: None)
+    assert not agent.migrations.may_be_rewired(neighbour)

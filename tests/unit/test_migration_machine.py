@@ -221,3 +221,14 @@ def test_before_the_decision_a_new_host_cannot_say_that_it_has_it_no_more():
     machine = brought_to(Phase.TRANSFERRING)
     assert machine.unknown_there(3.0) == []
     assert machine.phase is Phase.TRANSFERRING
+
+
+def test_a_node_that_does_not_believe_the_new_place_is_not_told_for_ever():
+    machine = brought_to(Phase.COMMITTING)
+    machine.activated(3.0)
+    machine.told("up", 3.0)
+    machine.told("down", 3.0)
+    ended = [machine.disbelieved("owner", 3.0 + tried) for tried in range(60)]
+    assert [actions for actions in ended[:-1] if actions] == []
+    assert machine.phase is Phase.COMMITTED
+    assert ended[-1] == [SendUnlock("down"), SendUnlock("up"), Ended(True, "", 1.0, 62.0, 0.0, 1)]

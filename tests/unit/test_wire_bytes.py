@@ -30,7 +30,7 @@ BYTES = {
     "keys": "2cb7ffa614f5",
     "keys?": "e325f2056fd7",
     "keyuse": "0d6012b907dd",
-    "lock": "40cd4cbd39bd",
+    "lock": "ba0fa487a74f",
     "moved": "bb801489e82d",
     "nolink": "92ba4b54e54c",
     "operators": "1b49bff5ab09",

@@ -1,0 +1,289 @@
+"""Who may say what: for every message between agents, how it is said, and whose word it is.
+
+Connections show that the other end holds the cluster key, and (where addresses tell agents apart) which member it is. That is not
+enough: a member must not acknowledge, give or end what belongs to others. `judge` compares the speaker with the facts that the receiving
+agent has; the agent asks it once for each message, before anything is done.
+
+Three ways of saying something::
+
+    TOLD    one way, on a connection of either end's
+    ASKED   a request, answered once
+    ANSWER  the reply to a request; never said unasked
+
+`TABLE` is the only place where this is decided. A message type without an entry fails a test, and is refused by `judge`.
+"""
+
+import enum
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import msgspec
+
+from sbon.link_frames import Data
+from sbon.query.ids import home_of
+from sbon.query.plan import MULTICAST_MARK, LinkSpec, link_id, target_of
+from sbon.types import LinkId, NodeId, OperatorId, QueryId
+from sbon.whereabouts import Standing, Whereabouts, standing_by_places
+from sbon.wire import candidates, deployment, keys, links, messages, migration, replication, reports
+
+
+class Way(enum.Flag):
+    """How a message is said."""
+
+    TOLD = enum.auto()
+    ASKED = enum.auto()
+    ANSWER = enum.auto()
+
+
+class Facts(Protocol):
+    """What the receiving agent knows of the operators, links and migrations that concern it."""
+
+    def sending_end(self, link: LinkId) -> Whereabouts | None:
+        """Where a link begins whose receiving end is here; None: it is not here."""
+
+    def receiving_end(self, link: LinkId) -> Whereabouts | None:
+        """Where a link leads whose sending end is here; None: it is not here."""
+
+    def places(self, operator: OperatorId) -> Iterable[Whereabouts]:
+        """All that is known here of where an operator runs that is elsewhere."""
+
+    def coordinator(self, operator: OperatorId) -> tuple[NodeId, int] | None:
+        """Which host moves an operator to here, under which epoch; None: it is not on its way here."""
+
+    def holder(self, operator: OperatorId) -> NodeId | None:
+        """For which host operators here keep still while this one moves; None: for none."""
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """One message type: how it is said, who may, and how that is found out."""
+
+    way: Way
+    who: str
+    """For people: the table in the documentation has this text."""
+    standing: Callable[[Any, NodeId, Facts], Standing]
+
+
+class Judgement(msgspec.Struct, frozen=True):
+    """What becomes of a message."""
+
+    standing: Standing
+    who: str = ""
+    """Who may say it, where this speaker may not."""
+
+
+ALLOWED = Judgement(Standing.SPEAKS)
+
+
+def query_of(operator: OperatorId) -> QueryId:
+    """Returns the query that an operator was made for; of a multicast, the one of the operator whose stream it carries.
+
+    Examples
+    --------
+    >>> query_of("ams.1t95lbp.01.2"), query_of("ams.1t95lbp.01.2~x")
+    ('ams.1t95lbp.01', 'ams.1t95lbp.01')
+    """
+    return operator.partition(MULTICAST_MARK)[0].rpartition(".")[0]
+
+
+def judge(message: Any, speaker: NodeId, facts: Facts) -> Judgement:
+    """Decides whether a node may say what it says.
+
+    Parameters
+    ----------
+    message : one of `sbon.wire.messages.Message`, or a batch of a link
+    speaker : the other end's name; empty where it could not be shown
+    """
+    rule = TABLE.get(type(message))
+    if rule is None:
+        return Judgement(Standing.STRANGER, "nobody")
+    standing = rule.standing(message, speaker, facts)
+    return ALLOWED if standing is Standing.SPEAKS else Judgement(standing, rule.who)
+
+
+def ways(message_type: type) -> Way:
+    """Returns how a message of a type may be said."""
+    rule = TABLE.get(message_type)
+    return Way(0) if rule is None else rule.way
+
+
+# ------------------------------------------------------------------------------------------------------------- whose word it is
+
+
+def _if(condition: bool) -> Standing:
+    return Standing.SPEAKS if condition else Standing.STRANGER
+
+
+def _anybody(message: Any, speaker: NodeId, facts: Facts) -> Standing:
+    return Standing.SPEAKS
+
+
+def _nobody(message: Any, speaker: NodeId, facts: Facts) -> Standing:
+    return Standing.STRANGER
+
+
+def _by_end(end: Whereabouts | None, speaker: NodeId) -> Standing:
+    """A word about a link without an end here changes nothing: it may be said."""
+    return Standing.SPEAKS if end is None else end.standing(speaker)
+
+
+def _sending_end(message: Any, speaker: NodeId, facts: Facts) -> Standing:
+    return _by_end(facts.sending_end(message.link), speaker)
+
+
+def _receiving_end(message: Any, speaker: NodeId, facts: Facts) -> Standing:
+    return _by_end(facts.receiving_end(message.link), speaker)
+
+
+def _home(message: Any, speaker: NodeId, facts: Facts) -> Standing:
+    return _if(home_of(message.query) == speaker)
+
+
+def _home_if_any(message: candidates.CandidateAsk, speaker: NodeId, facts: Facts) -> Standing:
+    return _if(not message.query or home_of(message.query) == speaker)
+
+
+def _made_by(user: deployment.User, speaker: NodeId) -> bool:
+    return user.owner == speaker == home_of(user.query)
+
+
+def _is_named_for(link: LinkSpec) -> bool:
+    """The link's name is that of its ends, so that it can be no other operators'."""
+    return link.id.startswith(link_id(link.source, link.target, link.port)) and target_of(link.id) == link.target
+
+
+def _instantiate(message: deployment.Instantiate, speaker: NodeId, facts: Facts) -> Standing:
+    name = message.spec.id
+    own = query_of(name) == message.user.query and MULTICAST_MARK not in name
+    inputs = all(end.link.target == name and _is_named_for(end.link) for end in message.inputs)
+    outputs = all(end.link.source == name and _is_named_for(end.link) for end in message.outputs)
+    return _if(_made_by(message.user, speaker) and own and inputs and outputs)
+
+
+def _use(message: deployment.Use, speaker: NodeId, facts: Facts) -> Standing:
+    """By the query's home; or, for it, by the host of an operator that is fed by the link `through`."""
+    if message.user.owner != home_of(message.user.query):
+        return Standing.STRANGER
+    if message.through is not None:
+        return Standing.STRANGER if message.outputs else _by_end(facts.receiving_end(message.through), speaker)
+    outputs = all(
+        end.link.source == message.operator and _is_named_for(end.link) and query_of(end.link.target) == message.user.query
+        for end in message.outputs
+    )
+    return _if(_made_by(message.user, speaker) and outputs)
+
+
+def _input_lost(message: deployment.InputLost, speaker: NodeId, facts: Facts) -> Standing:
+    if home_of(query_of(message.operator)) == speaker:
+        return Standing.SPEAKS
+    return _sending_end(message, speaker, facts)
+
+
+def _refeed(message: deployment.Refeed, speaker: NodeId, facts: Facts) -> Standing:
+    """Links are made for the query of their target, and made anew by its home."""
+    link = message.end.link
+    own = query_of(link.target) == message.query and target_of(message.lost) == target_of(link.id) == link.target
+    return _if(home_of(message.query) == speaker and own)
+
+
+def _moved(message: links.Moved, speaker: NodeId, facts: Facts) -> Standing:
+    """What is known already, or older, may be said by anybody: the old host repeats its word until all have answered."""
+    places = list(facts.places(message.operator))
+    is_known = any((place.node, place.epoch) == (message.node, message.epoch) for place in places)
+    if is_known or all(place.epoch >= message.epoch for place in places):
+        return Standing.SPEAKS
+    return standing_by_places(places, speaker)
+
+
+def _handed(message: links.Handed, speaker: NodeId, facts: Facts) -> Standing:
+    if message.node != speaker:
+        return Standing.STRANGER
+    return _by_end(facts.sending_end(message.link.id), speaker)
+
+
+def _lock(message: migration.Lock, speaker: NodeId, facts: Facts) -> Standing:
+    """Only operators with a link to the one that moves are held still: where there is no such link, the word changes nothing."""
+    if message.coordinator != speaker:
+        return Standing.STRANGER
+    known = list(facts.places(message.operator))
+    return standing_by_places(known, speaker) if known else Standing.SPEAKS
+
+
+def _unlock(message: migration.Unlock, speaker: NodeId, facts: Facts) -> Standing:
+    """Who moved an operator before says so late, now and then; it changes nothing."""
+    holder = facts.holder(message.operator)
+    if holder is None or holder == speaker:
+        return Standing.SPEAKS
+    return Standing.STRANGER if standing_by_places(facts.places(message.operator), speaker) is Standing.STRANGER else Standing.LATE
+
+
+def _prepare(message: migration.Prepare, speaker: NodeId, facts: Facts) -> Standing:
+    moving = facts.coordinator(message.spec.id)
+    return _if(message.coordinator == speaker and (moving is None or moving[0] == speaker))
+
+
+def _moves_it_here(message: Any, speaker: NodeId, facts: Facts) -> Standing:
+    """A word of an epoch below the one that is on its way changes nothing."""
+    moving = facts.coordinator(message.operator)
+    if moving is None or moving[0] == speaker:
+        return Standing.SPEAKS
+    return Standing.LATE if message.epoch < moving[1] else Standing.STRANGER
+
+
+_SENDING = "the host of the link's sending end"
+_RECEIVING = "the host of the link's receiving end"
+_HOME = "the agent that took the query"
+_MEMBER = "any member"
+_MOVER = "the host that moves the operator here"
+_NEVER = "nobody, unasked"
+
+TABLE: dict[type, Rule] = {
+    # Links.
+    Data: Rule(Way.TOLD, _SENDING, _sending_end),
+    links.Acknowledge: Rule(Way.TOLD, _RECEIVING, _receiving_end),
+    links.NoSuchLink: Rule(Way.TOLD, _RECEIVING, _receiving_end),
+    links.Moved: Rule(Way.TOLD | Way.ASKED, "the operator's host, as known here; anybody where it is known already", _moved),
+    links.Handed: Rule(Way.ASKED, _SENDING + ", of itself", _handed),
+    reports.UpstreamDelay: Rule(Way.TOLD, _SENDING, _sending_end),
+    # Operators of queries.
+    deployment.Instantiate: Rule(Way.ASKED, _HOME + ", of its operators and links alone", _instantiate),
+    deployment.Use: Rule(Way.ASKED, _HOME + "; without outputs, the host that the link `through` leads to", _use),
+    deployment.Release: Rule(Way.ASKED, _HOME, _home),
+    deployment.InputLost: Rule(Way.ASKED, "the agent that took the operator's query; the host of the link's sending end", _input_lost),
+    deployment.Refeed: Rule(Way.ASKED, "the agent that took the query of the link's target", _refeed),
+    deployment.Replaced: Rule(Way.ASKED, _RECEIVING, _receiving_end),
+    reports.DelaySlack: Rule(Way.ASKED, _HOME, _home),
+    reports.OperatorsAsk: Rule(Way.ASKED, _MEMBER, _anybody),
+    # Places and reservations.
+    candidates.CandidateAsk: Rule(Way.ASKED, _MEMBER + "; room is kept for the agent that took the query", _home_if_any),
+    candidates.Reserve: Rule(Way.ASKED, _HOME, _home),
+    candidates.RttsAsk: Rule(Way.ASKED, _MEMBER, _anybody),
+    # Migration.
+    migration.Lock: Rule(Way.ASKED, "the operator's host, as known here", _lock),
+    migration.Unlock: Rule(Way.ASKED, "the host that asked for the lock", _unlock),
+    migration.Prepare: Rule(Way.ASKED, "any member, of itself, unless another one moves the operator here", _prepare),
+    migration.StateChunk: Rule(Way.ASKED, _MOVER, _moves_it_here),
+    migration.Activate: Rule(Way.ASKED, _MOVER, _moves_it_here),
+    migration.Abandon: Rule(Way.ASKED, _MOVER, _moves_it_here),
+    migration.OutcomeAsk: Rule(Way.ASKED, _MEMBER, _anybody),
+    # Tables that all keep alike, and queries as people see them. People drop queries from any agent: one overlay, one trust domain.
+    replication.PushPull: Rule(Way.ASKED, _MEMBER, _anybody),
+    replication.CatalogUpdate: Rule(Way.ASKED, _MEMBER, _anybody),
+    replication.QueriesAsk: Rule(Way.ASKED, _MEMBER, _anybody),
+    replication.Drop: Rule(Way.ASKED, _MEMBER + ", for a person there", _anybody),
+    replication.WantedAsk: Rule(Way.ASKED, _MEMBER, _anybody),
+    # Cluster keys are changed from any agent, by a person there.
+    keys.KeysAsk: Rule(Way.ASKED, _MEMBER, _anybody),
+    keys.KeyInstall: Rule(Way.ASKED, _MEMBER + ", for a person there", _anybody),
+    keys.KeyUse: Rule(Way.ASKED, _MEMBER + ", for a person there", _anybody),
+    keys.KeyRemove: Rule(Way.ASKED, _MEMBER + ", for a person there", _anybody),
+    # Answers.
+    deployment.Used: Rule(Way.ANSWER, _NEVER, _nobody),
+    reports.OperatorReports: Rule(Way.ANSWER, _NEVER, _nobody),
+    candidates.CandidateAnswer: Rule(Way.ANSWER, _NEVER, _nobody),
+    candidates.Rtts: Rule(Way.ANSWER, _NEVER, _nobody),
+    migration.Outcome: Rule(Way.ANSWER, _NEVER, _nobody),
+    replication.Queries: Rule(Way.ANSWER, _NEVER, _nobody),
+    replication.Unwanted: Rule(Way.ANSWER, _NEVER, _nobody),
+    keys.KeysHeld: Rule(Way.ANSWER, _NEVER, _nobody),
+    messages.Done: Rule(Way.ANSWER, _NEVER, _nobody),
+}
