@@ -88,21 +88,24 @@ class Homes:
     def end_hosted(self, query: QueryId, respond: Callable[[Message | SbonError], None]) -> None:
         """Answers EndOrphan: lets go of the query, unless its home is there and still wants it."""
         homes = {home for instance in self._engine.instances.values() for user, home in instance.users.items() if user == query}
-        present = sorted(home for home in homes if self.state(query, home) is HomeState.PRESENT)
-        if not present:
+        present = {home for home in homes if self.state(query, home) is HomeState.PRESENT}
+        # Another agent may have said that the home has failed, and be wrong, or lie: the home itself is asked wherever it can be.
+        asked = sorted(present) or sorted(home for home in homes if self._gossip.address_of(home) is not None)
+        if not asked:
             respond(self._ended(query))
             return
+        home = asked[0]
 
         def answered(result: Message | SbonError) -> None:
-            if isinstance(result, Unwanted) and query in result.queries:
+            if (isinstance(result, Unwanted) and query in result.queries) or (isinstance(result, SbonError) and not present):
                 respond(self._ended(query))
             elif isinstance(result, SbonError):
                 hint = "try again in some seconds"
-                respond(PlacementError(f"{self._directory.me} hears from {present[0]}, the home of {query}, but gets no answer; {hint}"))
+                respond(PlacementError(f"{self._directory.me} hears from {home}, the home of {query}, but gets no answer; {hint}"))
             else:
-                respond(PlacementError(f"{present[0]}, the home of {query}, answers for it; drop it there"))
+                respond(PlacementError(f"{home}, the home of {query}, answers for it; drop it there"))
 
-        self._directory.request(present[0], WantedAsk(queries=(query,)), answered, ANSWER_S)
+        self._directory.request(home, WantedAsk(queries=(query,)), answered, ANSWER_S)
 
     def _ended(self, query: QueryId) -> OrphanEnded:
         destroyed = self._engine.release(query)

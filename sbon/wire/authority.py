@@ -270,6 +270,9 @@ TABLE: dict[type, Rule] = {
     replication.CatalogUpdate: Rule(Way.ASKED, _MEMBER, _anybody),
     replication.QueriesAsk: Rule(Way.ASKED, _MEMBER, _anybody),
     replication.Drop: Rule(Way.ASKED, _MEMBER + ", for a person there", _anybody),
+    replication.EndOrphan: Rule(
+        Way.ASKED, _MEMBER + ", for a person there; done unless the agent that took the query answers for it", _anybody
+    ),
     replication.WantedAsk: Rule(Way.ASKED, _MEMBER, _anybody),
     # Cluster keys are changed from any agent, by a person there.
     keys.KeysAsk: Rule(Way.ASKED, _MEMBER, _anybody),
@@ -283,6 +286,7 @@ TABLE: dict[type, Rule] = {
     candidates.Rtts: Rule(Way.ANSWER, _NEVER, _nobody),
     migration.Outcome: Rule(Way.ANSWER, _NEVER, _nobody),
     replication.Queries: Rule(Way.ANSWER, _NEVER, _nobody),
+    replication.OrphanEnded: Rule(Way.ANSWER, _NEVER, _nobody),
     replication.Unwanted: Rule(Way.ANSWER, _NEVER, _nobody),
     keys.KeysHeld: Rule(Way.ANSWER, _NEVER, _nobody),
     messages.Done: Rule(Way.ANSWER, _NEVER, _nobody),

@@ -21,7 +21,7 @@ from sbon.wire.keys import KeysAsk
 from sbon.wire.links import Acknowledge, Handed, Moved, NoSuchLink
 from sbon.wire.messages import encode
 from sbon.wire.migration import Abandon, Activate, Lock, OutcomeAsk, Prepare, StateChunk, Unlock
-from sbon.wire.replication import QueriesAsk, WantedAsk
+from sbon.wire.replication import EndOrphan, QueriesAsk, WantedAsk
 from sbon.wire.reports import DelaySlack, OperatorsAsk, UpstreamDelay
 from testbed.virtual.harness import World
 
@@ -125,7 +125,7 @@ def forged(victim: Agent, evil: Agent, home: Agent) -> Iterator[Any]:
             yield Use(instance.id, User(query, me), through=output.link.id)
     for operator, found in list(victim.migrations._arrivals._arriving.items()):
         yield from forged_of_arrival(operator, found.machine.epoch, found.assembly._spec, me)
-    yield from (Release(query), DelaySlack(query, 0.0), Reserve(query, 0), CandidateAsk((), (), query, 1000), RttsAsk(5))
+    yield from (Release(query), DelaySlack(query, 0.0), Reserve(query, 0), CandidateAsk((), (), query, 1000), RttsAsk(5), EndOrphan(query))
     yield from (OperatorsAsk((query,), query), QueriesAsk(), WantedAsk((query,)), OutcomeAsk(f"{query}.1", 1), KeysAsk())
     for kind, rule in TABLE.items():
         if rule.way is Way.ANSWER:
