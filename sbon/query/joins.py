@@ -91,11 +91,12 @@ def join_inputs(
         names = Scope((*names.columns, *(replace(c, hidden=True, merged=True) if c.name in merged else c for c in right_scope.columns)))
         on = tree.args.get("on")
         if on is not None:
-            conditions += conjuncts(fold(Scalars(binder.text, names).condition(on, "ON")))
+            # One by one: where one is never true, the others still say what is joined with what.
+            conditions += [fold(part) for part in conjuncts(Scalars(binder.text, names).condition(on, "ON"))]
         rights.append((tree, right, conditions))
     if windows is not None and joins[0].args.get("side"):
         names = without_right_bounds(names)
-    waiting = [] if where is None else list(conjuncts(fold(Scalars(binder.text, names).condition(where, "WHERE"))))
+    waiting = [] if where is None else [fold(part) for part in conjuncts(Scalars(binder.text, names).condition(where, "WHERE"))]
     for tree, right, conditions in rights:
         known = {column.name for side in (left, right) for column in side.schema}
         known |= {column.column for column in names.columns if column.name in BOUNDS} if windows is not None else set()

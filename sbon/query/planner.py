@@ -15,7 +15,7 @@ from sbon.extensions import NOTHING, Extensions
 from sbon.query.binder import bind
 from sbon.query.catalog import Catalog, did_you_mean
 from sbon.query.estimate import estimate, map_bytes_ratio, source_rate
-from sbon.query.expression import Column, Expression, Literal
+from sbon.query.expression import Call, Column, Expression, Literal
 from sbon.query.fold import fold
 from sbon.query.lowering import LoweredQuery, lower_query
 from sbon.query.plan import (
@@ -319,10 +319,11 @@ class _Builder:
         return [self._add(params, join.schema, _time(join), sides, None)]
 
     def _emit_left_alone(self, join: Join, branches: list[OperatorSpec]) -> list[OperatorSpec]:
-        """A left join whose right side has no row."""
+        """A left join whose right side has no row. Rows without an event time are late, as in any join."""
         types = types_of(join.right)
         columns = tuple((name, Literal(None, types[inner]) if side else Column(inner)) for name, side, inner in join.columns)
-        return [self._add(MapParams(None, columns), join.schema, _time(join), [branches], None)]
+        timed = Call("not", (Call("is_null", (Column(join.left_time),)),))
+        return [self._add(MapParams(timed, columns), join.schema, _time(join), [branches], None)]
 
     def _add(
         self,

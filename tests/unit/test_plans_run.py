@@ -3,6 +3,7 @@
 import polars as pl
 import pytest
 
+from sbon.errors import QueryError
 from sbon.operators.frames import polars_schema
 from tests.query_worlds import plan_of, run
 
@@ -226,3 +227,35 @@ def test_a_value_that_is_always_null_has_a_row_for_each_row() -> None:
     rows = run(plan_of("SELECT k = NULL AS never FROM s"))["never"]
     assert len(rows) == len(run(plan_of("SELECT k FROM s")))
     assert rows.null_count() == len(rows)
+
+
+NEAR = "s.k = u.k AND u.ts BETWEEN s.ts AND s.ts + INTERVAL '1 s'"
+IN_WINDOWS = "s.k = u.k AND s.window_start = u.window_start"
+WINDOWS = "TUMBLE(s, ts, INTERVAL '2 s') AS s {} TUMBLE(u, ts, INTERVAL '2 s') AS u"
+
+
+@pytest.mark.parametrize("query", [f"SELECT s.n, u.w FROM s {{}} u ON {NEAR}", f"SELECT s.n, u.w FROM {WINDOWS} ON {IN_WINDOWS}"])
+@pytest.mark.parametrize("condition", ["FALSE", "(TRUE AND 'a' LIKE '__')"])
+def test_a_condition_of_a_join_that_is_never_true_leaves_left_rows_alone(query, condition):
+    """Folded as one, it would have taken the equality and the bound on the times along."""
+    left = run(plan_of(query.format("LEFT JOIN") + f" AND {condition}"))
+
+    assert left.height == 2 * 40  # of both nodes
+    assert left["w"].null_count() == left.height
+    with pytest.raises(QueryError, match="no row can come"):
+        plan_of(query.format("JOIN") + f" AND {condition}")
+
+
+def test_left_rows_without_an_event_time_are_left_out_where_the_right_side_has_no_row_either():
+    """As they are where it has rows: see `IntervalJoin`."""
+    times = pl.Series("ts", [None, 1_000_000], dtype=pl.Int64).cast(pl.Datetime("us"))
+    rows = (
+        pl.DataFrame([times, pl.Series("k", ["a", "b"])])
+        .with_columns(v=1.0, n=pl.lit(1, pl.Int64), ok=True)
+        .select("ts", "k", "v", "n", "ok")
+    )
+    empty_side = "(SELECT ts, k, w FROM u WHERE FALSE) AS u"
+
+    answer = run(plan_of(f"SELECT s.k, u.w FROM s LEFT JOIN {empty_side} ON {NEAR}"), {"s": rows})
+
+    assert answer.rows() == [("b", None)] * 2
