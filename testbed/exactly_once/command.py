@@ -24,8 +24,8 @@ def exactly_once_command(
     json: Annotated[str | None, typer.Option(metavar="FILE", help="Write the result as JSON; - for standard output.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
-    """Lose, double and delay messages, cut nodes off, slow machines down and move operators, seed after seed, in virtual time: every sink
-    must have the rows of a run on one node. Exit code 1 where one has not.
+    """Lose, double and delay messages, cut nodes off, slow machines down, move operators and kill homes of queries, seed after seed, in
+    virtual time: every sink must have the rows of a run on one node, in their order. Exit code 1 where one has not.
 
     Example: sbon testbed exactly-once --seeds 2000
     """
@@ -77,6 +77,7 @@ def summary(outcomes: list[Outcome], first: int, seconds: float) -> dict[str, An
         "migrations_committed": sum(outcome.committed for outcome in outcomes),
         "migrations_abandoned": sum(outcome.abandoned for outcome in outcomes),
         "batches_resent": sum(outcome.resent for outcome in outcomes),
+        "homes_restarted": sum(outcome.homes for outcome in outcomes),
         "spilled_mib": round(sum(outcome.spilled_bytes for outcome in outcomes) / 2**20, 1),
         "seconds": round(seconds, 1),
     }
@@ -87,7 +88,8 @@ def _show(result: dict[str, Any]) -> None:
     print(f"{right:,} of {result['seeds']:,} seeds: every sink has the rows of a run on one node ({result['rows']:,} rows)")
     print(
         f"  {result['migrations_committed']:,} migrations done and {result['migrations_abandoned']:,} abandoned,"
-        f" {result['batches_resent']:,} batches sent again, {result['spilled_mib']:,} MiB through disks; took {result['seconds']:,.0f} s"
+        f" {result['batches_resent']:,} batches sent again, {result['homes_restarted']:,} homes killed and started again,"
+        f" {result['spilled_mib']:,} MiB through disks; took {result['seconds']:,.0f} s"
     )
     for problem in result["problems"]:
         print(f"  {problem}")

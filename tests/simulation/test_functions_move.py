@@ -12,7 +12,7 @@ from agent.node import Agent
 from sbon.errors import SbonError
 from sbon.extensions import NOTHING, Extensions
 from sbon.sealing import KeyRing
-from testbed.exactly_once.story import Trouble
+from testbed.exactly_once.trouble import Trouble
 from testbed.virtual.harness import World
 
 SOURCE = """

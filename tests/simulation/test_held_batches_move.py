@@ -6,6 +6,7 @@ import numpy as np
 
 from agent.engine.instance import Instance, State
 from agent.node import Agent
+from agent.optimising.migrations import MigrationRecord
 from sbon.query.plan import MapParams, WindowParams
 from testbed.backend import Tail
 from testbed.cpu import CpuConfig
@@ -104,5 +105,22 @@ def test_batches_that_an_operator_has_not_worked_on_are_sent_to_its_new_host_tho
     (output,) = source.outputs.values()
     (incoming,) = overlay.find(WindowParams)[1].inputs.values()
     assert output.sender.offered - incoming.receiver.processed >= 5, "batches were on their way to the old host"
+
+    overlay.assert_all_rows_come()
+
+
+def test_an_operator_stays_while_the_host_of_one_that_it_feeds_is_away():
+    """A host that is only cut off may itself move what it has, to where nobody would find it."""
+    overlay = Overlay()
+    name, window = overlay.world.nodes[AFTER], overlay.find(WindowParams)[1]
+    agent = overlay.agent(HOST)
+    overlay.world.partition([[AFTER]])
+    overlay.world.run_until(lambda: not agent.gossip.members[name].reachable, 60, "the host has failed")
+    records: list[MigrationRecord] = []
+    overlay.world.run_until(lambda: agent.migrations.may_migrate(window.id), 30, "nothing stands in the way on this host")
+    agent.migrations.migrate(window.id, overlay.world.nodes[THERE], "moved by the test", records.append)
+    overlay.world.run_until(lambda: bool(records), 60, "the migration has ended")
+    assert not records[0].committed
+    overlay.world.heal()
 
     overlay.assert_all_rows_come()

@@ -1,0 +1,75 @@
+"""A home that dies: an agent that takes a query for sinks elsewhere and hosts nothing is killed and started again, once in a story.
+
+What must hold. While it is away its query runs on: the sink gets the rows that it would get, each once and in order. When it is back, its
+hosts let go of the query: the file has a beginning of the rows, and nothing that is not among them; if the query had ended by
+itself before, it has all. What is asked of the new process has rows of its own: a sink of the same name over another query, into another
+file. Nobody else's rows are lost or repeated by any of it.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from agent.engine.instance import State
+from agent.node import Agent
+from sbon.errors import SbonError
+from testbed.exactly_once.sinks import Filed
+from testbed.virtual.harness import World
+
+LET_GO_S = 60.0
+"""Within this time after all trouble the former process's operators must be gone."""
+
+
+class Home:
+    """The home of one query, and what becomes of it.
+
+    Parameters
+    ----------
+    number : its node
+    begun : the query that it has taken
+    begin_anew : asks it for another query, under the same name
+    """
+
+    def __init__(self, world: World, number: int, rng: np.random.Generator, begun: Filed, begin_anew: Callable[[], None]) -> None:
+        self.begun = begun
+        self.had_ended = False
+        """The query had had all its rows before its home was back."""
+        self.is_done = False
+        self._world, self._number, self._begin_anew = world, number, begin_anew
+        self._dies_at = world.now + float(rng.uniform(0.3, 4.0))
+        self._returns_at = self._dies_at + float(rng.uniform(0.2, 6.0))
+        self._silent = bool(rng.integers(2))
+
+    def step(self) -> None:
+        """Kill it, start it again, and ask it for the other query until it has taken that."""
+        now = self._world.now
+        if self._dies_at and now >= self._dies_at:
+            self._dies_at = 0.0
+            self._world.kill(self._number, silent=self._silent)
+        elif not self._dies_at and self._returns_at and now >= self._returns_at:
+            self._returns_at = 0.0
+            self.had_ended = all(instance_state is State.FINISHED for instance_state in self._sinks())
+            self._world.start(self._number)
+        elif not self._returns_at and not self.is_done:
+            try:
+                self._begin_anew()
+            except SbonError:
+                return  # it has not heard of the streams yet, or of who has failed, or is cut off
+            self.is_done = True
+
+    def problem(self) -> str:
+        """Whether hosts still serve the former process, after a time in which they must have heard of the new one."""
+        until = self._world.now + LET_GO_S
+        while self._served() and self._world.now < until:
+            self._world.run(0.5)
+        return f"{', '.join(self._served())} run on {LET_GO_S:g} s after their home is back" if self._served() else ""
+
+    def _served(self) -> list[str]:
+        return [i.id for agent in self._agents() for i in agent.engine.instances.values() if self.begun.query in i.users]
+
+    def _sinks(self) -> list[State]:
+        mine = [i for agent in self._agents() for i in agent.engine.instances.values() if self.begun.query in i.users]
+        return [i.state for i in mine if i.sink is not None]
+
+    def _agents(self) -> list[Agent]:
+        return [agent for agent in self._world.agents if isinstance(agent, Agent)]

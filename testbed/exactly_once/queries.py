@@ -1,0 +1,136 @@
+"""The streams of the stories, the queries over them, and in what order their rows must come.
+
+The rows of both streams have event times up to DISORDER_MS behind their place, within the watermark, so that hardly any two rows come in
+the order of their times.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import cache
+from typing import Any, NamedTuple, TypeAlias
+
+from testbed.virtual.harness import World
+
+ROWS = 3_000
+"""Of each stream."""
+ROWS_PER_S = 500
+DISORDER_MS = 50
+BEGIN = datetime(2026, 1, 1)
+"""Place of the streams' first rows in event time."""
+EARLIEST = datetime(2025, 1, 1)
+"""Before all rows."""
+SETTLED_S = 1.0
+"""Event time after which nothing in a query depends on rows from before it came: longer than its windows, sessions and intervals."""
+
+Row: TypeAlias = tuple[Any, ...]
+Rows: TypeAlias = tuple[Row, ...]
+
+_STREAM = f"""
+CREATE SOURCE {{name}} (ts TIMESTAMP, i BIGINT, key BIGINT, value DOUBLE,
+    WATERMARK FOR ts AS ts - INTERVAL '{DISORDER_MS} milliseconds') WITH (connector = 'datagen', nodes = '{{node}}',
+    rows_per_second = {ROWS_PER_S}, rows = {ROWS}, seed = {{seed}}, 'start' = '{BEGIN.isoformat()}',
+    disorder = '{DISORDER_MS} milliseconds', fields.i.kind = 'sequence', fields.key.min = 0, fields.key.max = 20);
+"""
+_VIEW = """
+CREATE VIEW w AS SELECT window_end, key, count(*) AS n, sum(value) AS total, max(value) AS top
+    FROM TUMBLE(l, ts, INTERVAL '500 milliseconds') GROUP BY window_end, key;
+"""
+
+
+class Query(NamedTuple):
+    """One query. The first column of its rows is an event time."""
+
+    select: str
+    same: tuple[int, ...] | None = None
+    """Rows that are equal in these columns come in the order of the run on one node; (): all do; None: that is not defined."""
+    rises: int | None = None
+    """This column never falls from row to row."""
+
+
+QUERIES = {
+    "windows and a stream": Query(
+        "SELECT w.window_end, w.key, w.n, w.top, r.value, r.ts FROM w JOIN r"
+        " ON w.key = r.key AND r.ts BETWEEN w.window_end - INTERVAL '100 milliseconds' AND w.window_end"
+    ),
+    "windows": Query("SELECT window_end, key, n, total FROM w WHERE n > 5", same=(), rises=0),
+    "union": Query(
+        "SELECT ts, 'l' AS side, i, key, value FROM l WHERE key < 8 UNION ALL SELECT ts, 'r' AS side, i, key, value FROM r WHERE key < 8",
+        same=(1,),
+    ),
+    "left join": Query(
+        "SELECT l.ts, l.i, l.key, l.value, r.value AS other FROM l LEFT JOIN r"
+        " ON l.key = r.key AND r.ts BETWEEN l.ts - INTERVAL '20 milliseconds' AND l.ts + INTERVAL '20 milliseconds'"
+    ),
+    "first of each window": Query(
+        "SELECT ts, key, i, value FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, key ORDER BY ts) AS n"
+        " FROM TUMBLE(l, ts, INTERVAL '200 milliseconds')) WHERE n = 1",
+        same=(),
+        rises=0,
+    ),
+    "first after a pause": Query(
+        "SELECT DISTINCT ON (window_start, key) ts, key, i, value FROM SESSION(r, ts, INTERVAL '40 milliseconds')", same=(), rises=0
+    ),
+    "greatest windows": Query(
+        "SELECT window_end, key, n, total FROM (SELECT window_end, key, n, total,"
+        " ROW_NUMBER() OVER (PARTITION BY window_end ORDER BY total DESC) AS place FROM w) WHERE place <= 3",
+        same=(),
+        rises=0,
+    ),
+    "greatest rows": Query(
+        "SELECT window_start, ts, key, i, value, n FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, key ORDER BY value DESC)"
+        " AS n FROM TUMBLE(r, ts, INTERVAL '500 milliseconds')) WHERE n <= 2",
+        same=(),
+        rises=0,
+    ),
+    "sessions": Query(
+        "SELECT window_start, window_end, key, count(*) AS n, sum(value) AS total, first(i) AS one, last(i) AS other"
+        " FROM SESSION(l, ts, INTERVAL '30 milliseconds') GROUP BY window_start, window_end, key",
+        same=(2,),
+    ),
+    "join in windows": Query(
+        "SELECT x.window_start, x.key, x.i AS a, y.i AS b FROM TUMBLE(l, ts, INTERVAL '50 milliseconds') AS x"
+        " JOIN TUMBLE(r, ts, INTERVAL '50 milliseconds') AS y ON x.window_start = y.window_start AND x.key = y.key",
+        rises=0,
+    ),
+    "left join in windows": Query(
+        "SELECT x.window_start, x.key, x.i AS a, y.i AS b FROM TUMBLE(l, ts, INTERVAL '50 milliseconds') AS x"
+        " LEFT JOIN TUMBLE(r, ts, INTERVAL '50 milliseconds') AS y ON x.window_start = y.window_start AND x.key = y.key",
+        rises=0,
+    ),
+    "filter": Query("SELECT ts, i, key, value * 2 AS twice FROM r WHERE key <> 3", same=()),
+}
+PAIRS = tuple((tuple(QUERIES)[one], tuple(QUERIES)[one + by]) for by in range(1, len(QUERIES)) for one in range(len(QUERIES) - by))
+"""Which two of the queries run, by the seed; some seeds in a row have them all."""
+
+
+def sources(left: str, right: str) -> str:
+    """The statements that declare both streams, one on each of two nodes, and a view."""
+    return _STREAM.format(name="l", node=left, seed=1) + _STREAM.format(name="r", node=right, seed=2) + _VIEW
+
+
+@cache
+def rows_on_one_node(name: str) -> Rows:
+    """The rows of a query without a network, in their order."""
+    world = World(1, seed=1, settings={"engine": {"batch_interval_s": 0.1}})
+    world.start_all()
+    world.settle()
+    world.submit(sources(world.nodes[0], world.nodes[0]))
+    tail = world.tail(world.submit(QUERIES[name].select))
+    world.run_until(lambda: tail.finished)
+    return normal(tail.rows)
+
+
+def normal(rows: Sequence[Row]) -> Rows:
+    """The rows with cells that do not depend on who wrote them: NULL, a number, a naive time, or a text."""
+    return tuple(tuple(map(_cell, row)) for row in rows)
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=None)
+    if not isinstance(value, str):
+        return value
+    try:
+        return datetime.fromisoformat(value).replace(tzinfo=None) if len(value) > len("2026-01-01") else value
+    except ValueError:
+        return value

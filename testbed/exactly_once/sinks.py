@@ -1,0 +1,133 @@
+"""Where the answers of a story's query go: to whoever watches it, or to a file."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any, Protocol
+
+import polars as pl
+
+from agent.node import Agent
+from agent.queries.record import QueryState
+from testbed.backend import Tail
+from testbed.exactly_once.queries import Rows, normal
+from testbed.virtual.harness import World
+
+FORMATS = ("ndjson", "csv", "parquet")
+
+
+class Sink(Protocol):
+    """What a story asks of it."""
+
+    query: str
+
+    @property
+    def finished(self) -> bool:
+        """No further row will come."""
+
+    @property
+    def problem(self) -> str:
+        """Why the query has failed; empty: it has not."""
+
+    def rows(self) -> Rows:
+        """All rows so far."""
+
+
+class Watched:
+    """The rows of a SELECT, which end at the agent that took it."""
+
+    def __init__(self, tail: Tail) -> None:
+        self._tail = tail
+        self.query = tail.query
+
+    @property
+    def finished(self) -> bool:
+        """The query has ended."""
+        return self._tail.finished
+
+    @property
+    def problem(self) -> str:
+        """What the agent has said of its end."""
+        return self._tail.error
+
+    def rows(self) -> Rows:
+        """As they came."""
+        return normal(self._tail.rows)
+
+
+class Filed:
+    """The rows of a CREATE SINK, in a real file in the data directory of the agent that the sink is on."""
+
+    def __init__(self, world: World, query: str, home: int, place: "Place") -> None:
+        self.query = query
+        self._world, self._home, self._place = world, home, place
+
+    @property
+    def finished(self) -> bool:
+        """Its home says so, or the home does not know the query any more."""
+        return self._state is not QueryState.RUNNING and self._state is not QueryState.DEGRADED
+
+    @property
+    def problem(self) -> str:
+        """The home has forgotten it."""
+        return "" if self._state is not None else "its home does not know it"
+
+    @property
+    def _state(self) -> QueryState | None:
+        agent = self._world.agents[self._home]
+        assert isinstance(agent, Agent)
+        record = agent.queries.find(self.query)
+        return None if record is None else record.state
+
+    def rows(self) -> Rows:
+        """What is in the file, or in all files of the folder."""
+        return self._place.rows()
+
+
+class Place:
+    """A file that a sink writes, and its format."""
+
+    def __init__(self, world: World, node: int, name: str, kind: str, mode: str) -> None:
+        self._node, self._kind, self._mode = world.nodes[node], kind, mode
+        self._root, self._name = world.data_dir_of(node), f"{name}.{kind}"
+
+    def sql(self, name: str, select: str) -> str:
+        """The statement that makes the sink."""
+        options = f"connector = 'file', node = '{self._node}', path = '{self._name}', format = '{self._kind}', mode = '{self._mode}'"
+        return f"CREATE SINK {name} FROM ({select}) WITH ({options})"
+
+    def rows(self) -> Rows:
+        """All of them; none where there is no file."""
+        found: list[tuple[Any, ...]] = []
+        for path in sorted(self._root.rglob(self._name)):
+            found += _READERS[self._kind](path)
+        return normal(found)
+
+
+def _ndjson(path: Path) -> list[tuple[Any, ...]]:
+    return [tuple(json.loads(line).values()) for line in path.read_text().splitlines()]
+
+
+def _csv(path: Path) -> list[tuple[Any, ...]]:
+    with path.open(newline="") as file:
+        return [tuple(map(_number, row)) for row in list(csv.reader(file))[1:]]
+
+
+def _number(cell: str) -> Any:
+    if not cell:
+        return None
+    try:
+        return int(cell)
+    except ValueError:
+        pass
+    try:
+        return float(cell)
+    except ValueError:
+        return cell
+
+
+def _parquet(path: Path) -> list[tuple[Any, ...]]:
+    return [row for part in sorted(path.glob("part-*.parquet")) for row in pl.read_parquet(part).rows()]
+
+
+_READERS = {"ndjson": _ndjson, "csv": _csv, "parquet": _parquet}
