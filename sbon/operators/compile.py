@@ -5,19 +5,23 @@ tree too deep for the stack are refused before anything runs.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import polars as pl
 
 from sbon.errors import QueryError, RemoteProtocolError
 from sbon.operators.casts import cast
+from sbon.operators.contained import contained, grows, hidden
 from sbon.operators.frames import column_type, polars_type
 from sbon.operators.scalars import NULL_TAKERS, SCALARS, rest_of
 from sbon.query.expression import Call, Case, Cast, Column, Expression, Literal, is_bare_null
 from sbon.query.functions import MaybeType, common_type, result_type
 from sbon.query.limits import DEPTH_MAX
 from sbon.query.schema import ColumnType
+
+BRANCHES_MAX = 64
+"""Branches of a CASE within each other in one expression."""
 
 _LITERALS: dict[ColumnType, tuple[type, ...]] = {ColumnType.BOOL: (bool,), ColumnType.TEXT: (str,), ColumnType.FLOAT: (float, int)}
 
@@ -125,7 +129,10 @@ def _compile(expression: Expression, columns: Mapping[str, ColumnType], depth: i
             return _settled(_call(expression, columns, depth - 1))
         case Cast(operand, kind):
             inner = _compile(operand, columns, depth - 1)
-            value = inner.value.cast(polars_type(kind)) if inner.type is None else cast(inner.value, inner.type, kind)
+            source = inner.type
+            if source is None:
+                return _settled(Compiled(inner.value.cast(polars_type(kind)), kind, inner.constant))
+            value = _of_size(lambda parts: cast(parts[0], source, kind), (inner.value,), kind)
             return _settled(Compiled(value, kind, inner.constant))
         case Case():
             return _settled(_case(expression, columns, depth - 1))
@@ -162,10 +169,18 @@ def _call(call: Call, columns: Mapping[str, ColumnType], depth: int) -> Compiled
         return Compiled(pl.lit(None) if kind is None else pl.lit(None, dtype=polars_type(kind)), kind, True)
     values = [argument.value for argument in arguments]
     literals = [argument.value if isinstance(argument, Literal) else None for argument in call.arguments]
-    value = build(values, types, literals)
-    if kind is not None:
-        value = value.cast(polars_type(kind), strict=False)
-    return Compiled(value, kind, constant)
+
+    def built(parts: Sequence[pl.Expr]) -> pl.Expr:
+        value = build(parts, types, literals)
+        return value if kind is None else value.cast(polars_type(kind), strict=False)
+
+    return Compiled(_of_size(built, values, kind), kind, constant)
+
+
+def _of_size(build: Callable[[Sequence[pl.Expr]], pl.Expr], arguments: Sequence[pl.Expr], kind: MaybeType) -> pl.Expr:
+    """What `build` makes of the arguments; contained where it would hold them too often."""
+    value = build(arguments)
+    return contained(build, arguments, polars_type(kind)) if kind is not None and grows(value, arguments) else value
 
 
 def _is_divisible(call: Call, columns: Mapping[str, ColumnType], depth: int) -> Compiled | None:
@@ -210,6 +225,8 @@ def _case(case: Case, columns: Mapping[str, ColumnType], depth: int) -> Compiled
         return compiled.value if kind is None else compiled.value.cast(polars_type(kind))
 
     chosen = typed(default)
-    for condition, result in zip(reversed(conditions), reversed(results), strict=True):
+    for place, (condition, result) in enumerate(zip(reversed(conditions), reversed(results), strict=True), 1):
         chosen = pl.when(condition.value.cast(pl.Boolean)).then(typed(result)).otherwise(chosen)
+        if place % BRANCHES_MAX == 0 and kind is not None:
+            chosen = hidden(chosen, polars_type(kind))
     return Compiled(chosen, kind, all(part.constant for part in (*conditions, *results, default)))

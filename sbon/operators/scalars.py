@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from sbon.errors import RemoteProtocolError
+from sbon.operators.contained import contained, halved
 from sbon.operators.division import quotient
 from sbon.operators.frames import polars_type
 from sbon.operators.times import calendar
@@ -21,7 +22,11 @@ from sbon.query.schema import ColumnType
 
 Builder: TypeAlias = Callable[[Sequence[pl.Expr], Sequence[MaybeType], Sequence[Any]], pl.Expr]
 
-INT, FLOAT, INTERVAL = ColumnType.INT, ColumnType.FLOAT, ColumnType.INTERVAL
+INT, FLOAT, TIME, INTERVAL = ColumnType.INT, ColumnType.FLOAT, ColumnType.TIME, ColumnType.INTERVAL
+PICKED_MAX = 3
+"""Arguments of GREATEST or LEAST that are compared in one expression: each is looked at three times as often as the next one."""
+LISTED_MIN = 16
+"""Constants of an IN beyond which they are looked up."""
 
 NULL_TAKERS = frozenset({"and", "or", "is_null", "coalesce", "greatest", "least"})
 """Functions that a bare NULL reaches; all others give NULL for one, and their builders get typed arguments only."""
@@ -117,7 +122,7 @@ def _compare(name: str, compare: Callable[[pl.Expr, pl.Expr], pl.Expr]) -> Build
 
 def _fold(combine: Callable[[pl.Expr, pl.Expr], pl.Expr]) -> Builder:
     def build(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
-        return functools.reduce(combine, [value.cast(pl.Boolean) for value in values])
+        return halved(combine, [value.cast(pl.Boolean) for value in values])
 
     return build
 
@@ -129,14 +134,21 @@ def _pick(name: str, better: Callable[[pl.Expr, pl.Expr], pl.Expr]) -> Builder:
         def choose(first: pl.Expr, second: pl.Expr) -> pl.Expr:
             return pl.when(first.is_null() | better(second, first)).then(second).otherwise(first)
 
-        return functools.reduce(choose, _common(name, values, types))
+        kind = common_type(name, types)
+        if len(values) <= PICKED_MAX or kind is None:
+            return functools.reduce(choose, _common(name, values, types))
+        dtype = polars_type(kind)
+        return halved(lambda first, second: contained(lambda pair: choose(*pair), (first, second), dtype), _common(name, values, types))
 
     return build
 
 
 def _in(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
     first, *rest = _common("in", values, types)
-    return functools.reduce(lambda a, b: a | b, [first == value for value in rest])
+    if len(rest) > LISTED_MIN and None not in literals[1:] and len(set(types)) == 1 and types[0] is not FLOAT:
+        options = pl.Series(literals[1:], dtype=pl.Int64 if types[0] in (TIME, INTERVAL) else None)
+        return (first.cast(pl.Int64) if types[0] in (TIME, INTERVAL) else first).is_in(options.implode())
+    return halved(lambda a, b: a | b, [first == value for value in rest])
 
 
 def _coalesce(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
