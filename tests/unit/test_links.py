@@ -76,9 +76,23 @@ def test_a_late_acknowledgement_does_not_take_credit_back():
     sender = make_sender(window_batches=2)
     for _ in range(2):
         sender.offer(0.0, 0, None)
+    send_all(sender)
     sender.acknowledge(2, credit=2)
     sender.acknowledge(1, credit=2)
     assert sender.has_credit
+    for _ in range(3):
+        sender.offer(0.0, 0, None)
+    assert send_all(sender) == [3, 4]
+
+
+def test_credit_that_a_peer_grants_beyond_the_window_is_not_used():
+    sender = make_sender(window_batches=2)
+    for _ in range(9):
+        sender.offer(0.0, 0, None)
+    assert send_all(sender) == [1, 2]
+    sender.acknowledge(1, credit=1000)
+
+    assert send_all(sender) == [3]
 
 
 def test_a_restored_sender_continues_the_sequence_and_sends_what_was_held():

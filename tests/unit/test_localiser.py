@@ -125,6 +125,42 @@ def test_a_forgotten_peer_has_no_say_any_more():
     assert localiser.measured_rtt_ms("p4") == pytest.approx(estimated_rtt_ms(HERE, beacons()["p4"]))
 
 
+@pytest.mark.parametrize("forgotten", ["p0", "p3", "p7"])
+def test_the_fit_after_a_peer_was_forgotten_does_not_depend_on_it(forgotten: str):
+    """Its round trips were a third too long, or right: what is left knows of neither."""
+    found = []
+    for factor in (1.0, 1.35):
+        peers, localiser = beacons(count=8), make_localiser(seed=2)
+        for now, (name, peer) in enumerate([*peers.items()] * 3):
+            localiser.observe(name, peer, estimated_rtt_ms(HERE, peer) * (factor if name == forgotten else 1.0), float(now))
+        with_it = localiser.coordinate
+        localiser.forget(forgotten)
+        del peers[forgotten]
+        settle(localiser, peers, HERE, start_s=100.0, laps=12)
+        found.append((with_it, localiser.coordinate))
+
+    (right, after_right), (wrong, after_wrong) = found
+    assert math.dist(right.vector, wrong.vector) > 0.5
+    assert math.dist(after_right.vector, after_wrong.vector) < 0.01
+    assert math.dist(HERE.vector, after_wrong.vector) < 0.05
+
+
+@pytest.mark.parametrize("forgotten", ["a", "b", "d"])
+def test_memory_without_a_forgotten_peer_is_as_if_it_had_never_been_there(forgotten: str):
+    def columns(names: str, forget: str = "") -> dict[str, list[float]]:
+        memory = Memory(CoordinateConfig())
+        memory.add("first", HERE, 1.0, 0.0)
+        for number, name in enumerate("abcd"):
+            if name in names:
+                memory.add(name, Coordinate((float(number), 0.0, 0.0), 1.0, 0.1), 10.0 + number, float(number))
+        memory.forget(forget)
+        places = memory.coordinates(np.empty((5, len(memory))))
+        of_all = np.vstack([places, memory.rtt_ms, memory.rtt_square, memory.youth]).T.tolist()
+        return dict(zip(memory.peers, of_all, strict=True)) | {f"{peer} rtt": [memory.filtered_rtt_ms(peer)] for peer in memory.peers}
+
+    assert columns("abcd", forgotten) == columns("abcd".replace(forgotten, ""))
+
+
 def test_memory_is_bounded_and_lets_go_of_the_sample_taken_longest_ago():
     memory = Memory(CoordinateConfig(memory_peers=4))
     for now, name in enumerate(["a", "b", "c", "d"]):

@@ -67,6 +67,27 @@ def test_a_migration_without_trouble_takes_all_steps_in_order():
     assert machine.phase is Phase.COMMITTED
 
 
+@pytest.mark.parametrize("phase", UNDECIDED)
+@pytest.mark.parametrize(
+    "word", ["prepared", "progressed", "copied", "overtaken", "paused", "transferred", "activated", "unknown_there", "told"]
+)
+def test_a_word_that_its_phase_does_not_expect_changes_nothing(word: str, phase: Phase):
+    """Late words of an earlier migration of the same operator, and repeated ones."""
+    expected = {
+        Phase.PREPARING: {"prepared"},
+        Phase.COPYING: {"progressed", "copied", "overtaken"},
+        Phase.PAUSING: {"paused"},
+        Phase.TRANSFERRING: {"transferred"},
+    }
+    if word in expected.get(phase, ()):
+        return
+    machine = brought_to(phase)
+    arguments: dict[str, tuple[object, ...]] = {"copied": (0,), "paused": (("up",), ("owner",)), "told": ("up",)}
+
+    assert getattr(machine, word)(*arguments.get(word, ()), 2.5) == []
+    assert machine.phase is phase
+
+
 @pytest.mark.parametrize(
     ("left", "rounds"),
     [([0, 0], 1), ([10, 1000], 1), ([9000, 900], 1), ([9000, 5000, 100], 2), ([9000, 8000], 1), ([90_000, 9000, 6000, 4000], 3)],

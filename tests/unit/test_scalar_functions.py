@@ -83,6 +83,10 @@ def test_every_function_of_the_table_can_be_compiled():
         ("gt", (NAN, 1e308), True),
         ("ne", (1, None), None),
         ("le", ("a", "b"), True),
+        ("lt", (1, 1.0), False),
+        ("lt", (-1, 0.5), True),
+        ("ge", ("b", "b"), True),
+        ("ge", (None, 1), None),
         ("and", (True, None), None),
         ("and", (False, None), False),
         ("and", (True, True, True), True),
@@ -179,6 +183,10 @@ MOMENT = time("2018-01-31T01:49:59.650000")
         ("extract_year", (MOMENT,), 2018),
         ("extract_quarter", (MOMENT,), 1),
         ("extract_week", (MOMENT,), 5),
+        ("extract_month", (time("2018-11-04T05:06:07"),), 11),
+        ("extract_day", (time("2018-11-04T05:06:07"),), 4),
+        ("extract_hour", (time("2018-11-04T05:06:07"),), 5),
+        ("extract_minute", (time("2018-11-04T05:06:07"),), 6),
         ("extract_dow", (time("2018-02-04T00:00:00"),), 0),
         ("extract_doy", (MOMENT,), 31),
         ("extract_second", (MOMENT,), 59.65),
@@ -190,6 +198,13 @@ MOMENT = time("2018-01-31T01:49:59.650000")
 )
 def test_times_and_intervals(function: str, arguments: tuple[Literal, ...], expected: Any):
     assert call(function, *arguments) == expected
+
+
+def test_every_function_of_the_table_has_an_example_above():
+    marks = [*test_functions_compute_what_their_table_says.pytestmark, *test_times_and_intervals.pytestmark]
+    examples = {example[0] for mark in marks for example in mark.args[1]}
+
+    assert examples == set(FUNCTIONS)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import pytest
 
 from sbon.errors import QueryError
 from sbon.query.expression import Call, Case, Cast, Column, Literal
-from sbon.query.functions import FUNCTIONS
 from sbon.query.plan import (
     Aggregate,
     AssignParams,
@@ -193,10 +192,6 @@ def test_operators_are_described_in_one_line() -> None:
     assert describe(SourceParams("s", "file", (), (), None)) == "source s (file)"
     assert describe(SinkParams("q1", "tail", ())) == "sink q1 (tail)"
     assert duration_text(90_061_000_000) == "90061 s"
-
-
-def test_every_function_says_what_it_does() -> None:
-    assert all(function.meaning.endswith(".") for function in FUNCTIONS.values())
 
 
 def test_what_agents_need_for_running_plans_loads_no_parser() -> None:

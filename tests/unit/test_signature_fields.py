@@ -1,0 +1,129 @@
+"""Two operators that differ in any one setting are two: sharing them would give one query the other's answers."""
+
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from sbon.query.expression import Call, Column, Literal
+from sbon.query.plan import (
+    Aggregate,
+    AssignParams,
+    DeduplicateParams,
+    FunctionParams,
+    JoinParams,
+    MapParams,
+    MulticastParams,
+    OrderColumn,
+    Params,
+    SessionParams,
+    SinkParams,
+    SourceParams,
+    TopParams,
+    UnionParams,
+    WindowJoinParams,
+    WindowParams,
+)
+from sbon.query.schema import ColumnType, Field
+from sbon.query.signature import signature
+
+SCHEMA = (Field("k", ColumnType.INT),)
+K, X = Column("k"), Column("x")
+OVER = Call("gt", (X, Literal(2, ColumnType.INT)))
+ORDER = (OrderColumn("x", False, False),)
+COUNT, SUM = Aggregate("n", "count", None), Aggregate("n", "sum", X)
+
+MEANINGS = [
+    (SourceParams("s", "file", (("path", "a"),), SCHEMA, "ts"), {}),
+    (MapParams(OVER, (("k", K),)), {"predicate": None, "columns": None}),
+    (WindowParams("ts", 10, 5, (("k", K),), (COUNT,)), {"keys": (("k", X),), "aggregates": (SUM,)}),
+    (SessionParams("ts", 10, (("k", K),), (COUNT,)), {"keys": (("k", X),), "aggregates": (SUM,)}),
+    (
+        TopParams("ts", ORDER, ("k",), 3, ("p",)),
+        {"order": (OrderColumn("x", True, False),), "ties": (), "partition": (), "number": "n"},
+    ),
+    (AssignParams("ts", 10, 5), {}),
+    (DeduplicateParams("ts", ("k",), ORDER, ("x",), 10), {"keys": ("x",), "order": (OrderColumn("x", False, True),), "ties": ()}),
+    (
+        JoinParams("a", "b", (K,), (K,), 1, 2, (("k", 0, "k"),)),
+        {
+            "left_keys": (X,),
+            "right_keys": (X,),
+            "columns": (("k", 1, "k"),),
+            "residual": OVER,
+            "outer": (),
+        },
+    ),
+    (
+        WindowJoinParams("a", "b", (K,), (K,), 10, 5, (("k", 0, "k"),)),
+        {
+            "left_keys": (X,),
+            "right_keys": (X,),
+            "columns": (("k", 1, "k"),),
+            "residual": OVER,
+            "outer": (),
+        },
+    ),
+    (
+        FunctionParams("f", "1", (("factor", 2),), SCHEMA, SCHEMA, "ts"),
+        {"arguments": (("factor", 3),), "inputs": (), "outputs": ()},
+    ),
+    (SinkParams("q", "file", (("path", "a"),)), {"options": (("path", "b"),)}),
+    (MulticastParams("q.1"), {}),
+    (UnionParams(), {}),
+]
+"""One operator of each kind, and another value for each field that is not a number, a text or a truth."""
+WITHOUT_MEANING = {(JoinParams, "apart"), (WindowJoinParams, "apart")}
+"""Fields that follow from what feeds the operator, of which the signature tells."""
+
+
+def another(params: Params, name: str, given: dict[str, Any]) -> Any:
+    """Some other value of a field."""
+    if name in given:
+        return given[name]
+    value = getattr(params, name)
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + 1
+    if isinstance(value, str):
+        return f"{value}2"
+    return (("path", "b"),) if name == "options" else (Field("other", ColumnType.TEXT),)
+
+
+@pytest.mark.parametrize(("params", "given"), MEANINGS, ids=lambda value: type(value).__name__)
+def test_signature_changes_with_every_field(params: Params, given: dict[str, Any]):
+    fields = [name for name in params.__struct_fields__ if (type(params), name) not in WITHOUT_MEANING]
+    others = [msgspec.structs.replace(params, **{name: another(params, name, given)}) for name in fields]
+    digests = [signature(one, SCHEMA, [["i"]]) for one in [params, *others]]
+
+    same = [name for name, digest in zip(fields, digests[1:], strict=True) if digest == digests[0]]
+    assert same == []
+    assert len(set(digests)) == len(digests)
+
+
+def test_every_kind_of_operator_is_there():
+    assert {type(params) for params, _ in MEANINGS} == set(get_args(Params))
+
+
+def test_signature_changes_with_schema_inputs_and_place():
+    params = MEANINGS[2][0]
+    digests = {
+        signature(params, SCHEMA, [["i"]]),
+        signature(params, (Field("k", ColumnType.TEXT),), [["i"]]),
+        signature(params, SCHEMA, [["j"]]),
+        signature(params, SCHEMA, [["i"], []]),
+        signature(params, SCHEMA, [["i"]], "node"),
+    }
+
+    assert len(digests) == 5
+    assert signature(params, SCHEMA, [["i", "j"]]) == signature(params, SCHEMA, [["j", "i"]])
+
+
+@pytest.mark.parametrize(("one", "other"), [({}, {"function": "max"}), ({}, {"operand": K}), ({"share": 0.5}, {"share": 0.9})])
+def test_signature_changes_with_an_aggregate(one: dict[str, Any], other: dict[str, Any]):
+    percentile = Aggregate("n", "approx_percentile", X, **one)
+
+    assert signature(WindowParams("ts", 10, 10, (), (percentile,)), SCHEMA, []) != signature(
+        WindowParams("ts", 10, 10, (), (msgspec.structs.replace(percentile, **other),)), SCHEMA, []
+    )
