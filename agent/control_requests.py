@@ -82,6 +82,7 @@ class ControlRequests:
             **agent.migrations.counters,
             **agent.multicasting.counters,
             **agent.remembering.counters,
+            "catalog_refused": agent.replication.catalog.refused,
             **{f"telemetry_{name}": count for name, count in agent.telemetry.counters.items()},
         }
         spill = agent.engine.flow.spilling.budget

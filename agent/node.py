@@ -171,7 +171,7 @@ class Agent:
         config, host = self.config, self.host
         self.sharing = Sharing(self.engine, config.hosting, lambda: self.measuring.cpu)
         self.surveying = Surveying(host, self.directory, self.gossip, self.engine, self.sharing)
-        self.replication = Replication(self.directory, self.gossip, lambda why: self.log.warning("table.refused", reason=why))
+        self.replication = Replication(self.directory, self.gossip, host.wall, lambda why: self.log.warning("table.refused", reason=why))
         placing = Placing(host, self.gossip, self.surveying, config.placement, config.optimiser)
         self.homes = Homes(host, self.directory, self.gossip, self.engine, self.replication)
         self.queries = OwnedQueries(

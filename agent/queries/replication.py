@@ -15,10 +15,11 @@ from sbon.wire.replication import CatalogUpdate, PushPull
 class Replication:
     """One agent's copies (`agent.queries.answers.Replicas`)."""
 
-    def __init__(self, directory: Directory, gossip: Gossip, refused: Callable[[str], None]) -> None:
+    def __init__(self, directory: Directory, gossip: Gossip, wall: Callable[[], float], refused: Callable[[str], None]) -> None:
         self.catalog = Catalog()
         self._directory = directory
         self._gossip = gossip
+        self._wall = wall
         self._refused = refused
 
     def put(
@@ -65,12 +66,12 @@ class Replication:
         """
         ours = self._whole()
         self._gossip.merge(message.members)
-        self.catalog.merge(message.catalog)
+        self._merge(message.catalog)
         return ours
 
     def updated(self, message: CatalogUpdate) -> None:
         """Entries that another agent has just changed."""
-        self.catalog.merge(message.entries)
+        self._merge(message.entries)
 
     def _whole(self) -> PushPull:
         return PushPull(members=self._gossip.machine.full_state(), catalog=tuple(self.catalog.entries()))
@@ -81,7 +82,10 @@ class Replication:
         except RemoteProtocolError as problem:
             self._refused(str(problem))
             return
-        self.catalog.merge(message.catalog)
+        self._merge(message.catalog)
+
+    def _merge(self, entries: tuple[Entry, ...]) -> None:
+        self.catalog.merge(entries, now_us=int(self._wall() * 1e6), is_member=self._gossip.members.__contains__)
 
     def _tell(self, entry: Entry) -> None:
         """At once to all who live; whoever misses it has it from a push-pull."""

@@ -6,11 +6,15 @@ dropped name stays as a tombstone, so that a copy which missed the drop does not
 same time end with one of the two definitions; what was planned with the other one runs on as planned.
 
 Sources, views and sinks share one namespace, as they do in SQL.
+
+What comes from others is bounded, so that none of them can leave no room for the rest: living entries by owner, in number and bytes,
+where all owners that are no members are taken together; all entries together; and versions by the clock, as nobody could replace or drop
+a name of the last version.
 """
 
 import difflib
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 import msgspec
@@ -21,6 +25,12 @@ from sbon.types import NodeId, QueryId
 
 ENTRIES_MAX = 2_000
 """Entries of one catalogue, tombstones included: more cannot be made, and those of peers are left out."""
+BYTES_MAX = 16 * 2**20
+"""Size of all entries: with the members they travel in one message."""
+OWNER_ENTRIES_MAX = 500
+OWNER_BYTES_MAX = 4 * 2**20
+AHEAD_US_MAX = 86_400_000_000
+"""So far the clock of whoever made an entry may be ahead of ours."""
 TOMBSTONES_MAX = 500
 """The oldest tombstones beyond these are forgotten; a copy that was away for longer may bring the name back."""
 NAME_LENGTH_MAX = 128
@@ -55,11 +65,15 @@ _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
 class Catalog:
     """One agent's copy.
 
-    Invariants: at most ENTRIES_MAX entries; the entry of a name only ever grows in (version, owner, content).
+    Invariants: at most ENTRIES_MAX entries of BYTES_MAX; the entry of a name only ever grows in (version, owner, content); `_shares` counts
+    the living entries of each owner and their bytes.
     """
 
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
+        self._sizes: dict[str, int] = {}
+        self._bytes = 0
+        self._shares: dict[NodeId, tuple[int, int]] = {}
         self.refused = 0
         """Entries of peers that did not fit or made no sense."""
 
@@ -124,7 +138,14 @@ class Catalog:
         if name not in self._entries and len(self._entries) >= ENTRIES_MAX:
             raise QueryError(f"the catalogue is full: {ENTRIES_MAX} names", hint="drop what is not used")
         entry = Entry(kind, name, self._next_version(name, stamp), owner, False, sql, source, query)
-        self._entries[name] = entry
+        if not self._has_room(entry, lambda _: True):
+            count, size = self._shares.get(owner, (0, 0))
+            raise QueryError(
+                f"no room for {name}: {owner} has made {count} names of {size} bytes, expected at most {OWNER_ENTRIES_MAX} names of "
+                f"{OWNER_BYTES_MAX} bytes for each agent, and {BYTES_MAX} bytes for all",
+                hint="drop what is not used, or give the statement to another agent",
+            )
+        self._set(entry)
         return entry
 
     def drop(self, kind: str, name: str, *, owner: NodeId, stamp: int) -> Entry:
@@ -147,7 +168,7 @@ class Catalog:
             if name in SYSTEM_STREAMS:
                 raise QueryError(f"{name} is a system stream: nothing takes it away", hint="DROP is for names that were created")
             raise QueryError(f"there is no {kind} {name}", hint=did_you_mean(name, self.names(kind)))
-        self._entries[name] = Entry(kind, name, self._next_version(name, stamp), owner, True, "")
+        self._set(Entry(kind, name, self._next_version(name, stamp), owner, True, ""))
         self._forget_old_tombstones()
         return entry
 
@@ -159,8 +180,17 @@ class Catalog:
         """Everything, tombstones included, sorted by name: what `merge` of another copy takes."""
         return [self._entries[name] for name in sorted(self._entries)]
 
-    def merge(self, entries: Iterable[Entry]) -> list[Entry]:
+    def merge(
+        self, entries: Iterable[Entry], *, now_us: int | None = None, is_member: Callable[[NodeId], bool] = lambda _: True
+    ) -> list[Entry]:
         """Take what another copy holds.
+
+        Parameters
+        ----------
+        now_us
+            Microseconds since 1970: versions far beyond are refused. None: the copy is one of our own.
+        is_member
+            Tells which owners have a share of their own.
 
         Returns
         -------
@@ -169,15 +199,16 @@ class Catalog:
         """
         changed: dict[str, Entry] = {}
         for entry in entries:
-            if not _sensible(entry):
+            if not _sensible(entry) or (now_us is not None and entry.version > now_us + AHEAD_US_MAX):
                 self.refused += 1
                 continue
             mine = self._entries.get(entry.name)
-            if mine is None and len(self._entries) >= ENTRIES_MAX:
-                self.refused += 1
+            if mine is not None and (mine == entry or _rank(entry) <= _rank(mine)):
                 continue
-            if mine is None or _rank(entry) > _rank(mine):
-                self._entries[entry.name] = entry
+            if (mine is None and len(self._entries) >= ENTRIES_MAX) or not self._has_room(entry, is_member):
+                self.refused += 1
+            else:
+                self._set(entry)
                 changed[entry.name] = entry
         self._forget_old_tombstones()
         return [changed[name] for name in sorted(changed)]
@@ -189,7 +220,44 @@ class Catalog:
     def _forget_old_tombstones(self) -> None:
         tombstones = sorted((entry.version, name) for name, entry in self._entries.items() if entry.dropped)
         for _, name in tombstones[: max(0, len(tombstones) - TOMBSTONES_MAX)]:
-            del self._entries[name]
+            self._remove(name)
+
+    def _has_room(self, entry: Entry, is_member: Callable[[NodeId], bool]) -> bool:
+        """Whether an entry fits beside the others, in place of the one of its name."""
+        before = self._entries.get(entry.name)
+        freed = 0 if before is None else self._sizes[entry.name]
+        size = _size(entry)
+        if size > freed and self._bytes - freed + size > BYTES_MAX:
+            return False
+        if entry.dropped:
+            return True
+        owners = [entry.owner] if is_member(entry.owner) else [owner for owner in self._shares if not is_member(owner)]
+        count = sum(self._shares.get(owner, (0, 0))[0] for owner in owners)
+        used = sum(self._shares.get(owner, (0, 0))[1] for owner in owners)
+        if before is not None and not before.dropped and before.owner in owners:
+            count, used = count - 1, used - freed
+        return count < OWNER_ENTRIES_MAX and used + size <= OWNER_BYTES_MAX
+
+    def _set(self, entry: Entry) -> None:
+        self._remove(entry.name)
+        size = _size(entry)
+        self._entries[entry.name], self._sizes[entry.name] = entry, size
+        self._bytes += size
+        if not entry.dropped:
+            count, used = self._shares.get(entry.owner, (0, 0))
+            self._shares[entry.owner] = (count + 1, used + size)
+
+    def _remove(self, name: str) -> None:
+        entry = self._entries.pop(name, None)
+        if entry is None:
+            return
+        size = self._sizes.pop(name)
+        self._bytes -= size
+        if not entry.dropped:
+            count, used = self._shares[entry.owner]
+            self._shares[entry.owner] = (count - 1, used - size)
+            if count == 1:
+                del self._shares[entry.owner]
 
 
 def no_query(name: str, kind: str, hint: str) -> QueryError:
@@ -199,6 +267,10 @@ def no_query(name: str, kind: str, hint: str) -> QueryError:
 
 def _rank(entry: Entry) -> tuple[int, NodeId, bytes]:
     return entry.version, entry.owner, _ENCODER.encode(entry)
+
+
+def _size(entry: Entry) -> int:
+    return len(_ENCODER.encode(entry))
 
 
 def _sensible(entry: Entry) -> bool:

@@ -1,4 +1,4 @@
-"""One agent of an overlay tells nonsense of itself; the others must not be hurt."""
+"""One agent of an overlay tells nonsense; the others must not be hurt."""
 
 import itertools
 import math
@@ -7,6 +7,8 @@ from statistics import median
 import pytest
 
 from sbon.cost_space.coordinate import ORIGIN, Coordinate, check
+from sbon.query.catalog import ENTRIES_MAX, OWNER_ENTRIES_MAX, Entry
+from sbon.wire.replication import CatalogUpdate
 from testbed.virtual.harness import World
 
 NODES = 8
@@ -54,3 +56,24 @@ def test_an_agent_that_tells_nonsense_is_refused_counted_and_hurts_nobody():
         assert agent.gossip.machine.counters["coordinates_rejected"] > 10
         assert all(row["status"] == "alive" for row in hostile.ask(number, "members"))
     assert honest_error(hostile) == pytest.approx(honest_error(quiet), abs=0.05)
+
+
+def test_two_thousand_junk_names_of_one_member_leave_room_for_true_ones():
+    world = World(4, seed=6)
+    world.start_all()
+    world.settle()
+    liar, now_us = world.agents[LIAR], int(world.agents[LIAR].host.wall() * 1e6)
+    junk = tuple(Entry("view", f"junk{i}", now_us, liar.name, False, "CREATE VIEW") for i in range(ENTRIES_MAX))
+    ghosts = tuple(Entry("view", f"ghost{i}", now_us, f"ghost{i}", False, "CREATE VIEW") for i in range(ENTRIES_MAX))
+    for node in world.nodes[:LIAR]:
+        liar.directory.tell(node, CatalogUpdate(entries=junk))
+    liar.replication.catalog.merge(junk + ghosts)  # it pushes these with its table
+    world.run(90)
+
+    world.submit("CREATE VIEW honest AS SELECT ts FROM sys.probes", at=1)
+    world.run(2)
+    for number in range(LIAR):
+        names = [row["name"] for row in world.ask(number, "names") if row["kind"] != "system stream"]
+        assert "honest" in names
+        assert len(names) <= 2 * OWNER_ENTRIES_MAX + 1
+        assert world.ask(number, "status")["counters"]["catalog_refused"] >= ENTRIES_MAX - OWNER_ENTRIES_MAX

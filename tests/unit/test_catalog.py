@@ -5,7 +5,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sbon.errors import QueryError, RemoteProtocolError
-from sbon.query.catalog import ENTRIES_MAX, TOMBSTONES_MAX, VERSION_MAX, Catalog, Entry, decode_entries, did_you_mean, encode_entries
+from sbon.query.catalog import (
+    AHEAD_US_MAX,
+    BYTES_MAX,
+    ENTRIES_MAX,
+    OWNER_BYTES_MAX,
+    OWNER_ENTRIES_MAX,
+    TOMBSTONES_MAX,
+    VERSION_MAX,
+    Catalog,
+    Entry,
+    decode_entries,
+    did_you_mean,
+    encode_entries,
+)
 from sbon.query.system import SYSTEM_STREAMS, SourceDefinition, known_columns
 from tests.query_worlds import CATALOG, NODES
 
@@ -54,10 +67,66 @@ def test_some_names_are_not_to_be_had(name: str) -> None:
 
 def test_a_full_catalogue_says_so() -> None:
     catalog = Catalog()
-    catalog.merge(view(f"v{i}") for i in range(ENTRIES_MAX + 10))
+    catalog.merge(view(f"v{i}", owner=f"n{i % 10}") for i in range(ENTRIES_MAX + 10))
     assert (len(catalog.entries()), catalog.refused) == (ENTRIES_MAX, 10)
     with pytest.raises(QueryError, match="the catalogue is full"):
         catalog.put("view", "another", sql="one", owner="a", stamp=1)
+
+
+def test_one_owner_leaves_room_for_the_others() -> None:
+    catalog = Catalog()
+    catalog.merge(view(f"junk{i}", owner="liar") for i in range(ENTRIES_MAX))
+    assert (len(catalog.entries()), catalog.refused) == (OWNER_ENTRIES_MAX, ENTRIES_MAX - OWNER_ENTRIES_MAX)
+    catalog.put("view", "another", sql="one", owner="a", stamp=1)
+    with pytest.raises(QueryError, match="no room for more: liar has made 500 names"):
+        catalog.put("view", "more", sql="one", owner="liar", stamp=1)
+    catalog.merge([view("junk1", version=2, owner="liar", sql="another text")])
+    assert catalog.get("junk1").sql == "another text", "a name of its own may change"
+    catalog.drop("view", "junk2", owner="a", stamp=3)
+    assert catalog.merge([view("more", owner="liar")]), "and one that is dropped makes room"
+
+
+def test_owners_that_are_no_members_share_what_one_member_may_have() -> None:
+    catalog = Catalog()
+    catalog.merge((view(f"junk{i}", owner=f"ghost{i}") for i in range(ENTRIES_MAX)), is_member={"a"}.__contains__)
+    assert len(catalog.entries()) == OWNER_ENTRIES_MAX
+    assert catalog.merge([view("v", owner="a")], is_member={"a"}.__contains__)
+
+
+def test_bytes_are_bounded_by_owner_and_in_all() -> None:
+    catalog = Catalog()
+    long = "x" * 90_000
+    catalog.merge(view(f"junk{i}", owner="liar", sql=long) for i in range(100))
+    assert len(catalog.entries()) == OWNER_BYTES_MAX // 90_100
+    catalog.merge(view(f"more{i}", owner=f"n{i % 40}", sql=long) for i in range(1000))
+    assert sum(len(encode_entries([entry])) for entry in catalog.entries()) <= BYTES_MAX
+    with pytest.raises(QueryError, match="no room for another"):
+        catalog.put("view", "another", sql=long, owner="a", stamp=1)
+
+
+def test_a_version_of_the_far_future_is_refused_as_nobody_could_replace_it() -> None:
+    catalog, now_us = Catalog(), 10**15
+    assert not catalog.merge([view("v", version=VERSION_MAX), view("w", version=now_us + AHEAD_US_MAX + 1)], now_us=now_us)
+    assert catalog.refused == 2
+    catalog.merge([view("v", version=now_us + AHEAD_US_MAX)], now_us=now_us)
+    catalog.drop("view", "v", owner="a", stamp=now_us)
+    (tombstone,) = catalog.entries()
+    assert catalog.merge([tombstone], now_us=now_us + 10) == []
+    other = Catalog()
+    other.merge([view("v", version=now_us + AHEAD_US_MAX)], now_us=now_us)
+    assert other.merge([tombstone], now_us=now_us + 10) == [tombstone]
+
+
+def test_shares_are_counted_through_any_changes() -> None:
+    catalog = Catalog()
+    for version, owner in enumerate("abcab"):
+        catalog.merge([view("v", version=version, owner=owner), view("w", version=version, owner=owner, dropped=version % 2 == 1)])
+    living = [entry for entry in catalog.entries() if not entry.dropped]
+    assert {owner: count for owner, (count, _) in catalog._shares.items()} == {"b": 2} == {living[0].owner: len(living)}
+    catalog.drop("view", "v", owner="a", stamp=9)
+    catalog.drop("view", "w", owner="a", stamp=9)
+    assert catalog._shares == {}
+    assert catalog._bytes == sum(catalog._sizes.values()) > 0
 
 
 def test_only_the_latest_tombstones_are_kept() -> None:
