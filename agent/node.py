@@ -60,7 +60,7 @@ from sbon.query.plan import Plan, SinkParams
 from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId, OperatorId
 from sbon.wire.authority import Way
-from sbon.wire.links import Acknowledge, Moved, NoSuchLink
+from sbon.wire.links import Acknowledge, DeadEnd, Moved, NoSuchLink
 from sbon.wire.messages import Message, decode, encode
 from sbon.wire.reports import UpstreamDelay
 
@@ -315,6 +315,8 @@ class Agent:
                 self.engine.flow.acknowledged(message)
             case NoSuchLink():
                 self.engine.flow.unknown_there(message)
+            case DeadEnd():
+                self.engine.flow.dead_end_told(message)
             case UpstreamDelay():
                 self.delays.told(message)
             case Moved(operator, node, epoch):

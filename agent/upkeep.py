@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from agent.host import Timer
 from agent.state import SavedState
+from sbon.dead_ends import Absence
 from sbon.errors import SbonError
 from sbon.membership.members import MemberStatus
 from sbon.types import NodeId
@@ -62,7 +63,7 @@ class Upkeep:
         engine.sample(agent.host.now())
         agent.delays.sample()
         agent.directory.keep(engine.flow.destinations())
-        engine.give_up_dead_consumers(lambda node: self._gone_for(node, DEAD_CONSUMER_S))
+        engine.look_at_outputs(self._absence, DEAD_CONSUMER_S)
         engine.look_at_inputs(
             lambda node: self._gone_for(node, agent.config.engine.lost_input_s), lambda node: self._gone_for(node, DEAD_CONSUMER_S)
         )
@@ -70,6 +71,11 @@ class Upkeep:
         agent.handing.look_at_losses()
         agent.measuring.sample()
         agent.recording.look_at_sinks()
+
+    def _absence(self, node: NodeId) -> Absence | None:
+        member = self._agent.gossip.members[node]
+        gone = member.status in (MemberStatus.FAILED, MemberStatus.LEFT)
+        return Absence(member.status.value, self._agent.host.now() - member.since_s) if gone else None
 
     def _gone_for(self, node: NodeId, seconds: float) -> bool | None:
         """A member has departed, or has been failed for so long; None where nothing is known of it (yet, or any more)."""

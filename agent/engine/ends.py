@@ -5,6 +5,7 @@ from typing import Any
 
 from agent.engine.rates import Rate, SteadyRate
 from sbon.compression import Packing
+from sbon.dead_ends import Absence, Obstruction
 from sbon.links import Batch, LinkReceiver, LinkSender
 from sbon.query.plan import WATERMARK_MIN, LinkSpec
 from sbon.query.schema import Schema
@@ -71,11 +72,15 @@ class Output(Whereabouts):
     """One outgoing link; `node` is where it leads to."""
 
     __slots__ = (
+        "absence",
         "byte_rate",
         "bytes_out",
+        "dead_end",
+        "dead_end_until_s",
         "is_packing",
         "link",
         "missing",
+        "obstructed",
         "packing",
         "row_rate",
         "schema",
@@ -93,6 +98,14 @@ class Output(Whereabouts):
         self.users = users
         self.missing = 0
         """How often in a row the other end said that it has no such link."""
+        self.absence: Absence | None = None
+        """Of the node, when it was last looked at; kept when its row is forgotten."""
+        self.dead_end: Obstruction | None = None
+        """What the node has told of the target's own ways."""
+        self.dead_end_until_s = 0.0
+        """For how long that counts."""
+        self.obstructed = ""
+        """Why nothing that goes out here arrives; empty: it may (`sbon.dead_ends`)."""
         self.told = True
         """The receiver knows whose the link is; until it does, the operator stays on this host."""
         self.packing = Packing(sender.compression)

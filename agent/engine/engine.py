@@ -6,6 +6,7 @@ operators run is `agent.engine.execution`, what moves with an operator is `agent
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,17 +18,18 @@ from agent.engine.copying import Assembly, InputLog
 from agent.engine.ends import Input, Output
 from agent.engine.events import EngineEvents
 from agent.engine.execution import Execution
-from agent.engine.flow import Flow, Router
+from agent.engine.flow import MISSING_MAX, Flow, Router
 from agent.engine.handover import export, install
 from agent.engine.instance import Instance, State
 from agent.engine.settings import EngineConfig
 from agent.engine.splitting import fold, may_fold, split
 from agent.host import Host
+from sbon.dead_ends import Absence, Way, judge
 from sbon.errors import ConnectorError, LocalProtocolError, PlacementError, SbonError
 from sbon.extensions import Extensions
 from sbon.links import LinkConfig, LinkReceiver, LinkSender
 from sbon.placement.reservations import HostingConfig, Reservations
-from sbon.query.plan import OperatorSpec, SinkParams, SourceParams, keeps_state
+from sbon.query.plan import OperatorSpec, SinkParams, SourceParams, is_multicast, keeps_state
 from sbon.query.text import describe
 from sbon.state_budget import DEFAULT_SHARE, StateBudget
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
@@ -97,10 +99,6 @@ class Engine:
         """Data for an operator that waits for the word to run."""
         self._events.arrived_at_prepared(operator)
 
-    def broken(self, instance: Instance, output: Output, reason: str) -> None:
-        """The other end of a link is no more."""
-        self._events.link_broken(instance, output, reason)
-
     def disk_lost(self, instance: Instance, reason: str) -> None:
         """What a link had put on disk cannot be had back: better no answer than one with a hole in it."""
         self._execution.fail(instance, reason)
@@ -148,7 +146,7 @@ class Engine:
     def shareable(self) -> Iterator[tuple[str, Instance]]:
         """Operators here that other queries may use, with their signatures."""
         for instance in self.instances.values():
-            if instance.state is State.RUNNING and not isinstance(instance.spec.params, SinkParams):
+            if instance.state is State.RUNNING and not instance.starved and not isinstance(instance.spec.params, SinkParams):
                 yield instance.spec.signature, instance
 
     def running_signatures(self) -> frozenset[str]:
@@ -273,14 +271,40 @@ class Engine:
         self.flow.remove_output(instance, link)
         self._execution.consider(instance)
 
-    def give_up_dead_consumers(self, dead: Callable[[NodeId], bool | None]) -> None:
-        """Let go of outputs to nodes that are `dead`, where other consumers wait behind them for the operator's credit."""
-        for instance in self.instances.values():
+    def look_at_outputs(self, absence: Callable[[NodeId], Absence | None], patience_s: float) -> None:
+        """Give up outputs whose consumers are gone, where others wait behind them for the operator's credit; see `sbon.dead_ends`.
+
+        Parameters
+        ----------
+        absence : of a node that is gone; it raises KeyError for one that is not known (yet, or any more), which stays as it was
+        """
+        now = self._host.now()
+        for instance in list(self.instances.values()):
+            for output in instance.outputs.values():
+                if output.node != self._me:
+                    with suppress(KeyError):
+                        output.absence = absence(output.node)
+            judgement = judge([self._way(instance, output, now) for output in instance.outputs.values()], patience_s)
             for output in list(instance.outputs.values()):
-                keeps = self.flow.spilling.budget is not None and output.sender.has_credit  # nobody waits: the disk takes what comes
-                if instance.may_give_up(output) and not keeps and output.node != self._me and dead(output.node):
+                output.obstructed = judgement.obstructed.get(output.link.id, "")
+                if output.link.id in judgement.given_up:
                     self.disconnect(instance.id, output.link.id)
-                    self._events.link_broken(instance, output, f"{output.node} has been gone for too long")
+                    self._events.link_broken(instance, output, f"given up: {output.obstructed}")
+            instance.dead_end = judgement.dead_end
+            if judgement.dead_end is not None:
+                self.flow.tell_dead_end(instance, judgement.dead_end)
+
+    def _way(self, instance: Instance, output: Output, now: float) -> Way:
+        return Way(
+            output.link.id,
+            output.link.target,
+            output.node,
+            output.absence if output.node != self._me else None,
+            is_unknown_there=output.missing > MISSING_MAX,
+            told=output.dead_end if now < output.dead_end_until_s else None,
+            has_disk=self.flow.spilling.budget is not None and output.node != self._me and output.sender.has_credit,
+            may_be_last=instance.is_multicast or is_multicast(output.link.target),
+        )
 
     def look_at_inputs(self, dead: Callable[[NodeId], bool | None], for_good: Callable[[NodeId], bool | None]) -> None:
         """Wait no more for inputs from nodes that are `dead`: one crashed source must not hold up the answers of all others.
@@ -290,6 +314,7 @@ class Engine:
         operator ends without those that are dead `for_good`.
         """
         for instance in list(self.instances.values()):
+            instance.look_for_input(lambda node: node != self._me and bool(for_good(node)))
             for incoming in instance.inputs.values():
                 gone = dead(incoming.node) if incoming.node != self._me else False
                 incoming.lost = incoming.told_lost or (incoming.lost if gone is None else gone)

@@ -18,12 +18,13 @@ from agent.engine.rows import Packed, Rows
 from agent.engine.spilling import Spilling
 from agent.host import Disk, Host
 from sbon.compression import Codec
+from sbon.dead_ends import REASON_LENGTH_MAX, TOLD_S, Obstruction
 from sbon.link_frames import Data
 from sbon.links import Batch, LinkConfig, Verdict
 from sbon.query.plan import LinkSpec, target_of
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.whereabouts import Whereabouts
-from sbon.wire.links import Acknowledge, Moved, NoSuchLink
+from sbon.wire.links import Acknowledge, DeadEnd, Moved, NoSuchLink
 from sbon.wire.messages import Message
 
 log = structlog.get_logger()
@@ -31,7 +32,7 @@ log = structlog.get_logger()
 Reply = Callable[[Message], bool]
 
 MISSING_MAX = 6
-"""So many times in a row may the other end not know a link before it is given up for the sake of other consumers; half a minute."""
+"""So many times in a row may the other end not know a link before it is taken to be gone for good; half a minute."""
 MISSING_RETRY_S_MIN = 0.5
 """Pause before what the other end did not know is sent again; doubles each time. An end that is being made needs one or two."""
 MISSING_RETRY_S_MAX = 30.0
@@ -57,9 +58,6 @@ class FlowEvents(Protocol):
 
     def arrived_at_prepared(self, operator: OperatorId) -> None:
         """Data for an operator that waits for the word to run: its senders have been told, so the migration is decided."""
-
-    def broken(self, instance: Instance, output: Output, reason: str) -> None:
-        """The other end of a link is no more."""
 
     def disk_lost(self, instance: Instance, reason: str) -> None:
         """What a link of the operator had put on disk cannot be had back."""
@@ -306,21 +304,12 @@ class Flow:
         self._events.runnable(instance)
 
     def unknown_there(self, message: NoSuchLink) -> None:
-        """The other end does not know the link: it may be in the making, or have failed, or be gone with a crash.
-
-        An operator with other consumers gives the link up in the end, lest they all wait. One without keeps what it has, and with that
-        its sources come to rest: better than to go on and throw away.
-        """
+        """The other end does not know the link: it may be in the making, or have failed, or be gone with a crash (`sbon.dead_ends`)."""
         found = self._outputs.get(message.link)
         if found is None or self._again.get(message.link):
             return
-        instance, output = found
+        output = found[1]
         output.missing += 1
-        if output.missing > MISSING_MAX and instance.may_give_up(output):
-            self.remove_output(instance, message.link)
-            self._events.broken(instance, output, f"{output.node} does not run {output.link.target}")
-            self._events.runnable(instance)
-            return
         self._again[message.link] = True
 
         def retry() -> None:
@@ -332,6 +321,23 @@ class Flow:
 
         pause_s = min(MISSING_RETRY_S_MAX, MISSING_RETRY_S_MIN * 2.0 ** min(output.missing - 1, 16))
         self._host.call_at(self._host.now() + pause_s, retry)
+
+    def dead_end_told(self, message: DeadEnd) -> None:
+        """The host of an output's target says that all which the target feeds is gone."""
+        found = self._outputs.get(message.link)
+        if found is not None:
+            reason = message.obstruction.reason[:REASON_LENGTH_MAX]
+            found[1].dead_end = Obstruction(reason, message.obstruction.for_good)
+            found[1].dead_end_until_s = self._host.now() + TOLD_S
+
+    def tell_dead_end(self, instance: Instance, obstruction: Obstruction) -> None:
+        """Tell whoever feeds an operator that all which it feeds is gone. What has brought nothing yet waits for nothing."""
+        for incoming in instance.inputs.values():
+            message = DeadEnd(link=incoming.link.id, obstruction=obstruction)
+            if incoming.reply is not None:
+                incoming.reply(message)
+            elif incoming.node == self._router.me:
+                self.dead_end_told(message)
 
     # ---------------------------------------------------------------------------------------------------- receiving
 

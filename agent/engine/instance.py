@@ -9,6 +9,7 @@ from agent.engine.accounts import Accounts
 from agent.engine.ends import Input, Output
 from agent.engine.rates import Rate
 from sbon.batching import Cost
+from sbon.dead_ends import Obstruction
 from sbon.links import Batch, LinkSender
 from sbon.optimiser.slack import least_slack_ms
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, MulticastParams, OperatorSpec, SinkParams, SourceParams, is_multicast
@@ -54,6 +55,10 @@ class Instance:
         self.epoch = epoch
         self.state = State.BUILDING
         self.reason = ""
+        self.dead_end: Obstruction | None = None
+        """All that it feeds is gone (`sbon.dead_ends`)."""
+        self.starved = ""
+        """What has become of its inputs, where all of them are gone for good before they had ended; empty: not so."""
         self.stalled_by = ""
         """What the sink last said of its far end or disk."""
         self.finishing = False
@@ -209,10 +214,29 @@ class Instance:
             return f"input {self.held_port} waits until the other has caught up: {ahead} of its rows are kept for that one"
         full = [output for output in self.outputs.values() if not output.sender.has_credit]
         return "; ".join(
-            f"{output.link.target} on {output.node} takes no more, {output.sender.held} batches wait for it"
+            (
+                f"{output.sender.held} batches wait for {output.obstructed}"
+                if output.obstructed
+                else f"{output.link.target} on {output.node} takes no more, {output.sender.held} batches wait for it"
+            )
             + (f" and {output.sender.trouble}" if output.sender.trouble else "")
             for output in full
         )
+
+    @property
+    def held_up_by(self) -> str:
+        """Which consumers that take no more are gone; empty where it is none of them."""
+        return " and ".join(output.obstructed for output in self.outputs.values() if output.obstructed and not output.sender.has_credit)
+
+    def look_for_input(self, for_good: Callable[[NodeId], bool]) -> None:
+        """Note whether there is anything left that this operator could ever be given."""
+        waits = self.state is State.RUNNING and not self.ended and not self._heads
+        gone = [incoming for incoming in self.inputs.values() if incoming.told_lost or for_good(incoming.node)]
+        if not waits or not gone or len(gone) < len(self.inputs):
+            self.starved = ""
+            return
+        sources = ", ".join(f"{incoming.link.source} on {incoming.node}" for incoming in gone)
+        self.starved = f"nothing feeds it any more: {sources} {'is' if len(gone) == 1 else 'are'} gone for good"
 
     @property
     def stays_for(self) -> str:
@@ -264,12 +288,6 @@ class Instance:
         """It only passes on what another operator computes."""
         return isinstance(self.spec.params, MulticastParams)
 
-    def may_give_up(self, output: Output) -> bool:
-        """Others wait behind a consumer that is gone: its own other ones, those of the operator that a multicast is fed by, or those that a
-        multicast feeds, which can be fed from here (`agent.engine.refeeding`).
-        """
-        return len(self.outputs) > 1 or self.is_multicast or is_multicast(output.link.target)
-
     def drop_operator(self) -> "Operator | None":
         """Give up the operator with its state, and return it: freeing a large one takes its time."""
         gone, self.operator = self.operator, None
@@ -301,8 +319,8 @@ class Instance:
         """The figures, for the owners of queries and for `sbon operators`."""
         late = self.operator.late_rows if self.operator is not None else self._late_rows
         waits = self.blocked or (self.held_port is not None and not self._heads)
-        state = "blocked" if waits and self.state is State.RUNNING else self.state.value
-        waiting = self.held_back_by if state == "blocked" else self.stalled_by if self.state is State.STALLED else ""
+        state = "blocked" if waits and self.state is State.RUNNING else "degraded" if self.starved else self.state.value
+        waiting = self.held_back_by if state == "blocked" else self.stalled_by if self.state is State.STALLED else self.starved
         return OperatorReport(
             id=self.id,
             state=state,
@@ -335,4 +353,5 @@ class Instance:
             received=tuple((i.link.id, i.receiver.rows_processed) for i in self.inputs.values()),
             upstream_delay_ms=self.upstream_delay_ms,
             multicasts=self.multicasts(query) if query else (),
+            held_up=self.held_up_by if state == "blocked" else "",
         )

@@ -25,13 +25,6 @@ class QueryState(Enum):
     STOPPING = "stopping"
 
 
-class Trouble(msgspec.Struct, frozen=True, array_like=True):
-    """One thing that is wrong with one operator."""
-
-    operator: OperatorId
-    reason: str
-
-
 class BoundState(msgspec.Struct):
     """What the hosts have been told of a query's delay bound."""
 
@@ -69,6 +62,8 @@ class QueryRecord:
         self.troubles: dict[OperatorId, str] = {}
         self.stalls: dict[OperatorId, str] = {}
         """Sinks that take nothing at present, and why: answers wait, and none is lost."""
+        self.away: dict[OperatorId, bool] = {}
+        """Operators whose hosts have failed; True: have left."""
         self.gone: set[OperatorId] = set()
         """Operators that will not come back: failed, or forgotten by a host that has restarted."""
         self.losses = Losses()
@@ -100,7 +95,19 @@ class QueryRecord:
         """What is wrong, one sentence; empty if nothing is."""
         troubles = [self.troubles[operator] for operator in sorted(self.troubles)]
         troubles += [self.stalls[operator] for operator in sorted(self.stalls.keys() - self.troubles.keys())]
-        return "; ".join([*troubles, *([self.late] if self.late else []), *self.losses.told(self.text_of)])
+        remedy = [self._remedy] if troubles else []
+        return "; ".join([*troubles, *filter(None, remedy), *([self.late] if self.late else []), *self.losses.told(self.text_of)])
+
+    @property
+    def _remedy(self) -> str:
+        """What a person can do where something has been lost."""
+        again = f"DROP SINK {self.name}" if self.name != self.id else f"`sbon drop {self.id}`"
+        if self.gone or any(self.away.values()):
+            return f"what is gone does not come back: {again}, then submit it again"
+        if self.away:
+            nodes = ", ".join(sorted({self.nodes[operator] for operator in self.away}))
+            return f"if {nodes} stays away: {again}, then submit it again"
+        return ""
 
     def text_of(self, operator: OperatorId) -> str:
         """One line about an operator."""
@@ -132,6 +139,7 @@ class QueryRecord:
             return
         if report.state == "missing" and is_multicast(operator) and not self.multicasts.missed(operator):
             return
+        self.away.pop(operator, None)
         if report.state == "missing":
             self.gone.add(operator)
             self.troubles[operator] = f"{operator} ({self.text_of(operator)}) is not on {report.node} any more"
@@ -152,6 +160,10 @@ class QueryRecord:
             self.troubles[operator] = f"{operator} ({self.text_of(operator)}) failed on {report.node}: {report.reason}"
         elif missing := [link for link in sorted(self._links_from(operator)) if not self._carried(report, link)]:
             self.troubles[operator] = f"{operator} ({self.text_of(operator)}) on {report.node} has given up its link {missing[0]}"
+        elif report.state == "degraded":
+            self.troubles[operator] = f"{operator} ({self.text_of(operator)}) on {report.node} is given nothing: {report.reason}"
+        elif report.held_up:
+            self.troubles[operator] = f"{operator} ({self.text_of(operator)}) on {report.node} is held up by {report.held_up}"
         else:
             self.troubles.pop(operator, None)
 
@@ -162,6 +174,7 @@ class QueryRecord:
         """What fed it has its links again."""
         self.reports.pop(name, None)
         self.troubles.pop(name, None)
+        self.away.pop(name, None)
         self.gone.discard(name)
         self.epochs.pop(name, None)
         self.links = tuple(msgspec.structs.replace(link, source=feeder) if link.source == name else link for link in self.links)
@@ -179,9 +192,14 @@ class QueryRecord:
             source, target = self.reports.get(link.source), self.reports.get(link.target)
             if source is not None and target is not None and not {link.source, link.target} & self.gone:
                 is_away = target.node != self.nodes.get(link.target) or source.node != self.nodes.get(link.source)
-                if not is_away and not self._carried(source, link.id):
+                if not is_away and not self._carried(source, link.id) and not self._leads_nowhere(link.target):
                     found.append(link)
         return found
+
+    def _leads_nowhere(self, operator: OperatorId) -> bool:
+        """All that an operator feeds for this query is gone: given rows, it would only hold up what gives them."""
+        targets = [link.target for link in self.links if link.source == operator]
+        return bool(targets) and all(target in self.gone or target in self.away or self._leads_nowhere(target) for target in targets)
 
     def refed(self, old: LinkSpec, new: LinkSpec) -> None:
         """A link has been made anew; what was under way by the old one is lost."""
@@ -195,6 +213,7 @@ class QueryRecord:
         """A host has been declared failed, or has left in good order."""
         for operator, where in self.nodes.items():
             if where == node:
+                self.away[operator] = left
                 self.troubles[operator] = f"{operator} ({self.text_of(operator)}) was on {node}, which {'has left' if left else 'failed'}"
 
     def settle(self) -> None:

@@ -241,6 +241,7 @@ TABLE: dict[type, Rule] = {
     Data: Rule(Way.TOLD, _SENDING, _sending_end),
     links.Acknowledge: Rule(Way.TOLD, _RECEIVING, _receiving_end),
     links.NoSuchLink: Rule(Way.TOLD, _RECEIVING, _receiving_end),
+    links.DeadEnd: Rule(Way.TOLD, _RECEIVING, _receiving_end),
     links.Moved: Rule(Way.TOLD | Way.ASKED, "the operator's host, as known here; anybody where it is known already", _moved),
     links.Handed: Rule(Way.ASKED, _SENDING + ", of itself", _handed),
     reports.UpstreamDelay: Rule(Way.TOLD, _SENDING, _sending_end),

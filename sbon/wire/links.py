@@ -2,6 +2,7 @@
 
 import msgspec
 
+from sbon.dead_ends import Obstruction
 from sbon.query.plan import LinkSpec
 from sbon.types import LinkId, NodeId, OperatorId
 
@@ -29,6 +30,13 @@ class Moved(msgspec.Struct, frozen=True, tag="moved"):
     operator: OperatorId
     node: NodeId
     epoch: int
+
+
+class DeadEnd(msgspec.Struct, frozen=True, tag="deadend"):
+    """All that this link's target feeds is gone: what goes by the link stays there. Repeated while it is so; see `sbon.dead_ends`."""
+
+    link: LinkId
+    obstruction: Obstruction
 
 
 class Handed(msgspec.Struct, frozen=True, tag="handed"):

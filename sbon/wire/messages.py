@@ -8,7 +8,7 @@ from sbon.errors import RemoteProtocolError, UnsupportedError
 from sbon.wire.candidates import CandidateAnswer, CandidateAsk, Reserve, Rtts, RttsAsk
 from sbon.wire.deployment import InputLost, Instantiate, Refeed, Release, Replaced, Use, Used
 from sbon.wire.keys import KeyInstall, KeyRemove, KeysAsk, KeysHeld, KeyUse
-from sbon.wire.links import Acknowledge, Handed, Moved, NoSuchLink
+from sbon.wire.links import Acknowledge, DeadEnd, Handed, Moved, NoSuchLink
 from sbon.wire.migration import Abandon, Activate, Lock, Outcome, OutcomeAsk, Prepare, StateChunk, Unlock
 from sbon.wire.replication import CatalogUpdate, Drop, EndOrphan, OrphanEnded, PushPull, Queries, QueriesAsk, Unwanted, WantedAsk
 from sbon.wire.reports import DelaySlack, OperatorReports, OperatorsAsk, UpstreamDelay
@@ -22,6 +22,7 @@ Message: TypeAlias = (
     Acknowledge
     | NoSuchLink
     | Moved
+    | DeadEnd
     | Handed
     | Instantiate
     | Use

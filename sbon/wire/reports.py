@@ -18,7 +18,7 @@ class OperatorReport(msgspec.Struct, frozen=True):
 
     id: OperatorId
     state: str
-    """running, paused, blocked, stalled, finished, failed, missing, or moved."""
+    """running, degraded (all that fed it is gone for good), paused, blocked, stalled, finished, failed, missing, or moved."""
     node: NodeId
     reason: str = ""
     epoch: int = 0
@@ -57,6 +57,8 @@ class OperatorReport(msgspec.Struct, frozen=True):
     """Lately; None before the first row."""
     longest_quantum_ms: float = 0.0
     """Longest time that its part of a quantum has kept a thread, since it came to this host."""
+    held_up: str = ""
+    """Consumers that are gone, and for which it waits all the same."""
 
 
 class OperatorReports(msgspec.Struct, frozen=True, tag="operators"):

@@ -11,6 +11,7 @@ import pytest
 from agent.engine.instance import Instance, State
 from agent.network.peers import Peers
 from agent.node import Agent
+from sbon.dead_ends import Obstruction
 from sbon.errors import AuthorityError, SbonError, UnsupportedError
 from sbon.link_frames import Data
 from sbon.query.plan import WATERMARK_END, LinkSpec, OperatorSpec, WindowParams
@@ -18,7 +19,7 @@ from sbon.wire.authority import TABLE, Way
 from sbon.wire.candidates import CandidateAsk, Reserve, RttsAsk
 from sbon.wire.deployment import End, InputLost, Instantiate, Refeed, Release, Replaced, Use, User
 from sbon.wire.keys import KeysAsk
-from sbon.wire.links import Acknowledge, Handed, Moved, NoSuchLink
+from sbon.wire.links import Acknowledge, DeadEnd, Handed, Moved, NoSuchLink
 from sbon.wire.messages import encode
 from sbon.wire.migration import Abandon, Activate, Lock, OutcomeAsk, Prepare, StateChunk, Unlock
 from sbon.wire.replication import EndOrphan, QueriesAsk, WantedAsk
@@ -118,6 +119,7 @@ def forged(victim: Agent, evil: Agent, home: Agent) -> Iterator[Any]:
         for output in list(instance.outputs.values()):
             yield Acknowledge(output.link.id, output.sender.offered, 1000, False)
             yield NoSuchLink(output.link.id)
+            yield DeadEnd(output.link.id, Obstruction("a lie", True))
             yield Replaced(output.link.id)
             yield Moved(output.link.target, me, 99)
             yield Instantiate(stolen(instance, f"{mine.query}.1"), (End(output.link, me, ()),), (End(output.link, me, ()),), mine)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sbon.dead_ends import Obstruction
 from sbon.link_frames import Data
 from sbon.query.plan import LinkSpec, MapParams, OperatorSpec
 from sbon.types import NodeId, OperatorId
@@ -14,7 +15,7 @@ from sbon.whereabouts import Standing, Whereabouts
 from sbon.wire.authority import TABLE, Way, judge, ways
 from sbon.wire.candidates import CandidateAsk, Reserve
 from sbon.wire.deployment import End, InputLost, Instantiate, Refeed, Release, Replaced, Use, User
-from sbon.wire.links import Acknowledge, Handed, Moved, NoSuchLink
+from sbon.wire.links import Acknowledge, DeadEnd, Handed, Moved, NoSuchLink
 from sbon.wire.messages import Message
 from sbon.wire.migration import Abandon, Activate, Lock, Prepare, StateChunk, Unlock
 from sbon.wire.reports import DelaySlack, UpstreamDelay
@@ -22,6 +23,7 @@ from sbon.wire.reports import DelaySlack, UpstreamDelay
 QUERY = "home.0000001.01"
 SOURCE, TARGET = f"{QUERY}.0", f"{QUERY}.1"
 LINK = LinkSpec(f"{SOURCE}>{TARGET}:0", SOURCE, TARGET, 0, 1.0, 1.0)
+GONE = Obstruction("c on fra, which failed 130 s ago", True)
 SPEAKS, LATE, STRANGER = Standing.SPEAKS, Standing.LATE, Standing.STRANGER
 
 
@@ -90,7 +92,9 @@ def test_only_the_sending_ends_host_speaks_on_a_link(message: Any):
     assert standing(message, "") is STRANGER
 
 
-@pytest.mark.parametrize("message", [Acknowledge(LINK.id, 1, 1, False), NoSuchLink(LINK.id), Replaced(LINK.id)], ids=repr)
+@pytest.mark.parametrize(
+    "message", [Acknowledge(LINK.id, 1, 1, False), NoSuchLink(LINK.id), DeadEnd(LINK.id, GONE), Replaced(LINK.id)], ids=repr
+)
 def test_only_the_receiving_ends_host_acknowledges(message: Any):
     assert standing(message, "there") is SPEAKS
     assert standing(message, "before") is LATE
