@@ -1,0 +1,302 @@
+"""Random scalar expressions of every type, each as our SQL and as what DuckDB is asked in its place."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tests.differential.data import BOOL, FLOAT, INT, INTERVAL, TEXT, TIME
+
+
+class Expr(NamedTuple):
+    """An expression in both dialects."""
+
+    ours: str
+    duck: str
+    type: str
+    near: bool = False
+    """Its last bits may differ, as those of a logarithm do."""
+
+
+class Form(NamedTuple):
+    """How a call is written; `{0}` is its first argument."""
+
+    function: str
+    """Its name in `sbon.query.functions.FUNCTIONS`, or another one for what is no function there."""
+    type: str
+    arguments: str
+    """Types of the arguments, one letter each, see `_LETTERS`."""
+    ours: str
+    duck: str
+    near: bool = False
+    keeps_near: bool = False
+    """Arguments may be near as well: a small error stays a small one."""
+
+
+_LETTERS = {"b": BOOL, "i": INT, "f": FLOAT, "t": TEXT, "m": TIME, "v": INTERVAL, "s": "small INT", "h": "small DOUBLE", "c": "TEXT column"}
+ANY = "bifthmv".replace("h", "")
+
+
+def _common() -> list[Form]:
+    """Forms that every type has."""
+    forms = []
+    for letter in ANY:
+        kind, two, is_float = _LETTERS[letter], letter * 2, letter == "f"
+        forms += [
+            Form("coalesce", kind, two, "COALESCE({0}, {1})", "COALESCE({0}, {1})", keeps_near=is_float),
+            Form(
+                "case", kind, "b" + two, "CASE WHEN {0} THEN {1} ELSE {2} END", "CASE WHEN {0} THEN {1} ELSE {2} END", keeps_near=is_float
+            ),
+            Form("case", kind, "b" + letter, "CASE WHEN {0} THEN {1} END", "CASE WHEN {0} THEN {1} END", keeps_near=is_float),
+            Form("nullif", kind, two, "NULLIF({0}, {1})", "CASE WHEN {0} = {1} THEN NULL ELSE {0} END"),
+            Form("is_null", BOOL, letter, "({0} IS NULL)", "({0} IS NULL)"),
+            Form("is_null", BOOL, letter, "({0} IS NOT NULL)", "({0} IS NOT NULL)"),
+        ]
+        if letter != "b":
+            forms += [
+                Form("greatest", kind, two, "GREATEST({0}, {1})", "greatest({0}, {1})"),
+                Form("least", kind, two + letter, "LEAST({0}, {1}, {2})", "least({0}, {1}, {2})"),
+                Form("case", kind, two + two, "CASE {0} WHEN {1} THEN {2} ELSE {3} END", "CASE WHEN {0} = {1} THEN {2} ELSE {3} END"),
+                Form("between", BOOL, two + letter, "({0} BETWEEN {1} AND {2})", "({0} BETWEEN {1} AND {2})"),
+            ]
+        for name, sign in (("eq", "="), ("ne", "<>"), ("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">=")):
+            if letter != "b" or name in ("eq", "ne"):
+                forms.append(Form(name, BOOL, two, f"({{0}} {sign} {{1}})", f"({{0}} {sign} {{1}})"))
+    return forms
+
+
+_LIKES = ("a%", "%b", "_", "%", "a\\%b", "a\\_b", "%é%", "", "A_c", "%\\\\%", "ä%", "%\t%", "__", "%ss%")
+_TEXT_LITERALS = ("", "a", "é", "B", "abc", "日本", "%", "it''s")
+
+FORMS: tuple[Form, ...] = (
+    *_common(),
+    Form("null", INT, "ii", "COALESCE(NULL, {0}, NULL, {1})", "COALESCE({0}, {1})"),
+    Form("null", BOOL, "i", "({0} = NULL)", "({0} = NULL)"),
+    Form("null", BOOL, "b", "({0} OR NULL)", "({0} OR NULL)"),
+    Form("null", TEXT, "t", "({0} || NULL)", "({0} || NULL)"),
+    Form("null", TEXT, "bt", "CASE WHEN {0} THEN {1} ELSE NULL END", "CASE WHEN {0} THEN {1} ELSE NULL END"),
+    Form("null", FLOAT, "f", "GREATEST({0}, NULL)", "greatest({0}, NULL)"),
+    Form("null", INT, "i", "({0} + NULL)", "NULL::BIGINT"),
+    Form("null", TIME, "m", "LEAST(NULL, {0})", "{0}"),
+    Form("add", INT, "ii", "({0} + {1})", "i_add({0}, {1})"),
+    Form("sub", INT, "ii", "({0} - {1})", "i_sub({0}, {1})"),
+    Form("mul", INT, "ii", "({0} * {1})", "i_mul({0}, {1})"),
+    Form("div", INT, "ii", "({0} / {1})", "i_div({0}, {1})"),
+    Form("mod", INT, "ii", "({0} % {1})", "i_mod({0}, {1})"),
+    Form("mod", BOOL, "i", "({0} % 4 = 0)", "(i_mod({0}, 4) = 0)"),
+    Form("mod", INT, "i", "({0} % 8)", "i_mod({0}, 8)"),
+    Form("mod", INT, "i", "({0} % -3)", "i_mod({0}, -3)"),
+    Form("neg", INT, "i", "(- ({0}))", "i_neg({0})"),
+    Form("abs", INT, "i", "ABS({0})", "i_abs({0})"),
+    Form("sign", INT, "i", "SIGN({0})", "sign({0})::BIGINT"),
+    Form("round", INT, "i", "ROUND({0})", "{0}"),
+    Form("floor", INT, "i", "FLOOR({0})", "{0}"),
+    Form("ceil", INT, "i", "CEIL({0})", "{0}"),
+    Form("length", INT, "t", "LENGTH({0})", "length({0})::BIGINT"),
+    Form("cast", INT, "f", "CAST({0} AS BIGINT)", "f_int({0})"),
+    Form("cast", INT, "t", "CAST({0} AS BIGINT)", "t_int({0})"),
+    Form("cast", INT, "b", "CAST({0} AS INT)", "{0}::BIGINT"),
+    Form("cast", INT, "m", "CAST({0} AS BIGINT)", "m_seconds({0})"),
+    Form("cast", INT, "v", "CAST({0} AS BIGINT)", "v_seconds({0})"),
+    *(
+        Form(f"extract_{part}", INT, "m", f"EXTRACT({part} FROM {{0}})", f"extract('{part}' FROM dated({{0}}))::BIGINT")
+        for part in ("year", "quarter", "month", "week", "day", "dow", "doy", "hour", "minute")
+    ),
+    Form("add", FLOAT, "ff", "({0} + {1})", "({0} + {1})"),
+    Form("add", FLOAT, "if", "({0} + {1})", "({0}::DOUBLE + {1})"),
+    Form("sub", FLOAT, "ff", "({0} - {1})", "({0} - {1})"),
+    Form("mul", FLOAT, "ff", "({0} * {1})", "({0} * {1})", keeps_near=True),
+    Form("div", FLOAT, "ff", "({0} / {1})", "f_div({0}, {1})", keeps_near=True),
+    Form("div", FLOAT, "fi", "({0} / {1})", "f_div({0}, {1}::DOUBLE)", keeps_near=True),
+    Form("mod", FLOAT, "ff", "({0} % {1})", "f_mod({0}, {1})"),
+    Form("neg", FLOAT, "f", "(- ({0}))", "(- ({0}))", keeps_near=True),
+    Form("abs", FLOAT, "f", "ABS({0})", "abs({0})", keeps_near=True),
+    Form("sign", FLOAT, "f", "SIGN({0})", "f_sign({0})"),
+    Form("round", FLOAT, "f", "ROUND({0})", "round({0})"),
+    Form("round", FLOAT, "h", "ROUND({0}, 2)", "round({0}, 2)", near=True),
+    Form("floor", FLOAT, "f", "FLOOR({0})", "floor({0})"),
+    Form("ceil", FLOAT, "f", "CEIL({0})", "ceil({0})"),
+    Form("sqrt", FLOAT, "f", "SQRT({0})", "f_sqrt({0})", keeps_near=True),
+    Form("ln", FLOAT, "f", "LN({0})", "f_ln({0})", near=True),
+    Form("log10", FLOAT, "f", "LOG10({0})", "f_log10({0})", near=True),
+    Form("log10", FLOAT, "f", "LOG({0})", "f_log10({0})", near=True),
+    Form("ln", FLOAT, "f", "LOG(2.0, {0})", "f_div(f_ln({0}), f_ln(2.0::DOUBLE))", near=True),
+    Form("exp", FLOAT, "h", "EXP({0})", "exp({0})", near=True),
+    Form("exp", FLOAT, "f", "EXP({0})", "exp({0})", near=True),
+    Form("power", FLOAT, "ff", "POWER({0}, {1})", "f_power({0}, {1})", near=True),
+    Form("power", FLOAT, "fs", "POWER({0}, {1})", "f_power({0}, {1}::DOUBLE)", near=True),
+    Form("cast", FLOAT, "i", "CAST({0} AS DOUBLE)", "{0}::DOUBLE"),
+    Form("cast", FLOAT, "b", "CAST({0} AS DOUBLE)", "{0}::INT::DOUBLE"),
+    Form("cast", FLOAT, "t", "CAST({0} AS DOUBLE)", "t_float({0})"),
+    Form("cast", FLOAT, "f", "CAST(CAST({0} AS TEXT) AS DOUBLE)", "{0}"),
+    Form("cast", FLOAT, "m", "CAST({0} AS DOUBLE)", "(epoch_us({0}) / 1000000)"),
+    Form("cast", FLOAT, "v", "CAST({0} AS DOUBLE)", "({0} / 1000000)"),
+    Form("extract_second", FLOAT, "m", "EXTRACT(second FROM {0})", "(extract('microsecond' FROM dated({0})) / 1000000)"),
+    Form("extract_epoch", FLOAT, "m", "EXTRACT(EPOCH FROM {0})", "(epoch_us({0}) / 1000000)"),
+    Form("extract_epoch", FLOAT, "v", "EXTRACT(EPOCH FROM {0})", "({0} / 1000000)"),
+    Form("lower", TEXT, "t", "LOWER({0})", "t_lower({0})"),
+    Form("upper", TEXT, "t", "UPPER({0})", "t_upper({0})"),
+    Form("substr", TEXT, "tsi", "SUBSTR({0}, {1}, {2})", "t_substr({0}, {1}, {2})"),
+    Form("substr", TEXT, "ti", "SUBSTRING({0}, {1})", "t_from({0}, {1})"),
+    Form("substr", TEXT, "ts", "SUBSTRING({0} FROM {1} FOR 2)", "t_substr({0}, {1}, 2)"),
+    Form("left", TEXT, "ts", "LEFT({0}, ABS({1}))", "t_left({0}, i_abs({1}))"),
+    Form("concat", TEXT, "tt", "({0} || {1})", "({0} || {1})"),
+    Form("concat", TEXT, "ti", "CONCAT({0}, '-', {1})", "concat({0}, '-', {1})"),
+    Form("concat", TEXT, "bt", "({0} || {1})", "({0}::TEXT || {1})"),
+    Form("trim", TEXT, "t", "TRIM({0})", "trim({0}, ' ')"),
+    Form("ltrim", TEXT, "t", "LTRIM({0})", "ltrim({0}, ' ')"),
+    Form("rtrim", TEXT, "t", "TRIM(TRAILING FROM {0})", "rtrim({0}, ' ')"),
+    Form("replace", TEXT, "t", "REPLACE({0}, 'a', 'é')", "replace({0}, 'a', 'é')"),
+    Form("replace", TEXT, "t", "REPLACE({0}, '', 'x')", "{0}"),
+    Form("replace", TEXT, "t", "REPLACE({0}, '.', '$1')", "replace({0}, '.', '$1')"),
+    Form("cast", TEXT, "i", "CAST({0} AS TEXT)", "{0}::TEXT"),
+    Form("cast", TEXT, "b", "CAST({0} AS TEXT)", "{0}::TEXT"),
+    Form("cast", TEXT, "m", "CAST({0} AS TEXT)", "m_text(dated({0}))"),
+    Form("cast", TEXT, "h", "CAST({0} AS TEXT)", "{0}::TEXT"),
+    Form("and", BOOL, "bb", "({0} AND {1})", "({0} AND {1})"),
+    Form("and", BOOL, "bbb", "({0} AND {1} AND {2})", "({0} AND {1} AND {2})"),
+    Form("or", BOOL, "bb", "({0} OR {1})", "({0} OR {1})"),
+    Form("not", BOOL, "b", "(NOT {0})", "(NOT {0})"),
+    Form("is_true", BOOL, "b", "({0} IS TRUE)", "({0} IS TRUE)"),
+    Form("is_true", BOOL, "b", "({0} IS NOT FALSE)", "({0} IS NOT FALSE)"),
+    *(Form("like", BOOL, "t", f"({{0}} LIKE '{p}')", f"({{0}} LIKE '{p}' ESCAPE '\\')") for p in _LIKES),
+    *(Form("ilike", BOOL, "t", f"({{0}} NOT ILIKE '{p}')", f"({{0}} NOT ILIKE '{p}' ESCAPE '\\')") for p in _LIKES[::3]),
+    Form("starts_with", BOOL, "tt", "STARTS_WITH({0}, {1})", "starts_with({0}, {1})"),
+    Form("in", BOOL, "t", "({0} IN ('a', 'é', ''))", "({0} IN ('a', 'é', ''))"),
+    Form("in", BOOL, "i", "({0} IN (0, 7, NULL))", "({0} IN (0, 7, NULL))"),
+    Form("in", BOOL, "f", "({0} NOT IN (0, 1.5))", "({0} NOT IN (0::DOUBLE, 1.5::DOUBLE))"),
+    Form("cast", BOOL, "i", "CAST({0} AS BOOLEAN)", "({0} <> 0)"),
+    Form("cast", BOOL, "f", "CAST({0} AS BOOLEAN)", "({0} <> 0)"),
+    Form("cast", BOOL, "t", "CAST({0} AS BOOLEAN)", "t_bool({0})"),
+    Form("lt", BOOL, "if", "({0} < {1})", "({0}::DOUBLE < {1})"),
+    Form("eq", BOOL, "fi", "({0} = {1})", "({0} = {1}::DOUBLE)"),
+    Form("ge", BOOL, "m", "({0} >= '1970-01-01 00:00:00')", "({0} >= '1970-01-01'::TIMESTAMP)"),
+    Form("add", TIME, "mv", "({0} + {1})", "moved({0}, {1})"),
+    Form("add", TIME, "mv", "({1} + {0})", "moved({0}, {1})"),
+    Form("sub", TIME, "mv", "({0} - {1})", "moved({0}, i_neg({1}))"),
+    *(
+        Form("date_trunc", TIME, "m", f"DATE_TRUNC('{unit}', {{0}})", f"date_trunc('{unit}', dated({{0}}))")
+        for unit in ("microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "quarter", "year")
+    ),
+    Form("cast", TIME, "c", "CAST({0} AS TIMESTAMP)", "t_time({0})"),
+    Form("cast", TIME, "s", "CAST({0} * 100000 AS TIMESTAMP)", "make_timestamp({0} * 100000000000)"),
+    Form("cast", TIME, "h", "CAST({0} AS TIMESTAMP)", "make_timestamp(f_int({0} * 1000000))"),
+    Form("sub", INTERVAL, "mm", "({0} - {1})", "(epoch_us({0}) - epoch_us({1}))"),
+    Form("add", INTERVAL, "vv", "({0} + {1})", "i_add({0}, {1})"),
+    Form("sub", INTERVAL, "vv", "({0} - {1})", "i_sub({0}, {1})"),
+    Form("mul", INTERVAL, "vs", "({0} * {1})", "i_mul({0}, {1})"),
+    Form("mul", INTERVAL, "vh", "({1} * {0})", "v_scaled({0}, {1})"),
+    Form("div", INTERVAL, "vs", "({0} / {1})", "i_div({0}, {1})"),
+    Form("div", INTERVAL, "vh", "({0} / {1})", "v_shared({0}, {1})"),
+    Form("neg", INTERVAL, "v", "(- ({0}))", "i_neg({0})"),
+    Form("abs", INTERVAL, "v", "ABS({0})", "i_abs({0})"),
+    Form("cast", INTERVAL, "s", "CAST({0} AS INTERVAL)", "({0} * 1000000)"),
+    Form("cast", INTERVAL, "h", "CAST({0} AS INTERVAL)", "f_int({0} * 1000000)"),
+)
+
+_NULLS = {kind: (f"CAST(NULL AS {kind})", f"NULL::{kind}") for kind in (BOOL, INT, FLOAT, TEXT)}
+_LITERALS: dict[str, tuple[tuple[str, str], ...]] = {
+    BOOL: (("TRUE", "true"), ("FALSE", "false"), _NULLS[BOOL]),
+    INT: (*((str(n), f"{n}::BIGINT") for n in (0, 1, 2, 3, 10, 2**62, 2**63 - 1)), ("(-3)", "(-3)::BIGINT"), _NULLS[INT]),
+    FLOAT: (
+        *((text, f"'{text}'::DOUBLE") for text in ("0.0", "0.5", "1.5", "2.0", "0.1", "1e300", "3.0")),
+        ("(-0.0)", "'-0.0'::DOUBLE"),
+        ("(-2.5)", "'-2.5'::DOUBLE"),
+        ("CAST('NaN' AS DOUBLE)", "'nan'::DOUBLE"),
+        _NULLS[FLOAT],
+    ),
+    TEXT: (*((f"'{text}'", f"'{text}'") for text in _TEXT_LITERALS), _NULLS[TEXT]),
+    TIME: tuple((f"TIMESTAMP '{text}'", f"'{text}'::TIMESTAMP") for text in ("1969-12-31 23:59:59.5", "2026-03-01 00:00:10", "2000-02-29")),
+    INTERVAL: (
+        ("INTERVAL '1 second'", "1000000::BIGINT"),
+        ("INTERVAL '90 minutes'", "5400000000::BIGINT"),
+        ("INTERVAL '-1 day'", "(-86400000000)::BIGINT"),
+        ("INTERVAL '0.25 s'", "250000::BIGINT"),
+        ("INTERVAL '1' HOUR", "3600000000::BIGINT"),
+    ),
+}
+_COMPUTED: dict[str, tuple[tuple[str, str], ...]] = {
+    BOOL: (("(ABS(-3) = 3)", "true"), ("(SQRT(4.0) > 2)", "false"), ("(LN(1.0) = NULL)", "NULL::BOOLEAN")),
+    INT: (
+        ("ABS(-3)", "3::BIGINT"),
+        ("LENGTH('ab')", "2::BIGINT"),
+        ("CAST('1' AS BIGINT)", "1::BIGINT"),
+        ("SIGN(-5)", "(-1)::BIGINT"),
+        ("(7 % 4)", "3::BIGINT"),
+        ("GREATEST(0, -1)", "0::BIGINT"),
+    ),
+    FLOAT: (
+        ("ABS(-1.5)", "1.5::DOUBLE"),
+        ("SQRT(0.25)", "0.5::DOUBLE"),
+        ("ROUND(1.7)", "2.0::DOUBLE"),
+        ("(3.0 / 2)", "1.5::DOUBLE"),
+        ("LN(-1.0)", "NULL::DOUBLE"),
+    ),
+    TEXT: (("TRIM(' a ')", "'a'"), ("SUBSTR('abc', 2, 1)", "'b'"), ("CAST(12 AS TEXT)", "'12'"), ("REPLACE('axc', 'x', 'b')", "'abc'")),
+    TIME: (
+        ("DATE_TRUNC('day', TIMESTAMP '1969-12-31 23:59:59')", "'1969-12-31'::TIMESTAMP"),
+        ("CAST(0 AS TIMESTAMP)", "'1970-01-01'::TIMESTAMP"),
+    ),
+    INTERVAL: (("ABS(INTERVAL '-1 second')", "1000000::BIGINT"), ("(INTERVAL '3 s' / 2)", "1500000::BIGINT")),
+}
+"""Constants that are not written down."""
+_SMALL = {"small INT": (INT, "g", ("(-3)", "2", "0", "1", "5")), "small DOUBLE": (FLOAT, "y", ("0.5", "(-1.25)", "3.0", "10.0"))}
+
+
+class Scalars:
+    """Draws expressions over given columns."""
+
+    def __init__(self, rng: np.random.Generator, columns: Sequence[Expr]) -> None:
+        self._rng = rng
+        self._columns = columns
+        self.used: set[str] = set()
+        """Functions drawn."""
+
+    def draw(self, kind: str, depth: int = 2, *, near: bool = True) -> Expr:
+        """An expression of a type; with `near`, perhaps one whose last bits are nobody's."""
+        if kind in _SMALL:
+            return self._small(kind)
+        if kind == "TEXT column":  # literals are converted when the query is read, and refused
+            columns = [column for column in self._columns if column.ours.rpartition(".")[2] in ("t", "k")]
+            return self._one(columns) if columns else Expr("CAST(g AS TEXT)", "g::TEXT", TEXT)
+        if depth <= 0 or self._rng.random() < 0.2:
+            return self._leaf(kind, near)
+        forms = [form for form in FORMS if form.type == kind and (near or not form.near)]
+        names = sorted({form.function for form in forms})
+        name = names[int(self._rng.integers(len(names)))]
+        return self.write(self._one([form for form in forms if form.function == name]), depth, near=near)
+
+    def write(self, form: Form, depth: int = 2, *, near: bool = True) -> Expr:
+        """A call of a form with drawn arguments."""
+        self.used.add(form.function)
+        arguments = [self.draw(_LETTERS[letter], depth - 1, near=near and form.keeps_near) for letter in form.arguments]
+        ours = form.ours.format(*(argument.ours for argument in arguments))
+        duck = form.duck.format(*(f"({argument.duck})" for argument in arguments))
+        return Expr(ours, duck, form.type, form.near or any(argument.near for argument in arguments))
+
+    def condition(self) -> Expr:
+        """A condition; often a value, which may be NULL, beside a constant that must be computed."""
+        if self._rng.random() < 0.6:
+            return self.draw(BOOL, 2, near=False)
+        kind = self._one((INT, FLOAT, TEXT, TIME, INTERVAL))
+        value, sign, (ours, duck) = self.draw(kind, 2, near=False), self._one(("=", "<>", "<", "<=", ">", ">=")), self._one(_COMPUTED[kind])
+        return Expr(f"({value.ours} {sign} {ours})", f"({value.duck} {sign} {duck})", BOOL)
+
+    def _leaf(self, kind: str, near: bool) -> Expr:
+        columns = [column for column in self._columns if column.type == kind and (near or not column.near)]
+        if columns and self._rng.random() < 0.75:
+            return self._one(columns)
+        ours, duck = self._one((_LITERALS if self._rng.random() < 0.5 else _COMPUTED)[kind])
+        return Expr(ours, duck, kind)
+
+    def _small(self, kind: str) -> Expr:
+        """A number that keeps times within the calendar."""
+        of, name, literals = _SMALL[kind]
+        columns = [column for column in self._columns if column.ours.rpartition(".")[2] == name and column.type == of]
+        if columns and self._rng.random() < 0.6:
+            return self._one(columns)
+        text = self._one(literals)
+        return Expr(text, f"'{text.strip('()')}'::{of}", of)
+
+    def _one(self, values: Sequence):
+        return values[int(self._rng.integers(len(values)))]

@@ -1,0 +1,161 @@
+"""DuckDB as the judge of answers: its macros for what our dialect means, and where the two differ on purpose.
+
+Times are TIMESTAMP in both. INTERVALs are BIGINT microseconds in DuckDB, whose own have months and days. What `choices`
+states is brought to our meaning by a macro or by `queries`; everything else is DuckDB's own.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import duckdb
+
+from tests.differential.data import BOOL, COLUMNS, FLOAT, INT, INTERVAL, TEXT, TIME, DataSet, Row, Table, time_text
+
+MACROS = """
+CREATE MACRO wrap(n) AS ((((n + 9223372036854775808::HUGEINT) % 18446744073709551616::HUGEINT + 18446744073709551616::HUGEINT)
+    % 18446744073709551616::HUGEINT) - 9223372036854775808::HUGEINT)::BIGINT;
+CREATE MACRO i_add(a, b) AS wrap(a::HUGEINT + b::HUGEINT);
+CREATE MACRO i_sub(a, b) AS wrap(a::HUGEINT - b::HUGEINT);
+CREATE MACRO i_mul(a, b) AS wrap(a::HUGEINT * b::HUGEINT);
+CREATE MACRO i_div(a, b) AS wrap(a::HUGEINT // (CASE WHEN b <> 0 THEN b::HUGEINT END));
+CREATE MACRO i_mod(a, b) AS (a::HUGEINT % (CASE WHEN b <> 0 THEN b::HUGEINT END))::BIGINT;
+CREATE MACRO i_abs(a) AS wrap(abs(a::HUGEINT));
+CREATE MACRO i_neg(a) AS wrap(-(a::HUGEINT));
+CREATE MACRO f_div(a, b) AS a / (CASE WHEN b <> 0 THEN b END);
+CREATE MACRO f_mod(a, b) AS a % (CASE WHEN b <> 0 THEN b END);
+CREATE MACRO f_sqrt(a) AS sqrt(CASE WHEN a >= 0 THEN a END);
+CREATE MACRO f_ln(a) AS ln(CASE WHEN a > 0 THEN a END);
+CREATE MACRO f_log10(a) AS log10(CASE WHEN a > 0 THEN a END);
+CREATE MACRO f_power(a, b) AS CASE WHEN isfinite(pow(a, b)) OR NOT isfinite(a) OR NOT isfinite(b) THEN pow(a, b) END;
+CREATE MACRO f_sign(a) AS CASE WHEN isnan(a) OR a = 0 THEN a ELSE sign(a)::DOUBLE END;
+CREATE MACRO one_zero(a) AS CASE WHEN a = 0 THEN 0.0::DOUBLE ELSE a END;
+CREATE MACRO f_int(a) AS TRY_CAST(round(CASE WHEN isfinite(a) THEN a END) AS BIGINT);
+CREATE MACRO t_bare(a) AS trim(a, ' ' || chr(9) || chr(160));
+CREATE MACRO t_int(a) AS CASE WHEN regexp_full_match(t_bare(a), '[+-]?[0-9]+') THEN TRY_CAST(t_bare(a) AS BIGINT) END;
+CREATE MACRO t_float(a) AS CASE WHEN regexp_full_match(lower(t_bare(a)),
+    '[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)(e[+-]?[0-9]+)?|[+-]?(inf|infinity|nan)')
+    THEN TRY_CAST(t_bare(a) AS DOUBLE) END;
+CREATE MACRO t_bool(a) AS CASE WHEN lower(t_bare(a)) IN ('true', 't', 'yes', '1') THEN true
+    WHEN lower(t_bare(a)) IN ('false', 'f', 'no', '0') THEN false END;
+CREATE MACRO t_time(a) AS CASE WHEN regexp_full_match(t_bare(a),
+    '[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)?Z?)?')
+    THEN TRY_CAST(t_bare(a) AS TIMESTAMP) END;
+CREATE MACRO t_upper(a) AS replace(upper(a), 'ẞ', 'SS');
+CREATE MACRO t_lower(a) AS regexp_replace(replace(lower(replace(a, 'İ', '~~')), '~~', 'i̇'), '(\\pL)σ$', '\\1ς');
+CREATE MACRO t_substr(a, start, n) AS substring(a, greatest(start, 1), CASE WHEN n IS NOT NULL AND start IS NOT NULL THEN
+    greatest(0, least(start, 1000000)::HUGEINT + least(greatest(n, 0), 1000000) - least(greatest(start, 1), 1000000))::BIGINT END);
+CREATE MACRO t_from(a, start) AS CASE WHEN start IS NOT NULL THEN substring(a, least(greatest(start, 1), 1000000)) END;
+CREATE MACRO t_left(a, n) AS CASE WHEN n IS NOT NULL THEN left(a, greatest(least(n, 1000000), -1000000)) END;
+CREATE MACRO moved(a, us) AS make_timestamp(epoch_us(a) + us);
+CREATE MACRO i_floor(us, size) AS us - ((us % size) + size) % size;
+CREATE MACRO v_scaled(us, a) AS TRY_CAST(trunc(us::DOUBLE * a) AS BIGINT);
+CREATE MACRO v_shared(us, a) AS TRY_CAST(trunc(us::DOUBLE / (CASE WHEN a <> 0 THEN a END)) AS BIGINT);
+CREATE MACRO v_seconds(us) AS f_int(us / 1000000);
+CREATE MACRO m_seconds(a) AS i_floor(epoch_us(a), 1000000) // 1000000;
+CREATE MACRO dated(a) AS CASE WHEN epoch_us(a) BETWEEN -62135596800000000 AND 253402300799999999 THEN a END;
+CREATE MACRO m_text(a) AS strftime(a, '%Y-%m-%dT%H:%M:%S.%fZ');
+"""
+
+
+def literal(value: Any, kind: str) -> str:
+    """A value as DuckDB writes it, of its type."""
+    if kind == INTERVAL:
+        kind = INT
+    if value is None:
+        return f"NULL::{kind}"
+    if kind == TIME:
+        return f"'{time_text(value)}'::TIMESTAMP"
+    if kind == TEXT:
+        return "'{}'".format(value.replace("'", "''"))
+    if kind == BOOL:
+        return "true" if value else "false"
+    if kind == FLOAT:
+        return f"'{value!r}'::DOUBLE"
+    return f"'{value}'::BIGINT"
+
+
+class Oracle:
+    """A DuckDB in memory with the streams as tables."""
+
+    def __init__(self, data: DataSet | None = None) -> None:
+        self.connection = duckdb.connect(config={"threads": 1, "order_by_non_integer_literal": True})
+        self.connection.execute(MACROS)
+        if data is not None:
+            self.load(data.tables.values())
+
+    def load(self, tables: Sequence[Table]) -> None:
+        """Make the tables anew."""
+        columns = ", ".join(f"{name} {INT if kind == INTERVAL else kind}" for name, kind in COLUMNS.items())
+        for table in tables:
+            self.connection.execute(f"CREATE OR REPLACE TABLE {table.name} ({columns})")
+            rows = [f"({', '.join(literal(value, kind) for value, kind in zip(row, COLUMNS.values(), strict=True))})" for row in table.rows]
+            if rows:
+                self.connection.execute(f"INSERT INTO {table.name} VALUES {', '.join(rows)}")
+
+    def rows(self, sql: str, kinds: Sequence[str]) -> list[Row]:
+        """The answer, times as microseconds."""
+        names = [f"c{place}" for place in range(len(kinds))]
+        shown = [f"epoch_us(dated({name}))" if kind == TIME else name for name, kind in zip(names, kinds, strict=True)]
+        found = self.connection.execute(f"SELECT {', '.join(shown)} FROM ({sql}) AS answer({', '.join(names)})").fetchall()
+        spans = [place for place, kind in enumerate(kinds) if kind == INTERVAL]
+        if not spans:
+            return [tuple(row) for row in found]
+        # Files have INTERVALs as numbers of seconds, which end at 15 digits.
+        return [tuple(_as_seconds(value) if place in spans else value for place, value in enumerate(row)) for row in found]
+
+    def count(self, sql: str) -> int:
+        """Number of rows of an answer."""
+        found = self.connection.execute(f"SELECT count(*) FROM ({sql.removeprefix('(').removesuffix(')') if sql.startswith('(') else sql})")
+        return int(found.fetchall()[0][0])
+
+    def close(self) -> None:
+        """Let go of it."""
+        self.connection.close()
+
+
+def _as_seconds(us: int | None) -> int | None:
+    return None if us is None else round(us / 1_000_000 * 1_000_000)
+
+
+def same(one: Any, other: Any, tolerance: float) -> bool:
+    """Equal, floats nearly; NaN, the infinities and the sign of zero by kind."""
+    if not (isinstance(one, float) and isinstance(other, float)):
+        return type(one) is type(other) and bool(one == other)
+    if math.isnan(one) or math.isnan(other) or one == 0.0 or other == 0.0 or math.isinf(one) or math.isinf(other):
+        return repr(one) == repr(other) or (tolerance > 1e-9 and abs(one - other) < 1e-9)
+    return math.isclose(one, other, rel_tol=tolerance)
+
+
+def difference(ours: Sequence[Row], theirs: Sequence[Row], tolerances: Sequence[float], *, ordered: bool) -> str:
+    """What differs between two answers; empty: nothing."""
+
+    def alike(one: Row, other: Row) -> bool:
+        return all(map(same, one, other, tolerances))
+
+    if ordered and len(ours) == len(theirs) and all(map(alike, ours, theirs)):
+        return ""
+    left = list(ours)
+    lacking = []
+    exact: dict[str, list[int]] = {}
+    for place, row in enumerate(left):
+        exact.setdefault(repr(row), []).append(place)
+    gone: set[int] = set()
+    rest = []
+    for row in theirs:
+        places = exact.get(repr(row))
+        if places:
+            gone.add(places.pop())
+        else:
+            rest.append(row)
+    for row in rest:
+        place = next((place for place, mine in enumerate(left) if place not in gone and alike(mine, row)), None)
+        if place is None:
+            lacking.append(row)
+        else:
+            gone.add(place)
+    extra = [row for place, row in enumerate(left) if place not in gone]
+    if not extra and not lacking:
+        return f"the same rows in another order: {ours[:6]}, expected {list(theirs[:6])}" if ordered else ""
+    shown = [f"  engine only: {row}" for row in extra[:5]] + [f"  DuckDB only: {row}" for row in lacking[:5]]
+    return "\n".join([f"{len(ours)} rows, expected {len(theirs)}; {len(extra)} too many, {len(lacking)} missing", *shown])

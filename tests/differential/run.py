@@ -1,0 +1,270 @@
+"""Asks an agent and DuckDB the same queries over the same files, and compares.
+
+An agent of the virtual world reads the files with its connector, runs the plans of its planner with its engine, and writes the answers
+into files: only the clock, the network and the threads are not those of a real one. All queries of a seed share the agents.
+
+By hand: `python -m tests.differential.run SEED [QUERIES [NUMBER]]`.
+"""
+
+import re
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sbon.errors import SbonError
+from testbed.virtual.harness import World
+from tests.differential.data import (
+    BOOL,
+    COLUMNS,
+    DELAY_US,
+    INT,
+    INTERVAL,
+    SECOND,
+    TEXT,
+    TIME,
+    DataSet,
+    Row,
+    Table,
+    make_data,
+    microseconds,
+    write,
+)
+from tests.differential.oracle import Oracle, difference
+from tests.differential.queries import QUERIES, Maker, Query
+
+ANSWER_S_MAX = 600.0
+"""Virtual seconds until all queries of a seed have ended."""
+NO_ROW = "no row can come"
+"""Queries whose conditions are never true are refused."""
+SHRINK_TRIES = 60
+_FIELD = re.compile(r'(?:"((?:[^"]|"")*)"|([^,\n]*))([,\n])')
+
+
+class Answer(NamedTuple):
+    """What an agent made of one query."""
+
+    rows: list[Row]
+    error: str = ""
+
+
+class Failure(NamedTuple):
+    """A query whose answers differ."""
+
+    seed: int
+    number: int
+    query: Query
+    problem: str
+
+    def __str__(self) -> str:
+        lines = [
+            f"seed {self.seed}, query {self.number} ({self.query.shape}): python -m tests.differential.run {self.seed} 1 {self.number}"
+        ]
+        return "\n".join([*lines, *(view for view, _ in self.query.before), self.query.ours, "DuckDB:", self.query.duck, self.problem])
+
+
+class Overlay:
+    """One or two agents in virtual time, whose sources are the files of a data set."""
+
+    def __init__(self, data: DataSet, folder: Path) -> None:
+        engine = {"operators_max": 5_000, **({"quantum_rows": 16} if data.seed % 3 == 0 else {})}
+        settings: dict[str, Any] = {"telemetry": {"enabled": False}, "optimiser": {"enabled": False}, "engine": engine}
+        self._world = World(1 + data.seed % 2, seed=data.seed, data_dir=folder / "agents", settings=settings)
+        self._world.start_all()
+        self._world.settle()
+        # Agents read and write in a folder of their own, as what others ask them to read and write must be there.
+        self._read_in, self._write_in = (self._world.data_dir_of(number) / "files" for number in (len(self._world.nodes) - 1, 0))
+        self._read_in.mkdir(exist_ok=True)
+        self._write_in.mkdir(exist_ok=True)
+        self._sinks = 0
+        for table in data.tables.values():
+            self.add(table, table.name, data.format)
+
+    def add(self, table: Table, name: str, kind: str) -> None:
+        """Make a stream known as two sources: read as a whole, and in batches of two rows."""
+        write(table, kind, self._read_in / f"{name}.{kind}")
+        columns = ", ".join(f"{column} {type_}" for column, type_ in COLUMNS.items())
+        for suffix, option in (("", ""), ("2", ", batch_rows_max = 2")):
+            self._world.submit(
+                f"CREATE SOURCE {name}{suffix} ({columns}, WATERMARK FOR ts AS ts - INTERVAL '{DELAY_US / SECOND} s')"
+                f" WITH (connector = 'file', path = '{self._read_in}/{name}.{kind}', nodes = '{self._world.nodes[-1]}'{option})"
+            )
+
+    def answers(self, queries: Sequence[Query]) -> list[Answer]:
+        """What becomes of queries that run at once."""
+        refused: dict[int, str] = {}
+        sinks: dict[str, int] = {}
+        for place, query in enumerate(queries):
+            self._sinks += 1
+            name = f"o{self._sinks}"
+            sink = f"CREATE SINK {name} AS {query.ours} WITH (connector = 'file', path = '{self._write_in}/{name}.csv')"
+            try:
+                self._world.submit(";\n".join([*(view for view, _ in query.before), sink]))
+                sinks[name] = place
+            except SbonError as error:
+                refused[place] = f"refused: {error}"
+        states = self._states(sinks)
+        until = self._world.now + ANSWER_S_MAX
+        while any(state == "running" for state, _ in states.values()) and self._world.now < until:
+            self._world.run(0.25)
+            states = self._states(sinks)
+        found = {place: Answer([], error) for place, error in refused.items()}
+        for name, place in sinks.items():
+            state, reason = states.get(name, ("gone", ""))
+            if state == "finished":
+                found[place] = Answer(read(self._write_in / f"{name}.csv", queries[place].kinds))
+            else:
+                found[place] = Answer([], f"{state}: {reason}")
+        return [found[place] for place in range(len(queries))]
+
+    def _states(self, sinks: Iterable[str]) -> dict[str, tuple[str, str]]:
+        """State and reason of each sink's query."""
+        return {query["name"]: (query["state"], query["reason"]) for query in self._world.ask(0, "queries") if query["name"] in sinks}
+
+    def close(self) -> None:
+        """End it."""
+        self._world.close()
+
+
+def read(path: Path, kinds: Sequence[str]) -> list[Row]:
+    """The rows of a CSV file that an agent has written, in order."""
+    text = path.read_text(encoding="utf-8")
+    rows: list[Row] = []
+    fields: list[Any] = []
+    for quoted, plain, end in ((m[1], m[2], m[3]) for m in _FIELD.finditer(text)):
+        kind = kinds[len(fields)] if len(fields) < len(kinds) else ""
+        fields.append(_value(quoted, plain, kind) if rows else quoted or plain)
+        if end == "\n":
+            rows.append(tuple(fields))
+            fields = []
+    assert not fields, f"{path} ends within a line"
+    assert all(len(row) == len(kinds) for row in rows), f"{path} has lines of other lengths: {text[:200]}"
+    return rows[1:]
+
+
+def _value(quoted: str | None, plain: str | None, kind: str) -> Any:
+    if quoted is not None:
+        return quoted.replace('""', '"')
+    if not plain:
+        return None
+    if kind == TEXT:
+        return plain
+    if kind == BOOL:
+        return {"true": True, "false": False}[plain]
+    if kind == INT:
+        return int(plain)
+    if kind == TIME:
+        return microseconds(plain.removesuffix("Z"))
+    return round(float(plain) * SECOND) if kind == INTERVAL else float(plain)
+
+
+def problem_of(data: DataSet, oracle: Oracle, query: Query, answer: Answer) -> str:
+    """What is wrong with an answer; empty: nothing. Of late rows, any may be missing."""
+    if answer.error:
+        return "" if NO_ROW in answer.error and _has_no_row(oracle, query) else answer.error
+    problem = ""
+    for tables in _variants(data, query.late):
+        if tables is not None:
+            oracle.load(tables)
+        found = difference(answer.rows, oracle.rows(query.duck, query.kinds), query.tolerances, ordered=query.ordered)
+        if not found:
+            problem = ""
+            break
+        problem = problem or found
+    if query.late:
+        oracle.load(list(data.tables.values()))
+    return problem
+
+
+def _has_no_row(oracle: Oracle, query: Query) -> bool:
+    """The query, or a view that it needs, which is then refused by itself."""
+    return not all(oracle.count(sql) for sql in (query.duck, *(sql for _, sql in query.before)))
+
+
+def _variants(data: DataSet, late: bool) -> Iterable[list[Table] | None]:
+    """The streams as they may be seen: without some of their late rows."""
+    if not late:
+        yield None
+        return
+    table = data.tables["p"]
+    for count in range(len(table.late) + 1):
+        for out in combinations(table.late, count):
+            yield [table._replace(rows=[row for place, row in enumerate(table.rows) if place not in out])]
+
+
+def queries_of(data: DataSet, numbers: Iterable[int]) -> list[Query]:
+    """The queries of these numbers over a data set."""
+    return [Maker(data.seed, number, bool(data.late_rows)).query() for number in numbers]
+
+
+def failures_of(seed: int, numbers: Iterable[int], folder: Path) -> tuple[list[Query], list[Failure]]:
+    """Runs queries of a seed; all of them, and those whose answers differ."""
+    data = make_data(seed)
+    places = list(numbers)
+    queries = queries_of(data, places)
+    overlay, oracle = Overlay(data, folder), Oracle(data)
+    try:
+        failures = []
+        for number, query, answer in zip(places, queries, overlay.answers(queries), strict=True):
+            problem = problem_of(data, oracle, query, answer)
+            if problem:
+                failures.append(Failure(seed, number, query, problem))
+        return queries, failures
+    finally:
+        overlay.close()
+        oracle.close()
+
+
+def told(failures: Sequence[Failure], folder: Path) -> str:
+    """All failures, for people; of the first one the rows that it takes."""
+    parts = [f"{len(failures)} queries have other answers than DuckDB", *map(str, failures[:5])]
+    if failures:
+        parts += ["rows that it takes:", *(f"{name}: {row}" for name, rows in shrunk(failures[0], folder).items() for row in rows)]
+    return "\n\n".join(parts[:-1]) + "\n" + parts[-1] if failures else ""
+
+
+def shrunk(failure: Failure, folder: Path) -> dict[str, list[Row]]:
+    """Few rows with which a query still fails; all rows where some are late, whose places matter."""
+    data = make_data(failure.seed)
+    tables = dict(data.tables)
+    tries = 0 if failure.query.late or "\n" not in failure.problem else SHRINK_TRIES
+    for name in tables:
+        size = len(tables[name].rows) // 2
+        while size and tries:
+            start = 0
+            while start < len(tables[name].rows) and tries:
+                tries -= 1
+                rows = tables[name].rows
+                fewer = {**tables, name: tables[name]._replace(rows=rows[:start] + rows[start + size :])}
+                if _fails(data._replace(tables=fewer), failure.query, folder / f"shrunk{tries}"):
+                    tables = fewer
+                else:
+                    start += size
+            size //= 2
+    return {name: table.rows for name, table in tables.items()}
+
+
+def _fails(data: DataSet, query: Query, folder: Path) -> bool:
+    overlay, oracle = Overlay(data, folder), Oracle(data)
+    try:
+        (answer,) = overlay.answers([query])
+        return not answer.error and bool(problem_of(data, oracle, query, answer))
+    finally:
+        overlay.close()
+        oracle.close()
+
+
+def main(seed: int, count: int = QUERIES, first: int = 0) -> int:
+    """Run the queries of one seed and print those that fail."""
+    with tempfile.TemporaryDirectory() as folder:
+        queries, failures = failures_of(seed, range(first, first + count), Path(folder))
+        if failures:
+            print(told(failures, Path(folder)), end="\n\n")
+    print(f"seed {seed}: {len(queries)} queries, {len(failures)} failed")
+    return len(failures)
+
+
+if __name__ == "__main__":
+    sys.exit(1 if main(*map(int, sys.argv[1:])) else 0)
