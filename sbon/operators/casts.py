@@ -2,7 +2,7 @@
 
 To INT from FLOAT: to the nearest, halves away from zero. Numbers and times: seconds since 1970 in UTC; numbers and intervals: seconds.
 To TEXT: `true`/`false`, decimal numbers, ISO 8601 times, intervals as seconds (`90.5 s`). From TEXT: the same forms, blanks around them
-ignored; intervals in any unit from `us` to `weeks`.
+ignored (blanks and line ends of ASCII, no others); intervals in any unit from `us` to `weeks`.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import polars as pl
 
 from sbon.errors import RemoteProtocolError
 from sbon.operators.division import quotient
-from sbon.operators.times import format_time, microseconds_to_time, parse_time, parse_timestamps
+from sbon.operators.times import BLANKS, format_time, microseconds_to_time, parse_time, parse_timestamps
 from sbon.query.schema import ColumnType
 
 BOOL, INT, FLOAT = ColumnType.BOOL, ColumnType.INT, ColumnType.FLOAT
@@ -36,7 +36,9 @@ _UNITS_US = {
     "w": 7 * 86_400 * _SECOND_US,
     "week": 7 * 86_400 * _SECOND_US,
 }
-_INTERVAL = r"^([+-]?\d+(?:\.\d+)?)\s*([a-z]+?)s?$"
+_UNITS_US |= {f"{unit}s": length_us for unit, length_us in _UNITS_US.items() if len(unit) > 2}
+_UNIT = r"(us|ms|s|m|h|d|w|(?:microsecond|millisecond|sec|second|min|minute|hour|day|week)s?)"
+_INTERVAL = rf"^([+-]?[0-9]+(?:\.[0-9]+)?)\s*{_UNIT}$"
 
 
 def cast(value: pl.Expr, source: ColumnType, target: ColumnType) -> pl.Expr:
@@ -60,26 +62,25 @@ def _to_int(value: pl.Expr) -> pl.Expr:
 
 
 def _text_to_int(value: pl.Expr) -> pl.Expr:
-    return value.str.strip_chars().str.strip_prefix("+").cast(pl.Int64, strict=False)
+    text = value.str.strip_chars(BLANKS)
+    return pl.when(text.str.contains(r"^[+-]?[0-9]+$")).then(text.str.strip_prefix("+").cast(pl.Int64, strict=False))
 
 
 def _text_to_float(value: pl.Expr) -> pl.Expr:
-    return value.str.strip_chars().cast(pl.Float64, strict=False)
+    return value.str.strip_chars(BLANKS).cast(pl.Float64, strict=False)
 
 
 def _text_to_bool(value: pl.Expr) -> pl.Expr:
-    word = value.str.strip_chars().str.to_lowercase()
+    word = value.str.strip_chars(BLANKS).str.to_lowercase()
     truth = word.is_in(["true", "t", "yes", "1"])
     return pl.when(truth | word.is_in(["false", "f", "no", "0"])).then(truth)
 
 
 def _text_to_interval(value: pl.Expr) -> pl.Expr:
-    text = value.str.strip_chars().str.to_lowercase()
+    text = value.str.strip_chars(BLANKS).str.to_lowercase()
     number = text.str.extract(_INTERVAL, 1).cast(pl.Float64, strict=False)
-    unit = text.str.extract(_INTERVAL, 2).replace_strict(_UNITS_US | {"u": 1}, default=None, return_dtype=pl.Float64)
-    # `us` and `ms` lose their s to the plural; a bare `m` is a minute only without it.
-    milliseconds = text.str.contains(r"\d\s*ms$")
-    return _to_int(number * pl.when(milliseconds).then(1000.0).otherwise(unit)).cast(pl.Duration("us"))
+    unit = text.str.extract(_INTERVAL, 2).replace_strict(_UNITS_US, default=None, return_dtype=pl.Float64)
+    return _to_int(number * unit).cast(pl.Duration("us"))
 
 
 def _seconds(value: pl.Expr) -> pl.Expr:

@@ -14,6 +14,9 @@ TIME_MAX_US = 253_402_300_799_999_999
 _FORMATS = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M")
 _USUAL = ("%Y-%m-%dT%H:%M:%S%.fZ", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.fZ")
 _ZONED = ("%Y-%m-%d %H:%M:%S%.f%z", "%Y-%m-%d %H:%M%z")
+_PLAIN = r"^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ] *[0-9:.]+)? *([Zz]|[+-][0-9]{2}:?[0-9]{2})?$"
+BLANKS = " \t\n\v\f\r"
+"""What may stand around a value in a text: not what Unicode calls white space besides."""
 _ZONE = r"[+-]\d{2}:?\d{2}$"
 
 
@@ -24,9 +27,11 @@ def parse_time(text: pl.Expr, time_format: str | None = None) -> pl.Expr:
     ----------
     time_format : of strftime, in the spelling of the Rust library chrono; None: ISO 8601 as above
     """
-    text = text.str.strip_chars()
+    text = text.str.strip_chars(BLANKS)
     if time_format is not None:
         return _within(text.str.to_datetime(time_format, time_unit="us", strict=False))
+    # The formats of the library take signs and blanks before numbers, too.
+    text = pl.when(text.str.contains(_PLAIN)).then(text)
     plain = text.str.replace(r"^(\d{4}-\d{2}-\d{2})[Tt]", "$1 ").str.replace(r"[Zz]$", "")
     date = plain.str.to_date("%Y-%m-%d", strict=False).cast(pl.Datetime("us"))
     local = pl.coalesce([plain.str.to_datetime(f, time_unit="us", strict=False) for f in _FORMATS] + [date])

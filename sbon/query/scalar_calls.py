@@ -128,7 +128,13 @@ def _substring(scalars: Scalars, tree: exp.Expr) -> Bound:
 
 
 def _left(scalars: Scalars, tree: exp.Expr) -> Bound:
-    return scalars.call(tree, "substr", [scalars.bind(tree.this), (Literal(1, INT), INT), scalars.bind(tree.expression)])
+    """A negative number leaves out so many characters at the end, as in PostgreSQL."""
+    text, number = scalars.bind(tree.this), scalars.bind(tree.expression)
+    if not (isinstance(number[0], Literal) and isinstance(number[0].value, int) and number[0].value >= 0):
+        negative, _ = scalars.call(tree, "lt", [number, (Literal(0, INT), INT)])
+        rest = scalars.call(tree, "add", [scalars.call(tree, "length", [text]), number])
+        number = _chosen(scalars, tree, [(negative, rest)], number)
+    return scalars.call(tree, "substr", [text, (Literal(1, INT), INT), number])
 
 
 def _trim(scalars: Scalars, tree: exp.Expr) -> Bound:
