@@ -5,7 +5,22 @@ import pytest
 from sbon.membership import MemberChanged, SendDatagram
 from sbon.membership.actions import MemberForgotten, NameConflict
 from sbon.membership.messages import Ack, Failed, Gossip, IndirectProbe, Nack, Probe, Relayed, Suspect, decode, encode
-from tests.unit.test_membership import ALIVE, FAILED, SUSPECT, A, B, C, alive, envelope, gossip, joined, next_probe, run_to, sent
+from tests.unit.test_membership import (
+    ALIVE,
+    FAILED,
+    SUSPECT,
+    A,
+    B,
+    C,
+    alive,
+    answer_all,
+    envelope,
+    gossip,
+    joined,
+    next_probe,
+    run_to,
+    sent,
+)
 
 
 def told(actions):
@@ -67,7 +82,10 @@ def test_suspicion_of_another_is_passed_on_once_and_each_new_accuser_of_it():
 
 def test_table_takes_no_more_members_than_configured():
     machine = joined(members_max=4)
-    gossip(machine, *(alive(f"n{number}", ("10.0.1.1", 1000 + number)) for number in range(9)))
+    actions = gossip(machine, *(alive(f"n{number}", ("10.0.1.1", 1000 + number)) for number in range(9)))
+    while asked := sent(actions, Probe):
+        assert all(probe.target.startswith("n") for _, probe in asked)
+        actions = answer_all(machine, actions)
 
     assert len(machine.members) == 4
     assert machine.counters["members_refused"] == 8
