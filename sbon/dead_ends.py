@@ -17,6 +17,7 @@ from collections.abc import Sequence
 import msgspec
 
 from sbon.types import LinkId, NodeId, OperatorId
+from sbon.wire.limits import Text
 
 TOLD_S = 10.0
 """What a consumer's host has told of a dead end counts for so long; it repeats it with every sample."""
@@ -35,7 +36,7 @@ class Absence(msgspec.Struct, frozen=True):
 class Obstruction(msgspec.Struct, frozen=True, array_like=True):
     """Nothing that goes this way arrives."""
 
-    reason: str
+    reason: Text
     for_good: bool
 
 

@@ -29,6 +29,7 @@ from sbon.query.limits import (
 )
 from sbon.query.schema import ColumnType, Schema
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
+from sbon.wire.limits import Amount, Epoch, Few, Link, Operator
 
 WATERMARK_MIN = -(2**62)
 """Before the first row: nothing is promised."""
@@ -394,13 +395,13 @@ class OperatorSpec(msgspec.Struct, frozen=True):
 class LinkSpec(msgspec.Struct, frozen=True):
     """A stream from one operator to a port of another, with the rate expected on it."""
 
-    id: LinkId
-    source: OperatorId
-    target: OperatorId
-    port: int
-    rate_rows_per_s: float
-    rate_bytes_per_s: float
-    handed: int = 0
+    id: Link
+    source: Operator
+    target: Operator
+    port: Few
+    rate_rows_per_s: Amount
+    rate_bytes_per_s: Amount
+    handed: Epoch = 0
     """How often its sending end has gone to a multicast, or back; of two words on its source the one with more is the later."""
 
 

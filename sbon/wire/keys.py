@@ -1,6 +1,10 @@
 """Changing the cluster keys."""
 
+from typing import Annotated
+
 import msgspec
+
+from sbon.wire.limits import MANY, Data, Text
 
 
 class KeysAsk(msgspec.Struct, frozen=True, tag="keys?"):
@@ -10,7 +14,7 @@ class KeysAsk(msgspec.Struct, frozen=True, tag="keys?"):
 class KeyInstall(msgspec.Struct, frozen=True, tag="keyinstall"):
     """Hold this cluster key too."""
 
-    key: bytes
+    key: Data
 
     def __repr__(self) -> str:
         return f"KeyInstall({len(self.key)} bytes)"  # logs must not have it
@@ -19,16 +23,16 @@ class KeyInstall(msgspec.Struct, frozen=True, tag="keyinstall"):
 class KeyUse(msgspec.Struct, frozen=True, tag="keyuse"):
     """Seal with the key of this id from now on."""
 
-    id: str
+    id: Text
 
 
 class KeyRemove(msgspec.Struct, frozen=True, tag="keyremove"):
     """Forget the key of this id."""
 
-    id: str
+    id: Text
 
 
 class KeysHeld(msgspec.Struct, frozen=True, tag="keys"):
     """Ids of the keys held now, the primary one's first. Answer to all of the above."""
 
-    ids: tuple[str, ...]
+    ids: Annotated[tuple[Text, ...], MANY]

@@ -1,22 +1,24 @@
 """The tables that all agents keep alike, and the queries that one of them has taken."""
 
+from typing import Annotated
+
 import msgspec
 
 from sbon.query.catalog import Entry
-from sbon.types import NodeId, OperatorId, QueryId
+from sbon.wire.limits import MANY, Amount, Count, Data, Node, Operator, Query, Text
 
 
 class PushPull(msgspec.Struct, frozen=True, tag="pushpull"):
     """The sender's whole table of members and its catalogue; answered with the receiver's."""
 
-    members: bytes
-    catalog: tuple[Entry, ...]
+    members: Data
+    catalog: Annotated[tuple[Entry, ...], MANY]
 
 
 class CatalogUpdate(msgspec.Struct, frozen=True, tag="catalog"):
     """Entries that have just changed."""
 
-    entries: tuple[Entry, ...]
+    entries: Annotated[tuple[Entry, ...], MANY]
 
 
 class QueriesAsk(msgspec.Struct, frozen=True, tag="queries?"):
@@ -26,59 +28,59 @@ class QueriesAsk(msgspec.Struct, frozen=True, tag="queries?"):
 class OrphanOperator(msgspec.Struct, frozen=True, array_like=True):
     """An operator of a query whose home is gone."""
 
-    id: OperatorId
-    kind: str
-    text: str
+    id: Operator
+    kind: Text
+    text: Text
     pinned: bool
-    rows_in: int
+    rows_in: Count
 
 
 class Orphan(msgspec.Struct, frozen=True, array_like=True):
     """A query whose home is gone, as one of its hosts sees it."""
 
-    query: QueryId
-    home: NodeId
-    state: str
+    query: Query
+    home: Node
+    state: Text
     """A `sbon.homes.HomeState` other than "present"."""
-    seconds: float
+    seconds: Amount
     """For how long it has been so."""
-    operators: tuple[OrphanOperator, ...]
+    operators: Annotated[tuple[OrphanOperator, ...], MANY]
     """Those that this host runs for the query."""
 
 
 class Queries(msgspec.Struct, frozen=True, tag="queries"):
     """Answer to QueriesAsk: rows as `sbon queries --json` shows them, in MessagePack."""
 
-    rows: bytes
-    orphans: tuple[Orphan, ...] = ()
+    rows: Data
+    orphans: Annotated[tuple[Orphan, ...], MANY] = ()
     """Queries of others that are served here and whose homes are gone."""
 
 
 class EndOrphan(msgspec.Struct, frozen=True, tag="endorphan"):
     """Let go of a query whose home is gone. Any member may ask; the host refuses where the home answers for the query."""
 
-    query: QueryId
+    query: Query
 
 
 class OrphanEnded(msgspec.Struct, frozen=True, tag="orphanended"):
     """Answer to EndOrphan: the operators that were destroyed."""
 
-    operators: tuple[OperatorId, ...]
+    operators: Annotated[tuple[Operator, ...], MANY]
 
 
 class Drop(msgspec.Struct, frozen=True, tag="drop"):
     """End a query that you have taken."""
 
-    query: QueryId
+    query: Query
 
 
 class WantedAsk(msgspec.Struct, frozen=True, tag="wanted?"):
     """We run operators for these queries that you have taken. Are they still wanted?"""
 
-    queries: tuple[QueryId, ...]
+    queries: Annotated[tuple[Query, ...], MANY]
 
 
 class Unwanted(msgspec.Struct, frozen=True, tag="unwanted"):
     """Answer to WantedAsk: those that are over, or not known (any more)."""
 
-    queries: tuple[QueryId, ...]
+    queries: Annotated[tuple[Query, ...], MANY]

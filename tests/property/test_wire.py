@@ -11,10 +11,10 @@ from sbon.wire.messages import Message, decode, encode
 from sbon.wire.reports import OperatorsAsk
 
 texts = st.text(max_size=30)
-numbers = st.integers(-(2**62), 2**62)
+numbers, epochs = st.integers(0, 2**62), st.integers(0, 2**40)
 messages = st.one_of(
     st.builds(Acknowledge, link=texts, processed=numbers, credit=numbers, resume=st.booleans()),
-    st.builds(Moved, operator=texts, node=texts, epoch=numbers),
+    st.builds(Moved, operator=texts, node=texts, epoch=epochs),
     st.builds(OperatorsAsk, operators=st.lists(texts, max_size=5).map(tuple)),
     st.builds(KeysAsk),
     st.builds(KeyInstall, key=st.binary(max_size=64)),

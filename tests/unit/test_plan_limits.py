@@ -6,7 +6,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from sbon.errors import RemoteProtocolError
+from sbon.errors import UnsupportedError
 from sbon.query.expression import Call, Cast, Column, Expression, Literal
 from sbon.query.limits import COLUMNS_MAX, DEPTH_MAX, IDLE_US_MAX, LIMIT_MAX, NODES_MAX, PANES_MAX, SPAN_US_MAX, LimitError
 from sbon.query.plan import (
@@ -156,7 +156,7 @@ def test_parameters_beyond_a_limit_are_neither_made_nor_decoded(kind: str, name:
     params = CASES[kind].params
     with pytest.raises(LimitError):
         msgspec.structs.replace(params, **{name: value})
-    with pytest.raises(RemoteProtocolError, match=r"expected"):
+    with pytest.raises(UnsupportedError, match=r"expected"):
         decode(forged(message_of(params), name, value))
 
 
@@ -165,7 +165,7 @@ def test_an_operator_with_too_much_of_something_is_not_decoded(name: str, value:
     message = message_of(UnionParams())
     builtin = msgspec.msgpack.decode(encode(message))
     builtin["spec"][name] = msgspec.to_builtins(value)
-    with pytest.raises(RemoteProtocolError, match="expected"):
+    with pytest.raises(UnsupportedError, match="expected"):
         decode(msgspec.msgpack.encode(builtin))
 
 

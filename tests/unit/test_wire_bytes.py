@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from sbon.query.plan import OperatorSpec
 from sbon.wire.messages import Message, decode, encode
 
 MESSAGES: dict[str, type[msgspec.Struct]] = {str(kind.__struct_config__.tag): kind for kind in typing.get_args(Message)}
@@ -26,7 +27,7 @@ BYTES = {
     "endorphan": "f8032a06a033",
     "handed": "7067ad8f0d5c",
     "inputlost": "647ae972bc8b",
-    "instantiate": "1d556773008d",
+    "instantiate": "fe9b5db3269d",
     "keyinstall": "0022d20c2846",
     "keyremove": "b3f06315d26a",
     "keys": "2cb7ffa614f5",
@@ -40,7 +41,7 @@ BYTES = {
     "orphanended": "813f6cc830b0",
     "outcome": "cc480248acb3",
     "outcome?": "dd4d3abb7899",
-    "prepare": "1f765c566aa0",
+    "prepare": "c9afcb48376e",
     "pushpull": "c1c77750db38",
     "queries": "5477ef6b715b",
     "queries?": "ffa4d2d1cc69",
@@ -63,6 +64,8 @@ BYTES = {
 def example(kind: Any) -> Any:
     """A value of a type, the same each time: every field filled, one item in every collection."""
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Annotated:
+        return example(parts[0])
     if origin in (types.UnionType, typing.Union):
         return example(next(part for part in parts if part is not type(None)))
     if origin is dict:
@@ -70,7 +73,8 @@ def example(kind: Any) -> Any:
     if origin is tuple:
         return (example(parts[0]),) if parts[-1] is Ellipsis else tuple(example(part) for part in parts)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return kind(**{field.name: example(field.type) for field in msgspec.structs.fields(kind)})
+        fields = {field.name: example(field.type) for field in msgspec.structs.fields(kind)}
+        return kind(**fields | ({"ports": 2} if kind is OperatorSpec else {}))
     if isinstance(kind, type) and issubclass(kind, Enum):
         return next(iter(kind))
     return {str: "abc", int: 70_000, float: 0.5, bool: True, bytes: b"\x00\xff"}[kind]
