@@ -48,13 +48,13 @@ class Home:
             self._world.kill(self._number, silent=self._silent)
         elif not self._dies_at and self._returns_at and now >= self._returns_at:
             self._returns_at = 0.0
-            self.had_ended = all(instance_state is State.FINISHED for instance_state in self._sinks())
+            self.had_ended = all(state is State.FINISHED for state in self._sinks())
             self._world.start(self._number)
-        elif not self._returns_at and not self.is_done:
+        elif not self._returns_at and not self.is_done and self._sees_all():
             try:
                 self._begin_anew()
             except SbonError:
-                return  # it has not heard of the streams yet, or of who has failed, or is cut off
+                return  # it has not heard of the streams yet, or is cut off
             self.is_done = True
 
     def problem(self) -> str:
@@ -63,6 +63,11 @@ class Home:
         while self._served() and self._world.now < until:
             self._world.run(0.5)
         return f"{', '.join(self._served())} run on {LET_GO_S:g} s after their home is back" if self._served() else ""
+
+    def _sees_all(self) -> bool:
+        """It knows that every host is alive: a query leaves out sources on nodes that its home does not see, and says so."""
+        agent = self._world.agents[self._number]
+        return isinstance(agent, Agent) and set(agent.gossip.alive_labels()) == set(self._world.nodes)
 
     def _served(self) -> list[str]:
         return [i.id for agent in self._agents() for i in agent.engine.instances.values() if self.begun.query in i.users]

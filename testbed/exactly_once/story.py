@@ -118,7 +118,8 @@ class Story:
         for number, name in enumerate(chosen):
             owner = int(self._rng.integers(self._hosts))
             if home_dies and number == 0:
-                self._begin_at_home(name, next(iter(QUERIES.keys() - {name})))
+                others = [other for other in QUERIES if other != name]
+                self._begin_at_home(name, others[int(self._sink_rng.integers(len(others)))])
             else:
                 self.runs.append(self._begun(name, owner))
         self.trouble = Trouble(self.world, seed, self._hosts)
