@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 SAVE_INTERVAL_S = 30.0
 """How often coordinate and incarnation are saved: what a crash costs is settling for so long."""
-DEAD_CONSUMER_S = 120.0
-"""An operator that serves several consumers waits so long for one whose node has failed: a partition may heal, a crash will not."""
 
 
 class Upkeep:
@@ -63,11 +61,12 @@ class Upkeep:
         engine.sample(agent.host.now())
         agent.delays.sample()
         agent.directory.keep(engine.flow.destinations())
-        engine.look_at_outputs(self._absence, DEAD_CONSUMER_S)
+        settings = agent.config.engine
+        engine.look_at_outputs(self._absence, settings.lost_consumer_s)
         engine.look_at_inputs(
-            lambda node: self._gone_for(node, agent.config.engine.lost_input_s), lambda node: self._gone_for(node, DEAD_CONSUMER_S)
+            lambda node: self._gone_for(node, settings.lost_input_s), lambda node: self._gone_for(node, settings.lost_consumer_s)
         )
-        agent.homes.look(agent.config.engine.orphan_timeout_s)
+        agent.homes.look(settings.orphan_timeout_s)
         agent.handing.look_at_losses()
         agent.measuring.sample()
         agent.recording.look_at_sinks()

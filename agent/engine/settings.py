@@ -36,6 +36,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     lost_input_s: float = 30.0
     """How long the answers of a query wait for a source whose node has failed. Longer: longer partitions lose nothing; shorter: the
     answers of all other sources go on sooner after a crash. What comes back later is late, and counted."""
+    lost_consumer_s: float = 120.0
+    """How long an operator that serves several consumers waits for one whose node has failed, before it goes on without it; so long, too,
+    until an operator whose every input comes from failed nodes counts as lost. Longer: longer partitions lose nothing; shorter: one
+    query's dead host holds up the others that share its source for a shorter time."""
     sample_interval_s: float = 1.0
     """How often rates are taken. Shorter: quicker to notice, noisier."""
     report_interval_s: float = 2.0
@@ -66,8 +70,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise ValueError(f"operators_max = {self.operators_max}, expected 0 or more")
         if self.memory_max < 0:
             raise ValueError(f"memory_max = {self.memory_max}, expected bytes, or 0 for half of the memory that there is")
-        if self.lost_input_s < 0:
-            raise ValueError(f"lost_input_s = {self.lost_input_s}, expected 0 or more")
+        for name in ("lost_input_s", "lost_consumer_s"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} = {getattr(self, name)}, expected 0 or more")
         if not 0 <= self.orphan_timeout_s <= 1e9:
             raise ValueError(f"orphan_timeout_s = {self.orphan_timeout_s}, expected 0 or more")
         for name in ("sample_interval_s", "report_interval_s", "wanted_interval_s"):
