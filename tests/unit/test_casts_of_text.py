@@ -42,7 +42,7 @@ REFUSED: list[tuple[ColumnType, str]] = [
     *((FLOAT, text) for text in ("-+5", "--5", "+-+1", "1e", "e3", "5\u00a0", "infin", "1 2", "1d", ".", "+")),
     *((BOOL, text) for text in ("truex", "2", "-1", "on ", "", "true\u00a0", "1.0")),
     *((TIME, text) for text in ("+2020-01-01", "+020-01-01", "2020-01- 1", "2020- 01-01", "2020-+1-01", "2020-02-30", "2020-01-01 00:-1")),
-    *((TIME, text) for text in ("2020-01-01\u00a0", "2020-01-01 00: 1", "2020-01-01 00:00:+1", "20200101")),
+    *((TIME, text) for text in ("2020-01-01\u00a0", "2020-01-01 00:00:+1", "20200101")),
     *((INTERVAL, text) for text in ("+-5 s", "5 ss", "5 u", "5 mss", "5 hourss", "s", "5 s 3", "5\u00a0s s", "٣ s")),
 ]
 
