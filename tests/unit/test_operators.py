@@ -1,5 +1,6 @@
 """What each operator does at its edges; the bulk is in tests/property."""
 
+import math
 from datetime import datetime
 from typing import Any
 
@@ -186,6 +187,24 @@ def test_null_is_a_key_like_others_and_zeros_are_one_key():
     window = build(WindowParams("t", 10, 10, (("x", X),), (Aggregate("n", "count", None),)))
     window.process(0, frame((0, "a", None), (1, "a", -0.0), (2, "a", 0.0), (3, "a", None)))
     assert [(row[2], row[3]) for row in physical(window.advance(WATERMARK_END))] == [(None, 2), (0.0, 2)]
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        WindowParams("t", 10, 10, (("x", X),), (Aggregate("n", "count", None),)),
+        SessionParams("t", 10, (("x", X),), (Aggregate("n", "count", None),)),
+        *(WindowParams("t", 10, 10, (), (Aggregate("x", function, X),)) for function in ("min", "max", "first", "last", "sum", "avg")),
+        TOP,
+        FIRST,
+    ],
+)
+def test_no_answer_has_the_sign_of_the_zero_that_came_first(params: Params):
+    """It would tell in texts and quotients, and which one came first is an accident."""
+    operator = build(params)
+    operator.process(0, frame((0, "a", -0.0)))
+    (answer,) = operator.advance(WATERMARK_END)
+    assert [math.copysign(1.0, value) for value in answer["x"]] == [1.0]
 
 
 def test_aggregates_of_every_type_have_the_type_that_the_table_says():
