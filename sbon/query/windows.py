@@ -170,6 +170,10 @@ class _Grouped(Scalars):
         if name is None:
             raise self.text.error(tree, "FILTER belongs to an aggregate", "write count(*) FILTER (WHERE ...)")
         function, operand_tree, share = read_aggregate(self.text, tree, name)
+        if function in ("first", "last") and self._call is None:
+            other = {"first": "min", "last": "max"}[function]
+            message = f"{function} of rows that have one event time: none of them is {function}"
+            raise self.text.error(tree, message, f"take it in the window that has the rows' own times, or write {other}(x)")
         operand: Expression | None = None
         type_: MaybeType = None
         if operand_tree is not None:

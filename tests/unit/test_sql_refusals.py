@@ -14,6 +14,11 @@ TIMED = "CREATE SOURCE t (a TIMESTAMP, WATERMARK FOR a AS a) WITH (connector = '
 NUMBERED = "SELECT *, ^ROW_NUMBER() OVER (PARTITION BY window_start, k ORDER BY ts) AS r FROM TUMBLE(s, ts, INTERVAL '1 s')"
 LATEST = "SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, k ORDER BY ^ts DESC) AS r FROM SESSION(s, ts, INTERVAL '1 s')"
 
+PAIRED = (
+    "FROM TUMBLE(s, ts, INTERVAL '5 s') AS x JOIN TUMBLE(u, ts, INTERVAL '5 s') AS y "
+    "ON x.window_start = y.window_start AND x.k = y.k GROUP BY window_start"
+)
+
 REFUSED = [
     # text with ^ before the place, a part of the message, a part of the hint
     ("SELECT ^a FROM s", "there is no column a", "there is k, n, ok, ts, v"),
@@ -47,6 +52,10 @@ REFUSED = [
     ("SELECT ^DISTINCT ON (k) k FROM TUMBLE(s, ts, INTERVAL '1 s')", "DISTINCT ON without a time window among its keys", "window_start"),
     ("SELECT DISTINCT ON (^k, ts) k, ts FROM s LIMIT 3", "DISTINCT ON beside LIMIT", "in brackets"),
     ("SELECT DISTINCT ON (k, ts) k, ts, v FROM s ORDER BY ^v, k, ts", "ORDER BY begins with other columns than DISTINCT ON", "PostgreSQL"),
+    (f"SELECT window_start, ^first(x.v) AS f {PAIRED}", "first of rows that have one event time", "write min(x)"),
+    (f"SELECT window_start, 1 + ^last(y.w) AS f {PAIRED}", "last of rows that have one event time", "write max(x)"),
+    (f"SELECT window_start, ^last(y.w) FILTER (WHERE x.v > 1) AS f {PAIRED}", "one event time", ""),
+    ("SELECT ^first(v) AS f FROM (SELECT * FROM TUMBLE(s, ts, INTERVAL '1 s')) GROUP BY window_end", "one event time", "own times"),
     (f"SELECT * FROM ({NUMBERED.replace('window_start, ', '')}) WHERE r = 1", "without a time window", "PARTITION BY window_start"),
     ("SELECT * FROM (SELECT *, ^ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) AS r FROM s) WHERE r = 1", "keep rows for ever", "SESSION("),
     (f"SELECT * FROM ({NUMBERED})", "ROW_NUMBER() without a condition on how many rows", "WHERE n = 1"),
