@@ -57,9 +57,14 @@ class Whereabouts:
             while len(self.named) > NAMED_MAX:
                 del self.named[min(self.named)]
 
-    def unname(self) -> None:
-        """Forgets all next hosts: the migration that named them is over."""
-        self.named.clear()
+    def unname(self, holder: NodeId) -> None:
+        """Forgets the next hosts that `holder` has named: the migration that it led is over.
+
+        A holder that is itself a next host leads a later migration than the one that named it. Its own name stays: the word that the
+        operator is there may be lost for good, where its former host has taken this one for failed.
+        """
+        own = max((epoch for epoch, node in self.named.items() if node == holder), default=self.epoch)
+        self.named = {epoch: node for epoch, node in self.named.items() if epoch <= own}
 
     def moved(self, node: NodeId, epoch: int) -> None:
         """Takes a new place of the operator, which must be a later one."""

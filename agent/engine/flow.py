@@ -156,7 +156,7 @@ class Flow:
             incoming = found[1]
             incoming.link = msgspec.structs.replace(incoming.link, source=link.source, handed=link.handed)
             incoming.moved(node, 0)
-            incoming.unname()  # next hosts were those of the source that it had before
+            incoming.named.clear()  # next hosts were those of the source that it had before
 
     def left(self, operator: OperatorId, node: NodeId, epoch: int) -> None:
         """An operator has moved from here: tell latecomers. The oldest such notes are dropped."""

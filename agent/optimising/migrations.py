@@ -440,7 +440,7 @@ class Migrations:
     def _unlock(self, operator: OperatorId, holder: NodeId) -> None:
         if self._locks.release(operator, holder):
             for _, end in self._engine.flow.far_ends(operator):
-                end.unname()
+                end.unname(holder)
 
     def holder(self, operator: OperatorId) -> NodeId | None:
         """For which host operators here keep still while this one moves."""

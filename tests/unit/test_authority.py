@@ -108,7 +108,19 @@ def test_a_next_host_speaks_once_the_present_one_has_named_it_and_until_the_move
     assert judge(data(), "next", known).standing is SPEAKS
     known.end.name("older", 2)
     assert judge(data(), "older", known).standing is STRANGER
-    known.end.unname()
+    known.end.unname("there")
+    assert judge(data(), "next", known).standing is STRANGER
+
+
+def test_a_next_host_that_calls_off_a_move_of_its_own_is_still_a_next_host():
+    """Its former host may have taken this one for failed, and then never says that the operator has moved (story 204)."""
+    known = Known()
+    known.end.name("next", 3)
+    known.end.name("third", 4)
+    known.end.unname("next")
+    assert judge(data(), "next", known).standing is SPEAKS
+    assert judge(data(), "third", known).standing is STRANGER
+    known.end.unname("there")
     assert judge(data(), "next", known).standing is STRANGER
 
 
