@@ -18,6 +18,7 @@ from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.query.schema import Schema
 from sbon.types import LinkId, NodeId, QueryId
 from sbon.wire.deployment import User
+from sbon.wire.limits import Count, Epoch, Instant, Watermark
 
 if TYPE_CHECKING:
     from sbon.operators.operator import Operator
@@ -26,12 +27,12 @@ if TYPE_CHECKING:
 class HeldBatch(msgspec.Struct, frozen=True, array_like=True):
     """An unacknowledged batch of an output."""
 
-    sequence: int
-    stimulus_s: float
-    watermark_us: int
-    rows: int
+    sequence: Count
+    stimulus_s: Instant
+    watermark_us: Watermark
+    rows: Count
     data: bytes
-    path: int = 0
+    path: Count = 0
 
 
 class InputState(msgspec.Struct, frozen=True, array_like=True):
@@ -40,13 +41,13 @@ class InputState(msgspec.Struct, frozen=True, array_like=True):
     link: LinkSpec
     node: NodeId
     schema: Schema
-    processed: int
-    rows_processed: int
-    watermark_us: int
-    epoch: int = 0
+    processed: Count
+    rows_processed: Count
+    watermark_us: Watermark
+    epoch: Epoch = 0
     lost: bool = False
     told_lost: bool = False
-    named: tuple[tuple[int, NodeId], ...] = ()
+    named: tuple[tuple[Epoch, NodeId], ...] = ()
 
 
 class OutputState(msgspec.Struct, frozen=True, array_like=True):
@@ -54,13 +55,13 @@ class OutputState(msgspec.Struct, frozen=True, array_like=True):
 
     link: LinkSpec
     node: NodeId
-    epoch: int
+    epoch: Epoch
     users: tuple[QueryId, ...]
-    next_sequence: int
-    rows_offered: int
-    rows_acknowledged: int
+    next_sequence: Count
+    rows_offered: Count
+    rows_acknowledged: Count
     held: tuple[HeldBatch, ...]
-    named: tuple[tuple[int, NodeId], ...] = ()
+    named: tuple[tuple[Epoch, NodeId], ...] = ()
 
 
 class OperatorState(msgspec.Struct, frozen=True):
@@ -70,12 +71,12 @@ class OperatorState(msgspec.Struct, frozen=True):
     users: tuple[User, ...]
     inputs: tuple[InputState, ...]
     outputs: tuple[OutputState, ...]
-    watermark_us: int
-    watermark_out_us: int
-    rows_in: int
-    rows_out: int
-    batches_in: int
-    migrations: int
+    watermark_us: Watermark
+    watermark_out_us: Watermark
+    rows_in: Count
+    rows_out: Count
+    batches_in: Count
+    migrations: Epoch
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -34,6 +34,8 @@ Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=64, patte
 NameOfRow: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 """A name that means nothing unless the table has it already: the pattern was checked when it came in, and costs a microsecond."""
 Incarnation: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=INCARNATION_MAX)]
+Version: TypeAlias = Annotated[int, msgspec.Meta(ge=-1, le=2**62)]
+"""Of what a member hosts; -1: none is known."""
 Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 Port: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 HostName: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=r"^[!-~]+\Z")]
@@ -180,7 +182,7 @@ class Row(_Struct, frozen=True):
     age_s: Annotated[int, msgspec.Meta(ge=0, le=2**53)]
     """Since when it has had this status, so that the dead are forgotten by all at about the same time."""
     vitals: Vitals | None
-    hosted_version: tuple[int, int]
+    hosted_version: tuple[Version, Version]
     digest: Digest
 
 

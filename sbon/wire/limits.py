@@ -26,6 +26,10 @@ Slack: TypeAlias = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]
 """Milliseconds; below 0 where a bound is exceeded."""
 Lease: TypeAlias = Annotated[float, msgspec.Meta(ge=0.0, le=86_400.0)]
 """Seconds that one agent may ask another for."""
+Watermark: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""Microseconds since 1970, from nothing promised to the stream's end."""
+Instant: TypeAlias = Annotated[float, msgspec.Meta(ge=-1e15, le=1e15)]
+"""Seconds since 1970."""
 
 NAME_CHARACTERS_MAX = 255
 ID_CHARACTERS_MAX = 1024

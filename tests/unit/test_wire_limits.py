@@ -9,7 +9,9 @@ import msgspec
 import pytest
 from msgspec import inspect
 
+from agent.engine.handover import OperatorState
 from sbon.errors import UnsupportedError
+from sbon.membership import messages as membership
 from sbon.query.plan import LinkSpec
 from sbon.wire.messages import Message, decode, encode
 from sbon.wire.migration import Lock
@@ -24,7 +26,7 @@ def unlimited(kind: Any, path: str, seen: set[type]) -> Iterator[str]:
     match kind:
         case inspect.IntType(ge=low, le=high) | inspect.FloatType(ge=low, le=high):
             if low is None or high is None:
-                yield path
+                yield f"{path}: number"
         case inspect.StrType(max_length=most) | inspect.BytesType(max_length=most):
             if most is None:
                 yield path
@@ -58,6 +60,11 @@ def test_every_number_text_and_list_of_every_message_has_limits():
     seen: set[type] = set()
     assert list(unlimited(inspect.type_info(Message), "", seen)) == []
     assert {*typing.get_args(Message), LinkSpec} <= seen
+
+
+@pytest.mark.parametrize("kind", [OperatorState, membership.Message, membership.State], ids=str)
+def test_every_number_in_datagrams_and_in_what_moves_with_an_operator_has_limits(kind: Any):
+    assert [path for path in unlimited(inspect.type_info(kind), "", set()) if path.endswith("number")] == []
 
 
 @pytest.mark.parametrize("lease_s", [math.nan, math.inf, -1.0, 86_401.0])
