@@ -75,6 +75,11 @@ class DataSet(NamedTuple):
     tables: dict[str, Table]
 
     @property
+    def sink(self) -> str:
+        """How answers are written."""
+        return ("csv", "ndjson", "csv", "parquet")[self.seed % 4]
+
+    @property
     def late_rows(self) -> int:
         """How many rows of all streams may be left out."""
         return sum(len(table.late) for table in self.tables.values())

@@ -139,7 +139,7 @@ FORMS: tuple[Form, ...] = (
     Form("substr", TEXT, "tsi", "SUBSTR({0}, {1}, {2})", "t_substr({0}, {1}, {2})"),
     Form("substr", TEXT, "ti", "SUBSTRING({0}, {1})", "t_from({0}, {1})"),
     Form("substr", TEXT, "ts", "SUBSTRING({0} FROM {1} FOR 2)", "t_substr({0}, {1}, 2)"),
-    Form("left", TEXT, "ts", "LEFT({0}, ABS({1}))", "t_left({0}, i_abs({1}))"),
+    Form("left", TEXT, "ts", "LEFT({0}, {1})", "t_left({0}, {1})"),
     Form("concat", TEXT, "tt", "({0} || {1})", "({0} || {1})"),
     Form("concat", TEXT, "ti", "CONCAT({0}, '-', {1})", "concat({0}, '-', {1})"),
     Form("concat", TEXT, "bt", "({0} || {1})", "({0}::TEXT || {1})"),

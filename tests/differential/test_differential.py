@@ -17,6 +17,7 @@ from tests.differential.data import COLUMNS, DELAY_US, FLOAT, SECOND, make_data,
 from tests.differential.expressions import FORMS
 from tests.differential.oracle import Oracle, difference
 from tests.differential.queries import AGGREGATES, QUERIES, SHAPES, Query
+from tests.differential.reading import read
 from tests.differential.run import Overlay, failures_of, problem_of, queries_of, told
 from tests.processes import Process, wait_until
 
@@ -63,7 +64,7 @@ def test_the_rows_have_what_goes_wrong_easily():
     assert any(later < earlier for earlier, later in pairwise(times))
     assert sum(one.late_rows for one in data) > 0
     assert any(not row[7].isascii() for row in rows if row[7])
-    assert {one.format for one in data} == {"csv", "ndjson", "parquet"}
+    assert {one.format for one in data} == {one.sink for one in data} == {"csv", "ndjson", "parquet"}
 
 
 # The comparison can fail.
@@ -117,7 +118,7 @@ def both_sides(tmp_path_factory):
     """Answers of an agent and of DuckDB to all choices."""
     folder, oracle = tmp_path_factory.mktemp("choices"), Oracle()
     table = choices.rows()
-    data = make_data(1)._replace(format="csv", tables={"e": table})
+    data = make_data(2)._replace(format="csv", tables={"e": table})
     overlay = Overlay(data, folder)
     oracle.load([table])
     queries = [Query(choice.query, "", (choice.kind,), (1e-9,), "") for choice in CHOICES]
@@ -176,7 +177,7 @@ def test_a_real_agent_gives_the_same_answers(tmp_path):
                 )
         asked: dict[str, Query] = {}
         for number, query in zip(numbers, queries, strict=True):
-            sink = f"CREATE SINK o{number} AS {query.ours} WITH (connector = 'file', path = '{tmp_path}/o{number}.csv')"
+            sink = f"CREATE SINK o{number} AS {query.ours} WITH (connector = 'file', path = '{tmp_path}/o{number}.{data.sink}')"
             try:
                 agent.ask("submit", sql=";\n".join([*(view for view, _ in query.before), sink]))
                 asked[f"o{number}"] = query
@@ -184,9 +185,9 @@ def test_a_real_agent_gives_the_same_answers(tmp_path):
                 problems.append(problem_of(data, oracle, query, run.Answer([], str(error))))
         wait_until(lambda: all(query["state"] != "running" for query in agent.ask("queries")))
         assert {query["name"]: query["state"] for query in agent.ask("queries")} == dict.fromkeys(asked, "finished")
-        problems += [
-            problem_of(data, oracle, query, run.Answer(run.read(tmp_path / f"{name}.csv", query.kinds))) for name, query in asked.items()
-        ]
+        for name, query in asked.items():
+            answer = run.Answer(read(tmp_path / f"{name}.{data.sink}", query.kinds))
+            problems.append(problem_of(data, oracle, query, answer))
     finally:
         agent.end(signal.SIGTERM)
         oracle.close()
