@@ -2,11 +2,12 @@
 
 import contextlib
 import importlib
+import os
 import pkgutil
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 import agent
 import sbon
@@ -16,7 +17,9 @@ from agent.logs import structlog
 # Examples from the test's own name: a run that fails fails again, here and elsewhere. New examples come with changed code.
 # How long examples take is the machine's affair.
 settings.register_profile("sbon", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("sbon")
+# The mutation run wants to know that a test fails, not the smallest example: shrinking takes minutes.
+settings.register_profile("mutants", parent=settings.get_profile("sbon"), phases=[Phase.explicit, Phase.generate])
+settings.load_profile(os.environ.get("SBON_TEST_PROFILE", "sbon"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

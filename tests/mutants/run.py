@@ -87,7 +87,7 @@ class Tree:
         Interrupted
             The run is to end.
         """
-        environment = {**os.environ, "PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": ""}
+        environment = {**os.environ, "PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "", "SBON_TEST_PROFILE": "mutants"}
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, *tests]
         with tempfile.TemporaryFile() as out:
             process = subprocess.Popen(
