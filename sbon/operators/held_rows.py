@@ -4,7 +4,6 @@ Joining a million rows with a million others is bound by cache misses. Rows are 
 come, many at a time, so that a window closes as many small joins that fit a cache. Arrival order stays within a bucket.
 """
 
-from functools import reduce
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -14,6 +13,8 @@ import polars as pl
 
 from sbon.errors import RemoteProtocolError
 from sbon.operators.compile import columns_of, compile_column
+from sbon.operators.grouping import physical
+from sbon.operators.hashes import HashArray, hashes
 from sbon.query.expression import Column, Expression
 from sbon.query.schema import ColumnType
 
@@ -24,6 +25,8 @@ RUN_ROWS = 65_536
 TAIL_FRAMES_MAX = 32
 """Frames of few rows before they are made one."""
 
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_HALF = np.uint64(32)
 _BUCKET_SHIFT = np.uint64(59)
 """Leaves the five highest bits of a hash."""
 
@@ -115,7 +118,7 @@ class HeldRows:
         return _merged(self._tail).rows if self._tail else None
 
     def restore(self, runs: list[pl.DataFrame], tail: pl.DataFrame | None) -> None:
-        """Rows of a snapshot, prepared by an equal operator; their hashes may be others here."""
+        """Rows of a snapshot, prepared by an equal operator; they are put into buckets anew."""
         self._tail, self._tail_rows = [], 0
         self.runs = [self._bucketed(Run(rows, *_extremes(rows[self.time]), None)) for rows in runs]
         if tail is not None:
@@ -157,10 +160,12 @@ class HeldRows:
                     found[part].append(ordered.slice(start, end - start))
         return found
 
-    def _hashes(self, rows: pl.DataFrame) -> npt.NDArray[np.uint64]:
-        hashes = rows.select(pl.col(name).hash(seed) for seed, name in enumerate(self.keys)).get_columns()
-        mixed: npt.NDArray[np.uint64] = reduce(np.bitwise_xor, (column.to_numpy() for column in hashes))
-        return mixed
+    def _hashes(self, rows: pl.DataFrame) -> HashArray:
+        mixed = np.zeros(rows.height, np.uint64)
+        for name in self.keys:
+            mixed = (mixed ^ _bits(rows[name])) * _FACTOR
+            mixed ^= mixed >> _HALF
+        return mixed * _FACTOR
 
     def _bucketed(self, run: Run) -> Run:
         buckets = self.buckets(run.rows)
@@ -202,6 +207,18 @@ def bucket(runs: list[Run], index: int) -> list[pl.DataFrame]:
         if end > start:
             found.append(run.rows.slice(start, end - start))
     return found
+
+
+def _bits(keys: pl.Series) -> HashArray:
+    """64 bits of each key, equal for equal ones: the answers' order follows from them, so they are the same on every machine."""
+    if keys.null_count():
+        there = keys.is_not_null().to_numpy()
+        found = np.zeros(keys.len(), np.uint64)
+        found[there] = _bits(keys.drop_nulls())
+        return found
+    if keys.dtype == pl.Int64() or keys.dtype.is_temporal():
+        return physical(keys).view(np.uint64)
+    return hashes(keys + 0.0 if keys.dtype == pl.Float64() else keys)  # 0.0 and -0.0 are one key
 
 
 def _merged(runs: list[Run]) -> Run:

@@ -234,7 +234,7 @@ class DistinctTable(Table):
 
     def merge(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
         """Every value once."""
-        return measures.rows_apart(partials.unique())
+        return measures.rows_apart(partials.unique(maintain_order=True))
 
     def ordered(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
         """By group and value."""
