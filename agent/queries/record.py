@@ -62,6 +62,8 @@ class QueryRecord:
         self.troubles: dict[OperatorId, str] = {}
         self.stalls: dict[OperatorId, str] = {}
         """Sinks that take nothing at present, and why: answers wait, and none is lost."""
+        self.waits: dict[OperatorId, str] = {}
+        """Operators that are there, and do nothing because others are gone."""
         self.away: dict[OperatorId, bool] = {}
         """Operators whose hosts have failed; True: have left."""
         self.gone: set[OperatorId] = set()
@@ -93,7 +95,8 @@ class QueryRecord:
     @property
     def reason(self) -> str:
         """What is wrong, one sentence; empty if nothing is."""
-        troubles = [self.troubles[operator] for operator in sorted(self.troubles)]
+        found = {**self.waits, **self.troubles}
+        troubles = [found[operator] for operator in sorted(found)]
         troubles += [self.stalls[operator] for operator in sorted(self.stalls.keys() - self.troubles.keys())]
         remedy = [self._remedy] if troubles else []
         return "; ".join([*troubles, *filter(None, remedy), *([self.late] if self.late else []), *self.losses.told(self.text_of)])
@@ -140,6 +143,7 @@ class QueryRecord:
         if report.state == "missing" and is_multicast(operator) and not self.multicasts.missed(operator):
             return
         self.away.pop(operator, None)
+        self.waits.pop(operator, None)
         if report.state == "missing":
             self.gone.add(operator)
             self.troubles[operator] = f"{operator} ({self.text_of(operator)}) is not on {report.node} any more"
@@ -160,12 +164,12 @@ class QueryRecord:
             self.troubles[operator] = f"{operator} ({self.text_of(operator)}) failed on {report.node}: {report.reason}"
         elif missing := [link for link in sorted(self._links_from(operator)) if not self._carried(report, link)]:
             self.troubles[operator] = f"{operator} ({self.text_of(operator)}) on {report.node} has given up its link {missing[0]}"
-        elif report.state == "degraded":
-            self.troubles[operator] = f"{operator} ({self.text_of(operator)}) on {report.node} is given nothing: {report.reason}"
-        elif report.held_up:
-            self.troubles[operator] = f"{operator} ({self.text_of(operator)}) on {report.node} is held up by {report.held_up}"
         else:
             self.troubles.pop(operator, None)
+        if report.state == "degraded":
+            self.waits[operator] = f"{operator} ({self.text_of(operator)}) on {report.node} does nothing: {report.reason}"
+        elif report.held_up:
+            self.waits[operator] = f"{operator} ({self.text_of(operator)}) on {report.node} is held up by {report.held_up}"
 
     def _carried(self, report: OperatorReport, link: LinkId) -> bool:
         return any(known == link for known, *_ in report.links) or self.multicasts.carry(report.id, link, self.reports)
@@ -174,6 +178,7 @@ class QueryRecord:
         """What fed it has its links again."""
         self.reports.pop(name, None)
         self.troubles.pop(name, None)
+        self.waits.pop(name, None)
         self.away.pop(name, None)
         self.gone.discard(name)
         self.epochs.pop(name, None)
@@ -219,7 +224,7 @@ class QueryRecord:
     def settle(self) -> None:
         """Running or degraded, by what is wrong."""
         if self.state in (QueryState.RUNNING, QueryState.DEGRADED):
-            self.state = QueryState.DEGRADED if self.troubles or self.late else QueryState.RUNNING
+            self.state = QueryState.DEGRADED if self.troubles or self.waits or self.late else QueryState.RUNNING
 
     def link_rates(self) -> list[tuple[OperatorId, OperatorId, float]]:
         """Source, target and measured bytes/s of the links made for the query, or the plan's figure until there is one.

@@ -84,7 +84,7 @@ def names_do_not_come_again(overlay: Overlay) -> dict[str, Any]:
     wait_until(lambda: overlay.served("b") == former)
     overlay.kill("a")
     overlay.start("a", "--join", overlay.addresses["b"])
-    wait_until(lambda: any(row["name"] == "new" for row in overlay.ask("a", "names")))
+    wait_until(lambda: "b" in overlay.alive("a") and any(row["name"] == "new" for row in overlay.ask("a", "names")))
     files = [overlay.directory / f"{number}.ndjson" for number in range(3)]
     sinks = ";".join(
         f"CREATE SINK k{number} AS SELECT number, stream FROM new WITH (connector = 'file', path = '{file}')"
@@ -136,6 +136,7 @@ def a_query_without_a_home_ends_from_anywhere(overlay: Overlay, form: int = 0) -
     wait_until(lambda: overlay.served("c") == set())  # its home is back, and does not know it
     assert overlay.queries("c")[second]["state"] == "orphaned"
     assert "nothing of it runs: CREATE SINK k makes it anew" in overlay.queries("c")[second]["reason"]
+    wait_until(lambda: overlay.alive("b") == overlay.alive("c") == set("bc"))
     third = overlay.submit("b" if form % 2 else "c", sink.format("IF NOT EXISTS"))
     wait_until(lambda: taken() > 0)
     wait_until(lambda: {name: row["state"] for name, row in overlay.queries("c").items()} == {third: "running"})
