@@ -41,11 +41,24 @@ def _common(name: str, values: Sequence[pl.Expr], types: Sequence[MaybeType]) ->
 
 
 def _add(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
+    if FLOAT in types:
+        for literal, other in zip(literals, reversed(values), strict=True):
+            if _is_zero(literal, "0.0"):  # polars takes x + 0.0 for x, which is wrong where x is -0.0
+                return pl.when(other == 0).then(0.0).otherwise(other)
     return values[0] + values[1]
 
 
 def _sub(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
+    if FLOAT in types and _is_zero(literals[0], "0.0"):  # polars takes 0.0 - x for -x, which is wrong where x is 0.0
+        return pl.when(values[1] == 0).then(0.0).otherwise(-values[1])
+    if FLOAT in types and _is_zero(literals[1], "-0.0"):
+        return pl.when(values[0] == 0).then(0.0).otherwise(values[0])
     return values[0] - values[1]
+
+
+def _is_zero(literal: Any, text: str) -> bool:
+    """Returns whether a literal is the zero of this sign."""
+    return isinstance(literal, int | float) and str(float(literal)) == text
 
 
 def _mul(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:

@@ -326,3 +326,15 @@ def test_remainders_by_a_number_that_is_written_down_are_those_of_any_other(divi
     assert evaluate(Call("eq", (mod, zero)), frame) == divisible
     assert evaluate(Call("eq", (zero, mod)), frame) == divisible
     assert evaluate(Call("ne", (mod, zero)), frame) == [None if whole is None else not whole for whole in divisible]
+
+
+@pytest.mark.parametrize("zero", [0.0, 0, -0.0])
+def test_the_sign_of_zero_is_that_of_the_sum_beside_a_constant_zero(zero):
+    """Polars simplifies 0.0 + x to x and 0.0 - x to -x."""
+    values = [-0.0, 0.0, 1.5, -1.5, NAN, float("inf"), None]
+    frame = pl.DataFrame({"x": values})
+    for function, apply in (("add", lambda a, b: a + b), ("sub", lambda a, b: a - b)):
+        for arguments in ((literal(zero), Column("x")), (Column("x"), literal(zero))):
+            sides = [[zero] * len(values) if isinstance(argument, Literal) else values for argument in arguments]
+            expected = [None if None in pair else float(apply(*pair)) for pair in zip(*sides, strict=True)]
+            assert list(map(repr, evaluate(Call(function, arguments), frame))) == list(map(repr, expected))
