@@ -29,6 +29,8 @@ from sbon.membership.messages import (
     Nack,
     Probe,
     Relayed,
+    Row,
+    State,
     Suspect,
     Vitals,
     decode,
@@ -318,6 +320,25 @@ def test_strangers_are_asked_for_their_table_but_not_too_often():
     assert PushPull(B) in gossip(machine, now=5.0)
     assert PushPull(B) not in gossip(machine, now=5.1)
     assert PushPull(B) in gossip(machine, now=6.5)
+
+
+def test_our_own_name_of_another_process_is_outbid_three_times_a_minute():
+    """Once and for all would leave the name to whoever takes it a fourth time."""
+    machine = joined()
+    for now, outbid in ((1.0, True), (2.0, True), (3.0, True), (4.0, False), (60.5, False), (61.5, True)):
+        before = machine.incarnation
+        gossip(machine, alive("a", C, incarnation=before, boot=666), now=now)
+        assert (machine.incarnation > before) is outbid, now
+    assert machine.counters["name_conflicts"] == 2
+
+
+def test_a_table_larger_than_may_wait_is_followed_by_another_when_all_have_been_asked():
+    machine = joined(introductions_per_teller_max=2)
+    rows = [Row(f"m{i}", 0, 0, 5, "10.0.1.1", 1 + i, {}, 0, None, (-1, -1), b"") for i in range(5)]
+    actions = machine.merge(encode(State("b", rows)), 0.5, via=B)
+    answered = answer_all(machine, actions, now=0.6)
+    assert machine.counters["introductions_refused"] == 3
+    assert [action for action in answered if isinstance(action, PushPull)], "ask one that is known for the rest"
 
 
 def test_our_own_name_from_the_network_is_ignored():
