@@ -5,6 +5,7 @@ Refused messages are counted by type and logged at a bounded rate. Nothing is do
 
 import ipaddress
 from collections import Counter
+from functools import lru_cache
 from typing import Any, Protocol
 
 import structlog
@@ -138,6 +139,7 @@ class Authority:
         log.warning(event, node=self._me, peer=node, reason=reason)
 
 
+@lru_cache(maxsize=4096)
 def are_other_machines(one: str, other: str) -> bool:
     """Tells whether two hosts are surely different: both are addresses, and not the same one. Names of hosts prove nothing.
 
