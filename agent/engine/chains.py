@@ -59,8 +59,8 @@ def _behind(instance: Instance, stimulus_s: float, flow: Flow, me: NodeId) -> tu
     behind, incoming = found
     if behind.state is not State.RUNNING or behind.busy or not behind.has_credit or not _is_empty(output, incoming):
         return None
-    if incoming.link.port == behind.held_port:
-        return None
+    if incoming.link.port == behind.held_port or (behind.operator is not None and behind.operator.spread > 1):
+        return None  # the latter is given slices of its own
     return found if behind.earliest_s >= stimulus_s else None
 
 

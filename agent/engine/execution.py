@@ -223,7 +223,9 @@ class Execution:
         task = Task(stages, batch.stimulus_s, self._quantum, self._budget, (batch,))
         most = instance.cost.rows_within(self._config.quantum_s, self._config.quantum_rows)
         most = max(most, min(SLICE_ROWS_MIN, self._config.quantum_rows))
-        begin, hurried = incoming.sliced, instance.when_idle is not None
+        spread = instance.operator.spread if instance.operator is not None else 1
+        most = min(most, max(1, self._config.quantum_rows // spread))
+        begin, hurried = incoming.sliced, instance.when_idle is not None and spread == 1
         if instance.is_multicast:
             pass  # batches go on as they came
         elif begin or (batch.rows > 2 * most and not hurried):

@@ -30,6 +30,7 @@ class Assign(Operator):
 
     def __init__(self, params: AssignParams) -> None:
         self._params = params
+        self.spread = -(-params.size_us // params.slide_us)
 
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
         """Rows in their order, those of one by window."""

@@ -28,6 +28,9 @@ class Operator(abc.ABC):
     late_rows: int = 0
     """Rows that came behind the watermark and were left out, since the operator was made; part of the snapshot."""
 
+    spread: int = 1
+    """Rows that it may give for one row that it takes; where these are many, it is given few rows at a time."""
+
     @abc.abstractmethod
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
         """Take rows of one input port."""
