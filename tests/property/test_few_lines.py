@@ -50,3 +50,13 @@ def test_few_lines_read_as_many_do(rows):
     assert few.equals(expected)
     assert few.schema == expected.schema
     assert left_out == expected_left_out
+
+
+def test_lines_around_bad_ones_are_read():
+    good, bad = [b'{"n": 1}', b'{"n": 2}', b'{"n": 3}'], [b"{", b'{"n": "x"}']
+    lines = [good[0], bad[0], good[1], bad[1], good[2]]
+    reader = JsonRows(SCHEMA, TimeFormat(None, 1e6))
+
+    for read in (reader.read, reader.read_many):
+        rows, left_out = read(lines)
+        assert (rows["n"].to_list(), left_out) == ([1, 2, 3], 2)

@@ -73,6 +73,7 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_answers_are_those_of_the_twin_however_batches_interleave(limits: Any) -> None:
     @settings(max_examples=80, deadline=None)
     @given(ROWS, ROWS, WINDOWS, ORDER, ORDER, st.booleans(), st.booleans(), SMALL)
+    @example([(0, "a", 0), (1, "a", 1), (2, "b", 5)], [(0, "a", 0), (2, "c", 1)], (10, 10), [], [], True, True, False)
     def check(left: Any, right: Any, window: Any, order: Any, other: Any, outer: bool, strict: bool, small: bool) -> None:
         limits(small)
         joins = [join(window, outer=outer, residual=DIFFERENT if strict else None) for _ in range(2)]

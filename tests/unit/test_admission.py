@@ -27,6 +27,12 @@ def test_a_source_that_holds_its_share_displaces_its_own_oldest():
     assert len(places) == 3
 
 
+def test_a_source_that_holds_its_share_displaces_nobody_else():
+    places = Places(total_max=10, per_source_max=2)
+    assert [places.enter(key, source) for key, source in (("y1", "y"), ("x1", "x"), ("x2", "x"))] == [None, None, None]
+    assert places.enter("x3", "x") == "x1"
+
+
 def test_when_all_are_taken_the_oldest_of_whoever_holds_most_goes():
     places = Places(total_max=4, per_source_max=3)
     for key, source in (("y1", "y"), ("x1", "x"), ("x2", "x"), ("x3", "x")):

@@ -102,3 +102,12 @@ def test_every_constant_within_a_query_is_a_literal_in_its_plan():
     parts += [value for one in maps for _, value in one.columns or ()]
     assert any(isinstance(node, Case) for part in parts for node in walk(part))
     assert [node for part in parts for node in walk(part) if not isinstance(node, Literal) and not columns_used([node])] == []
+
+
+def test_branches_before_one_that_always_holds_stay():
+    over = Call("gt", (Column("x"), Literal(2, INT)))
+    always = Call("gt", (Literal(2, INT), Literal(1, INT)))
+    case = Case(((over, Literal(1, INT)), (always, Literal(2, INT)), (over, Literal(3, INT))), Literal(4, INT))
+
+    assert fold(case) == Case(((over, Literal(1, INT)),), Literal(2, INT))
+    assert fold(Case(((always, Literal(2, INT)), (over, Literal(1, INT))), Literal(4, INT))) == Literal(2, INT)

@@ -11,6 +11,7 @@ import pytest
 
 from sbon.errors import LocalProtocolError, RemoteProtocolError
 from sbon.operators.frames import column_type
+from sbon.operators.join_side import Coder
 from sbon.operators.registry import build
 from sbon.query.expression import Call, Case, Cast, Column, Literal
 from sbon.query.functions import aggregate_type
@@ -397,3 +398,54 @@ def test_a_text_that_is_kept_does_not_keep_the_texts_of_its_batch(params: Params
         operator.process(0, _texts(batch))
     assert operator.state_rows < 50_000, "with rows that are not looked at yet"
     assert process.memory_info().rss - before < 120 * 2**20, "of 240 MB that have passed"
+
+
+def test_rows_are_numbered_from_one_in_each_partition():
+    top = build(msgspec.structs.replace(TOP, partition=("k",), number="place", limit=3))
+    top.process(0, frame((0, "a", 1.0), (0, "a", 3.0), (0, "b", 2.0), (0, "a", 2.0), (1, "a", 9.0)))
+    (answer,) = top.advance(WATERMARK_END)
+
+    assert answer.select("k", "x", "place").rows() == [("a", 3.0, 1), ("a", 2.0, 2), ("a", 1.0, 3), ("b", 2.0, 1), ("a", 9.0, 1)]
+
+
+def test_null_key_is_no_number_of_the_other_side():
+    """Of whole numbers NULL is hashed as 0."""
+    numbers = [("k", Column("n"))]
+    params = msgspec.structs.replace(LEFT, left_keys=(numbers[0][1],), right_keys=(Column("n"),))
+    join = build(params)
+    join.process(1, frame((0, "r", 1.0)).with_columns(pl.lit(0, pl.Int64).alias("n")))
+    found = physical(join.process(0, frame((0, "l", 2.0)).with_columns(pl.lit(None, pl.Int64).alias("n"))))
+    found += physical(join.advance(WATERMARK_END))
+
+    assert found == [(0, "l", 2.0, None)]
+
+
+def test_keys_of_one_hash_are_two_keys():
+    """The second pair of numbers is made to have the hash of the first."""
+    factor, whole = 0x9E3779B97F4A7C15, 2**64
+
+    def mixed(number: int) -> int:
+        product = number * factor % whole
+        return (product ^ product >> 32) * factor % whole
+
+    def unmixed(code: int) -> int:
+        inverse = pow(factor, -1, whole)
+        product = code * inverse % whole
+        return (product ^ product >> 32) * inverse % whole
+
+    one, other = 5, 6
+    partner = unmixed(mixed(7) ^ (mixed(one) * factor % whole) ^ (mixed(other) * factor % whole))
+    partner -= whole if partner >= 2**63 else 0
+    keys = (Column("n"), Column("m"))
+    join = build(msgspec.structs.replace(JOIN, left_keys=keys, right_keys=keys))
+    sides = [
+        frame((0, "a", 1.0)).with_columns(pl.lit(n, pl.Int64).alias("n"), pl.lit(m, pl.Int64).alias("m"))
+        for n, m in ((one, 7), (other, partner))
+    ]
+    hashed = [
+        Coder((("k0", None), ("k1", None)), 0, 0).hashes(side.select(pl.col("n").alias("k0"), pl.col("m").alias("k1"))) for side in sides
+    ]
+    assert hashed[0].tolist() == hashed[1].tolist()
+
+    found = [*join.process(0, sides[0]), *join.process(1, sides[1]), *join.process(1, sides[0])]
+    assert len(physical(found)) == 1
