@@ -281,7 +281,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(f"{mutant.name}  {mutant.file}: {mutant.why}" for mutant in mutants))
         return 0
     began = time.monotonic()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell has its background jobs ignore the first, and what they start
+        signal.signal(number, signal.default_int_handler)
     try:
         results = run(ROOT, mutants, given.workers, lambda line: print(line, file=sys.stderr, flush=True), check_first=not given.unchecked)
     except RuntimeError as problem:
