@@ -47,7 +47,7 @@ soak: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --soak -m alone tests || [ $$? -eq 5 ]
 	$(BIN)/sbon testbed exactly-once --seeds 2000
 
-# Applies deliberate bugs to copies of the tree, one by one, and fails for each that no test notices: half an hour on two cores.
+# Applies deliberate bugs to copies of the tree, one by one, and fails for each that no test notices: a quarter of an hour on two cores.
 # Some of them: make mutants MUTANTS="links 'streams/*nonce*'"; all options: python -m tests.mutants.run --help
 MUTANTS ?=
 mutants: $(VENV)/.installed-dev

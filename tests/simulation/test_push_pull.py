@@ -1,0 +1,38 @@
+"""What one agent knows of names reaches the others: changes at once, the rest by exchanges of whole tables."""
+
+from testbed.virtual.harness import World
+
+
+def test_names_that_either_end_has_missed_are_known_to_both_after_one_exchange():
+    world = World(2, seed=1, settings={"membership": {"push_pull_interval_s": 3600.0, "reconnect_interval_s": 3600.0}})
+    world.start_all()
+    world.settle()
+    world.run(60.0)  # exchanges upon joining are over
+    first, second = world.agents
+    stamp = int(first.host.wall() * 1e6)
+    for agent, name in ((first, "here"), (second, "there")):
+        agent.replication.catalog.put("view", name, sql=f"CREATE VIEW {name} AS SELECT 1", owner=agent.name, stamp=stamp)
+    world.run(5.0)
+    assert [agent.replication.catalog.names("view") for agent in world.agents] == [["here"], ["there"]]
+
+    first.replication.exchange(second.address)
+    world.run(5.0)
+
+    assert [agent.replication.catalog.names("view") for agent in world.agents] == [["here", "there"]] * 2
+    world.close()
+
+
+def test_change_is_told_at_once():
+    world = World(2, seed=1, settings={"membership": {"push_pull_interval_s": 3600.0, "reconnect_interval_s": 3600.0}})
+    world.start_all()
+    world.settle()
+    world.run(60.0)
+    first, second = world.agents
+    first.replication.put("view", "v", sql="CREATE VIEW v AS SELECT 1", stamp=int(first.host.wall() * 1e6))
+    world.run(2.0)
+    assert second.replication.catalog.names("view") == ["v"]
+    second.replication.drop("view", "v", stamp=int(second.host.wall() * 1e6))
+    world.run(2.0)
+
+    assert first.replication.catalog.names("view") == []
+    world.close()
