@@ -154,7 +154,7 @@ class Engine:
         return frozenset(signature for signature, _ in self.shareable())
 
     def instantiate(self, request: Instantiate, answer: Answer, *, asked_by: NodeId) -> None:
-        """Make an operator and run it; `answer(None)` when it runs, `answer(error)` when it cannot.
+        """Make an operator and run it, a sink once `begin` is called; `answer(None)` when it is made, `answer(error)` when it cannot be.
 
         Parameters
         ----------
@@ -225,7 +225,8 @@ class Engine:
             if isinstance(result, BaseException):
                 failed(result)
                 return
-            self._execution.start(instance)
+            if instance.sink is None:  # a sink waits for `begin`
+                self._execution.start(instance)
             if instance.state is State.FAILED:
                 failed(PlacementError(instance.reason))
                 return
@@ -235,6 +236,21 @@ class Engine:
         if isinstance(spec.params, SourceParams | SinkParams):
             context = msgspec.structs.replace(context, reach=self._reaches.of(spec.params, asked_by_us=asked_by == self._me))
         self._host.execute(lambda: build(instance, context, self._events.make_sink), built, rows=0)
+
+    def begin(self, query: QueryId) -> None:
+        """Let the sinks of a query take rows: all its operators run. Called again, it does nothing.
+
+        Raises
+        ------
+        LocalProtocolError
+            None of its sinks is here.
+        """
+        sinks = [instance for instance in self.instances.values() if instance.sink is not None and query in instance.users]
+        if not sinks:
+            raise LocalProtocolError(f"{self._me} has no sink of query {query}")
+        for instance in sinks:
+            if instance.state is State.BUILDING:
+                self._execution.start(instance)
 
     def destroy(self, operator: OperatorId) -> None:
         """Stop and forget an operator, if it is here."""

@@ -31,7 +31,7 @@ class State(Enum):
     """What an operator on this host is doing."""
 
     BUILDING = "building"
-    """Being made; batches wait."""
+    """Being made, or a sink of a query that does not run in full yet; batches wait."""
     RUNNING = "running"
     PAUSED = "paused"
     """About to migrate: nothing is processed."""

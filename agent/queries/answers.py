@@ -15,7 +15,7 @@ from agent.optimising.surveying import Surveying
 from sbon.errors import RemoteProtocolError, SbonError
 from sbon.types import NodeId, OperatorId, QueryId
 from sbon.wire.candidates import CandidateAsk, Reserve, RttsAsk
-from sbon.wire.deployment import InputLost, Instantiate, Refeed, Release, Replaced, Use, Used
+from sbon.wire.deployment import Begin, InputLost, Instantiate, Refeed, Release, Replaced, Use, Used
 from sbon.wire.keys import KeyInstall, KeyRemove, KeysAsk, KeysHeld, KeyUse
 from sbon.wire.links import Handed, Moved
 from sbon.wire.messages import Done as DoneMessage
@@ -120,6 +120,9 @@ class Answers:
                 self._engine.instantiate(message, lambda problem: respond(problem or DoneMessage()), asked_by=sender)
             case Use():
                 self._use(message, respond)
+            case Begin(query):
+                self._engine.begin(query)
+                respond(DoneMessage())
             case Release(query):
                 self._engine.release(query)
                 respond(DoneMessage())

@@ -1,7 +1,8 @@
 """From a plan and a decision to running operators: which host is told what, in which order, and how it is undone.
 
-Downstream before upstream, so that every batch finds its target; running operators that are reused come last. Whatever fails, all that was
-made for the query is released.
+Downstream before upstream, so that every batch finds its target; running operators that are reused come after those that are made. Sinks
+take no row before all else has been done: rows flow as soon as the first shared operator has its new output, and another one may refuse.
+Whatever fails, all that was made for the query is released.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,12 +11,14 @@ from functools import partial
 import msgspec
 
 from agent.directory import Directory
-from sbon.errors import ConnectorError, SbonError
+from sbon.errors import ConnectorError, LinkError, SbonError
 from sbon.query.plan import LinkSpec, OperatorSpec, Plan, SinkParams, link_id
 from sbon.types import NodeId, OperatorId
-from sbon.wire.deployment import End, Instantiate, Release, Use, Used, User
+from sbon.wire.deployment import Begin, End, Instantiate, Release, Use, Used, User
 from sbon.wire.messages import Message
 
+BEGIN_TRIES = 3
+"""How often the word to begin is said again whose answer is lost."""
 INSTANTIATE_TIMEOUT_S = 15.0
 """A host that runs its first operator loads what operators need, which takes a second or two on a small machine."""
 
@@ -35,7 +38,7 @@ class Step(msgspec.Struct, frozen=True):
     """One host told one thing."""
 
     node: NodeId
-    message: Instantiate | Use
+    message: Instantiate | Use | Begin
 
 
 class Deployed(msgspec.Struct, frozen=True):
@@ -88,7 +91,9 @@ def stages(plan: Plan, assignment: Assignment, user: User) -> list[list[Step]]:
     for running, node in reused.items():
         outputs = tuple(End(link, where[link.target], schemas[running]) for link in links if link.source == running)
         last.append(Step(node, Use(operator=running, user=user, outputs=outputs)))
-    return [*(staged[level] for level in sorted(staged)), *([last] if last else [])]
+    sinks = sorted({assignment.nodes[spec.id] for spec in plan.operators if isinstance(spec.params, SinkParams)})
+    begin = [Step(node, Begin(query=plan.query)) for node in sinks]
+    return [*(staged[level] for level in sorted(staged)), *([last] if last else []), begin]
 
 
 class Deployment:
@@ -106,6 +111,9 @@ class Deployment:
         self._problem: SbonError | None = None
         self.refused_by: set[NodeId] = set()
         """Hosts that did not make an operator; known when `done` is called with an error."""
+        self.begun = False
+        """Sinks may have taken rows: those of another attempt would come on top."""
+        self._tries_left = BEGIN_TRIES
 
     def run(self) -> None:
         """Begin."""
@@ -122,9 +130,17 @@ class Deployment:
         self._waiting = len(stage)
         for step in stage:
             self._touched.add(step.node)
-            self._directory.request(step.node, step.message, partial(self._told, step), INSTANTIATE_TIMEOUT_S)
+            self.begun = self.begun or isinstance(step.message, Begin)
+            self._ask(step)
+
+    def _ask(self, step: Step) -> None:
+        self._directory.request(step.node, step.message, partial(self._told, step), INSTANTIATE_TIMEOUT_S)
 
     def _told(self, step: Step, result: Message | SbonError) -> None:
+        if isinstance(result, LinkError) and isinstance(step.message, Begin) and self._tries_left > 0:
+            self._tries_left -= 1  # the answer may be lost, and the word may be said again
+            self._ask(step)
+            return
         self._waiting -= 1
         if isinstance(result, SbonError) and isinstance(step.message, Instantiate):
             self.refused_by.add(step.node)
@@ -138,6 +154,8 @@ class Deployment:
 
 def _blamed(step: Step, problem: SbonError, me: NodeId) -> SbonError:
     """Which operator could not be made, and where; a sink of the agent's own speaks for itself, and keeps the option that is wrong."""
+    if isinstance(step.message, Begin):
+        return type(problem)(f"query {step.message.query} does not begin: its sink on {step.node}: {problem}")
     what = step.message.spec.id if isinstance(step.message, Instantiate) else step.message.operator
     if isinstance(problem, ConnectorError) and isinstance(step.message, Instantiate) and isinstance(step.message.spec.params, SinkParams):
         return refused_sink(what, step.node, problem, me)

@@ -259,7 +259,8 @@ class OwnedQueries:
         def deployed(chosen: Placed, deployment: Deployment, result: Deployed | SbonError) -> None:
             if isinstance(result, SbonError):
                 # Someone may have filled up, or gone, since it was asked. Once more, with what is known now, and without sharing.
-                if first and not isinstance(result, QueryError | ConnectorError) and (chosen.unpinned_nodes or chosen.reused):
+                again = first and not deployment.begun and not isinstance(result, QueryError | ConnectorError)
+                if again and (chosen.unpinned_nodes or chosen.reused):
                     self._place_and_deploy(plan, done, chosen.unpinned_nodes & deployment.refused_by, first=False)
                 else:
                     done(result)

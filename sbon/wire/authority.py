@@ -248,6 +248,7 @@ TABLE: dict[type, Rule] = {
     # Operators of queries.
     deployment.Instantiate: Rule(Way.ASKED, _HOME + ", of its operators and links alone", _instantiate),
     deployment.Use: Rule(Way.ASKED, _HOME + "; without outputs, the host that the link `through` leads to", _use),
+    deployment.Begin: Rule(Way.ASKED, _HOME, _home),
     deployment.Release: Rule(Way.ASKED, _HOME, _home),
     deployment.InputLost: Rule(Way.ASKED, "the agent that took the operator's query; the host of the link's sending end", _input_lost),
     deployment.Refeed: Rule(Way.ASKED, "the agent that took the query of the link's target", _refeed),

@@ -29,7 +29,7 @@ class User(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Instantiate(msgspec.Struct, frozen=True, tag="instantiate"):
-    """Run an operator here."""
+    """Run an operator here; a sink only once `Begin` has come."""
 
     spec: OperatorSpec
     inputs: Annotated[tuple[End, ...], MANY]
@@ -51,6 +51,13 @@ class Used(msgspec.Struct, frozen=True, tag="used"):
     """The operator and all that feeds it, with their hosts."""
 
     operators: Annotated[tuple[tuple[Operator, Node], ...], MANY]
+
+
+class Begin(msgspec.Struct, frozen=True, tag="begin"):
+    """All operators of a query run: its sinks here may take rows. Until then they keep what comes waiting, so that a deployment that fails
+    half-way leaves no row behind. Said again, it changes nothing."""
+
+    query: Query
 
 
 class Release(msgspec.Struct, frozen=True, tag="release"):

@@ -6,7 +6,7 @@ import msgspec
 
 from sbon.errors import RemoteProtocolError, UnsupportedError
 from sbon.wire.candidates import CandidateAnswer, CandidateAsk, Reserve, Rtts, RttsAsk
-from sbon.wire.deployment import InputLost, Instantiate, Refeed, Release, Replaced, Use, Used
+from sbon.wire.deployment import Begin, InputLost, Instantiate, Refeed, Release, Replaced, Use, Used
 from sbon.wire.keys import KeyInstall, KeyRemove, KeysAsk, KeysHeld, KeyUse
 from sbon.wire.links import Acknowledge, DeadEnd, Handed, Moved, NoSuchLink
 from sbon.wire.migration import Abandon, Activate, Lock, Outcome, OutcomeAsk, Prepare, StateChunk, Unlock
@@ -27,6 +27,7 @@ Message: TypeAlias = (
     | Instantiate
     | Use
     | Used
+    | Begin
     | Release
     | DelaySlack
     | UpstreamDelay

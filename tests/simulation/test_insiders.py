@@ -17,7 +17,7 @@ from sbon.link_frames import Data
 from sbon.query.plan import WATERMARK_END, LinkSpec, OperatorSpec, WindowParams
 from sbon.wire.authority import TABLE, Way
 from sbon.wire.candidates import CandidateAsk, Reserve, RttsAsk
-from sbon.wire.deployment import End, InputLost, Instantiate, Refeed, Release, Replaced, Use, User
+from sbon.wire.deployment import Begin, End, InputLost, Instantiate, Refeed, Release, Replaced, Use, User
 from sbon.wire.keys import KeysAsk
 from sbon.wire.links import Acknowledge, DeadEnd, Handed, Moved, NoSuchLink
 from sbon.wire.messages import encode
@@ -127,7 +127,15 @@ def forged(victim: Agent, evil: Agent, home: Agent) -> Iterator[Any]:
             yield Use(instance.id, User(query, me), through=output.link.id)
     for operator, found in list(victim.migrations._arrivals._arriving.items()):
         yield from forged_of_arrival(operator, found.machine.epoch, found.assembly._spec, me)
-    yield from (Release(query), DelaySlack(query, 0.0), Reserve(query, 0), CandidateAsk((), (), query, 1000), RttsAsk(5), EndOrphan(query))
+    yield from (
+        Begin(query),
+        Release(query),
+        DelaySlack(query, 0.0),
+        Reserve(query, 0),
+        CandidateAsk((), (), query, 1000),
+        RttsAsk(5),
+        EndOrphan(query),
+    )
     yield from (OperatorsAsk((query,), query), QueriesAsk(), WantedAsk((query,)), OutcomeAsk(f"{query}.1", 1), KeysAsk())
     for kind, rule in TABLE.items():
         if rule.way is Way.ANSWER:

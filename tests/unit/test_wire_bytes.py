@@ -17,6 +17,7 @@ BYTES = {
     "abandon": "17357fe8b231",
     "ack": "4b531daa2884",
     "activate": "57a38dbe834c",
+    "begin": "93a561edbb15",
     "candidate": "6496d2ff959b",
     "candidate?": "2d5aecc0cc56",
     "catalog": "59e727923a80",
