@@ -93,6 +93,8 @@ class Churn:
         """What the agents hold once all is over."""
         self.world.run_until(lambda: not any(agent.engine.instances for agent in self.agents), 120)
         self.world.run(30.0)
+        # Agents exchange their tables now and then, by connections that end when they have been idle for a while.
+        self.world.run_until(lambda: not any(agent.peers._connections for agent in self.agents), 1200)
         gc.collect()
         return [sizes(agent) for agent in self.agents]
 
