@@ -216,9 +216,14 @@ def test_ctrl_c_in_the_midst_of_an_operators_work_ends_the_world(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Window, "process", interrupted)
-    world.submit(
-        "CREATE SOURCE s (ts TIMESTAMP, k INT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen');"
-        "SELECT window_start, COUNT(*) AS n FROM TUMBLE(s, ts, INTERVAL '1 s') GROUP BY window_start"
-    )
-    with pytest.raises(KeyboardInterrupt):
+
+    def run() -> None:
+        """Rows may flow before the query is submitted in full."""
+        world.submit(
+            "CREATE SOURCE s (ts TIMESTAMP, k INT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen');"
+            "SELECT window_start, COUNT(*) AS n FROM TUMBLE(s, ts, INTERVAL '1 s') GROUP BY window_start"
+        )
         world.run(5.0)
+
+    with pytest.raises(KeyboardInterrupt):
+        run()
