@@ -9,7 +9,6 @@ it has when all runs on one node, in their order where the query has one; the se
 already, from then on.
 """
 
-import tempfile
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -26,6 +25,7 @@ from testbed.exactly_once.home import Home
 from testbed.exactly_once.queries import BEGIN, EARLIEST, PAIRS, QUERIES, ROWS_PER_S, SETTLED_S, sources
 from testbed.exactly_once.sinks import FORMATS, Filed, Place, Sink, Watched
 from testbed.exactly_once.trouble import Trouble, network_of
+from testbed.leftovers import run_directory
 from testbed.virtual.harness import World
 from testbed.virtual.network import NetworkConfig
 
@@ -215,8 +215,8 @@ def tell(seed: int, chosen: Sequence[str] | None = None) -> Outcome:
     ----------
     chosen : names of its queries; by the seed where not given
     """
-    with tempfile.TemporaryDirectory(prefix="sbon-story-") as folder:
-        story = Story(seed, chosen or PAIRS[seed % len(PAIRS)], Path(folder))
+    with run_directory() as folder:
+        story = Story(seed, chosen or PAIRS[seed % len(PAIRS)], folder)
         story.run()
         problem = story.problem()
         agents = story.agents()
