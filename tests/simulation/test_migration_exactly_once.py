@@ -34,8 +34,11 @@ def test_the_sinks_have_the_rows_of_a_run_on_one_node(first: int):
     assert sum(outcome.homes for outcome in outcomes) > 0, "no home has died"
 
 
-@pytest.mark.parametrize("seed", [204, 236])
-def test_a_next_host_is_believed_though_it_has_called_off_a_move_of_its_own_and_the_former_one_says_nothing(seed: int):
+@pytest.mark.parametrize("seed", [204, 236, 967])
+def test_a_seed_that_was_wrong_once_is_right(seed: int):
+    """204, 236: a next host was not believed that had called off a move of its own. 967: a deployment that was refused half-way and made
+    anew left rows in the file.
+    """
     assert tell(seed).problem == ""
 
 
