@@ -277,8 +277,8 @@ class Migrations:
                 self._engine.resume(operator)
             case actions.SendAbandon(node):
                 self._directory.tell(node, Abandon(operator=operator, epoch=epoch))
-            case actions.SendUnlock(node):
-                self._directory.tell(node, Unlock(operator=operator))
+            case actions.SendUnlock(node, moved):
+                self._directory.tell(node, Unlock(operator=operator, moved=moved))
             case actions.Ended():
                 self._ended(leaving, action)
 
@@ -390,7 +390,7 @@ class Migrations:
             case Lock():
                 self._lock(message, respond)
             case Unlock():
-                self._unlock(message.operator, sender)
+                self._unlock(message.operator, sender, message.moved)
                 respond(DoneMessage())
             case Prepare():
                 if message.spec.id in self._leaving:
@@ -437,8 +437,8 @@ class Migrations:
             reached = (lambda problem: None) if renewed else (lambda problem: respond(problem or DoneMessage()))
             self._directory.reach((message.there,), reached)
 
-    def _unlock(self, operator: OperatorId, holder: NodeId) -> None:
-        if self._locks.release(operator, holder):
+    def _unlock(self, operator: OperatorId, holder: NodeId, moved: bool) -> None:
+        if self._locks.release(operator, holder) and not moved:
             for _, end in self._engine.flow.far_ends(operator):
                 end.unname(holder)
 

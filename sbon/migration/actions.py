@@ -18,6 +18,8 @@ class SendUnlock(msgspec.Struct, frozen=True):
     """Tell a neighbour's host that it is over."""
 
     node: NodeId
+    moved: bool = False
+    """It runs on the new host."""
 
 
 class AskPrepare(msgspec.Struct, frozen=True):

@@ -275,7 +275,7 @@ class Migration:
         if not self._activated or self._untold:
             return []
         self.phase = Phase.COMMITTED
-        unlocks: list[Action] = [SendUnlock(node) for node in self._neighbours]
+        unlocks: list[Action] = [SendUnlock(node, moved=True) for node in self._neighbours]
         return [*unlocks, self._ended(True, self._lost, now)]
 
     def _abandon(self, reason: str, now: float) -> list[Action]:

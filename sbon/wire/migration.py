@@ -27,6 +27,8 @@ class Unlock(msgspec.Struct, frozen=True, tag="unlock"):
     """The migration of `operator` has ended, one way or the other."""
 
     operator: Operator
+    moved: bool = False
+    """It runs on the host that was named with the lock. Whoever was taken for failed meanwhile has not been told otherwise."""
 
 
 class Prepare(msgspec.Struct, frozen=True, tag="prepare"):

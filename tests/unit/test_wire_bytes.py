@@ -54,7 +54,7 @@ BYTES = {
     "rtts?": "6baea3a9e27c",
     "slack": "ead05640a05b",
     "state": "1ea08c75534e",
-    "unlock": "1734e60eb333",
+    "unlock": "ef5add3852a5",
     "unwanted": "18b5ddec6eed",
     "use": "c2eb3737cd6c",
     "used": "961f2f9e37f9",
