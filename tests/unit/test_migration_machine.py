@@ -63,7 +63,7 @@ def test_a_migration_without_trouble_takes_all_steps_in_order():
     assert machine.told("up", 0.8) == []
     assert machine.told("down", 0.9) == []
     ended = Ended(True, "", pytest.approx(0.3), 1.0, pytest.approx(0.2), 1)
-    assert machine.told("owner", 1.0) == [SendUnlock("down"), SendUnlock("up"), ended]
+    assert machine.told("owner", 1.0) == [SendUnlock("down", moved=True), SendUnlock("up", moved=True), ended]
     assert machine.phase is Phase.COMMITTED
 
 
@@ -252,4 +252,4 @@ def test_a_node_that_does_not_believe_the_new_place_is_not_told_for_ever():
     ended = [machine.disbelieved("owner", 3.0 + tried) for tried in range(60)]
     assert [actions for actions in ended[:-1] if actions] == []
     assert machine.phase is Phase.COMMITTED
-    assert ended[-1] == [SendUnlock("down"), SendUnlock("up"), Ended(True, "", 1.0, 62.0, 0.0, 1)]
+    assert ended[-1] == [SendUnlock("down", moved=True), SendUnlock("up", moved=True), Ended(True, "", 1.0, 62.0, 0.0, 1)]
