@@ -5,6 +5,7 @@ from sqlglot.tokenizer_core import Token
 
 from sbon.extensions import Extensions
 from sbon.query.catalog import did_you_mean
+from sbon.query.constraints import check_key, is_required
 from sbon.query.dialect import Text
 from sbon.query.literals import column_name, column_type, identifier, interval_of
 from sbon.query.options import Option, rest_of, take_connector, take_idle_after, take_list
@@ -28,7 +29,7 @@ def read_source(
     connector = take_connector(text, options, known, end, elsewhere="nodes" in options or "labels" in options)
     if not isinstance(tree.this, exp.Schema):
         raise text.error(tree, f"the columns of source {name} are missing", f"write CREATE SOURCE {name} (column type, ...) WITH (...)")
-    columns, time_column, delay = _source_columns(text, tree.this)
+    columns, required, time_column, delay = _source_columns(text, tree.this, name)
     where = options.get("labels")
     nodes, pairs = take_list(text, options, "nodes"), take_list(text, options, "labels")
     if where is not None and nodes:
@@ -57,6 +58,7 @@ def read_source(
         labels=tuple(sorted(set(labels))),
         rows_per_s=rate,
         idle_after_us=idle_us,
+        not_null=required,
     )
 
 
@@ -72,29 +74,35 @@ def _estimated_rate(text: Text, option: Option | None) -> float | None:
     return rate
 
 
-def _source_columns(text: Text, schema: exp.Schema) -> tuple[Schema, str | None, int]:
+def _source_columns(text: Text, schema: exp.Schema, source: str) -> tuple[Schema, tuple[str, ...], str | None, int]:
+    """The columns, those of them that may not be NULL, the event time, and how far rows may be out of order."""
     columns: dict[str, Field] = {}
-    watermarks: list[exp.WatermarkColumnConstraint] = []
+    required: list[str] = []
+    others: list[exp.Expr] = []
     for item in schema.expressions:
-        if isinstance(item, exp.WatermarkColumnConstraint):
-            watermarks.append(item)
-            continue
         if not isinstance(item, exp.ColumnDef):
-            raise text.error(item, "a column or WATERMARK FOR is expected", "write name type")
+            others.append(item)
+            continue
         name = column_name(text, item.this)
         if name in columns:
             raise text.error(item, f"column {name} is declared twice", "give each column its own name")
-        if item.args.get("constraints"):
-            raise text.error(item, f"column {name} has a constraint", "write its name and type only")
+        if is_required(text, item, source):
+            required.append(name)
         columns[name] = Field(name, column_type(text, item.args.get("kind"), item))
     if not columns or len(columns) > COLUMNS_MAX:
         raise text.error(schema, f"{len(columns)} columns, expected 1 to {COLUMNS_MAX}")
+    watermarks: list[exp.WatermarkColumnConstraint] = []
+    for item in others:
+        if isinstance(item, exp.WatermarkColumnConstraint):
+            watermarks.append(item)
+        elif not check_key(text, item, dict(columns)):
+            raise text.error(item, "a column or WATERMARK FOR is expected", "write name type")
     if not watermarks:
-        return tuple(columns.values()), None, 0
+        return tuple(columns.values()), tuple(required), None, 0
     if len(watermarks) > 1:
         raise text.error(watermarks[1], "a source has one event time", "leave one WATERMARK out")
     time_column, delay = _watermark(text, watermarks[0], columns)
-    return tuple(columns.values()), time_column, delay
+    return tuple(columns.values()), tuple(required), time_column, delay
 
 
 def _watermark(text: Text, watermark: exp.WatermarkColumnConstraint, columns: dict[str, Field]) -> tuple[str, int]:

@@ -22,6 +22,7 @@ _TYPES = {
     "BPCHAR": ColumnType.TEXT,
     "TIMESTAMP": ColumnType.TIME,
     "TIMESTAMPTZ": ColumnType.TIME,
+    "TIMESTAMPLTZ": ColumnType.TIME,
     "TIMESTAMPNTZ": ColumnType.TIME,
     "INTERVAL": ColumnType.INTERVAL,
 }

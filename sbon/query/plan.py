@@ -51,9 +51,13 @@ class SourceParams(msgspec.Struct, frozen=True, tag="source"):
     """How far rows may be out of order: the watermark stays this far behind the newest event time."""
     idle_after_us: int = 0
     """After so long without a row the watermark follows the wall clock; 0: never."""
+    not_null: tuple[str, ...] = ()
+    """Columns that may not be NULL: rows with NULL there are left out where the source is read, and counted."""
 
     def __post_init__(self) -> None:
         check_count("columns", len(self.columns))
+        if not {column.name for column in self.columns}.issuperset(self.not_null):
+            raise LimitError(f"source {self.name} with NOT NULL columns {', '.join(self.not_null)}, expected some of its own")
         check_count("options", len(self.options))
         check_span("watermark delay", self.watermark_delay_us, 0)
         if not 0 <= self.idle_after_us <= IDLE_US_MAX:

@@ -1,6 +1,7 @@
 """The statements of the dialect, and how CREATE and DROP are read. SELECTs are kept as trees for `sbon.query.binder`.
 
-    CREATE SOURCE [IF NOT EXISTS] name (column type, ... [, WATERMARK FOR column AS column [- INTERVAL '2 seconds']])
+    CREATE SOURCE [IF NOT EXISTS] name (column type [NOT NULL], ... [, PRIMARY KEY (column, ...) [NOT ENFORCED]]
+                                        [, WATERMARK FOR column AS column [- INTERVAL '2 seconds']])
         WITH (connector = '...', [nodes = 'a,b' | labels = 'region=eu,site=x',] [estimated_rows_per_second = 100,]
               [idle_after = '10 seconds',] option = value, ...)
     CREATE [MATERIALIZED] VIEW name [WITH (delay_bound = '250 ms')] AS select
@@ -9,13 +10,14 @@
     DROP SOURCE | VIEW | SINK | QUERY [IF EXISTS] name
     select
 
-`nodes` and `labels` say where a source has physical sources: on the named nodes, or on all nodes whose labels match (values of one
+TABLE stands for SOURCE, too. `nodes` and `labels` say where a source has physical sources: on the named nodes, or on all nodes whose labels match (values of one
 label are alternatives, different labels must all match). Without either the one physical source is on the agent that takes the statement.
 
 `delay_bound` is the longest latency of the network that an answer may have behind it, from any of its sources to where it is wanted. That
 of a view holds for every query that reads from the view; of several the shortest counts. WITH may stand before AS, too.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeAlias
@@ -108,7 +110,7 @@ _INSTEAD = {
     "ALTER": "DROP it and CREATE it again",
     "SET": "settings are in the agent's configuration",
 }
-_TABLE = "write CREATE SOURCE for a stream to read, CREATE SINK name AS SELECT for one to write"
+_AS_TABLE = "write CREATE MATERIALIZED VIEW name AS SELECT ..., or CREATE SINK name AS SELECT ... WITH (connector = '...') to write it"
 _READABLE = "write CREATE SOURCE, CREATE VIEW, CREATE SINK, DROP or SELECT"
 
 
@@ -148,6 +150,7 @@ def _read_drop(text: Text, tokens: list[Token]) -> DropStatement:
     if kind == "materialized" and words:
         kind_token = words.pop(0)
         kind = kind_token.text.lower()
+    kind = "source" if kind == "table" else kind
     if kind not in ("source", "view", "sink", "query"):
         raise text.error(kind_token, f"DROP {kind_token.text} is not supported", "write DROP SOURCE, DROP VIEW, DROP SINK or DROP QUERY")
     if_exists = [token.text.upper() for token in words[:2]] == ["IF", "EXISTS"]
@@ -168,10 +171,11 @@ def _read_drop(text: Text, tokens: list[Token]) -> DropStatement:
 def _read_create(text: Text, tokens: list[Token], extensions: Extensions) -> Statement:
     kind_token = next((t for t in tokens[1:] if t.text.upper() in ("SOURCE", "SINK", "VIEW", "TABLE", "INDEX", "FUNCTION")), tokens[0])
     kind = kind_token.text.upper()
-    if kind in ("TABLE", "INDEX", "FUNCTION", "CREATE"):
-        hint = _TABLE if kind == "TABLE" else _READABLE
-        raise text.error(kind_token, f"{'CREATE ' * (kind != 'CREATE')}{kind} is not supported", hint)
+    if kind in ("INDEX", "FUNCTION", "CREATE"):
+        raise text.error(kind_token, f"{'CREATE ' * (kind != 'CREATE')}{kind} is not supported", _READABLE)
     head, with_clause = split_with(tokens)
+    if kind == "TABLE":
+        head, kind = _as_source(text, head, kind_token), "SOURCE"
     if kind != "SOURCE":
         head, early = split_early_with(head)
         if early and with_clause:
@@ -205,6 +209,16 @@ def _read_create(text: Text, tokens: list[Token], extensions: Extensions) -> Sta
     bound_ms = take_delay_bound(text, options)
     place = None if node is None else node.value
     return CreateSink(name, query, connector, rest_of(options), place, if_not_exists, sql, bound_ms, places)
+
+
+def _as_source(text: Text, head: Sequence[Token], table: Token) -> list[Token]:
+    """CREATE TABLE, which is Flink's word for it, as CREATE SOURCE."""
+    query = next((token for token in head if token.token_type in (TokenType.ALIAS, TokenType.LIKE) and token.start > table.start), None)
+    if query is not None and not any(token.token_type == TokenType.L_PAREN and token.start < query.start for token in head):
+        what = "CREATE TABLE AS" if query.token_type == TokenType.ALIAS else "CREATE TABLE LIKE"
+        raise text.error(table, f"{what} is not supported", _AS_TABLE if what.endswith("AS") else "write the columns: (column type, ...)")
+    source = Token(TokenType.SOURCE, "SOURCE", table.line, table.col, table.start, table.end)
+    return [source if token is table else token for token in head]
 
 
 def _refuse_properties(text: Text, tree: exp.Create, tokens: list[Token]) -> None:

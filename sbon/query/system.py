@@ -36,13 +36,14 @@ class SourceDefinition(msgspec.Struct, frozen=True):
     """Expected rows of each physical source, where the statement says so."""
     idle_after_us: int = 0
     """After so long without a row the watermark of a physical source follows the wall clock; 0: never."""
+    not_null: tuple[str, ...] = ()
+    """Columns that may not be NULL."""
 
     @property
     def params(self) -> SourceParams:
         """Of each of its physical sources."""
-        return SourceParams(
-            self.name, self.connector, self.options, self.columns, self.time_column, self.watermark_delay_us, self.idle_after_us
-        )
+        times = self.time_column, self.watermark_delay_us, self.idle_after_us
+        return SourceParams(self.name, self.connector, self.options, self.columns, *times, self.not_null)
 
     def hosts(self, nodes: Mapping[NodeId, Mapping[str, str]]) -> list[NodeId]:
         """Nodes with a physical source, sorted, among the given ones (name to labels)."""

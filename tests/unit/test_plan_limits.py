@@ -66,6 +66,7 @@ CASES = {
             "idle_after_us": [-1, IDLE_US_MAX + 1],
             "columns": [FIELDS],
             "options": [(("a", "b"),) * MANY],
+            "not_null": [("u",), ("t", "u")],
         },
     ),
     "map": Case(

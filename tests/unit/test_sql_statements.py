@@ -67,6 +67,33 @@ def test_a_source_without_watermark_has_no_event_time() -> None:
     assert (statement.definition.time_column, statement.definition.nodes) == (None, ("a", "b"))
 
 
+@pytest.mark.parametrize(
+    ("columns", "not_null"),
+    [
+        ("a INT NOT NULL, b TEXT NULL, c TEXT COMMENT 'free text' NOT NULL", ("a", "c")),
+        ("a INT PRIMARY KEY, b TEXT, c TEXT", ()),
+        ("a INT NOT NULL PRIMARY KEY NOT ENFORCED, b TEXT, c TEXT", ("a",)),
+        ("a INT, b TEXT NOT NULL, c TEXT, PRIMARY KEY (a, c) NOT ENFORCED", ("b",)),
+        ("CONSTRAINT pk PRIMARY KEY (C), a INT, b TEXT, c TEXT", ()),
+    ],
+)
+def test_columns_may_be_not_null_and_a_key(columns: str, not_null: tuple[str, ...]) -> None:
+    (statement,) = parse(f"CREATE SOURCE s ({columns}) WITH (connector = 'datagen')")
+    assert isinstance(statement, CreateSource)
+    assert [column.name for column in statement.definition.columns] == ["a", "b", "c"]
+    assert statement.definition.not_null == statement.definition.params.not_null == not_null
+
+
+def test_a_table_is_a_source() -> None:
+    sql = "CREATE TABLE IF NOT EXISTS t (a INT, ts TIMESTAMP_LTZ(3), WATERMARK FOR ts AS ts) WITH ('connector' = 'datagen')"
+    (statement,) = parse(sql)
+    (same,) = parse(sql.replace("TABLE", "SOURCE"))
+    assert isinstance(statement, CreateSource)
+    assert isinstance(same, CreateSource)
+    assert (statement.definition, statement.sql, statement.if_not_exists) == (same.definition, sql, True)
+    assert parse("DROP TABLE t") == [DropStatement("source", "t", False, "DROP TABLE t")]
+
+
 def test_sinks_and_views_keep_their_query() -> None:
     text = (
         "CREATE SINK out AS SELECT k FROM s WITH (connector = 'tcp', node = 'c', port = 9);\nCREATE MATERIALIZED VIEW v AS SELECT k FROM s"
