@@ -1,7 +1,7 @@
 """What CREATE SOURCE says of its columns beside name and type: NOT NULL, PRIMARY KEY, comments.
 
-NOT NULL holds: a row with NULL there is left out where the source is read, and counted. A primary key is taken as a remark, with NOT ENFORCED
-or without it: rows of a stream are not compared with all rows before them.
+NOT NULL holds: a row with NULL there is left out where the source is read, and counted. A primary key is taken as a remark, with NOT
+ENFORCED or without it: rows of a stream are not compared with all rows before them.
 """
 
 from sqlglot import exp

@@ -10,8 +10,9 @@
     DROP SOURCE | VIEW | SINK | QUERY [IF EXISTS] name
     select
 
-TABLE stands for SOURCE, too. `nodes` and `labels` say where a source has physical sources: on the named nodes, or on all nodes whose labels match (values of one
-label are alternatives, different labels must all match). Without either the one physical source is on the agent that takes the statement.
+TABLE stands for SOURCE, too. `nodes` and `labels` say where a source has physical sources: on the named nodes, or on all nodes whose
+labels match (values of one label are alternatives, different labels must all match). Without either the one physical source is on the
+agent that takes the statement.
 
 `delay_bound` is the longest latency of the network that an answer may have behind it, from any of its sources to where it is wanted. That
 of a view holds for every query that reads from the view; of several the shortest counts. WITH may stand before AS, too.
