@@ -36,7 +36,7 @@ types: $(VENV)/.installed-dev
 WORKERS = $(shell $(BIN)/python -c 'import os; print(os.cpu_count() + 1)')
 
 unit: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not alone" tests/analysis tests/differential tests/e2e tests/integration tests/unit tests/property tests/paper tests/simulation
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not alone" tests/analysis tests/differential tests/e2e tests/first_hour tests/integration tests/unit tests/property tests/paper tests/simulation
 	$(BIN)/python -m pytest -m alone
 
 test: lint types unit

@@ -170,7 +170,7 @@ class Scalars:
         if isinstance(tree, exp.Func):
             name = tree.name if isinstance(tree, exp.Anonymous) else tree.sql_name()
             hint = bound_hint(name) or did_you_mean(name.lower(), function_names())
-            return self.refuse(tree, f"there is no function {name.lower()}", hint)
+            return self.refuse(tree, f"there is no function {name}", hint)
         shown = tree.sql(dialect="risingwave")
         return self.refuse(tree, f"{shown[:60]} is not supported", "write it with the functions of the README")
 

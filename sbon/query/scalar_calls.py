@@ -170,7 +170,7 @@ def _anonymous(scalars: Scalars, tree: exp.Expr) -> Bound:
     name = str(tree.this).lower()
     name = _NAMED.get(name, name)
     if name in ("now", "current_timestamp", "localtimestamp"):
-        raise scalars.refuse(tree, "the current time is not a value of a stream", NOW_HINT)
+        raise scalars.refuse(tree, f"{tree.this}: the current time is not a value of a stream", NOW_HINT)
     if name not in FUNCTIONS or name in ("and", "or", "not", "in", "is_null") or name.startswith("extract_"):
         raise scalars.unknown(tree)
     return scalars.call(tree, name, [scalars.bind(argument) for argument in tree.expressions])

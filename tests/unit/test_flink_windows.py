@@ -101,7 +101,7 @@ REFUSED = [
     ),
     (
         "SELECT ^TUMBLE_START(ts, INTERVAL '9' SECOND) AS x, count(*) AS n FROM TUMBLE(s, ts, INTERVAL '9' SECOND) GROUP BY window_start",
-        "there is no function tumble_start",
+        "there is no function TUMBLE_START",
         "write window_start, with TUMBLE in FROM",
     ),
 ]
