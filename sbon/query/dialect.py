@@ -3,6 +3,7 @@
 The text is read in the dialect of RisingWave, which is PostgreSQL's with sources, sinks and watermarks.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,16 +19,40 @@ from sbon.errors import QueryError
 
 TEXT_LENGTH_MAX = 100_000
 TOKENS_MAX = 20_000
+WRITTEN_MAX = 60
+"""Characters of what was typed that a message repeats."""
 
 
 class _Parser(RisingWaveParser):
-    """Where sqlglot would take a statement that it does not know as an opaque command, say so instead; intervals keep their place."""
+    """Says so where sqlglot would take a statement that it does not know as an opaque command.
+
+    Intervals and negatives keep their place; calls keep their place and, as `typed`, the name that was typed.
+    """
 
     def _parse_interval(self, *arguments: Any, **keywords: Any) -> exp.Add | exp.Interval | None:
         first = self._curr
         tree = super()._parse_interval(*arguments, **keywords)
         if isinstance(tree, exp.Interval) and first is not None:
             tree.meta["start"] = first.start
+        return tree
+
+    def _parse_function_call(self, *arguments: Any, **keywords: Any) -> exp.Expr | None:
+        name = self._curr
+        tree: exp.Expr | None = super()._parse_function_call(*arguments, **keywords)
+        called = tree
+        while isinstance(called, exp.Window | exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls):
+            called = called.this
+        if called is not None and name is not None:
+            called.meta.setdefault("typed", name.text)
+            called.meta.setdefault("start", name.start)
+            called.meta["end"] = self._prev.end
+        return tree
+
+    def _parse_unary(self) -> exp.Expr | None:
+        first = self._curr
+        tree: exp.Expr | None = super()._parse_unary()
+        if isinstance(tree, exp.Neg) and first is not None:
+            tree.meta.setdefault("start", first.start)
         return tree
 
     def _parse_as_command(self, start: Token) -> exp.Command:
@@ -66,6 +91,23 @@ class Text:
         found = upper.rfind(keyword, 0, offset + len(keyword)) if keyword and len(upper) == len(self.whole) else -1
         return self.error(found if found >= 0 else offset, message, hint)
 
+    def written(self, tree: exp.Expr) -> str:
+        """What was typed for a tree, on one line, shortened to `WRITTEN_MAX` characters."""
+        start, end = start_of(tree), _end_of(tree)
+        # Brackets around operands belong to no tree.
+        while (inner := self.whole[start:end]).count("(") > inner.count(")") and (found := re.match(r"\s*\)", self.whole[end:])):
+            end += found.end()
+        while (inner := self.whole[start:end]).count("(") < inner.count(")") and (found := re.search(r"\(\s*$", self.whole[:start])):
+            start = found.start()
+        words = " ".join(self.whole[start:end].split())
+        return words if len(words) <= WRITTEN_MAX else words[: WRITTEN_MAX - 3] + "..."
+
+    def operator(self, tree: exp.Binary) -> str:
+        """The operator that was typed between the operands of a tree; some right operands are of no place."""
+        rest = self.whole[_end_of(tree.left) :].lstrip(") \t\r\n")
+        found = re.match(r"[-+*/<>=~!@#%^&|?]+|(IS\s+|NOT\s+|SIMILAR\s+TO|AT\s+TIME\s+ZONE|\w+)+", rest, re.IGNORECASE)
+        return " ".join(found[0].split()) if found is not None else ""
+
     def slice(self, tokens: Sequence[Token]) -> str:
         """The text that these tokens span."""
         return self.whole[tokens[0].start : tokens[-1].end + 1]
@@ -80,6 +122,12 @@ def start_of(tree: exp.Expr) -> int:
             return min(starts)
         node = node.parent
     return 0
+
+
+def _end_of(tree: exp.Expr) -> int:
+    """Offset behind the last character known to belong to a tree; where it begins if there is none."""
+    ends = [end for part in tree.walk() if isinstance(end := part.meta.get("end"), int)]
+    return max(ends) + 1 if ends else start_of(tree)
 
 
 def tokenize(text: Text) -> list[Token]:

@@ -12,9 +12,10 @@ from sbon.query.dialect import Text
 from sbon.query.expression import Call, Cast, Column, Expression, Literal
 from sbon.query.flink import bound_hint
 from sbon.query.functions import common_type, result_type
+from sbon.query.instead import FUNCTIONS_HINT, INSTEAD, INSTEAD_OF_TREES, NOW_HINT
 from sbon.query.literals import interval_of
 from sbon.query.rewrite import check_size
-from sbon.query.scalar_calls import CALLS, NOW_HINT, NULL, Bound, function_names, widen
+from sbon.query.scalar_calls import CALLS, NULL, Bound, function_names, widen
 from sbon.query.schema import ColumnType
 from sbon.query.scope import Scope
 from sbon.query.spans import parse_interval, parse_time
@@ -165,14 +166,25 @@ class Scalars:
             )
         if isinstance(tree, exp.Star):
             return self.refuse(tree, "* is not a value", "name the column")
-        if isinstance(tree, exp.CurrentTimestamp | exp.CurrentDate | exp.CurrentTime):
-            return self.refuse(tree, "the current time is not a value of a stream", NOW_HINT)
-        if isinstance(tree, exp.Func):
-            name = tree.name if isinstance(tree, exp.Anonymous) else tree.sql_name()
-            hint = bound_hint(name) or did_you_mean(name.lower(), function_names())
-            return self.refuse(tree, f"there is no function {name}", hint)
+        typed = self.typed(tree)
+        hint = bound_hint(typed) or INSTEAD.get(typed.lower(), "")
+        if hint == NOW_HINT:
+            return self.refuse(tree, f"{typed}: the current time is not a value of a stream", hint)
+        if isinstance(tree, exp.Binary) and "typed" not in tree.meta:
+            return self.refuse(tree, f"there is no operator {typed}", hint or FUNCTIONS_HINT)
+        if typed:
+            similar = did_you_mean(typed.lower(), function_names())
+            return self.refuse(tree, f"there is no function {typed}", hint or similar or FUNCTIONS_HINT)
         shown = tree.sql(dialect="risingwave")
-        return self.refuse(tree, f"{shown[:60]} is not supported", "write it with the functions of the README")
+        return self.refuse(tree, f"{shown[:60]} is not supported", INSTEAD_OF_TREES.get(type(tree), FUNCTIONS_HINT))
+
+    def typed(self, tree: exp.Expr) -> str:
+        """The name of a function, or the operator, as it was typed; empty: it is neither."""
+        if "typed" in tree.meta:
+            return str(tree.meta["typed"])
+        if isinstance(tree, exp.Binary):
+            return self.text.operator(tree)
+        return tree.name if isinstance(tree, exp.Anonymous) else ""
 
     def _binary(self, name: str, tree: exp.Expr) -> Bound:
         left, right = self.bind(tree.this), self.bind(tree.expression)

@@ -22,7 +22,6 @@ Bound: TypeAlias = tuple[Expression, MaybeType]
 
 INT, TEXT = ColumnType.INT, ColumnType.TEXT
 NULL = Literal(None, TEXT)
-NOW_HINT = "queries depend on their rows alone: use the event time, such as ts"
 
 _NAMED = {"truncate": "trunc", "char_length": "length", "substring": "substr", "pow": "power", "ceiling": "ceil"}
 _EXTRACT = ("year", "quarter", "month", "week", "day", "dow", "doy", "hour", "minute", "second", "epoch")
@@ -169,8 +168,6 @@ def _extract(scalars: Scalars, tree: exp.Expr) -> Bound:
 def _anonymous(scalars: Scalars, tree: exp.Expr) -> Bound:
     name = str(tree.this).lower()
     name = _NAMED.get(name, name)
-    if name in ("now", "current_timestamp", "localtimestamp"):
-        raise scalars.refuse(tree, f"{tree.this}: the current time is not a value of a stream", NOW_HINT)
     if name not in FUNCTIONS or name in ("and", "or", "not", "in", "is_null") or name.startswith("extract_"):
         raise scalars.unknown(tree)
     return scalars.call(tree, name, [scalars.bind(argument) for argument in tree.expressions])

@@ -1,0 +1,55 @@
+"""What to write instead of the functions and operators of other dialects that this one has not, by the name that is typed."""
+
+from sqlglot import exp
+
+NOW_HINT = "queries depend on their rows alone: use the event time, such as ts"
+FUNCTIONS_HINT = "the functions that there are stand in the README, section SQL"
+_JSON = "JSON within a text cannot be taken apart yet: declare the members of each NDJSON line as columns in CREATE SOURCE"
+_ARRAY = "arrays come in a later release: give each element a row of its own before it is sent, or a column of its own"
+_RANDOM = "queries depend on their rows alone: let the source give each row its number"
+_BITS = "compute with * / % and comparisons"
+_DAYS = "subtract the times: b - a is an INTERVAL, EXTRACT(EPOCH FROM b - a) its seconds"
+_LATER = "add an INTERVAL: ts + INTERVAL '1 day'"
+_SECONDS = "EXTRACT(EPOCH FROM ts) gives seconds since 1970, CAST(seconds AS TIMESTAMP) the time"
+_DAY = "times are TIMESTAMPs: DATE_TRUNC('day', ts) is the start of the day"
+
+INSTEAD: dict[str, str] = {
+    **dict.fromkeys(("now", "proctime", "current_timestamp", "current_date", "current_time", "localtime", "localtimestamp"), NOW_HINT),
+    **dict.fromkeys(("current_row_timestamp", "clock_timestamp", "statement_timestamp", "transaction_timestamp", "getdate"), NOW_HINT),
+    **dict.fromkeys(("->", "->>", "#>", "#>>", "@>", "<@", "?", "#-", "@?", "@@"), _JSON),
+    **dict.fromkeys(("json_value", "json_query", "json_exists", "json_extract", "json_extract_path", "json_extract_path_text"), _JSON),
+    **dict.fromkeys(("jsonb_extract_path", "jsonb_extract_path_text", "jsonb_array_elements", "json_array_elements"), _JSON),
+    **dict.fromkeys(("get_json_object", "parse_json", "json_string", "to_json", "to_jsonb", "json_object", "json_array"), _JSON),
+    **dict.fromkeys(("jsonb_typeof", "json_typeof", "json_array_length", "jsonb_array_length", "jsonb_build_object"), _JSON),
+    **dict.fromkeys(("unnest", "explode", "array", "cardinality", "array_length", "array_contains", "array_position"), _ARRAY),
+    **dict.fromkeys(("array_concat", "array_append", "array_cat", "array_to_string", "string_to_array", "element", "&&"), _ARRAY),
+    **dict.fromkeys(("map", "row", "struct", "generate_series", "generate_subscripts"), _ARRAY),
+    **dict.fromkeys(("random", "rand", "rand_integer", "uuid", "gen_random_uuid", "uuid_generate_v4"), _RANDOM),
+    **dict.fromkeys(("&", "|", "#", "<<", ">>"), _BITS),
+    **dict.fromkeys(("datediff", "date_diff", "age"), _DAYS),
+    **dict.fromkeys(("date_add", "date_sub", "dateadd", "adddate", "subdate"), _LATER),
+    **dict.fromkeys(("unix_timestamp", "from_unixtime"), _SECONDS),
+    **dict.fromkeys(("date", "to_date", "make_date"), _DAY),
+    "isnull": "write x IS NULL for whether, COALESCE(x, 0) for a value instead",
+    "decode": "write CASE x WHEN 1 THEN 'a' ELSE 'b' END",
+    "iif": "write CASE WHEN condition THEN a ELSE b END",
+    "translate": "use REPLACE(text, 'old', 'new'), once for each character",
+    "format": "join texts: CONCAT(a, ' ', b)",
+    "printf": "join texts: CONCAT(a, ' ', b)",
+    "to_number": "write CAST(text AS DOUBLE)",
+    "at time zone": "times are in UTC: add an INTERVAL, such as ts + INTERVAL '1 hour'",
+    "convert_timezone": "times are in UTC: add an INTERVAL, such as ts + INTERVAL '1 hour'",
+    "convert_tz": "times are in UTC: add an INTERVAL, such as ts + INTERVAL '1 hour'",
+    "glob": "write LIKE: % is any text, _ any character",
+}
+"""Names in lower case. `NOW_HINT` marks those that ask for the time now."""
+
+INSTEAD_OF_TREES: dict[type[exp.Expr], str] = {
+    exp.Bracket: _ARRAY,
+    exp.Array: _ARRAY,
+    exp.Tuple: "compare one by one: a = 1 AND b = 2",
+    exp.AtTimeZone: INSTEAD["at time zone"],
+    exp.BitwiseNot: _BITS,
+    exp.JSONValue: _JSON,
+}
+"""What has no name that was typed."""
