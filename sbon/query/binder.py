@@ -27,6 +27,7 @@ from sbon.query.statements import as_query
 from sbon.query.system import SYSTEM_STREAMS, SourceDefinition
 from sbon.query.text import expression_text
 from sbon.query.top import first_rows, order_of
+from sbon.query.window_time import with_window_time
 from sbon.query.windows import WindowCall, aggregated, as_table, read_window_call
 
 INPUTS_MAX = 100
@@ -250,7 +251,7 @@ class Binder:
 
     def _select(self, tree: exp.Select) -> Relation:
         self.refuse_parts(tree, _SELECT_PARTS)
-        tree, numbering = numbering_of(self.text, tree)
+        tree, numbering = numbering_of(self.text, with_window_time(tree))
         if numbering is not None:
             select, scalars = self._rows(tree, numbering.trees, numbered=True)
             rows = numbered(self.text, numbering, select, scalars)

@@ -7,6 +7,7 @@ from sbon.query.dialect import Text
 from sbon.query.literals import identifier
 from sbon.query.relation import BOUNDS, Relation
 from sbon.query.scope import Scope
+from sbon.query.window_time import end_of
 from sbon.query.windows import WindowCall
 
 _FORM = "write SELECT DISTINCT window_start, keys FROM TUMBLE(stream, ts, INTERVAL '10 seconds')"
@@ -23,7 +24,7 @@ def grouped_for_distinct(text: Text, tree: exp.Select, relation: Relation, scope
     distinct = tree.args.get("distinct")
     if distinct is None:
         return tree
-    items = [item.unalias() for item in tree.expressions]
+    items = [end_of(item.unalias()) for item in tree.expressions]
     first = tree.expressions[0]
     if tree.args.get("group") is not None or has_aggregate(tree):
         raise text.keyword_error(

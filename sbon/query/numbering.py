@@ -27,6 +27,7 @@ from sbon.query.scalar import Scalars
 from sbon.query.schema import ColumnType
 from sbon.query.scope import Scope, ScopeColumn
 from sbon.query.top import Order, named_items
+from sbon.query.window_time import end_of
 from sbon.query.windows import WindowCall, event_time
 
 _LIMITED = "write SELECT ... FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, key ORDER BY ts) AS n ...) WHERE n = 1"
@@ -133,8 +134,8 @@ def assigned(text: Text, call: WindowCall, relation: Relation, scope: Scope, *, 
         )
     if call.partition is not None:
         raise text.error(call.tree, "a SESSION with a PARTITION BY of its own", "write SESSION(input, ts, gap)")
-    time = event_time(text, call, relation, scope)
-    found = Assigned(relation, time, call.size_us, call.slide_us, call.lateness_us, call.session)
+    time, behind_us = event_time(text, call, relation, scope)
+    found = Assigned(relation, time, call.size_us, call.slide_us, call.lateness_us + behind_us, call.session)
     alias = scope.columns[0].alias
     bounds = [ScopeColumn(alias, name, name, ColumnType.TIME) for name in (BOUNDS[:1] if call.session else BOUNDS)]
     return found, Scope((*bounds, *(column for column in scope.columns if column.name not in BOUNDS)))
@@ -162,7 +163,7 @@ def numbered(text: Text, numbering: Numbering, select: Select, scalars: Scalars)
     time: str | None = None
     partition: list[str] = []
     bounded = False
-    for tree in numbering.partition:
+    for tree in map(end_of, numbering.partition):
         value, type_ = scalars.value(tree)
         name = named(value, type_)
         if session and value == Column(BOUNDS[0]):

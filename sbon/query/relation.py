@@ -11,7 +11,8 @@ from functools import cached_property
 from typing import TypeAlias
 
 from sbon.errors import QueryError
-from sbon.query.expression import Column, Expression
+from sbon.query.expression import Call, Column, Expression, Literal
+from sbon.query.limits import SPAN_US_MAX
 from sbon.query.plan import Aggregate, FunctionParams, OrderColumn
 from sbon.query.schema import ColumnType, Field, Schema
 from sbon.query.system import SourceDefinition
@@ -62,14 +63,28 @@ class Select:
         passed = {value.name: name for name, value, _ in reversed(self.columns) if isinstance(value, Column)}
         found: dict[str, tuple[str, int]] = {}
         for name, value, _ in self.columns:
-            if isinstance(value, Column) and value.name in inner:
-                base, offset = inner[value.name]
+            column, shift_us = _shifted(value)
+            if column in inner:
+                base, offset = inner[column][0], inner[column][1] + shift_us
                 # Where the base itself is left out, one of its companions can stand for it only at the same instant.
                 if base in passed:
                     found[name] = (passed[base], offset)
                 elif offset == 0:
                     found[name] = (name, 0)
         return found
+
+
+def _shifted(value: Expression) -> tuple[str, int]:
+    """The column of which a value is a constant time away, and how far behind it; an empty name where it is none."""
+    match value:
+        case Column(name=name):
+            return name, 0
+        case Call(
+            function="add" | "sub" as function, arguments=(Column(name=name), Literal(value=int() as span, type=ColumnType.INTERVAL))
+        ):
+            return (name, span if function == "add" else -span) if abs(span) <= SPAN_US_MAX else ("", 0)
+        case _:
+            return "", 0
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from sbon.extensions import NOTHING, Extensions
 from sbon.query.catalog import NAME_LENGTH_MAX
 from sbon.query.definitions import read_source
 from sbon.query.dialect import Text, parse_tree, start_of
+from sbon.query.emit import without_emit
 from sbon.query.flink import windows_as_ours
 from sbon.query.literals import identifier
 from sbon.query.options import read_options, rest_of, split_early_with, split_with, take_connector, take_delay_bound
@@ -133,7 +134,7 @@ def read_statement(text: Text, tokens: list[Token], extensions: Extensions = NOT
         alone = len(tokens) == 1 and first.token_type == TokenType.VAR
         hint = f"to read from it, write SELECT * FROM {first.text}" if alone else _READABLE
         raise text.error(first, f"{first.text} is not a statement of this dialect", _INSTEAD.get(word, hint))
-    tree = parse_tree(text, windows_as_ours(text, tokens))
+    tree = parse_tree(text, windows_as_ours(text, without_emit(text, tokens)))
     return SelectQuery(text, as_query(text, tree), text.slice(tokens), {NAME: text.place(first.start)})
 
 
@@ -182,6 +183,7 @@ def _read_create(text: Text, tokens: list[Token], extensions: Extensions) -> Sta
         if early and with_clause:
             raise text.error(with_clause[0], "WITH is given twice", "put all options into one of them")
         with_clause = early or with_clause
+        head = without_emit(text, head)
     tree = parse_tree(text, windows_as_ours(text, head))
     if not isinstance(tree, exp.Create) or tree.kind != kind:
         raise text.error(tokens[0], "the statement cannot be read", _READABLE)

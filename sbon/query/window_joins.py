@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from sbon.query.dialect import Text
-from sbon.query.expression import Call, Column, Expression
+from sbon.query.expression import Call, Column, Expression, Literal
 from sbon.query.relation import BOUNDS, Relation
 from sbon.query.rewrite import substitute
 from sbon.query.schema import ColumnType
@@ -57,12 +57,14 @@ class WindowPair:
 
 
 def _is_equality(condition: Expression) -> bool:
-    return (
-        isinstance(condition, Call)
-        and condition.function == "eq"
-        and condition.arguments[0] == condition.arguments[1]
-        and condition.arguments[0] in [Column(name) for name in BOUNDS]
-    )
+    """The condition says that a bound, or window_time, is the same on both sides."""
+    if not isinstance(condition, Call) or condition.function != "eq" or condition.arguments[0] != condition.arguments[1]:
+        return False
+    match condition.arguments[0]:
+        case Column(name=name) | Call(function="sub", arguments=(Column(name=name), Literal())):
+            return name in BOUNDS
+        case _:
+            return False
 
 
 def with_bounds(scope: Scope, *, of_left: bool) -> Scope:
@@ -108,8 +110,9 @@ def window_pair(
         raise text.error(right.tree, "the windows of the JOIN differ in length", _FORM)
     times = [event_time(text, call, relation, scope) for call, relation, scope in zip(windows, relations, scopes, strict=True)]
     aliases = [scope.columns[0].alias for scope in scopes]
+    lateness = max(call.lateness_us + behind_us for call, (_, behind_us) in zip(windows, times, strict=True))
     return WindowPair(
-        (left.size_us, left.slide_us, max(left.lateness_us, right.lateness_us)),
-        (f"{aliases[0]}.{times[0]}", f"{aliases[1]}.{times[1]}"),
+        (left.size_us, left.slide_us, lateness),
+        (f"{aliases[0]}.{times[0][0]}", f"{aliases[1]}.{times[1][0]}"),
         {f"{alias}.{name}": Column(name) for alias in aliases for name in BOUNDS},
     )

@@ -31,6 +31,7 @@ from sbon.query.scalar_calls import NULL, Bound, widen
 from sbon.query.schema import ColumnType
 from sbon.query.scope import Scope, ScopeColumn
 from sbon.query.text import aggregate_text, expression_text
+from sbon.query.window_time import end_of
 
 _GROUP_HINT = "write FROM TUMBLE(stream, ts, INTERVAL '10 seconds') ... GROUP BY window_start, keys"
 _PARTITION = "partition_by"
@@ -220,7 +221,8 @@ def aggregated(
     if call is None:
         time, size, slide, lateness = _time_of_group(text, tree, relation, scope, trees), 1, 1, 0
     else:
-        time, size, slide, lateness = event_time(text, call, relation, scope), call.size_us, call.slide_us, call.lateness_us
+        (time, behind_us), size, slide = event_time(text, call, relation, scope), call.size_us, call.slide_us
+        lateness = call.lateness_us + behind_us
         if not windowed:
             message = "GROUP BY names neither window_start nor window_end"
             raise text.keyword_error(trees[0] if trees else call.tree, "GROUP", message, "write GROUP BY window_start, keys")
@@ -288,6 +290,7 @@ def _group_trees(text: Text, tree: exp.Select, group: exp.Expr | None, scope: Sc
             item = tree.expressions[position - 1].unalias()
         elif isinstance(item, exp.Column) and item.args.get("table") is None and identifier(item.this) not in declared:
             item = named.get(identifier(item.this), item)
+        item = end_of(item)
         if isinstance(item, exp.Rollup | exp.Cube | exp.GroupingSets | exp.Tuple):
             raise text.error(item, "GROUP BY of sets is not supported", "UNION ALL one SELECT per set")
         if find_aggregate(item) is not None:
@@ -304,8 +307,8 @@ def _is_bound(tree: exp.Expr, scope: Scope) -> bool:
     return table is None or identifier(table) in scope.aliases
 
 
-def event_time(text: Text, call: WindowCall, relation: Relation, scope: Scope) -> str:
-    """The base time column of a window call.
+def event_time(text: Text, call: WindowCall, relation: Relation, scope: Scope) -> tuple[str, int]:
+    """The time column of a window call, and how far its values may be behind the watermark of the input, in microseconds.
 
     Raises
     ------
@@ -316,13 +319,13 @@ def event_time(text: Text, call: WindowCall, relation: Relation, scope: Scope) -
         raise text.error(call.time, "the time of a window is a column", "write TUMBLE(stream, ts, INTERVAL '10 seconds')")
     found = scope.resolve(text, call.time)
     times = relation.times
-    if times.get(found.column) == (found.column, 0):
-        return found.column
-    bases = [column.name for column in scope.columns if times.get(column.column) == (column.column, 0)]
-    if not bases:
-        hint = "declare WATERMARK FOR it in CREATE SOURCE, and keep the column in subqueries"
+    if found.column in times:
+        return found.column, max(0, -times[found.column][1])
+    known = [column.name for column in scope.columns if column.column in times]
+    if not known:
+        hint = "declare WATERMARK FOR it in CREATE SOURCE, and keep the column in subqueries; of a window's answers, keep window_end"
         raise text.error(call.time, f"column {found.name} is not an event time, and this input has none", hint)
-    raise text.error(call.time, f"column {found.name} is not an event time", did_you_mean(found.name, bases))
+    raise text.error(call.time, f"column {found.name} is not an event time", did_you_mean(found.name, known))
 
 
 def _time_of_group(text: Text, tree: exp.Select, relation: Relation, scope: Scope, trees: list[exp.Expr]) -> str:

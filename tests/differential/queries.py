@@ -273,10 +273,16 @@ class Maker:
             ours = outer.format(values, inner_ours, "").replace("SELECT e,", "SELECT e AS c0,")
             duck = outer.format("one_zero(max(y)), sum(i)::BIGINT, count(DISTINCT k)", inner_duck, " AS inner_rows")
             return Query(ours, duck, (TIME, FLOAT, INT, INT), (1e-9,) * 4, "")
-        ours = f"SELECT window_start AS c0, g AS c1, AVG(y) AS c2, SUM(i) AS c3 FROM TUMBLE(({inner_ours}), e, INTERVAL '20 s')"
+        # Windowed again by the end of each window, its last millisecond or its start, which are behind the watermark.
+        time, duck_time = self._one((("e", "e"), ("window_time", "moved(e, -1000)"), ("window_start", f"moved(e, -{size})")))
+        inner_ours = inner_ours.replace("SELECT ", "SELECT window_time, window_start, ", 1)
+        again_text, again_us = self._one((("20 s", 20_000_000), ("3 seconds", 3_000_000)))
+        ours = (
+            f"SELECT window_start AS c0, g AS c1, AVG(y) AS c2, SUM(i) AS c3 FROM TUMBLE(({inner_ours}), {time}, INTERVAL '{again_text}')"
+        )
         ours = f"{ours} GROUP BY window_start, g"
-        again = f"(SELECT *, e AS ts FROM ({inner_duck}))"
-        duck = f"SELECT window_start, g, avg(y), sum(i)::BIGINT FROM {windowed(again, 20_000_000, 20_000_000)} GROUP BY window_start, g"
+        again = f"(SELECT *, {duck_time} AS ts FROM ({inner_duck}))"
+        duck = f"SELECT window_start, g, avg(y), sum(i)::BIGINT FROM {windowed(again, again_us, again_us)} GROUP BY window_start, g"
         return Query(ours, duck, (TIME, INT, FLOAT, INT), (1e-9,) * 4, "")
 
     def rows_of_windows(self) -> Query:
