@@ -5,6 +5,7 @@ orders them in one way, given how many columns and buffers there are: metadata o
 the body of a small batch is another.
 """
 
+import math
 import struct
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -82,6 +83,16 @@ class Columns:
         """
         first, second, third, fourth = self._constants
         return self._metadata.pack(first, body_bytes, second, rows, third, *buffers, fourth, *nodes)
+
+    def message_bytes(self, rows: int, text_bytes: float) -> int:
+        """Returns the length of a message of so many rows, without NULLs and not packed, whose texts have `text_bytes` on average."""
+        body = 0
+        for kind in self.kinds:
+            if kind is ColumnType.TEXT and rows:
+                body += _padded(8 * (rows + 1)) + _padded(math.ceil(rows * text_bytes))
+            else:
+                body += _padded((rows + 7) // 8 if kind is ColumnType.BOOL else 8 * rows)
+        return self.body_at + body
 
     def remember(self, sizes: tuple[int, ...], shape: "Shape") -> "Shape":
         """Keep how a batch of these sizes is packed: its rows, then for each column its NULLs and, of texts, their bytes."""
@@ -178,6 +189,11 @@ class Metadata:
                 yield offset, length, 8 * (rows + 1), f"{rows + 1}q"
                 offset, length = next(buffers)
             yield offset, length, length, f"{length}s"
+
+
+def _padded(size_bytes: int) -> int:
+    """The length of a buffer with what fills it up to where the next one begins."""
+    return size_bytes + -size_bytes % PAD_BYTES
 
 
 @lru_cache(maxsize=256)

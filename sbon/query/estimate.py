@@ -1,7 +1,8 @@
 """Expected rates: rows and bytes a second on every link of a plan, before or while it runs.
 
 Declared rates of sources, and rules of thumb for the rest; where a running operator with the same signature has been measured, its rate
-takes the place of the rule. The placement needs the rates of links relative to each other, so that rules within a factor of a few do.
+takes the place of the rule. Bytes follow from rows by the encoding of links (`sbon.query.link_bytes`). The placement needs the rates of
+links relative to each other, so that rules within a factor of a few do.
 """
 
 import math
@@ -10,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from sbon.query.expression import Call, Column, Expression, Literal
+from sbon.query.link_bytes import Pace, expected_pace, link_bytes_per_s, row_bytes
 from sbon.query.plan import (
     AssignParams,
     DeduplicateParams,
@@ -28,16 +30,6 @@ from sbon.query.plan import (
 from sbon.query.schema import ColumnType, Schema
 from sbon.query.system import SourceDefinition
 
-TYPE_BYTES = {
-    ColumnType.BOOL: 1.0,
-    ColumnType.INT: 8.0,
-    ColumnType.FLOAT: 8.0,
-    ColumnType.TEXT: 16.0,
-    ColumnType.TIME: 8.0,
-    ColumnType.INTERVAL: 8.0,
-}
-"""Width of a value in a batch; of texts, 8 bytes of Arrow's offsets and a short word."""
-
 DISTINCT_VALUES = 10.0
 """Different values of a key; of a BOOL, 2."""
 FIRST_ROWS = 0.5
@@ -54,12 +46,7 @@ class Rate(msgspec.Struct, frozen=True):
 
     rows_per_s: float
     bytes_per_s: float | None = None
-    """None: from the widths of the columns."""
-
-
-def row_bytes(schema: Schema) -> float:
-    """Expected bytes of a row in a batch; at least 1."""
-    return max(1.0, sum(TYPE_BYTES[column.type] for column in schema))
+    """None: from how batches of its columns are laid out on a link."""
 
 
 def source_rate(definition: SourceDefinition) -> float:
@@ -185,7 +172,8 @@ def estimate(plan: Plan, measured: Mapping[str, Rate] | None = None) -> Plan:
     for link in plan.links:
         incoming.setdefault(link.target, []).append(link)
     rows: dict[str, float] = {}
-    widths: dict[str, float] = {}
+    sizes: dict[str, float] = {}
+    paces: dict[str, Pace] = {}
     operators: list[OperatorSpec] = []
     for operator in plan.operators:
         ports = [0.0] * max(1, operator.ports)
@@ -199,13 +187,13 @@ def estimate(plan: Plan, measured: Mapping[str, Rate] | None = None) -> Plan:
         else:
             out = output_rows(operator.params, operator.schema, ports)
         rows[operator.id] = out
-        widths[operator.id] = row_bytes(operator.schema)
-        if rate is not None and rate.bytes_per_s is not None and rate.rows_per_s > 0:
-            widths[operator.id] = rate.bytes_per_s / rate.rows_per_s
+        paces[operator.id] = expected_pace(operator.params, out, [paces[link.source] for link in incoming.get(operator.id, [])])
+        sizes[operator.id] = link_bytes_per_s(operator.schema, out, paces[operator.id])
+        if rate is not None and rate.bytes_per_s is not None:
+            sizes[operator.id] = rate.bytes_per_s
         total = sum(ports)
         operators.append(msgspec.structs.replace(operator, selectivity=out / total if total > 0 and operator.ports else 1.0))
     links = tuple(
-        msgspec.structs.replace(link, rate_rows_per_s=rows[link.source], rate_bytes_per_s=rows[link.source] * widths[link.source])
-        for link in plan.links
+        msgspec.structs.replace(link, rate_rows_per_s=rows[link.source], rate_bytes_per_s=sizes[link.source]) for link in plan.links
     )
     return msgspec.structs.replace(plan, operators=tuple(operators), links=links)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from sbon.query.estimate import TYPE_BYTES
 from sbon.query.expression import Column, Expression, Literal
 from sbon.query.fold import fold, met
+from sbon.query.link_bytes import VALUE_BYTES
 from sbon.query.plan import Aggregate, OrderColumn
 from sbon.query.projection import Lowered, arranged, declared, free_name, mapped, types_of
 from sbon.query.relation import (
@@ -174,8 +174,8 @@ def _narrower(window: Window, values: Sequence[Expression]) -> list[Expression]:
     chosen: list[Expression] = []
     for value in candidates:
         rest = {window.time_column, *columns_of(other for other in values if other != value)}
-        own = sum(TYPE_BYTES[types[name]] for name in columns_of([value]) if name not in rest)
-        if TYPE_BYTES[type_of(value, types) or ColumnType.BOOL] < own:
+        own = sum(VALUE_BYTES[types[name]] for name in columns_of([value]) if name not in rest)
+        if VALUE_BYTES[type_of(value, types) or ColumnType.BOOL] < own:
             chosen.append(value)
     return chosen
 

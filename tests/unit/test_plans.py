@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from sbon.query.estimate import Rate, estimate
+from sbon.query.link_bytes import Pace, batch_bytes, expected_pace, link_bytes_per_s
 from sbon.query.plan import MapParams, Plan, SinkParams, SourceParams, WindowParams
 from sbon.query.planner import plan
 from sbon.query.schema import ColumnType, Field
@@ -204,8 +205,18 @@ def rates(made: Plan) -> list[tuple[float, float]]:
 
 def test_rates_follow_from_declared_rates_and_the_form_of_conditions() -> None:
     made = plan_of("SELECT k, count(*) AS c FROM TUMBLE(s, ts, INTERVAL '10 s') WHERE n = 3 GROUP BY window_end, k")
-    # 100 rows/s of 41 bytes from each node; a tenth of them, ts and k only; 10 keys every 10 s; the sink gets k and c.
-    assert rates(made) == [(100.0, 4100.0), (100.0, 4100.0), (10.0, 240.0), (10.0, 240.0), (1.0, 40.0), (1.0, 24.0)]
+    # 100 rows/s in 100 batches from each node; a tenth of them, ts and k only; 10 keys every 10 s; the sink gets k and c.
+    source, select, window, projection = made.operators[0], made.operators[1], made.operators[4], made.operators[5]
+    filtered = expected_pace(select.params, 10.0, [Pace(100.0, 0.0)])
+    closed = expected_pace(window.params, 1.0, [filtered, filtered])
+    narrowed = expected_pace(projection.params, 1.0, [closed])
+    assert rates(made) == [
+        *2 * [(100.0, 100 * batch_bytes(source.schema, 1))],
+        *2 * [(10.0, round(link_bytes_per_s(select.schema, 10.0, filtered), 3))],
+        (1.0, round(link_bytes_per_s(window.schema, 1.0, closed), 3)),
+        (1.0, round(link_bytes_per_s(projection.schema, 1.0, narrowed), 3)),
+    ]
+    assert sum(closed) == sum(narrowed) == pytest.approx(0.1)
     assert [round(operator.selectivity, 3) for operator in made.operators] == [1.0, 0.1, 1.0, 0.1, 0.05, 1.0, 1.0]
 
 
@@ -214,7 +225,7 @@ def test_measured_rates_take_the_place_of_expected_ones() -> None:
     source, select, window, *_ = made.operators
     measured = {source.signature: Rate(50.0, 5_000.0), window.signature: Rate(20.0)}
     again = estimate(made, measured)
-    assert rates(again) == [(50.0, 5_000.0), (50.0, 1_200.0), (20.0, 800.0), (20.0, 480.0)]
+    assert rates(again) == [(50.0, 5_000.0), (50.0, 16_039.563), (20.0, 843.3), (20.0, 513.7)]
     assert again.operators[2].selectivity == 0.4
     assert select.signature not in measured
 

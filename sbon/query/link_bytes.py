@@ -1,0 +1,105 @@
+"""Expected bytes a second of a stream on a link between two agents, from how its batches are laid out there.
+
+A batch is one frame of the connection: the frame's header and seal, the head of `sbon.link_frames`, and an Arrow IPC record batch, whose
+metadata and padding (`sbon.operators.ipc_layout`) are most of a batch of few rows. So the bytes depend on how many batches the rows travel
+in. Counted are batches as they are before compression: whether and how a link packs depends on its line, and is not known before it runs.
+Texts count as TEXT_BYTES each and NULLs as values; what TCP and IP add, and the acknowledgements that travel back, are not counted.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sbon.framing import FRAME_HEADER_BYTES
+from sbon.handshake import TAG_BYTES
+from sbon.link_frames import HEAD
+from sbon.operators.ipc_layout import columns_of
+from sbon.query.plan import AssignParams, SourceParams, WindowJoinParams, WindowParams
+from sbon.query.schema import ColumnType, Schema
+
+FRAME_BYTES = FRAME_HEADER_BYTES + HEAD.size + TAG_BYTES
+"""Bytes of a frame around a record batch; all there is of a watermark that travels alone."""
+TEXT_BYTES = 8.0
+"""Assumed length of a text."""
+SOURCE_BATCHES_PER_S = 100.0
+"""Batches a second of a source with more rows than that: it pauses 1 to 50 ms between two (`engine.batch_interval_min_s`,
+`engine.batch_interval_s`), on a machine that also does other work 5 to 20 ms."""
+VALUE_BYTES = {
+    ColumnType.BOOL: 1 / 8,
+    ColumnType.INT: 8.0,
+    ColumnType.FLOAT: 8.0,
+    ColumnType.TEXT: 8.0 + TEXT_BYTES,
+    ColumnType.TIME: 8.0,
+    ColumnType.INTERVAL: 8.0,
+}
+"""Bytes of one more value in a batch; of a text, its offset and its characters."""
+
+
+class Pace(NamedTuple):
+    """Frames a second that leave an operator by each of its links."""
+
+    batches_per_s: float
+    """Frames with rows."""
+    watermarks_per_s: float
+    """Frames with a watermark alone."""
+
+
+def row_bytes(schema: Schema) -> float:
+    """Returns the bytes that one more row adds to a batch; at least 1."""
+    return max(1.0, sum(VALUE_BYTES[column.type] for column in schema))
+
+
+def batch_bytes(schema: Schema, rows: float) -> float:
+    """Returns the bytes of a frame with a batch of so many rows, sealed and unpacked; between two whole numbers of rows, a share of each.
+
+    Examples
+    --------
+    >>> from sbon.query.schema import Field
+    >>> batch_bytes((Field("price", ColumnType.FLOAT),), 1.0)
+    273.0
+    """
+    whole = math.floor(rows)
+    columns = columns_of(schema)
+    below = columns.message_bytes(whole, TEXT_BYTES)
+    above = columns.message_bytes(whole + 1, TEXT_BYTES)
+    return FRAME_BYTES + below + (rows - whole) * (above - below)
+
+
+def link_bytes_per_s(schema: Schema, rows_per_s: float, pace: Pace) -> float:
+    """Returns the bytes a second of rows that travel at this pace."""
+    watermarks = pace.watermarks_per_s * FRAME_BYTES
+    if rows_per_s <= 0 or pace.batches_per_s <= 0:
+        return watermarks
+    return watermarks + pace.batches_per_s * batch_bytes(schema, rows_per_s / pace.batches_per_s)
+
+
+def expected_pace(params: object, rows_per_s: float, inputs: Sequence[Pace]) -> Pace:
+    """Returns the frames a second that an operator gives.
+
+    Parameters
+    ----------
+    params : of the operator
+    rows_per_s : rows a second that it gives
+    inputs : the pace of each link that leads to it
+    """
+    arriving = sum(pace.batches_per_s + pace.watermarks_per_s for pace in inputs)
+    match params:
+        case SourceParams():
+            return Pace(min(rows_per_s, SOURCE_BATCHES_PER_S), 0.0)
+        case WindowParams(slide_us=slide_us) | WindowJoinParams(slide_us=slide_us):
+            # Rows and watermarks leave when a window closes. Windows of one instant close with every watermark.
+            return _pace(min(arriving, 1e6 / slide_us), rows_per_s)
+        case AssignParams(slide_us=slide_us):
+            # Rows leave as they come, watermarks only when a window closes.
+            batches_per_s, others_per_s = _pace(arriving, rows_per_s)
+            return Pace(batches_per_s, min(others_per_s, 1e6 / slide_us))
+        case _:
+            return _pace(arriving, rows_per_s)
+
+
+def _pace(frames_per_s: float, rows_per_s: float) -> Pace:
+    """Frames of which as many have rows as if the rows were spread over them at random."""
+    if frames_per_s <= 0:
+        return Pace(0.0, 0.0)
+    batches_per_s = -frames_per_s * math.expm1(-rows_per_s / frames_per_s)
+    return Pace(batches_per_s, frames_per_s - batches_per_s)
