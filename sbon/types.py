@@ -1,9 +1,16 @@
-"""Names for the plain values that travel between modules."""
+"""Names for the plain values that travel between modules.
 
-from typing import TypeAlias
+numpy is loaded when the name of an array is first asked for: most commands need none.
+"""
 
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    FloatArray: TypeAlias = npt.NDArray[np.float64]
+    IntArray: TypeAlias = npt.NDArray[np.int64]
 
 NodeId: TypeAlias = str
 """An agent's name, unique in the overlay."""
@@ -20,5 +27,12 @@ LinkId: TypeAlias = str
 Address: TypeAlias = tuple[str, int]
 """Host and port; UDP and TCP share the number."""
 
-FloatArray: TypeAlias = npt.NDArray[np.float64]
-IntArray: TypeAlias = npt.NDArray[np.int64]
+
+def __getattr__(name: str) -> Any:
+    """Returns FloatArray or IntArray, whose module is loaded only then."""
+    if name not in ("FloatArray", "IntArray"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import numpy as np
+    import numpy.typing as npt
+
+    return npt.NDArray[np.float64] if name == "FloatArray" else npt.NDArray[np.int64]

@@ -19,7 +19,7 @@ class Findings(NamedTuple):
 
 def percent(value: float | None, digits: int = 1) -> str:
     """A share, as people read it."""
-    return "unknown" if value is None else f"{value:,.{digits if abs(value) < 1 else 0}%}"
+    return "unknown" if value is None else f"{value:z,.{digits if abs(value) < 1 else 0}%}"
 
 
 def figure(value: float | None, unit: str = "") -> str:
@@ -32,7 +32,7 @@ def figure(value: float | None, unit: str = "") -> str:
     """
     if value is None:
         return "-"
-    text = f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
+    text = f"{value:z,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:z.3g}"
     return f"{text} {unit}".rstrip()
 
 
@@ -48,8 +48,8 @@ def size(value: float | None, unit: str = "B") -> str:
         return "-"
     for prefix, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(value) >= scale:
-            return f"{value / scale:.3g} {prefix}{unit}"
-    return f"{value:.3g} {unit}"
+            return f"{value / scale:z.3g} {prefix}{unit}"
+    return f"{value:z.3g} {unit}"
 
 
 def count(number: int, one: str, many: str | None = None) -> str:

@@ -123,7 +123,7 @@ def _finish(axes: Axes, x_label: str, y_label: str, log_x: bool, log_y: bool, pe
 
 
 def _plain(value: float, _position: int) -> str:
-    return f"{value:,.6g}"
+    return f"{value:z,.6g}"
 
 
 def _short(value: float, position: int) -> str:

@@ -11,6 +11,7 @@ from sbon.cli.output import Column, number, print_json, print_table, say, share
 from sbon.errors import ConfigError
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from sbon.types import FloatArray
@@ -27,6 +28,8 @@ COLUMNS = (
 SHOWN = ("alive", "suspect")
 NAMES_MAX = 40
 """More agents than this, and names would hide the picture: then each region has one label."""
+LABEL_CHARS_MAX = 40
+"""Longer names are cut: a label must fit into half of the picture."""
 MARKER_AREA_MIN, MARKER_AREA_MAX = 25.0, 900.0
 """Of a node without height and of the highest one, in square points."""
 
@@ -87,8 +90,8 @@ def laid_out(members: list[dict[str, Any]]) -> dict[str, Any]:
         {
             "name": member["name"],
             "region": member.get("labels", {}).get("region"),
-            "x_ms": round(float(x), 3),
-            "y_ms": round(float(y), 3),
+            "x_ms": round(float(x), 3) + 0.0,  # of -0.0, 0.0
+            "y_ms": round(float(y), 3) + 0.0,
             "coordinate": member["coordinate"],
         }
         for member, (x, y) in zip(found, flat, strict=True)
@@ -163,7 +166,7 @@ def draw(space: dict[str, Any], path: Path) -> None:
             "--plot needs matplotlib, which is not installed: pip install 'sbon[analysis]', or pip install matplotlib"
         ) from None
     figure = Figure(figsize=(10, 8), layout="constrained")
-    _fill(figure, space)
+    fill(figure, space)
     try:
         figure.savefig(path, dpi=150)
     except OSError as problem:
@@ -172,25 +175,28 @@ def draw(space: dict[str, Any], path: Path) -> None:
         raise ConfigError(f"cannot draw {path}: {str(problem).splitlines()[0]}; name it FILE.png, FILE.svg or FILE.pdf") from problem
 
 
-def _fill(figure: "Figure", space: dict[str, Any]) -> None:
+def fill(figure: "Figure", space: dict[str, Any]) -> None:
+    """Draws the nodes of `laid_out`, at least one, into an empty figure."""
     axes = figure.add_subplot()
     nodes = space["nodes"]
+    middle_ms = sum(limit(node["x_ms"] for node in nodes) for limit in (min, max)) / 2
     highest = max((node["coordinate"]["height_ms"] for node in nodes), default=0.0) or 1.0
     for region in sorted({node["region"] or "" for node in nodes}):
         here = [node for node in nodes if (node["region"] or "") == region]
         xs, ys = [node["x_ms"] for node in here], [node["y_ms"] for node in here]
         areas = [MARKER_AREA_MIN + (MARKER_AREA_MAX - MARKER_AREA_MIN) * node["coordinate"]["height_ms"] / highest for node in here]
-        axes.scatter(xs, ys, s=areas, alpha=0.6, label=region or "no region")
+        axes.scatter(xs, ys, s=areas, alpha=0.6, label=_short(region) or "no region")
         if len(nodes) > NAMES_MAX:
-            axes.annotate(region, (sum(xs) / len(xs), sum(ys) / len(ys)), fontsize=11, weight="bold", ha="center")
+            _label(axes, region, (sum(xs) / len(xs), sum(ys) / len(ys)), middle_ms, fontsize=9, weight="bold")
     if len(nodes) <= NAMES_MAX:
         for node in nodes:
-            axes.annotate(node["name"], (node["x_ms"], node["y_ms"]), xytext=(4, 4), textcoords="offset points", fontsize=8)
+            _label(axes, node["name"], (node["x_ms"], node["y_ms"]), middle_ms, fontsize=8)
     axes.set_aspect("equal", adjustable="datalim")  # a millisecond is as long upwards as sideways
-    axes.set_xlabel("first principal component, ms of round trip")
-    axes.set_ylabel("second principal component, ms of round trip")
+    axes.set_xlabel("ms of round trip, first axis: the direction in which agents differ most")
+    axes.set_ylabel("ms of round trip, second axis: across the first, where they differ most")
     axes.set_title(
-        f"{len(nodes)} agents; {share(space['shown_share'])} of the variance in sight; area of a mark: height, {highest:.1f} ms at most",
+        f"{len(nodes)} agents; the axes hold {share(space['shown_share'])} of how they differ; "
+        f"area of a mark: height, {highest:.1f} ms at most",
         fontsize=10,
     )
     axes.grid(alpha=0.3)
@@ -198,3 +204,13 @@ def _fill(figure: "Figure", space: dict[str, Any]) -> None:
     for handle in legend.legend_handles:
         if handle is not None and hasattr(handle, "set_sizes"):
             handle.set_sizes([60.0])
+
+
+def _label(axes: "Axes", text: str, at: tuple[float, float], middle_ms: float, **style: Any) -> None:
+    """Writes a name beside a mark, towards the middle of the picture, where there is room for it."""
+    towards, alignment = (-4, "right") if at[0] > middle_ms else (4, "left")
+    axes.annotate(_short(text), at, xytext=(towards, 4), textcoords="offset points", ha=alignment, **style)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LABEL_CHARS_MAX else f"{text[: LABEL_CHARS_MAX - 1]}…"

@@ -138,18 +138,18 @@ def sql_error(text: str, problem: RefusedError, origin: str) -> str:
 
 
 def number(value: float | None, digits: int = 1) -> str:
-    """A number of that many decimals; a dash for none."""
-    return "-" if value is None else f"{value:,.{digits}f}"
+    """A number of that many decimals, never -0.0; a dash for none."""
+    return "-" if value is None else f"{value:z,.{digits}f}"
 
 
 def count(value: float | None) -> str:
     """A whole number; a dash for none."""
-    return "-" if value is None else f"{value:,.0f}"
+    return "-" if value is None else f"{value:z,.0f}"
 
 
 def share(value: float | None) -> str:
     """A fraction in per cent."""
-    return "-" if value is None else f"{100 * value:.1f} %"
+    return "-" if value is None else f"{100 * value:z.1f} %"
 
 
 def amount(value: float | None, unit: str) -> str:
@@ -164,8 +164,8 @@ def amount(value: float | None, unit: str) -> str:
         return "-"
     for factor, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= factor:
-            return f"{value / factor:.3g} {prefix}{unit}"
-    return f"{value:.3g} {unit}"
+            return f"{value / factor:z.3g} {prefix}{unit}"
+    return f"{value:z.3g} {unit}"
 
 
 def span(seconds: float | None) -> str:

@@ -143,7 +143,7 @@ def rtt(
         print_json(result)
         return
     measured = result.get("measured_rtt_ms")
-    tail = f", measured {measured:.1f} ms" if measured is not None else ""
+    tail = f", measured {number(measured)} ms" if measured is not None else ""
     say(f"{result['a']} - {result['b']}: estimated {number(result.get('estimated_rtt_ms'))} ms{tail}{_error(result)}")
 
 
@@ -183,7 +183,7 @@ def status_rows(result: dict[str, Any]) -> Rows:
     """The table of `status`."""
     known = result.get("members", {})
     coordinate = result.get("coordinate") or {}
-    vector = ", ".join(f"{x:.1f}" for x in coordinate.get("vector", ()))
+    vector = ", ".join(number(x) for x in coordinate.get("vector", ()))
     rows = [
         ["name", result["name"]],
         ["address", result["address"]],

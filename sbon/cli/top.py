@@ -73,7 +73,7 @@ def headline(seen: dict[str, Any]) -> str:
             f"{status['name']} {status['address']}",
             f"up {span(status.get('uptime_s'))}",
             f"members: {states}",
-            f"median error {'-' if error is None else f'{100 * error:.1f} %'}",
+            f"median error {'-' if error is None else f'{100 * error:z.1f} %'}",
             f"load {number((status.get('coordinate') or {}).get('load_ms'))} ms",
             f"operators {count(len(seen['operators']))}, sending {amount(out, 'B/s')}",
         )

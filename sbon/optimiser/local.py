@@ -146,15 +146,15 @@ class LocalOptimiser:
         if certainty is Certainty.SURE:
             memory.point = None
             reason = (
-                f"{best.node} saves {best.saving_fraction:.0%} of the cost of {best.usage_here_bytes:.4g} bytes in transit on "
+                f"{best.node} saves {best.saving_fraction:z.0%} of the cost of {best.usage_here_bytes:.4g} bytes in transit on "
                 f"{view.here}, seen in {best.seen} reviews; {best.required_fraction:.0%} required"
             )
             return Migrate(
                 view.id, view.operators, best.node, best.usage_here_bytes, best.usage_bytes, best.saving_fraction, reason, alternatives
             )
         if certainty is Certainty.NOISE:
-            return Stay(view.id, f"the saving of {best.saving_fraction:.0%} on {best.node} stays within the noise", alternatives)
-        reason = f"{best.node} may save {best.saving_fraction:.0%}, seen in {best.seen} reviews; asking again"
+            return Stay(view.id, f"the saving of {best.saving_fraction:z.0%} on {best.node} stays within the noise", alternatives)
+        reason = f"{best.node} may save {best.saving_fraction:z.0%}, seen in {best.seen} reviews; asking again"
         return Stay(view.id, reason, alternatives, pending=True)
 
     def _alternative(
@@ -266,9 +266,9 @@ def _why_not(alternatives: tuple[Alternative, ...], room: int, slack_ms: float) 
     best = alternatives[0]
     if best.saving_fraction > best.required_fraction and best.lengthening_ms > slack_ms:
         return (
-            f"{best.node} would save {best.saving_fraction:.0%}, but lengthen the way of a query by {best.lengthening_ms:.3g} ms, "
+            f"{best.node} would save {best.saving_fraction:z.0%}, but lengthen the way of a query by {best.lengthening_ms:.3g} ms, "
             f"expected at most {slack_ms:.3g} ms"
         )
     if best.saving_fraction > best.required_fraction:
-        return f"{best.node} would save {best.saving_fraction:.0%}, but has room for {best.free_slots} operators, expected {room}"
-    return f"the best alternative, {best.node}, saves {best.saving_fraction:.1%}; {best.required_fraction:.0%} required"
+        return f"{best.node} would save {best.saving_fraction:z.0%}, but has room for {best.free_slots} operators, expected {room}"
+    return f"the best alternative, {best.node}, saves {best.saving_fraction:z.1%}; {best.required_fraction:.0%} required"

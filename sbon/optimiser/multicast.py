@@ -118,14 +118,14 @@ class MulticastOptimiser:
         certainty, best = trials.judge(hopeful)
         if certainty is Certainty.SURE:
             reason = (
-                f"a multicast on {best.node} to {len(best.links)} consumers saves {best.saving_fraction:.0%} of "
+                f"a multicast on {best.node} to {len(best.links)} consumers saves {best.saving_fraction:z.0%} of "
                 f"{best.usage_here_bytes:.4g} bytes in transit, seen in {best.seen} reviews; {best.required_fraction:.0%} required"
             )
             usages = best.usage_here_bytes, best.usage_bytes
             return Insert(view.id, best.links, best.node, *usages, best.saving_fraction, reason, sites)
         if certainty is Certainty.NOISE:
-            return NoInsert(view.id, f"the saving of {best.saving_fraction:.0%} by {best.node} stays within the noise", sites)
-        reason = f"a multicast on {best.node} may save {best.saving_fraction:.0%}, seen in {best.seen} reviews; asking again"
+            return NoInsert(view.id, f"the saving of {best.saving_fraction:z.0%} by {best.node} stays within the noise", sites)
+        reason = f"a multicast on {best.node} may save {best.saving_fraction:z.0%}, seen in {best.seen} reviews; asking again"
         return NoInsert(view.id, reason, sites, pending=True)
 
     def _site(self, view: SourceView, node: NodeId, reports: Mapping[NodeId, CandidateReport], space: CostSpace, trials: Trials) -> Site:
@@ -212,5 +212,5 @@ def _why_not(sites: tuple[Site, ...]) -> str:
         return "no candidate has answered"
     best = sites[0]
     if best.saving_fraction > best.required_fraction:
-        return f"{best.node} would save {best.saving_fraction:.0%}, but has room for {best.free_slots} operators, expected 1"
-    return f"the best site, {best.node}, saves {best.saving_fraction:.1%}; {best.required_fraction:.0%} required"
+        return f"{best.node} would save {best.saving_fraction:z.0%}, but has room for {best.free_slots} operators, expected 1"
+    return f"the best site, {best.node}, saves {best.saving_fraction:z.1%}; {best.required_fraction:.0%} required"

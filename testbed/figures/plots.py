@@ -97,7 +97,7 @@ def draw_figure12(path: Path, figures: Mapping[str, Mapping[str, Any]]) -> None:
         axes.axhline(0, color="#222222", linewidth=0.8)
         share = one["share_of_all_knowing"]
         reached = "" if share is None else f", {share:.0%} of what was possible"
-        axes.set_title(f"{name}\n{one['saving']:.1%} saved in all{reached}", fontsize=10)
+        axes.set_title(f"{name}\n{one['saving']:z.1%} saved in all{reached}", fontsize=10)
         axes.set_xticks(at, [str(index + 1) for index in at], fontsize=7)
         axes.set_xlabel("query")
         axes.set_ylabel("change of usage, %")
@@ -127,7 +127,7 @@ def draw_figure13(path: Path, figures: Mapping[str, Any]) -> None:
         axes.bar(at + 0.27 * (index - 1), values, 0.27, color=colour, label=title)
         if key == "multicast":
             for x, value, group in zip(at, values, [*groups, figures], strict=True):
-                axes.annotate(f"{-group['saving_multicast']:+.0%}", (x + 0.27, value), ha="center", va="bottom", fontsize=9)
+                axes.annotate(f"{-group['saving_multicast']:+z.0%}", (x + 0.27, value), ha="center", va="bottom", fontsize=9)
     axes.set_xticks(at, [*(f"group {index + 1}" for index in range(len(groups))), "mean"])
     axes.set_ylabel("network usage, bytes in transit")
     axes.set_title("Four queries near each other over the same two far producers", fontsize=10)
@@ -158,7 +158,7 @@ def draw_zipf(path: Path, figures: Mapping[str, Any]) -> None:
     values = [figures[key]["usage_bytes"] for key, _, _ in regimes]
     right.bar(np.arange(len(regimes)), values, 0.6, color=[colour for _, _, colour in regimes])
     for x, value in enumerate(values):
-        change = "" if x == 0 else f" ({value / values[0] - 1:+.0%})"
+        change = "" if x == 0 else f" ({value / values[0] - 1:+z.0%})"
         right.annotate(f"{value:,.0f}{change}", (x, value), ha="center", va="bottom", fontsize=9)
     right.set_xticks(np.arange(len(regimes)), [title for _, title, _ in regimes], fontsize=9)
     right.set_ylim(0, max(values) * 1.12)

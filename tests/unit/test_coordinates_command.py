@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from sbon.cli.coordinates import draw, laid_out, node_rows, principal
+from sbon.cli.coordinates import draw, fill, laid_out, node_rows, principal
 from sbon.errors import ConfigError
 
 
@@ -56,6 +56,47 @@ def test_the_picture_is_a_png(tmp_path, agents):
     file = tmp_path / "space.png"
     draw(laid_out([member(f"n{i}", (i, i % 7, i % 3), region=f"r{i % 4}", height_ms=i % 5) for i in range(agents)]), file)
     assert file.read_bytes().startswith(b"\x89PNG")
+
+
+def drawn(members):
+    """The axes of the picture, with everything in its place."""
+    figure_module = pytest.importorskip("matplotlib.figure")
+    figure = figure_module.Figure(figsize=(10, 8), layout="constrained")
+    fill(figure, laid_out(members))
+    figure.draw_without_rendering()
+    return figure.axes[0]
+
+
+LONG = "a-very-long-name-of-an-agent-in-a-rack"
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [member(f"{LONG}-{i}", (100 * i, 30 * (i % 2), 0)) for i in range(3)],
+        [member(f"n{i}-{'w' * 250}", (0, -i, 0)) for i in range(2)],
+        [member("W" * 40, (0, 0, 0))],
+        [member(f"n{i}", (300 * (i % 3), i, 0), region=f"{LONG}-{i % 3}") for i in range(60)],
+    ],
+    ids=["three", "names of 250 letters", "one", "regions"],
+)
+def test_labels_are_inside_the_picture(members):
+    axes = drawn(members)
+    assert len(axes.texts) in (len(members), 3)
+    for text in [*axes.texts, axes.title, axes.xaxis.label, axes.yaxis.label]:
+        box, outer = text.get_window_extent(), axes.figure.bbox
+        assert outer.x0 <= box.x0 < box.x1 <= outer.x1, text.get_text()
+        assert outer.y0 <= box.y0 < box.y1 <= outer.y1, text.get_text()
+    for text in axes.texts:
+        box = text.get_window_extent()
+        assert axes.bbox.x0 <= box.x0 < box.x1 <= axes.bbox.x1, text.get_text()
+
+
+def test_the_axes_are_named_for_readers():
+    axes = drawn(SPACE)
+    assert axes.get_xlabel().startswith("ms of round trip, first axis")
+    assert axes.get_ylabel().startswith("ms of round trip, second axis")
+    assert "the axes hold 100.0 % of how they differ" in axes.get_title()
 
 
 def test_what_cannot_be_drawn_is_said_in_one_line(tmp_path, monkeypatch):
