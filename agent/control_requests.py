@@ -11,6 +11,7 @@ from sbon.control import COMMANDS, ControlReply, ControlRequest, refusal
 from sbon.errors import ConfigError, PlacementError, QueryError, SbonError
 from sbon.extensions import described
 from sbon.membership.members import Member, MemberStatus
+from sbon.misfits import clause
 from sbon.query.catalog import did_you_mean, no_query
 from sbon.query.plan import SinkParams
 from sbon.query.system import SYSTEM_STREAMS
@@ -144,6 +145,7 @@ class ControlRequests:
     def _operator(self, instance: "Instance") -> dict[str, Any]:
         report = instance.report(self._agent.name)
         latency = getattr(instance.sink, "latency", None)
+        misfits = instance.misfits.told() if instance.misfits is not None else ()
         return {
             "id": instance.id,
             "queries": sorted(instance.users),
@@ -151,7 +153,7 @@ class ControlRequests:
             "text": describe(instance.spec.params),
             "node": self._agent.name,
             "state": report.state,
-            "reason": report.reason,
+            "reason": "; ".join(filter(None, (report.reason, clause(misfits, report.dropped_rows)))),
             "pinned": not instance.movable,
             "rows_in": report.rows_in,
             "rows_out": report.rows_out,
@@ -167,6 +169,7 @@ class ControlRequests:
             "longest_quantum_ms": report.longest_quantum_ms,
             "late_rows": report.late_rows,
             "dropped_rows": report.dropped_rows,
+            "misfits": [msgspec.structs.asdict(misfit) for misfit in misfits],
             "state_rows": report.state_rows,
             "state_bytes": report.state_bytes,
             "latency": latency.told(self._agent.host.now()) if latency is not None else None,

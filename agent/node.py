@@ -27,6 +27,7 @@ from agent.extensions import installed
 from agent.gossip import Gossip
 from agent.host import Host, StreamHandler, Timer
 from agent.measuring import Measuring
+from agent.misfit_log import MisfitLog
 from agent.network.connection import Connection
 from agent.network.peers import Peers
 from agent.optimising.leaving import Leaving
@@ -81,6 +82,7 @@ class Agent:
         self.extensions = extensions
         self.started_at_s = host.now()
         self.log = agent.logs.structlog.get_logger("agent").bind(node=config.name)
+        self.misfit_log = MisfitLog(self.log)
         directory = None if not config.data_dir else _path(config.data_dir) / DIRECTORY_NAME
         self.telemetry = Telemetry(config.telemetry, directory, host, config.name)
         self.recording = Recording(self.telemetry, host)
@@ -418,6 +420,7 @@ class Agent:
 
     def operator_finished(self, instance: Instance) -> None:
         """All its input has ended."""
+        self.misfit_log.look_at(instance, self.host.now())
         self.queries.finished(instance.id)
 
     def operator_destroyed(self, operator: OperatorId) -> None:

@@ -59,6 +59,7 @@ class Upkeep:
     def _sample(self) -> None:
         agent, engine = self._agent, self._agent.engine
         engine.sample(agent.host.now())
+        agent.misfit_log.look(engine.instances.values(), agent.host.now())
         agent.delays.sample()
         agent.directory.keep(engine.flow.destinations())
         settings = agent.config.engine

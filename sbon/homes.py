@@ -169,6 +169,7 @@ def _row(query: QueryId, home: NodeId, state: HomeState, entry: Entry | None, ho
         "late_rows": 0,
         "lost_rows": 0,
         "dropped_rows": 0,
+        "misfits": [],
         "network_usage": None,
         "delay_ms": None,
         "delay_bound_ms": None,

@@ -51,11 +51,12 @@ class Polled(NamedTuple):
 class SourceConnector(Protocol):
     """A physical source. Everything is called on the agent's thread.
 
-    A method and four attributes are optional. `open()`: takes hold of files; called once, before `start`, on a thread of its own, as it may
+    A method and five attributes are optional. `open()`: takes hold of files; called once, before `start`, on a thread of its own, as it may
     wait for a file system that does not answer. It raises ConnectorError where that is refused, and `stop` may be called meanwhile.
-    `remark`: a sentence for people who look at the running source, or nothing. `threaded = True`: `poll` is called on an executor thread
-    (never two calls at once, and none during `start` or `stop`), so that a source whose rows take work to make does not hold up the event
-    loop. `batch_rows`: the engine writes
+    `remark`: a sentence for people who look at the running source, or nothing. `misfits`, an `sbon.misfits.Misfits` that the source makes
+    and adds to: why it has left rows out, for `sbon queries`, `sbon operators`, the log and telemetry; its rows are among `dropped_rows`.
+    `threaded = True`: `poll` is called on an executor thread (never two calls at once, and none during `start` or `stop`), so that a source
+    whose rows take work to make does not hold up the event loop. `batch_rows`: the engine writes
     there, before each poll, how many rows fit into its quantum, and the source gives at most so many. `due_rows(now)`, beside the other
     two: how many rows are due at that instant, be they ever so many; with it goes the promise that `poll` never waits, for a file or for
     anybody. A few rows that have cost little lately are then asked for on the agent's own thread, which takes less than waking another.

@@ -11,59 +11,30 @@ What waits for room downstream is not idle: that time does not count.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from agent.connectors.base import Polled, SourceConnector
 from agent.connectors.watermark import TIME_MAX_US
+from agent.connectors.wrapped import WrappedSource
 from sbon.query.plan import WATERMARK_MIN, SourceParams
 
 ADVANCE_S = 1.0
 """How often the watermark of an idle source moves, at most as long as `idle_after`. Shorter: windows close sooner, more messages."""
 
 
-class IdleSource:
+class IdleSource(WrappedSource):
     """Another source, with the option `idle_after`."""
 
     def __init__(self, source: SourceConnector, params: SourceParams) -> None:
-        self._source: Any = source
+        super().__init__(source)
         self._idle_us = params.idle_after_us
         self._delay_us = params.watermark_delay_us
         self._advance_s = min(ADVANCE_S, self._idle_us / 1e6)
-        self.threaded = bool(getattr(source, "threaded", False))
-        if hasattr(source, "batch_rows"):
-            self.batch_rows = source.batch_rows
-        if hasattr(source, "due_rows"):
-            self.due_rows: Callable[[float], int] = source.due_rows
-        if hasattr(source, "open"):
-            self.open: Callable[[], None] = source.open
         self._us = WATERMARK_MIN
         self._since: float | None = None
         self._expected_at = float("inf")
 
-    @property
-    def dropped_rows(self) -> int:
-        """Of the other source."""
-        return int(self._source.dropped_rows)
-
-    @property
-    def remark(self) -> str:
-        """Of the other source."""
-        return str(getattr(self._source, "remark", ""))
-
-    def start(self, ready: Callable[[], None]) -> None:
-        """Begin."""
-        self._source.start(ready)
-
-    def stop(self) -> None:
-        """End."""
-        self._source.stop()
-
     def poll(self, now: float, wall: float) -> Polled:
         """What the other source gives, and a watermark that goes on without it."""
-        if hasattr(self, "batch_rows"):
-            self._source.batch_rows = self.batch_rows
-        polled: Polled = self._source.poll(now, wall)
+        polled = super().poll(now, wall)
         if polled.finished:
             return polled
         self._us = max(self._us, polled.watermark_us)

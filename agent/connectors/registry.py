@@ -39,11 +39,15 @@ def build_source(params: SourceParams, context: ConnectorContext) -> SourceConne
         There is no such connector, or an option is unknown or out of range; one line that names it and what is allowed.
     """
     made: SourceConnector = _find("source", params.name, params.connector, _SOURCES, context)(params, context)
-    if not params.idle_after_us:
-        return made
-    from agent.connectors.idle import IdleSource
+    if params.not_null:
+        from agent.connectors.required import RequiredColumns
 
-    return IdleSource(made, params)
+        made = RequiredColumns(made, params)
+    if params.idle_after_us:
+        from agent.connectors.idle import IdleSource
+
+        made = IdleSource(made, params)
+    return made
 
 
 def check_source(params: SourceParams, context: ConnectorContext) -> None:

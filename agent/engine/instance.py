@@ -11,6 +11,7 @@ from agent.engine.rates import Rate
 from sbon.batching import Cost
 from sbon.dead_ends import Obstruction
 from sbon.links import Batch, LinkSender
+from sbon.misfits import KINDS_REPORTED_MAX, Misfits
 from sbon.optimiser.slack import least_slack_ms
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, MulticastParams, OperatorSpec, SinkParams, SourceParams, is_multicast
 from sbon.scheduling import EarliestStimulusFirst
@@ -288,6 +289,12 @@ class Instance:
         """It only passes on what another operator computes."""
         return isinstance(self.spec.params, MulticastParams)
 
+    @property
+    def misfits(self) -> Misfits | None:
+        """What its source has left out, and why; None: it is no source, or one that does not tell."""
+        found = getattr(self.source, "misfits", None)
+        return found if isinstance(found, Misfits) else None
+
     def drop_operator(self) -> "Operator | None":
         """Give up the operator with its state, and return it: freeing a large one takes its time."""
         gone, self.operator = self.operator, None
@@ -354,4 +361,5 @@ class Instance:
             upstream_delay_ms=self.upstream_delay_ms,
             multicasts=self.multicasts(query) if query else (),
             held_up=self.held_up_by if state == "blocked" else "",
+            misfits=() if self.misfits is None else self.misfits.told(KINDS_REPORTED_MAX),
         )

@@ -8,6 +8,7 @@ import msgspec
 from agent.queries.deployment import Deployed
 from agent.queries.losses import Losses
 from agent.queries.multicasts import QueryMulticasts, carriers
+from sbon.misfits import clause
 from sbon.query.plan import LinkSpec, MulticastParams, OperatorSpec, Plan, is_multicast
 from sbon.query.text import describe
 from sbon.types import LinkId, NodeId, OperatorId
@@ -100,6 +101,15 @@ class QueryRecord:
         troubles += [self.stalls[operator] for operator in sorted(self.stalls.keys() - self.troubles.keys())]
         remedy = [self._remedy] if troubles else []
         return "; ".join([*troubles, *filter(None, remedy), *([self.late] if self.late else []), *self.losses.told(self.text_of)])
+
+    @property
+    def left_out(self) -> list[str]:
+        """Rows that its sources could not use: a clause for each source. The query goes on with the others."""
+        return [
+            f"{self.text_of(operator) if operator in self.specs else operator} on {report.node}: {said}"
+            for operator, report in sorted(self.reports.items())
+            if (said := clause(report.misfits, report.dropped_rows))
+        ]
 
     @property
     def _remedy(self) -> str:
@@ -243,7 +253,7 @@ class QueryRecord:
             "id": self.id,
             "name": self.name,
             "state": self.state.value,
-            "reason": self.reason,
+            "reason": "; ".join(filter(None, [self.reason, *self.left_out])),
             "owner": self.owner,
             "sql": self.plan.sql,
             "sink_node": self.sink_node,
@@ -252,6 +262,11 @@ class QueryRecord:
             "late_rows": sum(report.late_rows for report in self.reports.values()),
             "lost_rows": self.losses.rows,
             "dropped_rows": sum(report.dropped_rows for report in self.reports.values()),
+            "misfits": [
+                {"operator": operator, "node": report.node, **msgspec.structs.asdict(misfit)}
+                for operator, report in sorted(self.reports.items())
+                for misfit in report.misfits
+            ],
             "network_usage": network_usage,
             "delay_ms": self.delay_ms,
             "delay_bound_ms": self.plan.delay_bound_ms,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from agent.engine.ends import Output
 from agent.engine.instance import Instance
 from agent.gossip import Gossip
-from sbon.telemetry.rows import LinkRate, OperatorStatistics
+from sbon.telemetry.rows import LinkRate, MisfitCount, OperatorStatistics
 from sbon.types import NodeId
 
 
@@ -43,6 +43,7 @@ def operator_statistics(instance: Instance, me: NodeId) -> OperatorStatistics:
         cpu_ns=report.cpu_ns,
         cpu_ns_per_row=report.cpu_ns_per_row,
         longest_quantum_ms=report.longest_quantum_ms,
+        misfits=tuple(MisfitCount(kind.column, kind.cause, kind.rows) for kind in report.misfits),
     )
 
 

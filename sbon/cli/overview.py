@@ -173,9 +173,9 @@ def queries(socket: Socket = None, json: Json = False) -> None:
 
 
 def _print_dropped(told: list[dict[str, Any]]) -> None:
-    """A line for each source, or query, that was given rows that it could not take."""
+    """A line for each source, or query, that was given rows that it could not take, where its reason does not say so."""
     for one in told:
-        if dropped := one.get("dropped_rows"):
+        if (dropped := one.get("dropped_rows")) and not one.get("misfits"):
             say(f"{one['id']} has left out {count(dropped)} {'row' if dropped == 1 else 'rows'} that could not be used")
 
 

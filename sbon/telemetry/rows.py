@@ -33,6 +33,7 @@ __all__ = [
     "Load",
     "MemberChange",
     "MigrationRow",
+    "MisfitCount",
     "MulticastChange",
     "OperatorStatistics",
     "Part",
@@ -127,6 +128,15 @@ class LinkRate(Row, frozen=True, tag="links"):
     """No credit: the receiver is slower than the sender."""
 
 
+class MisfitCount(Part, frozen=True):
+    """Rows that a source has left out for one reason; the rows themselves are not in telemetry."""
+
+    column: str
+    """Empty: the line as a whole."""
+    cause: str
+    rows: int
+
+
 class OperatorStatistics(Row, frozen=True, tag="operators"):
     """An operator on the agent, every ten samples of the engine (10 s), and at once when it fails."""
 
@@ -170,6 +180,8 @@ class OperatorStatistics(Row, frozen=True, tag="operators"):
     """Longest time that its part of a quantum has kept a thread, since it came to the agent."""
     state_bytes: int | None = None
     """Memory of its state, when it was last measured."""
+    misfits: tuple[MisfitCount, ...] = ()
+    """Of a source: `dropped_rows` by reason, the kinds with the most rows."""
 
 
 class Bucket(Part, frozen=True):

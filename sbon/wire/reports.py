@@ -4,6 +4,7 @@ from typing import Annotated
 
 import msgspec
 
+from sbon.misfits import KINDS_REPORTED_MAX, Misfit
 from sbon.wire.limits import MANY, Amount, Count, Delay, Epoch, Link, Node, Operator, Query, Slack, Text
 
 
@@ -61,6 +62,8 @@ class OperatorReport(msgspec.Struct, frozen=True):
     """Longest time that its part of a quantum has kept a thread, since it came to this host."""
     held_up: Text = ""
     """Consumers that are gone, and for which it waits all the same."""
+    misfits: Annotated[tuple[Misfit, ...], msgspec.Meta(max_length=KINDS_REPORTED_MAX)] = ()
+    """Of a source: why it has left rows out, the kinds with the most rows."""
 
 
 class OperatorReports(msgspec.Struct, frozen=True, tag="operators"):

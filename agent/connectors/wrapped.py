@@ -1,0 +1,49 @@
+"""A source around another one, which it otherwise leaves as it is. Bases of `idle` and `required`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from agent.connectors.base import Polled, SourceConnector
+from sbon.misfits import Misfits
+
+
+class WrappedSource:
+    """Passes on all that a source offers, the optional parts included; `poll` is there to be extended."""
+
+    def __init__(self, source: SourceConnector) -> None:
+        self._source: Any = source
+        self.threaded = bool(getattr(source, "threaded", False))
+        self.misfits: Misfits | None = getattr(source, "misfits", None)
+        if hasattr(source, "batch_rows"):
+            self.batch_rows = source.batch_rows
+        if hasattr(source, "due_rows"):
+            self.due_rows: Callable[[float], int] = source.due_rows
+        if hasattr(source, "open"):
+            self.open: Callable[[], None] = source.open
+
+    @property
+    def dropped_rows(self) -> int:
+        """Rows that the other source has left out."""
+        return int(self._source.dropped_rows)
+
+    @property
+    def remark(self) -> str:
+        """What the other source has to say."""
+        return str(getattr(self._source, "remark", ""))
+
+    def start(self, ready: Callable[[], None]) -> None:
+        """Begin."""
+        self._source.start(ready)
+
+    def stop(self) -> None:
+        """End."""
+        self._source.stop()
+
+    def poll(self, now: float, wall: float) -> Polled:
+        """What the other source gives."""
+        if hasattr(self, "batch_rows"):
+            self._source.batch_rows = self.batch_rows
+        polled: Polled = self._source.poll(now, wall)
+        return polled

@@ -1,0 +1,140 @@
+"""Rows that a source was given and could not use: which column, why, how many, and the first one of each kind.
+
+A kind is a column and a cause. A source remembers `KINDS_MAX` of them and counts the rest as one, and all texts are cut, so that a
+flood of bad lines takes no memory and no more room in a report than a few.
+"""
+
+from collections.abc import Iterable
+from typing import Annotated, TypeAlias
+
+import msgspec
+
+from sbon.printable import printable
+from sbon.wire.limits import Count
+
+KINDS_MAX = 32
+"""Kinds that one source tells apart; rows of further ones are counted as `OTHER`."""
+KINDS_REPORTED_MAX = 8
+"""Kinds in the report of an operator to other agents: those with the most rows."""
+VALUE_CHARACTERS_MAX = 40
+CAUSE_CHARACTERS_MAX = 120
+TEXT_CHARACTERS_MAX = 400
+LINE_CHARACTERS_MAX = 160
+OTHER = "other causes"
+_NULL = "is NULL, declared NOT NULL"
+
+_Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=TEXT_CHARACTERS_MAX)]
+
+
+class Misfit(msgspec.Struct, frozen=True):
+    """Rows that did not fit for one reason. Its texts are printable and short."""
+
+    column: _Text
+    """Empty: the line as a whole."""
+    cause: _Text
+    """The same words for all rows of the kind: `is not an integer (BIGINT)`."""
+    rows: Count
+    text: _Text
+    """A sentence about the first such row: `column age: "abc" is not an integer (BIGINT)`."""
+    line: _Text = ""
+    """The first such row, as it came; empty where there is none to show."""
+
+
+class Misfits:
+    """Counts the rows of one source that did not fit. One thread at a time counts; any other may call `told`.
+
+    Parameters
+    ----------
+    beside : counted elsewhere for the same source, and told with these
+    """
+
+    def __init__(self, beside: "Misfits | None" = None) -> None:
+        self.rows = 0
+        """All of them, without those of `beside`."""
+        self._beside = beside
+        self._kinds: dict[tuple[str, str], Misfit] = {}
+
+    def is_new(self, column: str, cause: str) -> bool:
+        """Whether a row of this kind would be the first one: only then are its value and line wanted."""
+        return len(self._kinds) < KINDS_MAX and (cut(column, VALUE_CHARACTERS_MAX), cut(cause, CAUSE_CHARACTERS_MAX)) not in self._kinds
+
+    def add(self, column: str, cause: str, *, rows: int = 1, value: str = "", text: str = "", line: str | bytes = "") -> None:
+        """Count rows.
+
+        Parameters
+        ----------
+        column : empty for the line as a whole
+        cause : a predicate, the same for all rows of a kind: it must not quote the row
+        value : of the first row, as it is to be shown
+        text : says it of the first row, where column, value and cause in a row would not
+        line : the first row
+        """
+        if rows <= 0:
+            return
+        self.rows += rows
+        key = (cut(column, VALUE_CHARACTERS_MAX), cut(cause, CAUSE_CHARACTERS_MAX))
+        known = self._kinds.get(key)
+        if known is None and len(self._kinds) >= KINDS_MAX:
+            key = ("", OTHER)
+            known = self._kinds.get(key, Misfit(*key, 0, OTHER))
+        if known is None:
+            known = Misfit(*key, 0, cut(text, TEXT_CHARACTERS_MAX) or _sentence(*key, value), cut(line, LINE_CHARACTERS_MAX))
+        self._kinds[key] = msgspec.structs.replace(known, rows=known.rows + rows)
+
+    def null(self, column: str, *, rows: int = 1, line: str | bytes = "") -> None:
+        """Count rows with NULL in a column that is declared NOT NULL."""
+        self.add(column, _NULL, rows=rows, line=line)
+
+    def is_new_null(self, column: str) -> bool:
+        """Whether `null` would be of the first such row."""
+        return self.is_new(column, _NULL)
+
+    def told(self, kinds_max: int = 2 * KINDS_MAX + 2) -> tuple[Misfit, ...]:
+        """The kinds with the most rows, most first."""
+        kinds = tuple(self._kinds.values()) + (() if self._beside is None else self._beside.told())
+        return tuple(sorted(kinds, key=lambda kind: -kind.rows)[:kinds_max])
+
+
+def cut(text: str | bytes, characters_max: int) -> str:
+    """A text of others, printable, and no longer than this.
+
+    Examples
+    --------
+    >>> cut(b'{"a": 1}\\r', 20), cut("0123456789", 5)
+    ('{"a": 1}\\\\r', '0123…')
+    """
+    piece = text[: 4 * characters_max + 4]
+    shown = printable(piece.decode("utf-8", "backslashreplace") if isinstance(piece, bytes) else piece)
+    return shown if len(shown) <= characters_max else shown[: characters_max - 1] + "…"
+
+
+def clause(misfits: Iterable[Misfit], rows: int) -> str:
+    """Says for people what a source has left out, in one clause; empty where that is nothing, or nothing is known about it.
+
+    Parameters
+    ----------
+    rows : all that it has left out, of whatever kind
+
+    Examples
+    --------
+    >>> clause([Misfit("n", "is not an integer (BIGINT)", 800, 'column n: "x" is not an integer (BIGINT)')], 803)
+    '803 rows left out: column n: "x" is not an integer (BIGINT) (800 rows), other causes (3 rows)'
+    """
+    kinds = sorted(misfits, key=lambda kind: (kind.cause == OTHER, -kind.rows))
+    if not kinds:
+        return ""
+    shown = kinds[:2]
+    rest = rows - sum(kind.rows for kind in shown)
+    said = [f"{kind.text} ({_rows(kind.rows)})" for kind in shown] + ([f"{OTHER} ({_rows(rest)})"] if rest > 0 else [])
+    return f"{_rows(rows)} left out: {', '.join(said)}"
+
+
+def _rows(number: int) -> str:
+    return f"{number:,} row{'' if number == 1 else 's'}"
+
+
+def _sentence(column: str, cause: str, value: str) -> str:
+    shown = f"{cut(value, VALUE_CHARACTERS_MAX)} " if value else ""
+    if not column:
+        return f"{shown}{cause}"
+    return f"column {column}: {shown}{cause}" if shown else f"column {column} {cause}"
