@@ -69,7 +69,7 @@ class ClusterKeys:
         self._ring, self._use = ring, use
         self._complained_at_s = float("-inf")
         self._refused: tuple[Address, float] | None = None
-        self._log = structlog.get_logger("keys").bind(node=directory.me)
+        self._log = structlog.get_logger("keys", node=directory.me)
 
     # ------------------------------------------------------------------------------------------------------ this agent
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import sbon
-from agent.config import format_address
+from agent.config import LEAVING_S_MAX, format_address
 from sbon.control import COMMANDS, ControlReply, ControlRequest, refusal
 from sbon.errors import ConfigError, PlacementError, QueryError, SbonError
 from sbon.extensions import described
@@ -297,7 +297,7 @@ class ControlRequests:
 
     def _leave(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
         agent = self._agent
-        agent.leave(lambda: done({"left": True, **agent.leaving.told()}))
+        agent.leave(lambda: done({"left": True, **agent.leaving.told()}), _leaving_s(arguments.get("within_s")))
 
     def _shape(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
         raise ConfigError("this agent's network cannot be shaped: only the testbed starts agents whose network can")
@@ -312,6 +312,14 @@ def _text(arguments: dict[str, Any], name: str) -> str:
     if not isinstance(value, str) or not value.strip() or len(value) > SQL_LENGTH_MAX:
         raise ConfigError(f"argument {name!r} is missing or not a text of at most {SQL_LENGTH_MAX} characters")
     return value
+
+
+def _leaving_s(value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LEAVING_S_MAX:
+        raise ConfigError(f"within_s = {value!r}, expected 0 to {LEAVING_S_MAX:g} seconds")
+    return float(value)
 
 
 def _coordinate(coordinate: Any) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The daemon's life: own the data directory, start the agent, serve the control socket, obey signals, leave in good order.
 
     starting --agent listens, socket open--> running --SIGTERM, SIGINT, `sbon leave`--> leaving --said goodbye, or time is up--> ended
-        leaving: what it runs goes to others (`agent.optimising.leaving`), then it says goodbye
+        leaving (`Agent.leave`): what it runs goes to others, then it says goodbye
     running --SIGHUP, `sbon reload`--> running, with what could be changed
 
 A second SIGTERM or SIGINT while leaving ends at once.
@@ -18,17 +18,16 @@ import stat
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from agent import logs
-from agent.config import LEAVING_S_MAX, NAME, AgentConfig, format_address, is_loopback, parse_address
+from agent.config import NAME, AgentConfig, format_address, is_loopback, parse_address
 from agent.control import Cancel, ControlServer, DataDirectory, Reply
 from agent.logs import structlog
 from agent.loop_lag import LoopLag
 from agent.telemetry.broker import access
-from sbon.config import ConfigType, setting_paths
 from sbon.control import ControlReply, ControlRequest, refusal
 from sbon.errors import ConfigError, SbonError
 from sbon.sealing import KeyRing
@@ -136,36 +135,24 @@ class Daemon:
     Parameters
     ----------
     agent : the running agent
-    config : what it runs with
     read_again : reads the configuration anew
     shaped : the testbed's delays, if this agent has them
     """
 
-    def __init__(self, agent: "Agent", config: AgentConfig, read_again: ReadConfig, shaped: "ShapedHost | None" = None) -> None:
+    def __init__(self, agent: "Agent", read_again: ReadConfig, shaped: "ShapedHost | None" = None) -> None:
         self._agent = agent
-        self._config = config
         self._read_again = read_again
         self._shaped = shaped
         self.loop_lag: LoopLag | None = None
         """How late the event loop is, where somebody watches it."""
         self.counters: list[Mapping[str, int]] = []
         """What the parts around the agent count; `status` shows them among the agent's own."""
-        self._leaving = False
-        self._on_left: list[Callable[[], None]] = []
         self.ended = asyncio.Event()
+        agent.when_left(self.ended.set)
 
     def control(self, request: ControlRequest, reply: Reply) -> Cancel:
         """Answer a request; see `sbon.control`."""
-        if request.command == "leave":
-            try:
-                within_s = _seconds(request.arguments.get("within_s"))
-            except SbonError as problem:
-                reply(refusal(request.id, problem))
-                return _nothing
-            told = self._agent.leaving.told
-            self._on_left.append(lambda: reply(ControlReply(request.id, final=True, result={"left": True, **told()})))
-            self.leave(within_s)
-        elif request.command == "reload":
+        if request.command == "reload":
             try:
                 reply(ControlReply(request.id, final=True, result=self.reload()))
             except SbonError as problem:
@@ -191,26 +178,9 @@ class Daemon:
         lag = self.loop_lag.told() if self.loop_lag is not None else None
         return msgspec.structs.replace(answer, result={**answer.result, "loop_lag": lag, "counters": counters})
 
-    def leave(self, within_s: float | None = None) -> None:
-        """Hand over, say goodbye and end; the second time, end at once.
-
-        Parameters
-        ----------
-        within_s : for handing over, at most; None: as configured
-        """
-        if self._leaving:
-            self._end("told_twice")
-            return
-        self._leaving = True
-        log.info("daemon.leaving")
-        loop, timeout_s = asyncio.get_running_loop(), self._config.leave_timeout_s
-        within_s = self._config.leaving_s if within_s is None else within_s
-        loop.call_later(within_s + timeout_s, self._end, "time_is_up")
-
-        def goodbye() -> None:
-            loop.call_later(timeout_s, self._end, "time_is_up")
-
-        self._agent.leave(lambda: self._end("said_goodbye"), within_s, goodbye)
+    def leave(self) -> None:
+        """SIGTERM or SIGINT: leave within `leaving_s`; the second time, end at once."""
+        self._agent.leave(_nothing)
 
     def reload(self) -> dict[str, list[str]]:
         """Read the configuration again, apply what can be, and say what was applied and what waits for a restart.
@@ -222,24 +192,17 @@ class Daemon:
         """
         fresh = resolved(self._read_again())
         key_ring = read_key_ring(fresh)
-        differing = changed(self._config, fresh)
-        done = {"leaving_s", "leave_timeout_s", *self._agent.reload(fresh)}
-        if fresh.log != self._config.log:
-            logs.set_up(fresh.log, node=self._config.name)
-            done.add("log")
+        change = self._agent.reload(fresh)
+        applied = list(change.applied)
+        if change.changes("log"):
+            logs.set_up(change.config.log, node=change.config.name)
         in_force = self._agent.key_ring  # `sbon keys` may have changed it since the last reload
-        rekeyed = key_ring is not None and in_force is not None and key_ring.ids != in_force.ids
-        if key_ring is not None and rekeyed:
+        if key_ring is not None and in_force is not None and key_ring.ids != in_force.ids:
             self._agent.use_keys(key_ring)
-            done.add("key_file")
-        applied = [path for path in differing if path in done or path.partition(".")[0] in done]
-        waiting = [path for path in differing if path not in applied]
-        for path in applied:
-            self._config = _replaced(self._config, path, _value(fresh, path))
-        if rekeyed and "key_file" not in applied:
-            applied.append("key_file")
-        log.info("config.reloaded", applied=applied, restart_needed=waiting)
-        return {"applied": applied, "restart_needed": waiting}
+            if "key_file" not in applied:
+                applied.append("key_file")
+        log.info("config.reloaded", applied=applied, restart_needed=change.waiting)
+        return {"applied": applied, "restart_needed": list(change.waiting)}
 
     def hang_up(self) -> None:
         """SIGHUP: reload, and stay as we are if that fails."""
@@ -247,41 +210,6 @@ class Daemon:
             self.reload()
         except ConfigError as problem:
             log.error("config.refused", reason=str(problem), doing="going on with the old configuration")
-
-    def _end(self, why: str) -> None:
-        if self.ended.is_set():
-            return
-        log.info("daemon.ending", why=why)
-        for told in self._on_left:
-            told()
-        self.ended.set()
-
-
-def changed(old: AgentConfig, new: AgentConfig) -> list[str]:
-    """Paths of the settings in which two configurations differ, sections taken apart."""
-    paths = setting_paths(AgentConfig)
-    leaves = [path for path in paths if not any(other.startswith(f"{path}.") for other in paths)]
-    return [path for path in leaves if _value(old, path) != _value(new, path)]
-
-
-def _seconds(value: object) -> float | None:
-    if value is None:
-        return None
-    if not isinstance(value, int | float) or not 0 <= value <= LEAVING_S_MAX:
-        raise ConfigError(f"within_s = {value!r}, expected 0 to {LEAVING_S_MAX:g} seconds")
-    return float(value)
-
-
-def _value(config: Any, path: str) -> Any:
-    for name in path.split("."):
-        config = getattr(config, name)
-    return config
-
-
-def _replaced(config: ConfigType, path: str, value: Any) -> ConfigType:
-    """The configuration with another value at a path; without its checks, which the whole has passed."""
-    name, _, below = path.partition(".")
-    return msgspec.structs.replace(config, **{name: _replaced(getattr(config, name), below, value) if below else value})
 
 
 async def _live(
@@ -303,7 +231,7 @@ async def _live(
     carriers = TelemetryCarriers(agent.telemetry)
     address = agent.start()
     carriers.begin()
-    daemon = Daemon(agent, config, read_again, shaped)
+    daemon = Daemon(agent, read_again, shaped)
     loop_lag = daemon.loop_lag = LoopLag(loop)
     server = ControlServer(directory.path, daemon, config.control, directory.hold)
     daemon.counters += [host.counters, server.counters, logs.standard_error.counters, *([shaped.counters] if shaped is not None else [])]

@@ -7,6 +7,7 @@ control   -> Inspection, OwnedQueries
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import agent.logs
@@ -46,6 +47,7 @@ from agent.queries.queries import OwnedQueries
 from agent.queries.record import QueryRecord
 from agent.queries.replication import Replication
 from agent.queries.tails import Tail
+from agent.reloading import Reload, reload_of
 from agent.state import StateFile
 from agent.telemetry.figures import operator_statistics
 from agent.telemetry.log import DIRECTORY_NAME, Telemetry
@@ -65,8 +67,6 @@ from sbon.wire.links import Acknowledge, DeadEnd, Moved, NoSuchLink
 from sbon.wire.messages import Message, decode, encode
 from sbon.wire.reports import UpstreamDelay
 
-LEAVE_TIMEOUT_S = 3.0
-
 
 class Agent:
     """One node of the overlay."""
@@ -81,7 +81,7 @@ class Agent:
         self.key_ring = key_ring
         self.extensions = extensions
         self.started_at_s = host.now()
-        self.log = agent.logs.structlog.get_logger("agent").bind(node=config.name)
+        self.log = agent.logs.structlog.get_logger("agent", node=config.name)
         self.misfit_log = MisfitLog(self.log)
         directory = None if not config.data_dir else _path(config.data_dir) / DIRECTORY_NAME
         self.telemetry = Telemetry(config.telemetry, directory, host, config.name)
@@ -89,8 +89,7 @@ class Agent:
         self.system = SystemStreams()
         self.state_file = StateFile(_path(config.data_dir) if config.data_dir else "")
         self._leave_timer: Timer | None = None
-        self._left: Callable[[], None] | None = None
-        self._goodbye: Callable[[], None] = lambda: None
+        self._on_left: list[Callable[[], None]] = []
         self._stopped = False
 
     # --------------------------------------------------------------------------------------------------- life cycle
@@ -174,10 +173,10 @@ class Agent:
         self.sharing = Sharing(self.engine, config.hosting, lambda: self.measuring.cpu)
         self.surveying = Surveying(host, self.directory, self.gossip, self.engine, self.sharing)
         self.replication = Replication(self.directory, self.gossip, host.wall, lambda why: self.log.warning("table.refused", reason=why))
-        placing = Placing(host, self.gossip, self.surveying, config.placement, config.optimiser)
+        self.placing = Placing(host, self.gossip, self.surveying, config.placement, config.optimiser)
         self.homes = Homes(host, self.directory, self.gossip, self.engine, self.replication)
         self.queries = OwnedQueries(
-            host, self.directory, self.gossip, placing, self.replication, self.homes, self, self._context, self.reaches
+            host, self.directory, self.gossip, self.placing, self.replication, self.homes, self, self._context, self.reaches
         )
 
     def _make_optimisers(self) -> None:
@@ -217,36 +216,45 @@ class Agent:
         )
         self.requests = ControlRequests(self)
 
-    def leave(self, done: Callable[[], None], within_s: float | None = None, goodbye: Callable[[], None] = lambda: None) -> None:
-        """Hand over what others would take, say goodbye, then close, then `done`.
+    def leave(self, done: Callable[[], None], within_s: float | None = None) -> None:
+        """Hand over what others would take, say goodbye, then close, then `done`. Told again meanwhile, close at once.
 
         Parameters
         ----------
-        within_s : for handing over, at most; None: as configured
-        goodbye : called when it is said
+        within_s : for handing over, at most; None: `leaving_s`, as configured
         """
-        if self._left is not None or self._stopped:
+        config = self.config
+        self._on_left.append(done)
+        if self.leaving.begun or self._stopped:
+            self._left("told again")
             return
-        self._left, self._goodbye = done, goodbye
         self.rebalancing.stop()
         self.multicasting.stop()
-        config = self.config
-        self.leaving.begin(config.leaving_s if within_s is None else within_s, config.optimiser, config.placement, self._say_goodbye)
+        within_s = config.leaving_s if within_s is None else within_s
+        self.log.info("agent.leaving", within_s=within_s)
+        self.leaving.begin(within_s, config.optimiser, config.placement, self._say_goodbye)
+
+    def when_left(self, call: Callable[[], None]) -> None:
+        """Call this when the agent has left, whoever tells it to."""
+        self._on_left.append(call)
 
     def _say_goodbye(self) -> None:
-        self._goodbye()
         self.upkeep.save()
-        self._leave_timer = self.host.call_at(self.host.now() + LEAVE_TIMEOUT_S, self.left)
+        end = self.host.now() + self.config.leave_timeout_s
+        self._leave_timer = self.host.call_at(end, partial(self._left, "the goodbye took longer than leave_timeout_s"))
         self.gossip.leave()
 
     def left(self) -> None:
         """Our departure has been told (or there was nobody to tell)."""
-        done, self._left = self._left, None
-        if done is None:
-            return
-        self.log.info("agent.left")
-        self.stop()
-        done()
+        self._left("said goodbye")
+
+    def _left(self, why: str) -> None:
+        if not self._stopped:
+            self.log.info("agent.left", why=why)
+            self.stop()
+        told, self._on_left = self._on_left, []
+        for done in told:
+            done()
 
     def stop(self) -> None:
         """Close at once, without a word to the others."""
@@ -266,24 +274,25 @@ class Agent:
         self.recording.agent("stopped", format_address(self.address), self.config.labels)
         self.telemetry.close()
 
-    def reload(self, config: AgentConfig) -> list[str]:
-        """Take over the settings that can change while running; returns their names."""
-        applied = []
-        if config.membership != self.config.membership:
-            self.gossip.machine.reconfigure(config.membership)
-            applied.append("membership")
-        if config.optimiser != self.config.optimiser:
-            self.remembering.reconfigure(config.optimiser)
-            self.rebalancing.reconfigure(config.optimiser)
-            self.multicasting.reconfigure(config.optimiser)
-            applied.append("optimiser")
-        if config.connectors != self.config.connectors:
+    def reload(self, fresh: AgentConfig) -> Reload:
+        """Take over the settings that take effect while running (`agent.reloading.EFFECTS`); the others stay as they are.
+
+        Raises
+        ------
+        ConfigError
+            A setting cannot be used; all stay as they were.
+        """
+        change = reload_of(self.config, fresh)
+        config = change.config
+        if change.changes("connectors"):  # first, as this alone can be refused
             self.reaches.reconfigure(config.connectors)
-            applied.append("connectors")
-        if config.log != self.config.log:
-            applied.append("log")
+        if change.changes("membership"):
+            self.gossip.machine.reconfigure(config.membership)
+        if change.changes("optimiser"):
+            for part in (self.placing, self.remembering, self.rebalancing, self.multicasting):
+                part.reconfigure(config.optimiser)
         self.config = config
-        return applied
+        return change
 
     def use_keys(self, key_ring: KeyRing) -> None:
         """Seal with another ring from now on; connections that stand keep their keys."""

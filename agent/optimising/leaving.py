@@ -50,7 +50,7 @@ class Leaving:
         self._engine = around.engine
         self._migrations = around.migrations
         self._me = around.directory.me
-        self._log = structlog.get_logger("leaving").bind(node=self._me)
+        self._log = structlog.get_logger("leaving", node=self._me)
         self._done: Callable[[], None] | None = None
         self._look_timer: Timer | None = None
         self._end_timer: Timer | None = None

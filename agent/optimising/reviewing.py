@@ -76,9 +76,12 @@ class Reviewing(abc.ABC, Generic[Machine]):
             self._timer = None
 
     def reconfigure(self, config: OptimiserConfig) -> None:
-        """Other thresholds from the next review on."""
+        """Use these settings from the next review on, which comes after the new pause."""
         self._config = config
         self._loaded = None
+        if self._timer is not None:
+            self.stop()
+            self.start()
 
     @abc.abstractmethod
     def _review_all(self) -> None:

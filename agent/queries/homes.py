@@ -45,7 +45,7 @@ class Homes:
         self._engine = engine
         self._replication = replication
         self._orphans = Orphans()
-        self._log = structlog.get_logger("agent").bind(node=directory.me)
+        self._log = structlog.get_logger("agent", node=directory.me)
 
     def state(self, query: QueryId, home: NodeId) -> HomeState:
         """Returns how this agent sees the home of a query."""

@@ -119,6 +119,10 @@ class Placing:
         self.optimiser = optimiser
         self.rng = host.rng.spawn(1)[0]
 
+    def reconfigure(self, optimiser: OptimiserConfig) -> None:
+        """Use these settings from the next question on."""
+        self.optimiser = optimiser
+
     def place(
         self,
         plan: Plan,

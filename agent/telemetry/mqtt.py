@@ -35,7 +35,7 @@ class MqttPublisher:
         self._telemetry = telemetry
         self._broker = broker
         self._options = client_options(broker, let_in)
-        self._log = structlog.get_logger("telemetry").bind(broker=str(broker))
+        self._log = structlog.get_logger("telemetry", broker=str(broker))
         self._waiting: deque[bytes] = deque()
         self._encode = msgspec.msgpack.Encoder().encode
         self._in_flight = 0

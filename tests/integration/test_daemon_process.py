@@ -71,7 +71,7 @@ def test_terminated_agent_leaves_in_good_order(start):
     wait_until(lambda: {m["name"]: m["status"] for m in first.ask("members")} == {"first": "alive", "second": "left"})
 
     assert not (second.directory / "control.sock").exists()
-    assert "daemon.leaving" in second.events()
+    assert "agent.leaving" in second.events()
     assert first.end(signal.SIGINT) == 0
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sbon.control import ControlReply, ControlRequest
 from sbon.errors import PlacementError, SbonError
 from testbed.backend import Tail
 from testbed.virtual.harness import World
@@ -239,6 +240,68 @@ def test_when_time_is_up_it_says_goodbye_with_what_is_left():
     world.run_until(lambda: query_row(world)["state"] == "degraded", 30)
     assert f"was on {world.nodes[3]}, which has left" in query_row(world)["reason"]
     assert not tail.finished
+
+
+@pytest.mark.parametrize(
+    ("arguments", "within_s"),
+    [({"within_s": 3}, 3.0), ({"within_s": None}, 6.0), ({}, 6.0)],
+    ids=["as asked", "not said", "as on a signal"],
+)
+def test_request_to_leave_and_signals_hand_over_for_as_long_as_they_may(arguments: dict[str, object], within_s: float):
+    world = make_world(5, 1, leaving_s=6.0)
+    begin(world)
+    gather(world, 3)
+    world.run(1.0)
+    for node in (0, 1, 2, 4):
+        world.agents[node].migrations._arrivals.chunk = lambda message, respond: None
+    began, ended, said = world.now, [], []
+    agent = world.agents[3]
+    agent.when_left(lambda: ended.append(world.now))
+
+    agent.control(ControlRequest(1, "leave", arguments), said.append)
+    world.run_until(lambda: ended, 10)
+
+    assert within_s <= ended[0] - began < within_s + AT_ONCE_S
+    assert [reply.result["left"] for reply in said] == [True]
+    assert agent._stopped
+
+
+def test_leaving_told_twice_ends_at_once_and_both_are_answered():
+    world = make_world(5, 1)
+    begin(world)
+    gather(world, 3)
+    world.run(1.0)
+    agent, said = world.agents[3], []
+
+    for number in (1, 2):
+        assert not agent._stopped
+        agent.control(ControlRequest(number, "leave"), said.append)
+
+    assert agent._stopped
+    assert [reply.id for reply in said] == [1, 2]
+
+
+@pytest.mark.parametrize("within_s", ["soon", True, -1, 3600.5, float("nan")])
+def test_leave_refuses_a_time_that_is_none(within_s: object):
+    world = make_world(3, 1)
+    said: list[ControlReply] = []
+
+    world.agents[0].control(ControlRequest(1, "leave", {"within_s": within_s}), said.append)
+
+    assert [reply.error for reply in said] == [f"within_s = {within_s!r}, expected 0 to 3600 seconds"]
+    assert not world.agents[0].leaving.begun
+
+
+def test_goodbye_that_nobody_answers_ends_after_its_time():
+    world = make_world(3, 1, leave_timeout_s=0.7)
+    agent, ended = world.agents[0], []
+    agent.gossip.leave = lambda: None
+    began = world.now
+
+    agent.leave(lambda: ended.append(world.now), within_s=0)
+    world.run_until(lambda: ended, 10)
+
+    assert ended[0] - began == pytest.approx(0.7, abs=1e-6)
 
 
 def test_who_leaves_is_offered_nothing_and_what_was_on_its_way_there_stays():

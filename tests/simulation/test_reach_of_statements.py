@@ -78,7 +78,7 @@ def test_settings_allow_more_and_can_change_while_an_agent_runs(world: World, tm
     agent: Any = world.agents[1]
     world.submit(FILE.format("s", tmp_path / "secret.csv", there), at=0)
     wider = ConnectorsConfig(file=FileConfig(allow=("files", str(tmp_path))))
-    assert agent.reload(msgspec.structs.replace(agent.config, connectors=wider)) == ["connectors"]
+    assert agent.reload(msgspec.structs.replace(agent.config, connectors=wider)).applied == ("connectors.file.allow",)
     assert rows(world, "s", at=0) == [42]
 
 

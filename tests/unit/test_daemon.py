@@ -1,6 +1,5 @@
 """The daemon's own decisions: keys and addresses, reload, leave. Against an agent that only remembers what it was told."""
 
-import asyncio
 import os
 
 import msgspec
@@ -8,40 +7,41 @@ import pytest
 
 from agent.__main__ import main, overrides, parser
 from agent.config import AgentConfig
-from agent.daemon import Daemon, changed, read_key_ring, resolved
+from agent.daemon import Daemon, read_key_ring, resolved
 from agent.logs import LogConfig
+from agent.reloading import reload_of
 from sbon.control import ControlReply, ControlRequest
 from sbon.errors import ConfigError
-from sbon.membership.config import MembershipConfig
 from sbon.sealing import KeyRing, generate_key
 
 
 class Recorder:
-    """An agent that applies new labels and nothing else."""
+    """An agent that keeps what it was told, and leaves when the test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: AgentConfig) -> None:
+        self.config = config
         self.reloaded: list[AgentConfig] = []
-        self.goodbye = None
         self.passed_on: list[ControlRequest] = []
         self.key_ring: KeyRing | None = None
         self.rings: list[KeyRing] = []
-        self.leaving = self
-        self.within_s: float | None = None
+        self.told_to_leave = 0
+        self.left = None
 
-    def reload(self, config):
-        self.reloaded.append(config)
-        return ["labels"]
+    def reload(self, fresh):
+        self.reloaded.append(fresh)
+        change = reload_of(self.config, fresh)
+        self.config = change.config
+        return change
 
     def use_keys(self, key_ring):
         self.key_ring = key_ring
         self.rings.append(key_ring)
 
-    def leave(self, done, within_s, goodbye):
-        self.goodbye, self.within_s = done, within_s
-        goodbye()
+    def when_left(self, call):
+        self.left = call
 
-    def told(self):
-        return {"moved": 2, "stayed": []}
+    def leave(self, done):
+        self.told_to_leave += 1
 
     def control(self, request, reply):
         self.passed_on.append(request)
@@ -51,8 +51,8 @@ class Recorder:
 
 
 def daemon_with(config: AgentConfig, fresh: AgentConfig) -> tuple[Daemon, Recorder]:
-    agent = Recorder()
-    return Daemon(agent, config, lambda: fresh), agent
+    agent = Recorder(config)
+    return Daemon(agent, lambda: fresh), agent
 
 
 CONFIG = resolved(AgentConfig(name="ams1", log=LogConfig(level="error")))
@@ -130,19 +130,13 @@ def test_wrong_options_and_settings_end_with_code_2_and_one_line(capsys, tmp_pat
     assert said.out == ""
 
 
-def test_settings_that_differ_are_found_in_sections_too():
-    new = msgspec.structs.replace(CONFIG, labels={"a": "b"}, membership=MembershipConfig(interval_s=0.25))
-
-    assert changed(CONFIG, new) == ["labels", "membership.interval_s"]
-
-
 def test_reload_says_what_took_effect_and_what_waits():
     fresh = msgspec.structs.replace(CONFIG, labels={"a": "b"}, bind="127.0.0.1:1", log=LogConfig(level="warning"))
     daemon, agent = daemon_with(CONFIG, fresh)
 
-    assert daemon.reload() == {"applied": ["labels", "log.level"], "restart_needed": ["bind"]}
+    assert daemon.reload() == {"applied": ["log.level"], "restart_needed": ["bind", "labels"]}
     assert agent.reloaded == [fresh]
-    assert daemon.reload() == {"applied": [], "restart_needed": ["bind"]}
+    assert daemon.reload() == {"applied": [], "restart_needed": ["bind", "labels"]}
 
 
 def test_keys_added_to_the_file_are_taken_over_by_a_reload(tmp_path):
@@ -150,9 +144,9 @@ def test_keys_added_to_the_file_are_taken_over_by_a_reload(tmp_path):
     path.write_text(generate_key(b"a" * 32))
     path.chmod(0o600)
     config = msgspec.structs.replace(CONFIG, key_file=str(path))
-    agent = Recorder()
+    agent = Recorder(config)
     agent.key_ring = read_key_ring(config)
-    daemon = Daemon(agent, config, lambda: config)
+    daemon = Daemon(agent, lambda: config)
 
     assert daemon.reload()["applied"] == []
     path.write_text(generate_key(b"b" * 32) + "\n" + generate_key(b"a" * 32))
@@ -165,8 +159,8 @@ def test_wrong_configuration_changes_nothing_on_reload(capsys):
     def wrong() -> AgentConfig:
         raise ConfigError("agent.toml:1: nonsense")
 
-    agent = Recorder()
-    daemon = Daemon(agent, CONFIG, wrong)
+    agent = Recorder(CONFIG)
+    daemon = Daemon(agent, wrong)
     said: list[ControlReply] = []
 
     daemon.hang_up()
@@ -176,46 +170,15 @@ def test_wrong_configuration_changes_nothing_on_reload(capsys):
     assert said == [ControlReply(1, final=True, error="agent.toml:1: nonsense")]
 
 
-async def test_leave_waits_for_the_goodbye_and_answers_who_asked():
+def test_daemon_ends_when_its_agent_has_left_whoever_told_it_to():
     daemon, agent = daemon_with(CONFIG, CONFIG)
-    said: list[ControlReply] = []
 
-    daemon.control(ControlRequest(4, "leave"), said.append)
+    daemon.leave()
+    daemon.leave()
+    daemon.control(ControlRequest(1, "leave", {"within_s": 7}), lambda reply: None)
     assert not daemon.ended.is_set()
-    agent.goodbye()
-
-    assert daemon.ended.is_set()
-    assert said == [ControlReply(4, final=True, result={"left": True, "moved": 2, "stayed": []})]
-    assert agent.within_s == CONFIG.leaving_s
-
-
-async def test_leave_takes_no_longer_than_configured():
-    config = msgspec.structs.replace(CONFIG, leave_timeout_s=0.01)
-    daemon, agent = daemon_with(config, config)
-
-    daemon.leave()
-    await asyncio.wait_for(daemon.ended.wait(), timeout=120)
-
-    assert agent.goodbye is not None
-
-
-async def test_how_long_handing_over_may_take_can_be_said_in_the_request():
-    daemon, agent = daemon_with(CONFIG, CONFIG)
-    said: list[ControlReply] = []
-
-    daemon.control(ControlRequest(1, "leave", {"within_s": "soon"}), said.append)
-    assert agent.goodbye is None
-    daemon.control(ControlRequest(2, "leave", {"within_s": 0}), said.append)
-
-    assert agent.within_s == 0
-    assert [reply.error for reply in said] == ["within_s = 'soon', expected 0 to 3600 seconds"]
-
-
-async def test_told_twice_to_leave_it_ends_at_once():
-    daemon, _ = daemon_with(CONFIG, CONFIG)
-
-    daemon.leave()
-    daemon.leave()
+    assert (agent.told_to_leave, agent.passed_on) == (2, [ControlRequest(1, "leave", {"within_s": 7})])
+    agent.left()
 
     assert daemon.ended.is_set()
 

@@ -1,0 +1,109 @@
+"""Which settings a running agent takes over when its configuration is read again, and which wait for its next start."""
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from agent.config import AgentConfig
+from sbon.config import ConfigType, setting_paths
+
+
+class Effect(Enum):
+    """When a new value takes effect."""
+
+    AT_ONCE = "at once"
+    RESTART = "at the next start"
+
+
+EFFECTS: dict[str, Effect] = {
+    "name": Effect.RESTART,
+    "bind": Effect.RESTART,
+    "advertise": Effect.RESTART,
+    "join": Effect.RESTART,
+    "data_dir": Effect.RESTART,
+    "key_file": Effect.AT_ONCE,
+    "leaving_s": Effect.AT_ONCE,
+    "leave_timeout_s": Effect.AT_ONCE,
+    "labels": Effect.RESTART,
+    "log": Effect.AT_ONCE,
+    "control": Effect.RESTART,
+    "membership": Effect.AT_ONCE,
+    "membership.join_backoff_s_min": Effect.RESTART,
+    "membership.introductions_max": Effect.RESTART,
+    "membership.introductions_per_teller_max": Effect.RESTART,
+    "peers": Effect.RESTART,
+    "coordinate": Effect.RESTART,
+    "load": Effect.RESTART,
+    "placement": Effect.RESTART,
+    "hosting": Effect.RESTART,
+    "optimiser": Effect.AT_ONCE,
+    "engine": Effect.RESTART,
+    "connectors": Effect.AT_ONCE,
+    "links": Effect.RESTART,
+    "migration": Effect.RESTART,
+    "telemetry": Effect.RESTART,
+}
+"""By the path of a setting or of its section; the longer path counts. `key_file` waits where sealing would begin or end."""
+
+
+@dataclass(frozen=True)
+class Reload:
+    """What becomes of a configuration that is read while the agent runs."""
+
+    config: AgentConfig
+    """In force from now on: the former one with the settings that take effect at once."""
+    applied: tuple[str, ...]
+    """Paths of the settings that differ and take effect at once."""
+    waiting: tuple[str, ...]
+    """Paths of those that differ and wait for a restart."""
+
+    def changes(self, section: str) -> bool:
+        """Whether anything of a section takes effect now."""
+        return any(path == section or path.startswith(f"{section}.") for path in self.applied)
+
+
+def reload_of(old: AgentConfig, fresh: AgentConfig) -> Reload:
+    """Sort the settings in which two configurations differ by when they take effect."""
+    seals_as_before = bool(old.key_file) == bool(fresh.key_file)
+    config, applied, waiting = old, [], []
+    for path in changed(old, fresh):
+        if effect_of(path) is Effect.AT_ONCE and (path != "key_file" or seals_as_before):
+            config = _replaced(config, path, _value(fresh, path))
+            applied.append(path)
+        else:
+            waiting.append(path)
+    return Reload(config, tuple(applied), tuple(waiting))
+
+
+def effect_of(path: str) -> Effect:
+    """When a new value of a setting takes effect."""
+    while path not in EFFECTS:
+        path, _, _ = path.rpartition(".")
+    return EFFECTS[path]
+
+
+@cache
+def settings() -> tuple[str, ...]:
+    """Paths of all settings, without those of sections."""
+    paths = setting_paths(AgentConfig)
+    return tuple(path for path in paths if not any(other.startswith(f"{path}.") for other in paths))
+
+
+def changed(old: AgentConfig, new: AgentConfig) -> list[str]:
+    """Paths of the settings in which two configurations differ, sections taken apart."""
+    return [path for path in settings() if _value(old, path) != _value(new, path)]
+
+
+def _value(config: Any, path: str) -> Any:
+    for name in path.split("."):
+        config = getattr(config, name)
+    return config
+
+
+def _replaced(config: ConfigType, path: str, value: Any) -> ConfigType:
+    """The configuration with another value at a path; without its checks, which the whole has passed."""
+    name, _, below = path.partition(".")
+    return msgspec.structs.replace(config, **{name: _replaced(getattr(config, name), below, value) if below else value})
