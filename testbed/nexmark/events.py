@@ -75,9 +75,9 @@ class Events:
         """Numbers of the events of a kind from `first` to below `last`."""
         every: Index = np.arange(first, last, dtype=np.int64)
         place = every % CYCLE
-        if kind == "person":
-            return every[place == 0]
-        return every[(place > 0) & (place <= AUCTIONS)] if kind == "auction" else every[place > AUCTIONS]
+        chosen = {"person": place == 0, "auction": (place > 0) & (place <= AUCTIONS), "bid": place > AUCTIONS}[kind]
+        numbers: Index = every[chosen]
+        return numbers
 
     def table(self, kind: str, first: int, last: int) -> pl.DataFrame:
         """Events of a kind from event `first` to below event `last`, in the columns of SCHEMAS."""

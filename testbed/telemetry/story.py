@@ -5,7 +5,7 @@ Nothing here is a measurement. Latencies are those of cities with a slow tide ov
 that were good in the morning are not at noon.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -111,7 +111,7 @@ class Story:
         for number in range(queries):
             self.queries.append(self._query(number))
         self.moves = self._moved()
-        crashed = self.rng.permutation(agents)[: round(agents * CRASHES)] if seconds > 4 * DOWN_S else []
+        crashed: Iterable[int] = self.rng.permutation(agents)[: round(agents * CRASHES)] if seconds > 4 * DOWN_S else []
         self.down_s = {int(agent): float(self.rng.uniform(0.1, 0.8) * seconds) for agent in crashed}
         """When an agent crashed; it came back `DOWN_S` later."""
 

@@ -39,7 +39,7 @@ def contents(root: Path) -> dict[str, str]:
 
 def test_each_mutant_gets_the_outcome_that_it_deserves(tree: Path):
     before, said = contents(tree), []
-    sleep = "import time; time.sleep(60); y = x"
+    blocked = "import threading; threading.Event().wait(); y = x"
     mutants = [
         mutant("noticed", "x + x", "x * 3"),
         mutant("no-python", "return y", "return ("),
@@ -47,8 +47,8 @@ def test_each_mutant_gets_the_outcome_that_it_deserves(tree: Path):
         mutant("stale", "x * x", "x"),
         mutant("twice", "x", "z"),
         mutant("no-change", "x + x", "x + x"),
-        mutant("hangs", "y = x + x", sleep, seconds=1.0),
-        mutant("may-hang", "y = x + x", sleep, seconds=1.0, may_hang=True),
+        mutant("hangs", "y = x + x", blocked, seconds=0.3),
+        mutant("may-hang", "y = x + x", blocked, seconds=0.3, may_hang=True),
         mutant("no-test", "x + x", "x", "test_it.py::test_missing"),
     ]
 
@@ -71,7 +71,7 @@ def test_nothing_is_said_of_mutants_where_tests_fail_without_them(tree: Path):
 def test_ctrl_c_ends_tests_and_leaves_no_copy(tree: Path, tmp_path: Path):
     """In a process of its own, with a folder for its copies."""
     (tree / "test_it.py").write_text(
-        f"import pathlib, time\ndef test_it():\n    pathlib.Path({str(tmp_path / 'runs')!r}).touch(); time.sleep(600)"
+        f"import pathlib, threading\ndef test_it():\n    pathlib.Path({str(tmp_path / 'runs')!r}).touch(); threading.Event().wait()"
     )
     program = (
         "import pathlib, sys; from tests.mutants.listing import Mutant; from tests.mutants.run import run\n"
