@@ -30,6 +30,7 @@ from sbon.errors import ConnectorError, LinkError, PlacementError, QueryError, S
 from sbon.homes import HomeState
 from sbon.query.catalog import did_you_mean, no_query
 from sbon.query.ids import home_of, is_short_for, query_id
+from sbon.query.listing import Listing, listing_of_queries
 from sbon.query.places import Places, located
 from sbon.query.plan import Plan
 from sbon.types import NodeId, OperatorId, QueryId
@@ -203,6 +204,10 @@ class OwnedQueries:
                 self._end_by_name(effect, row, done)
             case Effect.RUN:
                 self._begin(effect, row, done)
+            case Effect.TELL if effect.listing is None:
+                self.all_rows(lambda rows: done(row | _told(listing_of_queries(rows))))
+            case Effect.TELL:
+                done(row | _told(effect.listing))
 
     def _begin(self, effect: Prepared, row: dict[str, Any], done: Done) -> None:
         plan = effect.plan
@@ -522,6 +527,10 @@ class OwnedQueries:
     def all_rows(self, done: Callable[[list[dict[str, Any]]], None]) -> None:
         """The queries of all agents that answer soon, ours first, those without a home last."""
         self._homes.all_rows(self.rows(), done)
+
+
+def _told(listing: Listing) -> dict[str, Any]:
+    return {"columns": list(listing.columns), "rows": listing.as_objects()}
 
 
 def _as_refusal(problem: BaseException, places: Places) -> SbonError:

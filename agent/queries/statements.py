@@ -10,6 +10,7 @@ from agent.queries.deployment import refused_sink
 from agent.queries.homes import Doubt
 from sbon.errors import ConnectorError, QueryError, SbonError
 from sbon.query.catalog import Catalog, Entry, did_you_mean
+from sbon.query.listing import Listing
 from sbon.query.places import Places, located
 from sbon.query.plan import Plan, SinkParams
 from sbon.query.system import SourceDefinition
@@ -27,6 +28,8 @@ class Effect(Enum):
     RUN = "run"
     END = "end"
     """A running query, by its name."""
+    TELL = "tell"
+    """Only an answer."""
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -34,7 +37,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
     effect: Effect
     kind: str
-    """"source", "view", "sink", "query" or "drop"."""
+    """"source", "view", "sink", "query", "drop" or "show"."""
     name: str
     sql: str
     message: str
@@ -47,6 +50,8 @@ class Prepared(msgspec.Struct, frozen=True):
     """A former query of the name, for which nobody answers any more: it is ended first."""
     notes: tuple[str, ...] = ()
     """What the person should know beside it; part of the message."""
+    listing: Listing | None = None
+    """The answer, where one is asked for; None for SHOW QUERIES, as the other agents have to be asked."""
 
 
 def prepare(
@@ -96,8 +101,9 @@ def _prepare_one(
     doubts: Mapping[str, Doubt],
 ) -> Prepared:
     from sbon.query.dependents import dependents
+    from sbon.query.inventory import listing
     from sbon.query.planner import plan
-    from sbon.query.sql import CreateSink, CreateSource, CreateView, DropStatement, SelectQuery
+    from sbon.query.sql import CreateSink, CreateSource, CreateView, DropStatement, SelectQuery, ShowStatement
 
     extensions = context.extensions()
     notes: list[str] = []
@@ -141,6 +147,11 @@ def _prepare_one(
         case DropStatement():
             lost = dependents(statement.name, catalog, nodes, extensions) if statement.kind in ("source", "view") else []
             return _prepare_drop(statement.kind, statement.name, statement.if_exists, statement.sql, catalog, here, stamp, lost)
+        case ShowStatement():
+            if statement.what == "queries":
+                return Prepared(Effect.TELL, "show", "", statement.sql, "")
+            told = listing(statement, catalog, nodes, extensions)
+            return Prepared(Effect.TELL, "show", statement.name, statement.sql, "", listing=told)
     raise AssertionError(f"unknown statement {type(statement).__name__}")
 
 

@@ -67,13 +67,14 @@ def register(app: typer.Typer) -> None:
 def sql(file: SqlFile = None, command: SqlText = None, socket: Socket = None, json: Json = False) -> None:
     """Submit SQL statements.
 
-    CREATE SOURCE, SINK or MATERIALIZED VIEW, SELECT, DROP. Queries run until they are dropped.
+    CREATE SOURCE, SINK or MATERIALIZED VIEW, SELECT, DROP; DESCRIBE and SHOW say what there is. Queries run until they are dropped.
 
     \b
     Examples:
       sbon sql queries.sql
       sbon sql -c "SELECT node, cpu FROM sys.load WHERE cpu > 0.9"
       echo "DROP VIEW busy" | sbon sql -
+      sbon sql -c "DESCRIBE sys.load; SHOW SOURCES"
     """
     text, origin = read_sql(file, command)
     result = _ask_sql("submit", text, origin, socket)
@@ -81,10 +82,23 @@ def sql(file: SqlFile = None, command: SqlText = None, socket: Socket = None, js
         print_json(result)
         return
     for statement in result:
+        if "rows" in statement:
+            print_listing(statement["columns"], statement["rows"])
+            continue
         say(statement["message"])
         if placed := statement.get("operators"):
             rows = [[o["id"], o["kind"], o["node"], "yes" if o.get("reused") else ""] for o in sorted(placed, key=step_order)]
             print_table(PLACED_COLUMNS, rows)
+
+
+def print_listing(columns: list[str], rows: list[dict[str, Any]]) -> None:
+    """The answer to DESCRIBE or SHOW: a table, or the text of a statement as it was written."""
+    if columns == ["name", "statement"]:
+        for row in rows:
+            for line in str(row["statement"]).splitlines():
+                say(line)
+        return
+    print_table([Column(name) for name in columns], [[row[name] or "-" for name in columns] for row in rows])
 
 
 def explain(

@@ -1,12 +1,13 @@
 """SQL text to statements. This module and those it imports are the only ones that load sqlglot.
 
-statements = parse(text)                      # list of CreateSource, CreateView, CreateSink, SelectQuery, DropStatement
-plan(statement, catalog, nodes, here, query)  # sbon.query.planner: the last three but DropStatement become plans
+statements = parse(text)                      # list of CreateSource, CreateView, CreateSink, SelectQuery, DropStatement, ShowStatement
+plan(statement, catalog, nodes, here, query)  # sbon.query.planner: CreateView, CreateSink, SelectQuery become plans
 """
 
 from sbon.errors import QueryError
 from sbon.extensions import NOTHING, Extensions
 from sbon.query.dialect import Text, statements_of, tokenize
+from sbon.query.show import ShowStatement
 from sbon.query.statements import CreateSink, CreateSource, CreateView, DropStatement, SelectQuery, Statement, read_statement
 
 
@@ -28,4 +29,4 @@ def parse(text: str, extensions: Extensions = NOTHING) -> list[Statement]:
         raise QueryError("a statement is nested too deeply", line=1, column=1, hint="split it with CREATE VIEW") from error
 
 
-__all__ = ["CreateSink", "CreateSource", "CreateView", "DropStatement", "SelectQuery", "Statement", "parse"]
+__all__ = ["CreateSink", "CreateSource", "CreateView", "DropStatement", "SelectQuery", "ShowStatement", "Statement", "parse"]

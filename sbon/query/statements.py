@@ -8,6 +8,7 @@
     CREATE SINK name AS select WITH (connector = '...', [node = 'a',] [delay_bound = '250 ms',] option = value, ...)
     CREATE SINK name FROM source_or_view WITH (...)
     DROP SOURCE | VIEW | SINK | QUERY [IF EXISTS] name
+    DESCRIBE name, SHOW ... (see `sbon.query.show`)
     select
 
 TABLE stands for SOURCE, too. `nodes` and `labels` say where a source has physical sources: on the named nodes, or on all nodes whose
@@ -35,6 +36,7 @@ from sbon.query.flink import windows_as_ours
 from sbon.query.literals import identifier
 from sbon.query.options import read_options, rest_of, split_early_with, split_with, take_connector, take_delay_bound
 from sbon.query.places import NAME, Places
+from sbon.query.show import ShowStatement, read_show
 from sbon.query.system import SINK_CONNECTORS, SourceDefinition
 
 
@@ -100,12 +102,10 @@ class DropStatement:
     places: Places = field(default_factory=dict, compare=False)
 
 
-Statement: TypeAlias = CreateSource | CreateView | CreateSink | SelectQuery | DropStatement
+Statement: TypeAlias = CreateSource | CreateView | CreateSink | SelectQuery | DropStatement | ShowStatement
 
 _INSTEAD = {
     "EXPLAIN": "use the command `sbon explain`",
-    "DESCRIBE": "use the command `sbon explain`",
-    "SHOW": "use the commands `sbon names`, `sbon queries`, `sbon operators`, `sbon members`",
     "INSERT": "write CREATE SINK name AS SELECT ... WITH (connector = '...')",
     "UPDATE": "streams do not change: write a SELECT that computes the new value",
     "DELETE": "streams do not change: write a SELECT with the rows to keep",
@@ -130,6 +130,8 @@ def read_statement(text: Text, tokens: list[Token], extensions: Extensions = NOT
         return _read_drop(text, tokens)
     if first.token_type == TokenType.CREATE:
         return _read_create(text, tokens, extensions)
+    if word in ("DESCRIBE", "DESC", "SHOW"):
+        return read_show(text, tokens)
     if first.token_type not in (TokenType.SELECT, TokenType.WITH, TokenType.L_PAREN):
         alone = len(tokens) == 1 and first.token_type == TokenType.VAR
         hint = f"to read from it, write SELECT * FROM {first.text}" if alone else _READABLE

@@ -180,6 +180,17 @@ def test_sql_file_is_submitted_and_the_places_of_its_operators_shown(agent, caps
     assert out.splitlines()[-1].split() == ["q2.1", "window", "paris-2"]
 
 
+def test_answers_to_describe_and_show_are_tables(agent, capsys):
+    text = {"columns": ["name", "statement"], "rows": [{"name": "v", "statement": "CREATE VIEW v AS\n  SELECT 1"}]}
+    table = {"columns": ["column", "type", "remarks"], "rows": [{"column": "ts", "type": "TIMESTAMP", "remarks": None}]}
+    agent.answers["submit"] = [{"statement": "show", "name": "v", "message": "", **told} for told in (table, text)]
+
+    out = sbon(capsys, "sql", "-c", "DESCRIBE v; SHOW CREATE VIEW v")[1]
+    assert [line.split() for line in out.splitlines()[:2]] == [["column", "type", "remarks"], ["ts", "TIMESTAMP", "-"]]
+    assert out.splitlines()[2:] == ["CREATE VIEW v AS", "  SELECT 1"]
+    assert json.loads(sbon(capsys, "sql", "--json", "-c", "DESCRIBE v")[1])[0]["rows"] == table["rows"]
+
+
 def test_rows_that_a_source_could_not_use_are_told_of(agent, capsys):
     agent.answers["queries"] = [{**QUERIES[0], "dropped_rows": 1}, {**QUERIES[0], "id": "q7", "dropped_rows": 0}]
     agent.answers["operators"] = [{**OPERATORS[0], "dropped_rows": 2000}]
