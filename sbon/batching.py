@@ -58,9 +58,14 @@ class Cost:
                 self.per_row_s = steepest_s
             self.per_row_s = min(max(self.per_row_s, _STEEPNESS_MIN * steepest_s), steepest_s)
 
+    @property
+    def is_known(self) -> bool:
+        """A batch has shown it."""
+        return self._last >= 0
+
     def expected_s(self, rows: int) -> float:
         """What a batch of so many rows will cost; infinite before the first one has shown it."""
-        if self._last < 0:
+        if not self.is_known:
             return math.inf
         return max(0.0, self.per_batch_s + self.per_row_s * (rows - self._rows))
 

@@ -19,6 +19,8 @@ from sbon.types import NodeId, OperatorId
 
 BATCHES_MAX = 256
 """So many batches of one link are worked on as if they were one."""
+SOON_S = 0.0002
+"""An operator whose tasks take at most this long is waited for: as long as a task takes to get to a thread and back."""
 
 
 def chain(
@@ -32,6 +34,24 @@ def chain(
             break
         stages.append(_stage(behind, by, me))
     return stages
+
+
+def joins_soon(instance: Instance, flow: Flow, me: NodeId) -> bool:
+    """Tells whether the next task waits, as an operator behind this one will soon be done with earlier batches and can join the chain.
+
+    Without this wait a backlog never ends: each task would find that operator busy with the batch before, and leave it another one.
+    """
+    seen = [instance]
+    while (found := _local_consumer(seen[-1], flow, me)) is not None:
+        behind, incoming = found
+        if behind in seen or not behind.has_credit or not _takes_whole_batches(behind, incoming):
+            return False
+        if behind.busy or not _is_empty(_only_output(seen[-1]), incoming):
+            task = behind.task
+            moves_on = flow.is_carrying if task is None else len(task.stages) == 1 and task.closing is None
+            return moves_on and behind.closing is None and behind.cost.is_known and behind.cost.per_batch_s <= SOON_S
+        seen.append(behind)
+    return False
 
 
 def _stage(instance: Instance, incoming: Input | None, me: NodeId) -> Stage:
@@ -48,20 +68,32 @@ def _stage(instance: Instance, incoming: Input | None, me: NodeId) -> Stage:
 
 def _behind(instance: Instance, stimulus_s: float, flow: Flow, me: NodeId) -> tuple[Instance, Input] | None:
     """The operator that the only output leads to, if it could take a batch of this stimulus time now, before anything else."""
-    if len(instance.outputs) != 1:
-        return None
-    output = next(iter(instance.outputs.values()))
-    if output.node != me:
-        return None
-    found = flow.consumer(output.link.id)
+    found = _local_consumer(instance, flow, me)
     if found is None:
         return None
     behind, incoming = found
-    if behind.state is not State.RUNNING or behind.busy or not behind.has_credit or not _is_empty(output, incoming):
+    if behind.busy or not behind.has_credit or not _is_empty(_only_output(instance), incoming):
         return None
-    if incoming.link.port == behind.held_port or (behind.operator is not None and behind.operator.spread > 1):
-        return None  # the latter is given slices of its own
-    return found if behind.earliest_s >= stimulus_s else None
+    return found if _takes_whole_batches(behind, incoming) and behind.earliest_s >= stimulus_s else None
+
+
+def _local_consumer(instance: Instance, flow: Flow, me: NodeId) -> tuple[Instance, Input] | None:
+    """The operator on this host that the only output leads to, and the end of the link there."""
+    if len(instance.outputs) != 1:
+        return None
+    output = _only_output(instance)
+    return flow.consumer(output.link.id) if output.node == me else None
+
+
+def _only_output(instance: Instance) -> Output:
+    return next(iter(instance.outputs.values()))
+
+
+def _takes_whole_batches(behind: Instance, incoming: Input) -> bool:
+    """It runs, the input is not held back, and its batches need no slices."""
+    if behind.state is not State.RUNNING or incoming.link.port == behind.held_port:
+        return False
+    return behind.operator is None or behind.operator.spread <= 1
 
 
 def _is_empty(output: Output, incoming: Input) -> bool:

@@ -16,7 +16,7 @@ import msgspec
 from agent.connectors.base import Congested
 from agent.engine.books import Books
 from agent.engine.brief import is_brief
-from agent.engine.chains import backlog, chain
+from agent.engine.chains import backlog, chain, joins_soon
 from agent.engine.closing import Closing, Quantum
 from agent.engine.ends import Input
 from agent.engine.flow import Flow
@@ -63,6 +63,7 @@ class Execution:
         self._books = Books(flow, self._polling, self._ended, delivered)
         self._ready = EarliestStimulusFirst[OperatorId]()
         self._running = 0
+        self._pumps_soon = False
         self._on_threads = 0
         """Of those, tasks that were not brief."""
         self._quantum = Quantum(config.quantum_s, config.quantum_rows)
@@ -193,15 +194,18 @@ class Execution:
             self._polling.at(instance, self._host.now())
 
     def _pump(self) -> None:
+        waiting: list[tuple[OperatorId, float]] = []
         while self._running < self._host.workers:
             operator = self._ready.pop()
             if operator is None:
-                return
+                break
             instance = self._instances.get(operator)
             if instance is None or instance.task is not None:
                 continue
             incoming = instance.earliest()
-            if instance.source is not None:
+            if self._waits(instance, incoming):
+                waiting.append((operator, self._host.wall() if incoming is None else incoming.queue.earliest_s))
+            elif instance.source is not None:
                 instance.blocked = instance.state is State.RUNNING and not instance.has_credit
                 if instance.state is State.RUNNING and not instance.blocked:
                     self._poll(instance, threaded=True)
@@ -209,6 +213,21 @@ class Execution:
                 self._close(instance, instance.closing)
             elif incoming is not None and self._may_end_its_batch(instance):
                 self._run(instance, incoming)
+        for operator, stimulus_s in waiting:
+            self._ready.push(operator, stimulus_s)
+        if waiting and self._flow.is_carrying and not self._pumps_soon:  # else a task that is settled goes on here
+            self._pumps_soon = True
+            self._host.call_soon(self._pump_again)
+
+    def _pump_again(self) -> None:
+        self._pumps_soon = False
+        self._pump()
+
+    def _waits(self, instance: Instance, incoming: Input | None) -> bool:
+        """Tells whether the next task of an operator begins a moment later, so that the operator behind it takes part."""
+        if instance.state is not State.RUNNING or instance.busy or not instance.has_credit:
+            return False
+        return (instance.source is not None or incoming is not None) and joins_soon(instance, self._flow, self._me)
 
     def _may_end_its_batch(self, instance: Instance) -> bool:
         """It may run, or has been paused in the midst of a batch and is waited for."""

@@ -402,6 +402,11 @@ class Flow:
         self.counters["links_unknown"] += 1
         return NoSuchLink(link=link)
 
+    @property
+    def is_carrying(self) -> bool:
+        """Batches or acknowledgements between operators of this host are on their way: they arrive in this turn of the event loop."""
+        return bool(self._local or self._acks)
+
     def _carry_local(self) -> None:
         waiting, self._local = self._local, deque()
         for link, batch in waiting:

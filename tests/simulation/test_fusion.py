@@ -91,6 +91,30 @@ def test_the_answers_are_those_of_operators_that_run_each_for_itself(monkeypatch
     assert finished(together, QUERY) == expected
 
 
+def test_a_sink_that_began_with_a_backlog_joins_the_task_of_the_source(monkeypatch):
+    # Two threads: the sink is at work on a batch while the source makes the next, and that would go on for good.
+    world = World(1, seed=3, settings={"optimiser": {"enabled": False}}, cpu=CpuConfig(batch_us=100))
+    world.start_all()
+    world.settle()
+    tasks = tasks_of(world, monkeypatch)
+    world.submit(
+        "CREATE SOURCE fast (ts TIMESTAMP, key BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = "
+        f"'{world.nodes[0]}', rows_per_second = 'max', event_rows_per_second = 1000, batch_rows_max = 1000)"
+    )
+    world.submit("CREATE SINK k FROM (SELECT ts, key FROM fast WHERE key % 2 = 0) WITH (connector = 'discard')")
+    engine = agent_of(world).engine
+    sink = next(instance for instance in engine.instances.values() if instance.sink is not None)
+    engine._execution.pause(sink, lambda: None)
+    world.run_until(lambda: sum(len(incoming.queue) for incoming in sink.inputs.values()) > 2)
+    engine.resume(sink.id)
+    world.run(0.1)
+    tasks.clear()
+    world.run(0.1)
+
+    assert len(tasks) > 20
+    assert sum(task[-1] == sink.id and len(task) == 3 for task in tasks) > 0.9 * len(tasks)
+
+
 def test_a_multicast_made_in_the_midst_of_a_task_lets_no_row_come_twice_or_be_lost():
     # Slow enough that a task takes most of the time between two batches.
     settings = {"optimiser": {"enabled": False}, "engine": {"batch_interval_s": 0.1}}
