@@ -55,6 +55,11 @@ def parser() -> Parser:
     known.add_argument("--label", metavar="KEY=VALUE", action="append", help="where and what this machine is; may be repeated")
     known.add_argument("--log-level", choices=sorted(logs.LEVELS, key=lambda level: logs.LEVELS[level]), help="least severity shown")
     known.add_argument("--log-format", choices=("auto", "console", "json"), help="form of the log on standard error")
+    known.add_argument(
+        "--forget",
+        action="store_true",
+        help="start without the sources, views, sinks and queries of before; their file is set aside as statements.json.forgotten",
+    )
     known.add_argument("--print-config", action="store_true", help="print the configuration as a commented file and end")
     known.add_argument("--testbed-shaper", metavar="FILE", help=argparse.SUPPRESS)
     return known
@@ -112,7 +117,7 @@ def _run(arguments: list[str] | None) -> int:
     keep_freed_memory()
 
     try:
-        return daemon.run(config, lambda: read_config(options.config, flags), options.testbed_shaper)
+        return daemon.run(config, lambda: read_config(options.config, flags), options.testbed_shaper, forget=options.forget)
     except ConfigError as problem:
         return _failed(problem, 2)
     except SbonError as problem:

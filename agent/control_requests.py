@@ -214,10 +214,12 @@ class ControlRequests:
         )
 
     def _tail(self, request: ControlRequest, reply: Reply) -> Cancel:
-        queries = self._agent.queries
+        queries, resuming = self._agent.queries, self._agent.resuming
         name, limit = _text(request.arguments, "query"), request.arguments.get("limit")
         record = queries.find(name)
         if record is None:
+            if (waiting := resuming.find(name)) is not None:
+                raise QueryError(f"query {name} does not run: {resuming.reason_of(waiting.id)}", hint="`sbon queries` shows when it does")
             if kind := self._agent.replication.catalog.kind_of(name):
                 raise no_query(name, kind, f"submit SELECT * FROM {name}, and follow that")
             known = [r.id for r in queries.records.values()] + [r.name for r in queries.records.values()]

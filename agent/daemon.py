@@ -27,6 +27,7 @@ from agent.config import NAME, AgentConfig, format_address, is_loopback, parse_a
 from agent.control import Cancel, ControlServer, DataDirectory, Reply
 from agent.logs import structlog
 from agent.loop_lag import LoopLag
+from agent.queries.kept_file import KeptFile
 from agent.telemetry.broker import access
 from sbon.control import ControlReply, ControlRequest, refusal
 from sbon.errors import ConfigError, SbonError
@@ -48,13 +49,14 @@ DRAIN_S_MAX = 2.0
 ReadConfig = Callable[[], AgentConfig]
 
 
-def run(config: AgentConfig, read_again: ReadConfig, shaper_file: str | None = None) -> int:
+def run(config: AgentConfig, read_again: ReadConfig, shaper_file: str | None = None, *, forget: bool = False) -> int:
     """Run an agent until it is told to leave; the exit code.
 
     Parameters
     ----------
     read_again : reads the configuration anew, for a reload
     shaper_file : the testbed's table of delays; None for every other agent
+    forget : start without the statements that were kept
 
     Raises
     ------
@@ -67,6 +69,8 @@ def run(config: AgentConfig, read_again: ReadConfig, shaper_file: str | None = N
     if config.telemetry.mqtt:
         access(config.telemetry.mqtt_password_file, config.telemetry.mqtt_ca_file)  # wrong files are found before anything starts
     directory = DataDirectory(Path(config.data_dir))
+    if forget:
+        KeptFile(directory.path).set_aside("forgotten", "asked for with --forget")
     from agent.asyncio_host import new_event_loop
 
     try:

@@ -42,10 +42,12 @@ from agent.optimising.surveying import Surveying
 from agent.queries.answers import Answers
 from agent.queries.deployment import Deployed
 from agent.queries.homes import Homes
+from agent.queries.kept_file import KeptFile
 from agent.queries.placing import Placed, Placing
 from agent.queries.queries import OwnedQueries
 from agent.queries.record import QueryRecord
 from agent.queries.replication import Replication
+from agent.queries.resuming import Resuming
 from agent.queries.tails import Tail
 from agent.reloading import Reload, reload_of
 from agent.state import StateFile
@@ -107,6 +109,7 @@ class Agent:
         self._make_queries()
         self._make_optimisers()
         self._make_answers()
+        self.resuming.start(self.queries, joins=bool(self.config.join))
         self.gossip.join([parse_address(seed) for seed in self.config.join])
         self.upkeep.start()
         self.rebalancing.start()
@@ -175,8 +178,10 @@ class Agent:
         self.replication = Replication(self.directory, self.gossip, host.wall, lambda why: self.log.warning("table.refused", reason=why))
         self.placing = Placing(host, self.gossip, self.surveying, config.placement, config.optimiser)
         self.homes = Homes(host, self.directory, self.gossip, self.engine, self.replication)
+        file = KeptFile(_path(config.data_dir) if config.data_dir else "")
+        self.resuming = Resuming(host, self.directory, self.gossip, self.replication, self.reaches, file)
         self.queries = OwnedQueries(
-            host, self.directory, self.gossip, self.placing, self.replication, self.homes, self, self._context, self.reaches
+            host, self.directory, self.gossip, self.placing, self.replication, self.homes, self, self._context, self.reaches, self.resuming
         )
 
     def _make_optimisers(self) -> None:
@@ -262,6 +267,7 @@ class Agent:
             return
         self._stopped = True
         self.upkeep.stop()
+        self.resuming.close()
         if self._leave_timer is not None:
             self._leave_timer.cancel()
         self.rebalancing.stop()
@@ -396,6 +402,8 @@ class Agent:
             self.migrations.node_failed(name, left=after is MemberStatus.LEFT)
             self.queries.node_failed(name, left=after is MemberStatus.LEFT)
         elif after is MemberStatus.ALIVE:
+            self.replication.member_alive(name)
+            self.resuming.member_alive()
             if before is None:  # its row was forgotten, so that nobody can say whether it is the process that was known
                 self.upkeep.ask_whether_wanted(name)
             if self.gossip.address_of(name) is not None and name in self.engine.flow.destinations():
@@ -406,6 +414,8 @@ class Agent:
         if restarted:
             self.log.info("member.restarted", member=name)
             self.upkeep.ask_whether_wanted(name)
+            self.replication.member_alive(name)
+            self.resuming.member_alive()
         self.directory.keep(self.engine.flow.destinations())
 
     def push_pull(self, address: Address) -> None:

@@ -4,12 +4,12 @@ A lost or damaged file costs a few minutes of settling, not correctness: the coo
 above the incarnation that others remember. So nothing here stops an agent, and the file is not forced to the disk platter.
 """
 
-import os
 from pathlib import Path
 
 import msgspec
 
 from agent.logs import structlog
+from agent.whole_file import read_file, replace_file
 from sbon.cost_space.coordinate import Coordinate, check
 from sbon.errors import CoordinateError
 
@@ -44,9 +44,7 @@ class StateFile:
         if self.path is None:
             return None
         try:
-            if self.path.stat().st_size > STATE_BYTES_MAX:
-                raise ValueError(f"larger than {STATE_BYTES_MAX} bytes")
-            state = msgspec.json.decode(self.path.read_bytes(), type=SavedState)
+            state = msgspec.json.decode(read_file(self.path, STATE_BYTES_MAX), type=SavedState)
             if state.coordinate is not None:
                 check(state.coordinate)
         except FileNotFoundError:
@@ -63,10 +61,8 @@ class StateFile:
         """Replace the file; False, with one warning until it works again, if the disk refuses."""
         if self.path is None:
             return False
-        fresh = self.path.with_name(f"{STATE_NAME}.new")
         try:
-            fresh.write_bytes(msgspec.json.encode(state) + b"\n")
-            os.replace(fresh, self.path)
+            replace_file(self.path, msgspec.json.encode(state) + b"\n")
         except OSError as problem:
             if not self._failing:
                 self._log.warning("state.not_saved", path=str(self.path), reason=str(problem), doing="going on without")

@@ -145,13 +145,10 @@ def _row(query: QueryId, home: NodeId, state: HomeState, entry: Entry | None, ho
     seconds = max((orphan.seconds for orphan in hosts.values()), default=None)
     if state is HomeState.PRESENT and hosts:
         state = HomeState(next(iter(hosts.values())).state)  # its hosts do not hear from it, and neither has this agent been answered
+    name, sql = (entry.name, entry.sql) if entry is not None else (query, "")
+    reason = reason_for(query, home, state, seconds, sorted(hosts), entry.name if entry is not None else "")
     return {
-        "id": query,
-        "name": entry.name if entry is not None else query,
-        "state": "orphaned",
-        "reason": reason_for(query, home, state, seconds, sorted(hosts), entry.name if entry is not None else ""),
-        "owner": home,
-        "sql": entry.sql if entry is not None else "",
+        **bare_row(query, name, "orphaned", reason, home, sql),
         "sink_node": sink[0] if sink is not None else None,
         "operators": [
             {
@@ -166,6 +163,22 @@ def _row(query: QueryId, home: NodeId, state: HomeState, entry: Entry | None, ho
             for host, operator in operators
         ],
         "rows_out": sink[1].rows_in if sink is not None else 0,
+    }
+
+
+def bare_row(query: QueryId, name: str, state: str, reason: str, home: NodeId, sql: str, former: QueryId = "") -> dict[str, Any]:
+    """Returns what `sbon queries` shows of a query of which nothing is known to run."""
+    return {
+        "id": query,
+        "name": name,
+        "former": former or None,
+        "state": state,
+        "reason": reason,
+        "owner": home,
+        "sql": sql,
+        "sink_node": None,
+        "operators": [],
+        "rows_out": 0,
         "late_rows": 0,
         "lost_rows": 0,
         "dropped_rows": 0,

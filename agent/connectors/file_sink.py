@@ -5,7 +5,8 @@ Options
 path : of a regular file, or of the folder; missing folders are made. Relative ones start in the agent's data directory, or, where another
     agent's statement asks for the file, in the folder `files` there; that may write where the setting `connectors.file.allow` says
 format : `csv`, `ndjson` or `parquet`; default: by the name
-mode : `append` (default) adds to what is there; `replace` writes beside it and takes its place when the query ends
+mode : `append` (default) adds to what is there; `replace` writes beside it and takes its place when the query ends; `resume` first puts
+    what an interrupted `replace` has written in its place, and adds to it (an agent that has restarted makes `resume` of `replace`)
 rows_per_file : Parquet: `path` is a folder of `part-000000.parquet`, ...; a part is full at this many rows (default 20000). Until then it
     is written anew with each batch, so that nothing waits in memory alone; more rows make fewer files and dearer batches.
 
@@ -15,6 +16,7 @@ room.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -47,11 +49,11 @@ _FORMATS = {".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson", ".json": "nd
 
 def build_file_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> SinkConnector:
     """A sink of the format that options and path ask for."""
-    path, kind, replaces, rows_per_file = file_sink_options(params, context)
+    path, kind, mode, rows_per_file = file_sink_options(params, context)
     what = f"sink {params.name}"
     if kind == "parquet":
-        return ParquetSink(what, path, context.reach, schema, replaces, rows_per_file)
-    return LineSink(what, path, context.reach, LineFormat(kind, schema), replaces)
+        return ParquetSink(what, path, context.reach, schema, mode == "replace", rows_per_file)
+    return LineSink(what, path, context.reach, LineFormat(kind, schema), mode)
 
 
 def check_file_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> None:
@@ -59,8 +61,8 @@ def check_file_sink(params: SinkParams, schema: Schema, context: ConnectorContex
     file_sink_options(params, context)
 
 
-def file_sink_options(params: SinkParams, context: ConnectorContext) -> tuple[Path, str, bool, int]:
-    """Path, format, whether it replaces what is there, rows of a file.
+def file_sink_options(params: SinkParams, context: ConnectorContext) -> tuple[Path, str, str, int]:
+    """Path, format, mode, rows of a file.
 
     Raises
     ------
@@ -73,10 +75,10 @@ def file_sink_options(params: SinkParams, context: ConnectorContext) -> tuple[Pa
     kind = options.choice("format", ("csv", "ndjson", "parquet"), _FORMATS.get(path.suffix.lower(), "unknown"))
     if kind == "unknown":
         raise ConnectorError(f"{what}: the format of {path.name} is not clear from its name: write format = 'csv'", option="path")
-    replaces = options.choice("mode", ("append", "replace"), "append") == "replace"
+    mode = options.choice("mode", ("append", "replace", "resume"), "append")
     rows_per_file = options.integer("rows_per_file", 20_000, 1, 10_000_000) if kind == "parquet" else 0
     options.finish()
-    return path, kind, replaces, rows_per_file
+    return path, kind, mode, rows_per_file
 
 
 def _refused(what: str, path: Path, number: int | None, reason: str) -> ConnectorError:
@@ -89,12 +91,17 @@ def _broken(what: str, path: Path, error: OSError) -> ConnectorError:
     return _refused(what, path, error.errno, error.strerror or str(error))
 
 
+def _unfinished(name: str) -> str:
+    """The file that will replace another one."""
+    return f".{name}.unfinished"
+
+
 class LineSink:
     """CSV or NDJSON. A write that fails half-way is taken back, so that the file always ends in a whole line."""
 
-    def __init__(self, what: str, path: Path, reach: Reach, lines: LineFormat, replaces: bool) -> None:
+    def __init__(self, what: str, path: Path, reach: Reach, lines: LineFormat, mode: str) -> None:
         self.dropped_rows = 0
-        self._what, self._path, self._reach, self._lines, self._replaces = what, path, reach, lines, replaces
+        self._what, self._path, self._reach, self._lines, self._mode = what, path, reach, lines, mode
         self._name = path.name
         self._lock = threading.Lock()
         """One of `open`, `write`, `finish` and `close` at a time."""
@@ -113,10 +120,14 @@ class LineSink:
             with told(self._what, self._path, "cannot be written"):
                 real = resolved(self._what, self._path, self._reach)
                 folder = Folder(real.parent, make=True)
-                if self._replaces:
+                if self._mode == "replace":
                     folder.expect_replaceable(real.name)
-                    file = folder.create(f".{real.name}.unfinished")
+                    file = folder.create(_unfinished(real.name))
                 else:
+                    if self._mode == "resume":
+                        folder.expect_replaceable(real.name)
+                        with contextlib.suppress(FileNotFoundError):  # it was put in its place, or the query never began
+                            folder.replace(real.name, by=_unfinished(real.name))
                     file = folder.open(real.name, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         except BaseException:
             if folder is not None:
@@ -197,8 +208,8 @@ class LineSink:
         if self._file is None or self._folder is None:
             return
         os.fsync(self._file.fileno())
-        if self._replaces:
-            self._folder.replace(self._name, by=f".{self._name}.unfinished")
+        if self._mode == "replace":
+            self._folder.replace(self._name, by=_unfinished(self._name))
 
     def _let_go(self) -> None:
         file, self._file = self._file, None
@@ -266,7 +277,7 @@ class ParquetSink:
 
     def _replace(self, folder: Folder, rows: pl.DataFrame, number: int) -> None:
         name = f"part-{number:06}.parquet"
-        unfinished = f".{name}.unfinished"
+        unfinished = _unfinished(name)
         try:
             with folder.create(unfinished) as file:
                 rows.write_parquet(file)

@@ -2,7 +2,7 @@
 
 A sink is this agent's own if this agent has asked itself to run it: its statement came over the control socket. (The handshake refuses a
 peer of our own name, so that nobody else can ask in our name.) A source goes by its definition, as the catalogue is everybody's: it is this
-agent's own if exactly this definition was given over its control socket since it started, whichever agent's query uses it.
+agent's own if exactly this definition was given over its control socket, before a restart or since, whichever agent's query uses it.
 """
 
 import os.path
@@ -53,6 +53,11 @@ class Reaches:
         self._declared[source.name] = source
         while len(self._declared) > DECLARED_MAX:
             del self._declared[next(iter(self._declared))]
+
+    @property
+    def own_words(self) -> tuple[SourceParams, ...]:
+        """The sources that have been defined so."""
+        return tuple(self._declared.values())
 
     def dropped(self, name: str) -> None:
         """A source has been dropped over the control socket."""

@@ -1,7 +1,7 @@
 """Queries whose homes are gone: this host's are noted and told, and those of all hosts are listed and ended from here (`sbon.homes`)."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -142,9 +142,15 @@ class Homes:
         for node in others:
             self._directory.request(node, QueriesAsk(), partial(answered, node), ANSWER_S)
 
-    def end(self, query: QueryId, done: Callable[[SbonError | None], None]) -> None:
-        """Lets all living hosts end a query for which nobody answers; `done` gets the first refusal, once all have answered."""
-        waiting = set(self._gossip.alive_labels()) | {self._directory.me}
+    def end(self, query: QueryId, done: Callable[[SbonError | None], None], nodes: Collection[NodeId] | None = None) -> None:
+        """Lets all living hosts end a query for which nobody answers; `done` gets the first refusal, once all have answered.
+
+        Parameters
+        ----------
+        nodes : those that are asked, beside this agent; None: all
+        """
+        alive = self._gossip.alive_labels()
+        waiting = {node for node in alive if nodes is None or node in nodes} | {self._directory.me}
         refused: list[SbonError] = []
 
         def answered(node: NodeId, result: Message | SbonError) -> None:

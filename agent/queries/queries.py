@@ -11,6 +11,7 @@ from itertools import count
 from typing import Any, Protocol
 
 import msgspec
+import structlog
 
 from agent.connectors.base import ConnectorContext
 from agent.connectors.reaches import Reaches
@@ -24,15 +25,17 @@ from agent.queries.placing import Placed, Placing, unsettled
 from agent.queries.record import QueryRecord, QueryState
 from agent.queries.refeeding import Refeeding
 from agent.queries.replication import Replication
+from agent.queries.resuming import Resuming, taking_up
 from agent.queries.statements import Effect, Prepared, check_sinks, prepare
 from agent.queries.tails import Tail
 from sbon.errors import ConnectorError, LinkError, PlacementError, QueryError, SbonError
 from sbon.homes import HomeState
-from sbon.query.catalog import did_you_mean, no_query
+from sbon.query.catalog import Entry, did_you_mean, no_query
 from sbon.query.ids import home_of, is_short_for, query_id
 from sbon.query.listing import Listing, listing_of_queries
 from sbon.query.places import Places, located
 from sbon.query.plan import Plan
+from sbon.resumption import KeptQuery, taken
 from sbon.types import NodeId, OperatorId, QueryId
 from sbon.whereabouts import Whereabouts
 from sbon.wire.deployment import InputLost, Release
@@ -80,6 +83,7 @@ class OwnedQueries:
         events: QueryEvents,
         context: ConnectorContext,
         reaches: Reaches,
+        resuming: Resuming,
     ) -> None:
         self.records: dict[QueryId, QueryRecord] = {}
         self.tails: dict[QueryId, Tail] = {}
@@ -94,18 +98,22 @@ class OwnedQueries:
         self._events = events
         self._context = context
         self._reaches = reaches
+        self._resuming = resuming
         self._bounds = DelayBounds(directory)
         self._refeeding = Refeeding(directory)
         self._numbers = count(1)
         self._last_report = host.now()
+        self._log = structlog.get_logger("agent").bind(node=directory.me)
 
     # --------------------------------------------------------------------------------------------------- statements
 
     def submit(self, sql: str, done: Done) -> None:
         """Carry out all statements of a text, in order; `done` gets what each has done. The first that fails ends it.
 
-        Statements before the failed one stay done, and the error says how many they are.
+        Statements before the failed one stay done, and the error says how many they are. What was done is kept for a restart when `done` is
+        called.
         """
+        done = self._resuming.then(done)
         self._prepare(sql, lambda prepared: self._carry_out(prepared, [], done), done)
 
     def explain(self, sql: str, done: Done) -> None:
@@ -140,25 +148,28 @@ class OwnedQueries:
 
     def _prepare(self, sql: str, then: Callable[[list[Prepared]], None], done: Done) -> None:
         me, wall_s = self._directory.me, self._host.wall()
-        ids = (self._new_id() for _ in range(QUERIES_MAX))
+        ids = (self.new_id() for _ in range(QUERIES_MAX))
         nodes = self._gossip.alive_labels()
 
+        def known(doubts: Mapping[str, Doubt]) -> None:
+            entries = self._replication.catalog.entries()
+            now_us = int(wall_s * 1e6)
+            self._understand(lambda: prepare(sql, entries, nodes, me, ids, now_us, self._context, doubts), then, done)
+
+        self._homes.doubts(sql, self._knows, known)
+
+    def _understand(self, work: Callable[[], list[Prepared]], then: Callable[[list[Prepared]], None], done: Done) -> None:
         def prepared(result: list[Prepared] | BaseException) -> None:
             if isinstance(result, BaseException):
                 done(_as_refusal(result, {}))
             else:
                 then(result)
 
-        def known(doubts: Mapping[str, Doubt]) -> None:
-            entries = self._replication.catalog.entries()
-            now_us = int(wall_s * 1e6)
-            self._host.execute(lambda: prepare(sql, entries, nodes, me, ids, now_us, self._context, doubts), prepared, rows=0)
-
-        self._homes.doubts(sql, self._knows, known)
+        self._host.execute(work, prepared, rows=0)
 
     def _knows(self, query: QueryId) -> bool:
         """Tells whether this agent has taken a query, and has not forgotten it."""
-        return query in self.records or query in self._ended or query in self._beginning
+        return query in self.records or query in self._ended or query in self._beginning or self._resuming.find(query) is not None
 
     def _carry_out(self, waiting: list[Prepared], results: list[dict[str, Any]], done: Done) -> None:
         if not waiting:
@@ -212,8 +223,8 @@ class OwnedQueries:
     def _begin(self, effect: Prepared, row: dict[str, Any], done: Done) -> None:
         plan = effect.plan
         assert plan is not None
-        if len(self.records) >= QUERIES_MAX:
-            raise PlacementError(f"{self._directory.me} has {len(self.records)} queries and takes no more; drop some, or ask another agent")
+        if (count := len(self.records) + self._resuming.count) >= QUERIES_MAX:
+            raise PlacementError(f"{self._directory.me} has {count} queries and takes no more; drop some, or ask another agent")
         self._beginning.add(plan.query)
         row["message"] = "; ".join([effect.message, *unsettled(plan, self._gossip)])
 
@@ -278,9 +289,67 @@ class OwnedQueries:
 
         self._placing.place(plan, placed, excluded, share=first)
 
-    def _new_id(self) -> QueryId:
+    def new_id(self) -> QueryId:
         """Returns a name that no query has had; called on executor threads, perhaps on two at once."""
         return query_id(self._directory.me, self._gossip.machine.own.boot, next(self._numbers))
+
+    # -------------------------------------------------------------------------------------------------- after a restart
+
+    def run_again(self, query: KeptQuery, done: Callable[[SbonError | None], None]) -> None:
+        """Submit a query that a former process of this agent had taken, under its new id; `done` gets None once it runs."""
+        me, nodes = self._directory.me, self._gossip.alive_labels()
+        entries = [entry for entry in self._replication.catalog.entries() if entry.name != query.sink]
+        now_us = int(self._host.wall() * 1e6)
+        self._beginning.add(query.id)
+
+        def placed(result: QueryRecord | SbonError) -> None:
+            self._beginning.discard(query.id)
+            if isinstance(result, SbonError):
+                self.tails.pop(query.id, None)
+                done(result)
+                return
+            result.former = query.former
+            if not self._resuming.runs(query.id):
+                self._end(result, QueryState.STOPPING)
+            done(None)
+
+        def prepared(effects: list[Prepared]) -> None:
+            plan = effects[0].plan if len(effects) == 1 else None
+            if plan is None:
+                placed(QueryError("what is kept of it is no query", hint=f"drop {query.id}"))
+                return
+
+            def ended(problem: SbonError | None) -> None:
+                try:
+                    if problem is not None:
+                        raise problem
+                    self._place_and_deploy(taking_up(plan), placed, frozenset(), first=True)
+                except SbonError as refusal:
+                    placed(refusal)
+
+            # Its other hosts let go of the former query by themselves; here it must be certain that no sink takes rows of both.
+            self._homes.end(query.former, ended, query.nodes)
+
+        self._understand(lambda: prepare(query.sql, entries, nodes, me, iter([query.id]), now_us, self._context, {}), prepared, placed)
+
+    def kept_queries(self) -> list[KeptQuery]:
+        """The queries that are to run again after a restart, and finished sinks, whose names are kept."""
+        running = [_kept(record) for record in self.records.values() if record.state is not QueryState.FINISHED]
+        finished = [record for record in [*self.records.values(), *self._ended.values()] if record.state is QueryState.FINISHED]
+        return running + [_kept(record) for record in finished if record.name != record.id]
+
+    def names_changed(self, entries: Iterable[Entry]) -> None:
+        """End what other agents have dropped or replaced while this one could not be asked."""
+        for entry in entries:
+            for record in [*self.records.values(), *self._ended.values()]:
+                kept = _kept(record)
+                concerned = entry.name == kept.sink if kept.sink else entry.name in (kept.id, kept.former)
+                if not concerned or not (why := taken(kept, {entry.name: entry}.get)):
+                    continue
+                self._log.warning("query.dropped_elsewhere", query=record.id, name=record.name, reason=why)
+                self._ended.pop(record.id, None)
+                if record.id in self.records:
+                    self._end(record, QueryState.STOPPING)
 
     # ------------------------------------------------------------------------------------------------------- health
 
@@ -381,17 +450,25 @@ class OwnedQueries:
 
     def drop(self, name: str, done: Callable[[SbonError | None], None]) -> None:
         """End a query by id or name, wherever it was taken."""
-        record = self.find(name)
+        record, waiting = self.find(name), self._resuming.find(name)
+        if record is None and waiting is None:
+            waiting = self._resuming.find_short(name)
+        if waiting is not None:
+            self._resuming.forget(waiting.id)
+            self._forget_sink(waiting.sink, waiting.id)
+            self._resuming.keep(lambda _: done(None))
+            return
         if record is not None:
             if record.id in self.records:
                 self._end(record, QueryState.STOPPING)
             else:
                 self._ended.pop(record.id, None)
             self._forget_sink(record.name, record.id)
-            done(None)
+            self._resuming.keep(lambda _: done(None))
             return
         home, query = self._home_of(name)
-        if home == self._directory.me or self._homes.state(query, home) is not HomeState.PRESENT:
+        # A home that has restarted knows its queries by their former ids, too.
+        if home == self._directory.me or self._homes.state(query, home) not in (HomeState.PRESENT, HomeState.RESTARTED):
             self._drop_orphan(name, done)
             return
 
@@ -423,10 +500,12 @@ class OwnedQueries:
 
         def ended(query: QueryId, problem: SbonError | None) -> None:
             if problem is None:
-                for entry in self._replication.catalog.entries():
-                    if entry.query == query:
-                        self._forget_sink(entry.name, query)
-            done(problem)
+                sinks = [entry.name for entry in self._replication.catalog.entries() if entry.query == query]
+                for sink in sinks:
+                    self._forget_sink(sink, query)
+                if not sinks:
+                    self._replication.bury(query, stamp=int(self._host.wall() * 1e6))
+            self._resuming.keep(lambda _: done(problem))
 
         self.all_rows(told)
 
@@ -449,7 +528,7 @@ class OwnedQueries:
         everything = {**self._ended, **self.records}
         if name in everything:
             return everything[name]
-        named = [record for record in everything.values() if record.name == name]
+        named = [record for record in everything.values() if name in (record.name, record.former)]
         if named:
             return named[-1]
         begun = [record for query, record in everything.items() if is_short_for(name, query)]
@@ -476,6 +555,7 @@ class OwnedQueries:
         if state is QueryState.FINISHED:
             self._ended[record.id] = record
             self._forget_old_ends()
+            self._resuming.keep()
         self._events.query_changed(record)
 
     def _forget_old_ends(self) -> None:
@@ -508,7 +588,7 @@ class OwnedQueries:
     def rows(self) -> list[dict[str, Any]]:
         """All queries of this agent, ended ones last."""
         running = [record.row(self.network_usage(record)) for record in self.records.values()]
-        return running + [record.row(0.0) for record in self._ended.values()]
+        return running + self._resuming.rows() + [record.row(0.0) for record in self._ended.values()]
 
     def network_usage(self, record: QueryRecord) -> float | None:
         """Bytes in transit by measured rates and estimated latencies (SBON, equation 1); None while a coordinate is unknown."""
@@ -531,6 +611,12 @@ class OwnedQueries:
 
 def _told(listing: Listing) -> dict[str, Any]:
     return {"columns": list(listing.columns), "rows": listing.as_objects()}
+
+
+def _kept(record: QueryRecord) -> KeptQuery:
+    nodes = sorted({spec.pinned for spec in record.plan.operators if spec.pinned is not None})
+    sink = record.name if record.name != record.id else ""
+    return KeptQuery(record.id, record.plan.sql, sink, tuple(nodes), record.former, record.state is QueryState.FINISHED)
 
 
 def _as_refusal(problem: BaseException, places: Places) -> SbonError:

@@ -11,7 +11,7 @@ from agent.queries.multicasts import QueryMulticasts, carriers
 from sbon.misfits import clause
 from sbon.query.plan import LinkSpec, MulticastParams, OperatorSpec, Plan, is_multicast
 from sbon.query.text import describe
-from sbon.types import LinkId, NodeId, OperatorId
+from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.reports import OperatorReport
 
 
@@ -51,6 +51,8 @@ class QueryRecord:
         self.plan = plan
         self.id = plan.query
         self.name = plan.name
+        self.former: QueryId = ""
+        """The id that it had before its home restarted."""
         self.owner = me
         self.started_wall_s = wall_s
         self.state = QueryState.RUNNING
@@ -252,6 +254,7 @@ class QueryRecord:
         return {
             "id": self.id,
             "name": self.name,
+            "former": self.former or None,
             "state": self.state.value,
             "reason": "; ".join(filter(None, [self.reason, *self.left_out])),
             "owner": self.owner,

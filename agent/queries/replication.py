@@ -1,6 +1,7 @@
 """The tables that all agents keep alike: members and catalogue, exchanged whole now and then, and changes told at once."""
 
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
 
 from agent.directory import Directory
 from agent.gossip import Gossip
@@ -10,6 +11,10 @@ from sbon.query.system import SourceDefinition
 from sbon.types import Address, NodeId, QueryId
 from sbon.wire.messages import Message
 from sbon.wire.replication import CatalogUpdate, PushPull
+
+RECENT_S = 60.0
+RECENT_MAX = 500
+"""Names that were changed here so lately are told to each member that comes alive: it may have missed them, and exchanges are rare."""
 
 
 class Replication:
@@ -21,6 +26,12 @@ class Replication:
         self._gossip = gossip
         self._wall = wall
         self._refused = refused
+        self._recent: OrderedDict[str, float] = OrderedDict()
+        """When names were last changed here."""
+        self.changed: Callable[[list[Entry]], None] = lambda entries: None
+        """Gets the entries that other agents have changed."""
+        self.heard: Callable[[], None] = lambda: None
+        """Called when another agent's whole tables are known."""
 
     def put(
         self, kind: str, name: str, *, sql: str, stamp: int, source: SourceDefinition | None = None, query: QueryId | None = None
@@ -47,6 +58,37 @@ class Replication:
             if entry.name == name:
                 self._tell(entry)
 
+    def restore(self, entries: Iterable[Entry]) -> None:
+        """Enter what this agent had made before a restart, in the versions of then: what others have made of it since counts more."""
+        mine = [entry for entry in entries if entry.owner == self._directory.me]
+        self.catalog.merge(mine)
+        for entry in mine:
+            self._note(entry.name)
+
+    def renew(self, name: str, query: QueryId) -> None:
+        """Give a sink of this agent, here and everywhere, the id that its query has after a restart.
+
+        Raises
+        ------
+        QueryError
+            There is none.
+        """
+        self._tell(self.catalog.renew(name, query, owner=self._directory.me))
+
+    def bury(self, query: QueryId, *, stamp: int) -> None:
+        """Let its home know, should it come back, that a plain query has been dropped."""
+        entry = self.catalog.bury(query, owner=self._directory.me, stamp=stamp)
+        if entry is not None:
+            self._tell(entry)
+
+    def member_alive(self, node: NodeId) -> None:
+        """Tell a member that has come alive what it may have missed."""
+        now = self._wall()
+        recent = [name for name, at in self._recent.items() if now - at < RECENT_S]
+        entries = tuple(entry for entry in map(self.catalog.latest, recent) if entry is not None)
+        if entries and node != self._directory.me:
+            self._directory.tell(node, CatalogUpdate(entries=entries))
+
     def exchange(self, address: Address) -> None:
         """Push ours to the agent there and pull its own."""
 
@@ -67,6 +109,7 @@ class Replication:
         ours = self._whole()
         self._gossip.merge(message.members)
         self._merge(message.catalog)
+        self.heard()
         return ours
 
     def updated(self, message: CatalogUpdate) -> None:
@@ -83,12 +126,22 @@ class Replication:
             self._refused(str(problem))
             return
         self._merge(message.catalog)
+        self.heard()
 
     def _merge(self, entries: tuple[Entry, ...]) -> None:
-        self.catalog.merge(entries, now_us=int(self._wall() * 1e6), is_member=self._gossip.members.__contains__)
+        changed = self.catalog.merge(entries, now_us=int(self._wall() * 1e6), is_member=self._gossip.members.__contains__)
+        if changed:
+            self.changed(changed)
 
     def _tell(self, entry: Entry) -> None:
-        """At once to all who live; whoever misses it has it from a push-pull."""
+        """At once to all who live; whoever misses it has it when it comes alive, or from a push-pull."""
+        self._note(entry.name)
         others: list[NodeId] = [node for node in self._gossip.alive_labels() if node != self._directory.me]
         for node in others:
             self._directory.tell(node, CatalogUpdate(entries=(entry,)))
+
+    def _note(self, name: str) -> None:
+        self._recent.pop(name, None)
+        self._recent[name] = self._wall()
+        while len(self._recent) > RECENT_MAX:
+            self._recent.popitem(last=False)

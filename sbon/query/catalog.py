@@ -38,13 +38,15 @@ SQL_LENGTH_MAX = 100_000
 VERSION_MAX = 2**62
 
 KINDS = ("source", "view", "sink")
+QUERY = "query"
+"""Kind of the tombstone of a plain query, whose id is its name: its home, if it was away, learns that it was dropped."""
 
 
 class Entry(msgspec.Struct, frozen=True):
     """One name."""
 
     kind: str
-    """One of KINDS."""
+    """One of KINDS, or QUERY."""
     name: str
     version: int
     """Microseconds since 1970 by the changing agent's clock, or one more than the version it replaces."""
@@ -81,6 +83,10 @@ class Catalog:
         """The living entry of a name."""
         entry = self._entries.get(name)
         return None if entry is None or entry.dropped else entry
+
+    def latest(self, name: str) -> Entry | None:
+        """The entry of a name, be it living or a tombstone."""
+        return self._entries.get(name)
 
     def source(self, name: str) -> SourceDefinition | None:
         """A declared source or a system stream."""
@@ -169,6 +175,32 @@ class Catalog:
                 raise QueryError(f"{name} is a system stream: nothing takes it away", hint="DROP is for names that were created")
             raise QueryError(f"there is no {kind} {name}", hint=did_you_mean(name, self.names(kind)))
         self._set(Entry(kind, name, self._next_version(name, stamp), owner, True, ""))
+        self._forget_old_tombstones()
+        return entry
+
+    def renew(self, name: str, query: QueryId, *, owner: NodeId) -> Entry:
+        """Give a sink the id of the query that feeds it after a restart of its home.
+
+        The version is the next one, not the clock's: whoever has dropped or replaced the sink meanwhile has given a greater one.
+
+        Raises
+        ------
+        QueryError
+            There is no such sink.
+        """
+        entry = self.get(name)
+        if entry is None or entry.kind != "sink":
+            raise QueryError(f"there is no sink {name}")
+        fresh = msgspec.structs.replace(entry, version=min(VERSION_MAX, entry.version + 1), owner=owner, query=query)
+        self._set(fresh)
+        return fresh
+
+    def bury(self, query: QueryId, *, owner: NodeId, stamp: int) -> Entry | None:
+        """Enter the tombstone of a plain query; None where its id is too long to be a name, or there is no room."""
+        entry = Entry(QUERY, query, self._next_version(query, stamp), owner, True, "")
+        if not _sensible(entry) or (query not in self._entries and len(self._entries) >= ENTRIES_MAX):
+            return None
+        self._set(entry)
         self._forget_old_tombstones()
         return entry
 
@@ -275,7 +307,7 @@ def _size(entry: Entry) -> int:
 
 def _sensible(entry: Entry) -> bool:
     return (
-        entry.kind in KINDS
+        (entry.kind in KINDS or (entry.kind == QUERY and entry.dropped))
         and 0 < len(entry.name) <= NAME_LENGTH_MAX
         and not entry.name.startswith("sys.")
         and 0 <= entry.version <= VERSION_MAX

@@ -83,7 +83,7 @@ def names_do_not_come_again(overlay: Overlay) -> dict[str, Any]:
     former = {row["query"] for row in before if row["query"]}
     wait_until(lambda: overlay.served("b") == former)
     overlay.kill("a")
-    overlay.start("a", "--join", overlay.addresses["b"])
+    overlay.start("a", "--forget", "--join", overlay.addresses["b"])
     wait_until(lambda: "b" in overlay.alive("a") and any(row["name"] == "new" for row in overlay.ask("a", "names")))
     files = [overlay.directory / f"{number}.ndjson" for number in range(3)]
     sinks = ";".join(
@@ -131,7 +131,7 @@ def a_query_without_a_home_ends_from_anywhere(overlay: Overlay, form: int = 0) -
     second = overlay.submit("b", sink.format("IF NOT EXISTS"))
     wait_until(lambda: taken() > 0)
     overlay.kill("b")
-    overlay.start("b", "--join", overlay.addresses["c"])
+    overlay.start("b", "--forget", "--join", overlay.addresses["c"])
     wait_until(lambda: overlay.status("c", "b") == "alive" and "k" in {row["name"] for row in overlay.ask("b", "names")})
     wait_until(lambda: overlay.served("c") == set())  # its home is back, and does not know it
     assert overlay.queries("c")[second]["state"] == "orphaned"

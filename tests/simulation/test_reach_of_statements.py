@@ -108,6 +108,9 @@ def test_a_source_that_is_defined_again_in_the_same_words_is_the_agents_own(worl
     world.run(5)
     world.start(1)
     world.run_until(lambda: any(row["name"] == "s" for row in world.ask(1, "names")), 60)
+    assert rows(world, "s", at=1) == [42]  # a restart forgets nothing of what was said
+    world.restart(1, lose_data=True)
+    world.run_until(lambda: any(row["name"] == "s" for row in world.ask(1, "names")), 60)
     with pytest.raises(SbonError, match=SETTING):
         world.submit("SELECT a FROM s", at=1)
     (told,) = world.ask(1, "submit", sql=again)

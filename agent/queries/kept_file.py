@@ -1,0 +1,66 @@
+"""`statements.json` in the data directory: what an agent was told, for its next start (`sbon.resumption`)."""
+
+import os
+from pathlib import Path
+
+from agent.logs import structlog
+from agent.whole_file import read_file, replace_file
+from sbon.resumption import KEPT_BYTES_MAX, Kept, decode_kept, encode_kept
+from sbon.types import NodeId
+
+KEPT_NAME = "statements.json"
+
+
+class KeptFile:
+    """The file, read at start and replaced as a whole at each save.
+
+    Parameters
+    ----------
+    directory : the data directory; empty keeps nothing
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        self.path = Path(directory) / KEPT_NAME if str(directory) else None
+        self._log = structlog.get_logger("state")
+
+    def load(self, agent: NodeId) -> Kept | None:
+        """Returns what the agent of this name kept last; None where there is nothing of use. A damaged file is set aside."""
+        if self.path is None:
+            return None
+        try:
+            kept = decode_kept(read_file(self.path, KEPT_BYTES_MAX))
+            if kept.agent != agent:
+                raise ValueError(f"it is that of agent {kept.agent}")
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as problem:
+            self.set_aside("damaged", str(problem))
+            return None
+        return kept
+
+    def save(self, kept: Kept) -> None:
+        """Replaces the file; blocks until it is on the disk.
+
+        Raises
+        ------
+        OSError, ValueError
+            The disk refuses, or it would be too large. The file is as it was.
+        """
+        if self.path is not None:
+            replace_file(self.path, encode_kept(kept), forced=True)
+
+    def set_aside(self, why: str, reason: str) -> None:
+        """Gives the file another name, if it is there, so that nothing of it is used and nobody overwrites it."""
+        if self.path is None or not self.path.exists():
+            return
+        number, aside = 1, self.path.with_name(f"{KEPT_NAME}.{why}")
+        while aside.exists():
+            number += 1
+            aside = self.path.with_name(f"{KEPT_NAME}.{why}-{number}")
+        try:
+            os.replace(self.path, aside)
+        except OSError as problem:
+            self._log.error("statements.not_set_aside", path=str(self.path), reason=str(problem), doing="starting without it")
+            return
+        level = self._log.error if why == "damaged" else self._log.warning
+        level(f"statements.{why}", path=str(self.path), set_aside=str(aside), reason=reason, doing="starting without it")

@@ -1,0 +1,304 @@
+"""Keeps what this agent was told in its data directory, and runs its queries again after a restart (`sbon.resumption`)."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+import msgspec
+import structlog
+
+from agent.config import format_address, parse_address
+from agent.connectors.reaches import Reaches
+from agent.directory import Directory
+from agent.gossip import Gossip
+from agent.host import Host, Timer
+from agent.queries.kept_file import KeptFile
+from agent.queries.replication import Replication
+from sbon.errors import ConfigError, QueryError, SbonError
+from sbon.homes import bare_row
+from sbon.membership.members import MemberStatus
+from sbon.query.catalog import Entry
+from sbon.query.ids import boot_of
+from sbon.query.plan import Plan, SinkParams
+from sbon.resumption import FORMAT, PEERS_MAX, Kept, KeptQuery, Renamed, Resume, Resumption, Taken, Waiting
+from sbon.types import Address, QueryId
+
+HEAR_S = 10.0
+"""Longest wait for another agent's tables after a start. Whoever dropped something while this agent was away is heard first; what is
+heard later counts as well, but until then the query runs."""
+ASK_PEERS_S = 1.0
+"""Pause between attempts to reach the members that were known before the restart."""
+LOOK_SOON_S = 0.1
+"""Several members come alive at once: they are looked at together."""
+
+Done = Callable[[Any], None]
+
+
+class Runner(Protocol):
+    """What runs queries (`agent.queries.queries.OwnedQueries`)."""
+
+    def new_id(self) -> QueryId:
+        """Make an id of the present process."""
+
+    def run_again(self, query: KeptQuery, done: Callable[[SbonError | None], None]) -> None:
+        """Submit a query under its new id."""
+
+    def kept_queries(self) -> list[KeptQuery]:
+        """The queries that run, and sinks that have finished."""
+
+    def names_changed(self, entries: list[Entry]) -> None:
+        """Other agents have changed these entries of the catalogue."""
+
+
+class Resuming:
+    """One agent's kept statements, and its queries that do not run again yet."""
+
+    def __init__(
+        self, host: Host, directory: Directory, gossip: Gossip, replication: Replication, reaches: Reaches, file: KeptFile
+    ) -> None:
+        self._host = host
+        self._me = directory.me
+        self._gossip = gossip
+        self._replication = replication
+        self._reaches = reaches
+        self._file = file
+        self._runner: Runner | None = None
+        self._machine: Resumption | None = None
+        """None: nothing was kept."""
+        self._peers: list[Address] = []
+        self._timer: Timer | None = None
+        self._peers_timer: Timer | None = None
+        self._closed = False
+        self._saved: Kept | None = None
+        self._saving = False
+        self._to_be_told: list[Callable[[str], None]] = []
+        self._failing = False
+        self._log = structlog.get_logger("agent").bind(node=directory.me)
+
+    # --------------------------------------------------------------------------------------------------- life cycle
+
+    def start(self, runner: Runner, joins: bool) -> None:
+        """Enter the kept names, and begin to run the kept queries again.
+
+        Parameters
+        ----------
+        joins : the agent was told of others
+        """
+        self._runner = runner
+        self._replication.changed = self._names_changed
+        self._replication.heard = self._heard
+        kept = self._saved = self._file.load(self._me)
+        if kept is None:
+            return
+        self._replication.restore(kept.entries)
+        for source in kept.declared:
+            self._reaches.declared(source)
+        self._peers = list(filter(None, map(_address, kept.peers[:PEERS_MAX])))
+        hear_s = HEAR_S if joins or self._peers else 0.0
+        self._machine = Resumption(kept.queries, self._host.now(), hear_s, self._host.rng.spawn(1)[0])
+        names = sorted(entry.name for entry in kept.entries if not entry.dropped)
+        self._log.info("statements.kept", names=names, queries=[query.id for query in kept.queries])
+        self._ask_peers(self._host.now() + hear_s)
+        self._look()
+
+    def close(self) -> None:
+        """Do nothing more."""
+        self._closed = True
+        for timer in (self._timer, self._peers_timer):
+            if timer is not None:
+                timer.cancel()
+
+    # ------------------------------------------------------------------------------------------------------ keeping
+
+    def then(self, done: Done) -> Done:
+        """Returns what keeps the statements that have been carried out by then, and calls `done` with the result."""
+
+        def kept(result: Any, problem: str) -> None:
+            if problem and isinstance(result, list) and result:
+                result[-1]["message"] += f"; a restart of {self._me} would forget it, as it cannot be kept: {problem}"
+            done(result)
+
+        return lambda result: self.keep(partial(kept, result))
+
+    def keep(self, done: Callable[[str], None] = lambda problem: None) -> None:
+        """Write down what is to be known after a restart; `done` gets "", or what prevented it."""
+        if self._file.path is None or self._closed:
+            done("")
+            return
+        self._to_be_told.append(done)
+        if not self._saving:
+            self._save()
+
+    def _save(self) -> None:
+        kept, told = self._snapshot(), self._to_be_told
+        self._to_be_told = []
+        if kept == self._saved or (self._saved is None and not (kept.entries or kept.declared or kept.queries)):
+            for done in told:
+                done("")
+            return
+        self._saving = True
+        self._host.execute(lambda: self._file.save(kept), partial(self._written, kept, told), rows=0)
+
+    def _written(self, kept: Kept, told: list[Callable[[str], None]], result: object) -> None:
+        self._saving = False
+        problem = (str(result) or type(result).__name__) if isinstance(result, BaseException) else ""
+        if not problem:
+            self._saved = kept
+        elif not self._failing:
+            self._log.error("statements.not_saved", path=str(self._file.path), reason=problem, doing="going on without")
+        self._failing = bool(problem)
+        for done in told:
+            done(problem)
+        if self._to_be_told:
+            self._save()
+
+    def _snapshot(self) -> Kept:
+        assert self._runner is not None
+        boot = self._gossip.machine.own.boot
+        queries = [*(waiting.query for waiting in self._waiting()), *self._runner.kept_queries()]
+        queries.sort(key=lambda query: (boot_of(query.id) == boot, len(query.id), query.id))
+        members = [member for _, member in sorted(self._gossip.members.items()) if member.name != self._me]
+        peers = [member.address for member in members if member.status is MemberStatus.ALIVE][:PEERS_MAX] or self._peers
+        return Kept(
+            FORMAT,
+            self._me,
+            tuple(entry for entry in self._replication.catalog.entries() if entry.owner == self._me),
+            self._reaches.own_words,
+            tuple(queries),
+            tuple(map(format_address, peers)),
+        )
+
+    # ----------------------------------------------------------------------------------------------------- resuming
+
+    def find(self, name: str) -> KeptQuery | None:
+        """A query that does not run again yet, by its id, its former id or its sink's name."""
+        return self._machine.find(name) if self._machine is not None else None
+
+    def find_short(self, name: str) -> KeptQuery | None:
+        """One by an unambiguous beginning of its id."""
+        return self._machine.find_short(name) if self._machine is not None else None
+
+    def forget(self, query: QueryId) -> None:
+        """A person has dropped one."""
+        if self._machine is not None:
+            self._machine.forget(query)
+
+    def runs(self, query: QueryId) -> bool:
+        """One has been placed. False: it was dropped meanwhile, and must be ended."""
+        return self._machine is not None and self._machine.runs(query)
+
+    @property
+    def count(self) -> int:
+        """How many do not run again yet."""
+        return len(self._waiting())
+
+    def reason_of(self, query: QueryId) -> str:
+        """Why one does not run."""
+        return next((waiting.reason for waiting in self._waiting() if waiting.query.id == query), "")
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Those that do not run again yet, as `sbon queries` shows them."""
+        return [
+            bare_row(
+                query.id,
+                query.sink or query.id,
+                "finished" if query.finished else "waiting",
+                waiting.reason + (f"; before the restart of {self._me} it was {query.former}" if query.former else ""),
+                self._me,
+                query.sql,
+                query.former,
+            )
+            for waiting in self._waiting()
+            for query in (waiting.query,)
+        ]
+
+    def member_alive(self) -> None:
+        """A member is alive that was not, or is another process."""
+        self._hurry()
+
+    def _waiting(self) -> list[Waiting]:
+        return self._machine.queries if self._machine is not None else []
+
+    def _heard(self) -> None:
+        if self._machine is not None:
+            self._machine.heard(self._host.now())
+            self._look_soon()
+
+    def _names_changed(self, entries: list[Entry]) -> None:
+        assert self._runner is not None
+        self._runner.names_changed(entries)
+        self._hurry()
+        self.keep()
+
+    def _hurry(self) -> None:
+        if self._machine is not None and self._machine.queries:
+            self._machine.hurry(self._host.now())
+            self._look_soon()
+
+    def _ask_peers(self, until: float) -> None:
+        """Exchange tables with members of before the restart, until somebody has been heard or time is up."""
+        now = self._host.now()
+        heard = any(name != self._me for name in self._gossip.members)
+        if self._closed or heard or not self._peers or now >= until:
+            return
+        for address in self._peers:
+            self._replication.exchange(address)
+        self._peers_timer = self._host.call_at(now + ASK_PEERS_S, partial(self._ask_peers, until))
+
+    def _look_soon(self) -> None:
+        self._arm(self._host.now() + LOOK_SOON_S)
+
+    def _arm(self, when: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if when is None or self._closed else self._host.call_at(when, self._look)
+
+    def _look(self) -> None:
+        if self._closed or self._machine is None or self._runner is None:
+            return
+        now = self._host.now()
+        actions = self._machine.look(now, self._gossip.alive_labels(), self._replication.catalog.latest, self._runner.new_id)
+        self._arm(self._machine.next_wake(now))
+        for action in actions:
+            match action:
+                case Renamed(query) if query.sink:
+                    self._replication.renew(query.sink, query.id)
+                case Resume(query):
+                    self._runner.run_again(query, partial(self._tried, query))
+                case Taken(query, why):
+                    self._log.warning("query.not_resumed", query=query.id, sink=query.sink, reason=why)
+        if any(not isinstance(action, Resume) for action in actions):
+            self.keep()
+
+    def _tried(self, query: KeptQuery, problem: SbonError | None) -> None:
+        assert self._machine is not None
+        if problem is None:
+            note = "windows, joins and other states begin empty"
+            self._log.info("query.resumed", query=query.id, former=query.former, sink=query.sink, note=note)
+        else:
+            reason = problem.message if isinstance(problem, QueryError) else str(problem)
+            before = self.reason_of(query.id)
+            self._machine.failed(query.id, reason, self._host.now())
+            if before:
+                self._log.warning("query.waits", query=query.id, sink=query.sink, reason=reason)
+        self.keep()
+        self._look_soon()
+
+
+def taking_up(plan: Plan) -> Plan:
+    """Returns a plan whose file sinks go on with what a former process of the agent has written, instead of replacing it."""
+    operators = []
+    for spec in plan.operators:
+        params = spec.params
+        if isinstance(params, SinkParams) and params.connector == "file" and ("mode", "replace") in params.options:
+            options = tuple(("mode", "resume") if option == ("mode", "replace") else option for option in params.options)
+            spec = msgspec.structs.replace(spec, params=msgspec.structs.replace(params, options=options))
+        operators.append(spec)
+    return msgspec.structs.replace(plan, operators=tuple(operators))
+
+
+def _address(text: str) -> Address | None:
+    try:
+        return parse_address(text)
+    except ConfigError:
+        return None

@@ -1,0 +1,273 @@
+"""What an agent was told and keeps over restarts, and the queries that it is to run again: a state machine without I/O.
+
+After a start each kept query is in one of these states:
+
+    hearing   the agent has not exchanged tables with another one yet: somebody may have dropped the query meanwhile
+    waiting   it has its new id; it is submitted as soon as the nodes that it used are alive, or `MISSING_S` later, and again after a pause
+              where it could not be placed
+    trying    it has been submitted
+    finished  it had ended before the restart: only its name and its row are kept
+
+It leaves the machine when it runs, or when it is dropped, here or by another agent (`Taken`).
+
+Invariants: a query is submitted only after `heard`, or `hear_s` after the start; no query is submitted whose name belongs to somebody
+else, or whose tombstone is known; at most `TOGETHER_MAX` are tried at once; the pause of a query that fails grows to `RETRY_S_MAX`.
+
+See docs/restarts.md.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from typing import TypeAlias
+
+import msgspec
+import numpy as np
+
+from sbon.query.catalog import Entry
+from sbon.query.ids import is_short_for
+from sbon.query.plan import SourceParams
+from sbon.types import NodeId, QueryId
+
+FORMAT = 1
+KEPT_BYTES_MAX = 32 * 2**20
+"""Size of what is kept: the names of one agent take 4 MiB at most, the rest is queries."""
+PEERS_MAX = 8
+"""Addresses of other agents that are kept, to ask them what has happened meanwhile."""
+TOGETHER_MAX = 4
+"""Queries that are submitted at once; the others follow in the order in which they were first submitted."""
+MISSING_S = 60.0
+"""Longest wait for the nodes that a query used, from the moment that others are heard: without them it would be made smaller."""
+RETRY_S_MIN = 1.0
+RETRY_S_MAX = 60.0
+"""Pause before a query that could not be placed is submitted again; it doubles each time."""
+
+
+class KeptQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A query, or the query of a sink."""
+
+    id: QueryId
+    """As other agents last knew it."""
+    sql: str
+    sink: str = ""
+    """The sink's name; empty: a plain query."""
+    nodes: tuple[NodeId, ...] = ()
+    """Those to which its operators were pinned."""
+    former: QueryId = ""
+    """The id that it had before the restart."""
+    finished: bool = False
+
+
+class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All that an agent keeps."""
+
+    format: int
+    agent: NodeId
+    """Under another name the rest means nothing."""
+    entries: tuple[Entry, ...] = ()
+    """The catalogue's entries that this agent has made, tombstones included."""
+    declared: tuple[SourceParams, ...] = ()
+    """Sources whose definitions were given over its control socket."""
+    queries: tuple[KeptQuery, ...] = ()
+    """In the order in which they were submitted."""
+    peers: tuple[str, ...] = ()
+    """HOST:PORT of some members."""
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(Kept)
+
+
+def encode_kept(kept: Kept) -> bytes:
+    """Returns the bytes of a file.
+
+    Raises
+    ------
+    ValueError
+        They would be more than KEPT_BYTES_MAX.
+    """
+    data = _ENCODER.encode(kept) + b"\n"
+    if len(data) > KEPT_BYTES_MAX:
+        raise ValueError(f"it would have {len(data)} bytes, expected at most {KEPT_BYTES_MAX}; drop what is not used")
+    return data
+
+
+def decode_kept(data: bytes) -> Kept:
+    """Returns what `encode_kept` was given.
+
+    Raises
+    ------
+    ValueError
+        The bytes are something else, or were written by a later release.
+    """
+    try:
+        kept = _DECODER.decode(data)
+    except (msgspec.MsgspecError, RecursionError) as problem:
+        raise ValueError(f"it does not decode: {problem}") from problem
+    if kept.format != FORMAT:
+        raise ValueError(f"it has format {kept.format}, expected {FORMAT}")
+    return kept
+
+
+class Renamed(msgspec.Struct, frozen=True):
+    """A query has the id of this process from now on."""
+
+    query: KeptQuery
+
+
+class Resume(msgspec.Struct, frozen=True):
+    """A query is to be submitted; `failed` or `runs` follows."""
+
+    query: KeptQuery
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """A query is not run again, as another agent has dropped or replaced it."""
+
+    query: KeptQuery
+    why: str
+
+
+Action: TypeAlias = Renamed | Resume | Taken
+
+
+class Waiting(msgspec.Struct):
+    """A kept query that does not run yet."""
+
+    query: KeptQuery
+    reason: str
+    due_s: float
+    tries: int = 0
+    trying: bool = False
+    lacks_nodes: bool = False
+    """At the last look, nodes that it used were not alive."""
+
+
+class Resumption:
+    """The kept queries of one agent, from its start until they run.
+
+    Parameters
+    ----------
+    queries : in the order in which they are submitted
+    now : instant of the start
+    hear_s : longest wait for other agents' tables; 0: there is nobody to hear from
+    """
+
+    def __init__(self, queries: Iterable[KeptQuery], now: float, hear_s: float, rng: np.random.Generator) -> None:
+        self._rng = rng
+        self._waiting = {
+            query.id: Waiting(query, "waits to hear from other agents what has been dropped meanwhile", now) for query in queries
+        }
+        self._hear_until = now + hear_s
+        self._has_heard = False
+        self._missing_until = 0.0
+
+    @property
+    def queries(self) -> list[Waiting]:
+        """All that do not run yet, in order."""
+        return list(self._waiting.values())
+
+    def find(self, name: str) -> KeptQuery | None:
+        """Returns a query by its id, its former id or its sink's name."""
+        queries = [waiting.query for waiting in self._waiting.values()]
+        return next((query for query in queries if name and name in (query.id, query.former, query.sink)), None)
+
+    def find_short(self, name: str) -> KeptQuery | None:
+        """Returns a query by an unambiguous beginning of its id."""
+        found = [waiting.query for waiting in self._waiting.values() if is_short_for(name, waiting.query.id)]
+        return found[0] if len(found) == 1 else None
+
+    def forget(self, query: QueryId) -> None:
+        """A person has dropped a query."""
+        self._waiting.pop(query, None)
+
+    def runs(self, query: QueryId) -> bool:
+        """A query that was tried runs now. False: it was dropped meanwhile, and must be ended."""
+        return self._waiting.pop(query, None) is not None
+
+    def failed(self, query: QueryId, reason: str, now: float) -> None:
+        """A query that was tried could not be placed."""
+        waiting = self._waiting.get(query)
+        if waiting is None:
+            return
+        waiting.trying = False
+        pause_s = min(RETRY_S_MAX, RETRY_S_MIN * 2.0 ** min(waiting.tries, 10))
+        waiting.tries += 1
+        waiting.due_s = now + pause_s * float(self._rng.uniform(0.5, 1.0))
+        waiting.reason = f"could not be placed again yet: {reason}"
+
+    def hurry(self, now: float) -> None:
+        """Something has changed that a query may wait for: a member is alive, or a name is known."""
+        for waiting in self._waiting.values():
+            waiting.due_s = min(waiting.due_s, now)
+
+    def heard(self, now: float) -> None:
+        """Another agent's tables are known."""
+        self._hear_until = min(self._hear_until, now)
+
+    def look(
+        self, now: float, alive: Collection[NodeId], latest: Callable[[str], Entry | None], new_id: Callable[[], QueryId]
+    ) -> list[Action]:
+        """Returns what is to be done now.
+
+        Parameters
+        ----------
+        latest : the catalogue's entry of a name, living or tombstone
+        new_id : makes an id of the present process
+        """
+        out: list[Action] = []
+        for waiting in list(self._waiting.values()):
+            why = taken(waiting.query, latest)
+            if why:
+                del self._waiting[waiting.query.id]
+                out.append(Taken(waiting.query, why))
+        if now < self._hear_until:
+            return out
+        if not self._has_heard:
+            self._has_heard, self._missing_until = True, now + MISSING_S
+            out += self._rename(new_id)
+        room = TOGETHER_MAX - sum(waiting.trying for waiting in self._waiting.values())
+        for waiting in self._waiting.values():
+            if waiting.trying or waiting.query.finished:
+                continue
+            missing = [node for node in waiting.query.nodes if node not in alive]
+            waiting.lacks_nodes = bool(missing) and now < self._missing_until
+            if waiting.lacks_nodes:
+                waiting.reason = f"waits for {', '.join(missing)}, where it had operators: not alive"
+            elif room > 0 and waiting.due_s <= now:
+                room -= 1
+                waiting.trying, waiting.reason = True, "is being placed again"
+                out.append(Resume(waiting.query))
+        return out
+
+    def next_wake(self, now: float) -> float | None:
+        """Returns when `look` will have something to do, unless something else happens before; None: never."""
+        pending = [waiting for waiting in self._waiting.values() if not waiting.trying and not waiting.query.finished]
+        if not pending:
+            return None if self._has_heard or not self._waiting else self._hear_until
+        if not self._has_heard:
+            return self._hear_until
+        instants = [self._missing_until if waiting.lacks_nodes else waiting.due_s for waiting in pending]
+        return min((instant for instant in instants if instant > now), default=None)  # the others wait for those that are being tried
+
+    def _rename(self, new_id: Callable[[], QueryId]) -> list[Action]:
+        before, self._waiting = self._waiting, {}
+        out: list[Action] = []
+        for waiting in before.values():
+            old, fresh = waiting.query, new_id()
+            waiting.query = msgspec.structs.replace(old, id=fresh, former=old.id)
+            waiting.reason = "had finished before its home restarted" if old.finished else "waits for its turn"
+            self._waiting[fresh] = waiting
+            out.append(Renamed(waiting.query))
+        return out
+
+
+def taken(query: KeptQuery, latest: Callable[[str], Entry | None]) -> str:
+    """Says who has dropped or replaced a query, by the catalogue; empty: nobody."""
+    if not query.sink:
+        graves = [entry for entry in (latest(query.id), latest(query.former)) if entry is not None and entry.dropped]
+        return f"{graves[0].owner} has dropped it" if graves else ""
+    entry = latest(query.sink)
+    if entry is None:
+        return f"the name {query.sink} has been forgotten everywhere"
+    if entry.dropped:
+        return f"{entry.owner} has dropped {query.sink}"
+    return f"{entry.owner} has made another {entry.kind} {query.sink}" if entry.query != query.id else ""

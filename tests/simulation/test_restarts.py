@@ -1,0 +1,263 @@
+"""An agent that restarts has its sources, views, sinks and queries again, unless somebody dropped or replaced them meanwhile."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.node import Agent
+from sbon.errors import SbonError
+from sbon.query.ids import boot_of
+from testbed.virtual.harness import World
+
+HOME, SOURCE, OTHER, ELSEWHERE = 0, 1, 2, 3
+DATAGEN = """CREATE SOURCE s (ts TIMESTAMP, number BIGINT) WITH (connector = 'datagen', nodes = '{0}', rows_per_second = 20,
+    fields.number.kind = 'sequence')"""
+SINK = "CREATE SINK k AS SELECT number FROM s WITH (connector = '{connector}', node = '{node}'{more})"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return make_world(tmp_path)
+
+
+def make_world(directory: Path, seed: int = 3, agents: int = 4) -> World:
+    settings = {"engine": {"batch_interval_s": 0.2}, "optimiser": {"enabled": False}, "telemetry": {"enabled": False}}
+    made = World(agents, seed=seed, settings=settings, data_dir=directory / "agents", log_file=directory / "log")
+    made.start_all()
+    made.settle()
+    return made
+
+
+def sink(world: World, node: int = ELSEWHERE, connector: str = "discard", more: str = "") -> str:
+    return SINK.format(node=world.nodes[node], connector=connector, more=more)
+
+
+def queries(world: World, at: int = OTHER) -> dict[str, dict[str, Any]]:
+    return {row["id"]: row for row in world.ask(at, "queries")}
+
+
+def states(world: World, at: int = OTHER) -> dict[str, str]:
+    return {row["name"]: row["state"] for row in world.ask(at, "queries")}
+
+
+def rows_out(world: World) -> int:
+    return sum(row["rows_out"] for row in queries(world, HOME).values())
+
+
+def names(world: World, at: int) -> set[str]:
+    return {row["name"] for row in world.ask(at, "names") if row["kind"] != "system stream"}
+
+
+def served(world: World) -> set[str]:
+    agents = [agent for agent in world.agents if isinstance(agent, Agent)]
+    return {query for agent in agents for instance in agent.engine.instances.values() for query in instance.users}
+
+
+def leave(world: World, node: int) -> None:
+    world.leave(node)
+    world.run_until(lambda: not world.alive(node), 60.0)
+
+
+def until(world: World, condition: Any, timeout_s: float = 30.0) -> None:
+    """Like `World.run_until`, for conditions that ask agents."""
+    end = world.now + timeout_s
+    while not condition():
+        assert world.now < end, f"did not hold within {timeout_s} s, seed {world.seed}"
+        world.run(0.1)
+
+
+def until_failed(world: World) -> None:
+    """Every living agent has declared the home failed."""
+    others = (SOURCE, OTHER, ELSEWHERE)
+    until(
+        world,
+        lambda: {m["status"] for at in others for m in world.ask(at, "members") if m["name"] == world.nodes[HOME]} == {"failed"},
+    )
+
+
+def fill(world: World) -> tuple[str, str]:
+    """A source at SOURCE; a view, a sink and a plain query at HOME."""
+    world.submit(DATAGEN.format(world.nodes[SOURCE]), at=SOURCE)
+    until(world, lambda: "s" in names(world, HOME))
+    world.submit("CREATE VIEW v AS SELECT number FROM s WHERE number % 2 = 0", at=HOME)
+    return world.submit(sink(world), at=HOME), world.submit("SELECT number FROM v", at=HOME)
+
+
+@pytest.mark.parametrize("end", ["kill", "leave"])
+def test_a_home_that_returns_runs_its_queries_again_under_new_ids(world: World, end: str) -> None:
+    fed, plain = fill(world)
+    world.run(3.0)
+    if end == "kill":
+        world.kill(HOME)
+    else:
+        leave(world, HOME)
+    world.run(40.0)
+    world.start(HOME)
+    until(world, lambda: [row["state"] for row in queries(world).values()] == ["running", "running"], 10.0)
+
+    rows = queries(world)
+    assert {row["former"] for row in rows.values()} == {fed, plain}
+    assert all(boot_of(query) != boot_of(fed) for query in rows)
+    assert names(world, HOME) == names(world, OTHER) == {"s", "v", "k"}
+    until(world, lambda: served(world) == set(rows), 20.0)
+    tail = world.tail(plain, HOME)  # the former id finds its successor
+    world.run(5.0)
+    assert len(tail.rows) > 20
+    world.submit("DROP SINK k", at=OTHER)
+    world.ask(OTHER, "drop", query=plain)
+    world.run(1.0)
+    assert queries(world) == {}
+    assert served(world) == set()
+    world.restart(HOME)
+    world.run(20.0)
+    assert queries(world) == {}
+
+
+def test_the_sources_of_an_agent_are_there_again(world: World) -> None:
+    fill(world)
+    world.restart(SOURCE)
+    until(world, lambda: names(world, SOURCE) == {"s", "v", "k"}, 10.0)
+    assert {row["owner"] for row in world.ask(OTHER, "names") if row["name"] == "s"} == {world.nodes[SOURCE]}
+
+
+def test_names_outlast_a_restart_of_all_agents(world: World) -> None:
+    fill(world)
+    world.run(2.0)
+    for number in range(4):
+        world.kill(number)
+    world.start_all(spread_s=3.0)
+    world.settle()
+    until(world, lambda: list(states(world).values()) == ["running", "running"])
+    assert [names(world, number) for number in range(4)] == [{"s", "v", "k"}] * 4
+
+
+@pytest.mark.parametrize("form", ["DROP SINK k", "CREATE SINK k"])
+def test_what_others_did_while_the_home_was_away_holds(world: World, form: str) -> None:
+    fill(world)
+    world.run(2.0)
+    world.kill(HOME)
+    until_failed(world)
+    made = world.submit("DROP SINK k" if form == "DROP SINK k" else sink(world), at=OTHER)
+    plain = next(query for query, row in queries(world).items() if row["name"] == query)
+    world.ask(OTHER, "drop", query=plain)
+    assert served(world) == ({made} if made else set())
+    world.start(HOME)
+    world.run(30.0)
+    assert served(world) == ({made} if made else set())
+    for at in (HOME, OTHER):
+        assert {query: row["owner"] for query, row in queries(world, at).items()} == ({made: world.nodes[OTHER]} if made else {})
+        assert names(world, at) == ({"s", "v", "k"} if made else {"s", "v"})
+
+
+def test_what_others_dropped_holds_though_the_home_hears_of_it_late(world: World) -> None:
+    fill(world)
+    world.run(2.0)
+    world.kill(HOME)
+    until_failed(world)
+    for query in list(queries(world)):
+        world.ask(OTHER, "drop", query=query)
+    world.partition([[HOME, SOURCE, ELSEWHERE]])
+    # The others of its side have heard of the drop: they forget it, as an agent does that was away for long.
+    for number in (SOURCE, ELSEWHERE):
+        world.restart(number, lose_data=True)
+    world.start(HOME)
+    world.submit(DATAGEN.format(world.nodes[SOURCE]), at=SOURCE)
+    until(world, lambda: sorted(states(world, HOME).values()) == ["running", "running"], 150.0)
+    world.heal()
+    until(world, lambda: queries(world, HOME) == {}, 60.0)
+    until(world, lambda: "k" not in names(world, HOME) | names(world, OTHER) and not served(world), 60.0)
+
+
+def test_a_query_waits_for_its_source_and_can_be_dropped_meanwhile(world: World) -> None:
+    fill(world)
+    world.run(2.0)
+    world.kill(HOME)
+    world.kill(SOURCE)
+    world.start(HOME)
+    world.run(15.0)
+    for at in (HOME, OTHER):
+        assert {row["state"] for row in queries(world, at).values()} == {"waiting"}
+        assert all(f"waits for {world.nodes[SOURCE]}" in row["reason"] for row in queries(world, at).values())
+    with pytest.raises(SbonError, match="there is a sink k already"):
+        world.submit("CREATE SINK k AS SELECT cpu FROM sys.load WITH (connector = 'discard')", at=OTHER)
+    world.run(120.0)
+    assert all("could not be placed again yet" in row["reason"] for row in queries(world).values())
+    plain = next(query for query, row in queries(world).items() if row["name"] == query)
+    with pytest.raises(SbonError, match="does not run"):
+        world.ask(HOME, "tail", query=plain)
+    world.ask(OTHER, "drop", query=plain)
+    assert states(world) == {"k": "waiting"}
+    world.start(SOURCE)
+    until(world, lambda: states(world) == {"k": "running"}, 10.0)
+
+
+@pytest.mark.parametrize("at", [HOME, OTHER])
+def test_a_sink_that_waits_is_dropped_and_made_from_anywhere(world: World, at: int) -> None:
+    fill(world)
+    world.run(1.0)
+    world.kill(SOURCE)
+    world.restart(HOME)
+    until(world, lambda: states(world).get("k") == "waiting")
+    world.submit("DROP SINK k", at=at)
+    world.run(1.0)
+    assert "k" not in states(world)
+    assert "k" not in names(world, HOME) | names(world, OTHER)
+    world.start(SOURCE)
+    until(world, lambda: world.nodes[SOURCE] in {m["name"] for m in world.ask(at, "members") if m["status"] == "alive"})
+    made = world.submit(sink(world), at=at)
+    until(world, lambda: queries(world).get(made, {}).get("state") == "running")
+
+
+def test_a_finished_sink_is_not_run_again(world: World) -> None:
+    file = world.data_dir_of(HOME) / "in.csv"
+    file.write_text("a\n1\n2\n")
+    world.submit("CREATE SOURCE f (a BIGINT) WITH (connector = 'file', path = 'in.csv')", at=HOME)
+    world.submit("CREATE SINK k AS SELECT a FROM f WITH (connector = 'file', path = 'out.csv')", at=HOME)
+    until(world, lambda: states(world) == {"k": "finished"})
+    for _ in range(2):
+        world.restart(HOME)
+        until(world, lambda: states(world) == {"k": "finished"})
+        world.run(20.0)
+        assert (world.data_dir_of(HOME) / "out.csv").read_text() == "a\n1\n2\n"
+    with pytest.raises(SbonError, match="there is a sink k already"):
+        world.submit("CREATE SINK k AS SELECT cpu FROM sys.load WITH (connector = 'discard')", at=OTHER)
+    world.submit("DROP SINK k", at=OTHER)
+    world.run(1.0)
+    assert states(world) == {}
+
+
+@pytest.mark.parametrize("mode", ["append", "replace"])
+@pytest.mark.parametrize("end", ["kill", "leave"])
+def test_a_file_sink_loses_nothing_that_was_written(world: World, mode: str, end: str) -> None:
+    world.submit(DATAGEN.format(world.nodes[SOURCE]), at=SOURCE)
+    until(world, lambda: "s" in names(world, HOME))
+    file = world.data_dir_of(HOME) / "out.csv"
+    file.write_text("number\n-1\n")
+    world.submit(sink(world, HOME, "file", f", path = 'out.csv', mode = '{mode}'"), at=HOME)
+    until(world, lambda: rows_out(world) > 20)
+    for _ in range(2):
+        if end == "kill":
+            world.kill(HOME)
+        else:
+            leave(world, HOME)
+        world.start(HOME)
+        until(world, lambda: states(world, HOME) == {"k": "running"})
+        until(world, lambda: rows_out(world) > 20)
+    lines = file.read_text().splitlines()
+    assert lines[:2] == (["number", "-1"] if mode == "append" else ["number", "0"])
+    numbers = [int(line) for line in lines[1:] if line != "-1"]
+    begins = [index for index, number in enumerate(numbers) if number == 0]  # each source counts from 0
+    pieces = [numbers[begin:end] for begin, end in zip(begins, [*begins[1:], None], strict=True)]
+    assert pieces == [list(range(len(piece))) for piece in pieces]
+    assert [len(piece) > 20 for piece in pieces] == [True] * 3
+
+
+def test_an_agent_without_a_data_directory_keeps_nothing() -> None:
+    world = World(2, seed=3, settings={"optimiser": {"enabled": False}})
+    world.start_all()
+    world.settle()
+    world.submit(DATAGEN.format(world.nodes[1]), at=0)
+    world.restart(0)
+    world.settle()
+    assert queries(world, 0) == {}
