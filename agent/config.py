@@ -46,7 +46,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     join: tuple[str, ...] = ()
     """HOST:PORT of agents already in the overlay; one that answers is enough, more make a start surer."""
     data_dir: str = DEFAULT_DATA_DIR
-    """Coordinate, incarnation, statements, control socket and telemetry live here; one agent per directory. An agent without it forgets."""
+    """Coordinate, incarnation, statements, control socket and telemetry live here; one agent per directory."""
     key_file: str = ""
     """Cluster keys as `sbon keygen` prints them, one a line: the first seals, all open. Empty: no encryption, loopback only."""
     leaving_s: float = 20.0
