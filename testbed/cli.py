@@ -6,13 +6,18 @@ import importlib.util
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import msgspec
 import typer
 from typer.core import TyperGroup
 
+from sbon.cli.output import pairs, print_note, print_record, print_table, say
+from sbon.cli.tables import Column, Shorten
 from sbon.errors import ConfigError, SbonError, UsageError
+
+if TYPE_CHECKING:
+    from testbed.topology import Topology
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -27,6 +32,11 @@ _EVALUATIONS = {
     "table1": "testbed.placement.table1",
     "telemetry": "testbed.telemetry.generator",
 }
+_KINDS = (
+    ("cities", "real cities by latitude and longitude, fibre distances, access links; cables: atlantic, pacific, suez"),
+    ("transit-stub", "generated backbones and stub domains with policy routes, as in section 4.1 of the SBON paper"),
+    ("matrix", 'any RTT matrix file; only in scenarios: [topology] kind = "matrix", file = "rtt.npz"'),
+)
 _JSON = typer.Option("--json", metavar="FILE", help="Write the result as JSON; - for standard output.")
 
 
@@ -163,9 +173,7 @@ def topologies(
 
     kinds: dict[str, known.TopologyConfig] = {"cities": known.CitiesConfig(), "transit-stub": known.TransitStubConfig()}
     if kind is None:
-        print("cities        real cities by latitude and longitude, fibre distances, access links; cables: atlantic, pacific, suez")
-        print("transit-stub  generated backbones and stub domains with policy routes, as in section 4.1 of the SBON paper")
-        print('matrix        any RTT matrix file; only in scenarios: [topology] kind = "matrix", file = "rtt.npz"')
+        print_record(_KINDS)
         return
     if kind not in kinds:
         print(f"sbon testbed topologies: {kind} is none of {', '.join(kinds)}", file=sys.stderr)
@@ -177,9 +185,22 @@ def topologies(
     if json is not None:
         write_json(json, {"kind": kind, "nodes": made.nodes, "labels": made.labels, "rtt_ms": made.rtt_ms.round(3).tolist()})
         return
-    for name, labels, row in zip(made.nodes, made.labels, made.rtt_ms, strict=True):
-        shown = " ".join(f"{key}={value}" for key, value in labels.items())
-        print(f"{name:18} {shown:58} RTT to {made.nodes[0]}: {row[0]:6.1f} ms, median {sorted(row)[len(row) // 2]:6.1f} ms")
+    print_table(*topology_table(made))
+
+
+def topology_table(made: "Topology") -> tuple[list[Column], list[list[str]]]:
+    """The table of a topology: how far each node is from the first one, and from half of them."""
+    columns = [
+        Column("node"),
+        Column("RTT ms", right=True),
+        Column("median RTT ms", right=True),
+        Column("labels", shorten=Shorten.LIST),
+    ]
+    rows = [
+        [name, f"{row[0]:.1f}", f"{sorted(row)[len(row) // 2]:.1f}", pairs(labels)]
+        for name, labels, row in zip(made.nodes, made.labels, made.rtt_ms, strict=True)
+    ]
+    return columns, rows
 
 
 def write_json(where: str, value: Any) -> None:
@@ -201,21 +222,21 @@ def _show(result: dict[str, Any]) -> None:
     from testbed.report import network_lines
 
     coordinates, members = result["coordinates"], result["members"]
-    print(f"{result['scenario']}: {result['nodes']} nodes, {result['duration_s']:g} s, {result['backend']}, seed {result['seed']}")
-    print(f"  alive {len(members['alive'])}, all agents agree: {'yes' if members['agree'] else 'no'}")
+    print_note(f"{result['scenario']}: {result['nodes']} nodes, {result['duration_s']:g} s, {result['backend']}, seed {result['seed']}")
+    print_note(f"  alive {len(members['alive'])}, all agents agree: {'yes' if members['agree'] else 'no'}")
     if coordinates["median_relative_error"] is not None:
         median, p90 = coordinates["median_relative_error"], coordinates["p90_relative_error"]
-        print(f"  coordinates off by {median:.1%} (median), {p90:.1%} (90th percentile)")
+        print_note(f"  coordinates off by {median:.1%} (median), {p90:.1%} (90th percentile)")
     for statement in result["statements"]:
         rows = "" if statement["rows"] is None else f"{statement['rows']} rows {statement['rows_sha256'][:12]}"
-        print(f"  {statement['name']}: {statement['error'] or statement['state'] or 'done'} {rows}")
-    print(f"  migrations {result['migrations']['total']}, network usage {result['network_usage_bytes']:.0f} bytes in transit")
+        print_note(f"  {statement['name']}: {statement['error'] or statement['state'] or 'done'} {rows}")
+    print_note(f"  migrations {result['migrations']['total']}, network usage {result['network_usage_bytes']:.0f} bytes in transit")
     for line in network_lines(result["counters"]["world"]):
-        print(f"  {line}")
+        print_note(f"  {line}")
     for line in result["skipped"]:
-        print(f"  skipped: {line}")
+        print_note(f"  skipped: {line}")
     if not result["expectations_checked"]:
-        print("  not checked: what the scenario expects of its whole length")
+        say("  not checked: what the scenario expects of its whole length")
 
 
 def _examples(*lines: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sbon.cli.output import print_json, say
+from sbon.cli.output import print_json, print_note, say
 from sbon.errors import SbonError
 
 if TYPE_CHECKING:
@@ -82,9 +82,9 @@ def _progress() -> Any:
 
 def _show(report: "Report") -> None:
     for line in report.summary:
-        say(line)
+        print_note(line)
     for problem in report.problems[:5]:
-        say(f"  PROBLEM  {problem.where} {problem.what}")
+        print_note(f"  PROBLEM  {problem.where} {problem.what}")
     if len(report.problems) > 5:
         say(f"  PROBLEM  {len(report.problems) - 5} more in the report")
     say(str(report.path))

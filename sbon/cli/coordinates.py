@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sbon.cli.client import ControlClient, find_socket
-from sbon.cli.options import Json, Socket
-from sbon.cli.output import Column, number, print_json, print_table, say, share
+from sbon.cli.options import Json, Socket, Wide
+from sbon.cli.output import number, print_json, print_table, say, share
+from sbon.cli.tables import Column
 from sbon.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ COLUMNS = (
     Column("x ms", right=True),
     Column("y ms", right=True),
     Column("height ms", right=True),
-    Column("load ms", right=True),
     Column("error", right=True),
+    Column("load ms", right=True, wide=True),
 )
 SHOWN = ("alive", "suspect")
 NAMES_MAX = 40
@@ -45,6 +46,7 @@ def coordinates(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE.png", help="Draw them into this file (PNG, SVG or PDF).", show_default=False)
     ] = None,
+    wide: Wide = False,
 ) -> None:
     """Show where the agents are in the cost space.
 
@@ -64,7 +66,7 @@ def coordinates(
     if json:
         print_json(space)
     else:
-        print_table(COLUMNS, node_rows(space), empty="no coordinates yet")
+        print_table(COLUMNS, node_rows(space), empty="no coordinates yet", wide=wide)
         if space["nodes"]:
             say(f"x and y hold {share(space['shown_share'])} of how the agents differ")
     if plot is not None and not json:
@@ -142,8 +144,8 @@ def node_rows(space: dict[str, Any]) -> list[list[str]]:
             number(node["x_ms"]),
             number(node["y_ms"]),
             number(node["coordinate"].get("height_ms")),
-            number(node["coordinate"].get("load_ms")),
             share(node["coordinate"].get("error")),
+            number(node["coordinate"].get("load_ms")),
         ]
         for node in space["nodes"]
     ]

@@ -6,11 +6,12 @@ from typing import Annotated, Any
 import typer
 
 from sbon.cli.client import ControlClient, find_socket
-from sbon.cli.options import Json, Socket
-from sbon.cli.output import Column, print_error, print_json, print_table
+from sbon.cli.options import Json, Socket, Wide
+from sbon.cli.output import print_error, print_json, print_note, print_table
+from sbon.cli.tables import Column
 from sbon.errors import ConfigError
 
-NODE_COLUMNS = (Column("node"), Column("status"), Column("seals with"), Column("also opens"), Column("problem"))
+NODE_COLUMNS = (Column("node"), Column("status"), Column("seals with"), Column("also opens", keep=True))
 REACHED = ("alive", "suspect")
 KEY_FILE_BYTES_MAX = 1 << 16
 
@@ -33,9 +34,9 @@ def register(app: typer.Typer) -> None:
     app.add_typer(keys, name="keys")
 
 
-def list_keys(socket: Socket = None, json: Json = False) -> None:
+def list_keys(socket: Socket = None, json: Json = False, wide: Wide = False) -> None:
     """Show which agents hold which keys, by the keys' ids."""
-    _change(socket, json, "list")
+    _change(socket, json, "list", wide=wide)
 
 
 def install(
@@ -113,7 +114,7 @@ def read_key(given: str) -> bytes:
     return keys[0]
 
 
-def _change(socket: str | None, json: bool, action: str, left_out: list[str] | None = None, **arguments: Any) -> None:
+def _change(socket: str | None, json: bool, action: str, left_out: list[str] | None = None, wide: bool = False, **arguments: Any) -> None:
     if left_out:
         arguments["except"] = left_out
     with ControlClient(find_socket(socket)) as agent:
@@ -122,7 +123,10 @@ def _change(socket: str | None, json: bool, action: str, left_out: list[str] | N
     if json:
         print_json(result)
     else:
-        print_table(NODE_COLUMNS, node_rows(result))
+        print_table(NODE_COLUMNS, node_rows(result), wide=wide)
+        for node in result["nodes"]:
+            if node["error"]:
+                print_note(f"{node['node']}: {node['error']}")
     if result["problem"]:
         print_error(result["problem"])
     if failed:
@@ -133,7 +137,4 @@ def _change(socket: str | None, json: bool, action: str, left_out: list[str] | N
 
 def node_rows(result: dict[str, Any]) -> list[list[str]]:
     """The table of all four commands."""
-    return [
-        [node["node"], node["status"], node["primary"] or "-", " ".join(node["ids"][1:]) or "-", node["error"] or ""]
-        for node in result["nodes"]
-    ]
+    return [[node["node"], node["status"], node["primary"] or "-", " ".join(node["ids"][1:]) or "-"] for node in result["nodes"]]

@@ -1,15 +1,17 @@
 """Commands that list what SQL may name: names, functions."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from sbon.cli.client import ControlClient, find_socket
-from sbon.cli.options import Json, Socket
-from sbon.cli.output import Column, print_json, print_table
+from sbon.cli.options import Json, Socket, Wide
+from sbon.cli.output import print_json, print_note, print_table
+from sbon.cli.tables import Column, Shorten
 from sbon.query.catalog import KINDS
 
 NAME_COLUMNS = (Column("name"), Column("kind"), Column("created at"), Column("query"))
+FUNCTION_COLUMNS = (Column("call"), Column("version"), Column("gives", shorten=Shorten.END))
 
 
 def register(app: typer.Typer) -> None:
@@ -22,6 +24,7 @@ def names(
     socket: Socket = None,
     json: Json = False,
     kind: Annotated[str | None, typer.Option(metavar="KIND", help="Only each source, view, sink or stream.", show_default=False)] = None,
+    wide: Wide = False,
 ) -> None:
     """List the names that SQL knows.
 
@@ -40,17 +43,28 @@ def names(
     if json:
         print_json(result)
     else:
-        rows = [[entry["name"], entry["kind"], entry["owner"] or "-", entry["query"] or "-"] for entry in result]
-        print_table(NAME_COLUMNS, rows, empty="no such names; CREATE SOURCE, VIEW or SINK makes one")
+        print_table(NAME_COLUMNS, name_rows(result), empty="no such names; CREATE SOURCE, VIEW or SINK makes one", wide=wide)
 
 
-def functions(socket: Socket = None, json: Json = False) -> None:
+def functions(socket: Socket = None, json: Json = False, wide: Wide = False) -> None:
     """List the functions that packages on the agent's machine bring, as FROM may call them."""
     with ControlClient(find_socket(socket)) as agent:
         result = agent.ask("functions")
     if json:
         print_json(result)
         return
-    rows = [[one["call"], one["version"] or "-", one["gives"] or "-", one["problem"]] for one in result]
-    columns = (Column("call"), Column("version"), Column("gives"), Column("problem"))
-    print_table(columns, rows, empty="no functions are installed: a package brings them in the entry point group sbon.functions")
+    empty = "no functions are installed: a package brings them in the entry point group sbon.functions"
+    print_table(FUNCTION_COLUMNS, function_rows(result), empty=empty, wide=wide)
+    for one in result:
+        if one["problem"]:
+            print_note(f"{one['call']} cannot be used: {one['problem']}")
+
+
+def name_rows(result: list[dict[str, Any]]) -> list[list[str]]:
+    """The table of `names`."""
+    return [[entry["name"], entry["kind"], entry["owner"] or "-", entry["query"] or "-"] for entry in result]
+
+
+def function_rows(result: list[dict[str, Any]]) -> list[list[str]]:
+    """The table of `functions`."""
+    return [[one["call"], one["version"] or "-", one["gives"] or "-"] for one in result]

@@ -11,6 +11,7 @@ Socket = Annotated[
     typer.Option("--socket", metavar="PATH", help="Control socket or data directory of the agent. [env: SBON_SOCKET]", show_default=False),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Wide = Annotated[bool, typer.Option("--wide", "-w", help="Show all columns; a block for each row where they do not fit on a line.")]
 SqlFile = Annotated[str | None, typer.Argument(metavar="FILE|-", help="Statements; - reads standard input.", show_default=False)]
 SqlText = Annotated[str | None, typer.Option("-c", "--command", metavar="SQL", help="Statements given here.", show_default=False)]
 

@@ -5,22 +5,16 @@ printable, so that no name, label, reason or row changes what a terminal shows.
 """
 
 import json
+import shutil
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from sbon.cli.client import RefusedError
+from sbon.cli.tables import GAP, Column, Line, Span, plain, record_lines, table_lines, wrapped
 from sbon.printable import printable, printable_json
 
 NEW_LINE = "\n"
-
-
-class Column(NamedTuple):
-    """A table's column."""
-
-    title: str
-    right: bool = False
-    """Numbers line up on the right."""
 
 
 def say(line: str = "", *, error: bool = False) -> None:
@@ -44,66 +38,53 @@ def print_now(lines: Iterable[str]) -> None:
     sys.stdout.flush()
 
 
-def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, title: str = "", empty: str = "none") -> None:
-    """A table: drawn by rich on a terminal, else plain text in aligned columns that awk and grep can take apart."""
-    if sys.stdout.isatty():
-        from rich.console import Console
-
-        Console(highlight=False).print(rich_table(columns, rows, title=title, empty=empty))
-        return
+def print_table(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], *, title: str = "", empty: str = "none", wide: bool = False
+) -> None:
+    """A table: fitted to the width of a terminal, else its main columns (all with `wide`) in full, for awk and grep to take apart."""
     if title:
         print(f"{printable(title, keep=NEW_LINE)}:")
     if rows:
-        print("\n".join(plain_lines(columns, rows)))
+        _print_lines(table_lines(columns, rows, line_width(), wide=wide))
     else:
-        say(empty)
+        _print_lines([[Span(printable(empty), "dim")]])
 
 
-def rich_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, title: str = "", empty: str = "none") -> Any:
-    """The same as something that rich can draw."""
-    from rich.table import Table
+def print_record(pairs: Sequence[tuple[str, str]]) -> None:
+    """Names and values, a line for each."""
+    _print_lines(record_lines(pairs, line_width()))
+
+
+def print_note(text: str) -> None:
+    """A sentence below a table, in as many lines as the terminal needs to break no word."""
+    width = line_width()
+    first, *rest = wrapped(printable(text), width)
+    say(first)
+    for line in wrapped(" ".join(rest), None if width is None else max(width - len(GAP), 1)) if rest else ():
+        say(f"{GAP}{line}")
+
+
+def line_width() -> int | None:
+    """Characters of a line of the terminal; None where standard output is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def rich_lines(lines: Sequence[Line]) -> Any:
+    """The lines as something that rich can draw."""
     from rich.text import Text
 
-    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
-        table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(printable(cell), style=STYLES.get(cell, "")) for cell in row))
-    if not rows:
-        return Text(f"{title}: {empty}" if title else empty, style="dim")
-    return table
+    text = Text("\n", no_wrap=True, overflow="ignore").join(Text.assemble(*line) for line in lines)
+    text.no_wrap, text.overflow = True, "ignore"
+    return text
 
 
-STYLES = {
-    "alive": "green",
-    "running": "green",
-    "suspect": "yellow",
-    "degraded": "yellow",
-    "blocked": "yellow",
-    "paused": "yellow",
-    "stalled": "yellow",
-    "failed": "red",
-    "left": "dim",
-    "finished": "dim",
-}
-"""Colours of the states, wherever one stands alone in a cell."""
+def _print_lines(lines: Sequence[Line]) -> None:
+    if sys.stdout.isatty():
+        from rich.console import Console
 
-
-def plain_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table as lines of text, columns two blanks apart.
-
-    Examples
-    --------
-    >>> plain_lines([Column("node"), Column("rtt", right=True)], [["ams1", "9.5"], ["b", "120.0"]])
-    ['node    rtt', 'ams1    9.5', 'b     120.0']
-    """
-    cells = [[column.title for column in columns], *([printable(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
-    lines = []
-    for row in cells:
-        parts = [cell.rjust(w) if column.right else cell.ljust(w) for cell, w, column in zip(row, widths, columns, strict=True)]
-        lines.append("  ".join(parts).rstrip())
-    return lines
+        Console(highlight=False, soft_wrap=True).print(rich_lines(lines))
+    else:
+        print("\n".join(plain(lines)))
 
 
 def print_error(message: str) -> None:
@@ -191,6 +172,6 @@ def step_order(operator: dict[str, Any]) -> tuple[str, int, str]:
     return (query, int(step) if step.isdigit() else 0, step)
 
 
-def pairs(values: dict[str, Any]) -> str:
+def pairs(values: Mapping[str, Any]) -> str:
     """Labels on one line."""
     return " ".join(f"{key}={value}" for key, value in sorted(values.items())) or "-"

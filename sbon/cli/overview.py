@@ -1,53 +1,69 @@
 """Commands that show how things are: status, members, rtt, operators, queries."""
 
+from collections import Counter
 from typing import Annotated, Any
 
 import typer
 
 from sbon.cli.client import ControlClient, RefusedError, find_socket
-from sbon.cli.options import Json, Socket
-from sbon.cli.output import Column, amount, count, number, pairs, print_json, print_table, say, share, span, step_order
+from sbon.cli.options import Json, Socket, Wide
+from sbon.cli.output import (
+    amount,
+    count,
+    number,
+    pairs,
+    print_json,
+    print_note,
+    print_record,
+    print_table,
+    say,
+    share,
+    span,
+    step_order,
+)
+from sbon.cli.tables import Column, Shorten
 from sbon.cost_space.coordinate import Coordinate, estimated_rtt_ms
 from sbon.query.catalog import did_you_mean
 
 Rows = list[list[str]]
 
-STATUS_COLUMNS = (Column("what"), Column("value"))
 MEMBER_COLUMNS = (
     Column("name"),
-    Column("address"),
-    Column("status"),
-    Column("labels"),
+    Column("status", keep=True),
     Column("rtt ms", right=True),
     Column("estimated ms", right=True),
-    Column("load ms", right=True),
+    Column("labels", shorten=Shorten.LIST),
+    Column("address"),
+    Column("load ms", right=True, wide=True),
 )
 OPERATOR_COLUMNS = (
     Column("operator"),
-    Column("kind"),
-    Column("what it does"),
-    Column("state"),
+    Column("kind", wide=True),
+    Column("state", keep=True),
     Column("rows/s in", right=True),
     Column("rows/s out", right=True),
-    Column("out", right=True),
     Column("queued", right=True),
-    Column("late", right=True),
-    Column("kept rows", right=True),
-    Column("kept", right=True),
-    Column("moved", right=True),
-    Column("CPU ns/row", right=True),
-    Column("age p99 ms", right=True),
+    Column("out", right=True, wide=True),
+    Column("late", right=True, wide=True),
+    Column("left out", right=True, wide=True),
+    Column("kept rows", right=True, wide=True),
+    Column("kept", right=True, wide=True),
+    Column("moved", right=True, wide=True),
+    Column("CPU ns/row", right=True, wide=True),
+    Column("age p99 ms", right=True, wide=True),
+    Column("what it does", shorten=Shorten.END, keep=True),
 )
 QUERY_COLUMNS = (
     Column("query"),
-    Column("name"),
-    Column("state"),
-    Column("sink at"),
-    Column("operators on"),
+    Column("id", wide=True),
+    Column("state", keep=True),
     Column("rows out", right=True),
-    Column("late", right=True),
-    Column("in transit", right=True),
-    Column("reason"),
+    Column("operators on", shorten=Shorten.LIST),
+    Column("sink at"),
+    Column("late", right=True, wide=True),
+    Column("left out", right=True, wide=True),
+    Column("in transit", right=True, wide=True),
+    Column("sql", shorten=Shorten.END, keep=True),
 )
 STATUSES = ("alive", "suspect", "failed", "left")
 
@@ -68,12 +84,13 @@ def status(socket: Socket = None, json: Json = False) -> None:
     if json:
         print_json(result)
     else:
-        print_table(STATUS_COLUMNS, status_rows(result))
+        print_record(status_rows(result))
 
 
 def members(
     socket: Socket = None,
     json: Json = False,
+    wide: Wide = False,
     status: Annotated[
         str | None, typer.Option(metavar="STATUS", help="Only those alive, suspect, failed or left.", show_default=False)
     ] = None,
@@ -92,7 +109,7 @@ def members(
     if json:
         print_json(result)
     else:
-        print_table(MEMBER_COLUMNS, member_rows(result), empty="no members")
+        print_table(MEMBER_COLUMNS, member_rows(result), empty="no members", wide=wide)
 
 
 def seen_from(node: str, members: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -147,70 +164,70 @@ def rtt(
     say(f"{result['a']} - {result['b']}: estimated {number(result.get('estimated_rtt_ms'))} ms{tail}{_error(result)}")
 
 
-def operators(socket: Socket = None, json: Json = False) -> None:
+def operators(socket: Socket = None, json: Json = False, wide: Wide = False) -> None:
     """List the operators on this agent, with their rates."""
     with ControlClient(find_socket(socket)) as agent:
         result = agent.ask("operators")
     if json:
         print_json(result)
     else:
-        print_table(OPERATOR_COLUMNS, operator_rows(result), empty="no operators on this agent")
-        for operator in sorted(result, key=step_order):
-            if operator.get("reason"):
-                say(f"{operator['id']} is {operator['state']}: {operator['reason']}")
-        _print_dropped(sorted(result, key=step_order))
+        print_table(OPERATOR_COLUMNS, operator_rows(result), empty="no operators on this agent", wide=wide)
+        _print_notes(sorted(result, key=step_order))
 
 
-def queries(socket: Socket = None, json: Json = False) -> None:
+def queries(socket: Socket = None, json: Json = False, wide: Wide = False) -> None:
     """List queries and where their operators run."""
     with ControlClient(find_socket(socket)) as agent:
         result = agent.ask("queries")
     if json:
         print_json(result)
     else:
-        print_table(QUERY_COLUMNS, query_rows(result), empty="no queries; submit one with `sbon sql`")
-        _print_dropped(result)
+        print_table(QUERY_COLUMNS, query_rows(result), empty="no queries; submit one with `sbon sql`", wide=wide)
+        _print_notes(result)
 
 
-def _print_dropped(told: list[dict[str, Any]]) -> None:
-    """A line for each source, or query, that was given rows that it could not take, where its reason does not say so."""
+def _print_notes(told: list[dict[str, Any]]) -> None:
+    """What is to be said of operators or queries beside the table: reasons, and rows left out that these do not name."""
+    for one in told:
+        if one.get("reason"):
+            print_note(f"{one['id']} is {one['state']}: {one['reason']}")
     for one in told:
         if (dropped := one.get("dropped_rows")) and not one.get("misfits"):
-            say(f"{one['id']} has left out {count(dropped)} {'row' if dropped == 1 else 'rows'} that could not be used")
+            print_note(f"{one['id']} has left out {count(dropped)} {'row' if dropped == 1 else 'rows'} that could not be used")
 
 
-def status_rows(result: dict[str, Any]) -> Rows:
-    """The table of `status`."""
+def status_rows(result: dict[str, Any]) -> list[tuple[str, str]]:
+    """What `status` shows, by name."""
     known = result.get("members", {})
     coordinate = result.get("coordinate") or {}
     vector = ", ".join(number(x) for x in coordinate.get("vector", ()))
     rows = [
-        ["name", result["name"]],
-        ["address", result["address"]],
-        ["status", result.get("status", "-")],
-        ["labels", pairs(result.get("labels", {}))],
-        ["version", str(result.get("version", "-"))],
-        ["up", span(result.get("uptime_s"))],
-        ["members", ", ".join(f"{known[state]} {state}" for state in STATUSES if known.get(state)) or "none"],
-        ["coordinate", f"({vector}) ms, height {number(coordinate.get('height_ms'))} ms" if coordinate else "-"],
-        ["load", f"{number(coordinate.get('load_ms'))} ms"],
-        ["error estimate", share(coordinate.get("error"))],
-        ["median error", share(result.get("median_relative_error"))],
-        ["operators", count(_number_of(result.get("operators")))],
-        ["queries", count(_number_of(result.get("queries")))],
-        ["migrations", count(_number_of(result.get("migrations")))],
-        ["event loop late", _lag(result.get("loop_lag"))],
-        ["data directory", str(result.get("data_dir", "-"))],
+        ("name", result["name"]),
+        ("address", result["address"]),
+        ("status", result.get("status", "-")),
+        ("labels", pairs(result.get("labels", {}))),
+        ("version", str(result.get("version", "-"))),
+        ("up", span(result.get("uptime_s"))),
+        ("members", ", ".join(f"{known[state]} {state}" for state in STATUSES if known.get(state)) or "none"),
+        ("coordinate", f"({vector}) ms, height {number(coordinate.get('height_ms'))} ms" if coordinate else "-"),
+        ("load", f"{number(coordinate.get('load_ms'))} ms"),
+        ("error estimate", share(coordinate.get("error"))),
+        ("median error", share(result.get("median_relative_error"))),
+        ("operators", count(_number_of(result.get("operators")))),
+        ("queries", count(_number_of(result.get("queries")))),
+        ("migrations", count(_number_of(result.get("migrations")))),
+        ("event loop late", _lag(result.get("loop_lag"))),
+        ("data directory", str(result.get("data_dir", "-"))),
     ]
     memory = result.get("memory")
     if memory:
-        rows.append(["state of operators", f"{amount(memory['state_bytes'], 'B')} of {amount(memory['limit_bytes'], 'B')}"])
+        rows.append(("state of operators", f"{amount(memory['state_bytes'], 'B')} of {amount(memory['limit_bytes'], 'B')}"))
     spill = result.get("spill")
     if spill:
-        rows.append(["on disk for far ends", f"{amount(spill['used_bytes'], 'B')} of {amount(spill['limit_bytes'], 'B')}"])
+        rows.append(("on disk for far ends", f"{amount(spill['used_bytes'], 'B')} of {amount(spill['limit_bytes'], 'B')}"))
     if result.get("problem"):
-        rows.insert(3, ["problem", result["problem"]])
-    return rows + [[name.replace("_", " "), count(value)] for name, value in sorted(result.get("counters", {}).items()) if value]
+        rows.insert(3, ("problem", result["problem"]))
+    return rows + [(name.replace("_", " "), count(value)) for name, value in sorted(result.get("counters", {}).items()) if value]
 
 
 def member_rows(result: list[dict[str, Any]]) -> Rows:
@@ -218,11 +235,11 @@ def member_rows(result: list[dict[str, Any]]) -> Rows:
     return [
         [
             member["name"],
-            member["address"],
             member["status"],
-            pairs(member.get("labels", {})),
             number(member.get("measured_rtt_ms")),
             number(member.get("estimated_rtt_ms")),
+            pairs(member.get("labels", {})),
+            member["address"],
             number((member.get("coordinate") or {}).get("load_ms")),
         ]
         for member in result
@@ -235,36 +252,39 @@ def operator_rows(result: list[dict[str, Any]]) -> Rows:
         [
             operator["id"],
             operator["kind"],
-            operator["text"],
             operator["state"],
             number(operator.get("rows_per_s_in")),
             number(operator.get("rows_per_s_out")),
-            amount(operator.get("bytes_per_s_out"), "B/s"),
             count(operator.get("queue_batches")),
+            amount(operator.get("bytes_per_s_out"), "B/s"),
             count(operator.get("late_rows")),
+            count(operator.get("dropped_rows")),
             count(operator.get("state_rows")),
             amount(operator.get("state_bytes"), "B"),
             count(operator.get("migrations")),
             number(operator.get("cpu_ns_per_row")),
             number((operator.get("latency") or {}).get("p99_ms")),
+            operator["text"],
         ]
         for operator in sorted(result, key=step_order)
     ]
 
 
 def query_rows(result: list[dict[str, Any]]) -> Rows:
-    """The table of `queries`."""
+    """The table of `queries`: a query goes by its name, or by its id where it has none or others have the same."""
+    named = Counter(query.get("name") for query in result)
     return [
         [
+            query["name"] if query.get("name") and named[query["name"]] == 1 else query["id"],
             query["id"],
-            query.get("name", "-"),
             query["state"],
-            query.get("sink_node") or "-",
-            _places(query.get("operators", [])),
             count(query.get("rows_out")),
+            _places(query.get("operators", [])),
+            query.get("sink_node") or "-",
             count(query.get("late_rows")),
+            count(query.get("dropped_rows")),
             amount(query.get("network_usage"), "B"),
-            query.get("reason") or "",
+            " ".join((query.get("sql") or "-").split()),
         ]
         for query in result
     ]
@@ -273,7 +293,7 @@ def query_rows(result: list[dict[str, Any]]) -> Rows:
 def _places(placed: list[dict[str, Any]]) -> str:
     """The nodes that run unpinned operators: those whose place the overlay has chosen."""
     free = [operator for operator in placed if not operator.get("pinned")]
-    return " ".join(sorted({f"{operator['node']}{' (lost)' if operator.get('lost') else ''}" for operator in free})) or "-"
+    return " ".join(sorted({f"{operator['node']}{'(lost)' if operator.get('lost') else ''}" for operator in free})) or "-"
 
 
 def _number_of(value: Any) -> float | None:

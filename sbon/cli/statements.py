@@ -7,20 +7,21 @@ from typing import Annotated, Any
 import typer
 
 from sbon.cli.client import ControlClient, RefusedError, find_socket
-from sbon.cli.options import Json, Socket, SqlFile, SqlText, read_sql
+from sbon.cli.options import Json, Socket, SqlFile, SqlText, Wide, read_sql
 from sbon.cli.output import (
-    Column,
     amount,
     json_text,
     number,
     print_error,
     print_json,
+    print_note,
     print_now,
     print_sql_error,
     print_table,
     say,
     step_order,
 )
+from sbon.cli.tables import Column, Shorten
 from sbon.printable import printable
 from sbon.query.ids import is_short_for
 
@@ -28,10 +29,30 @@ QueryName = Annotated[
     str, typer.Argument(metavar="QUERY", help="Id, an unambiguous beginning or end of it, or name, as `sbon queries` lists them.")
 ]
 
-PLACED_COLUMNS = (Column("operator"), Column("kind"), Column("node"), Column("reused"))
-PLAN_COLUMNS = (Column("operator"), Column("kind"), Column("what it does"), Column("node"), Column("why there"))
-CANDIDATE_COLUMNS = (Column("operator"), Column("candidate"), Column("network usage", right=True), Column("load ms", right=True))
-LINK_COLUMNS = (Column("from"), Column("to"), Column("rows/s", right=True), Column("rate", right=True), Column("latency", right=True))
+PLACED_COLUMNS = (Column("operator"), Column("kind"), Column("node", keep=True), Column("reused"))
+PLAN_COLUMNS = (
+    Column("operator"),
+    Column("kind", wide=True),
+    Column("node", keep=True),
+    Column("why there", shorten=Shorten.END),
+    Column("what it does", shorten=Shorten.END, keep=True),
+)
+CANDIDATE_COLUMNS = (
+    Column("operator"),
+    Column("candidate", keep=True),
+    Column("in transit", right=True),
+    Column("load ms", right=True),
+)
+LINK_COLUMNS = (
+    Column("from"),
+    Column("to", keep=True),
+    Column("latency", right=True),
+    Column("rate", right=True),
+    Column("rows/s", right=True),
+)
+
+LISTED = {"nodes": Shorten.LIST, "remarks": Shorten.END, "reason": Shorten.END, "call": Shorten.END}
+"""Columns of listings whose cells may be shortened."""
 
 _READ = """read from it with: sbon sql -c 'SELECT * FROM {name}'"""
 _DROP = "drop it with: sbon sql -c 'DROP "
@@ -64,7 +85,7 @@ def register(app: typer.Typer) -> None:
         app.command()(command)
 
 
-def sql(file: SqlFile = None, command: SqlText = None, socket: Socket = None, json: Json = False) -> None:
+def sql(file: SqlFile = None, command: SqlText = None, socket: Socket = None, json: Json = False, wide: Wide = False) -> None:
     """Submit SQL statements.
 
     CREATE SOURCE, SINK or MATERIALIZED VIEW, SELECT, DROP; DESCRIBE and SHOW say what there is. Queries run until they are dropped.
@@ -83,22 +104,31 @@ def sql(file: SqlFile = None, command: SqlText = None, socket: Socket = None, js
         return
     for statement in result:
         if "rows" in statement:
-            print_listing(statement["columns"], statement["rows"])
+            print_listing(statement["columns"], statement["rows"], wide=wide)
             continue
         say(statement["message"])
         if placed := statement.get("operators"):
             rows = [[o["id"], o["kind"], o["node"], "yes" if o.get("reused") else ""] for o in sorted(placed, key=step_order)]
-            print_table(PLACED_COLUMNS, rows)
+            print_table(PLACED_COLUMNS, rows, wide=wide)
 
 
-def print_listing(columns: list[str], rows: list[dict[str, Any]]) -> None:
+def print_listing(columns: list[str], rows: list[dict[str, Any]], *, wide: bool = False) -> None:
     """The answer to DESCRIBE or SHOW: a table, or the text of a statement as it was written."""
     if columns == ["name", "statement"]:
         for row in rows:
             for line in str(row["statement"]).splitlines():
                 say(line)
         return
-    print_table([Column(name) for name in columns], [[row[name] or "-" for name in columns] for row in rows])
+    shown = [Column(name, shorten=LISTED.get(name, Shorten.NEVER), keep=name in LISTED) for name in columns]
+    print_table(shown, [[_listed(row, name) for name in columns] for row in rows], wide=wide)
+
+
+def _listed(row: dict[str, Any], column: str) -> str:
+    """A cell of a listing: items without commas, and a dash for nothing, or for a query's name that is only its id."""
+    text = row[column] or "-"
+    if column == "name" and text == row.get("query"):
+        return "-"
+    return text.replace(", ", " ") if LISTED.get(column) is Shorten.LIST else text
 
 
 def explain(
@@ -107,6 +137,7 @@ def explain(
     socket: Socket = None,
     json: Json = False,
     candidates: Annotated[bool, typer.Option("--candidates", help="Show every node that was considered.")] = False,
+    wide: Wide = False,
 ) -> None:
     """Show how a query would be placed.
 
@@ -122,14 +153,14 @@ def explain(
     if json:
         print_json(result)
     else:
-        print_plan(result, candidates=candidates)
+        print_plan(result, candidates=candidates, wide=wide)
 
 
-def print_plan(plan: dict[str, Any], *, candidates: bool) -> None:
+def print_plan(plan: dict[str, Any], *, candidates: bool, wide: bool = False) -> None:
     """The tables of `explain`."""
     operators = sorted(plan["operators"], key=step_order)
-    rows = [[o["id"], o["kind"], o["text"], o["node"], _reason(o)] for o in operators]
-    print_table(PLAN_COLUMNS, rows, title="operators")
+    rows = [[o["id"], o["kind"], o["node"], _reason(o), o["text"]] for o in operators]
+    print_table(PLAN_COLUMNS, rows, title="operators", wide=wide)
     if candidates:
         considered = [
             [
@@ -141,18 +172,18 @@ def print_plan(plan: dict[str, Any], *, candidates: bool) -> None:
             for operator in operators
             for c in operator.get("candidates") or ()
         ]
-        print_table(CANDIDATE_COLUMNS, considered, title="\ncandidates", empty="no operator is free to choose its node")
+        print_table(CANDIDATE_COLUMNS, considered, title="\ncandidates", empty="no operator is free to choose its node", wide=wide)
     links = [
         [
             link["source"],
             link["target"],
-            number(link.get("rate_rows_per_s")),
-            amount(link.get("rate_bytes_per_s"), "B/s"),
             f"{number(link.get('latency_ms'))} ms {'measured' if link.get('latency_measured') else 'estimated'}",
+            amount(link.get("rate_bytes_per_s"), "B/s"),
+            number(link.get("rate_rows_per_s")),
         ]
         for link in plan.get("links", ())
     ]
-    print_table(LINK_COLUMNS, links, title="\nlinks")
+    print_table(LINK_COLUMNS, links, title="\nlinks", wide=wide)
     usage = plan["network_usage"]
     say()
     say("network usage (bytes in transit; less is better):")
@@ -162,10 +193,10 @@ def print_plan(plan: dict[str, Any], *, candidates: bool) -> None:
     if plan.get("delay_ms") is not None:
         bound = plan.get("delay_bound_ms")
         say()
-        say(f"longest way from a source: {number(plan['delay_ms'])} ms" + (f", bound {bound:g} ms" if bound is not None else ""))
+        print_note(f"longest way from a source: {number(plan['delay_ms'])} ms" + (f", bound {bound:g} ms" if bound is not None else ""))
     for note in plan.get("notes", ()):
         say()
-        say(f"note: {note}")
+        print_note(f"note: {note}")
 
 
 def tail(

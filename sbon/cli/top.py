@@ -8,24 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from sbon.cli.client import ControlClient, find_socket
-from sbon.cli.options import Socket
-from sbon.cli.output import Column, amount, count, number, pairs, print_table, rich_table, say, span
-from sbon.cli.overview import QUERY_COLUMNS, operator_rows, query_rows
+from sbon.cli.options import Socket, Wide
+from sbon.cli.output import amount, count, line_width, number, print_table, rich_lines, say, span
+from sbon.cli.overview import MEMBER_COLUMNS, OPERATOR_COLUMNS, QUERY_COLUMNS, member_rows, operator_rows, query_rows
+from sbon.cli.tables import Column, Line, Span, display_width, table_lines
 from sbon.printable import printable
-
-BUSY_COLUMNS = (
-    Column("operator"),
-    Column("what it does"),
-    Column("state"),
-    Column("rows/s in", right=True),
-    Column("rows/s out", right=True),
-    Column("out", right=True),
-    Column("queued", right=True),
-)
-_BUSY = (0, 2, 3, 4, 5, 6, 7)
-"""Which cells of `operator_rows` those are."""
-
-NEAR_COLUMNS = (Column("nearest"), Column("status"), Column("labels"), Column("rtt ms", right=True), Column("estimated ms", right=True))
 
 
 def register(app: typer.Typer) -> None:
@@ -37,6 +24,7 @@ def top(
     socket: Socket = None,
     interval: Annotated[float, typer.Option(min=0.2, max=3600.0, metavar="SECONDS", help="Between two looks.")] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
+    wide: Wide = False,
 ) -> None:
     """Watch this agent live.
 
@@ -44,7 +32,7 @@ def top(
     """
     with ControlClient(find_socket(socket)) as agent:
         if once or not sys.stdout.isatty():
-            _print_once(look(agent))
+            _print_once(look(agent), wide=wide)
             return
         from rich.console import Console
         from rich.live import Live
@@ -52,7 +40,7 @@ def top(
         console = Console(highlight=False)
         with contextlib.suppress(KeyboardInterrupt), Live(console=console, screen=True, auto_refresh=False) as live:
             while True:
-                live.update(_screen(look(agent), console.height), refresh=True)
+                live.update(rich_lines(screen(look(agent), console.width, console.height, wide=wide)), refresh=True)
                 time.sleep(interval)
 
 
@@ -61,29 +49,34 @@ def look(agent: ControlClient) -> dict[str, Any]:
     return {command: agent.ask(command) for command in ("status", "members", "operators", "queries")}
 
 
-def headline(seen: dict[str, Any]) -> str:
-    """The agent in one line."""
+def headline(seen: dict[str, Any], width: int | None) -> list[str]:
+    """The agent in one line, or in as many as its parts need."""
     status = seen["status"]
     members = status.get("members", {})
     states = ", ".join(f"{members[state]} {state}" for state in ("alive", "suspect", "failed", "left") if members.get(state))
     error = status.get("median_relative_error")
     out = sum(operator.get("bytes_per_s_out") or 0.0 for operator in seen["operators"])
-    return "   ".join(
-        (
-            f"{status['name']} {status['address']}",
-            f"up {span(status.get('uptime_s'))}",
-            f"members: {states}",
-            f"median error {'-' if error is None else f'{100 * error:z.1f} %'}",
-            f"load {number((status.get('coordinate') or {}).get('load_ms'))} ms",
-            f"operators {count(len(seen['operators']))}, sending {amount(out, 'B/s')}",
-        )
-    )
+    lines: list[str] = []
+    for part in (
+        f"{status['name']} {status['address']}",
+        f"up {span(status.get('uptime_s'))}",
+        f"members: {states}",
+        f"median error {'-' if error is None else f'{100 * error:z.1f} %'}",
+        f"load {number((status.get('coordinate') or {}).get('load_ms'))} ms",
+        f"operators {count(len(seen['operators']))}, sending {amount(out, 'B/s')}",
+    ):
+        longer = f"{lines[-1]}   {printable(part)}" if lines else printable(part)
+        if lines and (width is None or display_width(longer) <= width):
+            lines[-1] = longer
+        else:
+            lines.append(printable(part))
+    return lines
 
 
 def busiest(seen: dict[str, Any], most: int) -> list[list[str]]:
     """Rows of the operators that take in most."""
     ranked = sorted(seen["operators"], key=lambda o: (-(o.get("rows_per_s_in") or o.get("rows_per_s_out") or 0.0), o["id"]))
-    return [[row[i] for i in _BUSY] for operator in ranked[:most] for row in operator_rows([operator])]
+    return [row for operator in ranked[:most] for row in operator_rows([operator])]
 
 
 def nearest(seen: dict[str, Any], most: int) -> list[list[str]]:
@@ -97,30 +90,27 @@ def nearest(seen: dict[str, Any], most: int) -> list[list[str]]:
 
     others = [member for member in seen["members"] if member["name"] != seen["status"]["name"]]
     ranked = sorted(others, key=lambda member: (rtt(member), member["name"]))
-    return [
-        [m["name"], m["status"], pairs(m.get("labels", {})), number(m.get("measured_rtt_ms")), number(m.get("estimated_rtt_ms"))]
-        for m in ranked[:most]
-    ]
+    return member_rows(ranked[:most])
 
 
-def _print_once(seen: dict[str, Any]) -> None:
-    say(headline(seen))
-    print_table(QUERY_COLUMNS, query_rows(seen["queries"]), title="\nqueries")
-    print_table(BUSY_COLUMNS, busiest(seen, 10), title="\noperators")
-    print_table(NEAR_COLUMNS, nearest(seen, 10), title="\nnearest members")
+def _print_once(seen: dict[str, Any], *, wide: bool) -> None:
+    for line in headline(seen, line_width()):
+        say(line)
+    print_table(QUERY_COLUMNS, query_rows(seen["queries"]), title="\nqueries", wide=wide)
+    print_table(OPERATOR_COLUMNS, busiest(seen, 10), title="\noperators", wide=wide)
+    print_table(MEMBER_COLUMNS, nearest(seen, 10), title="\nnearest members", wide=wide)
 
 
-def _screen(seen: dict[str, Any], height: int) -> Any:
-    from rich.console import Group
-    from rich.text import Text
-
-    most = max(3, (height - 10) // 3)
-    return Group(
-        Text(printable(headline(seen)), style="bold"),
-        Text(),
-        rich_table(QUERY_COLUMNS, query_rows(seen["queries"])[:most], empty="no queries"),
-        Text(),
-        rich_table(BUSY_COLUMNS, busiest(seen, most), empty="no operators on this agent"),
-        Text(),
-        rich_table(NEAR_COLUMNS, nearest(seen, most), empty="no other members"),
+def screen(seen: dict[str, Any], width: int, height: int, *, wide: bool = False) -> list[Line]:
+    """The lines of a terminal of that size: the three tables share its height."""
+    head = [[Span(line, "bold")] for line in headline(seen, width)]
+    most = max(3, (height - len(head) - 6) // 3)
+    lines: list[Line] = head
+    tables: tuple[tuple[tuple[Column, ...], list[list[str]], str], ...] = (
+        (QUERY_COLUMNS, query_rows(seen["queries"])[:most], "no queries"),
+        (OPERATOR_COLUMNS, busiest(seen, most), "no operators on this agent"),
+        (MEMBER_COLUMNS, nearest(seen, most), "no other members"),
     )
+    for columns, rows, empty in tables:
+        lines += [[], *(table_lines(columns, rows, width, wide=wide)[: most + 1] if rows else [[Span(empty, "dim")]])]
+    return lines[:height]

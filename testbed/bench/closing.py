@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from sbon.cli import tables
+from sbon.cli.output import count, number, print_table
 from sbon.operators.operator import Operator
 from sbon.operators.registry import build
 from sbon.query.expression import Column
@@ -67,6 +69,9 @@ def _close(operator: Operator) -> dict[str, float]:
 
 def show(result: dict[str, Any]) -> None:
     """A table: a line for each workload."""
-    print(f"closing with {result['keys']:,} keys".ljust(34) + f"{'rows':>12}{'steps':>8}{'longest ms':>12}{'all ms':>10}")
-    for name, one in result["closing"].items():
-        print(name.ljust(34) + f"{one['rows']:>12,}{one['steps']:>8}{one['longest_ms']:>12.1f}{one['total_ms']:>10.0f}")
+    rows = [
+        [name, count(one["rows"]), count(one["steps"]), number(one["longest_ms"]), count(one["total_ms"])]
+        for name, one in result["closing"].items()
+    ]
+    columns = (tables.Column("workload"), *(tables.Column(title, right=True) for title in ("rows", "steps", "longest ms", "all ms")))
+    print_table(columns, rows, title=f"closing with {result['keys']:,} keys")

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from sbon.cli.options import Wide
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
@@ -37,11 +39,14 @@ def _progress(what: str) -> None:
     print(what, file=sys.stderr, flush=True)
 
 
-def _tell(result: dict[str, Any], show: Callable[[dict[str, Any]], None], json: bool) -> None:
+def _tell(result: dict[str, Any], show: Callable[..., None], json: bool, **how: bool) -> None:
     """The figures, for scripts or for people."""
     from sbon.cli.output import print_json
 
-    (print_json if json else show)(result)
+    if json:
+        print_json(result)
+    else:
+        show(result, **how)
 
 
 def probe(
@@ -73,12 +78,13 @@ def placement(
     queries: Annotated[int, typer.Option(metavar="Q", help="Queries to place.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Of nodes and queries.")] = 1,
     json: Json = False,
+    wide: Wide = False,
 ) -> None:
     """Show how long placing a query takes by coordinates alone, how long their index takes to build, and the memory used at most."""
     from testbed.bench.placement import measure, show
 
     result = measure(nodes, operators, queries, seed)
-    _tell(result, show, json)
+    _tell(result, show, json, wide=wide)
 
 
 def telemetry(
@@ -133,12 +139,13 @@ def outage(
     seconds: Annotated[float, typer.Option(metavar="S", help="How long the far end stands still.")] = 20.0,
     rate: Annotated[int, typer.Option(metavar="N", help="Rows a second, of 24 bytes.")] = 100_000,
     json: Json = False,
+    wide: Wide = False,
 ) -> None:
     """Show that a far end that stands still loses no row and takes no memory, and how soon it catches up."""
     from testbed.bench.outage import measure, show
 
     result = measure(seconds, rate, _progress)
-    _tell(result, show, json)
+    _tell(result, show, json, wide=wide)
 
 
 def scheduling(
@@ -172,12 +179,13 @@ def migrate(
     rtt: Annotated[str, typer.Option(metavar="MS", help="Round trips between any two agents, with commas.")] = "0,100",
     runs: Annotated[int, typer.Option(metavar="N", help="Migrations of each state; the figures are medians.")] = 5,
     json: Json = False,
+    wide: Wide = False,
 ) -> None:
     """Show for how long nothing arrives at a sink while a join of 10,000 rows/s moves to another agent with its state."""
     from testbed.bench.migrate import measure, show
 
     result = measure(states.split(","), rtt.split(","), runs, _progress)
-    _tell(result, show, json)
+    _tell(result, show, json, wide=wide)
 
 
 def operators(

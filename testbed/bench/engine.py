@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
 
-from sbon.cli.output import Column, count, number, print_table
+from sbon.cli.output import count, number, print_note, print_table, say
+from sbon.cli.tables import Column
 from sbon.errors import UsageError
 from sbon.telemetry.digest import quantile
 from testbed.bench.agent_process import AgentProcess, one_agent
@@ -97,8 +98,8 @@ def show(result: dict[str, Any]) -> None:
     print_table(columns, rows, title=f"at full speed, median of {result['runs']}")
     for name, one in result["workloads"].items():
         parts = [(key.removesuffix("_ns_per_row"), value) for key, value in one.items() if key.endswith("_ns_per_row")]
-        print(f"{name}: processor time of a row: " + ", ".join(f"{kind} {value:.1f} ns" for kind, value in parts))
-    print()
+        print_note(f"{name}: processor time of a row: " + ", ".join(f"{kind} {value:.1f} ns" for kind, value in parts))
+    say()
     columns = (Column("latency, lag"), *(Column(title, right=True) for title in ("median ms", "p99 ms", "cores used")))
     timed = [(f"{name}, {LATENCY_ROWS_PER_S:,} rows/s", one) for name, one in result["latency"].items()]
     timed.append(("event loop, saturated", result["loop_lag"]))

@@ -5,7 +5,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sbon.cli.output import Column, count, number, print_table
+from sbon.cli.output import count, number, print_table
+from sbon.cli.tables import Column
 from testbed.bench.agent_process import one_agent
 from testbed.bench.engine_workloads import EVENT_ROWS_PER_S
 from testbed.ranges import check_seconds

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from sbon.cli.output import Column, count, number, print_table
+from sbon.cli.output import count, number, print_table
+from sbon.cli.tables import Column
 from sbon.errors import UsageError
 from testbed.bench import lone
 from testbed.bench.agents import BenchAgent, agents

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from sbon.cli.client import ControlClient
-from sbon.cli.output import Column, count, number, print_table
+from sbon.cli.output import count, number, print_table
+from sbon.cli.tables import Column
 from sbon.control import SOCKET_NAME
 from sbon.errors import SbonError, UsageError
 from testbed.bench.agents import BenchAgent, agents
@@ -120,9 +121,14 @@ def _rtt_of(text: str) -> float:
     return rtt_ms
 
 
-def show(result: dict[str, Any]) -> None:
+def show(result: dict[str, Any], *, wide: bool = False) -> None:
     """The result as a table for people."""
-    titles = ("RTT ms", "state", "sent MB", "pause ms", "as told ms", "steady gap ms", "copied in s", "rounds")
+    columns = (
+        Column("RTT ms", right=True),
+        Column("state"),
+        *(Column(title, right=True) for title in ("sent MB", "copied in s", "pause ms", "steady gap ms")),
+        *(Column(title, right=True, wide=True) for title in ("as told ms", "rounds")),
+    )
     rows = []
     for key, found in [("rtt_0ms", result)] + [(key, result[key]) for key in result if key.startswith("rtt_")]:
         for name, one in found.get("states", {}).items():
@@ -131,14 +137,14 @@ def show(result: dict[str, Any]) -> None:
                     key.removeprefix("rtt_").removesuffix("ms"),
                     name,
                     number(one["state_bytes"] / 1e6, 2),
-                    number(one["pause_ms"]),
-                    number(one["told_pause_ms"]),
-                    number(one["steady_gap_ms"]),
                     number(one["copy_s"], 2),
+                    number(one["pause_ms"]),
+                    number(one["steady_gap_ms"]),
+                    number(one["told_pause_ms"]),
                     count(one["rounds"]),
                 ]
             )
-    print_table(tuple(Column(title, right=title != "state") for title in titles), rows)
+    print_table(columns, rows, wide=wide)
 
 
 @contextmanager

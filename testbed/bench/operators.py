@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from sbon.cli import tables
+from sbon.cli.output import number, print_table
 from sbon.operators.operator import Operator
 from sbon.operators.registry import build
 from sbon.query.expression import Call, Column, Expression, Literal
@@ -142,6 +144,6 @@ def show(result: dict[str, Any]) -> None:
     """A table: a line for each workload, a column for each size of batch."""
     rates = result["rows_per_s_per_core"]
     sizes = list(next(iter(rates.values())))
-    print("M rows/s/core".ljust(28) + "".join(f"{int(size):>12,}" for size in sizes) + "  rows a batch")
-    for name, by_size in rates.items():
-        print(name.ljust(28) + "".join(f"{by_size[size] / 1e6:12.2f}" for size in sizes))
+    columns = (tables.Column("rows a batch"), *(tables.Column(f"{int(size):,}", right=True) for size in sizes))
+    rows = [[name, *(number(by_size[size] / 1e6, 2) for size in sizes)] for name, by_size in rates.items()]
+    print_table(columns, rows, title="M rows/s/core")

@@ -12,7 +12,8 @@ from typing import Any
 
 import psutil
 
-from sbon.cli.output import Column, count, number, print_table
+from sbon.cli.output import count, number, print_table
+from sbon.cli.tables import Column
 from sbon.errors import SbonError, UsageError
 from testbed.bench.agents import BenchAgent, agents
 from testbed.ranges import check_seconds
@@ -90,13 +91,15 @@ def measure(seconds: float, rate: int, progress: Callable[[str], None] = lambda 
         }
 
 
-def show(result: dict[str, Any]) -> None:
+def show(result: dict[str, Any], *, wide: bool = False) -> None:
     """The result as a table for people."""
     one = result["outage"]
-    titles = ("outage s", "rows", "lost", "MiB on disk", "caught up in s", "MB before", "MB at most", "CPU cores")
+    titles = ("outage s", "rows", "lost", "MiB on disk", "caught up in s", "MB at most")
     cells = [number(one["seconds"]), count(one["rows"]), count(one["rows_lost"]), number(one["spilled_mib"]), number(one["catch_up_s"], 2)]
-    cells += [number(one["rss_before_mb"]), number(one["rss_max_mb"]), number(one["cores"], 2)]
-    print_table(tuple(Column(title, right=True) for title in titles), [cells])
+    cells += [number(one["rss_max_mb"]), number(one["rss_before_mb"]), number(one["cores"], 2)]
+    columns = [Column(title, right=True) for title in titles]
+    columns += [Column(title, right=True, wide=True) for title in ("MB before", "CPU cores")]
+    print_table(columns, [cells], wide=wide)
 
 
 def _arrived(agent: BenchAgent) -> int:

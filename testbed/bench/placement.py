@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from sbon.cli.output import Column, count, number, print_table
+from sbon.cli.output import count, number, print_table
+from sbon.cli.tables import Column
 from sbon.cost.space import CostSpace
 from sbon.errors import UsageError
 from sbon.optimiser.decision import Decision
@@ -73,12 +74,14 @@ def measure(nodes: int, operators: int, queries: int, seed: int, *, progress: bo
     }
 
 
-def show(result: dict[str, Any]) -> None:
+def show(result: dict[str, Any], *, wide: bool = False) -> None:
     """The result as a table for people."""
-    titles = ("nodes", "operators", "queries", "median ms", "p99 ms", "median CPU ms", "index s", "peak MB")
+    titles = ("nodes", "operators", "queries", "median ms", "p99 ms", "index s")
     row = [count(result[key]) for key in ("nodes", "operators", "queries")]
-    row += [number(result[key], 2) for key in ("milliseconds_median", "milliseconds_p99", "cpu_milliseconds_median", "index_s")]
-    print_table([Column(title, right=True) for title in titles], [[*row, count(round(result["peak_memory_mb"]))]])
+    row += [number(result[key], 2) for key in ("milliseconds_median", "milliseconds_p99", "index_s", "cpu_milliseconds_median")]
+    columns = [Column(title, right=True) for title in titles]
+    columns += [Column(title, right=True, wide=True) for title in ("median CPU ms", "peak MB")]
+    print_table(columns, [[*row, count(round(result["peak_memory_mb"]))]], wide=wide)
 
 
 def _columns(nodes: int, rng: np.random.Generator) -> tuple[Any, ...]:

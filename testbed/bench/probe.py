@@ -15,7 +15,8 @@ import numpy as np
 
 from agent.telemetry.spool import spooled
 from sbon.cli.client import ControlClient
-from sbon.cli.output import Column, count, number, print_table
+from sbon.cli.output import count, number, print_table
+from sbon.cli.tables import Column
 from sbon.errors import SbonError
 from sbon.telemetry.rows import Probe
 from testbed.bench.agents import BenchAgent, agents

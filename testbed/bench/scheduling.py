@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sbon.cli.output import Column, count, print_table
+from sbon.cli.output import count, print_table
+from sbon.cli.tables import Column
 from sbon.errors import UsageError
 from sbon.links import Batch
 from sbon.scheduling import EarliestStimulusFirst, StimulusFifo

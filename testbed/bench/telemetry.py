@@ -18,7 +18,8 @@ from agent.measuring import Measuring
 from agent.telemetry.log import DIRECTORY_NAME, Telemetry
 from agent.telemetry.recording import Recording
 from agent.telemetry.spool import Spool, adopt, encode_line
-from sbon.cli.output import Column, count, number, print_table
+from sbon.cli.output import count, number, print_table
+from sbon.cli.tables import Column
 from sbon.errors import UsageError
 from sbon.telemetry.rows import Probe
 from testbed.leftovers import run_directory

@@ -12,6 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
+from sbon.cli.output import print_note, print_table
+from sbon.cli.tables import Column
 from sbon.cost_space.config import CoordinateConfig
 from sbon.cost_space.coordinate import Coordinate
 from sbon.errors import UsageError
@@ -123,10 +125,15 @@ def adversaries_command(
     )
     if json is not None:
         write_json(json, result)
-    if json == "-":
-        return
-    honest = result["honest"]
-    print(f"{result['nodes']} nodes, {result['liars']} of them lying, {rounds} rounds, neighbours {neighbours}, seed {seed}")
-    print(f"  {'honest pairs':20}{'median':>10}{'p90':>10}{'ratio':>10}")
-    for name, figures in (("without lies", {**honest, "ratio": 1.0}), *result["attacks"].items()):
-        print(f"  {name:20}{figures['median_relative_error']:>10.1%}{figures['p90_relative_error']:>10.1%}{figures['ratio']:>10.2f}")
+    if json != "-":
+        print_note(f"{result['nodes']} nodes, {result['liars']} of them lying, {rounds} rounds, neighbours {neighbours}, seed {seed}")
+        show(result)
+
+
+def show(result: dict[str, Any]) -> None:
+    """The result as a table for people."""
+    rows = [
+        [name, f"{figures['median_relative_error']:.1%}", f"{figures['p90_relative_error']:.1%}", f"{figures['ratio']:.2f}"]
+        for name, figures in (("without lies", {**result["honest"], "ratio": 1.0}), *result["attacks"].items())
+    ]
+    print_table((Column("honest pairs"), *(Column(title, right=True) for title in ("median", "p90", "ratio"))), rows)

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from sbon.cli.output import number, print_note, print_table
+from sbon.cli.tables import Column
 from sbon.cost_space.config import CoordinateConfig
 from sbon.errors import ConfigError, SbonError, UsageError
 from testbed.coordinates.evaluation import evaluate
@@ -74,15 +76,21 @@ def _write(result: dict[str, Any], target: str | None) -> None:
             Path(target).write_text(text + "\n", encoding="utf-8")
         except OSError as error:
             raise ConfigError(f"--json {target}: {error.strerror}") from error
-    print(f"{result['nodes']} nodes, {result['rounds']} rounds, neighbours {result['neighbours']}, seed {result['seed']}")
+    show(result)
+
+
+def show(result: dict[str, Any]) -> None:
+    """The result as a table for people."""
+    print_note(f"{result['nodes']} nodes, {result['rounds']} rounds, neighbours {result['neighbours']}, seed {result['seed']}")
     rows = [(f"after {name} rounds", values) for name, values in result["warmup"].items()] + [("at the end", result)]
     if "against_median" in result:
         rows.append(("against the median over time", result["against_median"]))
-    for name, values in rows:
-        print(
-            f"  {name:29} median {values['median_relative_error']:7.1%}   p90 {values['p90_relative_error']:7.1%}"
-            f"   median {values['median_absolute_error_ms']:6.1f} ms"
-        )
-    print(
-        f"  drift {result['drift_ms_per_round']:.3f} ms a round; {result['updates_per_second']:,.0f} updates/s; {result['seconds']:.1f} s"
+    columns = (Column("how far off"), *(Column(title, right=True) for title in ("median", "p90", "median ms")))
+    errors = [
+        [name, f"{one['median_relative_error']:.1%}", f"{one['p90_relative_error']:.1%}", number(one["median_absolute_error_ms"])]
+        for name, one in rows
+    ]
+    print_table(columns, errors)
+    print_note(
+        f"drift {result['drift_ms_per_round']:.3f} ms a round; {result['updates_per_second']:,.0f} updates/s; {result['seconds']:.1f} s"
     )

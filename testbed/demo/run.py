@@ -229,7 +229,7 @@ class _Demo:
 
     def _query_row(self, question: Question, overlay: Running) -> tuple[str, ...]:
         query, tail = self.queries[question.name], self.tails[question.name]
-        places = ", ".join(f"{operator.kind} {operator.node}" for operator in unpinned(overlay, query))
+        places = " ".join(f"{operator.kind}={operator.node}" for operator in unpinned(overlay, query))
         state = "ended" if tail.finished else "running"
         return (question.name, question.agent, state, f"{len(tail.rows)}", places or "-")
 

@@ -7,11 +7,21 @@ from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
+
+from sbon.cli.output import rich_lines
+from sbon.cli.tables import Column, Shorten, table_lines
 
 _BARS = "▁▂▃▄▅▆▇█"
 _LINES = 12
+_AGENT_COLUMNS = (Column("agent"), Column("region"), Column("sees alive"), Column("own error"), Column("operators"))
+_QUERY_COLUMNS = (
+    Column("query"),
+    Column("taken at"),
+    Column("state", keep=True),
+    Column("rows", keep=True),
+    Column("its operators run on", shorten=Shorten.LIST),
+)
 
 
 class View:
@@ -84,9 +94,9 @@ class View:
     def _parts(self) -> list[Any]:
         parts: list[Any] = [Text(self._headline, style="bold"), Text(sparkline(self._errors[-90:]), style="cyan")]
         if self._agents:
-            parts.append(_table(("agent", "region", "sees alive", "own error", "operators"), self._agents))
+            parts.append(rich_lines(table_lines(_AGENT_COLUMNS, self._agents, self._console.width)))
         if self._queries:
-            parts.append(_table(("query", "taken at", "state", "rows", "its operators run on"), self._queries))
+            parts.append(rich_lines(table_lines(_QUERY_COLUMNS, self._queries, self._console.width)))
         parts += [Text(f"{at_s:6.1f} s  {what}") for at_s, what in self._said]
         return parts
 
@@ -103,10 +113,3 @@ def sparkline(values: list[float]) -> str:
     if top <= 0:
         return _BARS[0] * len(values)
     return "".join(_BARS[min(len(_BARS) - 1, round(value / top * (len(_BARS) - 1) + 0.01))] for value in values)
-
-
-def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
-    table = Table(*columns, box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    return table

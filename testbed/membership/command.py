@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from agent.config import AgentConfig
+from sbon.cli.output import print_note, print_record
 from sbon.config import load
 from sbon.errors import ConfigError, UsageError
 from sbon.membership import MembershipConfig
@@ -43,7 +44,7 @@ def membership_command(
     if json is not None:
         write_json(json, result)
     if json != "-":
-        _show(result)
+        show(result)
 
 
 def _profile(name: str) -> MembershipConfig:
@@ -60,29 +61,30 @@ def _seconds(value: float | None) -> str:
     return "not reached" if value is None else f"{value:.1f} s"
 
 
-def _show(result: dict[str, Any]) -> None:
-    print(f"{result['agents']} agents, seed {result['seed']}, {result['loss']:.0%} of datagrams lost; virtual time")
+def show(result: dict[str, Any]) -> None:
+    """The result for people."""
+    print_note(f"{result['agents']} agents, seed {result['seed']}, {result['loss']:.0%} of datagrams lost; virtual time")
+    print_record([*_found(result), ("took", f"{result['seconds']:.0f} s and {result['memory_mb']:.0f} MB")])
+
+
+def _found(result: dict[str, Any]) -> list[tuple[str, str]]:
+    """The figures of the stories, by what they tell."""
+    lines = []
     if (figures := result.get("formation")) is not None:
-        print(f"  all know all after                 {_seconds(figures['seconds'])}")
+        lines.append(("all know all after", _seconds(figures["seconds"])))
     if (figures := result.get("idle")) is not None:
-        print(
-            f"  idle, each agent                   {figures['datagram_bytes_per_s']:.0f} bytes/s in {figures['datagrams_per_s']:.2f}"
-            f" datagrams/s, {figures['push_pull_bytes_per_s']:.0f} bytes/s in push-pulls"
-        )
+        datagrams = f"{figures['datagram_bytes_per_s']:.0f} bytes/s in {figures['datagrams_per_s']:.2f} datagrams/s"
+        lines.append(("idle, each agent", f"{datagrams}, {figures['push_pull_bytes_per_s']:.0f} bytes/s in push-pulls"))
     if (figures := result.get("slow")) is not None:
-        print(
-            f"  a crash is noticed after           {_seconds(figures['median_s'])} (median), {_seconds(figures['p99_s'])} (99 %),"
-            f" {_seconds(figures['max_s'])} (last); {figures['crashes']} crashes, {figures['unnoticed']} views without it"
-        )
-        slow = f"{figures['agents']} slow agents for {figures['virtual_s']:.0f} s"
-        print(f"  {slow:34} {figures['suspicions']} suspicions against the living, {figures['false_failures']} false failures")
+        after = f"{_seconds(figures['median_s'])} (median), {_seconds(figures['p99_s'])} (99 %), {_seconds(figures['max_s'])} (last)"
+        lines.append(("a crash is noticed after", f"{after}; {figures['crashes']} crashes, {figures['unnoticed']} views without it"))
+        wrong = f"{figures['suspicions']} suspicions against the living, {figures['false_failures']} false failures"
+        lines.append((f"{figures['agents']} slow agents for {figures['virtual_s']:.0f} s", wrong))
     if (figures := result.get("half_restarted")) is not None:
-        print(f"  half restarted at once: whole in   {_seconds(figures['seconds'])}, {figures['false_failures']} false failures")
+        lines.append(("half restarted at once: whole in", f"{_seconds(figures['seconds'])}, {figures['false_failures']} false failures"))
     if (figures := result.get("partition")) is not None:
-        cut = f"cut in two for {figures['apart_s']:.0f} s: whole in"
-        print(f"  {cut:34} {_seconds(figures['whole_s'])}")
+        lines.append((f"cut in two for {figures['apart_s']:.0f} s: whole in", _seconds(figures["whole_s"])))
     if (figures := result.get("lower_incarnation")) is not None:
-        print(
-            f"  back with a lower incarnation in   {_seconds(figures['at_once_s'])}, or {_seconds(figures['after_30_s_s'])} when 30 s away"
-        )
-    print(f"  took {result['seconds']:.0f} s and {result['memory_mb']:.0f} MB")
+        back = f"{_seconds(figures['at_once_s'])}, or {_seconds(figures['after_30_s_s'])} when 30 s away"
+        lines.append(("back with a lower incarnation in", back))
+    return lines

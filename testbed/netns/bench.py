@@ -5,7 +5,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sbon.cli.output import Column, print_table
+from sbon.cli.output import print_table, say
+from sbon.cli.tables import Column
 from sbon.errors import SbonError
 from testbed.kernel import in_network_namespace
 from testbed.leftovers import run_directory
@@ -68,7 +69,7 @@ def show(result: dict[str, Any]) -> None:
     columns = [Column(title, right=True) for title in ("asked ms", "median ms", "p99 ms", "packets")]
     rows = [[f"{row['asked_ms']:g}", f"{row['median_ms']:.2f}", f"{row['p99_ms']:.2f}", f"{row['samples']:,}"] for row in result["delays"]]
     print_table(columns, rows, title="one way, nothing else under way")
-    print()
+    say()
     columns = [Column(title, right=True) for title in ("sent/s", "delivered/s", "not read", "late ms", "p99 ms", "router's CPU")]
     rows = [
         [

@@ -15,7 +15,8 @@ from typing import Any
 
 import polars as pl
 
-from sbon.cli.output import Column, count, number, print_table
+from sbon.cli.output import count, number, print_table
+from sbon.cli.tables import Column
 from sbon.errors import UsageError
 from testbed.bench.agent_process import AgentProcess, one_agent
 from testbed.nexmark.events import CYCLE, KINDS, Events

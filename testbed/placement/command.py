@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from sbon.cli.output import number, print_note, print_table
+from sbon.cli.tables import Column
 from sbon.cost_space.config import CoordinateConfig
 from sbon.errors import ConfigError
 from testbed.placement.evaluation import STRATEGIES, evaluate, strategies_for
@@ -54,14 +56,22 @@ def placement_command(
     if json is not None:
         write_json(json, result)
     if json != "-":
-        _show(result)
+        show(result)
 
 
-def _show(result: dict[str, Any]) -> None:
+def show(result: dict[str, Any]) -> None:
+    """The result as a table for people."""
     off = f"coordinates off by {result['coordinate_median_error']:.1%} (median)"
-    print(f"{result['nodes']} nodes, {result['queries']} queries ({result['shape']}), {off}")
-    print(f"{'strategy':<22}{'usage +':>10}{'80th pct':>10}{'together':>10}{'delay +':>10}{'probes':>10}{'ms':>10}")
-    for name, figures in result["strategies"].items():
-        shown = (figures[key] for key in ("usage_penalty_mean", "usage_penalty_p80", "usage_penalty_total", "delay_penalty_mean"))
-        percentages = "".join(f"{value:>10.1%}" for value in shown)
-        print(f"{name:<22}{percentages}{figures['probes_per_query']:>10.1f}{figures['milliseconds_per_query']:>10.2f}")
+    print_note(f"{result['nodes']} nodes, {result['queries']} queries ({result['shape']}), {off}")
+    titles = ("usage +", "80th pct", "together", "delay +", "probes", "ms")
+    shares = ("usage_penalty_mean", "usage_penalty_p80", "usage_penalty_total", "delay_penalty_mean")
+    rows = [
+        [
+            name,
+            *(f"{figures[key]:.1%}" for key in shares),
+            number(figures["probes_per_query"]),
+            number(figures["milliseconds_per_query"], 2),
+        ]
+        for name, figures in result["strategies"].items()
+    ]
+    print_table((Column("strategy"), *(Column(title, right=True) for title in titles)), rows)

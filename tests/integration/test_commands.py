@@ -15,8 +15,9 @@ import pytest
 from agent.control import ControlConfig
 from sbon.cli.__main__ import run
 from sbon.cli.client import ControlClient
-from sbon.cli.output import Column, rich_table
+from sbon.cli.output import rich_lines
 from sbon.cli.statements import print_plan
+from sbon.cli.tables import Column, table_lines
 from sbon.control import ControlReply
 from sbon.errors import QueryError
 from sbon.sealing import KeyRing
@@ -69,7 +70,7 @@ def test_status_is_a_short_table(agent, capsys):
     code, out, _ = sbon(capsys, "status")
 
     assert code == 0
-    assert out.splitlines()[1:10] == [
+    assert out.splitlines()[:9] == [
         "name               ams1",
         "address            127.0.0.1:7946",
         "status             alive",
@@ -112,9 +113,13 @@ def test_an_interrupted_migration_goes_on(agent, capsys, monkeypatch):
 
 def test_members_are_a_table_nearest_first(agent, capsys):
     assert sbon(capsys, "members")[1].splitlines() == [
-        "name     address         status  labels       rtt ms  estimated ms  load ms",
-        "paris-2  127.0.0.1:7947  alive   region=eu       9.5           9.1      3.5",
-        "tokyo-1  127.0.0.1:7948  failed  region=asia       -             -        -",
+        "name     status  rtt ms  estimated ms  labels       address",
+        "paris-2  alive      9.5           9.1  region=eu    127.0.0.1:7947",
+        "tokyo-1  failed       -             -  region=asia  127.0.0.1:7948",
+    ]
+    assert sbon(capsys, "members", "--wide")[1].splitlines()[:2] == [
+        "name     status  rtt ms  estimated ms  labels       address         load ms",
+        "paris-2  alive      9.5           9.1  region=eu    127.0.0.1:7947      3.5",
     ]
 
 
@@ -136,9 +141,20 @@ def test_degraded_query_shows_its_reason(agent, capsys):
     code, out, _ = sbon(capsys, "queries")
 
     assert code == 0
-    assert " ".join(out.splitlines()[1].split()) == (
-        "q1 load_by_region degraded ams1 paris-2 10 2 12.5 kB tokyo-1 failed and took a source with it"
+    assert out.splitlines() == [
+        "query           state     rows out  operators on  sink at  sql",
+        "load_by_region  degraded        10  paris-2       ams1     SELECT ...",
+        "q1 is degraded: tokyo-1 failed and took a source with it",
+    ]
+    assert sbon(capsys, "queries", "-w")[1].splitlines()[1].split() == (
+        ["load_by_region", "q1", "degraded", "10", "paris-2", "ams1", "2", "-", "12.5", "kB", "SELECT", "..."]
     )
+
+
+def test_a_query_goes_by_its_id_where_its_name_is_that_of_others(agent, capsys):
+    agent.answers["queries"] = [{**QUERIES[0], "id": "q1"}, {**QUERIES[0], "id": "q7"}, {**QUERIES[0], "id": "q8", "name": "q8"}]
+
+    assert [line.split()[0] for line in sbon(capsys, "queries")[1].splitlines()[1:4]] == ["q1", "q7", "q8"]
 
 
 def test_rtt_tells_estimate_and_measurement_apart(agent, capsys):
@@ -152,7 +168,7 @@ def test_explain_shows_places_links_and_network_usage(agent, capsys):
     code, out, _ = sbon(capsys, "explain", "--candidates", "-c", "SELECT 1")
 
     assert code == 0
-    assert "q2.1      window  window 10 s: avg(cpu)  paris-2  best of 2" in out
+    assert "q2.1      paris-2  best of 2  window 10 s: avg(cpu)" in out
     assert "> paris-2" in out
     assert "0.0 ms measured" in out
     assert "  at the consumer        250 B   2.50 times as much" in out
@@ -162,11 +178,11 @@ def test_explain_says_where_load_has_outweighed_network_usage(capsys):
     operator = {**PLAN["operators"][1], "node": "ams1", "candidates": [dict(c) for c in PLAN["operators"][1]["candidates"]]}
 
     print_plan({**PLAN, "operators": [operator]}, candidates=False)
-    assert "ams1  best of 2\n" in capsys.readouterr().out
+    assert "ams1  best of 2  window 10 s: avg(cpu)\n" in capsys.readouterr().out
 
     operator["candidates"][1]["load_ms"] = 1.0
     print_plan({**PLAN, "operators": [operator]}, candidates=False)
-    assert "ams1  best of 2: less load than paris-2\n" in capsys.readouterr().out
+    assert "ams1  best of 2: less load than paris-2  window" in capsys.readouterr().out
 
 
 def test_sql_file_is_submitted_and_the_places_of_its_operators_shown(agent, capsys, tmp_path):
@@ -464,6 +480,6 @@ def test_a_table_on_a_terminal_is_printable(capsys):
     from rich.console import Console
 
     target = io.StringIO()
-    table = rich_table([Column("node"), Column("reason")], [["alive", NASTY]])
+    table = rich_lines(table_lines([Column("node"), Column("reason")], [["alive", NASTY]], 200))
     Console(file=target, force_terminal=True, color_system=None, width=200).print(table)
     assert {character for character in target.getvalue() if not character.isprintable()} == {"\n"}

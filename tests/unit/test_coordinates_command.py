@@ -46,7 +46,7 @@ def test_the_living_with_coordinates_are_laid_out_by_name():
     assert [(node["name"], node["region"]) for node in space["nodes"]] == [("a", "eu"), ("b", "us"), ("c", None)]
     assert [node["x_ms"] for node in space["nodes"]] == [-100.0, 100.0, 0.0]
     assert space["shown_share"] == 1.0
-    assert node_rows(space)[2] == ["c", "-", "0.0", "26.7", "1.0", "3.0", "25.0 %"]
+    assert node_rows(space)[2] == ["c", "-", "0.0", "26.7", "1.0", "25.0 %", "3.0"]
     assert laid_out([]) == {"nodes": [], "shown_share": None}
 
 

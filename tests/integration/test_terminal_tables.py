@@ -1,0 +1,333 @@
+"""Every table that a command prints, on narrow terminals: ids and titles stay whole, no line is longer than the terminal."""
+
+import ast
+import inspect
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console, Group
+
+from agent.control import ControlConfig
+from sbon.cli.__main__ import run
+from sbon.cli.output import print_table
+from sbon.cli.tables import display_width, plain
+from sbon.cli.top import screen
+from testbed import cli as testbed_cli
+from testbed.bench import closing, engine, engine_stalled, link, migrate, operators, outage, placement, probe, scheduling, telemetry
+from testbed.coordinates import adversaries
+from testbed.coordinates import command as coordinates
+from testbed.demo import view
+from testbed.membership import command as membership
+from testbed.netns import bench as netns
+from testbed.nexmark import bench as nexmark
+from testbed.placement import command as placement_command
+from testbed.topology import Topology
+from tests.canned_agent import PLAN, STATUS, FakeAgent, serving
+
+NODE, OTHER = "frankfurt-machine-01", "amsterdam-machine-07"
+QUERY = f"{NODE}.k3x9zq1.12"
+OPERATOR, NEXT = f"{QUERY}.4", f"{QUERY}.15"
+SQL = "SELECT window_start, symbol, AVG(price) AS price FROM TUMBLE(trades, ts, INTERVAL '5 seconds') WHERE volume > 500 " * 3
+LABELS = {"region": "europe-central", "site": "frankfurt", "rack": "r17", "owner": "trading"}
+COORDINATE = {"vector": [-123.4, 98.7, 12.3], "height_ms": 123.4, "error": 0.123, "load_ms": 1234.5}
+MEMBERS = [
+    {"name": name, "address": "192.168.100.101:65535", "status": "suspect", "labels": LABELS, "coordinate": COORDINATE}
+    | {"estimated_rtt_ms": 1234.5, "measured_rtt_ms": 1233.9}
+    for name in (NODE, OTHER)
+]
+OPERATORS = [
+    {
+        **{
+            "id": name,
+            "kind": "deduplicate",
+            "text": SQL,
+            "node": NODE,
+            "state": "stalled",
+            "reason": f"64 batches wait for {NEXT} on {OTHER}",
+        },
+        **{"rows_per_s_in": 123_456.7, "rows_per_s_out": 123_456.7, "bytes_per_s_out": 123e6, "queue_batches": 1234, "late_rows": 123_456},
+        **{"dropped_rows": 1234, "state_rows": 12_345_678, "state_bytes": 1e9, "migrations": 17, "cpu_ns_per_row": 12_345.6},
+        "latency": {"p99_ms": 12_345.6},
+    }
+    for name in (OPERATOR, NEXT)
+]
+QUERIES = [
+    {
+        **{"id": QUERY, "name": QUERY, "state": "degraded", "reason": f"{OPERATOR} was on {OTHER}, which failed", "sql": SQL},
+        **{"sink_node": NODE, "rows_out": 1_234_567_890, "late_rows": 123_456, "dropped_rows": 1234, "network_usage": 123e3},
+        "operators": [{"id": OPERATOR, "node": name, "pinned": False, "lost": name == OTHER} for name in (NODE, OTHER)],
+    }
+]
+EXPLAINED: dict[str, Any] = {
+    **{"query": QUERY, "network_usage": PLAN["network_usage"], "notes": [f"coordinates of {OTHER} have not settled yet"], "delay_ms": 1.0},
+    "operators": [
+        {
+            **{"id": name, "kind": "deduplicate", "text": SQL, "node": NODE, "pinned": False, "reuse": None},
+            "candidates": [{"node": node, "network_usage": 123e3, "load_ms": 1234.5} for node in (NODE, OTHER)],
+        }
+        for name in (OPERATOR, NEXT)
+    ],
+    "links": [
+        {**{"id": "1", "source": OPERATOR, "target": NEXT, "rate_rows_per_s": 123_456.7, "rate_bytes_per_s": 12e6, "latency_ms": 1234.5}}
+        | {"latency_measured": False}
+    ],
+}
+KEYS = {
+    "nodes": [
+        {**{"node": name, "status": "suspect", "primary": "1f2e3d4c", "ids": ["1f2e3d4c", "5a6b7c8d", "9e0f1a2b"]}, "left_out": True}
+        | {"error": f"{name} cannot write /var/lib/sbon/cluster.key: read-only file system; copy the file by hand"}
+        for name in (NODE, OTHER)
+    ],
+    "problem": None,
+}
+NAMES = [{"name": "prices_of_the_last_hour_by_symbol", "kind": "sink", "owner": NODE, "query": QUERY}]
+CALL = "nearest_station(lat, lon, radius)"
+FUNCTIONS = [
+    {"call": CALL, "version": "12.10.3", "gives": "station TEXT, distance_m FLOAT, bearing FLOAT, at TIMESTAMP", "problem": "no numpy"}
+]
+SHOWN = {
+    "columns": ["query", "name", "state", "sink at", "reason"],
+    "rows": [{"query": QUERY, "name": QUERY, "state": "degraded", "sink at": NODE, "reason": f"{NEXT} was on {OTHER}, which failed"}],
+}
+SOURCES = {
+    "columns": ["name", "connector", "nodes"],
+    "rows": [{"name": "trades", "connector": "datagen", "nodes": f"{NODE}, " * 9 + OTHER}],
+}
+SUBMITTED = [
+    {"message": f"follow it with: sbon tail {QUERY}", "operators": [{**one, "reused": True} for one in EXPLAINED["operators"]]},
+    SHOWN,
+    SOURCES,
+]
+ANSWERS = {
+    **{"status": {**STATUS, "name": NODE, "labels": LABELS, "coordinate": COORDINATE}, "members": MEMBERS, "operators": OPERATORS},
+    **{"queries": QUERIES, "names": NAMES, "functions": FUNCTIONS, "explain": EXPLAINED, "keys": KEYS, "submit": SUBMITTED},
+}
+
+MEMBER_TITLES = ["name", "status", "rtt ms", "estimated ms", "labels"]
+OPERATOR_TITLES = ["operator", "state", "rows/s in", "what it does"]
+QUERY_TITLES = ["query", "state", "rows out", "sql"]
+PLAN_TITLES = ["operator", "node", "what it does"]
+LINK_TITLES = ["from", "to"]
+CANDIDATE_TITLES = ["operator", "candidate", "in transit", "load ms"]
+
+AGENT_TABLES: list[tuple[list[str], list[list[str]], list[str]]] = [
+    (["status"], [], [NODE, STATUS["address"], STATUS["data_dir"]]),
+    (["members"], [MEMBER_TITLES], [NODE, OTHER]),
+    (["members", "--wide"], [], [NODE, OTHER, MEMBERS[0]["address"]]),
+    (["operators"], [OPERATOR_TITLES], [OPERATOR, NEXT, OTHER]),
+    (["operators", "--wide"], [], [OPERATOR, NEXT, OTHER]),
+    (["queries"], [QUERY_TITLES], [QUERY, OPERATOR, OTHER]),
+    (["queries", "--wide"], [], [QUERY, NODE, f"{OTHER}(lost)"]),
+    (["names"], [["name", "kind", "created at"]], [NAMES[0]["name"]]),
+    (["names", "--wide"], [], [NAMES[0]["name"], NODE, QUERY]),
+    (["functions"], [["call", "version", "gives"]], CALL.split()),
+    (["coordinates"], [["name", "region", "x ms", "y ms", "height ms", "error", "load ms"]], [NODE, OTHER]),
+    (["keys", "list"], [["node", "status", "seals with", "also opens"]], [NODE, OTHER, "1f2e3d4c", "5a6b7c8d", "9e0f1a2b"]),
+    (["explain", "--candidates", "-c", "SELECT 1"], [PLAN_TITLES, CANDIDATE_TITLES, LINK_TITLES], [OPERATOR, NEXT, NODE, OTHER]),
+    (
+        ["sql", "-c", "SELECT 1"],
+        [["operator", "kind", "node", "reused"], ["query", "name", "state", "reason"], ["name", "connector", "nodes"]],
+        [OPERATOR, NEXT, NODE, QUERY],
+    ),
+    (["top", "--once"], [QUERY_TITLES, OPERATOR_TITLES, MEMBER_TITLES], [QUERY, OPERATOR, NEXT, OTHER]),
+]
+"""Arguments, the titles that each table has at 80 columns, words that stay whole there and on narrower terminals."""
+
+LARGE = defaultdict(lambda: 98_765.4)
+"""A result that has every figure."""
+SIZES = {"1000": 98_765_432.1, "8192": 98_765_432.1, "65536": 98_765_432.1}
+OUTAGE_TITLES = ["outage s", "rows", "lost", "MiB on disk", "caught up in s", "MB at most", "MB before"]
+ENGINE = {"workloads": {"W1": LARGE, "W2": LARGE}, "latency": {"W1": LARGE}, "loop_lag": LARGE}
+RESTED = {"idle": LARGE, "slow": LARGE, "formation": LARGE, "half_restarted": LARGE, "partition": LARGE, "lower_incarnation": LARGE}
+
+RESULT_TABLES: dict[str, tuple[Callable[..., None], dict[str, Any], list[list[str]]]] = {
+    "engine": (
+        engine.show,
+        ENGINE,
+        [
+            ["workload", "rows/s", "rows/s/core", "cores used", "peak MB", "longest quantum ms"],
+            ["latency, lag", "median ms", "p99 ms", "cores used"],
+        ],
+    ),
+    "engine --stalled": (
+        engine_stalled.show,
+        {"stalled": LARGE},
+        [["seconds", "first MB", "last MB", "most MB", "rows taken", "cores used"]],
+    ),
+    "link": (link.show, {}, [["way", "rows/s", "MiB/s", "CPU cores", "p50 ms", "p99 ms"]]),
+    "migrate": (
+        migrate.show,
+        {"states": {"100MB": LARGE}, "rtt_100ms": {"states": {"100MB": LARGE}}},
+        [["RTT ms", "state", "sent MB", "copied in s", "pause ms", "steady gap ms", "as told ms", "rounds"]],
+    ),
+    "migrate --wide": (partial(migrate.show, wide=True), {"states": {"100MB": LARGE}}, []),
+    "outage": (outage.show, {"outage": LARGE}, [OUTAGE_TITLES]),
+    "outage --wide": (partial(outage.show, wide=True), {"outage": LARGE}, []),
+    "bench placement": (placement.show, {}, [["nodes", "operators", "queries", "median ms", "p99 ms", "index s", "median CPU ms"]]),
+    "bench placement --wide": (partial(placement.show, wide=True), {}, []),
+    "probe": (probe.show, {"idle": LARGE, "saturated": LARGE}, [["agents", "median ms", "p99 ms", "probes", "CPU", "rows/s"]]),
+    "scheduling": (scheduling.show, {"queues": [LARGE]}, [["ways", "waiting", "enqueue ns", "dequeue ns"]]),
+    "bench telemetry": (telemetry.show, {}, []),
+    "closing": (
+        closing.show,
+        {"closing": dict.fromkeys(closing.WORKLOADS, LARGE)},
+        [["workload", "rows", "steps", "longest ms", "all ms"]],
+    ),
+    "operators": (
+        operators.show,
+        {"rows_per_s_per_core": dict.fromkeys(operators.WORKLOADS, SIZES)},
+        [["rows a batch", "1,000", "8,192", "65,536"]],
+    ),
+    "wan": (
+        netns.show,
+        {"delays": [LARGE], "loads": [LARGE]},
+        [["asked ms", "median ms", "p99 ms", "packets"], ["sent/s", "delivered/s", "not read", "late ms", "p99 ms", "router's CPU"]],
+    ),
+    "nexmark": (
+        nexmark.show,
+        {"events": 20_000_000, "queries": {"q11": LARGE}},
+        [["query", "events read", "events/s", "events/s/core", "cores used", "answers"]],
+    ),
+    "placement": (
+        placement_command.show,
+        {"strategies": {"relaxation-multicast": LARGE}},
+        [["strategy", "usage +", "80th pct", "together", "delay +", "probes"]],
+    ),
+    "coordinates": (
+        coordinates.show,
+        {"warmup": {"100": LARGE}, "against_median": LARGE},
+        [["how far off", "median", "p90", "median ms"]],
+    ),
+    "adversaries": (adversaries.show, {"honest": LARGE, "attacks": {"oscillation": LARGE}}, [["honest pairs", "median", "p90", "ratio"]]),
+    "membership": (membership.show, RESTED, []),
+}
+"""What shows the results of a benchmark or an evaluation, a result, and the titles that each of its tables has at 80 columns."""
+
+
+@pytest.fixture
+def terminal(capsys, monkeypatch):
+    """Lets standard output be a terminal of some width while a function runs; returns the lines that it prints, without colours."""
+
+    def lines(width: int, function: Callable[..., Any], *arguments: Any) -> list[str]:
+        with monkeypatch.context() as patched:
+            patched.setattr(sys.stdout, "isatty", lambda: True)
+            patched.setenv("TERM", "xterm")
+            patched.setenv("COLUMNS", str(width))
+            assert function(*arguments) in (0, None)
+        return re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+
+    return lines
+
+
+@pytest.fixture
+def agent(tmp_path, monkeypatch):
+    fake = FakeAgent()
+    fake.answers.update(ANSWERS)
+    with serving(tmp_path, fake, ControlConfig()) as server:
+        monkeypatch.setenv("SBON_SOCKET", str(server.path))
+        yield fake
+
+
+def titles(line: str) -> list[str]:
+    return re.split(r" {2,}", line.strip())
+
+
+def check(lines: list[str], width: int, heads: list[list[str]], whole: list[str]) -> None:
+    assert [line for line in lines if display_width(line) > width] == []
+    found = [titles(line) for line in lines]
+    assert [head for head in heads if head not in found] == []
+    words = {word.strip(":,") for line in lines for word in line.split()}
+    assert [word for word in whole if word.strip(",") not in words] == []
+
+
+@pytest.mark.parametrize(("arguments", "heads", "whole"), AGENT_TABLES, ids=[" ".join(one[0][:2]) for one in AGENT_TABLES])
+def test_tables_of_an_agent_fit_80_columns_and_keep_ids_and_titles_whole(agent, terminal, arguments, heads, whole):
+    check(terminal(80, run, arguments), 80, heads, whole)
+
+
+@pytest.mark.parametrize("name", RESULT_TABLES)
+def test_tables_of_results_fit_80_columns_and_keep_titles_whole(terminal, name):
+    show, result, heads = RESULT_TABLES[name]
+    check(terminal(80, show, defaultdict(LARGE.default_factory, result)), 80, heads, [])
+
+
+def test_tables_fit_60_columns_too(agent, terminal):
+    for arguments, _, whole in AGENT_TABLES:
+        check(terminal(60, run, arguments), 60, [], whole)
+    for show, result, _ in RESULT_TABLES.values():
+        check(terminal(60, show, defaultdict(LARGE.default_factory, result)), 60, [], [])
+
+
+@pytest.mark.parametrize("width", [1, 20])
+def test_no_terminal_is_too_narrow(agent, terminal, width):
+    for arguments, _, whole in AGENT_TABLES:
+        check(terminal(width, run, arguments), 100, [], whole)
+    for show, result, _ in RESULT_TABLES.values():
+        terminal(width, show, defaultdict(LARGE.default_factory, result))
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_live_view_fits_its_terminal(width):
+    seen = {name: ANSWERS[name] for name in ("status", "members", "operators", "queries")}
+    lines = plain(screen(seen, width, 24))
+
+    check(lines, width, [QUERY_TITLES] if width == 80 else [], [QUERY, OPERATOR, NEXT, OTHER])
+    assert len(lines) <= 24
+    assert len(plain(screen({**seen, "operators": OPERATORS * 50}, width, 24, wide=True))) <= 24
+
+
+def test_the_demo_and_topologies_fit_80_columns(terminal):
+    shown = view.View(plain=False)
+    shown.agents([(NODE, "europe-central", "16", "12.3 %", "12")])
+    shown.queries([("trades by region", "paris-1", "running", "123456", f"window={NODE} map={OTHER} join={NODE}")])
+    heads = [["agent", "region", "sees alive", "own error", "operators"], ["query", "taken at", "state", "rows", "its operators run on"]]
+    check(terminal(80, lambda: Console(width=80).print(Group(*shown._parts()))), 80, heads, [f"window={NODE}"])
+
+    made = Topology("cities", (NODE, OTHER), (LABELS, LABELS), np.array([[0.0, 123.4], [123.4, 0.0]]), np.zeros(2))
+    lines = terminal(80, lambda: print_table(*testbed_cli.topology_table(made)))
+    check(lines, 80, [["node", "RTT ms", "median RTT ms", "labels"]], [NODE, OTHER])
+    check(terminal(80, run, ["testbed", "topologies"]), 80, [], ["transit-stub"])
+
+
+def test_a_pipe_gets_the_main_columns_in_full(agent, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(["queries"]) == 0
+    head, row, *_ = capsys.readouterr().out.splitlines()
+
+    assert titles(head) == ["query", "state", "rows out", "operators on", "sink at", "sql"]
+    assert row.endswith(" ".join(SQL.split()))
+    assert f"{OTHER}(lost) {NODE}" in row
+
+
+def test_a_wide_terminal_shows_more_columns(agent, terminal):
+    main = ["name", "status", "rtt ms", "estimated ms", "labels", "address"]
+    assert titles(terminal(137, run, ["members"])[0]) == main
+    assert titles(terminal(160, run, ["members"])[0]) == [*main, "load ms"]
+
+
+def test_every_table_of_the_program_is_tried_here():
+    """A function that prints a table and is not among these needs a place in one of the lists above."""
+    found = set()
+    for path in [path for folder in ("sbon", "agent", "testbed") for path in Path(folder).rglob("*.py")]:
+        assert "rich.table" not in path.read_text(), f"{path}: tables are made by sbon/cli/tables.py"
+        for function in [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]:
+            called = {ast.unparse(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)}
+            if called & {"print_table", "print_record", "table_lines"} and path.name not in ("output.py", "tables.py"):
+                found.add(f"{path}:{function.name}")
+
+    tried = {f"{inspect.getsourcefile(inspect.unwrap(getattr(show, 'func', show)))}" for show, _, _ in RESULT_TABLES.values()}
+    results = {str(Path(path).relative_to(Path.cwd())) + ":show" for path in tried}
+    cli = {
+        "overview.py:status", "overview.py:members", "overview.py:operators", "overview.py:queries", "names.py:names",
+        "names.py:functions", "coordinates.py:coordinates", "keys.py:_change", "statements.py:sql", "statements.py:print_listing",
+        "statements.py:print_plan", "top.py:_print_once", "top.py:screen",
+    }  # fmt: skip
+    others = {"testbed/cli.py:topologies", "testbed/demo/view.py:_parts"}
+    assert found == results | {f"sbon/cli/{one}" for one in cli} | others
