@@ -15,7 +15,7 @@ import numpy as np
 
 from agent.telemetry.spool import spooled
 from sbon.cli.client import ControlClient
-from sbon.cli.output import count, number, print_table
+from sbon.cli.output import count, number, print_note, print_table
 from sbon.cli.tables import Column
 from sbon.errors import SbonError
 from sbon.telemetry.rows import Probe
@@ -94,7 +94,7 @@ def show(result: dict[str, Any]) -> None:
         )
     print_table(columns, rows)
     verdict = "within" if result["within_target"] else "beyond"
-    print(f"saturated / idle: {result['ratio']:.2f}; {verdict} the {result['allowed_saturated_median_ms']:.3f} ms aimed for")
+    print_note(f"saturated / idle: {result['ratio']:.2f}; {verdict} the {result['allowed_saturated_median_ms']:.3f} ms aimed for")
 
 
 def _phase(pair: dict[str, BenchAgent], seconds: float) -> dict[str, Any]:
