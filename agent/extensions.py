@@ -26,7 +26,16 @@ FUNCTIONS = "sbon.functions"
 def installed() -> Extensions:
     """What is installed for this process."""
     functions = {name: partial(load_function, name) for name in sorted(_entries(FUNCTIONS))}
-    return Extensions(tuple(sorted(_entries(CONNECTORS))), functions)
+    return Extensions(tuple(sorted(_entries(CONNECTORS))), functions, _offered)
+
+
+def _offered(name: str) -> tuple[str, ...]:
+    """Returns what a connector is; both where it cannot be loaded, which is told when it is used."""
+    try:
+        connector = load_connector(name)
+    except ConnectorError:
+        return ("source", "sink")
+    return tuple(kind for kind in ("source", "sink") if getattr(connector, kind) is not None)
 
 
 def load_connector(name: str) -> Connector:

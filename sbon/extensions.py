@@ -9,14 +9,25 @@ from dataclasses import dataclass, field
 from sbon.functions import BatchFunction, FunctionError
 
 
+def _both(name: str) -> tuple[str, ...]:
+    """What a connector offers of which nothing more is known."""
+    return ("source", "sink")
+
+
 @dataclass(frozen=True)
 class Extensions:
     """Connectors and functions by entry point, beside the built-in ones."""
 
     connectors: tuple[str, ...] = ()
-    """Names, sorted. Whether one is a source or a sink shows when it is made."""
+    """Names, sorted."""
     functions: Mapping[str, Callable[[], BatchFunction]] = field(default_factory=dict)
     """By name, each to be loaded when it is wanted; loading raises FunctionError where its package is broken."""
+    offers: Callable[[str], tuple[str, ...]] = field(default=_both)
+    """Returns which of "source" and "sink" a connector is, which loads it."""
+
+    def connectors_of(self, kind: str) -> tuple[str, ...]:
+        """Returns the names of the connectors that are a "source", or a "sink"."""
+        return tuple(name for name in self.connectors if kind in self.offers(name))
 
     def function(self, name: str, version: str | None = None) -> BatchFunction:
         """The function of that name, in that version where one is given.

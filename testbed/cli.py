@@ -112,14 +112,17 @@ def run(
 
     _end_on_sigterm()
     try:
+        made = read_scenario(scenario)
         result = run_scenario(
-            read_scenario(scenario),
+            made,
             backend,
             seed=seed,
             duration_s=duration,
             nodes=nodes,
             folder=scenario.parent,
             out=out,
+            text=scenario.read_text(encoding="utf-8"),
+            origin=str(scenario),
             progress=progress,
         )
     except KeyboardInterrupt:

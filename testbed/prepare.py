@@ -1,9 +1,11 @@
 """Before a run: the scenario's topology and settings, and its mistakes."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sbon.config import overlay
+from sbon.config import overlay, toml_value
 from sbon.errors import ConfigError, UsageError
 from testbed.director import latency_pairs
 from testbed.scenario import Heal, Latency, Load, Migrate, Partition, Scenario, Statement
@@ -22,6 +24,42 @@ def scenario_topology(scenario: Scenario, seed: int, nodes: int | None, folder: 
         for node in _selected(topology, override.agents, nodes is not None):
             labels[node].update(override.labels)
     return Topology(topology.kind, topology.nodes, tuple(labels), topology.rtt_ms, topology.access_ms, topology.cables)
+
+
+GIVEN = {
+    "name": "the topology names the agents: select one by it, and tell agents apart by labels = {{ role = {value} }} in an [[override]]",
+    "labels": "write labels = {{ ... }} in an [[override]], beside its agents: selectors and statements know them then",
+    "bind": "the testbed gives every agent an address: leave it out",
+    "join": "every agent joins through the first: leave it out",
+    "data_dir": "every agent has a folder of its own, in that of --out: leave it out",
+}
+"""Settings of an agent that the testbed gives, and what to do instead of setting them."""
+
+
+@contextmanager
+def mistakes_of_usage() -> Iterator[None]:
+    """Turns errors of configuration into errors of usage: what is wrong is the scenario, or something given beside it."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except ConfigError as problem:
+        raise UsageError(str(problem)) from problem
+
+
+def check_settings(scenario: Scenario) -> None:
+    """Find settings of agents that the testbed gives.
+
+    Raises
+    ------
+    ConfigError
+        With what to write instead.
+    """
+    tables = [("", scenario.agent), *((f"override {number}: ", override.agent) for number, override in enumerate(scenario.override, 1))]
+    for place, settings in tables:
+        for name in settings.keys() & GIVEN.keys():
+            value = toml_value(settings[name])
+            raise ConfigError(f"{place}agent.{name} = {value} cannot be set; " + GIVEN[name].format(value=value))
 
 
 def check_events(scenario: Scenario, topology: Topology) -> None:

@@ -10,9 +10,10 @@ from sbon.errors import ConfigError, UsageError
 from testbed.backend import Backend
 from testbed.director import Director, Progress
 from testbed.leftovers import remove_leftovers, run_directory
-from testbed.prepare import check_events, loaded_nodes, scenario_topology, settings_of
+from testbed.prepare import check_events, check_settings, loaded_nodes, mistakes_of_usage, scenario_topology, settings_of
 from testbed.result import result_of
 from testbed.scenario import Scenario
+from testbed.statements import check_statements
 from testbed.telemetry.files import write_tables
 from testbed.topology import Topology
 
@@ -28,6 +29,8 @@ def run_scenario(
     nodes: int | None = None,
     folder: Path | None = None,
     out: Path | None = None,
+    text: str = "",
+    origin: str = "scenario",
     progress: Progress = lambda now_s, what: None,
 ) -> dict[str, Any]:
     """The result of one run (`testbed.result`).
@@ -38,10 +41,11 @@ def run_scenario(
     seed, duration_s, nodes : other values than the scenario's; what happens later, or to nodes cut off, is skipped and listed
     folder : where relative paths of the scenario begin
     out : agents' state, telemetry and logs stay here; None keeps nothing
+    text, origin : the TOML text of the scenario and its name, for places in messages
 
     Raises
     ------
-    ConfigError
+    UsageError
         The scenario, or something given beside it, is wrong.
     SbonError
         The world could not be made.
@@ -50,25 +54,39 @@ def run_scenario(
     duration_s = scenario.duration_s if duration_s is None else duration_s
     if not 0 < duration_s < math.inf:
         raise UsageError(f"--duration {duration_s:g}, expected seconds above 0")
-    if nodes is None:
-        check_events(scenario, scenario_topology(scenario, seed, None, folder))
-    topology = scenario_topology(scenario, seed, nodes, folder)
+    with mistakes_of_usage():
+        check_settings(scenario)
+        whole = scenario_topology(scenario, seed, None, folder)
+        if nodes is None:
+            check_events(scenario, whole)
+        check_statements(scenario, whole, text, origin)
+        topology = scenario_topology(scenario, seed, nodes, folder)
+        layers = [settings_of(scenario, topology, number) for number in range(len(topology.nodes))]
+        _check_settings(topology, layers)
     remove_leftovers()
     with ExitStack() as cleanup:
         directory = out or cleanup.enter_context(run_directory())
         if out is not None:
             cleanup.callback(write_tables, out)  # after the agents have ended
-        backend = _make(backend_name, scenario, topology, seed, directory, telemetry=out is not None)
+        backend = _make(backend_name, scenario, topology, seed, directory, layers, telemetry=out is not None)
         cleanup.callback(backend.close)
         director = Director(scenario, backend, duration_s, progress)
         director.play()
         return result_of(director, backend_name, seed)
 
 
-def _make(backend_name: str, scenario: Scenario, topology: Topology, seed: int, directory: Path, *, telemetry: bool) -> Backend:
+def _make(
+    backend_name: str,
+    scenario: Scenario,
+    topology: Topology,
+    seed: int,
+    directory: Path,
+    layers: list[dict[str, Any]],
+    *,
+    telemetry: bool,
+) -> Backend:
     if backend_name not in BACKENDS:
         raise ConfigError(f"backend {backend_name}, expected one of {', '.join(BACKENDS)}")
-    layers = [settings_of(scenario, topology, number) for number in range(len(topology.nodes))]
     if not telemetry:  # nobody would see it: the folder goes with the run
         layers = [layer | {"telemetry": {**layer.get("telemetry", {}), "enabled": False}} for layer in layers]
     directory.mkdir(parents=True, exist_ok=True)
@@ -84,7 +102,7 @@ def _simulated(scenario: Scenario, topology: Topology, seed: int, directory: Pat
     from testbed.logs import LOG_NAME
     from testbed.virtual.harness import World
 
-    world = World(
+    return World(
         topology,
         seed=seed,
         network=scenario.network,
@@ -93,28 +111,26 @@ def _simulated(scenario: Scenario, topology: Topology, seed: int, directory: Pat
         data_dir=directory,
         log_file=directory / LOG_NAME,
     )
-    for number in range(len(topology.nodes)):
-        world.config_of(number)
-    return world
 
 
 def _local(scenario: Scenario, topology: Topology, directory: Path, layers: list[dict[str, Any]]) -> Backend:
     from testbed.processes.local import LocalWorld
 
-    _check_settings(layers)
     return LocalWorld(topology, directory.absolute(), scenario.network, layers)
 
 
 def _netns(scenario: Scenario, topology: Topology, seed: int, directory: Path, layers: list[dict[str, Any]]) -> Backend:
     from testbed.netns.world import NetnsWorld
 
-    _check_settings(layers)
     return NetnsWorld(topology, directory.absolute(), scenario.network, layers, seed, loaded_nodes(scenario, topology))
 
 
-def _check_settings(layers: list[dict[str, Any]]) -> None:
+def _check_settings(topology: Topology, layers: list[dict[str, Any]]) -> None:
     from agent.config import AgentConfig
     from sbon.config import load
 
-    for layer in layers:
-        load(AgentConfig, "", "agent settings", layer)
+    for node, layer in zip(topology.nodes, layers, strict=True):
+        try:
+            load(AgentConfig, "", "", layer)
+        except ConfigError as problem:
+            raise ConfigError(f"settings of {node}: {str(problem).removeprefix('command line: ')}") from problem

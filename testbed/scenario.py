@@ -32,11 +32,11 @@ import difflib
 import re
 import tomllib
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args, get_origin
 
 import msgspec
 
-from sbon.errors import ConfigError
+from sbon.errors import ConfigError, UsageError
 from testbed.cpu import CpuConfig
 from testbed.topology import CitiesConfig, TopologyConfig
 from testbed.virtual.network import NetworkConfig
@@ -202,7 +202,9 @@ def read_scenario(path: Path) -> Scenario:
     Raises
     ------
     ConfigError
-        It cannot be read, is not TOML, or says something that a scenario cannot; the message gives the place.
+        It cannot be read.
+    UsageError
+        It is not TOML, or says something that a scenario cannot; the message gives the place.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -219,11 +221,11 @@ def parse_scenario(text: str, origin: str) -> Scenario:
     try:
         settings = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
-        raise ConfigError(f"{origin}: not TOML: {problem}") from problem
+        raise UsageError(f"{origin}: not TOML: {problem}") from problem
     try:
         return msgspec.convert(settings, Scenario)
     except msgspec.ValidationError as problem:
-        raise ConfigError(f"{origin}: {_sentence(str(problem))}") from problem
+        raise UsageError(f"{origin}: {_sentence(str(problem))}") from problem
 
 
 def _sentence(message: str) -> str:
@@ -235,7 +237,32 @@ def _sentence(message: str) -> str:
     if unknown:
         near = difflib.get_close_matches(unknown["name"], sorted(_known_names()), n=1)
         text += f"; did you mean {near[0]}?" if near else ""
+    wrong = re.search(r"invalid (?:enum )?value '(?P<value>[^']*)'", text)
+    if wrong and (known := _alternatives(path)):
+        near = difflib.get_close_matches(wrong["value"], known, n=1)
+        text += (f"; did you mean {near[0]}? there is " if near else ", expected one of ") + ", ".join(known)
     return f"{_place(path)}: {text}" if path else text
+
+
+def _alternatives(path: str) -> list[str]:
+    """Returns what a setting of words may say, sorted: tags of the structs that a table may be, or the words of a Literal."""
+    found: list[Any] = [Scenario]
+    for name in re.findall(r"[^.\[\]]+", re.sub(r"\[\d+\]", "", path)):
+        tags = [
+            kind.__struct_config__.tag
+            for kind in found
+            if getattr(kind, "__struct_config__", None) and kind.__struct_config__.tag_field == name
+        ]
+        fields = [field for kind in found if hasattr(kind, "__struct_fields__") for field in msgspec.structs.fields(kind)]
+        found = tags + [part for field in fields if field.encode_name == name for part in _parts(field.type)]
+    return sorted({value for value in found if isinstance(value, str)})
+
+
+def _parts(annotation: Any) -> list[Any]:
+    """Returns the structs and words that an annotation is made of."""
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    return [part for one in get_args(annotation) for part in _parts(one)] or [annotation]
 
 
 def _place(path: str) -> str:

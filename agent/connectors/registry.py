@@ -124,7 +124,7 @@ def _find(kind: Literal["source", "sink"], name: str, connector: str, table: dic
         if made is None:
             raise ConnectorError(f"{kind} {name}: connector '{connector}' is no {kind}", option="connector")
         return made
-    known = sorted({*table, *added} - {"system"})  # which is no connector for a statement to name
+    known = sorted({*table, *context.extensions().connectors_of(kind)} - {"system"})  # which is no connector for a statement to name
     near = difflib.get_close_matches(connector, known, n=1)
     hint = f"; did you mean '{near[0]}'?" if near else "; or install the package that has it on this agent's machine"
     message = f"{kind} {name}: connector '{connector}' is unknown, expected one of {', '.join(known)}{hint}"

@@ -25,8 +25,8 @@ def read_source(
     QueryError
         A column, the watermark or an option that cannot be used; points at it.
     """
-    known = (*SOURCE_CONNECTORS, *extensions.connectors)
-    connector = take_connector(text, options, known, end, elsewhere="nodes" in options or "labels" in options)
+    elsewhere = "nodes" in options or "labels" in options
+    connector = take_connector(text, options, "source", SOURCE_CONNECTORS, extensions, end, elsewhere=elsewhere)
     if not isinstance(tree.this, exp.Schema):
         raise text.error(tree, f"the columns of source {name} are missing", f"write CREATE SOURCE {name} (column type, ...) WITH (...)")
     columns, required, time_column, delay = _source_columns(text, tree.this, name)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from sqlglot.tokenizer_core import Token, TokenType
 
 from sbon.errors import QueryError
+from sbon.extensions import Extensions
 from sbon.query.catalog import did_you_mean
 from sbon.query.dialect import Text
 from sbon.query.limits import IDLE_US_MAX
@@ -104,12 +105,16 @@ def _read_entry(text: Text, entry: list[Token]) -> tuple[str, str]:
     raise text.error(plain, f"the value of {key} is neither a text nor a number", f"write {key} = '{plain.text}'")
 
 
-def take_connector(text: Text, options: dict[str, Option], known: tuple[str, ...], end: Token, *, elsewhere: bool) -> str:
+def take_connector(
+    text: Text, options: dict[str, Option], kind: str, built_in: tuple[str, ...], extensions: Extensions, end: Token, *, elsewhere: bool
+) -> str:
     """Take the connector out of the options.
 
     Parameters
     ----------
-    known : what there is on this agent
+    kind : "source" or "sink"
+    built_in : connectors of that kind that every agent has
+    extensions : has those installed on this agent
     elsewhere : it is to run on nodes that the statement names, where something else may be installed
 
     Raises
@@ -118,9 +123,14 @@ def take_connector(text: Text, options: dict[str, Option], known: tuple[str, ...
         It is missing, or none of the known and not `elsewhere`, or hardly anything but a misspelt one of them.
     """
     option = options.pop("connector", None)
+    if option is not None and option.value in built_in:
+        return option.value
+    known = (*built_in, *extensions.connectors_of(kind))
     if option is None:
         hint = f"add WITH (connector = '{known[0]}', ...); there is {', '.join(known)}"
         raise text.error(end.end + 1, "the connector is missing", hint)
+    if option.value not in known and option.value in extensions.connectors:
+        raise text.error(option.where, f"connector {option.value!r} is no {kind}", f"there is {', '.join(known)}")
     if option.value not in known and (not elsewhere or did_you_mean(option.value, known).startswith("did you mean")):
         raise text.error(option.where, f"there is no connector {option.value!r} for this", did_you_mean(option.value, known))
     return option.value

@@ -209,7 +209,7 @@ def _read_create(text: Text, tokens: list[Token], extensions: Extensions) -> Sta
             stray = next(iter(options.values())).where
             raise text.error(stray, "a view takes no option but delay_bound", "give the others to its sources and sinks")
         return CreateView(name, query, if_not_exists, sql, bound_ms, places)
-    connector = take_connector(text, options, (*SINK_CONNECTORS, *extensions.connectors), tokens[-1], elsewhere="node" in options)
+    connector = take_connector(text, options, "sink", SINK_CONNECTORS, extensions, tokens[-1], elsewhere="node" in options)
     node = options.pop("node", None)
     bound_ms = take_delay_bound(text, options)
     place = None if node is None else node.value

@@ -2,9 +2,11 @@
 
 import pytest
 
+from agent.extensions import installed
 from sbon.errors import QueryError
+from sbon.extensions import Extensions
 from sbon.query.planner import check_view, plan
-from sbon.query.sql import CreateSink, CreateView, SelectQuery, parse
+from sbon.query.sql import CreateSink, CreateSource, CreateView, SelectQuery, parse
 from tests.query_worlds import CATALOG, NODES, make_catalog, plan_of
 
 WINDOW = "FROM TUMBLE(s, ts, INTERVAL '1 s') GROUP BY window_start, k"
@@ -276,3 +278,31 @@ def test_a_long_chain_of_conditions_is_no_deep_nesting() -> None:
 def test_too_long_a_text_is_refused() -> None:
     with pytest.raises(QueryError, match="expected at most 100000"):
         parse("SELECT k FROM s WHERE k = '" + "x" * 100_001 + "'")
+
+
+INSTALLED = Extensions(("kafka", "nexmark"), offers=lambda name: ("source",) if name == "nexmark" else ("source", "sink"))
+
+
+@pytest.mark.parametrize(
+    ("connector", "message"),
+    [
+        ("nexmark", "line 1, column 32: connector 'nexmark' is no sink; there is discard, file, tcp, kafka"),
+        ("kafak", "line 1, column 32: there is no connector 'kafak' for this; did you mean kafka?"),
+        ("nowhere", "line 1, column 32: there is no connector 'nowhere' for this; there is discard, file, kafka, tcp"),
+    ],
+)
+def test_a_connector_that_is_only_a_source_is_offered_for_no_sink(connector: str, message: str) -> None:
+    with pytest.raises(QueryError) as refusal:
+        parse(f"CREATE SINK k FROM s WITH (    connector = '{connector}')", INSTALLED)
+    assert str(refusal.value) == message
+
+
+def test_an_installed_connector_is_taken_for_what_it_is() -> None:
+    source, sink = parse("CREATE SOURCE s (a INT) WITH (connector = 'nexmark'); CREATE SINK k FROM s WITH (connector = 'kafka')", INSTALLED)
+    assert isinstance(source, CreateSource)
+    assert isinstance(sink, CreateSink)
+
+
+def test_the_connectors_of_this_machine_are_offered_by_what_they_are() -> None:
+    assert "nexmark" in installed().connectors_of("source")
+    assert "nexmark" not in installed().connectors_of("sink")

@@ -27,3 +27,32 @@ def test_a_made_up_log_that_is_interrupted_leaves_nothing(tmp_path: Path) -> Non
 
     assert seen == [True]
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("nodes = ", "not TOML"),
+        ('nodes = 2\n[topology]\nkind = "matrx"', "did you mean matrix? there is cities, matrix, transit-stub"),
+        ('nodes = 2\n[topology]\nkind = "matrix"\nfile = "none.npz"', "none.npz: cannot be read"),
+        ('nodes = 2\n[topology]\nkind = "cities"\ncities = ["atlantis"]', "atlantis"),
+        ("nodes = 2\n[agent.engine]\nworkrs = 1", "settings of london: engine.workrs is not a setting; did you mean engine.workers?"),
+        ('nodes = 2\n[agent]\nname = "x"', 'agent.name = "x" cannot be set; the topology names the agents'),
+        ('nodes = 2\n[[event]]\nat_s = 1\nkind = "kill"\nagents = "moon"', 'event 1: no node "moon"'),
+        (
+            'nodes = 2\n[[statement]]\nat_s = 1\nsql = "SELECT nod FROM sys.load"',
+            ".toml:6:15: statement 1: there is no column nod; did you mean node?",
+        ),
+    ],
+)
+def test_a_mistake_in_a_scenario_is_wrong_usage(written: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing has been started; in the file, the name and the duration come first."""
+    scenario = tmp_path / "wrong.toml"
+    scenario.write_text(f'name = "wrong"\nduration_s = 5\n{written}\n')
+
+    assert run(["testbed", "run", str(scenario), "--out", str(tmp_path / "out")]) == 2
+
+    out, err = capsys.readouterr()
+    assert told in err
+    assert (out, err.count("\n")) == ("", 1)
+    assert not (tmp_path / "out").exists()
