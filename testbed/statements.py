@@ -7,7 +7,8 @@ import re
 from itertools import count
 from typing import Any
 
-from agent.connectors.base import ConnectorContext, SystemStreams
+from agent.connectors.base import ConnectorContext
+from agent.connectors.system import SystemStreams
 from agent.extensions import installed
 from agent.queries.statements import Effect, Prepared, check_sinks, prepare
 from sbon.errors import LocalProtocolError, QueryError, SbonError, UsageError
