@@ -26,6 +26,8 @@ from sbon.query.plan import Aggregate
 from sbon.query.schema import ColumnType
 from sbon.types import IntArray
 
+_EDGES = {"min": "min", "max": "max", "first": "first", "last": "last", "bool_and": "min", "bool_or": "max"}
+"""Aggregates that are one of the values, by measure; of truth values, false is less than true."""
 APART_RATIO = 4
 """Rows for each partial from which the texts of partials are copied, as they would keep those of all rows in memory."""
 
@@ -66,8 +68,8 @@ class Aggregates:
             self.tables.setdefault(f"buckets:{operand}", BucketTable(operand))
             return
         self.main.measure("count", operand)
-        if function in ("min", "max", "first", "last"):
-            self.main.measure(function, operand)
+        if function in _EDGES:
+            self.main.measure(_EDGES[function], operand)
         elif function in ("sum", "avg", "stddev") and self._types[operand] is ColumnType.FLOAT:
             self.main.measure("special", operand)
             self.tables.setdefault(f"sum:{operand}", ExactTable(operand, squares=False))
@@ -117,8 +119,8 @@ class Aggregates:
             buckets = self.tables[f"buckets:{operand}"]
             assert isinstance(buckets, BucketTable)
             return buckets.percentiles(aggregate.share, merged[f"buckets:{operand}"], by, groups).alias(name)
-        if function in ("min", "max", "first", "last"):
-            return pl.col(f"{function}:{operand}").cast(result).alias(name)
+        if function in _EDGES:
+            return pl.col(f"{_EDGES[function]}:{operand}").cast(result).alias(name)
         if self._types[operand] is ColumnType.FLOAT:
             return self._float_answers(function, operand, groups, merged, by).alias(name)
         total = pl.when(count > 0).then(pl.col(f"sum:{operand}"))

@@ -4,39 +4,29 @@ from typing import NamedTuple
 
 from sqlglot import exp
 
+from sbon.query.aggregate_names import BY_NAME, BY_TREE
 from sbon.query.dialect import Text
 
-_AGGREGATES: dict[type[exp.Expr], str] = {
-    exp.Count: "count",
-    exp.Sum: "sum",
-    exp.Min: "min",
-    exp.Max: "max",
-    exp.Avg: "avg",
-    exp.First: "first",
-    exp.FirstValue: "first",
-    exp.Last: "last",
-    exp.LastValue: "last",
-    exp.Stddev: "stddev",
-    exp.StddevSamp: "stddev",
-    exp.ApproxDistinct: "approx_count_distinct",
-}
 _PERCENTILE = "approx_percentile"
+_SAME_OF_DISTINCT = ("min", "max", "any_value", "bool_and", "bool_or")
+"""Aggregates that a value counts for once, however often it is there."""
 
 
 class AggregateCall(NamedTuple):
     """One aggregate as it was written."""
 
     function: str
+    """One of `sbon.query.plan.AGGREGATE_FUNCTIONS`, or count_if or any_value, which are made of these."""
     operand: exp.Expr | None
     """None: COUNT(*)."""
-    share: float
+    share: float = 0.5
 
 
 def aggregate_function(tree: exp.Expr) -> str | None:
     """The function of a call that aggregates; None: it does not."""
     if isinstance(tree, exp.Anonymous):
-        return _PERCENTILE if str(tree.this).lower() == _PERCENTILE else None
-    return _AGGREGATES.get(type(tree))
+        return BY_NAME.get(str(tree.this).lower())
+    return BY_TREE.get(type(tree))
 
 
 def find_aggregate(tree: exp.Expr) -> exp.Expr | None:
@@ -64,21 +54,28 @@ def read_aggregate(text: Text, tree: exp.Expr, function: str) -> AggregateCall:
     """
     if function == _PERCENTILE:
         return _percentile(text, tree)
-    operand = tree.this
-    extra = [value for key, value in tree.args.items() if key not in ("this", "big_int") and value not in (None, False, [])]
-    if extra or isinstance(operand, exp.Order):
-        raise text.error(tree, f"{function} takes one argument", "order and options of aggregates are not supported")
+    typed = str(tree.meta.get("typed", function))
+    operands = tree.expressions if isinstance(tree, exp.Anonymous) else [tree.this]
+    known = ("expressions",) if isinstance(tree, exp.Anonymous) else ("this", "big_int")
+    extra = [value for key, value in tree.args.items() if key not in ("this", *known) and value not in (None, False, [])]
+    operand = operands[0] if operands else None
+    if extra or len(operands) > 1 or isinstance(operand, exp.Order):
+        raise text.error(tree, f"{typed} takes one argument", "order and options of aggregates are not supported")
     if isinstance(operand, exp.Distinct):
-        if function in ("min", "max") and len(operand.expressions) == 1:
-            return AggregateCall(function, operand.expressions[0], 0.5)
-        if function != "count" or len(operand.expressions) != 1:
-            raise text.error(tree, f"DISTINCT is not supported in {function}", "only count(DISTINCT column) has it")
-        return AggregateCall("count_distinct", operand.expressions[0], 0.5)
+        if function in _SAME_OF_DISTINCT and len(operand.expressions) == 1:
+            return AggregateCall(function, operand.expressions[0])
+        if len(operand.expressions) != 1:
+            hint = "join the columns to one text: CONCAT(a, '|', CAST(b AS TEXT))"
+            raise text.error(tree, f"{typed}(DISTINCT ...) takes one column", hint)
+        if function != "count":
+            hint = "count(DISTINCT column) has it; aggregate in two steps: GROUP BY the column as well, in a SELECT in brackets"
+            raise text.error(tree, f"DISTINCT is not supported in {typed}", hint)
+        return AggregateCall("count_distinct", operand.expressions[0])
     if isinstance(operand, exp.Star) or operand is None:
         if function != "count":
-            raise text.error(tree, f"{function} needs a column", "only COUNT takes *")
-        return AggregateCall(function, None, 0.5)
-    return AggregateCall(function, operand, 0.5)
+            raise text.error(tree, f"{typed} needs a column", "only COUNT takes *")
+        return AggregateCall(function, None)
+    return AggregateCall(function, operand)
 
 
 def _percentile(text: Text, tree: exp.Expr) -> AggregateCall:

@@ -298,5 +298,7 @@ def aggregate_type(function: str, operand: MaybeType) -> ColumnType:
     if function == "sum" and operand not in _NUMBERS:
         raise _refuse(function, [operand], _NUMBERS_ONLY)
     if function in ("min", "max") and operand is BOOL:
-        raise _refuse(function, [operand], "cast the condition to INT")
+        raise _refuse(function, [operand], "use BOOL_AND or BOOL_OR")
+    if function in ("bool_and", "bool_or") and operand is not BOOL:
+        raise _refuse(function, [operand], "it takes conditions")
     return operand

@@ -147,18 +147,18 @@ def _lower_window(window: Window, conditions: tuple[Expression, ...], wanted: Se
             new_keys[value] = (free_name(expression_text(value), taken), value, type_)
         renamed[name] = Column(new_keys[value][0])
     new_aggregates: dict[str, tuple[Aggregate, ColumnType]] = {}
-    named: dict[tuple[str, Expression | None, float], str] = {}
+    named: dict[Aggregate, str] = {}
     for aggregate, type_ in aggregates:
         operand = aggregate.operand
         if operand is not None:
             operand = computed.get(operand) or fold(canonical(substitute(operand, values)))
-        same = aggregate.function, operand, aggregate.share
+        same = msgspec.structs.replace(aggregate, name="", operand=operand)
         if same not in named:  # equal texts may be of different columns and NULLs
-            name = aggregate_text(*same)
+            name = aggregate_text(same)
             while name in new_aggregates or name in (key for key, _, _ in new_keys.values()):
                 name = f"{name}_2"
             named[same] = name
-            new_aggregates[name] = (Aggregate(name, *same), type_)
+            new_aggregates[name] = (msgspec.structs.replace(same, name=name), type_)
         renamed[aggregate.name] = Column(named[same])
     time = values[window.time_column]
     assert isinstance(time, Column)

@@ -86,6 +86,8 @@ AGGREGATE_FUNCTIONS = (
     "first",
     "last",
     "stddev",
+    "bool_and",
+    "bool_or",
     "approx_count_distinct",
     "approx_percentile",
 )

@@ -7,6 +7,7 @@ from sqlglot import exp
 
 from sbon.errors import QueryError
 from sbon.query.aggregate_calls import aggregate_function
+from sbon.query.aggregate_names import no_aggregate
 from sbon.query.catalog import did_you_mean
 from sbon.query.dialect import Text
 from sbon.query.expression import Call, Cast, Column, Expression, Literal
@@ -160,13 +161,17 @@ class Scalars:
         if isinstance(tree, exp.Subquery | exp.Exists | exp.Select | exp.SetOperation):
             hint = "JOIN the other stream within an interval"
             return self.text.keyword_error(tree, "SELECT", "a subquery cannot be a value here", hint)
-        if isinstance(tree, exp.AggFunc | exp.Filter | exp.First | exp.Last) or aggregate_function(tree) is not None:
-            return self.refuse(
-                tree, "an aggregate is not allowed here", "aggregates stand in the SELECT list or HAVING over FROM TUMBLE(...) or HOP(...)"
-            )
+        if isinstance(tree, exp.Filter):
+            return self.unknown(tree.this)
+        if aggregate_function(tree) is not None:
+            hint = "aggregates stand in the SELECT list or HAVING over FROM TUMBLE(...) or HOP(...)"
+            return self.refuse(tree, f"{self.typed(tree)}: an aggregate is not allowed here", hint)
         if isinstance(tree, exp.Star):
             return self.refuse(tree, "* is not a value", "name the column")
         typed = self.typed(tree)
+        missing = no_aggregate(tree, typed, function_names())
+        if missing is not None:
+            return self.refuse(tree, *missing)
         hint = bound_hint(typed) or INSTEAD.get(typed.lower(), "")
         if hint == NOW_HINT:
             return self.refuse(tree, f"{typed}: the current time is not a value of a stream", hint)
@@ -180,6 +185,8 @@ class Scalars:
 
     def typed(self, tree: exp.Expr) -> str:
         """The name of a function, or the operator, as it was typed; empty: it is neither."""
+        if isinstance(tree, exp.WithinGroup):
+            return self.typed(tree.this)
         if "typed" in tree.meta:
             return str(tree.meta["typed"])
         if isinstance(tree, exp.Binary):

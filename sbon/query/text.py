@@ -112,12 +112,12 @@ def _call_text(name: str, arguments: tuple[Expression, ...], own: int) -> str:
     return f"{name}({', '.join(expression_text(argument) for argument in arguments)})"
 
 
-def aggregate_text(function: str, operand: Expression | None, share: float = 0.5) -> str:
+def aggregate_text(aggregate: Aggregate) -> str:
     """`count(*)`, `avg(rtt_ms)`, `count(distinct peer)`, `approx_percentile(rtt_ms, 0.99)`."""
-    inner = "*" if operand is None else expression_text(operand)
-    if function == "approx_percentile":
-        inner = f"{inner}, {share!r}"
-    return f"count(distinct {inner})" if function == "count_distinct" else f"{function}({inner})"
+    inner = "*" if aggregate.operand is None else expression_text(aggregate.operand)
+    if aggregate.function == "approx_percentile":
+        inner = f"{inner}, {aggregate.share!r}"
+    return f"count(distinct {inner})" if aggregate.function == "count_distinct" else f"{aggregate.function}({inner})"
 
 
 def describe(params: Params) -> str:
@@ -186,7 +186,7 @@ def _describe_window(params: WindowParams | SessionParams) -> str:
     else:
         what = f"window {_every(params)}"
     keys = ", ".join(expression_text(value) for _, value in params.keys)
-    values = ", ".join(aggregate_text(aggregate.function, aggregate.operand, aggregate.share) for aggregate in params.aggregates)
+    values = ", ".join(map(aggregate_text, params.aggregates))
     return what + (f" by {keys}" if keys else "") + (f": {values}" if values else "")
 
 

@@ -14,23 +14,21 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from sbon.errors import QueryError
-from sbon.query.aggregate_calls import aggregate_function, find_aggregate, read_aggregate
+from sbon.query.aggregate_calls import find_aggregate
 from sbon.query.catalog import did_you_mean
 from sbon.query.dialect import Text
-from sbon.query.expression import Case, Column, Expression, Literal
+from sbon.query.expression import Expression
 from sbon.query.flink import in_from
-from sbon.query.functions import MaybeType, aggregate_type
+from sbon.query.grouped import Grouped, is_bound
 from sbon.query.limits import PANES_MAX
 from sbon.query.literals import identifier, interval_of
-from sbon.query.plan import Aggregate
+from sbon.query.projection import free_name
 from sbon.query.relation import BOUNDS, Relation, Window
 from sbon.query.rewrite import canonical
 from sbon.query.scalar import Scalars
-from sbon.query.scalar_calls import NULL, Bound, widen
 from sbon.query.schema import ColumnType
 from sbon.query.scope import Scope, ScopeColumn
-from sbon.query.text import aggregate_text, expression_text
+from sbon.query.text import expression_text
 from sbon.query.window_time import end_of
 
 _GROUP_HINT = "write FROM TUMBLE(stream, ts, INTERVAL '10 seconds') ... GROUP BY window_start, keys"
@@ -125,81 +123,6 @@ def as_table(text: Text, tree: exp.Func, form: str) -> exp.Expr:
     raise text.error(where, f"the input of {tree.name or 'it'} is a source, a view, or a SELECT in brackets", f"write {form}")
 
 
-class _Grouped(Scalars):
-    """Binds expressions over the output of a window: keys and aggregates of them."""
-
-    def __init__(self, inner: Scalars, keys: dict[Expression, tuple[str, ColumnType]], call: WindowCall | None) -> None:
-        super().__init__(inner.text, Scope(()))
-        self._inner = inner
-        self._keys = keys
-        self._call = call
-        self.aggregates: dict[str, tuple[Aggregate, MaybeType]] = {}
-        self._names: dict[tuple[str, Expression | None, float], str] = {}
-
-    def bind(self, tree: exp.Expr) -> Bound:
-        """A key, a bound of the window, an aggregate, or something made of these."""
-        if self._call is not None and _is_bound(tree, self._inner.scope):
-            return Column(identifier(tree.this)), ColumnType.TIME
-        if aggregate_function(tree) is not None or isinstance(tree, exp.Filter):
-            return self._aggregate(tree)
-        key = self._key(tree)
-        if key is not None:
-            return key
-        if isinstance(tree, exp.Column) and not isinstance(tree.this, exp.Star):
-            found = self._inner.scope.resolve(self.text, tree)
-            raise self.text.error(
-                tree, f"column {found.name} is neither grouped nor aggregated", f"add it to GROUP BY, or write max({found.name})"
-            )
-        return super().bind(tree)
-
-    def _key(self, tree: exp.Expr) -> Bound | None:
-        if not self._keys or isinstance(tree, exp.Literal | exp.Null | exp.Boolean) or find_aggregate(tree) is not None:
-            return None
-        try:
-            expression, _ = self._inner.bind(tree)
-        except QueryError:
-            return None
-        named = self._keys.get(canonical(expression))
-        return None if named is None else (Column(named[0]), named[1])
-
-    def _aggregate(self, tree: exp.Expr) -> Bound:
-        condition: Expression | None = None
-        if isinstance(tree, exp.Filter):
-            condition = self._inner.condition(tree.expression.this, "FILTER")
-            tree = tree.this
-        name = aggregate_function(tree)
-        if name is None:
-            raise self.text.error(tree, "FILTER belongs to an aggregate", "write count(*) FILTER (WHERE ...)")
-        function, operand_tree, share = read_aggregate(self.text, tree, name)
-        if function in ("first", "last") and self._call is None:
-            other = {"first": "min", "last": "max"}[function]
-            message = f"{function} of rows that have one event time: none of them is {function}"
-            raise self.text.error(tree, message, f"take it in the window that has the rows' own times, or write {other}(x)")
-        operand: Expression | None = None
-        type_: MaybeType = None
-        if operand_tree is not None:
-            if find_aggregate(operand_tree) is not None:
-                raise self.text.error(
-                    operand_tree, "an aggregate of an aggregate", "aggregate in a SELECT in brackets, and again around it"
-                )
-            operand, type_ = self._inner.value(operand_tree)
-        if condition is not None:
-            value: Expression = Literal(1, ColumnType.INT) if operand is None else operand
-            type_ = type_ if operand is not None else ColumnType.INT
-            operand = Case(((condition, value),), widen((NULL, None), type_)[0])
-        try:
-            result = aggregate_type(function, type_)
-        except QueryError as error:
-            raise self.text.error(tree, error.message, error.hint) from None
-        wanted = function, None if operand is None else canonical(operand), share
-        name = self._names.get(wanted)
-        if name is None:  # equal texts may be of different columns and NULLs
-            taken = [*(key for key, _ in self._keys.values()), *self.aggregates]
-            name = self._names[wanted] = _free_name(aggregate_text(*wanted), taken)
-            self.aggregates[name] = (Aggregate(name, function, operand, share), type_)
-        return Column(name), result
-
-
 def aggregated(
     text: Text, tree: exp.Select, relation: Relation, scope: Scope, call: WindowCall | None, more: Sequence[exp.Expr] = ()
 ) -> tuple[Window, Scope, Scalars]:
@@ -217,7 +140,7 @@ def aggregated(
     if group is None and call is not None:
         raise text.error(call.tree, "a window without GROUP BY", "write GROUP BY window_start, keys, and aggregates in the SELECT list")
     trees = _group_trees(text, tree, group, scope)
-    windowed = [item for item in trees if call is not None and _is_bound(item, scope)]
+    windowed = [item for item in trees if call is not None and is_bound(item, scope)]
     if call is None:
         time, size, slide, lateness = _time_of_group(text, tree, relation, scope, trees), 1, 1, 0
     else:
@@ -235,17 +158,17 @@ def aggregated(
         form = canonical(expression)
         if form in keys:
             continue
-        name = _free_name(expression_text(form), [*BOUNDS, *(column[0] for column in columns)])
+        name = free_name(expression_text(form), [*BOUNDS, *(column[0] for column in columns)])
         keys[form] = (name, type_)
         columns.append((name, expression, type_))
     if call is not None and call.partition is not None and {canonical(inner.value(item)[0]) for item in call.partition} != keys.keys():
         listed = ", ".join(["window_start", "window_end", *(item.sql(dialect="risingwave") for item in call.partition)])
         raise text.error(call.tree, "PARTITION BY of the SESSION and GROUP BY differ in their columns", f"write GROUP BY {listed}")
-    grouped = _Grouped(inner, keys, call)
+    grouped = Grouped(inner, keys, is_window=call is not None)
     _collect(tree, grouped)
     for item in more:
         grouped.bind(item)
-    aggregates = tuple((aggregate, aggregate_type(aggregate.function, type_)) for aggregate, type_ in grouped.aggregates.values())
+    aggregates = tuple(grouped.aggregates.values())
     session = call is not None and call.session
     window = Window(relation, time, size, slide, lateness, tuple(columns), aggregates, session)
     alias = scope.columns[0].alias
@@ -253,7 +176,7 @@ def aggregated(
     return window, output, grouped
 
 
-def _collect(tree: exp.Select, grouped: _Grouped) -> None:
+def _collect(tree: exp.Select, grouped: Grouped) -> None:
     """Bind the SELECT list and HAVING once, so that all aggregates are known before the window is made."""
     for item in tree.expressions:
         if item.is_star:
@@ -262,13 +185,6 @@ def _collect(tree: exp.Select, grouped: _Grouped) -> None:
     having = tree.args.get("having")
     if having is not None:
         grouped.bind(having.this)
-
-
-def _free_name(name: str, taken: list[str]) -> str:
-    number, free = 2, name
-    while free in taken:
-        free, number = f"{name}_{number}", number + 1
-    return free
 
 
 def _group_trees(text: Text, tree: exp.Select, group: exp.Expr | None, scope: Scope) -> list[exp.Expr]:
@@ -297,14 +213,6 @@ def _group_trees(text: Text, tree: exp.Select, group: exp.Expr | None, scope: Sc
             raise text.error(item, "GROUP BY of an aggregate", "aggregate in a SELECT in brackets, and group around it")
         trees.append(item)
     return trees
-
-
-def _is_bound(tree: exp.Expr, scope: Scope) -> bool:
-    """The tree names a bound of the window, which hides columns of that name in the input."""
-    if not isinstance(tree, exp.Column) or identifier(tree.this) not in BOUNDS:
-        return False
-    table = tree.args.get("table")
-    return table is None or identifier(table) in scope.aliases
 
 
 def event_time(text: Text, call: WindowCall, relation: Relation, scope: Scope) -> tuple[str, int]:

@@ -182,8 +182,9 @@ class Maker:
         name = self._one(AGGREGATES)
         self._used.add(name)
         kinds = {"sum": (INT, FLOAT), "avg": (INT, FLOAT), "stddev": (INT, FLOAT), "percentile": (INT, FLOAT)}
+        kinds |= dict.fromkeys(("count_if", "bool_and", "bool_or"), (BOOL,))
         kind = self._one(kinds.get(name, (INT, FLOAT, TEXT, TIME, INTERVAL)))
-        operand = self._summed(kind) if name in kinds else scalars.draw(kind, 1, near=False)
+        operand = self._summed(kind) if kind in (INT, FLOAT) and name in kinds else scalars.draw(kind, 1, near=False)
         if operand.ours == "NULL":
             operand = Expr("i", "i", INT)
         ours, duck, tail = operand.ours, f"({operand.duck})", ""
@@ -503,6 +504,10 @@ AGGREGATES = (
     "last",
     "approx_distinct",
     "percentile",
+    "count_if",
+    "bool_and",
+    "bool_or",
+    "any_value",
 )
 
 SHAPES: dict[str, Callable[[Maker], Query]] = {
@@ -591,6 +596,12 @@ def _aggregated(name: str, kind: str, ours: str, duck: str, tail: str) -> Expr:
             return Expr(f"{name.upper()}({ours}){tail}", f"coalesce({name}({plain}), {name}({zero}))", FLOAT)
         case "min" | "max":
             return Expr(f"{name.upper()}({ours}){tail}", f"{name}({duck})", kind)
+        case "count_if":
+            return Expr(f"COUNT_IF({ours}){tail}", f"count(*) FILTER (WHERE {duck})", INT)
+        case "bool_and" | "bool_or":
+            return Expr(f"{name.upper()}({ours}){tail}", f"{name}({duck})", BOOL)
+        case "any_value":
+            return _aggregated("min", kind, ours, duck, tail)._replace(ours=f"ANY_VALUE({ours}){tail}")
         case "first":
             return Expr(f"FIRST({ours}){tail}", f"(list({zero} ORDER BY ts, {zero}) {there})[1]", kind)
         case _:

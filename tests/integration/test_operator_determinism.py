@@ -8,13 +8,15 @@ SCRIPT = """
 import hashlib, numpy as np, polars as pl
 from sbon.operators.frames import encode
 from sbon.operators.registry import build
-from sbon.query.expression import Column
+from sbon.query.expression import Call, Column
 from sbon.query.plan import AGGREGATE_FUNCTIONS, WATERMARK_END, Aggregate, JoinParams, OrderColumn, SessionParams, TopParams
 from sbon.query.plan import DeduplicateParams, WindowJoinParams, WindowParams
 from sbon.query.schema import ColumnType
 
 rng, digest, key = np.random.default_rng(1), hashlib.sha256(), Column("k")
-aggregates = tuple(Aggregate(function, function, Column("x")) for function in AGGREGATE_FUNCTIONS) + (Aggregate("k_", "max", key),)
+equal = Call("eq", (key, key))
+operands = dict.fromkeys(AGGREGATE_FUNCTIONS, Column("x")) | {"bool_and": equal, "bool_or": equal}
+aggregates = tuple(Aggregate(function, function, operands[function]) for function in AGGREGATE_FUNCTIONS) + (Aggregate("k_", "max", key),)
 window = build(WindowParams("t", 10**6, 3 * 10**5, (("k", key),), aggregates))
 session = build(SessionParams("t", 2 * 10**4, (("k", key),), aggregates))
 join = build(JoinParams("t", "t", (key,), (key,), 10**4, 10**4, (("t", 0, "t"), ("k", 0, "k"), ("x", 1, "x"))))

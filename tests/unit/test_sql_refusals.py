@@ -107,7 +107,7 @@ REFUSED = [
     ("SELECT count(*) FROM ^TUMBLE(s, ts, INTERVAL '1 s')", "a window without GROUP BY", "GROUP BY window_start, keys"),
     (f"SELECT ^v, count(*) {WINDOW}", "column v is neither grouped nor aggregated", "max(v)"),
     (f"SELECT ^* {WINDOW}", "* does not go with GROUP BY", "name the keys"),
-    (f"SELECT max(^max(v)) {WINDOW}", "an aggregate of an aggregate", "SELECT in brackets"),
+    (f"SELECT max(^max(v)) {WINDOW}", "max(v): an aggregate within max", "SELECT in brackets"),
     (f"SELECT ^sum(k) {WINDOW}", "sum(text) does not fit", "it takes numbers"),
     (f"SELECT ^sum(DISTINCT v) {WINDOW}", "DISTINCT is not supported in sum", "count(DISTINCT column)"),
     (f"SELECT ^approx_count_distinct(*) {WINDOW}", "approx_count_distinct needs a column", "only COUNT takes *"),

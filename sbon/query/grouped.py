@@ -1,0 +1,146 @@
+"""Expressions over the output of a window: its keys and bounds, aggregates of its rows, and what is made of these."""
+
+from typing import NamedTuple
+
+import msgspec
+from sqlglot import exp
+
+from sbon.errors import QueryError
+from sbon.query.aggregate_calls import AggregateCall, aggregate_function, find_aggregate, read_aggregate
+from sbon.query.expression import Call, Case, Column, Expression, Literal
+from sbon.query.functions import MaybeType, aggregate_type
+from sbon.query.literals import identifier
+from sbon.query.plan import Aggregate
+from sbon.query.projection import free_name
+from sbon.query.relation import BOUNDS
+from sbon.query.rewrite import canonical
+from sbon.query.scalar import Scalars
+from sbon.query.scalar_calls import NULL, Bound, widen
+from sbon.query.schema import ColumnType
+from sbon.query.scope import Scope
+from sbon.query.text import aggregate_text
+
+
+class _Operand(NamedTuple):
+    """What a call aggregates, once it is made of aggregates that windows have."""
+
+    function: str
+    value: Expression | None
+    """None: COUNT(*)."""
+    type: MaybeType
+    condition: Expression | None = None
+    """Only rows for which it holds."""
+
+
+_ONE_TIME = {"first": "min", "last": "max"}
+
+
+class Grouped(Scalars):
+    """Binds expressions over the output of a window.
+
+    Parameters
+    ----------
+    inner : binds expressions over its input
+    keys : by canonical form, name and type
+    is_window : it has bounds of its own; otherwise the rows of windows made before are aggregated once more
+    """
+
+    def __init__(self, inner: Scalars, keys: dict[Expression, tuple[str, ColumnType]], *, is_window: bool) -> None:
+        super().__init__(inner.text, Scope(()))
+        self._inner = inner
+        self._keys = keys
+        self._is_window = is_window
+        self.aggregates: dict[str, tuple[Aggregate, ColumnType]] = {}
+        """By name, with the type of the answer."""
+        self._names: dict[Aggregate, str] = {}
+
+    def bind(self, tree: exp.Expr) -> Bound:
+        """A key, a bound of the window, an aggregate, or something made of these."""
+        if self._is_window and is_bound(tree, self._inner.scope):
+            return Column(identifier(tree.this)), ColumnType.TIME
+        if aggregate_function(tree) is not None or isinstance(tree, exp.Filter):
+            return self._aggregate(tree)
+        key = self._key(tree)
+        if key is not None:
+            return key
+        if isinstance(tree, exp.Column) and not isinstance(tree.this, exp.Star):
+            found = self._inner.scope.resolve(self.text, tree)
+            raise self.text.error(
+                tree, f"column {found.name} is neither grouped nor aggregated", f"add it to GROUP BY, or write max({found.name})"
+            )
+        return super().bind(tree)
+
+    def _key(self, tree: exp.Expr) -> Bound | None:
+        if not self._keys or isinstance(tree, exp.Literal | exp.Null | exp.Boolean) or find_aggregate(tree) is not None:
+            return None
+        try:
+            expression, _ = self._inner.bind(tree)
+        except QueryError:
+            return None
+        named = self._keys.get(canonical(expression))
+        return None if named is None else (Column(named[0]), named[1])
+
+    def _aggregate(self, tree: exp.Expr) -> Bound:
+        condition: Expression | None = None
+        if isinstance(tree, exp.Filter):
+            condition = self._inner.condition(tree.expression.this, "FILTER")
+            tree = tree.this
+        name = aggregate_function(tree)
+        if name is None:
+            if isinstance(tree, exp.AggFunc | exp.WithinGroup):
+                raise self.unknown(tree)
+            raise self.text.error(tree, "FILTER belongs to an aggregate", "write count(*) FILTER (WHERE ...)")
+        call = read_aggregate(self.text, tree, name)
+        if call.function in _ONE_TIME and not self._is_window:
+            message = f"{call.function} of rows that have one event time: none of them is {call.function}"
+            hint = f"take it in the window that has the rows' own times, or write {_ONE_TIME[call.function]}(x)"
+            raise self.text.error(tree, message, hint)
+        operand = self._operand(tree, call)
+        conditions = tuple(part for part in (condition, operand.condition) if part is not None)
+        value, type_ = operand.value, operand.type
+        if conditions:
+            there: Expression = Literal(1, ColumnType.INT) if value is None else value
+            type_ = type_ if value is not None else ColumnType.INT
+            met = conditions[0] if len(conditions) == 1 else Call("and", conditions)
+            value = Case(((met, there),), widen((NULL, None), type_)[0])
+        try:
+            result = aggregate_type(operand.function, type_)
+        except QueryError as error:
+            raise self.text.error(tree, error.message, error.hint) from None
+        return Column(self._named(Aggregate("", operand.function, value, call.share), result)), result
+
+    def _operand(self, tree: exp.Expr, call: AggregateCall) -> _Operand:
+        """The operand of a call, and the function that windows have for it."""
+        if call.operand is None:
+            return _Operand(call.function, None, None)
+        if find_aggregate(call.operand) is not None:
+            hint = "aggregate in a SELECT in brackets, and again around it"
+            message = f"{self.text.written(call.operand)}: an aggregate within {self.typed(tree)}"
+            raise self.text.error(call.operand, message, hint)
+        typed = self.typed(tree)
+        if call.function == "count_if":
+            return _Operand("count", None, None, self._inner.condition(call.operand, typed))
+        if call.function in ("bool_and", "bool_or"):
+            return _Operand(call.function, self._inner.condition(call.operand, typed), ColumnType.BOOL)
+        value, type_ = self._inner.value(call.operand)
+        if call.function == "any_value":
+            return _Operand("bool_and" if type_ is ColumnType.BOOL else "min", value, type_)
+        return _Operand(call.function, value, type_)
+
+    def _named(self, form: Aggregate, result: ColumnType) -> str:
+        """The column of an aggregate; equal ones have one."""
+        unique = msgspec.structs.replace(form, operand=None if form.operand is None else canonical(form.operand))
+        name = self._names.get(unique)
+        if name is None:  # equal texts may be of different columns and NULLs
+            taken = [*(key for key, _ in self._keys.values()), *self.aggregates]
+            name = self._names[unique] = free_name(aggregate_text(unique), taken)
+            self.aggregates[name] = msgspec.structs.replace(form, name=name), result
+        return name
+
+
+def is_bound(tree: exp.Expr, scope: Scope) -> bool:
+    """The tree names a bound of the window, which hides columns of that name in the input."""
+    if not isinstance(tree, exp.Column) or identifier(tree.this) not in BOUNDS:
+        return False
+    table = tree.args.get("table")
+    return table is None or identifier(table) in scope.aliases

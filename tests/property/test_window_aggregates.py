@@ -1,0 +1,116 @@
+"""Aggregates that keep more than a sum: equal to plain twins over all rows, in one piece and in many, mixed, merged and restored."""
+
+import random
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import polars as pl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sbon.operators.session import Session
+from sbon.operators.window import Window
+from sbon.query.expression import Column
+from sbon.query.plan import WATERMARK_END, Aggregate, SessionParams, WindowParams
+from tests.property.stream_twins import rows_of
+
+Row = tuple[Any, ...]
+Twin = Callable[[list[Row]], Any]
+
+COLUMNS = {"t": pl.Int64(), "k": pl.String(), "f": pl.Float64(), "g": pl.Float64(), "i": pl.Int64(), "b": pl.Boolean(), "s": pl.String()}
+PLACES = {name: place for place, name in enumerate(COLUMNS)}
+
+
+def there(rows: list[Row], *names: str) -> list[Any]:
+    """The values of columns where none is NULL: of one, values; of several, tuples."""
+    found = [tuple(row[PLACES[name]] for name in names) for row in rows]
+    found = [values for values in found if None not in values]
+    return found if len(names) > 1 else [value for (value,) in found]
+
+
+def _all(rows: list[Row]) -> Any:
+    values = there(rows, "b")
+    return all(values) if values else None
+
+
+def _any(rows: list[Row]) -> Any:
+    values = there(rows, "b")
+    return any(values) if values else None
+
+
+TWINS: dict[Aggregate, Twin] = {
+    Aggregate("all", "bool_and", Column("b")): _all,
+    Aggregate("any", "bool_or", Column("b")): _any,
+}
+
+NUMBERS = st.one_of(st.none(), st.integers(-3, 3).map(float), st.floats(-1e6, 1e6), st.sampled_from([1e15, -1e15, 0.1, 1e-300, -0.0]))
+ROWS = st.lists(
+    st.tuples(
+        st.integers(0, 40),
+        st.sampled_from(["a", None]),
+        NUMBERS,
+        NUMBERS,
+        st.one_of(st.none(), st.integers(-4, 4), st.integers(-(2**63), 2**63 - 1)),
+        st.sampled_from([True, False, None]),
+        st.sampled_from(["x", "yy", "", "é", None]),
+    ),
+    max_size=25,
+)
+
+
+def frame(rows: list[Row]) -> pl.DataFrame:
+    return pl.DataFrame(rows, schema=COLUMNS, orient="row").with_columns(pl.col("t").cast(pl.Datetime("us")))
+
+
+def answers(make: Callable[[], Window | Session], rows: list[Row], cuts: list[int]) -> list[Row]:
+    """What an operator gives for batches between the cuts; it moves to another host after each."""
+    operator = make()
+    for first, end in pairwise(sorted({0, len(rows), *(cut % (len(rows) + 1) for cut in cuts)})):
+        operator.process(0, frame(rows[first:end]))
+        moved = make()
+        moved.restore(operator.snapshot())
+        operator = moved
+    return rows_of(operator.advance(WATERMARK_END))
+
+
+def expected(groups: dict[Any, list[Row]]) -> list[Row]:
+    """Bounds and key, then the twins' answers."""
+    return sorted(((*group, *(twin(rows) for twin in TWINS.values())) for group, rows in groups.items()), key=repr)
+
+
+@settings(max_examples=120, deadline=None)
+@given(ROWS, st.sampled_from([(10, 10), (20, 5), (12, 8)]), st.lists(st.integers(0, 60), max_size=4), st.integers(0, 2**32))
+def test_windows_are_those_of_the_twins(rows: list[Row], shape: tuple[int, int], cuts: list[int], seed: int) -> None:
+    size, slide = shape
+    groups: dict[Any, list[Row]] = {}
+    for row in rows:
+        for start in range((row[0] - size) // slide * slide + slide, row[0] + 1, slide):
+            groups.setdefault((start, start + size, row[1]), []).append(row)
+    params = WindowParams("t", size, slide, (("k", Column("k")),), tuple(TWINS))
+    whole = answers(lambda: Window(params), rows, [])
+    pieces = answers(lambda: Window(params), random.Random(seed).sample(rows, len(rows)), cuts)
+
+    assert sorted(whole, key=repr) == expected(groups)
+    assert repr(pieces) == repr(whole)
+
+
+@settings(max_examples=80, deadline=None)
+@given(ROWS, st.lists(st.integers(0, 60), max_size=4), st.integers(0, 2**32))
+def test_sessions_are_those_of_the_twins(rows: list[Row], cuts: list[int], seed: int) -> None:
+    gap = 4
+    groups: dict[Any, list[Row]] = {}
+    for key in ("a", None):
+        session: list[Row] = []
+        for row in [*sorted((row for row in rows if row[1] == key), key=lambda row: row[0]), None]:
+            if session and (row is None or row[0] - session[-1][0] >= gap):
+                groups[session[0][0], session[-1][0] + gap, key] = session
+                session = []
+            if row is not None:
+                session.append(row)
+    params = SessionParams("t", gap, (("k", Column("k")),), tuple(TWINS))
+    whole = answers(lambda: Session(params), rows, [])
+    pieces = answers(lambda: Session(params), random.Random(seed).sample(rows, len(rows)), cuts)
+
+    assert sorted(whole, key=repr) == expected(groups)
+    assert repr(pieces) == repr(whole)
