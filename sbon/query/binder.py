@@ -13,6 +13,7 @@ from sbon.query.catalog import Catalog, did_you_mean
 from sbon.query.dialect import Text
 from sbon.query.distinct import grouped_for_distinct
 from sbon.query.expression import Cast, Column, Expression, Literal
+from sbon.query.foreign import foreign_input, refuse_subqueries
 from sbon.query.functions import MaybeType, common_type
 from sbon.query.joins import join_inputs
 from sbon.query.literals import column_name, identifier
@@ -42,6 +43,12 @@ _REFUSED = {
     "fetch": ("FETCH is not supported: a stream has no end", "use `sbon tail QUERY --limit N`"),
     "qualify": ("QUALIFY is not supported", "number in a SELECT in brackets, and write WHERE n = 1 around it"),
     "windows": ("WINDOW is not supported", _WINDOWED),
+    "version": (
+        "FOR SYSTEM_TIME AS OF is not supported: no table is kept to look up in",
+        "JOIN the stream of its changes within an interval, with AND d.ts BETWEEN a.ts - INTERVAL '1 hour' AND a.ts",
+    ),
+    "replace": ("REPLACE is not supported here", "name the columns that you want"),
+    "rename": ("RENAME is not supported here", "name the columns that you want, with AS"),
     "laterals": ("LATERAL is not supported", "JOIN the other stream within an interval"),
     "pivots": ("PIVOT is not supported", "use CASE within aggregates"),
     "match": ("MATCH_RECOGNIZE is not supported", "JOIN the stream with itself within an interval"),
@@ -117,6 +124,8 @@ class Binder:
                 continue
             where = value[0] if isinstance(value, list) else value
             message, hint = _REFUSED.get(part, (f"{part.strip('_').upper()} is not supported", "leave it out"))
+            if part == "pivots" and where.args.get("unpivot"):
+                message, hint = "UNPIVOT is not supported", "UNION ALL one SELECT for each column"
             keyword = message.partition(" is ")[0]
             raise self.text.keyword_error(where if isinstance(where, exp.Expr) else tree, keyword, message, hint)
 
@@ -126,7 +135,10 @@ class Binder:
         self.refuse_parts(tree, ("this", "expression", "distinct", "with_"))
         side, name = tree.expression, tree.key.upper()
         if not isinstance(tree, exp.Union):
-            raise self.text.keyword_error(side, name, f"{name} is not supported", "JOIN the streams within an interval")
+            hint = "JOIN the streams within an interval"
+            if name == "EXCEPT":
+                hint = "LEFT JOIN the streams within an interval, and write WHERE other.key IS NULL"
+            raise self.text.keyword_error(side, name, f"{name} is not supported", hint)
         if tree.args.get("distinct"):
             message = "UNION without ALL is not supported: it would keep every row for ever"
             raise self.text.keyword_error(side, name, message, "write UNION ALL")
@@ -175,6 +187,8 @@ class Binder:
         if self.environment.inputs > INPUTS_MAX:
             raise self.text.error(tree, f"more than {INPUTS_MAX} inputs, views worked in", "split the query")
         alias_tree = tree.args.get("alias")
+        if (foreign := foreign_input(self.text, tree)) is not None:
+            raise foreign
         if alias_tree is not None and alias_tree.args.get("columns"):
             raise self.text.error(alias_tree, "column names are not expected here", "name columns in the SELECT, with AS")
         alias = identifier(alias_tree.this) if alias_tree is not None and alias_tree.this is not None else None
@@ -251,6 +265,9 @@ class Binder:
 
     def _select(self, tree: exp.Select) -> Relation:
         self.refuse_parts(tree, _SELECT_PARTS)
+        for clause in (tree.args.get("where"), tree.args.get("having")):
+            if clause is not None:
+                refuse_subqueries(self.text, clause)
         tree, numbering = numbering_of(self.text, with_window_time(tree))
         if numbering is not None:
             select, scalars = self._rows(tree, numbering.trees, numbered=True)
@@ -313,11 +330,21 @@ class Binder:
         if not isinstance(item, exp.Star) and not (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
             raise self.text.error(item, "* is not a value", "name the column")
         star = item if isinstance(item, exp.Star) else item.this
-        self.refuse_parts(star, ())
+        self.refuse_parts(star, ("except_",))
         alias = identifier(item.args["table"]) if isinstance(item, exp.Column) and item.args.get("table") is not None else None
         if alias is not None and alias not in scope.aliases:
             raise self.text.error(item, f"there is no input {alias} in this FROM", did_you_mean(alias, scope.aliases))
-        return [(column.name, Column(column.column), column.type) for column in scope.visible(alias)]
+        visible = scope.visible(alias)
+        left_out = [identifier(part.this if isinstance(part, exp.Column) else part) for part in star.args.get("except_") or ()]
+        for name in left_out:
+            if all(column.name != name for column in visible):
+                raise self.text.error(star, f"there is no column {name} to leave out", did_you_mean(name, [c.name for c in visible]))
+        kept: list[tuple[str, Expression, ColumnType]] = [
+            (column.name, Column(column.column), column.type) for column in visible if column.name not in left_out
+        ]
+        if not kept:
+            raise self.text.error(item, "EXCEPT leaves out all columns", "name the columns that you want")
+        return kept
 
     def _column(self, item: exp.Expr, scalars: Scalars) -> tuple[str, Expression, ColumnType]:
         value = item.this if isinstance(item, exp.Alias) else item

@@ -52,9 +52,14 @@ def in_from(tree: exp.Select, window: exp.Anonymous) -> str:
     """What to write for GROUP BY TUMBLE(ts, INTERVAL '10' SECOND), which is Flink's form of old."""
     name = str(window.this).upper()
     table = tree.args["from_"].this
-    stream = table.sql(dialect="risingwave") if isinstance(table, exp.Table) else "stream"
-    arguments = ", ".join([stream, *(argument.sql(dialect="risingwave") for argument in window.expressions)])
-    return f"write FROM {name}({arguments}) GROUP BY window_start, and window_start for {name}_START(...)"
+    alias = f" AS {table.alias}" if table.alias else ""
+    stream = table.copy()
+    stream.set("alias", None)
+    read = stream.sql(dialect="risingwave") if isinstance(table, exp.Table) else "(SELECT ...)"
+    # Within its own FROM a stream has its own name.
+    times = [exp.column(part.this) if isinstance(part, exp.Column) else part for part in window.expressions]
+    arguments = ", ".join([read, *(part.sql(dialect="risingwave") for part in times)])
+    return f"write FROM {name}({arguments}){alias} GROUP BY window_start, and window_start for {name}_START(...)"
 
 
 def bound_hint(function: str) -> str:

@@ -30,7 +30,15 @@ if TYPE_CHECKING:
 KEEP_MAX_US = 30 * 86_400 * 1_000_000
 """Longest interval of a join: rows of both sides are kept for so long."""
 
-_WITHIN = "add AND b.ts BETWEEN a.ts - INTERVAL '5 seconds' AND a.ts + INTERVAL '5 seconds'"
+_INSTEAD = {
+    "RIGHT": "exchange the inputs and write LEFT JOIN",
+    "FULL": "UNION ALL a LEFT JOIN and what the other side lacks",
+    "NATURAL": "write ON a.key = b.key, and a bound on the time between the rows",
+    "LEFT SEMI": "write JOIN, and name the left columns in the SELECT",
+    "LEFT ANTI": "write LEFT JOIN, and WHERE b.key IS NULL",
+    "ASOF": "write JOIN with AND b.ts BETWEEN a.ts - INTERVAL '5 seconds' AND a.ts: all partners of so long",
+}
+_STATIC = "a table that does not change is written as CASE k WHEN 'a' THEN 'b' END; for a stream, declare WATERMARK FOR its time"
 _FLIPPED = {"le": "ge", "lt": "gt", "ge": "le", "gt": "lt", "eq": "eq"}
 
 
@@ -112,8 +120,7 @@ def join_inputs(
 def _refuse_kind(binder: Binder, tree: exp.Expr) -> None:
     kind = " ".join(str(tree.args[part]) for part in ("method", "side", "kind") if tree.args.get(part)).upper()
     if kind not in ("", "INNER", "CROSS", "LEFT", "LEFT OUTER"):
-        hints = {"RIGHT": "exchange the inputs and write LEFT JOIN", "FULL": "UNION ALL a LEFT JOIN and what the other side lacks"}
-        hint = hints.get(str(tree.args.get("side", "")).upper(), "write JOIN ... ON or LEFT JOIN ... ON")
+        hint = _INSTEAD.get(kind, _INSTEAD.get(kind.split()[0], "write JOIN ... ON or LEFT JOIN ... ON"))
         raise binder.text.keyword_error(tree.this, kind, f"{kind} JOIN is not supported", hint)
     binder.refuse_parts(tree, ("this", "on", "using", "kind", "side"))
 
@@ -223,10 +230,23 @@ def _span(
     for side in (left, right):
         if not side.times:
             name = side.schema[0].name.partition(".")[0]
-            hint = "declare WATERMARK FOR its time in CREATE SOURCE, and keep the column in subqueries"
+            timeless = all(column.type is not ColumnType.TIME for column in side.schema)
+            hint = _STATIC if timeless else "declare WATERMARK FOR its time in CREATE SOURCE, and keep the column in subqueries"
             raise binder.text.error(tree.this, f"input {name} of the JOIN has no event time", hint)
     problem = "is bounded on one side only" if spans else "has no bound on the time between its rows"
-    raise binder.text.error(tree.this, f"the JOIN {problem}", _WITHIN)
+    raise binder.text.error(tree.this, f"the JOIN {problem}", _within(tree, left, right))
+
+
+def _within(tree: exp.Expr, left: Relation, right: Relation) -> str:
+    """A bound on the times of both sides, as it may be written there."""
+    one, other = (next(name for name in side.times if side.times[name][1] == 0 or len(side.times) == 1) for side in (left, right))
+    bound = f"{other} BETWEEN {one} - INTERVAL '5 seconds' AND {one} + INTERVAL '5 seconds'"
+    if tree.args.get("on") is not None:
+        return f"add AND {bound}"
+    keys = [identifier(item) for item in tree.args.get("using") or ()]
+    inputs = one.partition(".")[0], other.partition(".")[0]
+    equal = " AND ".join(f"{inputs[0]}.{key} = {inputs[1]}.{key}" for key in keys or ["key"])
+    return f"write JOIN ... ON {equal} AND {bound}"
 
 
 def _bound(condition: Expression, left: Relation, right: Relation) -> tuple[tuple[str, str], str, int] | None:

@@ -153,12 +153,16 @@ class _Builder:
         self._made: dict[tuple[str, NodeId | None], OperatorSpec] = {}
         self._rates: dict[str, float] = {}
         self._empty: list[str] = []
+        self._never = False
+        """Some conditions are never true, wherever they are looked at."""
 
     def sink(self, lowered: LoweredQuery, params: SinkParams, place: NodeId) -> None:
         """Everything up to the sink."""
         branches = self._emit(lowered.relation, place)
         if not branches:
-            reason = "; ".join(dict.fromkeys(self._empty)) or "its conditions are never true"
+            if self._never or not self._empty:
+                raise QueryError("no row can come: the conditions are never true", hint="leave out the condition that is never true")
+            reason = "; ".join(dict.fromkeys(self._empty))
             raise QueryError(f"no row can come: {reason}", hint=f"living nodes: {_listed(self._described())}")
         # A sink is never shared: the query is part of its signature.
         self._add(params, lowered.schema, None, [branches], place, f"{place} {self._query}")
@@ -223,7 +227,9 @@ class _Builder:
             params = self._map_on(select, scan, node)
             if params is not None:
                 made.append((node, params))
-        if hosts and not made:
+        if hosts and not made and _is_never(select.conditions):
+            self._never = True
+        elif hosts and not made:
             self._empty.append(f"the conditions leave out every node of source {source.name}")
         if not made:
             return []
@@ -362,6 +368,12 @@ class _Builder:
                 branch = self._add(UnionParams(), branch.schema, branch.time_column, [[branch]], branch.pinned, twin)
             distinct.append(branch)
         return distinct
+
+
+def _is_never(conditions: Sequence[Expression]) -> bool:
+    predicate = conjoin(fold(condition) for condition in conditions)
+    predicate = None if predicate is None else fold(predicate)
+    return isinstance(predicate, Literal) and predicate != TRUE
 
 
 def _time(relation: Relation) -> str | None:

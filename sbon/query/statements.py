@@ -33,6 +33,7 @@ from sbon.query.definitions import read_source
 from sbon.query.dialect import Text, parse_tree, start_of
 from sbon.query.emit import without_emit
 from sbon.query.flink import windows_as_ours
+from sbon.query.foreign import refuse_create_words, refuse_query_words
 from sbon.query.literals import identifier
 from sbon.query.options import read_options, rest_of, split_early_with, split_with, take_connector, take_delay_bound
 from sbon.query.places import NAME, Places
@@ -104,13 +105,32 @@ class DropStatement:
 
 Statement: TypeAlias = CreateSource | CreateView | CreateSink | SelectQuery | DropStatement | ShowStatement
 
+_UNCHANGED = "streams do not change: DROP what is no longer wanted"
+_ONE_SPACE = "leave it out: there is one name space, and no session"
+_NO_RIGHTS = "leave it out: who may reach the control socket, or has the cluster key, may do all"
 _INSTEAD = {
     "EXPLAIN": "use the command `sbon explain`",
-    "INSERT": "write CREATE SINK name AS SELECT ... WITH (connector = '...')",
+    "ANALYZE": "use the commands `sbon explain` and `sbon operators`",
+    "INSERT": "write CREATE SINK name AS SELECT ... WITH (connector = 'file', path = '...')",
+    "EXECUTE": "write CREATE SINK name AS SELECT ... WITH (connector = '...') for each INSERT",
     "UPDATE": "streams do not change: write a SELECT that computes the new value",
     "DELETE": "streams do not change: write a SELECT with the rows to keep",
+    "MERGE": "streams do not change: JOIN them within an interval",
+    "TRUNCATE": _UNCHANGED,
+    "REFRESH": "leave it out: views are worked out as rows come",
     "ALTER": "DROP it and CREATE it again",
     "SET": "settings are in the agent's configuration",
+    "RESET": "settings are in the agent's configuration",
+    "USE": _ONE_SPACE,
+    "BEGIN": "leave it out: there are no transactions",
+    "COMMIT": "leave it out: there are no transactions",
+    "GRANT": _NO_RIGHTS,
+    "REVOKE": _NO_RIGHTS,
+    "COPY": "write CREATE SOURCE name (...) WITH (connector = 'file', path = '...') to read, CREATE SINK name AS SELECT ... to write",
+    "LOAD": "write CREATE SOURCE name (...) WITH (connector = 'file', path = '...')",
+    "VALUES": "write the rows into a file, and CREATE SOURCE name (...) WITH (connector = 'file', path = '...')",
+    "FROM": "write SELECT first: SELECT ... FROM name",
+    "TABLE": "write SELECT * FROM name",
 }
 _AS_TABLE = "write CREATE MATERIALIZED VIEW name AS SELECT ..., or CREATE SINK name AS SELECT ... WITH (connector = '...') to write it"
 _READABLE = "write CREATE SOURCE, CREATE VIEW, CREATE SINK, DROP or SELECT"
@@ -135,7 +155,11 @@ def read_statement(text: Text, tokens: list[Token], extensions: Extensions = NOT
     if first.token_type not in (TokenType.SELECT, TokenType.WITH, TokenType.L_PAREN):
         alone = len(tokens) == 1 and first.token_type == TokenType.VAR
         hint = f"to read from it, write SELECT * FROM {first.text}" if alone else _READABLE
+        if word == "INSERT" and len(tokens) > 2 and tokens[1].text.upper() in ("INTO", "OVERWRITE"):
+            hint = _INSTEAD[word].replace("name", tokens[2].text)
+            raise text.error(first, hint=hint, message=f"{first.text} {tokens[1].text} is not a statement of this dialect")
         raise text.error(first, f"{first.text} is not a statement of this dialect", _INSTEAD.get(word, hint))
+    refuse_query_words(text, tokens)
     tree = parse_tree(text, windows_as_ours(text, without_emit(text, tokens)))
     return SelectQuery(text, as_query(text, tree), text.slice(tokens), {NAME: text.place(first.start)})
 
@@ -166,6 +190,9 @@ def _read_drop(text: Text, tokens: list[Token]) -> DropStatement:
     # Query names hold dots and dashes, which are tokens of their own; blanks end a name.
     if not quoted and any(name_part.isspace() for name_part in name):
         stray = next((token for before, token in pairwise(words) if token.start > before.end + 1), words[0])
+        if stray.text.upper() in ("CASCADE", "RESTRICT"):
+            hint = "leave it out: views that use it stay, and cannot be used without it"
+            raise text.error(stray, f"{stray.text} is not supported", hint)
         raise text.error(stray, f"{stray.text} is one word too many", f"write DROP {kind.upper()} name")
     plain = name.strip("'")
     name = words[0].text if quoted else plain if kind == "query" else plain.lower()
@@ -173,10 +200,13 @@ def _read_drop(text: Text, tokens: list[Token]) -> DropStatement:
 
 
 def _read_create(text: Text, tokens: list[Token], extensions: Extensions) -> Statement:
-    kind_token = next((t for t in tokens[1:] if t.text.upper() in ("SOURCE", "SINK", "VIEW", "TABLE", "INDEX", "FUNCTION")), tokens[0])
+    refuse_create_words(text, tokens)
+    refuse_query_words(text, tokens)
+    kind_token = next((t for t in tokens[1:] if t.text.upper() in ("SOURCE", "SINK", "VIEW", "TABLE")), tokens[0])
     kind = kind_token.text.upper()
-    if kind in ("INDEX", "FUNCTION", "CREATE"):
-        raise text.error(kind_token, f"{'CREATE ' * (kind != 'CREATE')}{kind} is not supported", _READABLE)
+    if kind == "CREATE":
+        made = tokens[1] if len(tokens) > 1 else tokens[0]
+        raise text.error(made, f"CREATE {made.text.upper()} is not supported", _READABLE)
     head, with_clause = split_with(tokens)
     if kind == "TABLE":
         head, kind = _as_source(text, head, kind_token), "SOURCE"
@@ -232,9 +262,6 @@ def _refuse_properties(text: Text, tree: exp.Create, tokens: list[Token]) -> Non
     if all(isinstance(item, exp.MaterializedProperty) for item in (properties.expressions if properties is not None else [])):
         return
     closing = max((index for index, token in enumerate(tokens) if token.token_type == TokenType.R_PAREN), default=0)
-    early = next((token for token in tokens[:4] if token.text.upper() in ("TEMPORARY", "TEMP")), None)
-    if early is not None:
-        raise text.error(early, f"{early.text} is not supported", "leave it out, and DROP what is no longer wanted")
     stray = tokens[min(closing + 1, len(tokens) - 1)]
     raise text.error(stray, f"{stray.text} is not supported here", "end the statement with WITH (name = 'value', ...)")
 

@@ -99,7 +99,8 @@ def window_pair(
     """
     windows = [call for call in calls if call is not None]
     if len(windows) < len(calls):
-        raise text.error(windows[0].tree, "a window cannot be joined with something else", _AGGREGATE)
+        typed = str(windows[0].tree.meta.get("typed", "FROM"))
+        raise text.error(windows[0].tree, f"{typed}: a window cannot be joined with something else", _AGGREGATE)
     if len(calls) > 2:
         raise text.error(tree.this, "a JOIN of windows has two of them", "join two in a SELECT in brackets, aggregate, and join that")
     left, right = windows

@@ -62,7 +62,8 @@ def read_window_call(text: Text, tree: exp.Func) -> WindowCall:
     """
     name = str(tree.this).upper() if isinstance(tree, exp.Anonymous) else tree.sql_name()
     if name not in _FORMS:
-        raise text.error(tree, f"there is no table function {name}", f"use {', '.join(_FORMS.values())}, or one of `sbon functions`")
+        typed = str(tree.meta.get("typed", name))
+        raise text.error(tree, f"there is no table function {typed}", f"use {', '.join(_FORMS.values())}, or one of `sbon functions`")
     form = _FORMS[name]
     arguments = [a for a in tree.expressions if not isinstance(a, exp.Kwarg)]
     if len(arguments) != (4 if name == "HOP" else 3):
@@ -191,7 +192,8 @@ def _group_trees(text: Text, tree: exp.Select, group: exp.Expr | None, scope: Sc
     """What is grouped by; positions and names of the SELECT list are replaced by what they stand for."""
     if group is None:
         found = next(a for part in [*tree.expressions, tree.args.get("having")] if part is not None and (a := find_aggregate(part)))
-        raise text.error(found, "an aggregate without GROUP BY would never end", _GROUP_HINT)
+        typed = str(found.meta.get("typed", found.sql_name() if isinstance(found, exp.Func) else "it"))
+        raise text.error(found, f"{typed}: an aggregate without GROUP BY would never end", _GROUP_HINT)
     for part, value in group.args.items():
         if part != "expressions" and value not in (None, False, []):
             raise text.error(group, f"GROUP BY {part.upper()} is not supported", "list the keys")
@@ -208,7 +210,10 @@ def _group_trees(text: Text, tree: exp.Select, group: exp.Expr | None, scope: Sc
             item = named.get(identifier(item.this), item)
         item = end_of(item)
         if isinstance(item, exp.Rollup | exp.Cube | exp.GroupingSets | exp.Tuple):
-            raise text.error(item, "GROUP BY of sets is not supported", "UNION ALL one SELECT per set")
+            word = {exp.Rollup: "ROLLUP", exp.Cube: "CUBE", exp.GroupingSets: "GROUPING SETS"}.get(
+                type(item), "GROUP BY of a list in brackets"
+            )
+            raise text.error(item, f"{word} is not supported", "UNION ALL one SELECT per set")
         if find_aggregate(item) is not None:
             raise text.error(item, "GROUP BY of an aggregate", "aggregate in a SELECT in brackets, and group around it")
         trees.append(item)
