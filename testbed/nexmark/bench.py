@@ -15,12 +15,13 @@ from typing import Any
 
 import polars as pl
 
-from sbon.cli.output import count, number, print_table
+from sbon.cli.output import count, number, print_table, say
 from sbon.cli.tables import Column
 from sbon.errors import UsageError
 from testbed.bench.agent_process import AgentProcess, one_agent
+from testbed.nexmark.catalogue import OFFERED, QUERIES
 from testbed.nexmark.events import CYCLE, KINDS, Events
-from testbed.nexmark.reference import QUERIES, answer, equal
+from testbed.nexmark.reference import answer, equal
 from testbed.nexmark.stream import POOL_EVENTS, Stream
 
 SEED = 1
@@ -50,7 +51,7 @@ def measure(
 
     Parameters
     ----------
-    queries : names such as `q5`; all where empty
+    queries : names such as `q5`; all where empty, and the reasons for those that are not there
     events : of all kinds together, in each timed run
     runs : timed runs of each query, in one agent
     checked_events : of all kinds together, in the run whose answers are compared
@@ -62,10 +63,11 @@ def measure(
     SbonError
         An agent does not start, or an operator fails.
     """
-    chosen = list(dict.fromkeys(queries)) or list(QUERIES)
-    unknown = [name for name in chosen if name not in QUERIES]
-    if unknown:
-        raise UsageError(f"--query {unknown[0]}, expected one of {', '.join(QUERIES)}")
+    chosen = list(dict.fromkeys(queries)) or list(OFFERED)
+    for name in chosen:
+        if name not in OFFERED:
+            reason = f" has no equal here: {QUERIES[name].missing}" if name in QUERIES else ""
+            raise UsageError(f"--query {name}{reason}, expected one of {', '.join(OFFERED)}")
     if events < EVENTS_MIN:
         raise UsageError(f"--events {events}, expected at least {EVENTS_MIN}")
     if runs < 1:
@@ -81,25 +83,27 @@ def measure(
                 progress(f"{name}: {events:,} events, run {run} of {runs}")
                 timed.append(_timed(agent, name, events))
         found[name] = {key: median(one[key] for one in timed) for key in timed[0]} | {"answers_equal": right}
-    return {"events": events, "runs": runs, "cores": os.cpu_count(), "checked_events": checked_events, "queries": found}
+    missing = {} if queries else {name: query.missing for name, query in QUERIES.items() if query.missing}
+    figures = {"events": events, "runs": runs, "cores": os.cpu_count(), "checked_events": checked_events}
+    return {**figures, "queries": found, "missing": missing}
 
 
 def show(result: dict[str, Any]) -> None:
     """The result as a table for people."""
     titles = ("events read", "events/s", "events/s/core", "cores used", "answers")
     columns = (Column("query"), *(Column(title, right=True) for title in titles))
-    rows = [
-        [
-            name,
-            count(one["events"]),
-            count(one["events_per_s"]),
-            count(one["events_per_s_per_core"]),
-            number(one["cores_used"], 2),
-            "right" if one["answers_equal"] else "WRONG",
-        ]
-        for name, one in result["queries"].items()
-    ]
+    rows = [_row(name, result["queries"].get(name)) for name in QUERIES if name in result["queries"] or name in result["missing"]]
     print_table(columns, rows, title=f"{result['events']:,} events, median of {result['runs']}")
+    for name, reason in result["missing"].items():
+        say(f"{name} ({QUERIES[name].what}) has no equal here: {reason}")
+
+
+def _row(name: str, one: dict[str, Any] | None) -> list[str]:
+    """The line of a query, measured or not."""
+    if one is None:
+        return [name, "-", "-", "-", "-", "none"]
+    figures = [count(one["events"]), count(one["events_per_s"]), count(one["events_per_s_per_core"]), number(one["cores_used"], 2)]
+    return [name, *figures, "right" if one["answers_equal"] else "WRONG"]
 
 
 def statements(name: str, events: int, events_per_s: int, pool_events: int, sink: str, with_: str) -> str:

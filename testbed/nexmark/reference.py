@@ -73,6 +73,103 @@ def _q11(tables: Tables) -> pl.LazyFrame:
     return sessions.select("bidder", "bids", "window_start", "window_end")
 
 
+def _q9(tables: Tables) -> pl.LazyFrame:
+    bids = tables["bid"].select("auction", "bidder", "price", bid_ts="ts")
+    pairs = tables["auction"].join(bids, left_on="id", right_on="auction")
+    valid = pairs.filter(pl.col("bid_ts").is_between("ts", "expires"))
+    won = valid.sort(pl.col("price").neg(), "bid_ts").group_by("id", maintain_order=True).first()
+    return won.select("id", "item_name", "seller", "category", "ts", "expires", "bidder", "price", "bid_ts")
+
+
+def _q10(tables: Tables) -> pl.LazyFrame:
+    time = pl.col("ts").dt
+    return tables["bid"].select("auction", "bidder", "price", "ts", "extra", dt=time.strftime("%Y-%m-%d"), hm=time.strftime("%H:%M"))
+
+
+def _q14(tables: Tables) -> pl.LazyFrame:
+    euros, hour = pl.col("price") * 0.908, pl.col("ts").dt.hour()
+    part = pl.when(hour.is_between(8, 18)).then(pl.lit("day")).when(hour.is_in([7, 19])).then(pl.lit("other")).otherwise(pl.lit("night"))
+    return (
+        tables["bid"]
+        .filter(euros > 1_000_000, euros < 50_000_000)
+        .select(
+            "auction", "bidder", euros, part.alias("part_of_day"), "ts", "extra", c_count=_whole(pl.col("extra").str.count_matches("c"))
+        )
+    )
+
+
+def _q15(tables: Tables) -> pl.LazyFrame:
+    return _by_day(tables).group_by("day").agg(**_bids(), **_different("bidder"), **_different("auction"))
+
+
+def _q16(tables: Tables) -> pl.LazyFrame:
+    minute = pl.col("ts").dt.strftime("%H:%M").max()
+    return _by_day(tables).group_by("channel", "day").agg(minute=minute, **_bids(), **_different("bidder"), **_different("auction"))
+
+
+def _q17(tables: Tables) -> pl.LazyFrame:
+    price = pl.col("price")
+    prices = {"min_price": price.min(), "max_price": price.max(), "avg_price": price.mean(), "sum_price": price.sum()}
+    return _by_day(tables).group_by("auction", "day").agg(**_bids(), **prices)
+
+
+def _q18(tables: Tables) -> pl.LazyFrame:
+    latest = pl.col("ts") == pl.col("ts").max().over(_window_end("ts"), "bidder", "auction")
+    return tables["bid"].filter(latest).select("auction", "bidder", "price", "channel", "url", "ts", "extra")
+
+
+def _q19(tables: Tables) -> pl.LazyFrame:
+    ordered = tables["bid"].sort(pl.col("price").neg(), "ts")
+    ranked = ordered.with_columns(place=_whole(pl.int_range(1, pl.len() + 1).over(_window_end("ts"), "auction")))
+    return ranked.filter(pl.col("place") <= 10).select("auction", "bidder", "price", "channel", "url", "ts", "extra", "place")
+
+
+def _q20(tables: Tables) -> pl.LazyFrame:
+    items = tables["auction"].filter(pl.col("category") == 10)
+    items = items.select("id", *(pl.col(name).alias(f"auction_{name}") for name in ("extra", "ts")), *_ITEM)
+    pairs = tables["bid"].join(items, left_on="auction", right_on="id").rename({"auction_ts": "opened"})
+    bid = ("auction", "bidder", "price", "channel", "url", "ts", "extra")
+    return pairs.select(*bid, *_ITEM[:4], "opened", *_ITEM[4:], "auction_extra")
+
+
+def _q21(tables: Tables) -> pl.LazyFrame:
+    large = pl.col("channel").replace_strict({"Search": "0", "Social": "1", "Portal": "2", "Store": "3"}, default=None)
+    number = large.fill_null(pl.col("url").str.extract("(&|^)channel_id=([^&]*)", 2))
+    return tables["bid"].select("auction", "bidder", "price", "channel", channel_id=number).filter(pl.col("channel_id").is_not_null())
+
+
+def _q22(tables: Tables) -> pl.LazyFrame:
+    parts = pl.col("url").str.split("/").list
+    folders = {f"dir{place}": parts.get(place + 2, null_on_oob=True) for place in (1, 2, 3)}
+    return tables["bid"].select("auction", "bidder", "price", "channel", **folders)
+
+
+_ITEM = ("item_name", "description", "initial_bid", "reserve", "expires", "seller", "category")
+_CLASSES = {
+    "low": pl.col("price") < 10_000,
+    "middle": pl.col("price").is_between(10_000, 999_999),
+    "high": pl.col("price") >= 1_000_000,
+}
+
+
+def _by_day(tables: Tables) -> pl.LazyFrame:
+    return tables["bid"].with_columns(day=pl.col("ts").dt.strftime("%Y-%m-%d"))
+
+
+def _bids() -> dict[str, pl.Expr]:
+    return {"total_bids": _whole(pl.len())} | {f"{name}_bids": _whole(chosen.sum()) for name, chosen in _CLASSES.items()}
+
+
+def _different(column: str) -> dict[str, pl.Expr]:
+    """How many different values there are, in all and in each class of price."""
+    classes = {f"{name}_{column}s": _whole(pl.col(column).filter(chosen).n_unique()) for name, chosen in _CLASSES.items()}
+    return {f"total_{column}s": _whole(pl.col(column).n_unique())} | classes
+
+
+def _whole(number: pl.Expr) -> pl.Expr:
+    return number.cast(pl.Int64)
+
+
 def _window_end(time: str) -> pl.Expr:
     return pl.col(time).dt.truncate(WINDOW) + WINDOW
 
@@ -86,15 +183,23 @@ _ANSWERS: dict[str, Callable[[Tables], pl.LazyFrame]] = {
     "q5": _q5,
     "q7": _q7,
     "q8": _q8,
+    "q9": _q9,
+    "q10": _q10,
     "q11": _q11,
+    "q14": _q14,
+    "q15": _q15,
+    "q16": _q16,
+    "q17": _q17,
+    "q18": _q18,
+    "q19": _q19,
+    "q20": _q20,
+    "q21": _q21,
+    "q22": _q22,
 }
 
 
-QUERIES = tuple(_ANSWERS)
-
-
 def answer(query: str, tables: Tables) -> pl.DataFrame:
-    """All rows that a query must give, in no particular order."""
+    """Returns all rows that a query of `catalogue.OFFERED` must give, in no particular order."""
     return _ANSWERS[query](tables).collect()
 
 

@@ -14,8 +14,10 @@ from sbon.query.catalog import Catalog
 from sbon.query.plan import WATERMARK_END, SourceParams
 from sbon.query.planner import plan
 from sbon.query.sql import CreateSource, SelectQuery, parse
+from testbed.nexmark.bench import show
+from testbed.nexmark.catalogue import OFFERED, QUERIES
 from testbed.nexmark.events import KINDS, SCHEMAS, Events
-from testbed.nexmark.reference import QUERIES, answer, equal
+from testbed.nexmark.reference import answer, equal
 from testbed.nexmark.source import CONNECTOR, NexmarkSource
 from testbed.nexmark.stream import Stream
 from tests.connector_world import context
@@ -24,6 +26,10 @@ from tests.query_worlds import run
 EVENTS = 210_000
 SEQUENCE = Events(seed=3, events_per_s=6_000)
 """Thirty-five seconds: a few windows of ten."""
+SLOW = Events(seed=3, events_per_s=1)
+SLOW_EVENTS = 120_000
+"""A day and nine hours, for queries that look at the calendar."""
+BY_THE_CALENDAR = ("q18",)
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +41,40 @@ def text(name: str) -> str:
     return (resources.files("testbed.nexmark") / "queries" / f"{name}.sql").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("query", QUERIES)
+@pytest.fixture(scope="module")
+def slow_tables() -> dict[str, pl.DataFrame]:
+    return {kind: Stream(kind, SLOW, 80_000).all_rows(SLOW_EVENTS) for kind in KINDS}
+
+
+@pytest.mark.parametrize("query", OFFERED)
 def test_queries_give_what_a_batch_run_gives(query: str, tables: dict[str, pl.DataFrame]):
+    compare(query, tables)
+
+
+@pytest.mark.parametrize("query", BY_THE_CALENDAR)
+def test_queries_give_what_a_batch_run_gives_over_more_than_a_day(query: str, slow_tables: dict[str, pl.DataFrame]):
+    compare(query, slow_tables)
+
+
+def test_all_queries_of_the_benchmark_are_there_or_have_a_reason():
+    assert list(QUERIES) == [f"q{number}" for number in range(23)]
+    assert [name for name in QUERIES if name not in OFFERED] == ["q6", "q10", "q12", "q13", "q14", "q15", "q16", "q17", "q21", "q22"]
+    files = {path.name for path in (resources.files("testbed.nexmark") / "queries").iterdir()}
+    assert files == {"sources.sql", *(f"{name}.sql" for name in OFFERED)}
+
+
+def test_the_bench_lists_all_queries(capsys: pytest.CaptureFixture[str]):
+    measured = {"events": 9, "events_per_s": 8, "events_per_s_per_core": 7, "cores_used": 0.5, "answers_equal": True}
+    missing = {name: query.missing for name, query in QUERIES.items() if query.missing}
+    show({"events": 9, "runs": 1, "queries": dict.fromkeys(OFFERED, measured), "missing": missing})
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[2:25]] == list(QUERIES)
+    assert [line.split()[-1] for line in lines[2:25]] == ["none" if name in missing else "right" for name in QUERIES]
+    assert [line.split(":")[0] for line in lines[25:]] == [f"{name} ({QUERIES[name].what}) has no equal here" for name in missing]
+
+
+def compare(query: str, tables: dict[str, pl.DataFrame]) -> None:
+    """Runs the query through the operators, and compares all rows with the reference's."""
     catalog = Catalog()
     for statement in parse(text("sources").replace("{options}", "seed = 3"), Extensions(connectors=("nexmark",))):
         assert isinstance(statement, CreateSource)
