@@ -52,6 +52,7 @@ def parser() -> Parser:
     known.add_argument("--join", metavar="HOST:PORT", action="append", help="an agent already in the overlay; may be repeated")
     known.add_argument("--data-dir", metavar="DIR", help=f"state and control socket (default: {AgentConfig().data_dir})")
     known.add_argument("--key-file", metavar="FILE", help="cluster keys, as `sbon keygen` makes them")
+    known.add_argument("--initial-key-file", metavar="FILE", help="copied to --key-file if that is not there yet")
     known.add_argument("--label", metavar="KEY=VALUE", action="append", help="where and what this machine is; may be repeated")
     known.add_argument("--log-level", choices=sorted(logs.LEVELS, key=lambda level: logs.LEVELS[level]), help="least severity shown")
     known.add_argument("--log-format", choices=("auto", "console", "json"), help="form of the log on standard error")
@@ -74,7 +75,7 @@ def overrides(options: argparse.Namespace) -> dict[str, Any]:
         A label is not KEY=VALUE.
     """
     layer: dict[str, Any] = {}
-    for option in ("name", "bind", "advertise", "join", "data_dir", "key_file"):
+    for option in ("name", "bind", "advertise", "join", "data_dir", "key_file", "initial_key_file"):
         if (value := getattr(options, option)) is not None:
             layer[option] = value
     for label in options.label or ():

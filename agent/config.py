@@ -49,6 +49,9 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Coordinate, incarnation, statements, control socket and telemetry live here; one agent per directory."""
     key_file: str = ""
     """Cluster keys as `sbon keygen` prints them, one a line: the first seals, all open. Empty: no encryption, loopback only."""
+    initial_key_file: str = ""
+    """Keys to begin with where key_file is not there yet: they are copied to it, and this file is not read again. For secrets that a
+    service manager hands over in files which nobody can write: `sbon keys` changes key_file, and the change survives a restart."""
     leaving_s: float = 20.0
     """Longest that an agent which was told to leave takes to hand its operators over before it says goodbye. Longer: larger states get away
     in time; shorter: a quicker end, and what has not moved by then is lost with its agent; 0: it goes at once. The supervisor must wait for

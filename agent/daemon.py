@@ -25,9 +25,11 @@ import msgspec
 from agent import logs
 from agent.config import NAME, AgentConfig, format_address, is_loopback, parse_address
 from agent.control import Cancel, ControlServer, DataDirectory, Reply
+from agent.key_file import copy_key_file
 from agent.logs import structlog
 from agent.loop_lag import LoopLag
 from agent.queries.kept_file import KeptFile
+from agent.service_manager import ServiceManager
 from agent.telemetry.broker import access
 from sbon.control import ControlReply, ControlRequest, refusal
 from sbon.errors import ConfigError, SbonError
@@ -65,6 +67,8 @@ def run(config: AgentConfig, read_again: ReadConfig, shaper_file: str | None = N
     """
     config = resolved(config)
     logs.set_up(config.log, node=config.name)
+    if config.initial_key_file:
+        copy_key_file(Path(config.initial_key_file), Path(config.key_file))
     key_ring = read_key_ring(config)
     if config.telemetry.mqtt:
         access(config.telemetry.mqtt_password_file, config.telemetry.mqtt_ca_file)  # wrong files are found before anything starts
@@ -100,8 +104,10 @@ def resolved(config: AgentConfig) -> AgentConfig:
     if not NAME.fullmatch(name):
         raise ConfigError(f"the host name {name!r} cannot serve as the agent's; give one with --name")
     data_dir = str(Path(config.data_dir).expanduser().absolute())
-    key_file = str(Path(config.key_file).expanduser().absolute()) if config.key_file else ""
-    return msgspec.structs.replace(config, name=name, data_dir=data_dir, key_file=key_file)
+    if config.initial_key_file and not config.key_file:
+        raise ConfigError("initial_key_file is given without key_file; name the file to which the keys are copied with --key-file")
+    key_file, initial = (str(Path(file).expanduser().absolute()) if file else "" for file in (config.key_file, config.initial_key_file))
+    return msgspec.structs.replace(config, name=name, data_dir=data_dir, key_file=key_file, initial_key_file=initial)
 
 
 def read_key_ring(config: AgentConfig) -> KeyRing | None:
@@ -140,18 +146,21 @@ class Daemon:
     ----------
     agent : the running agent
     read_again : reads the configuration anew
+    manager : is told of reloads and of the end
     shaped : the testbed's delays, if this agent has them
     """
 
-    def __init__(self, agent: "Agent", read_again: ReadConfig, shaped: "ShapedHost | None" = None) -> None:
+    def __init__(self, agent: "Agent", read_again: ReadConfig, manager: ServiceManager, shaped: "ShapedHost | None" = None) -> None:
         self._agent = agent
         self._read_again = read_again
+        self._manager = manager
         self._shaped = shaped
         self.loop_lag: LoopLag | None = None
         """How late the event loop is, where somebody watches it."""
         self.counters: list[Mapping[str, int]] = []
         """What the parts around the agent count; `status` shows them among the agent's own."""
         self.ended = asyncio.Event()
+        agent.when_leaving(manager.stopping)
         agent.when_left(self.ended.set)
 
     def control(self, request: ControlRequest, reply: Reply) -> Cancel:
@@ -194,6 +203,17 @@ class Daemon:
         ConfigError
             The new configuration is wrong; the old one stays in force.
         """
+        self._manager.reloading()
+        try:
+            told = self._reload()
+        except SbonError as problem:
+            self._manager.ready(f"going on with the old configuration: {problem}")
+            raise
+        waiting = f"; only after a restart: {', '.join(told['restart_needed'])}" if told["restart_needed"] else ""
+        self._manager.ready(f"configuration read again, applied: {', '.join(told['applied']) or 'nothing has changed'}{waiting}")
+        return told
+
+    def _reload(self) -> dict[str, list[str]]:
         fresh = resolved(self._read_again())
         key_ring = read_key_ring(fresh)
         change = self._agent.reload(fresh)
@@ -235,7 +255,8 @@ async def _live(
     carriers = TelemetryCarriers(agent.telemetry)
     address = agent.start()
     carriers.begin()
-    daemon = Daemon(agent, read_again, shaped)
+    manager = ServiceManager(os.environ, loop)
+    daemon = Daemon(agent, read_again, manager, shaped)
     loop_lag = daemon.loop_lag = LoopLag(loop)
     server = ControlServer(directory.path, daemon, config.control, directory.hold)
     daemon.counters += [host.counters, server.counters, logs.standard_error.counters, *([shaped.counters] if shaped is not None else [])]
@@ -249,6 +270,7 @@ async def _live(
         agent.measuring.loop_lag = loop_lag.told
         _give_back_memory()
         log.info("daemon.ready", address=format_address(address), socket=str(server.path), process=os.getpid())
+        manager.ready(f"{config.name} at {format_address(address)}; sbon status --socket {server.path}")
         await daemon.ended.wait()
     finally:
         loop_lag.stop()
@@ -259,6 +281,7 @@ async def _live(
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, carriers.hurry)
         await carriers.finish()
+        manager.close()
     return 0
 
 

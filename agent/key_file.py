@@ -1,6 +1,7 @@
 """The file that keeps an agent's cluster keys, replaced as a whole."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from sbon.errors import ConfigError
@@ -25,18 +26,56 @@ def replace_key_file(path: Path, before: KeyRing, after: KeyRing) -> None:
             return  # another agent of this machine shares the file and was faster
         if known != before.ids:
             raise ConfigError(f"the key file {path} has been changed by hand; `sbon reload` there first")
-        part.unlink(missing_ok=True)
-        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
-            file.write(HEADER + after.print())
-            file.flush()
-            os.fsync(file.fileno())
+        _write(part, after)
         part.replace(path)
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        _sync(path.parent)
     except OSError as problem:
         raise ConfigError(f"cannot write the key file {path}: {problem.strerror}") from problem
     except UnicodeDecodeError:
         raise ConfigError(f"the key file {path} holds no keys any more; put it right and `sbon reload`") from None
+
+
+def copy_key_file(initial: Path, path: Path) -> None:
+    """Write the keys of a file to another one, readable by its owner alone, unless that is there: then nothing is read or written.
+
+    Raises
+    ------
+    ConfigError
+        The first file cannot be read or holds no keys, or the other one cannot be written.
+    """
+    if path.exists():
+        return
+    try:
+        ring = KeyRing.parse(initial.read_text(encoding="ascii"))
+    except OSError as problem:
+        raise ConfigError(f"cannot read the initial key file {initial}: {problem.strerror}") from problem
+    except UnicodeDecodeError:
+        raise ConfigError(f"the initial key file {initial} holds no keys as `sbon keygen` makes them") from None
+    part = path.with_name(f".{path.name}.new")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _write(part, ring)
+        with suppress(FileExistsError):  # another agent of this machine shares the file and was faster
+            os.link(part, path)
+        part.unlink()
+        _sync(path.parent)
+    except OSError as problem:
+        raise ConfigError(f"cannot write the key file {path}: {problem.strerror}") from problem
+
+
+def _write(path: Path, ring: KeyRing) -> None:
+    """Make a file that holds the ring, and is on the disk."""
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+        file.write(HEADER + ring.print())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    """Bring the names in a folder to the disk."""
+    directory = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

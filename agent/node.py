@@ -92,6 +92,7 @@ class Agent:
         self.state_file = StateFile(_path(config.data_dir) if config.data_dir else "")
         self._leave_timer: Timer | None = None
         self._on_left: list[Callable[[], None]] = []
+        self._on_leaving: list[Callable[[float], None]] = []
         self._stopped = False
 
     # --------------------------------------------------------------------------------------------------- life cycle
@@ -237,7 +238,13 @@ class Agent:
         self.multicasting.stop()
         within_s = config.leaving_s if within_s is None else within_s
         self.log.info("agent.leaving", within_s=within_s)
+        for told in self._on_leaving:
+            told(within_s + config.leave_timeout_s)
         self.leaving.begin(within_s, config.optimiser, config.placement, self._say_goodbye)
+
+    def when_leaving(self, call: Callable[[float], None]) -> None:
+        """Call this when the agent begins to leave, whoever tells it to, with the seconds that it may take."""
+        self._on_leaving.append(call)
 
     def when_left(self, call: Callable[[], None]) -> None:
         """Call this when the agent has left, whoever tells it to."""

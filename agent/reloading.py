@@ -25,6 +25,7 @@ EFFECTS: dict[str, Effect] = {
     "join": Effect.RESTART,
     "data_dir": Effect.RESTART,
     "key_file": Effect.AT_ONCE,
+    "initial_key_file": Effect.RESTART,
     "leaving_s": Effect.AT_ONCE,
     "leave_timeout_s": Effect.AT_ONCE,
     "labels": Effect.RESTART,

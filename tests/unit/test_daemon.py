@@ -37,6 +37,9 @@ class Recorder:
         self.key_ring = key_ring
         self.rings.append(key_ring)
 
+    def when_leaving(self, call):
+        self.leaving = call
+
     def when_left(self, call):
         self.left = call
 
@@ -50,9 +53,19 @@ class Recorder:
         return lambda: None
 
 
+class Silent:
+    """No service manager."""
+
+    def ready(self, status): ...
+
+    def reloading(self): ...
+
+    def stopping(self, within_s): ...
+
+
 def daemon_with(config: AgentConfig, fresh: AgentConfig) -> tuple[Daemon, Recorder]:
     agent = Recorder(config)
-    return Daemon(agent, lambda: fresh), agent
+    return Daemon(agent, lambda: fresh, Silent()), agent
 
 
 CONFIG = resolved(AgentConfig(name="ams1", log=LogConfig(level="error")))
@@ -146,7 +159,7 @@ def test_keys_added_to_the_file_are_taken_over_by_a_reload(tmp_path):
     config = msgspec.structs.replace(CONFIG, key_file=str(path))
     agent = Recorder(config)
     agent.key_ring = read_key_ring(config)
-    daemon = Daemon(agent, lambda: config)
+    daemon = Daemon(agent, lambda: config, Silent())
 
     assert daemon.reload()["applied"] == []
     path.write_text(generate_key(b"b" * 32) + "\n" + generate_key(b"a" * 32))
@@ -160,7 +173,7 @@ def test_wrong_configuration_changes_nothing_on_reload(capsys):
         raise ConfigError("agent.toml:1: nonsense")
 
     agent = Recorder(CONFIG)
-    daemon = Daemon(agent, wrong)
+    daemon = Daemon(agent, wrong, Silent())
     said: list[ControlReply] = []
 
     daemon.hang_up()

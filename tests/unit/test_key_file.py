@@ -4,7 +4,7 @@ import stat
 
 import pytest
 
-from agent.key_file import replace_key_file
+from agent.key_file import copy_key_file, replace_key_file
 from sbon.errors import ConfigError
 from sbon.sealing import KeyRing, generate_key
 
@@ -78,3 +78,28 @@ def test_what_a_crash_has_left_behind_is_no_hindrance(tmp_path):
     replace_key_file(path, OLD, NEW)
 
     assert KeyRing.parse(path.read_text()).ids == NEW.ids
+
+
+def test_initial_keys_are_copied_once(tmp_path):
+    initial, path = written(tmp_path / "initial", OLD), tmp_path / "state" / "cluster.key"
+    initial.chmod(0o444)
+
+    copy_key_file(initial, path)
+    assert KeyRing.parse(path.read_text()).ids == OLD.ids
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [entry.name for entry in path.parent.iterdir()] == ["cluster.key"]
+
+    replace_key_file(path, OLD, NEW)
+    copy_key_file(initial, path)
+    assert KeyRing.parse(path.read_text()).ids == NEW.ids
+    initial.unlink()
+    copy_key_file(initial, path)
+
+
+@pytest.mark.parametrize(("content", "said"), [(None, "cannot read the initial key file"), ("\u00e9", "holds no keys"), ("no key", "key")])
+def test_initial_keys_of_no_use_are_refused_and_nothing_is_written(tmp_path, content, said):
+    if content is not None:
+        (tmp_path / "initial").write_text(content)
+    with pytest.raises(ConfigError, match=said):
+        copy_key_file(tmp_path / "initial", tmp_path / "cluster.key")
+    assert not (tmp_path / "cluster.key").exists()
