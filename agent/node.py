@@ -470,6 +470,12 @@ class Agent:
         fields = {"reason": reason} if reason else {}
         tell(f"spill.{event}", link=output.link.id, to=output.node, rows_unacknowledged=output.sender.rows_held, **fields)
 
+    def rows_left_out(self, output: Output, rows: int, reason: str) -> None:
+        """A batch could not be packed. A link whose batches are all like that has a line when their number has doubled."""
+        if output.left_out.bit_count() == 1:
+            lost = {"rows": rows, "batches_so_far": output.left_out, "rows_so_far": output.sender.rows_left_out}
+            self.log.error("batch.unpackable", link=output.link.id, reason=reason, **lost)
+
     def arrived_at_prepared(self, operator: OperatorId) -> None:
         """Data for an operator that has arrived by migration and waits for the word."""
         self.migrations.arrived_at_prepared(operator)

@@ -123,6 +123,14 @@ class Backlog:
         index = sequence - self._head[0].sequence if self._head else -1
         return self._head[index] if 0 <= index < len(self._head) else None
 
+    def replace(self, batch: Batch) -> Batch | None:
+        """Put a batch in the place of the one of its number, which is returned; None, and no effect, where that is not in the head."""
+        before = self.get(batch.sequence)
+        if before is not None:
+            self._head[batch.sequence - self._head[0].sequence] = batch
+            self._head_bytes += batch.size_bytes - before.size_bytes
+        return before
+
     def forget(self, processed: int) -> int:
         """Let go of what has been acknowledged, and return its rows. What has gone to the disk is let go when it comes back."""
         self._processed = max(self._processed, processed)

@@ -68,6 +68,10 @@ class LocalProtocolError(ProtocolError):
     """We asked a machine for what its state forbids: a bug of ours."""
 
 
+class UnpackableError(ProtocolError):
+    """A batch of a link does not fit into a frame: its rows are left out, counted and told."""
+
+
 class RemoteProtocolError(ProtocolError):
     """A peer sent nonsense: count it, drop it."""
 

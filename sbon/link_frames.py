@@ -18,7 +18,7 @@ from typing import TypeAlias
 import msgspec
 
 from sbon.compression import Codec
-from sbon.errors import RemoteProtocolError
+from sbon.errors import RemoteProtocolError, UnpackableError
 from sbon.types import LinkId
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -57,27 +57,45 @@ class LinkFrameWriter:
     ----------
     checksum
         Put one into every frame: the connection is not sealed.
+    frame_bytes_max
+        Longest frame, head included.
     """
 
-    def __init__(self, *, checksum: bool) -> None:
+    def __init__(self, *, checksum: bool, frame_bytes_max: int) -> None:
         self._checksum = checksum
+        self._frame_bytes_max = frame_bytes_max
         self._numbers: dict[LinkId, int] = {}
 
     def head(self, data: Data) -> tuple[int, bytes]:
-        """The number of the frame, and what goes before `data.payload` in it. What this gives must be sent, and in order."""
+        """The number of the frame, and what goes before `data.payload` in it. What this gives must be sent, and in order.
+
+        Raises
+        ------
+        UnpackableError
+            A frame cannot hold the batch. Numbers and names stay as they were.
+        """
         number = self._numbers.get(data.link)
         name = b""
+        if number is None:
+            name = data.link.encode("utf-8")
+        size = HEAD.size + len(name) + len(data.payload)
+        if size > self._frame_bytes_max:
+            raise UnpackableError(
+                f"batch of {data.rows} rows in {size} bytes, expected at most {self._frame_bytes_max} (peers.frame_bytes_max)"
+            )
+        checksum = zlib.crc32(data.payload, zlib.crc32(name)) if self._checksum else 0
+        flags = _CHECKED if self._checksum else 0
+        codec = _CODECS.index(data.codec)
+        try:
+            head = HEAD.pack(
+                flags, codec, len(name), checksum, data.sequence, data.stimulus_s, data.watermark_us, data.rows, data.path, data.size_bytes
+            )
+        except struct.error as problem:
+            raise UnpackableError(f"batch {data.sequence} of {data.rows} rows: {problem}") from problem
         if number is None:
             if len(self._numbers) >= LINKS_MAX:
                 self._numbers.clear()
             number = self._numbers[data.link] = len(self._numbers)
-            name = data.link.encode("utf-8")
-        checksum = zlib.crc32(data.payload, zlib.crc32(name)) if self._checksum else 0
-        flags = _CHECKED if self._checksum else 0
-        codec = _CODECS.index(data.codec)
-        head = HEAD.pack(
-            flags, codec, len(name), checksum, data.sequence, data.stimulus_s, data.watermark_us, data.rows, data.path, data.size_bytes
-        )
         return number, head + name
 
 

@@ -3,11 +3,13 @@
 What an acknowledgement means
 -----------------------------
 The receiving operator has *processed* the batch: its effects are in the operator's state, in its output links, or in the sink. So
-whatever a sender may forget is nowhere in flight, and whatever is in flight can be sent again. Three things follow.
+whatever a sender may forget is nowhere in flight, and whatever is in flight can be sent again. Four things follow.
 
 * After a reconnect the sender sends everything unacknowledged again, and the receiver drops what it has seen by its number.
 * A migrating operator takes along its state, the number of the last batch that it processed on each input, and the output that is not
   acknowledged. Batches still in its input queues are dropped: the senders have them and send them to the new host.
+* A batch that cannot be packed would hold up all behind it: it goes without its rows, under its number and with its watermark
+  (`LinkSender.leave_out`). The rows are lost, and counted.
 * Credit needs no messages of its own: a slow operator acknowledges late, its senders run out of credit, their operators stop being
   scheduled, and so on up to the sources.
 
@@ -72,6 +74,8 @@ class LinkSender:
         self._credit_end = config.window_batches
         self.rows_offered = 0
         self.rows_acknowledged = 0
+        self.rows_left_out = 0
+        """Rows of batches that could not be packed."""
         self.batches_resent = 0
         self._highest_sent = 0
 
@@ -93,7 +97,7 @@ class LinkSender:
     @property
     def rows_held(self) -> int:
         """Rows not acknowledged (or acknowledged so lately that they are still on disk)."""
-        return self.rows_offered - self.rows_acknowledged
+        return self.rows_offered - self.rows_acknowledged - self.rows_left_out
 
     @property
     def memory_batches(self) -> int:
@@ -154,6 +158,18 @@ class LinkSender:
             self.batches_resent += 1
         self._highest_sent = max(self._highest_sent, batch.sequence)
 
+    def leave_out(self, sequence: int) -> int:
+        """Let a batch that cannot be packed go without its rows, with its number and watermark; returns how many rows are lost.
+
+        0 where the batch is held no more, or on disk.
+        """
+        batch = self._backlog.get(sequence)
+        if batch is None:
+            return 0
+        self._backlog.replace(msgspec.structs.replace(batch, payload=None))
+        self.rows_left_out += batch.rows
+        return batch.rows
+
     def acknowledge(self, processed: int, credit: int) -> bool:
         """Forget what has been processed. Returns False, with no effect, for a number never sent: a peer's nonsense."""
         if processed >= self._next_sequence or processed < 0 or credit < 0:
@@ -178,7 +194,7 @@ class LinkSender:
         LocalProtocolError
             Part of them is on disk.
         """
-        return self._next_sequence, self.rows_offered, self.rows_acknowledged, self._backlog.all()
+        return self._next_sequence, self.rows_offered - self.rows_left_out, self.rows_acknowledged, self._backlog.all()
 
     @classmethod
     def restored(cls, link: LinkId, config: LinkConfig, exported: tuple[int, int, int, Iterable[Batch]]) -> "LinkSender":

@@ -78,6 +78,8 @@ class Output(Whereabouts):
         "dead_end",
         "dead_end_until_s",
         "is_packing",
+        "left_out",
+        "left_out_because",
         "link",
         "missing",
         "obstructed",
@@ -111,6 +113,10 @@ class Output(Whereabouts):
         self.packing = Packing(sender.compression)
         self.is_packing = False
         """A batch is on an executor thread to be packed again; those behind it wait."""
+        self.left_out = 0
+        """Batches that could not be packed, and went without their rows."""
+        self.left_out_because = ""
+        """What was wrong with the first of them."""
         self.bytes_out = 0
         self.byte_rate = Rate()
         self.steady_rate = SteadyRate(link.rate_bytes_per_s)

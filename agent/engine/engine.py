@@ -103,6 +103,10 @@ class Engine:
         """What a link had put on disk cannot be had back: better no answer than one with a hole in it."""
         self._execution.fail(instance, reason)
 
+    def rows_left_out(self, output: Output, rows: int, reason: str) -> None:
+        """A batch of a link could not be packed."""
+        self._events.rows_left_out(output, rows, reason)
+
     def disk_told(self, output: Output, event: str, reason: str) -> None:
         """A link's disk."""
         self._events.link_spills(output, event, reason)

@@ -34,6 +34,9 @@ class EngineEvents(Protocol):
     def link_spills(self, output: Output, event: str, reason: str) -> None:
         """What a link cannot deliver has `began` to go to disk, has `stopped` to (the reason says why), `goes_on`, or is `drained`."""
 
+    def rows_left_out(self, output: Output, rows: int, reason: str) -> None:
+        """A batch of an output could not be packed, and goes without its rows."""
+
     def arrived_at_prepared(self, operator: OperatorId) -> None:
         """Data has come for an operator that waits for the word to run."""
 

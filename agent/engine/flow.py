@@ -10,7 +10,6 @@ from functools import partial
 from typing import Protocol
 
 import msgspec
-import structlog
 
 from agent.engine.ends import Input, Output
 from agent.engine.instance import Instance, State
@@ -19,15 +18,15 @@ from agent.engine.spilling import Spilling
 from agent.host import Disk, Host
 from sbon.compression import Codec
 from sbon.dead_ends import REASON_LENGTH_MAX, TOLD_S, Obstruction
+from sbon.errors import SbonError, UnpackableError
 from sbon.link_frames import Data
 from sbon.links import Batch, LinkConfig, Verdict
+from sbon.printable import printable
 from sbon.query.plan import LinkSpec, target_of
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.whereabouts import Whereabouts
 from sbon.wire.links import Acknowledge, DeadEnd, Moved, NoSuchLink
 from sbon.wire.messages import Message
-
-log = structlog.get_logger()
 
 Reply = Callable[[Message], bool]
 
@@ -65,6 +64,9 @@ class FlowEvents(Protocol):
     def disk_told(self, output: Output, event: str, reason: str) -> None:
         """A link's disk: see `agent.engine.spilling.SpillEvents`."""
 
+    def rows_left_out(self, output: Output, rows: int, reason: str) -> None:
+        """A batch could not be packed, and goes without its rows."""
+
 
 class Flow:
     """All links that begin or end on this host."""
@@ -87,6 +89,8 @@ class Flow:
             "batches_turned_away": 0,
             "links_unknown": 0,
             "acknowledgements_bad": 0,
+            "batches_unpackable": 0,
+            "rows_unpackable": 0,
         }
 
     # -------------------------------------------------------------------------------------------------- the ends
@@ -218,8 +222,13 @@ class Flow:
                 self._local.append((output.link.id, batch))
                 if len(self._local) == 1:
                     self._host.call_soon(self._carry_local)
-            elif not self._send_away(output, batch):
-                return
+            else:
+                try:
+                    if not self._send_away(output, batch):
+                        return
+                except UnpackableError as problem:
+                    self._leave_out(output, batch, str(problem))
+                    continue
             output.bytes_out += batch.size_bytes
             sender.sent(batch)
 
@@ -229,7 +238,7 @@ class Flow:
             # Made when the link led elsewhere, or when the line looked faster.
             if not output.is_packing:
                 output.is_packing = True
-                self._host.execute(lambda: rows.pack(codec, self._host.stopwatch), partial(self._packed, output), rows=rows.rows)
+                self._host.execute(lambda: rows.pack(codec, self._host.stopwatch), partial(self._packed, output, batch), rows=rows.rows)
             return False
         packed = rows.packed(codec) if isinstance(rows, Rows) else None
         if not self._router.send(output.node, _data(output.link.id, batch, packed)):
@@ -238,13 +247,25 @@ class Flow:
             output.packing.sent(packed.codec, batch.size_bytes, len(packed.data), packed.seconds, self._host.now())
         return True
 
-    def _packed(self, output: Output, result: object) -> None:
+    def _packed(self, output: Output, batch: Batch, result: object) -> None:
         output.is_packing = False
         found = self._outputs.get(output.link.id)
+        if found is None or found[1] is not output:
+            return
         if isinstance(result, BaseException):
-            log.error("batch.unpackable", link=output.link.id, reason=str(result))
-        elif found is not None and found[1] is output:
-            self.transmit(output)
+            self._leave_out(output, batch, str(result) if isinstance(result, SbonError) else f"{type(result).__name__}: {result}")
+        self.transmit(output)
+
+    def _leave_out(self, output: Output, batch: Batch, reason: str) -> None:
+        """The rows of one batch are lost, those behind it go on."""
+        rows = output.sender.leave_out(batch.sequence)
+        if not rows:
+            return  # acknowledged in the meantime
+        output.left_out += 1
+        output.left_out_because = output.left_out_because or printable(reason)[:REASON_LENGTH_MAX]
+        self.counters["batches_unpackable"] += 1
+        self.counters["rows_unpackable"] += rows
+        self._events.rows_left_out(output, rows, reason)
 
     # --------------------------------------------------------------------------------- what the disk tells (SpillEvents)
 

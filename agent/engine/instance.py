@@ -361,5 +361,8 @@ class Instance:
             upstream_delay_ms=self.upstream_delay_ms,
             multicasts=self.multicasts(query) if query else (),
             held_up=self.held_up_by if state == "blocked" else "",
+            left_out=tuple(
+                (o.link.id, o.sender.rows_left_out, o.left_out_because) for o in self.outputs.values() if o.sender.rows_left_out
+            ),
             misfits=() if self.misfits is None else self.misfits.told(KINDS_REPORTED_MAX),
         )

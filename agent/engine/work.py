@@ -4,7 +4,7 @@ A task is made on the event loop (`agent.engine.chains`), run here, and settled 
 runs, its operators are busy: nobody else touches their state, and everything else about them that is read here stands still.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -143,8 +143,7 @@ def run(task: Task, clock: Callable[[], float], measure: Callable[[], Meter]) ->
             else:
                 rows, made = _begin(task, stage, is_over)
             if made.payload is not None and len(made.payload.parts()) == 1:  # parts are packed when their turn comes
-                for codec in stage.packing:
-                    made.payload.pack(codec, clock)
+                _pack_ahead(made.payload, stage.packing, clock)
             state_bytes = _state_bytes(task, stage.instance, rows, payload_bytes)
             spent_s = clock() - began
             cpu_ns = meter.lap(max(1, rows)) if stage.instance.source is None else task.before_cpu_ns + meter.lap(0)
@@ -160,6 +159,17 @@ def run(task: Task, clock: Callable[[], float], measure: Callable[[], Meter]) ->
     finally:
         meter.end()
     return task
+
+
+def _pack_ahead(payload: Rows, codecs: Iterable[Codec], clock: Callable[[], float]) -> None:
+    """Packs rows for their links. What cannot be packed stays as it is: `Flow` tries once more, and leaves it out."""
+    try:
+        for codec in codecs:
+            payload.pack(codec, clock)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # a panic of polars is no Exception
+        return
 
 
 def _state_bytes(task: Task, instance: Instance, rows: int, size_bytes: int) -> int | None:

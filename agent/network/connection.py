@@ -156,7 +156,8 @@ class Connection:
             frame_bytes_max=config.frame_bytes_max,
             versions=versions,
         )
-        self._links_out, self._links_in = LinkFrameWriter(checksum=ring is None), LinkFrameReader(checksum=ring is None)
+        self._links_out = LinkFrameWriter(checksum=ring is None, frame_bytes_max=config.frame_bytes_max)
+        self._links_in = LinkFrameReader(checksum=ring is None)
         self.drain = DrainMeter()
         self._stream: Stream | None = None
         self._finished = self._closing = False
@@ -213,7 +214,13 @@ class Connection:
         return True
 
     def send_data(self, data: Data) -> bool:
-        """Send a batch of a link; otherwise as `send`."""
+        """Send a batch of a link; otherwise as `send`.
+
+        Raises
+        ------
+        UnpackableError
+            A frame cannot hold it.
+        """
         if not self.may_send(HEAD.size + len(data.payload)):
             return False
         number, head = self._links_out.head(data)

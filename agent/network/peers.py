@@ -167,6 +167,8 @@ class Peers:
         ------
         LocalProtocolError
             The payload is larger than `frame_bytes_max`.
+        UnpackableError
+            It is a batch that a frame cannot hold.
         """
         remote = self._remotes.get(address)
         connection = remote.ready if remote is not None else None

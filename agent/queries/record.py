@@ -166,6 +166,7 @@ class QueryRecord:
         else:
             self.stalls.pop(operator, None)
         self.epochs[operator] = report.epoch
+        self.losses.reported(report, self._links_from(operator))
         if operator == self.sink and report.upstream_delay_ms is not None:
             self.delay_ms = report.upstream_delay_ms
         for ended in self.multicasts.heard(report, self.nodes):
@@ -236,7 +237,8 @@ class QueryRecord:
     def settle(self) -> None:
         """Running or degraded, by what is wrong."""
         if self.state in (QueryState.RUNNING, QueryState.DEGRADED):
-            self.state = QueryState.DEGRADED if self.troubles or self.waits or self.late else QueryState.RUNNING
+            wrong = self.troubles or self.waits or self.late or self.losses.unpackable
+            self.state = QueryState.DEGRADED if wrong else QueryState.RUNNING
 
     def link_rates(self) -> list[tuple[OperatorId, OperatorId, float]]:
         """Source, target and measured bytes/s of the links made for the query, or the plan's figure until there is one.

@@ -62,6 +62,8 @@ class OperatorReport(msgspec.Struct, frozen=True):
     """Longest time that its part of a quantum has kept a thread, since it came to this host."""
     held_up: Text = ""
     """Consumers that are gone, and for which it waits all the same."""
+    left_out: Annotated[tuple[tuple[Link, Count, Text], ...], MANY] = ()
+    """Per output link that has any since it came to this host: rows of batches that could not be packed; what was wrong with the first."""
     misfits: Annotated[tuple[Misfit, ...], msgspec.Meta(max_length=KINDS_REPORTED_MAX)] = ()
     """Of a source: why it has left rows out, the kinds with the most rows."""
 

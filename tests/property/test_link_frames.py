@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from sbon.compression import Codec
-from sbon.errors import LocalProtocolError, RemoteProtocolError
+from sbon.errors import LocalProtocolError, RemoteProtocolError, UnpackableError
 from sbon.link_frames import HEAD, LINKS_MAX, Data, LinkFrameReader, LinkFrameWriter
 from sbon.operators import ipc
 from sbon.operators.frames import decode_batch, encode_batch, polars_schema
@@ -43,7 +43,7 @@ def frame_of(writer: LinkFrameWriter, data: Data) -> tuple[int, bytes]:
 @pytest.mark.parametrize("checksum", [False, True])
 @given(sent=st.lists(batches, max_size=8))
 def test_batches_come_back_as_they_were_and_a_link_is_named_once(checksum: bool, sent: list[Data]) -> None:
-    writer, reader = LinkFrameWriter(checksum=checksum), LinkFrameReader(checksum=checksum)
+    writer, reader = LinkFrameWriter(checksum=checksum, frame_bytes_max=2**26), LinkFrameReader(checksum=checksum)
     named: set[str] = set()
     for data in sent:
         number, frame = frame_of(writer, data)
@@ -53,7 +53,7 @@ def test_batches_come_back_as_they_were_and_a_link_is_named_once(checksum: bool,
 
 
 def test_a_watermark_alone_is_a_head_and_nothing_else() -> None:
-    writer, reader = LinkFrameWriter(checksum=False), LinkFrameReader(checksum=False)
+    writer, reader = LinkFrameWriter(checksum=False, frame_bytes_max=2**26), LinkFrameReader(checksum=False)
     for sequence in (1, 2):
         data = Data("a -> b", sequence, 5.0, 7, 0, b"")
         assert reader.read(*frame_of(writer, data)) == data
@@ -61,7 +61,7 @@ def test_a_watermark_alone_is_a_head_and_nothing_else() -> None:
 
 
 def test_numbers_begin_anew_when_there_are_too_many_links() -> None:
-    writer, reader = LinkFrameWriter(checksum=False), LinkFrameReader(checksum=False)
+    writer, reader = LinkFrameWriter(checksum=False, frame_bytes_max=2**26), LinkFrameReader(checksum=False)
     for index in [*range(LINKS_MAX + 2), 0, 1]:
         data = Data(f"link {index}", 1, 0.0, 0, 0, b"")
         assert reader.read(*frame_of(writer, data)) == data
@@ -75,7 +75,7 @@ def test_random_bytes_are_refused(number: int, frame: bytes) -> None:
 
 @given(batches, st.data())
 def test_a_flipped_bit_behind_the_head_of_a_plain_frame_is_noticed(data: Data, draw: st.DataObject) -> None:
-    number, frame = frame_of(LinkFrameWriter(checksum=True), data)
+    number, frame = frame_of(LinkFrameWriter(checksum=True, frame_bytes_max=2**26), data)
     place = draw.draw(st.integers(HEAD.size, len(frame) - 1))
     damaged = frame[:place] + bytes([frame[place] ^ 1]) + frame[place + 1 :]
     with pytest.raises(RemoteProtocolError, match="checksum"):
@@ -83,10 +83,19 @@ def test_a_flipped_bit_behind_the_head_of_a_plain_frame_is_noticed(data: Data, d
 
 
 def test_a_link_that_was_not_named_is_refused() -> None:
-    writer = LinkFrameWriter(checksum=False)
+    writer = LinkFrameWriter(checksum=False, frame_bytes_max=2**26)
     frame_of(writer, Data("a -> b", 1, 0.0, 0, 0, b""))
     with pytest.raises(RemoteProtocolError, match="not been named"):
         LinkFrameReader(checksum=False).read(*frame_of(writer, Data("a -> b", 2, 0.0, 0, 0, b"")))
+
+
+@pytest.mark.parametrize("bad", [Data("a -> b", 1, 0.0, 0, 3, b"x" * 100), Data("a -> b", 1, 0.0, 0, 2**32, b"x")])
+def test_batch_that_no_frame_holds_is_refused_and_the_next_one_still_names_its_link(bad: Data) -> None:
+    writer, reader = LinkFrameWriter(checksum=False, frame_bytes_max=HEAD.size + 50), LinkFrameReader(checksum=False)
+    with pytest.raises(UnpackableError, match="batch"):
+        writer.head(bad)
+    good = Data("a -> b", 1, 0.0, 0, 3, b"x" * (50 - len("a -> b")))
+    assert reader.read(*frame_of(writer, good)) == good
 
 
 def sample(repeat: int = 1) -> pl.DataFrame:

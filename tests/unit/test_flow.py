@@ -1,13 +1,16 @@
 """The links of one host: what is sent again when, and what latecomers hear. The other hosts are what this one has sent."""
 
 import numpy as np
+import polars as pl
 import pytest
 
 from agent.engine.ends import Output
 from agent.engine.flow import Flow
 from agent.engine.instance import Instance
+from agent.engine.rows import Rows
 from sbon.links import LinkConfig, LinkSender
 from sbon.query.plan import LinkSpec, OperatorSpec, UnionParams
+from sbon.query.schema import ColumnType, Field
 from sbon.wire.links import Acknowledge, Moved, NoSuchLink
 from testbed.virtual.world import SimulatedWorld
 
@@ -109,3 +112,35 @@ def test_acknowledgement_of_what_was_never_sent_is_counted_and_changes_nothing(f
 
     assert flow.counters["acknowledgements_bad"] == 1
     assert output.sender.held == 3
+
+
+SCHEMA = (Field("n", ColumnType.INT),)
+
+
+def test_batch_that_cannot_be_packed_goes_without_its_rows_and_those_behind_it_follow():
+    world = SimulatedWorld(np.zeros((1, 1)), 1)
+    router, told = Router(), []
+    events = Events()
+    events.rows_left_out = lambda output, rows, reason: told.append((output.link.id, rows, reason))
+    host = world.boot(0)
+    flow = Flow(host, router, events, 10, LinkConfig(), host.disk("spill"))
+    output = Output(LINK, "far", 0, SCHEMA, LinkSender(LINK.id, LinkConfig()), {"q"})
+    flow.add_output(Instance(OperatorSpec("q.1", UnionParams(), (), None, None, "s"), 0), output)
+    frames = [pl.DataFrame({"n": [1]}), pl.DataFrame({"n": ["no number", "nor this"]}), pl.DataFrame({"n": [4, 5, 6]})]
+    for number, frame in enumerate(frames):
+        output.sender.offer(0.0, number, Rows(frame.height, 100, SCHEMA, frame))
+
+    flow.transmit(output)
+    world.time.run_until(1.0)
+
+    assert [(data.sequence, data.rows, data.watermark_us) for _, data in router.sent] == [(1, 1, 0), (2, 0, 1), (3, 3, 2)]
+    assert [(link, rows) for link, rows, _ in told] == [(LINK.id, 2)]
+    assert "frame has columns" in told[0][2]
+    assert "frame has columns" in output.left_out_because
+    assert (flow.counters["batches_unpackable"], flow.counters["rows_unpackable"]) == (1, 2)
+    assert (output.sender.rows_offered, output.sender.rows_held) == (6, 4)
+
+    flow.acknowledged(acknowledge(3))
+    assert (output.sender.held, output.sender.rows_held, output.sender.rows_acknowledged) == (0, 0, 4)
+    assert output.sender.memory_bytes == 0
+    assert output.sender.export()[1:3] == (4, 4)

@@ -38,7 +38,7 @@ def sealed_stream():
 
 def sent_bytes(schema, batches):
     """What batches of so many rows take on a connection that has already carried the link's name."""
-    stream, writer, total = sealed_stream(), LinkFrameWriter(checksum=False), 0
+    stream, writer, total = sealed_stream(), LinkFrameWriter(checksum=False, frame_bytes_max=2**26), 0
     for sequence, rows in enumerate((1, *batches), 1):
         columns = {field.name: (VALUES[field.type] * rows)[:rows] for field in schema}
         frame = pl.DataFrame(columns, schema=None).cast(polars_schema(schema)) if rows else None

@@ -37,7 +37,7 @@ BYTES = {
     "lock": "ba0fa487a74f",
     "moved": "bb801489e82d",
     "nolink": "92ba4b54e54c",
-    "operators": "61d6b8d8f6e5",
+    "operators": "b7190fd6e756",
     "operators?": "fe4110fc3acd",
     "orphanended": "813f6cc830b0",
     "outcome": "cc480248acb3",
