@@ -1,0 +1,25 @@
+"""What `explain` expects of a link against what runs on it, in virtual time."""
+
+import pytest
+
+from testbed.virtual.harness import World
+
+SOURCE = """
+CREATE SOURCE readings (ts TIMESTAMP, symbol TEXT, price DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{node}',
+rows_per_second = {rate}, seed = 5, fields.symbol.kind = 'zipf', fields.symbol.count = 5)
+"""
+QUERY = "SELECT ts, symbol, price FROM readings"
+
+
+@pytest.mark.parametrize("rate", [20, 1_000])
+def test_a_link_carries_about_what_explain_expects(rate: int) -> None:
+    """Within a quarter, where a source leaves 100 batches a second; the engine counts the bytes of a batch to within a tenth."""
+    world = World(2, seed=3, settings={"optimiser": {"enabled": False}, "engine": {"batch_interval_s": 0.01}})
+    world.start_all()
+    world.settle()
+    world.submit(SOURCE.format(node=world.nodes[1], rate=rate))
+    (expected,) = world.ask(0, "explain", sql=QUERY)["links"]
+    world.submit(QUERY)
+    world.run(8)
+    (sent,) = (link for operator in world.ask(1, "operators") for link in operator["links"])
+    assert sent["bytes_per_s"] == pytest.approx(expected["rate_bytes_per_s"], rel=0.25)
