@@ -141,7 +141,8 @@ def explain(
 ) -> None:
     """Show how a query would be placed.
 
-    Its operators, where each would go and why, the links, the network usage. Nothing is started.
+    Its operators, where each would go and why, the links, the network usage. Nothing is started. The rate of a link is that of frames
+    between two agents, before compression, where sources leave 100 batches a second.
 
     \b
     Examples:
