@@ -15,13 +15,14 @@ from sqlglot import exp
 from sbon.query.expression import Call, Cast, Column, Expression, Literal
 from sbon.query.fold import fold
 from sbon.query.literals import identifier
+from sbon.query.outer_joins import outer_join
 from sbon.query.relation import BOUNDS, Join, Relation, Select
 from sbon.query.rewrite import columns_of, conjuncts, type_of
 from sbon.query.scalar import Scalars
 from sbon.query.schema import ColumnType
 from sbon.query.scope import Scope
 from sbon.query.text import duration_text
-from sbon.query.window_joins import WindowPair, window_pair, with_bounds, without_right_bounds
+from sbon.query.window_joins import WindowPair, bounds_behind, window_pair, with_bounds
 from sbon.query.windows import WindowCall
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ KEEP_MAX_US = 30 * 86_400 * 1_000_000
 """Longest interval of a join: rows of both sides are kept for so long."""
 
 _INSTEAD = {
-    "RIGHT": "exchange the inputs and write LEFT JOIN",
-    "FULL": "UNION ALL a LEFT JOIN and what the other side lacks",
     "NATURAL": "write ON a.key = b.key, and a bound on the time between the rows",
     "LEFT SEMI": "write JOIN, and name the left columns in the SELECT",
     "LEFT ANTI": "write LEFT JOIN, and WHERE b.key IS NULL",
@@ -74,7 +73,7 @@ def join_inputs(
     Raises
     ------
     QueryError
-        A right or full join, no equality, no bound on the times, a window beside something else, ...
+        A kind of join that there is not, no equality, no bound on the times, a window beside something else, ...
     """
     calls = [call]
     windows: WindowPair | None = None
@@ -95,21 +94,20 @@ def join_inputs(
         if right_call is not None:
             right_scope = with_bounds(right_scope, of_left=False)
         conditions = _using(binder, tree, names, right_scope)
-        merged = {identifier(item) for item in tree.args.get("using") or []}
-        names = Scope((*names.columns, *(replace(c, hidden=True, merged=True) if c.name in merged else c for c in right_scope.columns)))
+        names = _together(binder, tree, names, right_scope)
         on = tree.args.get("on")
         if on is not None:
             # One by one: where one is never true, the others still say what is joined with what.
             conditions += [fold(part) for part in conjuncts(Scalars(binder.text, names).condition(on, "ON"))]
         rights.append((tree, right, conditions))
-    if windows is not None and joins[0].args.get("side"):
-        names = without_right_bounds(names)
+    if windows is not None and _side(joins[0]):
+        names = bounds_behind(names, _side(joins[0]))
     waiting = [] if where is None else [fold(part) for part in conjuncts(Scalars(binder.text, names).condition(where, "WHERE"))]
     for tree, right, conditions in rights:
         known = {column.name for side in (left, right) for column in side.schema}
         known |= {column.column for column in names.columns if column.name in BOUNDS} if windows is not None else set()
-        # Behind a left join WHERE sees NULLs where ON has found no partner: it takes no part in finding them.
-        mine = [] if tree.args.get("side") else [condition for condition in waiting if known.issuperset(columns_of([condition]))]
+        # Behind an outer join WHERE sees NULLs where ON has found no partner: it takes no part in finding them.
+        mine = [] if _side(tree) else [condition for condition in waiting if known.issuperset(columns_of([condition]))]
         waiting = [condition for condition in waiting if condition not in mine]
         left = _join(binder, tree, left, right, [*conditions, *mine], windows)
     if windows is not None:
@@ -119,10 +117,29 @@ def join_inputs(
 
 def _refuse_kind(binder: Binder, tree: exp.Expr) -> None:
     kind = " ".join(str(tree.args[part]) for part in ("method", "side", "kind") if tree.args.get(part)).upper()
-    if kind not in ("", "INNER", "CROSS", "LEFT", "LEFT OUTER"):
-        hint = _INSTEAD.get(kind, _INSTEAD.get(kind.split()[0], "write JOIN ... ON or LEFT JOIN ... ON"))
+    if kind.removesuffix(" OUTER") not in ("", "INNER", "CROSS", "LEFT", "RIGHT", "FULL"):
+        hint = _INSTEAD.get(kind, _INSTEAD.get(kind.split()[0], "write JOIN ... ON, or LEFT, RIGHT or FULL JOIN ... ON"))
         raise binder.text.keyword_error(tree.this, kind, f"{kind} JOIN is not supported", hint)
     binder.refuse_parts(tree, ("this", "on", "using", "kind", "side"))
+
+
+def _side(tree: exp.Expr) -> str:
+    """LEFT, RIGHT, FULL, or nothing."""
+    return str(tree.args.get("side") or "").upper()
+
+
+def _together(binder: Binder, tree: exp.Expr, left: Scope, right: Scope) -> Scope:
+    """The names of both inputs. A name in USING, alone, means the column that every row of the answer has."""
+    using = {identifier(item) for item in tree.args.get("using") or []}
+    keys = sorted(using.difference(BOUNDS))
+    if _side(tree) == "FULL" and keys:
+        one, other = left.columns[0].alias, right.columns[0].alias
+        hint = f"write ON {one}.{keys[0]} = {other}.{keys[0]}, and COALESCE({one}.{keys[0]}, {other}.{keys[0]})"
+        raise binder.text.error(tree.args["using"][0], "USING does not go with FULL JOIN", hint)
+    sides = [list(left.columns), list(right.columns)]
+    less = 0 if _side(tree) == "RIGHT" else 1
+    sides[less] = [replace(c, hidden=True, merged=True) if c.name in using else c for c in sides[less]]
+    return Scope((*sides[0], *sides[1]))
 
 
 def _qualified(binder: Binder, tree: exp.Expr, relation: Relation, scope: Scope) -> tuple[Relation, Scope]:
@@ -148,7 +165,7 @@ def _using(binder: Binder, tree: exp.Expr, left: Scope, right: Scope) -> list[Ex
 
 def _join(
     binder: Binder, tree: exp.Expr, left: Relation, right: Relation, conditions: Sequence[Expression], windows: WindowPair | None
-) -> Join:
+) -> Relation:
     """One join; conditions on one side stay conditions, which `sbon.query.lowering` moves to their side."""
     if windows is not None:
         conditions = windows.without_equality(binder.text, tree, conditions)
@@ -176,8 +193,9 @@ def _join(
     columns = tuple((column.name, number, column.name) for number, side in enumerate((left, right)) for column in side.schema)
     assert span.low is not None
     assert span.high is not None
-    outer, window = bool(tree.args.get("side")), windows.window if windows is not None else None
-    return Join(left, right, left_time, right_time, tuple(keys), -span.low, span.high, columns, tuple(residual), outer, window)
+    window = windows.window if windows is not None else None
+    join = Join(left, right, left_time, right_time, tuple(keys), -span.low, span.high, columns, tuple(residual), window=window)
+    return outer_join(join, _side(tree))
 
 
 def _key(condition: Expression, sides: tuple[set[str], ...], types: dict[str, ColumnType]) -> tuple[Expression, Expression] | None:

@@ -16,6 +16,7 @@ import msgspec
 from sbon.query.expression import Column, Expression, Literal
 from sbon.query.fold import fold, met
 from sbon.query.link_bytes import VALUE_BYTES
+from sbon.query.outer_joins import mirrored
 from sbon.query.plan import Aggregate, OrderColumn
 from sbon.query.projection import Lowered, arranged, declared, free_name, mapped, types_of
 from sbon.query.relation import (
@@ -261,29 +262,12 @@ def _lower_join(join: Join, conditions: tuple[Expression, ...], wanted: Sequence
     """
     if join.outer:
         return _lower_sides(join, conditions, wanted)
-    mirrored = _mirrored(join)
+    turned = mirrored(join)
     left, right = (sorted(map(repr, sources_of(side))) for side in (join.left, join.right))
     if left != right:
-        return _lower_sides(join if left < right else mirrored, conditions, wanted)
-    tried = [_lower_sides(way, conditions, wanted) for way in (join, mirrored)]
+        return _lower_sides(join if left < right else turned, conditions, wanted)
+    tried = [_lower_sides(way, conditions, wanted) for way in (join, turned)]
     return min(tried, key=lambda lowered: repr(lowered.relation))
-
-
-def _mirrored(join: Join) -> Join:
-    """The same join with its sides exchanged: `right - left` lies in the interval turned round."""
-    columns = tuple((name, 1 - side, inner) for at in (1, 0) for name, side, inner in join.columns if side == at)
-    keys = tuple((right, left) for left, right in join.keys)
-    return replace(
-        join,
-        left=join.right,
-        right=join.left,
-        left_time=join.right_time,
-        right_time=join.left_time,
-        keys=keys,
-        before_us=join.after_us,
-        after_us=join.before_us,
-        columns=columns,
-    )
 
 
 def _lower_sides(join: Join, conditions: tuple[Expression, ...], wanted: Sequence[Expression]) -> Lowered:

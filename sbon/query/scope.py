@@ -64,6 +64,8 @@ class Scope:
             raise text.error(tree, f"column {name} is ambiguous", f"write {ways}")
         if not found:
             names = [column.name for column in self.columns if table in (None, column.alias)]
+            if table is not None and any(column.name == name and not column.alias for column in self.columns):
+                raise text.error(tree, f"there is no column {name} in {table}: it is that of the whole join", f"write {name} alone")
             listed = names if name.startswith("_") else [n for n in names if not n.startswith("_")]
             raise text.error(tree, f"there is no column {name}" + (f" in {table}" if table else ""), did_you_mean(name, listed))
         return found[0]

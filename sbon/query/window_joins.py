@@ -74,9 +74,19 @@ def with_bounds(scope: Scope, *, of_left: bool) -> Scope:
     return Scope((*bounds, *(column for column in scope.columns if column.name not in BOUNDS)))
 
 
-def without_right_bounds(names: Scope) -> Scope:
-    """The names behind a left join: where a left row has no partner, the right window is none."""
-    return Scope(tuple(column for column in names.columns if not (column.merged and column.name in BOUNDS)))
+def bounds_behind(names: Scope, side: str) -> Scope:
+    """The names behind a LEFT, RIGHT or FULL join of windows: where a row has no partner, the partner's window is none.
+
+    Behind a FULL join only window_start and window_end alone mean the window of the answer.
+    """
+    left = names.columns[0].alias
+    found = []
+    for column in names.columns:
+        if column.name not in BOUNDS or column.column != f"{column.alias}.{column.name}":
+            found.append(column)
+        elif (column.alias == left) == (side != "RIGHT"):
+            found.append(replace(column, alias="" if side == "FULL" else column.alias, hidden=False, merged=False))
+    return Scope(tuple(found))
 
 
 def window_pair(

@@ -402,7 +402,7 @@ class Maker:
         return self._joined(columns, left, right, on, span, between, left.ours, f"{left.duck}", right.ours, f"{right.duck}")
 
     def window_join(self) -> Query:
-        """Pairs, or left rows with NULLs, within a window."""
+        """Pairs, or rows of either side with NULLs, within a window."""
         left, right = self.input("p"), self.input("q")
         columns = [*_columns(left.columns, "l."), *_columns(right.columns, "r.")]
         on = self._equality(left, right)
@@ -442,21 +442,22 @@ class Maker:
         ours_right: str,
         duck_right: str,
     ) -> Query:
-        kind = self._one(("JOIN", "LEFT JOIN"))
+        kind = self._one(JOINS)
+        columns = [column._replace(duck=_bound_behind(kind, column.duck)) for column in columns]
         residual = self._scalars([c for c in columns if "." in c.ours]).condition() if self.rng.random() < 0.3 else None
         where = self._maybe_where(columns, 0.3)
         # A row without an event time, of either side, is in no interval.
         more = ("", "") if residual is None else (f" AND {residual.ours}", f" AND ({residual.duck})")
         ours = f" FROM {ours_left} AS l {kind} {ours_right} AS r ON {on[0]} AND {span}{more[0]}{where[0]}"
-        timed = f"(SELECT * FROM {duck_left} WHERE ts IS NOT NULL)"
-        duck = f" FROM {timed} AS l {kind} {duck_right} AS r ON {on[1]} AND {between}{more[1]}{where[1]}"
+        timed = [f"(SELECT * FROM {rows} WHERE ts IS NOT NULL)" for rows in (duck_left, duck_right)]
+        duck = f" FROM {timed[0]} AS l {kind} {timed[1]} AS r ON {on[1]} AND {between}{more[1]}{where[1]}"
         first = [column for column in columns if column.ours in ("window_start", "l.ts", "l.k", "r.ts", "r.y", "l.i", "r.t")]
         if columns[0].ours != "window_start" or self.rng.random() < 0.5:
             return _select([*first, *self._values(columns, 2)], ours, duck)
         keys = [columns[0], Expr("l.k", "l.k", TEXT)]
         operands = [("rows", INT, "1"), ("sum", FLOAT, "l.y"), ("max", TIME, "r.ts"), ("count_distinct", INT, "r.g"), ("min", TEXT, "r.t")]
         values = [_aggregated(name, kind, text, text, "") for name, kind, text in operands]
-        return _select([*keys, *values], f"{ours} GROUP BY window_start, l.k", f"{duck} GROUP BY l.window_start, l.k")
+        return _select([*keys, *values], f"{ours} GROUP BY window_start, l.k", f"{duck} GROUP BY {columns[0].duck}, l.k")
 
     def join_of_aggregates(self) -> Query:
         """What windows give, joined on the window's end and a key."""
@@ -467,7 +468,7 @@ class Maker:
             call = f"SELECT window_end, k, {value} AS total FROM {{}} GROUP BY window_end, k"
             ours = call.format(f"TUMBLE({source.ours}, ts, INTERVAL '{text}')")
             parts.append((f"({ours})", f"({call.format(windowed(source.duck, size, size))})"))
-        kind = self._one(("JOIN", "LEFT JOIN"))
+        kind = self._one(JOINS)
         form = "SELECT l.window_end AS c0, l.k AS c1, l.total AS c2, r.total AS c3 FROM {} AS l {} {} AS r"
         form = f"{form} ON l.window_end = r.window_end AND l.k = r.k"
         ours, duck = (form.format(parts[0][side], kind, parts[1][side]) for side in (0, 1))
@@ -527,6 +528,17 @@ SHAPES: dict[str, Callable[[Maker], Query]] = {
     "union_all": Maker.union_all,
 }
 LATE_SHAPES = ("scalars", "filters", "windows", "distinct", "numbered", "deduplicated")
+
+
+JOINS = ("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN")
+
+
+def _bound_behind(kind: str, duck: str) -> str:
+    """A bound of the windows of a join, as DuckDB has it: that of the side that keeps all rows."""
+    if not duck.startswith("l.window_") or kind in ("JOIN", "LEFT JOIN"):
+        return duck
+    right = duck.replace("l.", "r.", 1)
+    return right if kind == "RIGHT JOIN" else f"coalesce({duck}, {right})"
 
 
 def windowed(rows: str, slide: int, size: int) -> str:

@@ -232,6 +232,41 @@ def test_left_windows_keep_every_left_row_even_where_the_right_side_is_nowhere()
     assert run_plan(plan_of(hopping)).height == 5 * everything
 
 
+def test_a_right_join_is_a_left_one_with_its_sides_exchanged() -> None:
+    """The same operators, with the columns in the order that was written; window_start alone is that of the right side."""
+    right = plan_of(SQL.replace("JOIN", "RIGHT JOIN").replace("SELECT x.window_start", "SELECT window_start"))
+    turned = "SELECT y.window_start, x.k, x.v, y.w FROM {} AS y LEFT JOIN {} AS x ON x.k = y.k AND x.window_start = y.window_start"
+    left = plan_of(turned.format("TUMBLE(u, ts, INTERVAL '5 s')", "TUMBLE(s, ts, INTERVAL '5 s')"))
+    assert [o.signature for o in right.operators[:-1]] == [o.signature for o in left.operators[:-1]]
+    assert run_plan(right).equals(run_plan(left))
+
+
+@pytest.mark.parametrize("call", ["TUMBLE({}, ts, INTERVAL '5 s')", "HOP({}, ts, INTERVAL '2 s', INTERVAL '6 s')"])
+@pytest.mark.parametrize("more", ["", " AND x.v < y.w AND y.w > 1"])
+def test_a_full_join_has_every_row_of_both_sides(call: str, more: str) -> None:
+    sides = {"s": "v", "u": "w"}
+    windows = [run_plan(plan_of(f"SELECT window_start, k, {value} FROM {call.format(name)}")) for name, value in sides.items()]
+    left, right = (rows.with_row_index(label) for rows, label in zip(windows, ("l", "r"), strict=True))
+    pairs = left.join(right, on=["window_start", "k"])
+    pairs = pairs if not more else pairs.filter((pl.col("v") < pl.col("w")) & (pl.col("w") > 1))
+    alone = [rows.join(pairs, on=label, how="anti") for rows, label in ((left, "l"), (right, "r"))]
+    expected = pl.concat([pairs, *alone], how="diagonal").select("window_start", "v", "w")
+
+    on = f"x.k = y.k AND x.window_start = y.window_start{more}"
+    found = run_plan(plan_of(f"SELECT window_start, v, w FROM {call.format('s')} AS x FULL JOIN {call.format('u')} AS y ON {on}"))
+    assert found.sort(pl.all()).equals(expected.sort(pl.all()))
+    assert min(part.height for part in alone) > 0
+
+
+def test_behind_a_full_join_its_window_has_no_side() -> None:
+    sql = SQL.replace("JOIN", "FULL JOIN")
+    with pytest.raises(QueryError, match="no column window_start in x: it is that of the whole join") as refused:
+        plan_of(sql)
+    assert refused.value.hint == "write window_start alone"
+    counted = run_plan(plan_of(sql.replace("x.window_start, x.k, x.v, y.w", "window_start, count(*) AS n") + " GROUP BY window_start"))
+    assert counted["n"].sum() == run_plan(plan_of(sql.replace("SELECT x.window_start,", "SELECT"))).height
+
+
 @pytest.mark.parametrize(
     ("sql", "message"),
     [
@@ -242,6 +277,8 @@ def test_left_windows_keep_every_left_row_even_where_the_right_side_is_nowhere()
         (SQL.replace("TUMBLE(u, ts, INTERVAL '5 s')", "u"), "cannot be joined with something else"),
         (SQL.replace("TUMBLE(s, ts, INTERVAL '5 s')", "s"), "cannot be joined with something else"),
         (SQL.replace("JOIN", "LEFT JOIN").replace("SELECT x", "SELECT y"), "no column window_start in y"),
+        (SQL.replace("JOIN", "RIGHT JOIN"), "no column window_start in x"),
+        (f"SELECT v, w FROM {CALLS.format('FULL JOIN')} USING (window_start, k)", "USING does not go with FULL JOIN"),
         (f"{SQL} JOIN TUMBLE(u, ts, INTERVAL '5 s') AS z ON z.k = x.k AND z.window_start = x.window_start", "has two of them"),
     ],
 )

@@ -129,8 +129,9 @@ REFUSED = [
     ("SELECT count(*) FROM ^CUMULATE(s, ts, 1) GROUP BY window_start", "there is no table function CUMULATE", "use TUMBLE"),
     ("SELECT s.k FROM s LEFT JOIN ^u ON s.k = u.k", "no bound on the time", "AND u.ts BETWEEN s.ts - INTERVAL"),
     ("SELECT s.k FROM s LEFT JOIN ^u ON s.k = u.k WHERE s.ts = u.ts", "no bound on the time", "AND u.ts BETWEEN s.ts - INTERVAL"),
-    ("SELECT s.k FROM s ^RIGHT JOIN u ON s.k = u.k", "RIGHT JOIN is not supported", "exchange the inputs and write LEFT JOIN"),
-    ("SELECT s.k FROM s ^FULL JOIN u ON s.k = u.k", "FULL JOIN is not supported", "UNION ALL"),
+    ("SELECT s.k FROM s ^LEFT ANTI JOIN u ON s.k = u.k", "LEFT ANTI JOIN is not supported", "write LEFT JOIN, and WHERE b.key IS NULL"),
+    ("SELECT s.k FROM s ^NATURAL JOIN u", "NATURAL JOIN is not supported", "write ON a.key = b.key"),
+    ("SELECT s.k FROM s FULL JOIN u USING (^k)", "USING does not go with FULL JOIN", "COALESCE(s.k, u.k)"),
     ("SELECT s.k FROM s ^LEFT SEMI JOIN u ON s.k = u.k", "LEFT SEMI JOIN is not supported", "write JOIN"),
     (
         "SELECT count(*) FROM TUMBLE((SELECT u.ts FROM s LEFT JOIN u USING (k, ts)), ^ts, INTERVAL '1 s') GROUP BY window_end",
