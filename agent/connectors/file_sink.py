@@ -5,7 +5,10 @@ Options
 path : of a regular file, or of the folder; missing folders are made. Relative ones start in the agent's data directory, or, where another
     agent's statement asks for the file, in the folder `files` there; that may write where the setting `connectors.file.allow` says
 format : `csv`, `ndjson` or `parquet`; default: by the name
-mode : `append` (default) adds to what is there; `replace` writes beside it and takes its place when the query ends; `resume` first puts
+mode : `append` (default) adds to what is there; `replace` writes beside it, into `.NAME.unfinished`, and takes its place when the query
+    ends: of itself, by DROP SINK, or with its agent. Where the sink fails, or its query cannot begin, the file stays as it was; rows that a
+    failed sink had written stay in `.NAME.unfinished`, as the sink's reason says. (Of Parquet, the parts in the folder are deleted when the
+    query begins.) `resume` first puts
     what an interrupted `replace` has written in its place, and adds to it (an agent that has restarted makes `resume` of `replace`)
 rows_per_file : Parquet: `path` is a folder of `part-000000.parquet`, ...; a part is full at this many rows (default 20000). Until then it
     is written anew with each batch, so that nothing waits in memory alone; more rows make fewer files and dearer batches.
@@ -111,6 +114,7 @@ class LineSink:
         """The header, until there is room for it."""
         self._torn_from: int | None = None
         """Where a piece of a batch begins that could not be taken back yet."""
+        self._has_rows = False
         self._closed = False
 
     def open(self) -> None:
@@ -176,6 +180,24 @@ class LineSink:
             finally:
                 self._let_go()
 
+    def abandon(self) -> None:
+        """Let go without putting the file in its place: the sink has failed, or its query has not begun. Rows that were written stay."""
+        with self._lock:
+            self._closed = True
+            try:
+                if self._mode == "replace" and self._folder is not None and not self._has_rows:
+                    self._folder.remove(_unfinished(self._name))
+            finally:
+                self._let_go()
+
+    @property
+    def remains(self) -> str:
+        """What there is on disk of a sink that has failed; empty where its rows are in the file itself."""
+        if self._mode != "replace" or self._file is None:
+            return ""
+        unchanged = f"{self._path} is as it was"
+        return f"{unchanged}, rows written so far are in {self._path.parent / _unfinished(self._name)}" if self._has_rows else unchanged
+
     def _write(self, data: bytes) -> None:
         with self._lock:
             if self._file is None:
@@ -184,6 +206,7 @@ class LineSink:
                 self._append(data)
             except OSError as error:
                 raise _broken(self._what, self._path, error) from error
+            self._has_rows = True
 
     def _append(self, data: bytes) -> None:
         """All of it, or nothing."""

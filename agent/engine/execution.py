@@ -102,8 +102,9 @@ class Execution:
         """The operator can do no more; its inputs stay unacknowledged."""
         if instance.state is State.FAILED:
             return
+        remains = getattr(instance.sink, "remains", "")
         instance.state = State.FAILED
-        instance.reason = reason
+        instance.reason = f"{reason}; {remains}" if remains else reason
         self.stop(instance)
         if instance.task is None:
             self._drop_operator(instance)
@@ -156,7 +157,9 @@ class Execution:
         if instance.source is not None:
             instance.source.stop()
         if instance.sink is not None:
-            self._host.execute(instance.sink.close, _ignored, rows=0)
+            gives_up = instance.state in (State.FAILED, State.BUILDING)
+            let_go = getattr(instance.sink, "abandon", instance.sink.close) if gives_up else instance.sink.close
+            self._host.execute(let_go, _ignored, rows=0)
 
     def _look_at(self, instance: Instance) -> None:
         """Bring the queue of those ready to run up to date with one operator."""

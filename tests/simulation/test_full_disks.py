@@ -1,13 +1,16 @@
 """A file sink whose disk is full waits, says so, and goes on where it stopped; a finished query has its file in place."""
 
 import os
+import resource
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
+from sbon.errors import PlacementError, SbonError
 from testbed.virtual.harness import World
 
 ROWS = 60_000
@@ -101,3 +104,63 @@ def test_a_query_is_finished_when_its_file_is_in_place(tmp_path: Path, at: int):
     assert {text for state, text in seen if state == "finished"} == {"n\n0"}
     assert ("running", "old") in seen
     world.close()
+
+
+@pytest.fixture
+def file_size_max() -> Iterator[int]:
+    """No file of this process grows beyond it: a write that fails for good."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    yield 100_000
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_failed_sink_leaves_the_former_file_and_says_where_its_rows_are(tmp_path: Path, world: World, file_size_max: int):
+    path = tmp_path / "kept.csv"
+    path.write_text("old")
+    query = world.submit(SINK.format(path, world.nodes[0], "mode = 'replace'"))
+
+    world.run_until(lambda: world.ask(0, "queries")[0]["state"] == "degraded", 60)
+    (row,) = world.ask(0, "queries")
+    unfinished = tmp_path / ".kept.csv.unfinished"
+    assert f"{path} cannot be written: File too large; {path} is as it was, rows written so far are in {unfinished}" in row["reason"]
+    world.ask(0, "drop", query=query)
+    world.run(5)
+
+    assert path.read_text() == "old"
+    written = unfinished.read_text().splitlines()
+    assert written == ["n", *map(str, range(len(written) - 1))]
+    assert 1000 < len(written) < ROWS
+
+
+def test_dropped_sink_puts_what_it_has_written_in_place(tmp_path: Path, world: World):
+    path = tmp_path / "kept.csv"
+    path.write_text("old")
+    world.submit(SINK.format(path, world.nodes[0], "mode = 'replace'"))
+    world.run_until(lambda: world.ask(0, "queries")[0]["rows_out"] > 0, 60)
+    assert path.read_text() == "old"
+
+    world.submit("DROP SINK kept")
+    world.run(5)
+
+    written = path.read_text().splitlines()
+    assert written == ["n", *map(str, range(len(written) - 1))]
+    assert 1 < len(written) < ROWS
+    assert [name.name for name in tmp_path.iterdir()] == ["kept.csv"]
+
+
+def test_sink_whose_query_is_refused_leaves_the_former_file(tmp_path: Path, world: World):
+    path = tmp_path / "kept.csv"
+    path.write_text("old")
+    engine: Any = world.agents[1].engine  # type: ignore[union-attr]
+
+    def refuse(*more: Any, **further: Any) -> None:
+        raise PlacementError("refused by the test")
+
+    engine.instantiate = refuse
+    with pytest.raises(SbonError, match="refused by the test"):
+        world.submit(SINK.format(path, world.nodes[0], "mode = 'replace'"))
+    world.run(5)
+
+    assert path.read_text() == "old"
+    assert [name.name for name in tmp_path.iterdir()] == ["kept.csv"]

@@ -235,6 +235,31 @@ def test_replacing_leaves_the_old_file_until_the_end(tmp_path: Path):
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
 
 
+def test_abandoned_sink_leaves_the_old_file_and_what_it_has_written(tmp_path: Path):
+    (tmp_path / "out.csv").write_text("old")
+    for rows in (False, True):
+        out: Any = sink("file", READINGS, context(tmp_path), path="out.csv", mode="replace")
+        if rows:
+            out.write(FRAME)
+        assert out.remains == f"{tmp_path}/out.csv is as it was" + (
+            f", rows written so far are in {tmp_path}/.out.csv.unfinished" if rows else ""
+        )
+        out.abandon()
+        out.abandon()
+        out.close()
+        assert (tmp_path / "out.csv").read_text() == "old"
+        assert sorted(path.name for path in tmp_path.iterdir()) == [*([".out.csv.unfinished"] if rows else []), "out.csv"]
+    assert (tmp_path / ".out.csv.unfinished").read_text().count("\n") == 4
+
+
+def test_abandoned_sink_that_appends_has_its_rows_in_the_file(tmp_path: Path):
+    out: Any = sink("file", READINGS, context(tmp_path), path="out.csv")
+    out.write(FRAME)
+    assert out.remains == ""
+    out.abandon()
+    assert read(tmp_path / "out.csv")[0].height == 3
+
+
 def test_parquet_parts_are_whole_after_every_write(tmp_path: Path):
     out = sink("file", READINGS, context(tmp_path), path="out.parquet", rows_per_file=4)
     counts = []
