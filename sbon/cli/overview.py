@@ -56,12 +56,14 @@ OPERATOR_COLUMNS = (
 QUERY_COLUMNS = (
     Column("query"),
     Column("id", wide=True),
+    Column("former id", wide=True),
     Column("state", keep=True),
     Column("rows out", right=True),
     Column("operators on", shorten=Shorten.LIST),
     Column("sink at"),
     Column("late", right=True, wide=True),
     Column("left out", right=True, wide=True),
+    Column("lost", right=True, wide=True),
     Column("in transit", right=True, wide=True),
     Column("sql", shorten=Shorten.END, keep=True),
 )
@@ -172,7 +174,7 @@ def operators(socket: Socket = None, json: Json = False, wide: Wide = False) -> 
         print_json(result)
     else:
         print_table(OPERATOR_COLUMNS, operator_rows(result), empty="no operators on this agent", wide=wide)
-        _print_notes(sorted(result, key=step_order))
+        _print_notes(sorted(result, key=step_order), {operator["id"]: operator["id"] for operator in result})
 
 
 def queries(socket: Socket = None, json: Json = False, wide: Wide = False) -> None:
@@ -183,17 +185,17 @@ def queries(socket: Socket = None, json: Json = False, wide: Wide = False) -> No
         print_json(result)
     else:
         print_table(QUERY_COLUMNS, query_rows(result), empty="no queries; submit one with `sbon sql`", wide=wide)
-        _print_notes(result)
+        _print_notes(result, query_names(result))
 
 
-def _print_notes(told: list[dict[str, Any]]) -> None:
+def _print_notes(told: list[dict[str, Any]], names: dict[str, str]) -> None:
     """What is to be said of operators or queries beside the table: reasons, and rows left out that these do not name."""
     for one in told:
         if one.get("reason"):
-            print_note(f"{one['id']} is {one['state']}: {one['reason']}")
+            print_note(f"{names[one['id']]} is {one['state']}: {one['reason']}")
     for one in told:
         if (dropped := one.get("dropped_rows")) and not one.get("misfits"):
-            print_note(f"{one['id']} has left out {count(dropped)} {'row' if dropped == 1 else 'rows'} that could not be used")
+            print_note(f"{names[one['id']]} has left out {count(dropped)} {'row' if dropped == 1 else 'rows'} that could not be used")
 
 
 def status_rows(result: dict[str, Any]) -> list[tuple[str, str]]:
@@ -271,23 +273,31 @@ def operator_rows(result: list[dict[str, Any]]) -> Rows:
 
 
 def query_rows(result: list[dict[str, Any]]) -> Rows:
-    """The table of `queries`: a query goes by its name, or by its id where it has none or others have the same."""
-    named = Counter(query.get("name") for query in result)
+    """The table of `queries`."""
+    names = query_names(result)
     return [
         [
-            query["name"] if query.get("name") and named[query["name"]] == 1 else query["id"],
+            names[query["id"]],
             query["id"],
+            query.get("former") or "-",
             query["state"],
             count(query.get("rows_out")),
             _places(query.get("operators", [])),
             query.get("sink_node") or "-",
             count(query.get("late_rows")),
             count(query.get("dropped_rows")),
+            count(query.get("lost_rows")),
             amount(query.get("network_usage"), "B"),
             " ".join((query.get("sql") or "-").split()),
         ]
         for query in result
     ]
+
+
+def query_names(result: list[dict[str, Any]]) -> dict[str, str]:
+    """What each query goes by, by its id: its name, or the id where it has no name or others have the same."""
+    named = Counter(query.get("name") for query in result)
+    return {query["id"]: query["name"] if query.get("name") and named[query["name"]] == 1 else query["id"] for query in result}
 
 
 def _places(placed: list[dict[str, Any]]) -> str:

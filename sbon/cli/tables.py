@@ -63,6 +63,7 @@ STYLES = {
     "paused": "yellow",
     "stalled": "yellow",
     "waiting": "yellow",
+    "orphaned": "yellow",
     "failed": "red",
     "left": "dim",
     "finished": "dim",

@@ -15,7 +15,7 @@ from typing import Any
 
 import polars as pl
 
-from sbon.cli.output import count, number, print_table, say
+from sbon.cli.output import count, number, print_note, print_table
 from sbon.cli.tables import Column
 from sbon.errors import UsageError
 from testbed.bench.agent_process import AgentProcess, one_agent
@@ -95,7 +95,7 @@ def show(result: dict[str, Any]) -> None:
     rows = [_row(name, result["queries"].get(name)) for name in QUERIES if name in result["queries"] or name in result["missing"]]
     print_table(columns, rows, title=f"{result['events']:,} events, median of {result['runs']}")
     for name, reason in result["missing"].items():
-        say(f"{name} ({QUERIES[name].what}) has no equal here: {reason}")
+        print_note(f"{name} ({QUERIES[name].what}) has no equal here: {reason}")
 
 
 def _row(name: str, one: dict[str, Any] | None) -> list[str]:

@@ -20,6 +20,7 @@ from sbon.cli.statements import print_plan
 from sbon.cli.tables import Column, table_lines
 from sbon.control import ControlReply
 from sbon.errors import QueryError
+from sbon.homes import bare_row
 from sbon.sealing import KeyRing
 from tests.canned_agent import MEMBERS, OPERATORS, PLAN, QUERIES, STATUS, FakeAgent, serving
 
@@ -144,11 +145,28 @@ def test_degraded_query_shows_its_reason(agent, capsys):
     assert out.splitlines() == [
         "query           state     rows out  operators on  sink at  sql",
         "load_by_region  degraded        10  paris-2       ams1     SELECT ...",
-        "q1 is degraded: tokyo-1 failed and took a source with it",
+        "load_by_region is degraded: tokyo-1 failed and took a source with it",
     ]
     assert sbon(capsys, "queries", "-w")[1].splitlines()[1].split() == (
-        ["load_by_region", "q1", "degraded", "10", "paris-2", "ams1", "2", "-", "12.5", "kB", "SELECT", "..."]
+        ["load_by_region", "q1", "-", "degraded", "10", "paris-2", "ams1", "2", "-", "-", "12.5", "kB", "SELECT", "..."]
     )
+
+
+def test_a_query_that_waits_after_a_restart_and_one_that_leaves_rows_out_say_why(agent, capsys):
+    waits = bare_row("q7", "prices", "waiting", "its source trades is on nyc, which has not been heard from yet", "ams1", "SELECT 1", "q2")
+    misfits = [
+        {"operator": "q1.0", "node": "ams1", "column": "age", "cause": "is not an integer (BIGINT)", "rows": 3, "text": "", "line": ""}
+    ]
+    leaves_out = {**QUERIES[0], "state": "running", "reason": "source s: 3 rows left out", "dropped_rows": 3, "misfits": misfits}
+    agent.answers["queries"] = [waits, leaves_out]
+
+    out = sbon(capsys, "queries")[1].splitlines()
+    assert out[1].split()[:2] == ["prices", "waiting"]
+    assert out[3:] == [
+        "prices is waiting: its source trades is on nyc, which has not been heard from yet",
+        "load_by_region is running: source s: 3 rows left out",
+    ]
+    assert sbon(capsys, "queries", "--wide")[1].splitlines()[1].split()[:4] == ["prices", "q7", "q2", "waiting"]
 
 
 def test_a_query_goes_by_its_id_where_its_name_is_that_of_others(agent, capsys):
