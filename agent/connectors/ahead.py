@@ -7,12 +7,16 @@ future. Then the first row that is more than a day ahead is told of instead, wit
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from agent.connectors.options import Options
 from agent.connectors.watermark import TIME_MAX_US
+from sbon.misfits import Misfits
+from sbon.operators.frames import frame_of_values
 from sbon.operators.values import Values
+from sbon.query.schema import Schema
 
 if TYPE_CHECKING:
     import polars as pl
@@ -27,7 +31,9 @@ class AheadGuard:
     Parameters
     ----------
     options : has `ahead_max`
+    schema : of the rows
     place : of the event time among the columns; None: the source has none
+    misfits : counts the rows that are left out
 
     Raises
     ------
@@ -35,10 +41,12 @@ class AheadGuard:
         `ahead_max` is no span, or there is no event time.
     """
 
-    def __init__(self, options: Options, place: int | None) -> None:
+    def __init__(self, options: Options, schema: Schema, place: int | None, misfits: Misfits) -> None:
         self.remark = ""
         """For people: a row that is far ahead, where that has been allowed."""
         self._place = place
+        self._schema = schema
+        self._misfits = misfits
         self._max_us = options.duration_us("ahead_max", 0) if options.given("ahead_max") else None
         if self._max_us is not None and place is None:
             raise options.refuse("ahead_max", options.text("ahead_max", ""), "none: the source has no event time (WATERMARK FOR)")
@@ -52,6 +60,7 @@ class AheadGuard:
         if limit_us is None:
             return values
         kept = [row for row, time in enumerate(times) if time is None or time <= limit_us]
+        self._count(frame_of_values(values, self._schema), limit_us)
         return Values(len(kept), tuple([column[row] for row in kept] for column in values.columns))
 
     def taken_of_many(self, frame: pl.DataFrame, wall: float) -> pl.DataFrame:
@@ -61,7 +70,20 @@ class AheadGuard:
         times = frame.to_series(self._place).to_physical()
         newest = times.max()
         limit_us = self._limit_us(newest if isinstance(newest, int) else None, wall)
-        return frame if limit_us is None else frame.filter((times <= limit_us).fill_null(True))
+        if limit_us is None:
+            return frame
+        self._count(frame, limit_us)
+        return frame.filter((times <= limit_us).fill_null(True))
+
+    def _count(self, frame: pl.DataFrame, limit_us: int) -> None:
+        """Count the rows beyond the limit."""
+        assert self._place is not None
+        times = frame.to_series(self._place)
+        beyond = (times.to_physical() > limit_us).fill_null(False)
+        column = self._schema[self._place].name
+        first = frame.row(beyond.arg_max() or 0, named=True)
+        value, line = str(first[column]), json.dumps(first, default=str, ensure_ascii=False)
+        self._misfits.add(column, "is farther ahead of this machine's clock than ahead_max", rows=int(beyond.sum()), value=value, line=line)
 
     def _limit_us(self, newest_us: int | None, wall: float) -> int | None:
         """The latest time that is taken, where one is later; None: all are taken."""

@@ -9,7 +9,7 @@ replay : `fast` (default) as fast as the overlay takes the rows, or `event_time`
 speed : with `event_time`, how many times faster; default 1
 header : CSV: `true` (default) if the first record names the fields; without, they are the columns in order
 separator : CSV: one character, default `,` (tab for `.tsv`)
-time_format, time_unit : see `parsing.TimeFormat`
+time_format, time_unit : see `time_format.TimeFormat`
 batch_rows_max : rows of a batch, default 65536; fewer where they would take longer than the engine's quantum
 
 The file is read in chunks, one ahead, on an executor thread. Columns are found by name; a column that the file lacks is an error, fields
@@ -28,12 +28,15 @@ from typing import IO, cast
 import polars as pl
 
 from agent.connectors.base import BATCH_ROWS_MAX, ConnectorContext, Polled
+from agent.connectors.csv_rows import CsvRows
+from agent.connectors.json_rows import JsonRows
 from agent.connectors.opening import open_to_read, path_of
 from agent.connectors.options import Options
-from agent.connectors.parsing import CsvRows, JsonRows, TimeFormat
+from agent.connectors.parquet_rows import ParquetRows
+from agent.connectors.time_format import TimeFormat
 from agent.connectors.watermark import Watermark
 from sbon.errors import ConnectorError
-from sbon.operators.frames import polars_schema
+from sbon.misfits import Misfits
 from sbon.query.plan import SourceParams
 from sbon.query.schema import Schema
 from sbon.reach import Reach
@@ -43,6 +46,7 @@ CHUNK_BYTES = 1 << 20
 RECORD_BYTES_MAX = 16 << 20
 """Longest record; beyond it the file is not what it is said to be."""
 PARQUET_ROWS = 65_536
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 _FORMATS = {
     ".csv": "csv",
@@ -80,7 +84,8 @@ class FileSource:
             raise options.refuse("separator", separator, "one character")
         times = TimeFormat.read(options)
         options.finish()
-        self._reader = _Reader(self._what, path, context.reach, zipped, known, params.columns, header, separator, times)
+        self.misfits = Misfits()
+        self._reader = _Reader(self._what, path, context.reach, zipped, known, params.columns, header, separator, times, self.misfits)
         self._host = context.host
         self._watermark = Watermark(params)
         self._ready: Callable[[], None] | None = None
@@ -93,7 +98,7 @@ class FileSource:
     @property
     def dropped_rows(self) -> int:
         """Rows that could not be read."""
-        return self._reader.bad_rows
+        return self.misfits.rows
 
     def open(self) -> None:
         """Open the file. One that cannot be opened at all is refused now, when somebody still listens."""
@@ -186,16 +191,17 @@ class _Reader:
         header: bool,
         separator: str,
         times: TimeFormat,
+        misfits: Misfits,
     ) -> None:
         self.path = path
         self._reach = reach
-        self.bad_rows = 0
         self._what = what
         self._zipped = zipped
         self._schema = schema
         self._header = header
         self._separator = separator
         self._times = times
+        self._misfits = misfits
         self._lock = threading.Lock()
         self._file: IO[bytes] | None = None
         self._closed = False
@@ -262,17 +268,15 @@ class _Reader:
     def _csv(self) -> Generator[pl.DataFrame, None, None]:
         rows: CsvRows | None = None
         for block in self._blocks(quoted=True):
-            data = block.removeprefix(b"\xef\xbb\xbf") if rows is None else block
+            data = block.removeprefix(_BYTE_ORDER_MARK) if rows is None else block
             if rows is None:
                 names = [field.name for field in self._schema]
                 if self._header:
                     end = _first_record_end(data)
                     names, data = self._header_of(data[:end]), data[end:]
-                rows = CsvRows(self._schema, names, self._separator, self._times)
+                rows = CsvRows(self._schema, names, self._separator, self._times, self._misfits)
             if data.strip():
-                frame, bad = rows.read(data)
-                self.bad_rows += bad
-                yield frame
+                yield rows.read(data)
 
     def _header_of(self, record: bytes) -> list[str]:
         text = record.decode("utf-8", errors="replace").strip("\r\n")
@@ -286,26 +290,24 @@ class _Reader:
             raise ConnectorError(f"{self._what}: {self.path} has no column {missing[0]}, it has {', '.join(names)[:300]}")
 
     def _ndjson(self) -> Generator[pl.DataFrame, None, None]:
-        rows = JsonRows(self._schema, self._times)
-        for block in self._blocks(quoted=False):
-            frame, bad = rows.read(block.split(b"\n"))
-            self.bad_rows += bad
-            yield frame
+        rows = JsonRows(self._schema, self._times, self._misfits)
+        for number, block in enumerate(self._blocks(quoted=False)):
+            yield rows.read((block if number else block.removeprefix(_BYTE_ORDER_MARK)).split(b"\n"))
 
     def _parquet(self) -> Generator[pl.DataFrame, None, None]:
         # By its descriptor: the name may lead elsewhere by now. A path as polars understands it could also be a pattern.
         lazy = pl.scan_parquet(f"/proc/self/fd/{self._opened().fileno()}", glob=False)
-        names = lazy.collect_schema().names()
-        self._need(names)
-        wanted = polars_schema(self._schema)
-        columns = [pl.col(name).cast(dtype, strict=False) for name, dtype in wanted.items()]
+        found = lazy.collect_schema()
+        self._need(found.names())
+        rows = ParquetRows(f"{self._what}: {self.path}", self._schema, found, self._times, self._misfits)
+        names = [field.name for field in self._schema]
         offset = 0
         while True:
-            frame = lazy.slice(offset, PARQUET_ROWS).select(columns).collect()
+            frame = lazy.slice(offset, PARQUET_ROWS).select(names).collect()
             if frame.is_empty():
                 return
             offset += frame.height
-            yield frame
+            yield rows.read(frame)
 
 
 def _last_record_end(data: bytes, quoted: bool) -> int:

@@ -14,7 +14,7 @@ Options of a source
 -------------------
 line_bytes_max : longer lines are left out and counted; default 65536
 buffer_bytes_max : lines waiting for the overlay; beyond it the peers' sockets are no longer read; default 1 MiB
-time_format, time_unit : see `parsing.TimeFormat`
+time_format, time_unit : see `time_format.TimeFormat`
 batch_rows_max : rows of a batch, default 4096
 ahead_max : rows whose event time is farther ahead of this machine's clock are left out and counted, such as '1 hour'; default: none are,
     and `sbon operators` tells of the first that is a day ahead
@@ -39,11 +39,13 @@ from typing import TYPE_CHECKING
 from agent.connectors.ahead import AheadGuard
 from agent.connectors.base import BATCH_ROWS_MAX, Congested, ConnectorContext, Polled
 from agent.connectors.formatting import LineFormat
+from agent.connectors.json_rows import JsonRows
 from agent.connectors.lines import Connection, Endpoint
 from agent.connectors.options import Options
-from agent.connectors.parsing import JsonRows, TimeFormat
+from agent.connectors.time_format import TimeFormat
 from agent.connectors.watermark import Watermark
 from sbon.errors import ConnectorError
+from sbon.misfits import Misfits
 from sbon.operators.values import Values
 from sbon.query.plan import SinkParams, SourceParams
 from sbon.query.schema import Schema
@@ -65,16 +67,21 @@ class TcpSource:
         self._line_bytes_max = options.integer("line_bytes_max", 65_536, 16, 16 << 20)
         self._buffer_bytes_max = options.integer("buffer_bytes_max", 1 << 20, 1024, 1 << 30)
         self._batch_rows_max = options.integer("batch_rows_max", BATCH_ROWS_MAX, 1, 1_000_000)
-        self._rows = JsonRows(params.columns, TimeFormat.read(options))
+        self.misfits = Misfits()
+        self._rows = JsonRows(params.columns, TimeFormat.read(options), self.misfits)
         self._time_place = next((place for place, field in enumerate(params.columns) if field.name == params.time_column), None)
-        self._ahead = AheadGuard(options, self._time_place)
+        self._ahead = AheadGuard(options, params.columns, self._time_place, self.misfits)
         options.finish()
-        self.dropped_rows = 0
         self._watermark = Watermark(params)
         self._lines: deque[bytes] = deque()
         self._held_bytes = 0
         self._paused = False
         self._ready: Callable[[], None] | None = None
+
+    @property
+    def dropped_rows(self) -> int:
+        """Lines that could not be read, or whose event time is too far ahead."""
+        return self.misfits.rows
 
     @property
     def address(self) -> tuple[str, int] | None:
@@ -114,15 +121,11 @@ class TcpSource:
             return Polled(None, self._watermark.us, next_poll)
         few = self._rows.read_few(lines)
         if few is not None:
-            read, bad = few
-            values = self._ahead.taken(read, wall)
-            self.dropped_rows += bad + read.rows - values.rows
+            values = self._ahead.taken(few, wall)
             if self._time_place is not None:
                 self._watermark.seen(max((time for time in values.columns[self._time_place] if time is not None), default=None))
             return Polled(None, self._watermark.us, next_poll, values=values if values.rows else None)
-        rows, bad = self._rows.read_many(lines)
-        frame = self._ahead.taken_of_many(rows, wall)
-        self.dropped_rows += bad + rows.height - frame.height
+        frame = self._ahead.taken_of_many(self._rows.read_many(lines), wall)
         if self._time_place is not None and frame.height:
             newest = frame.to_series(self._time_place).to_physical().max()
             self._watermark.seen(newest if isinstance(newest, int) else None)
@@ -147,11 +150,19 @@ class TcpSource:
             connection.skipping = False
             del whole[0]
         if connection.skipping or len(connection.tail) > self._line_bytes_max:
-            self.dropped_rows += not connection.skipping
+            if not connection.skipping:
+                self._leave_out(connection.tail)
             connection.skipping, connection.tail = True, b""
         kept = [line for line in whole if len(line) <= self._line_bytes_max]
-        self.dropped_rows += len(whole) - len(kept)
+        if len(kept) != len(whole):
+            for line in whole:
+                if len(line) > self._line_bytes_max:
+                    self._leave_out(line)
         self._keep(kept)
+
+    def _leave_out(self, line: bytes) -> None:
+        text = f"the line is longer than {self._line_bytes_max} bytes (line_bytes_max)"
+        self.misfits.add("", "is too long", text=text, line=line)
 
     def writable(self) -> None:
         """Something has happened that a poll should see."""

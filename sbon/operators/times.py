@@ -29,7 +29,8 @@ def parse_time(text: pl.Expr, time_format: str | None = None) -> pl.Expr:
     """
     text = text.str.strip_chars(BLANKS)
     if time_format is not None:
-        return _within(text.str.to_datetime(time_format, time_unit="us", strict=False))
+        time = text.str.to_datetime(time_format, time_unit="us", strict=False)
+        return _within(time.dt.replace_time_zone(None))  # a format with a zone makes it one of UTC
     # The formats of the library take signs and blanks before numbers, too.
     text = pl.when(text.str.contains(_PLAIN)).then(text)
     plain = text.str.replace(r"^(\d{4}-\d{2}-\d{2})[Tt]", "$1 ").str.replace(r"[Zz]$", "")

@@ -89,6 +89,9 @@ async def test_rows_too_far_ahead_of_the_clock_are_left_out_and_counted(today: i
 
     assert sorted(stream.numbers) == [*range(1, today + 2), 77] if today < 76 else 0 not in stream.numbers
     assert stream.connector.dropped_rows == 1
+    (misfit,) = stream.connector.misfits.told()
+    assert misfit.text == "column ts: 9999-01-01 00:00:00 is farther ahead of this machine's clock than ahead_max"
+    assert misfit.line == '{"ts": "9999-01-01 00:00:00", "n": 0}'
     assert stream.watermark_us == int(datetime.fromisoformat(soon).timestamp()) * 1_000_000
     assert stream.connector.remark == ""
     writer.close()
@@ -128,6 +131,10 @@ async def test_bad_and_endless_lines_are_counted_and_the_others_come_through():
     writer.write(b"y" * 50 + b"\n" + lines(3))
     await until(lambda: stream.poll() == 3)
     assert stream.connector.dropped_rows == 3
+    assert {kind.text: kind.rows for kind in stream.connector.misfits.told()} == {
+        "the line is not JSON: invalid character (byte 4)": 1,
+        "the line is longer than 100 bytes (line_bytes_max)": 2,
+    }
     writer.close()
     stream.connector.stop()
 

@@ -5,7 +5,9 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.connectors.parsing import JsonRows, TimeFormat
+from agent.connectors.json_rows import JsonRows
+from agent.connectors.time_format import TimeFormat
+from sbon.misfits import Misfits
 from sbon.query.schema import ColumnType, Field
 
 SCHEMA = (
@@ -42,21 +44,21 @@ ROWS = st.fixed_dictionaries(
 @given(st.lists(ROWS, max_size=4))
 def test_few_lines_read_as_many_do(rows):
     lines = [json.dumps(row).encode() for row in rows]
-    reader = JsonRows(SCHEMA, TimeFormat(None, 1e6))
+    of_few, of_many = Misfits(), Misfits()
 
-    few, left_out = reader.read(lines)
-    expected, expected_left_out = reader.read_many(lines)
+    few = JsonRows(SCHEMA, TimeFormat(), of_few).read(lines)
+    expected = JsonRows(SCHEMA, TimeFormat(), of_many).read_many(lines)
 
     assert few.equals(expected)
     assert few.schema == expected.schema
-    assert left_out == expected_left_out
+    assert of_few.told() == of_many.told()
 
 
 def test_lines_around_bad_ones_are_read():
     good, bad = [b'{"n": 1}', b'{"n": 2}', b'{"n": 3}'], [b"{", b'{"n": "x"}']
     lines = [good[0], bad[0], good[1], bad[1], good[2]]
-    reader = JsonRows(SCHEMA, TimeFormat(None, 1e6))
 
-    for read in (reader.read, reader.read_many):
-        rows, left_out = read(lines)
-        assert (rows["n"].to_list(), left_out) == ([1, 2, 3], 2)
+    for way in (JsonRows.read, JsonRows.read_many):
+        misfits = Misfits()
+        rows = way(JsonRows(SCHEMA, TimeFormat(), misfits), lines)
+        assert (rows["n"].to_list(), misfits.rows) == ([1, 2, 3], 2)

@@ -1,0 +1,160 @@
+"""CSV records (RFC 4180) as rows of a source.
+
+A whole block is parsed at once by the columnar library. That does not tell apart a field that is empty and one that is missing, and
+makes something of quotes that are out of place; so a block is looked over for both, by counting. Only where something is found, or the
+library refuses the block, its records are read one by one.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from agent.connectors.text_rows import TextRows
+from agent.connectors.time_format import TimeFormat
+from sbon.misfits import Misfits
+from sbon.query.schema import Schema
+
+csv.field_size_limit(1 << 30)  # for this process: the length of a record has a limit of its own, which holds for both ways of reading
+_ESCAPED = re.compile("[\udc80-\udcff]")
+"""Octets that are not UTF-8."""
+_QUOTE, _LINE_END, _RETURN = b'"\n\r'
+
+
+class CsvRows:
+    """Records without their header.
+
+    Parameters
+    ----------
+    header : names of the fields, in order
+    misfits : counts what is left out
+    """
+
+    def __init__(self, schema: Schema, header: Sequence[str], separator: str, times: TimeFormat, misfits: Misfits) -> None:
+        self._width = len(header)
+        self._raw = {f"f{i}": pl.String() for i in range(self._width)}
+        self._pick = [pl.col(f"f{list(header).index(field.name)}").alias(field.name) for field in schema]
+        self._places = {field.name: list(header).index(field.name) for field in schema}
+        self._separator = separator
+        self._misfits = misfits
+        self._rows = TextRows(schema, times, misfits, self._places)
+        end = re.escape(separator)
+        self._field = re.compile(rf'("(?:[^"]|"")*"|[^"\r\n{end}]*)(?:{end}|\r?\n?$)')
+
+    def read(self, data: bytes) -> pl.DataFrame:
+        """Rows of whole records. Blank lines do not count."""
+        try:
+            raw = pl.read_csv(data, has_header=False, schema=self._raw, separator=self._separator)
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+            raw = self._read_one_by_one(data)
+        else:
+            if not self._is_regular(data, raw):
+                raw = self._read_one_by_one(data)
+
+        def shown(row: int, column: str) -> tuple[str, str]:
+            return json.dumps(raw[row, self._places[column]], ensure_ascii=False), self._line(raw.row(row))
+
+        return self._rows.convert(raw.select(self._pick), shown)[0]
+
+    def _is_regular(self, data: bytes, raw: pl.DataFrame) -> bool:
+        """Every record has all its fields, and quotes only around fields and, doubled, within those."""
+        if b"\r" in data and data.count(b"\r") != data.count(b"\r\n"):
+            return False
+        quotes = None
+        if b'"' in data:
+            quotes = _quotes(data, ord(self._separator))
+            if quotes is None:
+                return False
+        # A record that is too short has nothing in its last field; a longer one has been refused.
+        if raw.to_series(self._width - 1).null_count() == 0:
+            return True
+        if self._width == 1:
+            return False
+        if quotes is None:
+            separators = data.count(self._separator.encode())
+        else:
+            places = np.flatnonzero(np.frombuffer(data, np.uint8) == ord(self._separator))
+            separators = int(np.count_nonzero(np.searchsorted(quotes, places) % 2 == 0))
+        return separators == raw.height * (self._width - 1)
+
+    def _read_one_by_one(self, data: bytes) -> pl.DataFrame:
+        columns: list[list[str | None]] = [[] for _ in range(self._width)]
+        for record, text in self._records(data):
+            if not record:
+                continue
+            if len(record) != self._width:
+                fields = f"{len(record)} field{'' if len(record) == 1 else 's'}"
+                said = f"the line has {fields}, expected {self._width}"
+                self._misfits.add("", "has another number of fields", text=said, line=_bytes(text))
+            elif _ESCAPED.search(text):
+                self._misfits.add("", "is not UTF-8", text="the line is not UTF-8", line=_bytes(text))
+            else:
+                for column, value in zip(columns, self._values(record, text), strict=True):
+                    column.append(value)
+        return pl.DataFrame(dict(zip(self._raw, columns, strict=True)), schema=self._raw)
+
+    def _records(self, data: bytes) -> Iterator[tuple[list[str], str]]:
+        """Records with their text; what cannot be read at all is counted."""
+        begun: list[str] = []
+
+        def lines() -> Iterator[str]:
+            for line in io.StringIO(data.decode("utf-8", "surrogateescape"), newline="\n"):
+                begun.append(line)
+                yield line
+
+        reader = csv.reader(lines(), delimiter=self._separator, strict=False)
+        while True:
+            begun.clear()
+            try:
+                record = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                self._misfits.add("", "is not CSV", text=f"the line is not CSV: {error}", line=_bytes("".join(begun)))
+                continue
+            yield record, "".join(begun)
+
+    def _values(self, record: list[str], text: str) -> Sequence[str | None]:
+        """The fields of a record, None for those with nothing at all."""
+        if '""' not in text or "" not in record:
+            return [value or None for value in record]
+        values: list[str | None] = []
+        place = 0
+        for value in record:
+            field = self._field.match(text, place)
+            if field is None:
+                return [value or None for value in record]
+            values.append(value if field[1] else None)
+            place = field.end()
+        return values
+
+    def _line(self, record: Sequence[str | None]) -> str:
+        line = io.StringIO()
+        csv.writer(line, delimiter=self._separator, lineterminator="").writerow(["" if value is None else value for value in record])
+        return line.getvalue()
+
+
+def _quotes(data: bytes, separator: int) -> npt.NDArray[np.int64] | None:
+    """Where the quotes of a block are; None where one is out of place."""
+    octets = np.frombuffer(data, np.uint8)
+    quotes = np.flatnonzero(octets == _QUOTE)
+    if len(quotes) % 2:
+        return None
+    opening, closing = quotes[::2], quotes[1::2]
+    may_stand_before, may_stand_behind = np.zeros((2, 256), bool)
+    may_stand_before[[separator, _LINE_END, _QUOTE]] = True
+    may_stand_behind[[separator, _LINE_END, _RETURN, _QUOTE]] = True
+    begun_well = may_stand_before[octets[opening - 1]] | (opening == 0)
+    ended_well = may_stand_behind[octets[np.minimum(closing + 1, len(octets) - 1)]] | (closing == len(octets) - 1)
+    return quotes if begun_well.all() and ended_well.all() else None
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")

@@ -1,0 +1,252 @@
+"""NDJSON lines as rows of a source: one object a line.
+
+Lines whose members have the types of their columns are read at once. Only a line that is refused so is read member by member, as JSON:
+a member of another type is converted by way of its text where that has a meaning, and otherwise leaves the row out with a reason. A
+handful of lines with plain times becomes plain values, without the columnar library, whose every call costs more than such a batch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import polars as pl
+
+from agent.connectors.text_rows import TextRows
+from agent.connectors.time_format import TimeFormat
+from sbon.misfits import Misfits
+from sbon.operators.frames import frame_of_values, polars_schema, polars_type
+from sbon.operators.values import FEW_ROWS, Values, fits
+from sbon.query.schema import ColumnType, Schema
+
+FEW_BYTES_MAX = 64 * 1024
+"""Lines with more in them are no handful, however few."""
+_PLAIN_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,6})?Z?")
+"""In UTC, said or not; every reader takes these alike. All other forms of ISO 8601 are left to the columnar one."""
+_EPOCH = datetime(1970, 1, 1)
+_MICROSECOND = timedelta(microseconds=1)
+_DIGITS_MAX = 400
+"""Of a whole number written with an exponent: beyond that of any float."""
+
+_TYPES: dict[ColumnType, Any] = {
+    ColumnType.BOOL: bool | None,
+    ColumnType.INT: int | None,
+    ColumnType.FLOAT: float | None,
+    ColumnType.TEXT: str | None,
+    ColumnType.TIME: str | int | float | None,
+    ColumnType.INTERVAL: str | int | float | None,
+}
+_TEXTS = (ColumnType.TIME, ColumnType.INTERVAL)
+"""Types that have no form of their own in JSON."""
+_REFUSED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_NO_VALUE = "\0"
+"""Text of what no column of another type than TEXT takes: objects, arrays, and truth where no truth is wanted."""
+_PLACE = "\0place"
+"""Name of a column beside those of the schema, which cannot have it."""
+
+
+class JsonRows:
+    """Members that are no column are ignored, columns without a member are NULL. Blank lines do not count.
+
+    Parameters
+    ----------
+    misfits : counts what is left out
+    """
+
+    def __init__(self, schema: Schema, times: TimeFormat, misfits: Misfits) -> None:
+        self._schema = schema
+        self._misfits = misfits
+        self._slots = [f"f{i}" for i in range(len(schema))]
+        names = {slot: field.name for slot, field in zip(self._slots, schema, strict=True)}
+        typed = [(slot, _TYPES[field.type], None) for slot, field in zip(self._slots, schema, strict=True)]
+        self._decode = msgspec.json.Decoder(msgspec.defstruct("Row", typed, rename=names, gc=False)).decode
+        untyped = [(slot, msgspec.Raw, msgspec.Raw()) for slot in self._slots]
+        self._decode_odd = msgspec.json.Decoder(msgspec.defstruct("OddRow", untyped, rename=names, gc=False)).decode
+        self._raw = polars_schema(schema) | {field.name: polars_type(ColumnType.TEXT) for field in schema if field.type in _TEXTS}
+        self._rows = TextRows(schema, times, misfits, [field.name for field in schema if field.type in _TEXTS])
+        self._odd_rows = TextRows(schema, times, misfits, [field.name for field in schema])
+        self._times = [place for place, field in enumerate(schema) if field.type is ColumnType.TIME]
+        self._plain = times.text is None and all(field.type is not ColumnType.INTERVAL for field in schema)
+
+    def read(self, lines: Sequence[bytes]) -> pl.DataFrame:
+        """Rows of lines."""
+        few = self.read_few(lines)
+        return self.read_many(lines) if few is None else frame_of_values(few, self._schema)
+
+    def read_few(self, lines: Sequence[bytes]) -> Values | None:
+        """The same, as plain values; None: they are many, or not as simple as that."""
+        if not self._plain or len(lines) > FEW_ROWS or sum(map(len, lines)) > FEW_BYTES_MAX:
+            return None
+        try:
+            rows = [msgspec.structs.astuple(self._decode(line)) for line in lines if line.strip()]
+        except _REFUSED:
+            return None
+        columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) if rows else [() for _ in self._slots]
+        try:
+            for place in self._times:
+                columns[place] = [None if value is None else _plain_time_us(value) for value in columns[place]]
+        except ValueError:
+            return None
+        values = Values(len(rows), tuple(columns))
+        return values if fits(values, self._schema) else None
+
+    def read_many(self, lines: Sequence[bytes]) -> pl.DataFrame:
+        """The same for any lines, by the columnar library."""
+        lines = [line for line in lines if line.strip()]
+        rows, odd = self._decoded(lines)
+        try:
+            frame = pl.DataFrame(self._columns(rows), schema=self._raw)
+        except (pl.exceptions.PolarsError, OverflowError, TypeError):
+            rows, odd = self._without_large(rows, odd, len(lines))
+            frame = pl.DataFrame(self._columns(rows), schema=self._raw)
+        if not odd:
+            return self._rows.convert(frame, lambda row, column: self._shown(lines[row], column))[0]
+        refused = set(odd)
+        usual = [place for place in range(len(lines)) if place not in refused]
+        converted, kept = self._rows.convert(frame, lambda row, column: self._shown(lines[usual[row]], column))
+        both = [_placed(converted, usual, kept), self._read_odd(lines, odd)]
+        return pl.concat(both).sort(_PLACE).drop(_PLACE)
+
+    def _decoded(self, lines: Sequence[bytes]) -> tuple[list[Any], list[int]]:
+        """Rows of the lines whose members have the right types, and the places of the others."""
+        decode = self._decode
+        try:
+            return [decode(line) for line in lines], []
+        except _REFUSED:
+            pass
+        rows, odd = [], []
+        for place, line in enumerate(lines):
+            try:
+                rows.append(decode(line))
+            except _REFUSED:
+                odd.append(place)
+        return rows, odd
+
+    def _without_large(self, rows: list[Any], odd: list[int], count: int) -> tuple[list[Any], list[int]]:
+        """Without rows that have integers of more than 64 bits, which JSON may have; those are odd, too."""
+        slots = [slot for slot, field in zip(self._slots, self._schema, strict=True) if field.type is ColumnType.INT]
+        refused = set(odd)
+        usual = [place for place in range(count) if place not in refused]
+        kept = []
+        for place, row in zip(usual, rows, strict=True):
+            values = (getattr(row, slot) for slot in slots)
+            if all(value is None or -(2**63) <= value < 2**63 for value in values):
+                kept.append(row)
+            else:
+                refused.add(place)
+        return kept, sorted(refused)
+
+    def _columns(self, rows: list[Any]) -> dict[str, list[Any]]:
+        columns = {}
+        for slot, field in zip(self._slots, self._schema, strict=True):
+            values = [getattr(row, slot) for row in rows]
+            if field.type in _TEXTS:
+                values = [None if value is None else str(value) for value in values]
+            columns[field.name] = values
+        return columns
+
+    # ------------------------------------------------------------------------------------------- lines that are odd
+
+    def _read_odd(self, lines: Sequence[bytes], odd: Sequence[int]) -> pl.DataFrame:
+        """Rows of lines that have been refused, with their places."""
+        columns: list[list[str | None]] = [[] for _ in self._schema]
+        places = []
+        for place in odd:
+            texts = self._texts(lines[place])
+            if texts is not None:
+                places.append(place)
+                for column, text in zip(columns, texts, strict=True):
+                    column.append(text)
+        names = [field.name for field in self._schema]
+        frame = pl.DataFrame(dict(zip(names, columns, strict=True)), schema=dict.fromkeys(names, pl.String()))
+        converted, kept = self._odd_rows.convert(frame, lambda row, column: self._shown(lines[places[row]], column))
+        return _placed(converted, places, kept)
+
+    def _texts(self, line: bytes) -> list[str | None] | None:
+        """A text for each column; None if the line is of no use, which is counted."""
+        try:
+            row = self._decode_odd(line)
+        except msgspec.ValidationError:
+            self._misfits.add("", "is not a JSON object", text="the line is not a JSON object", line=line)
+            return None
+        except _REFUSED as error:
+            detail = "it is nested too deep" if isinstance(error, RecursionError) else str(error).removeprefix("JSON is malformed: ")
+            self._misfits.add("", "is not JSON", text=f"the line is not JSON: {detail}", line=line)
+            return None
+        texts = []
+        for slot, field in zip(self._slots, self._schema, strict=True):
+            try:
+                texts.append(_text(bytes(getattr(row, slot)), field.type))
+            except _REFUSED:
+                self._odd_rows.leave_out(field, 1, 0, lambda _, column: self._shown(line, column))
+                return None
+        return texts
+
+    def _shown(self, line: bytes, column: str) -> tuple[str, bytes]:
+        """The member as it stands in a line, and the line."""
+        slot = next(slot for slot, field in zip(self._slots, self._schema, strict=True) if field.name == column)
+        try:
+            return bytes(getattr(self._decode_odd(line), slot)).decode("utf-8", "backslashreplace"), line
+        except _REFUSED:
+            return "", line
+
+
+def _text(raw: bytes, kind: ColumnType) -> str | None:
+    """A member of JSON as text that its column can be read from; as it stands for TEXT.
+
+    Raises
+    ------
+    UnicodeDecodeError
+        It is a text, and not UTF-8.
+    """
+    if not raw or raw == b"null":
+        return None
+    first = raw[:1]
+    if first == b'"':
+        try:
+            return str(msgspec.json.decode(raw, type=str))
+        except _REFUSED:
+            if kind is ColumnType.TEXT:
+                raise
+            return _NO_VALUE
+    if kind is ColumnType.TEXT:
+        return raw.decode()
+    if first in b"tf":
+        return raw.decode() if kind is ColumnType.BOOL else _NO_VALUE
+    if first in b"{[":
+        return _NO_VALUE
+    return _number(raw, kind)
+
+
+def _number(raw: bytes, kind: ColumnType) -> str:
+    """A number of JSON as text; of a whole one without point and exponent, where an integer is wanted."""
+    text = raw.decode()
+    if kind is ColumnType.INT:
+        try:
+            number = Decimal(text)
+            if number.adjusted() <= _DIGITS_MAX and number == number.to_integral_value():
+                return str(int(number))
+        except ArithmeticError:
+            pass
+    elif kind is not ColumnType.BOOL:
+        try:
+            return str(msgspec.json.decode(raw, type=float if kind is ColumnType.FLOAT else int | float))
+        except msgspec.MsgspecError:
+            return _NO_VALUE  # out of range
+    return text
+
+
+def _placed(frame: pl.DataFrame, places: Sequence[int], kept: pl.Series | None) -> pl.DataFrame:
+    """The rows with the places of their lines."""
+    numbers = pl.Series(_PLACE, places, dtype=pl.Int64())
+    return frame.with_columns(numbers if kept is None else numbers.filter(kept))
+
+
+def _plain_time_us(value: object) -> int:
+    if not isinstance(value, str) or _PLAIN_TIME.fullmatch(value) is None:
+        raise ValueError("not a plain time")
+    return (datetime.fromisoformat(value.removesuffix("Z")) - _EPOCH) // _MICROSECOND

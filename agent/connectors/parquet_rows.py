@@ -1,0 +1,99 @@
+"""Columns of a Parquet file as those of a source. A column of another type is converted by way of its text, as one of CSV is."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+
+import polars as pl
+
+from agent.connectors.text_rows import TextRows
+from agent.connectors.time_format import TimeFormat
+from sbon.errors import ConnectorError
+from sbon.misfits import Misfits
+from sbon.operators.frames import polars_schema
+from sbon.query.schema import ColumnType, Schema
+
+_INTEGERS = (pl.Int64, pl.Int32, pl.Int16, pl.Int8, pl.UInt32, pl.UInt16, pl.UInt8)
+_NEAR: dict[ColumnType, tuple[type[pl.DataType], ...]] = {
+    ColumnType.BOOL: (pl.Boolean,),
+    ColumnType.INT: _INTEGERS,
+    ColumnType.FLOAT: (pl.Float64, pl.Float32, pl.UInt64, *_INTEGERS),
+    ColumnType.TEXT: (pl.String, pl.Categorical, pl.Enum, pl.Binary),
+    ColumnType.TIME: (pl.Datetime, pl.Date),
+    ColumnType.INTERVAL: (pl.Duration,),
+}
+"""Types that need no text between."""
+
+
+class ParquetRows:
+    """Frames of one file.
+
+    Parameters
+    ----------
+    what : for messages
+    found : names and types of the file's columns
+    misfits : counts what is left out
+
+    Raises
+    ------
+    ConnectorError
+        A column holds what its column in the source has no place for.
+    """
+
+    def __init__(self, what: str, schema: Schema, found: pl.Schema, times: TimeFormat, misfits: Misfits) -> None:
+        self._schema = schema
+        wanted = polars_schema(schema)
+        texts = [field.name for field in schema if not isinstance(found[field.name], _NEAR[field.type])]
+        self._columns = [_text(name, found[name]) if name in texts else _near(name, found[name], wanted[name]) for name in wanted]
+        for field, column in zip(schema, self._columns, strict=True):
+            try:
+                if (found[field.name].is_nested() or isinstance(found[field.name], pl.Binary)) and field.type is not ColumnType.TEXT:
+                    raise ConnectorError(f"its values are no {field.type.value}")
+                pl.DataFrame(schema=found).select(column)
+            except (pl.exceptions.PolarsError, ConnectorError) as error:
+                held = f"column {field.name} of the file is of type {found[field.name]}"
+                raise ConnectorError(f"{what}: {held}, expected one that converts to {field.type.value}") from error
+        self._rows = TextRows(schema, times, misfits, texts)
+        self._octets = [field.name for field in schema if isinstance(found[field.name], pl.Binary)]
+        self._converted = [field for field in schema if field.name not in texts or field.type is ColumnType.TEXT]
+
+    def read(self, raw: pl.DataFrame) -> pl.DataFrame:
+        """The rows of a frame with these columns."""
+        frame = raw.with_columns(_texts(raw[name]) for name in self._octets).select(self._columns)
+        for field in self._converted:
+            if frame[field.name].null_count() != raw[field.name].null_count():
+                lost = frame[field.name].is_null() & raw[field.name].is_not_null()
+                self._rows.leave_out(field, int(lost.sum()), lost.arg_max() or 0, partial(_shown, raw))
+                frame, raw = frame.filter(~lost), raw.filter(~lost)
+        return self._rows.convert(frame, partial(_shown, raw))[0]
+
+
+def _texts(octets: pl.Series) -> pl.Series:
+    """UTF-8 as text; NULL for what is not."""
+    try:
+        return octets.cast(pl.String())
+    except pl.exceptions.PolarsError:
+        values = [None if value is None else value.decode("utf-8", "replace") for value in octets]
+        good = [None if value is None or value.encode() != octet else value for value, octet in zip(values, octets, strict=True)]
+        return pl.Series(octets.name, good, dtype=pl.String())
+
+
+def _near(name: str, found: pl.DataType, wanted: pl.DataType) -> pl.Expr:
+    column = pl.col(name)
+    if isinstance(found, pl.Datetime) and found.time_zone is not None:
+        column = column.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+    return column.cast(wanted, strict=False)
+
+
+def _text(name: str, found: pl.DataType) -> pl.Expr:
+    column = pl.col(name)
+    if not found.is_nested():
+        return column.cast(pl.String(), strict=False)
+    document = pl.struct(column.alias("v")).struct.json_encode()
+    return pl.when(column.is_not_null()).then(document.str.strip_prefix('{"v":').str.slice(0, document.str.len_chars() - 6)).alias(name)
+
+
+def _shown(raw: pl.DataFrame, row: int, column: str) -> tuple[str, str]:
+    line = raw.row(row, named=True)
+    return json.dumps(line[column], default=str, ensure_ascii=False), json.dumps(line, default=str, ensure_ascii=False)

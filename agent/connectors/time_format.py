@@ -1,0 +1,76 @@
+"""How times stand in rows from outside: the options `time_format` and `time_unit` of a source."""
+
+from __future__ import annotations
+
+import difflib
+
+import msgspec
+import polars as pl
+
+from agent.connectors.options import Options
+from sbon.operators.times import parse_time
+
+ISO = "iso"
+UNITS_US = {"s": 1_000_000.0, "ms": 1_000.0, "us": 1.0}
+_EXPECTED = "iso (the default), or a format of strftime such as '%d/%m/%Y %H:%M:%S%.f'"
+
+
+class TimeFormat(msgspec.Struct, frozen=True):
+    """Times in texts, and numbers that are times.
+
+    Option `time_format`: `iso`, the default, is ISO 8601 with `T` or a blank between date and time, with or without a time of day, a
+    fraction and a zone (none: UTC). Or a format of strftime, in the spelling of the Rust library chrono (`%.f` is the fraction with its
+    point). It must give the year; what else it lacks is the first of its kind. Option `time_unit`: what numbers count since 1970: `s`
+    (default), `ms` or `us`.
+    """
+
+    text: str | None = None
+    """Of strftime; None: ISO 8601."""
+    unit_us: float = UNITS_US["s"]
+
+    @classmethod
+    def read(cls, options: Options) -> TimeFormat:
+        """From the WITH clause.
+
+        Raises
+        ------
+        ConnectorError
+            `time_format` could not read any time, or `time_unit` is no unit.
+        """
+        given = options.optional("time_format")
+        unit_us = UNITS_US[options.choice("time_unit", tuple(UNITS_US), "s")]
+        if given is None or given.lower() == ISO:
+            return cls(None, unit_us)
+        problem = _problem(given)
+        if problem:
+            raise options.refuse("time_format", given, f"{_EXPECTED}; {problem}")
+        return cls(given, unit_us)
+
+    @property
+    def shown(self) -> str:
+        """As it stands in messages."""
+        return ISO if self.text is None else f"'{self.text}'"
+
+
+def _problem(text: str) -> str:
+    """Why a format can read no times; empty where it can."""
+    if "%" not in text:
+        if text.lower() in UNITS_US or text.lower() in ("epoch", "unix", "timestamp"):
+            return "for numbers write time_unit = 's', 'ms' or 'us'"
+        near = text.lower().startswith(ISO) or difflib.get_close_matches(text.lower(), [ISO], n=1)
+        return "did you mean iso?" if near else "this one has no part that begins with %"
+    if "%f" in text:
+        return "%f reads digits as nanoseconds: write %.f for a fraction with its point"
+    year = 2026
+    moment = pl.select(pl.datetime(year, 10, 31, 12, 34, 56, 250_000, time_zone="UTC"))
+    try:
+        written = moment.select(pl.first().dt.strftime(text)).item()
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        return "this one has a part that is unknown"
+    try:
+        read = pl.select(parse_time(pl.lit(written), text)).item()
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        read = None
+    if read is None:
+        return "this one does not read what it writes"
+    return "" if read.year == year else "this one lacks the year"
