@@ -18,6 +18,7 @@ from sbon.operators.scalars import NULL_TAKERS, SCALARS, rest_of
 from sbon.query.expression import Call, Case, Cast, Column, Expression, Literal, is_bare_null
 from sbon.query.functions import MaybeType, common_type, result_type
 from sbon.query.limits import DEPTH_MAX
+from sbon.query.literal_arguments import check_literals
 from sbon.query.schema import ColumnType
 
 BRANCHES_MAX = 64
@@ -160,15 +161,17 @@ def _call(call: Call, columns: Mapping[str, ColumnType], depth: int) -> Compiled
         return divided
     arguments = [_compile(argument, columns, depth) for argument in call.arguments]
     types = [argument.type for argument in arguments]
+    literals = [argument.value if isinstance(argument, Literal) else None for argument in call.arguments]
     try:
         kind = result_type(call.function, types)
+        if None not in types or call.function in NULL_TAKERS:
+            check_literals(call.function, literals)
     except QueryError as error:
         raise RemoteProtocolError(str(error)) from error
     constant = all(argument.constant for argument in arguments)
     if None in types and call.function not in NULL_TAKERS:
         return Compiled(pl.lit(None) if kind is None else pl.lit(None, dtype=polars_type(kind)), kind, True)
     values = [argument.value for argument in arguments]
-    literals = [argument.value if isinstance(argument, Literal) else None for argument in call.arguments]
 
     def built(parts: Sequence[pl.Expr]) -> pl.Expr:
         value = build(parts, types, literals)

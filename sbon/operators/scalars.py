@@ -1,26 +1,27 @@
 """Every function of `sbon.query.functions` as a polars expression; what each computes is written there.
 
-A builder gets the arguments as polars expressions, their types (None for a bare NULL, in `NULL_TAKERS` alone), and the values of those that
-are literals.
+`sbon.operators.builder` says what a builder gets; those of texts are in `sbon.operators.texts`.
 """
 
 import functools
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from sbon.errors import RemoteProtocolError
+from sbon.operators.builder import Builder, literal_text, plainly
 from sbon.operators.contained import contained, halved
 from sbon.operators.division import quotient
 from sbon.operators.frames import polars_type
-from sbon.operators.times import calendar
+from sbon.operators.texts import TEXTS
+from sbon.operators.times import calendar, parse_time
 from sbon.query.functions import MaybeType, common_type
+from sbon.query.literal_arguments import SPANS_US
 from sbon.query.schema import ColumnType
-
-Builder: TypeAlias = Callable[[Sequence[pl.Expr], Sequence[MaybeType], Sequence[Any]], pl.Expr]
+from sbon.query.time_formats import reading_of, strftime_of
 
 INT, FLOAT, TIME, INTERVAL = ColumnType.INT, ColumnType.FLOAT, ColumnType.TIME, ColumnType.INTERVAL
 PICKED_MAX = 3
@@ -28,7 +29,7 @@ PICKED_MAX = 3
 LISTED_MIN = 16
 """Constants of an IN beyond which they are looked up."""
 
-NULL_TAKERS = frozenset({"and", "or", "is_null", "coalesce", "greatest", "least"})
+NULL_TAKERS = frozenset({"and", "or", "is_null", "coalesce", "greatest", "least", "concat_ws"})
 """Functions that a bare NULL reaches; all others give NULL for one, and their builders get typed arguments only."""
 
 
@@ -186,15 +187,9 @@ def like_pattern(pattern: str) -> str:
 
 def _like(flags: str) -> Builder:
     def build(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
-        return values[0].str.contains(f"(?{flags})^{like_pattern(_literal_text('like', literals[1]))}$")
+        return values[0].str.contains(f"(?{flags})^{like_pattern(literal_text('like', literals[1]))}$")
 
     return build
-
-
-def _literal_text(name: str, literal: Any) -> str:
-    if not isinstance(literal, str):
-        raise RemoteProtocolError(f"{name} takes a literal text here, got {literal!r}")
-    return literal
 
 
 def _abs(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
@@ -227,14 +222,36 @@ def _real(apply: Callable[[pl.Expr], pl.Expr], holds: Callable[[pl.Expr], pl.Exp
     return build
 
 
+def _trunc(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
+    if types[0] is not FLOAT:
+        return values[0]
+    x, decimals = values[0], literals[1] if len(values) == 2 else 0
+    if not decimals:
+        return x.truncate()
+    # Scaled up, 1.15 is 114.99999999999999: what rounds to itself has no more decimals, all else is the nearest not beyond it.
+    nearest, scale = x.round(decimals, mode="half_away_from_zero"), 10.0**decimals
+    inward = quotient((nearest.abs() * scale).round(0) - 1, scale) * x.sign()
+    fine = ~x.is_finite() | (x.abs() * scale >= 2.0**53)  # it has no more decimals than that
+    return pl.when(fine).then(x).when(nearest.abs() <= x.abs()).then(nearest).otherwise(inward)
+
+
+def _bounded(x: pl.Expr) -> pl.Expr:
+    """True where a sine or cosine has a value; NaN gives NaN."""
+    return x.is_finite() | x.is_nan()
+
+
+def _within_one(x: pl.Expr) -> pl.Expr:
+    return (x.abs() <= 1) | x.is_nan()
+
+
+def _atan2(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
+    return pl.arctan2(*(value.cast(pl.Float64) for value in values))
+
+
 def _power(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
     base, exponent = (value.cast(pl.Float64) for value in values)
     result = base.pow(exponent)
     return pl.when(result.is_finite() | ~base.is_finite() | ~exponent.is_finite()).then(result)
-
-
-def _text(apply: Callable[..., pl.Expr]) -> Builder:
-    return lambda values, types, literals: apply(*values)
 
 
 def _substr(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
@@ -247,11 +264,6 @@ def _substr(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Seq
     count = values[2].clip(lower_bound=0, upper_bound=far)
     length = (start.clip(-far, far) + count - 1 - offset).clip(lower_bound=0)
     return pl.when(length.is_not_null()).then(text.str.slice(offset, length))
-
-
-def _replace(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
-    old, new = _literal_text("replace", literals[1]), _literal_text("replace", literals[2])
-    return values[0].str.replace_all(old, new, literal=True) if old else values[0]
 
 
 _TRUNCATE = {
@@ -269,10 +281,25 @@ _TRUNCATE = {
 
 
 def _date_trunc(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
-    unit = _TRUNCATE.get(_literal_text("date_trunc", literals[0]).lower())
+    unit = _TRUNCATE.get(literal_text("date_trunc", literals[0]).lower())
     if unit is None:
         raise RemoteProtocolError(f"date_trunc to {literals[0]!r}, expected one of {', '.join(_TRUNCATE)}")
     return calendar(values[1]).dt.truncate(unit)
+
+
+def _to_char(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
+    return calendar(values[0]).dt.strftime(strftime_of(literal_text("to_char", literals[1])))
+
+
+def _to_timestamp(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
+    written, pattern = reading_of(literal_text("to_timestamp", literals[1]))
+    # The engine takes signs and blanks before numbers, too.
+    return parse_time(pl.when(values[0].str.contains(pattern)).then(values[0]), written)
+
+
+def _timestampdiff(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
+    size = SPANS_US[literal_text("timestampdiff", literals[0])]
+    return _cut(values[2].cast(pl.Int64) - values[1].cast(pl.Int64), pl.lit(size, dtype=pl.Int64))
 
 
 def _extract(apply: Callable[[pl.Expr], pl.Expr]) -> Builder:
@@ -316,17 +343,28 @@ SCALARS: dict[str, Builder] = {
     "log10": _real(lambda x: x.log10(), lambda x: x > 0),
     "exp": _real(lambda x: x.exp(), lambda x: x.is_not_null()),
     "power": _power,
-    "lower": _text(lambda text: text.str.to_lowercase()),
-    "upper": _text(lambda text: text.str.to_uppercase()),
-    "length": _text(lambda text: text.str.len_chars()),
+    "cbrt": _real(lambda x: x.cbrt(), lambda x: x.is_not_null()),
+    "sin": _real(lambda x: x.sin(), _bounded),
+    "cos": _real(lambda x: x.cos(), _bounded),
+    "tan": _real(lambda x: x.tan(), _bounded),
+    "asin": _real(lambda x: x.arcsin(), _within_one),
+    "acos": _real(lambda x: x.arccos(), _within_one),
+    "atan": _real(lambda x: x.arctan(), lambda x: x.is_not_null()),
+    "atan2": _atan2,
+    "degrees": _real(lambda x: x.degrees(), lambda x: x.is_not_null()),
+    "radians": _real(lambda x: x.radians(), lambda x: x.is_not_null()),
+    "trunc": _trunc,
+    "lower": plainly(lambda text: text.str.to_lowercase()),
+    "upper": plainly(lambda text: text.str.to_uppercase()),
+    "length": plainly(lambda text: text.str.len_chars()),
     "substr": _substr,
-    "concat": _text(lambda *texts: pl.concat_str(texts)),
-    "trim": _text(lambda text: text.str.strip_chars(" ")),
-    "ltrim": _text(lambda text: text.str.strip_chars_start(" ")),
-    "rtrim": _text(lambda text: text.str.strip_chars_end(" ")),
-    "replace": _replace,
-    "starts_with": _text(lambda text, start: text.str.starts_with(start)),
+    "concat": plainly(lambda *texts: pl.concat_str(texts)),
+    "starts_with": plainly(lambda text, start: text.str.starts_with(start)),
+    **TEXTS,
     "date_trunc": _date_trunc,
+    "to_char": _to_char,
+    "to_timestamp": _to_timestamp,
+    "timestampdiff": _timestampdiff,
     "extract_year": _extract(lambda time: time.dt.year()),
     "extract_quarter": _extract(lambda time: time.dt.quarter()),
     "extract_month": _extract(lambda time: time.dt.month()),

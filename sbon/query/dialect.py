@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlglot import exp
 from sqlglot.dialects.risingwave import RisingWave
@@ -16,9 +16,11 @@ from sqlglot.parsers.risingwave import RisingWaveParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from sbon.errors import QueryError
+from sbon.query.function_names import READ_BY_NAME
 
 TEXT_LENGTH_MAX = 100_000
 TOKENS_MAX = 20_000
+_VALUE_ENDS = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER, TokenType.R_PAREN, TokenType.NOT)
 WRITTEN_MAX = 60
 """Characters of what was typed that a message repeats."""
 
@@ -28,6 +30,11 @@ class _Parser(RisingWaveParser):
 
     Intervals and negatives keep their place; calls keep their place and, as `typed`, the name that was typed.
     """
+
+    FUNCTIONS: ClassVar[dict[str, Any]] = {name: made for name, made in RisingWaveParser.FUNCTIONS.items() if name not in READ_BY_NAME}
+    FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+        name: read for name, read in RisingWaveParser.FUNCTION_PARSERS.items() if name not in READ_BY_NAME
+    }
 
     def _parse_interval(self, *arguments: Any, **keywords: Any) -> exp.Add | exp.Interval | None:
         first = self._curr
@@ -144,9 +151,12 @@ def tokenize(text: Text) -> list[Token]:
         tokens = list(RisingWave().tokenize(text.whole))
     except (SqlglotError, ValueError, IndexError) as error:
         raise text.error(_open_quote(text.whole), "a quote is opened here and not closed", "close it; a quote inside is doubled") from error
-    for token, following in pairwise(tokens):
-        # A keyword to sqlglot; before a bracket it is a function of ours.
+    for place, (token, following) in enumerate(pairwise(tokens)):
+        # Keywords to sqlglot; before a bracket they are functions of ours, but where REGEXP stands between two values.
         if token.token_type == TokenType.SESSION and following.token_type == TokenType.L_PAREN:
+            token.token_type = TokenType.VAR
+        infix = place > 0 and tokens[place - 1].token_type in _VALUE_ENDS
+        if token.token_type == TokenType.RLIKE and following.token_type == TokenType.L_PAREN and token.text[:1].isalpha() and not infix:
             token.token_type = TokenType.VAR
         if token.text == "`" and token.token_type not in (TokenType.STRING, TokenType.IDENTIFIER):
             raise text.error(token, "` does not quote names here", 'write the name without quotes, or as "name"')

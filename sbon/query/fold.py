@@ -14,6 +14,8 @@ from sbon.query.functions import result_type
 from sbon.query.rewrite import FALSE, TRUE, children, columns_of, conjoin, conjuncts, rebuild
 from sbon.query.schema import ColumnType
 
+TEXT_FOLDED_MAX = 200
+"""Characters of a computed text that a plan carries; a longer one is computed where it is used, which keeps plans short."""
 _INT_RANGE = range(-(2**63), 2**63)
 _WHOLE = (ColumnType.INT, ColumnType.TIME, ColumnType.INTERVAL)
 
@@ -47,9 +49,11 @@ def _computed(expression: Expression) -> Expression:
     from sbon.operators.compile import constant  # polars is not loaded for what is folded here
 
     try:
-        return constant(expression) or expression
+        folded = constant(expression)
     except RemoteProtocolError:
         return expression
+    long = folded is not None and isinstance(folded.value, str) and len(folded.value) > TEXT_FOLDED_MAX
+    return expression if folded is None or long else folded
 
 
 def _folded(whole: Expression) -> Expression:
@@ -118,7 +122,7 @@ def _fold_call(name: str, arguments: tuple[Literal, ...]) -> Literal | None:
 
 
 def _null_result(name: str, arguments: tuple[Literal, ...]) -> Literal | None:
-    if name in ("greatest", "least"):
+    if name in ("greatest", "least", "concat_ws"):
         return None
     types = [None if is_bare_null(argument) else argument.type for argument in arguments]
     return Literal(None, result_type(name, types) or ColumnType.TEXT)

@@ -8,9 +8,8 @@ _JSON = "JSON within a text cannot be taken apart yet: declare the members of ea
 _ARRAY = "arrays come in a later release: give each element a row of its own before it is sent, or a column of its own"
 _RANDOM = "queries depend on their rows alone: let the source give each row its number"
 _BITS = "compute with * / % and comparisons"
-_DAYS = "subtract the times: b - a is an INTERVAL, EXTRACT(EPOCH FROM b - a) its seconds"
+_DAYS = "write TIMESTAMPDIFF(DAY, a, b), or subtract the times: b - a is an INTERVAL"
 _LATER = "add an INTERVAL: ts + INTERVAL '1 day'"
-_SECONDS = "EXTRACT(EPOCH FROM ts) gives seconds since 1970, CAST(seconds AS TIMESTAMP) the time"
 _DAY = "times are TIMESTAMPs: DATE_TRUNC('day', ts) is the start of the day"
 
 INSTEAD: dict[str, str] = {
@@ -28,7 +27,6 @@ INSTEAD: dict[str, str] = {
     **dict.fromkeys(("&", "|", "#", "<<", ">>"), _BITS),
     **dict.fromkeys(("datediff", "date_diff", "age"), _DAYS),
     **dict.fromkeys(("date_add", "date_sub", "dateadd", "adddate", "subdate"), _LATER),
-    **dict.fromkeys(("unix_timestamp", "from_unixtime"), _SECONDS),
     **dict.fromkeys(("date", "to_date", "make_date"), _DAY),
     "isnull": "write x IS NULL for whether, COALESCE(x, 0) for a value instead",
     "decode": "write CASE x WHEN 1 THEN 'a' ELSE 'b' END",
@@ -40,6 +38,7 @@ INSTEAD: dict[str, str] = {
     "at time zone": "times are in UTC: add an INTERVAL, such as ts + INTERVAL '1 hour'",
     "convert_timezone": "times are in UTC: add an INTERVAL, such as ts + INTERVAL '1 hour'",
     "convert_tz": "times are in UTC: add an INTERVAL, such as ts + INTERVAL '1 hour'",
+    "similar to": "write LIKE for % and _, or text ~ '^(a|b)$' for a regular expression",
     "glob": "write LIKE: % is any text, _ any character",
 }
 """Names in lower case. `NOW_HINT` marks those that ask for the time now."""

@@ -8,9 +8,9 @@ from sbon.extensions import Extensions, described
 from sbon.query.binder import bind
 from sbon.query.catalog import Catalog, Entry, did_you_mean
 from sbon.query.listing import Listing
+from sbon.query.named_calls import function_names
 from sbon.query.plan import AGGREGATE_FUNCTIONS
 from sbon.query.relation import Relation
-from sbon.query.scalar_calls import function_names
 from sbon.query.schema import ColumnType
 from sbon.query.show import ShowStatement
 from sbon.query.sql import CreateSink, CreateView, parse

@@ -14,9 +14,11 @@ from sbon.query.expression import Call, Cast, Column, Expression, Literal
 from sbon.query.flink import bound_hint
 from sbon.query.functions import common_type, result_type
 from sbon.query.instead import FUNCTIONS_HINT, INSTEAD, INSTEAD_OF_TREES, NOW_HINT
+from sbon.query.literal_arguments import ArgumentError, check_literals, check_slips
 from sbon.query.literals import interval_of
+from sbon.query.named_calls import function_names, named
 from sbon.query.rewrite import check_size
-from sbon.query.scalar_calls import CALLS, NULL, Bound, function_names, widen
+from sbon.query.scalar_calls import CALLS, NULL, Bound, widen
 from sbon.query.schema import ColumnType
 from sbon.query.scope import Scope
 from sbon.query.spans import parse_interval, parse_time
@@ -117,14 +119,26 @@ class Scalars:
         except QueryError as error:
             raise self.text.error(tree, error.message, error.hint) from None
 
-    def call(self, tree: exp.Expr, name: str, arguments: Sequence[Bound]) -> Bound:
-        """A call with its types checked; texts beside times are read as times, whole numbers beside floats widened."""
+    def call(self, tree: exp.Expr, name: str, arguments: Sequence[Bound], trees: Sequence[exp.Expr] = ()) -> Bound:
+        """A call with its types and literals checked; texts beside times are read as times, whole numbers beside floats widened.
+
+        Parameters
+        ----------
+        trees : of the arguments, where a literal that does not fit is to be pointed at
+        """
         bound = [self._as_neighbour(tree, name, argument, arguments) for argument in arguments]
         types = [type_ for _, type_ in bound]
         try:
             result = result_type(name, types)
             if name in ("coalesce", "greatest", "least", "in"):
                 bound = [widen(argument, common_type(name, types)) for argument in bound]
+            if None not in types or name == "concat_ws":
+                literals = [expression.value if isinstance(expression, Literal) else None for expression, _ in bound]
+                check_literals(name, literals)
+                check_slips(name, literals)
+        except ArgumentError as error:
+            where = trees[error.place] if error.place < len(trees) else tree
+            raise self.text.error(where, f"{self.typed(tree) or name}: {error.message}", error.hint) from None
         except QueryError as error:
             raise self.text.error(tree, error.message, error.hint) from None
         return Call(name, tuple(expression for expression, _ in bound)), result
@@ -207,6 +221,11 @@ class Scalars:
     def as_text(self, tree: exp.Expr, bound: Bound) -> Bound:
         """The value as a text."""
         return bound if bound[1] in (TEXT, None) else self.cast(tree, bound, TEXT)
+
+    def as_time(self, tree: exp.Expr, bound: Bound) -> Bound:
+        """The value as it is; a literal text as the time that it says."""
+        expression, type_ = bound
+        return self.cast(tree, bound, TIME) if type_ is TEXT and isinstance(expression, Literal) else bound
 
     def cast(self, tree: exp.Expr, bound: Bound, target: ColumnType) -> Bound:
         """A conversion; of literal texts to times and intervals, at once."""
@@ -298,9 +317,10 @@ class Scalars:
     def _between(self, tree: exp.Expr) -> Bound:
         operand, low, high = (self.bind(tree.args[part]) for part in ("this", "low", "high"))
         above, below = self.call(tree, "ge", [operand, low]), self.call(tree, "le", [operand, high])
-        if tree.args.get("symmetric"):
-            raise self.refuse(tree, "BETWEEN SYMMETRIC is not supported", "put the lower bound first")
         bound = self.call(tree, "and", [above, below])
+        if tree.args.get("symmetric"):
+            turned = self.call(tree, "and", [self.call(tree, "ge", [operand, high]), self.call(tree, "le", [operand, low])])
+            bound = self.call(tree, "or", [bound, turned])
         return self.call(tree, "not", [bound]) if tree.args.get("negate") else bound
 
     def _in(self, tree: exp.Expr) -> Bound:
@@ -336,5 +356,6 @@ _HANDLERS: dict[type[exp.Expr], Callable[[Scalars, exp.Expr], Bound]] = {
     exp.Is: Scalars._is,
     exp.Between: Scalars._between,
     exp.In: Scalars._in,
+    exp.Anonymous: named,
     **CALLS,
 }

@@ -10,7 +10,7 @@ from sqlglot import exp
 from sbon.errors import QueryError
 from sbon.query.catalog import did_you_mean
 from sbon.query.expression import Case, Cast, Expression, Literal
-from sbon.query.functions import FUNCTIONS, TIME_UNITS, MaybeType, common_type
+from sbon.query.functions import TIME_UNITS, MaybeType, common_type
 from sbon.query.literals import column_type
 from sbon.query.schema import ColumnType
 
@@ -23,7 +23,6 @@ Bound: TypeAlias = tuple[Expression, MaybeType]
 INT, TEXT = ColumnType.INT, ColumnType.TEXT
 NULL = Literal(None, TEXT)
 
-_NAMED = {"truncate": "trunc", "char_length": "length", "substring": "substr", "pow": "power", "ceiling": "ceil"}
 _EXTRACT = ("year", "quarter", "month", "week", "day", "dow", "doy", "hour", "minute", "second", "epoch")
 
 
@@ -39,12 +38,6 @@ def widen(bound: Bound, target: MaybeType) -> Bound:
     return Cast(expression, target), target
 
 
-def function_names() -> list[str]:
-    """What people may call, for hints."""
-    hidden = ("add", "sub", "mul", "div", "neg", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "in", "is_null")
-    return [name for name in FUNCTIONS if name not in hidden and not name.startswith("extract_")] + ["extract", "cast", "nullif"]
-
-
 def _case(scalars: Scalars, tree: exp.Expr) -> Bound:
     subject = tree.args.get("this")
     branches = []
@@ -55,10 +48,10 @@ def _case(scalars: Scalars, tree: exp.Expr) -> Bound:
             condition, _ = scalars.call(branch, "eq", [scalars.bind(subject), scalars.bind(branch.this)])
         branches.append((condition, scalars.bind(branch.args["true"])))
     default = tree.args.get("default")
-    return _chosen(scalars, tree, branches, (NULL, None) if default is None else scalars.bind(default))
+    return chosen(scalars, tree, branches, (NULL, None) if default is None else scalars.bind(default))
 
 
-def _chosen(scalars: Scalars, tree: exp.Expr, branches: list[tuple[Expression, Bound]], default: Bound) -> Bound:
+def chosen(scalars: Scalars, tree: exp.Expr, branches: list[tuple[Expression, Bound]], default: Bound) -> Bound:
     try:
         result = common_type("case", [type_ for _, (_, type_) in branches] + [default[1]])
     except QueryError as error:
@@ -70,13 +63,13 @@ def _chosen(scalars: Scalars, tree: exp.Expr, branches: list[tuple[Expression, B
 def _if(scalars: Scalars, tree: exp.Expr) -> Bound:
     default = tree.args.get("false")
     branch = (scalars.condition(tree.this, "IF"), scalars.bind(tree.args["true"]))
-    return _chosen(scalars, tree, [branch], (NULL, None) if default is None else scalars.bind(default))
+    return chosen(scalars, tree, [branch], (NULL, None) if default is None else scalars.bind(default))
 
 
 def _nullif(scalars: Scalars, tree: exp.Expr) -> Bound:
     first, second = scalars.bind(tree.this), scalars.bind(tree.expression)
     same, _ = scalars.call(tree, "eq", [first, second])
-    return _chosen(scalars, tree, [(same, (NULL, None))], first)
+    return chosen(scalars, tree, [(same, (NULL, None))], first)
 
 
 def _cast(scalars: Scalars, tree: exp.Expr) -> Bound:
@@ -132,15 +125,45 @@ def _left(scalars: Scalars, tree: exp.Expr) -> Bound:
     if not (isinstance(number[0], Literal) and isinstance(number[0].value, int) and number[0].value >= 0):
         negative, _ = scalars.call(tree, "lt", [number, (Literal(0, INT), INT)])
         rest = scalars.call(tree, "add", [scalars.call(tree, "length", [text]), number])
-        number = _chosen(scalars, tree, [(negative, rest)], number)
+        number = chosen(scalars, tree, [(negative, rest)], number)
     return scalars.call(tree, "substr", [text, (Literal(1, INT), INT), number])
 
 
 def _trim(scalars: Scalars, tree: exp.Expr) -> Bound:
-    if tree.args.get("expression") is not None:
-        raise scalars.refuse(tree, "TRIM takes away blanks only", "use replace(text, 'x', '')")
     position = str(tree.args.get("position") or "BOTH").upper()
-    return scalars.call(tree, {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(position, "trim"), [scalars.bind(tree.this)])
+    parts = [tree.this, *([tree.expression] if tree.args.get("expression") is not None else [])]
+    name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(position, "trim")
+    return scalars.call(tree, name, [scalars.bind(part) for part in parts], parts)
+
+
+def _position(scalars: Scalars, tree: exp.Expr) -> Bound:
+    return scalars.call(tree, "strpos", [scalars.bind(tree.this), scalars.bind(tree.args["substr"])])
+
+
+def _overlay(scalars: Scalars, tree: exp.Expr) -> Bound:
+    """The start, what is put in, and what is behind the characters that it takes the place of."""
+    text, new, start = (scalars.bind(tree.args[part]) for part in ("this", "expression", "from_"))
+    given = tree.args.get("for_")
+    size = scalars.call(tree, "length", [new]) if given is None else scalars.bind(given)
+    one = (Literal(1, INT), INT)
+    before = scalars.call(tree, "substr", [text, one, scalars.call(tree, "sub", [start, one])])
+    behind = scalars.call(tree, "substr", [text, scalars.call(tree, "add", [start, size])])
+    return scalars.call(tree, "concat", [before, new, behind])
+
+
+def _matches(scalars: Scalars, tree: exp.Expr) -> Bound:
+    """text ~ 'pattern', and ~* without regard to case."""
+    flags = exp.Literal.string("i")
+    parts = [tree.this, tree.expression, *([flags] if isinstance(tree, exp.RegexpILike) else [])]
+    return scalars.call(tree, "regexp_like", [scalars.bind(part) for part in parts], parts)
+
+
+def _same(scalars: Scalars, tree: exp.Expr) -> Bound:
+    """a IS NOT DISTINCT FROM b: equal, or both NULL."""
+    first, second = scalars.bind(tree.this), scalars.bind(tree.expression)
+    both = scalars.call(tree, "and", [scalars.call(tree, "is_null", [part]) for part in (first, second)])
+    bound = scalars.call(tree, "coalesce", [scalars.call(tree, "eq", [first, second]), both])
+    return bound if isinstance(tree, exp.NullSafeEQ) else scalars.call(tree, "not", [bound])
 
 
 def _replace(scalars: Scalars, tree: exp.Expr) -> Bound:
@@ -165,14 +188,6 @@ def _extract(scalars: Scalars, tree: exp.Expr) -> Bound:
     return scalars.call(tree, f"extract_{unit}", [scalars.bind(tree.expression)])
 
 
-def _anonymous(scalars: Scalars, tree: exp.Expr) -> Bound:
-    name = str(tree.this).lower()
-    name = _NAMED.get(name, name)
-    if name not in FUNCTIONS or name in ("and", "or", "not", "in", "is_null") or name.startswith("extract_"):
-        raise scalars.unknown(tree)
-    return scalars.call(tree, name, [scalars.bind(argument) for argument in tree.expressions])
-
-
 CALLS: dict[type[exp.Expr], Callable[[Scalars, exp.Expr], Bound]] = {
     exp.Case: _case,
     exp.If: _if,
@@ -188,9 +203,14 @@ CALLS: dict[type[exp.Expr], Callable[[Scalars, exp.Expr], Bound]] = {
     exp.Substring: _substring,
     exp.Left: _left,
     exp.Trim: _trim,
+    exp.StrPosition: _position,
+    exp.Overlay: _overlay,
+    exp.RegexpLike: _matches,
+    exp.RegexpILike: _matches,
+    exp.NullSafeEQ: _same,
+    exp.NullSafeNEQ: _same,
     exp.Replace: _replace,
     exp.TimestampTrunc: _date_trunc,
     exp.DateTrunc: _date_trunc,
     exp.Extract: _extract,
-    exp.Anonymous: _anonymous,
 }

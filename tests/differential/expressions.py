@@ -66,6 +66,13 @@ def _common() -> list[Form]:
 
 
 _LIKES = ("a%", "%b", "_", "%", "a\\%b", "a\\_b", "%é%", "", "A_c", "%\\\\%", "ä%", "%\t%", "__", "%ss%")
+_PATTERNS = ("a", "^$", "[a-c]+", "b|é", ".", "^[^x]*$", "(?i)AB", "[0-9]{{2,}}", "s+t")
+"""Which both engines, RE2 and Rust's, take alike; brackets are doubled for `format`."""
+_TO_CHAR = (
+    ("YYYY-MM-DD HH24:MI:SS.US", "%Y-%m-%d %H:%M:%S.%f"),
+    ("DDD HH12:MI PM, Dy", "%j %I:%M %p, %a"),
+    ("FMMM/FMDD/YY MS", "%-m/%-d/%y %g"),
+)
 _TEXT_LITERALS = ("", "a", "é", "B", "abc", "日本", "%", "it''s")
 
 FORMS: tuple[Form, ...] = (
@@ -102,6 +109,28 @@ FORMS: tuple[Form, ...] = (
         Form(f"extract_{part}", INT, "m", f"EXTRACT({part} FROM {{0}})", f"extract('{part}' FROM dated({{0}}))::BIGINT")
         for part in ("year", "quarter", "month", "week", "day", "dow", "doy", "hour", "minute")
     ),
+    *(
+        Form(f"extract_{part}", INT, "m", f"{part.upper()}({{0}})", f"extract('{part}' FROM dated({{0}}))::BIGINT")
+        for part in ("year", "quarter", "month", "week", "day", "hour", "minute")
+    ),
+    Form("extract_doy", INT, "m", "DAYOFYEAR({0})", "extract('doy' FROM dated({0}))::BIGINT"),
+    Form("extract_dow", INT, "m", "DAYOFWEEK({0})", "(extract('dow' FROM dated({0})) + 1)::BIGINT"),
+    Form("extract_second", INT, "m", "SECOND({0})", "extract('second' FROM dated({0}))::BIGINT"),
+    *(
+        Form(
+            "timestampdiff",
+            INT,
+            "mm",
+            f"TIMESTAMPDIFF({unit}, {{0}}, {{1}})",
+            f"i_div(i_sub(epoch_us({{1}}), epoch_us({{0}})), {us}::BIGINT)",
+        )
+        for unit, us in (("MICROSECOND", 1), ("SECOND", 1_000_000), ("DAY", 86_400_000_000))
+    ),
+    Form("trunc", INT, "i", "TRUNC({0}, 2)", "{0}"),
+    Form("ascii", INT, "t", "ASCII({0})", "unicode(CASE WHEN {0} = '' THEN chr(0) ELSE {0} END)::BIGINT"),
+    Form("strpos", INT, "tt", "STRPOS({0}, {1})", "t_strpos({0}, {1})"),
+    Form("strpos", INT, "tt", "POSITION({1} IN {0})", "t_strpos({0}, {1})"),
+    Form("strpos", INT, "tt", "LOCATE({1}, {0})", "t_strpos({0}, {1})"),
     Form("add", FLOAT, "ff", "({0} + {1})", "({0} + {1})"),
     Form("add", FLOAT, "if", "({0} + {1})", "({0}::DOUBLE + {1})"),
     Form("sub", FLOAT, "ff", "({0} - {1})", "({0} - {1})"),
@@ -123,6 +152,16 @@ FORMS: tuple[Form, ...] = (
     Form("ln", FLOAT, "f", "LOG(2.0, {0})", "f_div(f_ln({0}), f_ln(2.0::DOUBLE))", near=True),
     Form("exp", FLOAT, "h", "EXP({0})", "exp({0})", near=True),
     Form("exp", FLOAT, "f", "EXP({0})", "exp({0})", near=True),
+    Form("ln", FLOAT, "f", "LOG2({0})", "f_div(f_ln({0}), f_ln(2.0::DOUBLE))", near=True),
+    Form("trunc", FLOAT, "f", "TRUNC({0})", "trunc({0})"),
+    Form("trunc", FLOAT, "h", "TRUNC({0}, 1)", "f_trunc1({0})", near=True),
+    Form("cbrt", FLOAT, "f", "CBRT({0})", "cbrt({0})", near=True),
+    *(Form(name, FLOAT, "h", f"{name.upper()}({{0}})", f"f_{name}({{0}})", near=True) for name in ("sin", "cos", "tan")),
+    *(Form(name, FLOAT, "f", f"{name.upper()}({{0}})", f"f_{name}({{0}})", near=True) for name in ("asin", "acos")),
+    Form("atan", FLOAT, "f", "ATAN({0})", "atan({0})", near=True),
+    Form("atan2", FLOAT, "ff", "ATAN2({0}, {1})", "atan2({0}, {1})", near=True),
+    Form("degrees", FLOAT, "f", "DEGREES({0})", "degrees({0})", near=True),
+    Form("radians", FLOAT, "f", "RADIANS({0})", "radians({0})", near=True),
     Form("power", FLOAT, "ff", "POWER({0}, {1})", "f_power({0}, {1})", near=True),
     Form("power", FLOAT, "fs", "POWER({0}, {1})", "f_power({0}, {1}::DOUBLE)", near=True),
     Form("cast", FLOAT, "i", "CAST({0} AS DOUBLE)", "{0}::DOUBLE"),
@@ -149,6 +188,28 @@ FORMS: tuple[Form, ...] = (
     Form("replace", TEXT, "t", "REPLACE({0}, 'a', 'é')", "replace({0}, 'a', 'é')"),
     Form("replace", TEXT, "t", "REPLACE({0}, '', 'x')", "{0}"),
     Form("replace", TEXT, "t", "REPLACE({0}, '.', '$1')", "replace({0}, '.', '$1')"),
+    Form("trim", TEXT, "t", "BTRIM({0}, 'a 1')", "trim({0}, 'a 1')"),
+    Form("ltrim", TEXT, "t", "TRIM(LEADING 'é' FROM {0})", "ltrim({0}, 'é')"),
+    Form("rtrim", TEXT, "t", "RTRIM({0}, 'bc')", "rtrim({0}, 'bc')"),
+    Form("lpad", TEXT, "ts", "LPAD({0}, {1} + 3, 'äb')", "t_lpad({0}, {1} + 3, 'äb')"),
+    Form("rpad", TEXT, "ts", "RPAD({0}, {1} + 3)", "t_rpad({0}, {1} + 3, ' ')"),
+    Form("repeat", TEXT, "ts", "REPEAT({0}, {1})", "repeat({0}, greatest({1}, CASE WHEN {1} IS NOT NULL THEN 0 END))"),
+    Form("reverse", TEXT, "t", "REVERSE({0})", "reverse({0})"),
+    Form("split_part", TEXT, "ts", "SPLIT_PART({0}, 'a', {1} + 0)", "t_part({0}, 'a', {1})"),
+    Form("split_part", TEXT, "t", "SPLIT_PART({0}, '-', 2)", "split_part({0}, '-', 2)"),
+    Form("split_index", TEXT, "ts", "SPLIT_INDEX({0}, 'a', {1})", "CASE WHEN {1} >= 0 THEN string_split({0}, 'a')[{1} + 1] END"),
+    Form("right", TEXT, "ts", "RIGHT({0}, {1})", "right({0}, {1})"),
+    Form("concat_ws", TEXT, "tt", "CONCAT_WS(', ', {0}, NULL, {1})", "concat_ws(', ', {0}, {1})"),
+    Form("initcap", TEXT, "t", "INITCAP(REGEXP_REPLACE({0}, '[^a-zA-Z ]', '', 'g'))", "t_initcap({0})"),
+    Form("chr", TEXT, "s", "CHR({0} + 100)", "chr(({0} + 100)::INT)"),
+    Form("md5", TEXT, "t", "MD5({0})", "md5({0})"),
+    Form("sha256", TEXT, "t", "SHA256({0})", "sha256({0})"),
+    *(Form("regexp_extract", TEXT, "t", f"REGEXP_EXTRACT({{0}}, '{p}')", f"t_extract({{0}}, '{p}')") for p in _PATTERNS[::2]),
+    Form("regexp_replace", TEXT, "t", "REGEXP_REPLACE({0}, '([a-z])(b)', '\\2-\\1$')", "regexp_replace({0}, '([a-z])(b)', '\\2-\\1$')"),
+    Form("regexp_replace", TEXT, "t", "REGEXP_REPLACE({0}, '[^a-z]', '<\\&>', 'g')", "regexp_replace({0}, '[^a-z]', '<\\0>', 'g')"),
+    *(Form("to_char", TEXT, "m", f"TO_CHAR({{0}}, '{ours}')", f"strftime(dated({{0}}), '{duck}')") for ours, duck in _TO_CHAR),
+    Form("to_char", TEXT, "m", "DATE_FORMAT({0}, 'yyyy-MM-dd''T''HH:mm')", "strftime(dated({0}), '%Y-%m-%dT%H:%M')"),
+    Form("overlay", TEXT, "t", "OVERLAY({0} PLACING 'ä' FROM 2 FOR 1)", "(left({0}, 1) || 'ä' || substring({0}, 3))"),
     Form("cast", TEXT, "i", "CAST({0} AS TEXT)", "{0}::TEXT"),
     Form("cast", TEXT, "b", "CAST({0} AS TEXT)", "{0}::TEXT"),
     Form("cast", TEXT, "m", "CAST({0} AS TEXT)", "m_text(dated({0}))"),
@@ -161,6 +222,12 @@ FORMS: tuple[Form, ...] = (
     Form("is_true", BOOL, "b", "({0} IS NOT FALSE)", "({0} IS NOT FALSE)"),
     *(Form("like", BOOL, "t", f"({{0}} LIKE '{p}')", f"({{0}} LIKE '{p}' ESCAPE '\\')") for p in _LIKES),
     *(Form("ilike", BOOL, "t", f"({{0}} NOT ILIKE '{p}')", f"({{0}} NOT ILIKE '{p}' ESCAPE '\\')") for p in _LIKES[::3]),
+    *(Form("regexp_like", BOOL, "t", f"({{0}} ~ '{p}')", f"regexp_matches({{0}}, '{p}')") for p in _PATTERNS),
+    Form("regexp_like", BOOL, "t", "({0} !~* 'B')", "(NOT regexp_matches({0}, '(?i)B'))"),
+    Form("ends_with", BOOL, "tt", "ENDS_WITH({0}, {1})", "ends_with({0}, {1})"),
+    Form("distinct", BOOL, "ii", "({0} IS DISTINCT FROM {1})", "({0} IS DISTINCT FROM {1})"),
+    Form("distinct", BOOL, "tt", "({0} IS NOT DISTINCT FROM {1})", "({0} IS NOT DISTINCT FROM {1})"),
+    Form("between", BOOL, "fff", "({0} BETWEEN SYMMETRIC {1} AND {2})", "(({0} BETWEEN {1} AND {2}) OR ({0} BETWEEN {2} AND {1}))"),
     Form("starts_with", BOOL, "tt", "STARTS_WITH({0}, {1})", "starts_with({0}, {1})"),
     Form("in", BOOL, "t", "({0} IN ('a', 'é', ''))", "({0} IN ('a', 'é', ''))"),
     Form("in", BOOL, "i", "({0} IN (0, 7, NULL))", "({0} IN (0, 7, NULL))"),
@@ -178,6 +245,10 @@ FORMS: tuple[Form, ...] = (
         Form("date_trunc", TIME, "m", f"DATE_TRUNC('{unit}', {{0}})", f"date_trunc('{unit}', dated({{0}}))")
         for unit in ("microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "quarter", "year")
     ),
+    Form("to_timestamp", TIME, "c", "TO_TIMESTAMP({0}, 'YYYY-MM-DD')", "t_day({0})"),
+    Form("to_timestamp", TIME, "m", "TO_TIMESTAMP(TO_CHAR({0}, 'YYYYMMDD HH24MISS.US'), 'YYYYMMDD HH24MISS.US')", "dated({0})"),
+    Form("cast", TIME, "s", "TO_TIMESTAMP({0})", "make_timestamp({0} * 1000000)"),
+    Form("add", TIME, "sm", "TIMESTAMPADD(HOUR, {0}, {1})", "moved({1}, {0} * 3600000000)"),
     Form("cast", TIME, "c", "CAST({0} AS TIMESTAMP)", "t_time({0})"),
     Form("cast", TIME, "s", "CAST({0} * 100000 AS TIMESTAMP)", "make_timestamp({0} * 100000000000)"),
     Form("cast", TIME, "h", "CAST({0} AS TIMESTAMP)", "make_timestamp(f_int({0} * 1000000))"),

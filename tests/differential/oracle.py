@@ -27,6 +27,12 @@ CREATE MACRO f_mod(a, b) AS a % (CASE WHEN b <> 0 THEN b END);
 CREATE MACRO f_sqrt(a) AS sqrt(CASE WHEN a >= 0 THEN a END);
 CREATE MACRO f_ln(a) AS ln(CASE WHEN a > 0 THEN a END);
 CREATE MACRO f_log10(a) AS log10(CASE WHEN a > 0 THEN a END);
+CREATE MACRO f_sin(a) AS sin(CASE WHEN isfinite(a) OR isnan(a) THEN a END);
+CREATE MACRO f_cos(a) AS cos(CASE WHEN isfinite(a) OR isnan(a) THEN a END);
+CREATE MACRO f_tan(a) AS tan(CASE WHEN isfinite(a) OR isnan(a) THEN a END);
+CREATE MACRO f_asin(a) AS asin(CASE WHEN abs(a) <= 1 OR isnan(a) THEN a END);
+CREATE MACRO f_acos(a) AS acos(CASE WHEN abs(a) <= 1 OR isnan(a) THEN a END);
+CREATE MACRO f_trunc1(a) AS CASE WHEN isfinite(a) THEN trunc(a * 10) / 10 ELSE a END;
 CREATE MACRO f_power(a, b) AS CASE WHEN isfinite(pow(a, b)) OR NOT isfinite(a) OR NOT isfinite(b) THEN pow(a, b) END;
 CREATE MACRO f_sign(a) AS CASE WHEN isnan(a) OR a = 0 THEN a ELSE sign(a)::DOUBLE END;
 CREATE MACRO one_zero(a) AS CASE WHEN a = 0 THEN 0.0::DOUBLE ELSE a END;
@@ -47,6 +53,15 @@ CREATE MACRO t_substr(a, start, n) AS substring(a, greatest(start, 1), CASE WHEN
     greatest(0, least(start, 1000000)::HUGEINT + least(greatest(n, 0), 1000000) - least(greatest(start, 1), 1000000))::BIGINT END);
 CREATE MACRO t_from(a, start) AS CASE WHEN start IS NOT NULL THEN substring(a, least(greatest(start, 1), 1000000)) END;
 CREATE MACRO t_left(a, n) AS CASE WHEN n IS NOT NULL THEN left(a, greatest(least(n, 1000000), -1000000)) END;
+CREATE MACRO t_strpos(a, part) AS CASE WHEN part = '' THEN CASE WHEN a IS NOT NULL THEN 1::BIGINT END ELSE strpos(a, part)::BIGINT END;
+CREATE MACRO t_lpad(a, n, fill) AS CASE WHEN n <= 0 THEN CASE WHEN a IS NOT NULL THEN '' END ELSE lpad(a, n::INT, fill) END;
+CREATE MACRO t_rpad(a, n, fill) AS CASE WHEN n <= 0 THEN CASE WHEN a IS NOT NULL THEN '' END ELSE rpad(a, n::INT, fill) END;
+CREATE MACRO t_part(a, separator, n) AS CASE WHEN n <> 0 AND a IS NOT NULL THEN coalesce(string_split(a, separator)[n], '') END;
+CREATE MACRO t_extract(a, pattern) AS CASE WHEN regexp_matches(a, pattern) THEN regexp_extract(a, pattern) END;
+CREATE MACRO t_initcap(a) AS array_to_string(list_transform(string_split(regexp_replace(a, '[^a-zA-Z ]', '', 'g'), ' '),
+    lambda word: upper(word[1]) || lower(word[2:])), ' ');
+CREATE MACRO v_units(a, b, us) AS i_div(i_sub(epoch_us(b), epoch_us(a)), us);
+CREATE MACRO t_day(a) AS CASE WHEN regexp_full_match(t_bare(a), '[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}') THEN TRY_CAST(t_bare(a) AS TIMESTAMP) END;
 CREATE MACRO moved(a, us) AS make_timestamp(epoch_us(a) + us);
 CREATE MACRO i_floor(us, size) AS us - ((us % size) + size) % size;
 CREATE MACRO v_scaled(us, a) AS TRY_CAST(trunc(us::DOUBLE * a) AS BIGINT);

@@ -26,8 +26,23 @@ ARGUMENTS: dict[str, list[tuple[Literal, ...]]] = {
         for name in ("add", "sub", "mul", "div", "mod", "power", "eq", "ne", "lt", "le", "gt", "ge", "greatest", "least", "in")
     },
     **{name: [(one,) for one in NUMBERS] for name in ("neg", "abs", "sign", "round", "floor", "ceil", "sqrt", "ln", "log10", "exp")},
+    **{name: [(one,) for one in NUMBERS] for name in ("cbrt", "sin", "cos", "tan", "asin", "acos", "atan", "degrees", "radians", "trunc")},
     **{name: [(one,) for one in TEXTS] for name in ("lower", "upper", "length", "trim", "ltrim", "rtrim")},
+    **{name: [(one,) for one in TEXTS] for name in ("reverse", "initcap", "ascii", "md5", "sha256")},
     **{name: [(one, other) for one in TEXTS for other in TEXTS] for name in ("like", "ilike", "concat", "starts_with")},
+    **{name: [(one, other) for one in TEXTS for other in TEXTS] for name in ("ends_with", "strpos", "regexp_like", "concat_ws")},
+    "atan2": [(one, other) for one in NUMBERS for other in NUMBERS],
+    "lpad": [(TEXTS[0], Literal(5, INT), Literal("xy", TEXT)), (TEXTS[0], Literal(2_000, INT))],
+    "rpad": [(TEXTS[0], Literal(5, INT), Literal("xy", TEXT)), (TEXTS[0], Literal(2, INT))],
+    "repeat": [(TEXTS[0], Literal(3, INT)), (TEXTS[0], Literal(2_000, INT))],
+    "split_part": [(TEXTS[0], Literal("B", TEXT), Literal(number, INT)) for number in (-1, 0, 1, 2, 3)],
+    "split_index": [(TEXTS[0], Literal("B", TEXT), Literal(number, INT)) for number in (-1, 0, 1, 2, 3)],
+    "chr": [(Literal(65, INT),), (Literal(0, INT),)],
+    "regexp_extract": [(TEXTS[0], Literal("B(a)", TEXT), Literal(1, INT)), (TEXTS[0], Literal("x", TEXT))],
+    "regexp_replace": [(TEXTS[0], Literal("a", TEXT), Literal("$", TEXT), Literal("g", TEXT))],
+    "to_char": [(WHEN, Literal("YYYY-MM-DD HH24:MI:SS.US", TEXT))],
+    "to_timestamp": [(Literal("1970-01-02", TEXT), Literal("YYYY-MM-DD", TEXT)), (TEXTS[0], Literal("YYYY-MM-DD", TEXT))],
+    "timestampdiff": [(Literal("hour", TEXT), Literal(0, TIME), WHEN)],
     **{name: [(WHEN,)] for name in FUNCTIONS if name.startswith("extract_")},
     "date_trunc": [(Literal("day", TEXT), WHEN)],
     "substr": [(TEXTS[0], Literal(2, INT)), (TEXTS[0], Literal(0, INT), Literal(2, INT))],
@@ -38,8 +53,13 @@ ARGUMENTS: dict[str, list[tuple[Literal, ...]]] = {
     "is_null": [(Literal(2.5, FLOAT),)],
     "coalesce": [(Literal(None, FLOAT), Literal(2.5, FLOAT))],
 }
-MUST_BE_LITERAL = {"round": 1, "like": 1, "ilike": 1, "date_trunc": 0, "replace": 1, "in": 1}
-"""Functions that take a literal, from this argument on; of DATE_TRUNC it is the first alone."""
+MUST_BE_LITERAL = {
+    "round": 1, "like": 1, "ilike": 1, "replace": 1, "in": 1, "trunc": 1, "lpad": 2, "rpad": 2, "regexp_like": 1, "regexp_extract": 1,
+    "regexp_replace": 1, "to_char": 1, "to_timestamp": 1,
+}  # fmt: skip
+"""Functions that take a literal, from this argument on."""
+ALONE = {"date_trunc": 0, "timestampdiff": 0, "concat_ws": 0, "split_part": 1, "split_index": 1}
+"""Functions of which this argument alone is a literal."""
 
 
 def computed(expression: Expression, columns: dict[str, Any] | None = None) -> list[Any]:
@@ -54,7 +74,7 @@ def over_columns(name: str, arguments: tuple[Literal, ...]) -> list[Any]:
     columns: dict[str, Any] = {}
     parts: list[Expression] = []
     for place, argument in enumerate(arguments):
-        literal = place == 0 if name == "date_trunc" else place >= MUST_BE_LITERAL.get(name, len(arguments))
+        literal = place == ALONE.get(name, -1) or place >= MUST_BE_LITERAL.get(name, len(arguments))
         if literal:
             parts.append(argument)
             continue
@@ -111,3 +131,11 @@ def test_branches_before_one_that_always_holds_stay():
 
     assert fold(case) == Case(((over, Literal(1, INT)),), Literal(2, INT))
     assert fold(Case(((always, Literal(2, INT)), (over, Literal(1, INT))), Literal(4, INT))) == Literal(2, INT)
+
+
+def test_a_long_text_is_not_carried_in_a_plan():
+    long = Call("repeat", (Literal("ab", TEXT), Literal(101, INT)))
+
+    assert fold(long) == long
+    assert fold(Call("repeat", (Literal("ab", TEXT), Literal(100, INT)))) == Literal("ab" * 100, TEXT)
+    assert fold(Call("length", (long,))) == Literal(202, INT)

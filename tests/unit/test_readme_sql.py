@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from sbon.query.catalog import Catalog
+from sbon.query.named_calls import function_names
 from sbon.query.planner import plan
 from sbon.query.sql import CreateSink, CreateSource, CreateView, SelectQuery, parse
 from tests.query_worlds import NODES
@@ -30,3 +31,10 @@ def test_the_statements_of_the_readme_can_be_planned() -> None:
             elif isinstance(statement, SelectQuery | CreateSink):
                 planned += len(plan(statement, catalog, NODES, "a", "q").operators)
     assert planned > 0
+
+
+def test_the_readme_names_every_function() -> None:
+    """Hints send people there."""
+    text = README.read_text(encoding="utf-8")
+    section = text[text.index("## SQL") :].lower()
+    assert [name for name in function_names() if not re.search(rf"\b{name}\b", section)] == []

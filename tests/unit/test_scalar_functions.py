@@ -1,5 +1,6 @@
 """Expressions that travelled as data compute what the table of functions says, and nonsense is refused."""
 
+import math
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -154,6 +155,88 @@ def test_every_function_of_the_table_can_be_compiled():
         ("replace", ("a.b.c", ".", "-"), "a-b-c"),
         ("replace", ("abc", "", "-"), "abc"),
         ("starts_with", ("abc", "ab"), True),
+        ("trim", ("xyaxy", "yx"), "a"),
+        ("ltrim", ("xxa ", "x"), "a "),
+        ("rtrim", (" axx", "x"), " a"),
+        ("ends_with", ("abc", "bc"), True),
+        ("ends_with", ("abc", None), None),
+        ("strpos", ("日本語", "語"), 3),
+        ("strpos", ("abc", "x"), 0),
+        ("strpos", ("abc", ""), 1),
+        ("strpos", ("", ""), 1),
+        ("strpos", ("a", None), None),
+        ("lpad", ("é", 4, "xy"), "xyxé"),
+        ("lpad", ("hello", 2, "x"), "he"),
+        ("lpad", ("a", -1), ""),
+        ("lpad", ("a", 3, ""), "a"),
+        ("lpad", ("a", 1_000), " " * 999 + "a"),
+        ("lpad", ("a", 1_001), None),
+        ("lpad", ("a", 2**63 - 1), None),
+        ("lpad", ("a", None), None),
+        ("rpad", ("é", 4, "xy"), "éxyx"),
+        ("rpad", ("hello", 2), "he"),
+        ("repeat", ("ab", 2), "abab"),
+        ("repeat", ("ab", -1), ""),
+        ("repeat", ("", 2**62), ""),
+        ("repeat", ("ab", 501), None),
+        ("repeat", ("ab", 2**63 - 1), None),
+        ("repeat", (None, 2), None),
+        ("reverse", ("ab日",), "日ba"),
+        ("split_part", ("a--b-c", "-", 2), ""),
+        ("split_part", ("a--b-c", "-", 3), "b"),
+        ("split_part", ("a--b-c", "--", -1), "b-c"),
+        ("split_part", ("a", ",", 5), ""),
+        ("split_part", ("a", ",", -(2**63)), ""),
+        ("split_part", ("a", ",", 0), None),
+        ("split_part", (None, ",", 1), None),
+        ("split_index", ("a-b", "-", 0), "a"),
+        ("split_index", ("a-b", "-", 2), None),
+        ("split_index", ("a-b", "-", -1), None),
+        ("split_index", ("a-b", "-", 2**63 - 1), None),
+        ("concat_ws", ("-", "a", None, "b"), "a-b"),
+        ("concat_ws", ("-", None), ""),
+        ("initcap", ("hELLO wORLD-3rd é",), "Hello World-3rd É"),
+        ("chr", (0x1F389,), "🎉"),
+        ("chr", (0,), None),
+        ("chr", (0xD800,), None),
+        ("chr", (-1,), None),
+        ("chr", (0x110000,), None),
+        ("ascii", ("🎉x",), 0x1F389),
+        ("ascii", ("",), 0),
+        ("md5", ("é",), "66ddcd97cfdeabb2f6fb8a999b4bc76f"),
+        ("sha256", ("abc",), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
+        ("regexp_like", ("a\nb", "^b"), False),
+        ("regexp_like", ("abc", "B", "i"), True),
+        ("regexp_like", (None, "B"), None),
+        ("regexp_extract", ("k=12", "([a-z])=([0-9]+)", 2), "12"),
+        ("regexp_extract", ("k=12", "[0-9]+"), "12"),
+        ("regexp_extract", ("k=12", "x"), None),
+        ("regexp_extract", ("b", "(a)?b", 1), None),
+        ("regexp_replace", ("aXbX", "X", "$"), "a$bX"),
+        ("regexp_replace", ("aXbX", "x", "-", "gi"), "a-b-"),
+        ("regexp_replace", ("ab", "(a)(b)", r"\2\1\\\&"), "ba\\ab"),
+        ("regexp_replace", ("héa", "x*", "-", "g"), "-h-é-a-"),
+        ("trunc", (-2.9,), -2.0),
+        ("trunc", (1.15, 2), 1.15),
+        ("trunc", (-2.345, 1), -2.3),
+        ("trunc", (1e300, 15), 1e300),
+        ("trunc", (NAN, 2), NAN),
+        ("trunc", (7, 2), 7),
+        ("cbrt", (-27,), -3.0),
+        ("sin", (0.5,), math.sin(0.5)),
+        ("sin", (float("inf"),), None),
+        ("sin", (NAN,), NAN),
+        ("cos", (0.5,), math.cos(0.5)),
+        ("tan", (0.5,), math.tan(0.5)),
+        ("asin", (0.5,), math.asin(0.5)),
+        ("asin", (1.5,), None),
+        ("asin", (NAN,), NAN),
+        ("acos", (-1,), math.pi),
+        ("acos", (-1.5,), None),
+        ("atan", (float("inf"),), math.pi / 2),
+        ("atan2", (-1, -2.0), math.atan2(-1, -2)),
+        ("degrees", (math.pi,), 180.0),
+        ("radians", (90,), math.pi / 2),
     ],
 )
 def test_functions_compute_what_their_table_says(function: str, arguments: tuple[Any, ...], expected: Any):
@@ -196,6 +279,22 @@ MOMENT = time("2018-01-31T01:49:59.650000")
         ("extract_epoch", (MOMENT,), 1517363399.65),
         ("extract_epoch", (Literal(1_500_000, INTERVAL),), 1.5),
         ("extract_year", (Literal(2**62, TIME),), None),
+        ("to_char", (MOMENT, literal("YYYY-MM-DD HH24:MI:SS.US")), "2018-01-31 01:49:59.650000"),
+        ("to_char", (MOMENT, literal("FMDD/FMMM/YY FMHH12:MI:SS.MS pm")), "31/1/18 1:49:59.650 am"),
+        ("to_char", (MOMENT, literal('Dy FMDay Mon FMMonth "Q"Q%, IYYY-"W"IW-ID DDD')), "Wed Wednesday Jan January Q1%, 2018-W05-3 031"),
+        ("to_char", (time("0099-12-31T13:00:00"), literal("yyyymmdd HH AM")), "00991231 01 PM"),
+        ("to_char", (Literal(2**62, TIME), literal("YYYY")), None),
+        ("to_timestamp", (literal("31/1/2018 01:49"), literal("DD/MM/YYYY HH24:MI")), datetime(2018, 1, 31, 1, 49)),
+        ("to_timestamp", (literal("20180131014959.650"), literal("YYYYMMDDHH24MISS.MS")), datetime(2018, 1, 31, 1, 49, 59, 650000)),
+        ("to_timestamp", (literal("Jan 31 2018, 1:49 pm"), literal("Mon DD YYYY, HH12:MI PM")), datetime(2018, 1, 31, 13, 49)),
+        ("to_timestamp", (literal("100%- 2018-031"), literal("100%- YYYY-DDD")), datetime(2018, 1, 31)),
+        ("to_timestamp", (literal("5.3.2018"), literal("FMDD.FMMM.YYYY")), datetime(2018, 3, 5)),
+        ("to_timestamp", (literal("2018-02-30"), literal("YYYY-MM-DD")), None),
+        ("to_timestamp", (literal("2018-+2-03"), literal("YYYY-MM-DD")), None),
+        ("to_timestamp", (literal("2018-01-31 01:49:60"), literal("YYYY-MM-DD HH24:MI:SS")), None),
+        ("timestampdiff", (literal("minute"), time("2018-01-31T01:49:59"), time("2018-01-31T01:49:00")), 0),
+        ("timestampdiff", (literal("second"), time("2018-01-31T01:50:00.5"), MOMENT), 0),
+        ("timestampdiff", (literal("day"), time("2018-01-31T01:50:00"), time("2018-01-01T02:00:00")), -29),
         ("date_trunc", (literal("day"), Literal(-(2**62), TIME)), None),
     ],
 )
@@ -288,6 +387,20 @@ def test_integers_wrap_at_64_bits():
         Literal(True, INT),
         Literal(2**70, INT),
         Call("like", (literal("a"), literal("a\\"))),
+        Call("regexp_like", (Column("x"), Column("x"))),
+        Call("regexp_like", (Column("x"), literal("(a"))),
+        Call("regexp_like", (Column("x"), literal("(a{999}){999}"))),
+        Call("regexp_like", (Column("x"), literal("a" * 1_001))),
+        Call("regexp_extract", (Column("x"), literal("a"), literal(1))),
+        Call("regexp_replace", (Column("x"), literal("a"), literal("\\q"))),
+        Call("regexp_replace", (Column("x"), literal("a"), Column("x"))),
+        Call("to_char", (MOMENT, literal("what"))),
+        Call("to_char", (MOMENT, literal("-" * 201))),
+        Call("to_timestamp", (Column("x"), literal("YYYY"))),
+        Call("split_part", (Column("x"), literal(""), literal(1))),
+        Call("lpad", (Column("x"), literal(3), Column("x"))),
+        Call("trunc", (literal(1.5), literal(16))),
+        Call("timestampdiff", (literal("month"), MOMENT, MOMENT)),
     ],
 )
 def test_nonsense_from_a_peer_is_refused(tree: Expression):
@@ -344,3 +457,26 @@ def test_the_sign_of_zero_is_that_of_the_sum_beside_a_constant_zero(zero):
             sides = [[zero] * len(values) if isinstance(argument, Literal) else values for argument in arguments]
             expected = [None if None in pair else float(apply(*pair)) for pair in zip(*sides, strict=True)]
             assert list(map(repr, evaluate(Call(function, arguments), frame))) == list(map(repr, expected))
+
+
+def test_replacements_within_each_other_end_before_they_fill_the_memory():
+    tree: Expression = Column("c0")
+    for _ in range(40):
+        tree = Call("replace", (tree, literal("a"), literal("aaaaaaaaaa")))
+    frame = pl.DataFrame({"c0": ["a", "b", None]})
+
+    assert evaluate(tree, frame) == [None, "b", None]
+    assert evaluate(Call("replace", (Column("c0"), literal("a"), literal("a" * 1_000_000))), frame) == ["a" * 1_000_000, "b", None]
+    assert evaluate(Call("replace", (Column("c0"), literal("a"), literal("é" * 500_001))), frame) == [None, "b", None]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "new", "flags"),
+    [("a", r"\&\&\&\&\&\&\&\&", "g"), ("", "a" * 10, "g"), ("^.*$", r"\&\&\&\&\&\&\&\&\&", "")],
+)
+def test_replaced_matches_within_each_other_end_before_they_fill_the_memory(pattern: str, new: str, flags: str):
+    tree: Expression = Column("c0")
+    for _ in range(40):
+        tree = Call("regexp_replace", (tree, literal(pattern), literal(new), literal(flags)))
+
+    assert evaluate(tree, pl.DataFrame({"c0": ["a", None]})) == [None, None]

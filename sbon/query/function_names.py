@@ -1,0 +1,37 @@
+"""Functions that are read by their name alone, as it is typed: the parser makes no tree of its own of them."""
+
+SYNONYMS: dict[str, str] = {
+    "truncate": "trunc",
+    "instr": "strpos",
+    "endswith": "ends_with",
+    "rlike": "regexp_like",
+    "regexp": "regexp_like",
+    "regexp_matches": "regexp_like",
+}
+"""Other names of functions of the table, which take the same arguments in the same order."""
+TABLE_NAMES = frozenset({
+    "strpos", "lpad", "rpad", "repeat", "reverse", "split_part", "split_index", "concat_ws", "initcap", "ends_with", "chr", "ascii",
+    "md5", "sha256", "regexp_like", "regexp_extract", "regexp_replace", "cbrt", "sin", "cos", "tan", "asin", "acos", "atan", "atan2",
+    "degrees", "radians", "trunc", "to_char",
+})  # fmt: skip
+"""Functions of the table that are called by their own name."""
+EXTRACTS: dict[str, str] = {
+    "year": "year",
+    "quarter": "quarter",
+    "month": "month",
+    "week": "week",
+    "day": "day",
+    "dayofmonth": "day",
+    "dayofyear": "doy",
+    "hour": "hour",
+    "minute": "minute",
+}
+"""Functions that are EXTRACT of one field."""
+OF_THEIR_OWN = frozenset({
+    "locate", "right", "log2", "pi", "second", "dayofweek", "date_format", "to_timestamp", "to_timestamp_ltz",
+    "timestampdiff", "timestampadd", "regexp_match", "regexp_count", "regexp_substr", "regexp_instr", "sha1", "sha224", "sha384",
+    "sha512", "unix_timestamp", "from_unixtime",
+})  # fmt: skip
+"""Functions whose calls `sbon.query.named_calls` rewrites or refuses, each in its own way."""
+READ_BY_NAME = frozenset(name.upper() for name in (*SYNONYMS, *TABLE_NAMES, *EXTRACTS, *OF_THEIR_OWN))
+"""For the parser."""

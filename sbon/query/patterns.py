@@ -1,0 +1,110 @@
+"""Regular expressions and what replaces their matches, as people write them: checked when a query is planned and where it is run.
+
+The engine is that of Rust. Its time is proportional to the length of the text whatever the pattern; it has no look-around and no
+back-references.
+"""
+
+import re
+
+from sbon.errors import QueryError
+
+PATTERN_LENGTH_MAX = 1_000
+PARTS_MAX = 5_000
+"""Parts of a pattern with its counts written out: a{3} is aaa. The engine has a limit of its own for its machine, 10 MiB."""
+FLAGS = {"regexp_like": "i", "regexp_replace": "gi"}
+
+_TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{([0-9]{1,9})(?:,([0-9]{0,9}))?\}|.", re.DOTALL)
+"""An escaped character, a class, a count, or any other character."""
+
+
+def check_pattern(pattern: str) -> None:
+    """Refuse a pattern that is too large; whether it can be read is for the engine to say.
+
+    Raises
+    ------
+    QueryError
+        It is too long, or repeats too much.
+    """
+    if len(pattern) > PATTERN_LENGTH_MAX:
+        raise QueryError(f"the pattern has {len(pattern)} characters, expected at most {PATTERN_LENGTH_MAX}", hint="take a shorter one")
+    parts = parts_of(pattern)
+    if parts > PARTS_MAX:
+        hint = "write * or +, or smaller counts"
+        raise QueryError(f"the pattern has {parts} parts with its counts written out, expected at most {PARTS_MAX}", hint=hint)
+
+
+def parts_of(pattern: str) -> int:
+    """How many characters and classes a pattern has with its counts written out.
+
+    Examples
+    --------
+    >>> parts_of("(ab{3}){10}c")
+    41
+    """
+    open_groups: list[int] = []
+    total = last = 0
+    for token in _TOKEN.finditer(pattern):
+        if token[0] == "(":
+            open_groups.append(total)
+            total = last = 0
+        elif token[0] == ")" and open_groups:
+            last = total
+            total += open_groups.pop()
+        elif token[1] is not None:
+            total += last * (max(1, int(token[2] or token[1])) - 1)
+            last = 0 if last == 0 else total
+        else:
+            last = 1
+            total += 1
+    return total + sum(open_groups)
+
+
+def with_flags(function: str, pattern: str, flags: str) -> str:
+    """The pattern with the flag that it knows itself: `i`, without regard to case.
+
+    Raises
+    ------
+    QueryError
+        An unknown flag.
+    """
+    unknown = [flag for flag in flags if flag not in FLAGS[function]]
+    if unknown:
+        hint = "i: without regard to case" + ("; g: all matches, not the first alone" if function == "regexp_replace" else "")
+        raise QueryError(f"flag '{unknown[0]}' is unknown", hint=hint)
+    return f"(?i){pattern}" if "i" in flags else pattern
+
+
+def replacement_of(text: str) -> str:
+    r"""What replaces a match, in the engine's spelling: \1 to \9 are groups and \& is the whole match, as in PostgreSQL.
+
+    Raises
+    ------
+    QueryError
+        A backslash before anything else, or $1, which other dialects write.
+
+    Examples
+    --------
+    >>> replacement_of(r"\2: $, \\")
+    '${2}: $$, \\'
+    """
+    wrong = re.search(r"\$[0-9{]", text)
+    if wrong is not None:
+        raise QueryError(f"the replacement has {text[wrong.start() : wrong.start() + 2]}", hint=r"write \1 for the first group")
+    made, place = "", 0
+    while place < len(text):
+        character = text[place]
+        if character != "\\":
+            made += "$$" if character == "$" else character
+            place += 1
+            continue
+        behind = text[place + 1 : place + 2]
+        if not behind or behind not in "0123456789&\\":
+            raise QueryError(f"the replacement has \\{behind}", hint=r"write \1 for the first group, \& for the match, \\ for a backslash")
+        made += "\\" if behind == "\\" else "${0}" if behind == "&" else f"${{{behind}}}"
+        place += 2
+    return made
+
+
+def references(text: str) -> int:
+    """How many groups or matches a replacement of `replacement_of` repeats."""
+    return text.count("${")
