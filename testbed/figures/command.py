@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from sbon.cli.options import Wide
 from sbon.errors import ConfigError
+from testbed.documents import print_document
 from testbed.figures.experiments import EXPERIMENTS, FULL, QUICK, run_figures
 from testbed.figures.plots import draw_figure10, draw_figure11, draw_figure12, draw_figure13, draw_zipf
 from testbed.figures.text import as_text
@@ -34,6 +36,7 @@ def figures_command(
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same figures.")] = 1,
     json: Annotated[str | None, typer.Option("--json", metavar="FILE", help="Write the result here, too; - for standard output.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    wide: Wide = False,
 ) -> None:
     """Repeat the placement paper's experiments (figures 10 to 13) with real agents in virtual time on measured networks.
 
@@ -78,7 +81,7 @@ def figures_command(
     text = as_text(result)
     (out / "figures.md").write_text(text, encoding="utf-8")
     if json != "-":
-        print(text, end="")
+        print_document(text, wide=wide)
 
 
 def _found(data: Path | None, given: dict[str, Path | None]) -> dict[str, Path]:

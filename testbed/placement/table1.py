@@ -11,7 +11,9 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import typer
 
+from sbon.cli.options import Wide
 from sbon.errors import ConfigError
+from testbed.documents import print_document
 from testbed.placement.evaluation import IP_MULTICAST, OPTIMAL, Evaluation, evaluate
 from testbed.placement.network import ROUNDS, Report, transit_stub
 from testbed.placement.plots import Curve, draw_distribution, require_matplotlib
@@ -124,6 +126,7 @@ def table1_command(
     stub_domains: Annotated[int, typer.Option(metavar="N", min=1, max=300, help="Of 10 nodes each; 150 as in the paper.")] = 150,
     json: Annotated[bool, typer.Option("--json", help="Print table1.json instead of table1.md.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    wide: Wide = False,
 ) -> None:
     """Repeat the placement paper's table 1 and its figures 8 and 9: six algorithms and ours, 1,550 nodes.
 
@@ -152,7 +155,7 @@ def table1_command(
     if json:
         write_json("-", result)
     else:
-        print(text, end="")
+        print_document(text, wide=wide)
 
 
 def _seeds(text: str) -> tuple[int, ...]:

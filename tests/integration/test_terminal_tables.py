@@ -24,6 +24,7 @@ from testbed.bench import closing, engine, engine_stalled, link, migrate, operat
 from testbed.coordinates import adversaries
 from testbed.coordinates import command as coordinates
 from testbed.demo import view
+from testbed.documents import print_document
 from testbed.membership import command as membership
 from testbed.netns import bench as netns
 from testbed.nexmark import bench as nexmark
@@ -300,6 +301,25 @@ def test_the_demo_and_topologies_fit_80_columns(terminal):
     check(terminal(80, run, ["testbed", "topologies"]), 80, [], ["transit-stub"])
 
 
+def test_pages_fit_80_columns_and_are_markdown_elsewhere(terminal, capsys):
+    page = (
+        "# Placement\n\n| algorithm | usage penalty | in the paper |\n| --- | ---: | ---: |\n| RANDOM | 86.7 % |  |\n\n"
+        + "words " * 20
+        + "\n"
+    )
+    assert terminal(80, print_document, page) == [
+        "# Placement",
+        "",
+        "algorithm  usage penalty  in the paper",
+        "RANDOM            86.7 %",
+        "",
+        "words " * 12 + "words",
+        "  words words words words words words words",
+    ]
+    print_document(page)
+    assert capsys.readouterr().out == page
+
+
 def test_a_pipe_gets_the_main_columns_in_full(agent, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert run(["queries"]) == 0
@@ -333,5 +353,5 @@ def test_every_table_of_the_program_is_tried_here():
         "names.py:functions", "coordinates.py:coordinates", "keys.py:_change", "statements.py:sql", "statements.py:print_listing",
         "statements.py:print_plan", "top.py:_print_once", "top.py:screen",
     }  # fmt: skip
-    others = {"testbed/cli.py:topologies", "testbed/demo/view.py:_parts"}
+    others = {"testbed/cli.py:topologies", "testbed/documents.py:print_document", "testbed/demo/view.py:_parts"}
     assert found == results | {f"sbon/cli/{one}" for one in cli} | others

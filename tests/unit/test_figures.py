@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import re
+import sys
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from sbon.cost.latency import KnownLatencies
 from sbon.errors import ConfigError
 from sbon.placement.optimal import optimal_assignment
 from sbon.placement.problem import PlacementLink, PlacementProblem
+from testbed.documents import print_document
 from testbed.figures.command import figures_command
 from testbed.figures.experiments import EXPERIMENTS, Extent, run_figures
 from testbed.figures.migration import draw_far_pair, label
@@ -261,6 +264,16 @@ def test_the_page_names_every_experiment(result):
     for title in ("Figures 10 and 11", "Figure 12", "Figure 13", "Many queries over popular sources"):
         assert title in text
     assert "nan" not in text
+
+
+def test_the_page_fits_a_terminal(result, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    print_document(as_text(result))
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+
+    assert [line for line in lines if len(line) > 80] == []
+    assert "group  alone  shared  with multicasts  saved  bytes/s between nodes saved" in lines
 
 
 def test_pictures_are_drawn(result, tmp_path):
