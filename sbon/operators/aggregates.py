@@ -5,20 +5,23 @@ extremes, firsts and lasts; every float operand whose sum is wanted has a table 
 COUNT(DISTINCT) one of its values, those of APPROX_COUNT_DISTINCT and APPROX_PERCENTILE a sketch (`sbon.operators.sketches`).
 
 Aggregates leave NULL out; of no values, COUNT is 0 and all others are NULL. FIRST and LAST go by event time, and among rows of one instant
-take the least and the greatest value, since the order of arrival is an accident. SUM of integers is exact, NULL beyond 64 bits; SUM, AVG
-and STDDEV of floats are rounded once from the exact sum. MIN and MAX pass NaN over unless there is nothing else.
+take the least and the greatest value, since the order of arrival is an accident; ARG_MIN and ARG_MAX do so by their second operand. SUM of
+integers is exact, NULL beyond 64 bits; SUM and AVG of floats are rounded once from the exact sum, and so are variances, covariances and the
+like (`sbon.operators.moments`). MIN and MAX pass NaN over unless there is nothing else.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
 
 from sbon.errors import QueryError, RemoteProtocolError
-from sbon.operators import digits
+from sbon.operators import digits, moments
 from sbon.operators.frames import polars_type
 from sbon.operators.grouping import Groups
-from sbon.operators.measures import rows_apart
+from sbon.operators.measures import BITS, rows_apart
+from sbon.operators.operands import Operands
 from sbon.operators.partials import DistinctTable, ExactTable, MainTable, Table
 from sbon.operators.sketches import BucketTable, LeastHashTable
 from sbon.query.functions import aggregate_type
@@ -28,6 +31,8 @@ from sbon.types import IntArray
 
 _EDGES = {"min": "min", "max": "max", "first": "first", "last": "last", "bool_and": "min", "bool_or": "max"}
 """Aggregates that are one of the values, by measure; of truth values, false is less than true."""
+_BY = {"arg_min": "first", "arg_max": "last"}
+"""Aggregates that are the first or the last value, not by event time."""
 APART_RATIO = 4
 """Rows for each partial from which the texts of partials are copied, as they would keep those of all rows in memory."""
 
@@ -38,26 +43,26 @@ class Aggregates:
     Parameters
     ----------
     aggregates : as asked for
-    operands : for each of them the name of its column in prepared rows, None for COUNT(*)
+    operands : for each of them the names of its columns in prepared rows
     types : of these columns
     """
 
-    def __init__(self, aggregates: Sequence[Aggregate], operands: Sequence[str | None], types: dict[str, ColumnType]) -> None:
+    def __init__(self, aggregates: Sequence[Aggregate], operands: Sequence[Operands], types: dict[str, ColumnType]) -> None:
         self.main = MainTable()
         self.tables: dict[str, Table] = {"main": self.main}
         self._answers = list(zip(aggregates, operands, strict=True))
         self._types = types
         self._results: list[ColumnType] = []
-        for aggregate, operand in self._answers:
+        for aggregate, (operand, by) in self._answers:
             try:
-                kind = aggregate_type(aggregate.function, types[operand] if operand else None)
+                kind = aggregate_type(aggregate.function, types[operand] if operand else None, types[by] if by else None)
             except QueryError as error:
                 raise RemoteProtocolError(str(error)) from error
             self._results.append(kind)
             if operand:
-                self._want(aggregate.function, operand)
+                self._want(aggregate.function, operand, by)
 
-    def _want(self, function: str, operand: str) -> None:
+    def _want(self, function: str, operand: str, by: str | None) -> None:
         if function == "count_distinct":
             self.tables.setdefault(f"distinct:{operand}", DistinctTable(operand))
             return
@@ -70,13 +75,29 @@ class Aggregates:
         self.main.measure("count", operand)
         if function in _EDGES:
             self.main.measure(_EDGES[function], operand)
-        elif function in ("sum", "avg", "stddev") and self._types[operand] is ColumnType.FLOAT:
+        elif function in _BY and by:
+            self.main.measure(_BY[function], operand, by)
+        elif function in moments.BY_FUNCTION:
+            self._want_moments(function, operand, by or operand)
+        elif function in BITS:
+            self.main.measure(function, operand)
+        elif function in ("sum", "avg") and self._types[operand] is ColumnType.FLOAT:
             self.main.measure("special", operand)
-            self.tables.setdefault(f"sum:{operand}", ExactTable(operand, squares=False))
-            if function == "stddev":
-                self.tables.setdefault(f"squares:{operand}", ExactTable(operand, squares=True))
+            self.tables.setdefault(f"sum:{operand}", ExactTable(operand))
         elif function in ("sum", "avg"):
             self.main.measure("sum", operand)
+
+    def _want_moments(self, function: str, x: str, y: str) -> None:
+        for operand in (x, y):
+            self.main.measure("special", operand)
+            self.tables.setdefault(f"sum:{operand}", ExactTable(operand))
+        pairs = [(x, y)]
+        if function == "corr":
+            pairs.append((x, x))
+        if function in ("corr", "regr_slope", "regr_intercept"):
+            pairs.append((y, y))
+        for one, other in pairs:
+            self.tables.setdefault(f"products:{one}:{other}", ExactTable(one, other))
 
     def add(self, rows: pl.DataFrame, groups: Groups, by: list[str]) -> None:
         """Keep partials of prepared rows, numbered by group, in all tables."""
@@ -100,7 +121,8 @@ class Aggregates:
         return groups.select(*columns, *answers)
 
     def _answer(self, index: int, groups: pl.DataFrame, merged: dict[str, pl.DataFrame], by: list[str]) -> pl.Expr | pl.Series:
-        aggregate, operand = self._answers[index]
+        aggregate, operands = self._answers[index]
+        operand = operands.value
         name, function, result = f"a{index}", aggregate.function, polars_type(self._results[index])
         if operand is None:
             return pl.col("n").alias(name)
@@ -121,6 +143,12 @@ class Aggregates:
             return buckets.percentiles(aggregate.share, merged[f"buckets:{operand}"], by, groups).alias(name)
         if function in _EDGES:
             return pl.col(f"{_EDGES[function]}:{operand}").cast(result).alias(name)
+        if function in _BY:
+            return pl.col(f"{_BY[function]}:{operand}:{operands.by}").cast(result).alias(name)
+        if function in BITS:
+            return pl.when(count > 0).then(pl.col(f"{function}:{operand}")).alias(name)
+        if function in moments.BY_FUNCTION:
+            return self._moments(function, operands, groups, merged, by).alias(name)
         if self._types[operand] is ColumnType.FLOAT:
             return self._float_answers(function, operand, groups, merged, by).alias(name)
         total = pl.when(count > 0).then(pl.col(f"sum:{operand}"))
@@ -136,19 +164,29 @@ class Aggregates:
     def _float_answers(
         self, function: str, operand: str, groups: pl.DataFrame, merged: dict[str, pl.DataFrame], by: list[str]
     ) -> pl.Series:
-        """Sums, means and deviations; NULL of too few values. An infinity or NaN among the values is all that counts."""
+        """Sums and means; NULL of no values. An infinity or NaN among the values is all that counts."""
         counts = groups[f"count:{operand}"].to_numpy()
         specials = groups[f"special:{operand}"].to_numpy()
         sums, lowest = self._digits(f"sum:{operand}", groups, merged, by)
-        if function == "sum":
-            values = digits.rounded(sums, lowest)
-        elif function == "avg":
-            values = digits.quotients(sums, lowest, np.maximum(counts, 1))
-        else:
-            squares, squares_lowest = self._digits(f"squares:{operand}", groups, merged, by)
-            values = digits.deviations(counts, sums, lowest, squares, squares_lowest)
-        values = np.where(specials != 0.0, np.nan if function == "stddev" else specials, values)
-        least = 2 if function == "stddev" else 1
-        if (counts >= least).all():
+        values = digits.rounded(sums, lowest) if function == "sum" else digits.quotients(sums, lowest, np.maximum(counts, 1))
+        values = np.where(specials != 0.0, specials, values)
+        if counts.all():
             return pl.Series(values)
-        return pl.select(pl.when(pl.Series(counts >= least)).then(pl.Series(values))).to_series()
+        return pl.select(pl.when(pl.Series(counts > 0)).then(pl.Series(values))).to_series()
+
+    def _moments(
+        self, function: str, operands: Operands, groups: pl.DataFrame, merged: dict[str, pl.DataFrame], by: list[str]
+    ) -> pl.Series:
+        """Deviations, covariances and the like; NULL of too few values, NaN where any is not finite."""
+        x = operands.value
+        assert x is not None
+        y = operands.by or x
+        names = (f"sum:{x}", f"sum:{y}", f"products:{x}:{x}", f"products:{y}:{y}", f"products:{x}:{y}")
+        kept = {name: list(moments.scaled(*self._digits(name, groups, merged, by))) for name in names if name in self.tables}
+        columns = [kept.get(name, kept[f"products:{x}:{y}"]) for name in names]
+        least, value = moments.BY_FUNCTION[function]
+        odd = ((groups[f"special:{x}"] != 0.0) | (groups[f"special:{y}"] != 0.0)).to_list()
+        answers: list[float | None] = []
+        for is_odd, count, *sums in zip(odd, groups[f"count:{x}"].to_list(), *columns, strict=True):
+            answers.append(None if count < least else math.nan if is_odd else value(moments.Moments(count, *sums)))
+        return pl.Series(answers, dtype=pl.Float64)

@@ -14,6 +14,7 @@ from sbon.operators.assign import bounds
 from sbon.operators.compile import columns_of
 from sbon.operators.frames import computed
 from sbon.operators.grouping import Groups, physical
+from sbon.operators.operands import one_zero
 from sbon.operators.operator import Operator
 from sbon.operators.pairing import in_time
 from sbon.operators.partials import TIME
@@ -21,7 +22,7 @@ from sbon.operators.runs import runs_of
 from sbon.operators.seen import NEVER, Seen, latest
 from sbon.operators.snapshots import Parts, opened, parts_of
 from sbon.operators.waiting import Waiting
-from sbon.operators.windowed import FRAME_ROWS_MAX, PANE, PENDING_ROWS_MAX, one_zero
+from sbon.operators.windowed import FRAME_ROWS_MAX, PANE, PENDING_ROWS_MAX
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, DeduplicateParams
 from sbon.query.relation import BOUNDS
 from sbon.query.schema import ColumnType

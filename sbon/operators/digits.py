@@ -89,13 +89,6 @@ def quotients(digits: IntArray, lowest: int, counts: IntArray) -> FloatArray:
     return result
 
 
-def deviations(counts: IntArray, sums: IntArray, lowest: int, squares: IntArray, squares_lowest: int) -> FloatArray:
-    """Sample standard deviation of each count of values, of which sum and sum of squares are given; NaN of fewer than two."""
-    exponent, squares_exponent = BIN_BITS * lowest, BIN_BITS * squares_lowest
-    found = zip(counts.tolist(), integers(sums), integers(squares), strict=True)
-    return np.array([deviation(count, (one, exponent), (two, squares_exponent)) for count, one, two in found], np.float64)
-
-
 def _three(a: FloatArray, b: FloatArray, c: FloatArray) -> FloatArray:
     """a + b + c, rounded once."""
     upper, lower = _two(b, c)
@@ -129,19 +122,3 @@ def to_float(number: int, exponent: int, divisor: int = 1) -> float:
         return number / divisor
     except OverflowError:
         return math.inf if number > 0 else -math.inf
-
-
-def deviation(count: int, sum_: tuple[int, int], squares: tuple[int, int]) -> float:
-    """Sample standard deviation from exact sums, each (n, e) for n * 2^e; NaN of fewer than two values.
-
-    Source
-    ------
-    variance = (n * sum(x^2) - sum(x)^2) / (n * (n - 1)): useless in floats, where the difference cancels; exact in integers.
-    """
-    if count < 2:
-        return math.nan
-    plain, plain_exponent = count * squares[0], squares[1]
-    cross, cross_exponent = sum_[0] ** 2, 2 * sum_[1]
-    exponent = min(plain_exponent, cross_exponent)
-    difference = (plain << (plain_exponent - exponent)) - (cross << (cross_exponent - exponent))
-    return math.sqrt(to_float(difference, exponent, count * (count - 1)))

@@ -17,12 +17,13 @@ another way, by its bits (`split`).
 import math
 
 import numpy as np
+import numpy.typing as npt
 
 from sbon.types import FloatArray, IntArray
 
 BIN_BITS = 32
 BIN_MIN, BIN_MAX = -70, 70
-"""Bins of all floats and of their squares."""
+"""Bins of all floats and of their products."""
 
 _LOW = np.int64(2**BIN_BITS - 1)
 _SPLITTER = 2.0**27 + 1.0
@@ -34,8 +35,8 @@ _ROWS_MAX = 2**20
 _CELLS_MIN = 2**16
 _BLOCK_ROWS = 8192
 """Rows whose cuts stay in the processor's cache."""
-_SQUARE_MIN, _SQUARE_MAX = 2.0**-450, 2.0**450
-"""Between them a square and the error of its rounding are floats, neither tiny nor huge."""
+_FACTOR_MIN, _FACTOR_MAX = 2.0**-450, 2.0**450
+"""Between them a product and the error of its rounding are floats, neither tiny nor huge."""
 
 Digits = tuple[IntArray, IntArray, IntArray]
 """Slot, bin and digit, each (n,); several of a slot and bin add up."""
@@ -70,24 +71,30 @@ def digit_sums(x: FloatArray, ids: IntArray, size: int) -> Digits:
     return _joined(found)
 
 
-def square_sums(x: FloatArray, ids: IntArray, size: int) -> Digits:
-    """As `digit_sums`, of the squares, exact to the last bit.
+def product_sums(x: FloatArray, y: FloatArray, ids: IntArray, size: int) -> Digits:
+    """As `digit_sums`, of the products x * y, exact to the last bit; of squares, `y` is `x` itself.
 
     Source
     ------
     Dekker, A floating-point technique for extending the available precision, Numer. Math. 18 (1971): the product of two floats as the
     sum of two.
     """
-    magnitude = np.abs(x)
-    plain = (magnitude > _SQUARE_MIN) & (magnitude < _SQUARE_MAX)
+    plain = _moderate(x) if y is x else _moderate(x) & _moderate(y)
     usual = x[plain]
-    square, rest = _square(usual)
+    product, rest = _product(usual, usual if y is x else y[plain])
     both = np.tile(ids[plain], 2)
-    found = digit_sums(np.concatenate([square, rest]), both, size)
-    unusual = ~plain & (x != 0.0)
+    found = digit_sums(np.concatenate([product, rest]), both, size)
+    unusual = ~plain & (x != 0.0) & (y != 0.0)
     if not unusual.any():
         return found
-    return _summed(_joined([found, _of_bits(*split_squares(x[unusual]), np.tile(ids[unusual], 2))]))
+    return _summed(_joined([found, _of_bits(*split_products(x[unusual], y[unusual]), np.tile(ids[unusual], 2))]))
+
+
+def _moderate(x: FloatArray) -> npt.NDArray[np.bool_]:
+    """Floats whose products with each other, and the errors of rounding these, are floats."""
+    magnitude = np.abs(x)
+    found: npt.NDArray[np.bool_] = (magnitude > _FACTOR_MIN) & (magnitude < _FACTOR_MAX)
+    return found
 
 
 def _add_cuts(x: FloatArray, ids: IntArray, size: int, sums: dict[int, IntArray], left: list[Digits]) -> None:
@@ -133,20 +140,26 @@ def split(x: FloatArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     return _cut(mantissa, exponent.astype(np.int64))
 
 
-def split_squares(x: FloatArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """The same for the squares; each (2n,). Mantissas alone are multiplied, so that nothing overflows or vanishes."""
-    mantissa, exponent = np.frexp(x)
-    both, more = np.frexp(np.concatenate(_square(mantissa)))
-    return _cut(both, more.astype(np.int64) + 2 * np.tile(exponent.astype(np.int64), 2))
+def split_products(x: FloatArray, y: FloatArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """The same for the products; each (2n,). Mantissas alone are multiplied, so that nothing overflows or vanishes."""
+    (one, exponent), (other, more) = np.frexp(x), np.frexp(y)
+    both, shift = np.frexp(np.concatenate(_product(one, other)))
+    return _cut(both, shift.astype(np.int64) + np.tile(exponent.astype(np.int64) + more.astype(np.int64), 2))
 
 
-def _square(x: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Squares, rounded, and what the rounding left out."""
+def _product(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Products, rounded, and what the rounding left out."""
+    upper, lower = _halves(x)
+    high, low = (upper, lower) if y is x else _halves(y)
+    product = x * y
+    return product, lower * low - (((product - upper * high) - lower * high) - upper * low)
+
+
+def _halves(x: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Floats as sums of two that have half of the bits."""
     upper = _SPLITTER * x
     upper = upper - (upper - x)
-    lower = x - upper
-    square = x * x
-    return square, lower * lower - ((square - upper * upper) - 2.0 * upper * lower)
+    return upper, x - upper
 
 
 def _cut(mantissa: FloatArray, exponent: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:

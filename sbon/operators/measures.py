@@ -1,4 +1,4 @@
-"""Counts, sums, extremes, firsts and lasts by group, as array loops where the values are plain numbers, through polars where not.
+"""Counts, sums, bits, extremes, firsts and lasts by group, as array loops where the values are plain numbers, through polars where not.
 
 Both ways give the same; which one is taken depends on what the values are, never on the answer.
 """
@@ -51,6 +51,25 @@ def sum_of(groups: Groups, values: pl.Series) -> pl.Series:
     return pl.Series(groups.taken(total)).cast(pl.Int128)
 
 
+BITS: dict[str, tuple[np.ufunc, int]] = {
+    "bit_and": (np.bitwise_and, -1),
+    "bit_or": (np.bitwise_or, 0),
+    "bit_xor": (np.bitwise_xor, 0),
+}
+"""Operations on bits, and what each gives of nothing."""
+
+
+def bits_of(groups: Groups, values: pl.Series, kind: str) -> pl.Series:
+    """The bits that all whole numbers of each group have, any has, or an odd number of them has; NULLs are left out."""
+    operation, start = BITS[kind]
+    ids = groups.ids
+    if values.null_count():
+        ids, values = ids[values.is_not_null().to_numpy()], values.drop_nulls()
+    found = np.full(groups.size, start)
+    operation.at(found, ids, values.to_numpy())
+    return pl.Series(groups.taken(found))
+
+
 def special_of(groups: Groups, values: pl.Series) -> pl.Series:
     """The sum of the floats that are not finite; 0 of none."""
     if finite(values):
@@ -91,9 +110,9 @@ def edge_of(groups: Groups, values: pl.Series, times: pl.Series, *, last: bool) 
         edge = _extremes(groups.ids[there], groups.size, numbers[there], greatest=last)
         return _like(values, groups.taken(edge)), _like(times, groups.taken(instant))
     value, time = pl.col("x"), pl.col("y")
-    pair = _sorted_last(value, time) if last else _sorted_first(value, time)
+    pair = _sorted_last(value, time, is_float=times.dtype == pl.Float64) if last else _sorted_first(value, time)
     frame = pl.DataFrame({_SLOT: groups.ids, "x": values, "y": times}).group_by(_SLOT).agg(*pair).sort(_SLOT)
-    return apart(frame["x"]), frame["y"]
+    return apart(frame["x"]), apart(frame["y"])
 
 
 def _sorted_first(value: pl.Expr, time: pl.Expr) -> list[pl.Expr]:
@@ -101,8 +120,9 @@ def _sorted_first(value: pl.Expr, time: pl.Expr) -> list[pl.Expr]:
     return [value.sort_by(order).first(), time.sort_by(order).first()]
 
 
-def _sorted_last(value: pl.Expr, time: pl.Expr) -> list[pl.Expr]:
-    order = [value.is_not_null(), time, value]
+def _sorted_last(value: pl.Expr, time: pl.Expr, *, is_float: bool) -> list[pl.Expr]:
+    # Of floats, NaN is greater than all else, and the last of them only where there is nothing else.
+    order = [value.is_not_null(), *([time.is_not_nan()] if is_float else []), time, value]
     return [value.sort_by(order).last(), time.sort_by(order).last()]
 
 

@@ -111,34 +111,36 @@ class Table:
 
 
 class Measure(NamedTuple):
-    """One column of the main table: what it is of its operand, and whether a merge adds its values up or takes it again of them."""
+    """One column of the main table: what it is of its operand."""
 
     kind: str
     operand: str
+    by: str = TIME
+    """Of the first and the last: by which column."""
 
 
 class MainTable(Table):
-    """Counts, integer sums, extremes, firsts and lasts."""
+    """Counts, integer sums, bits that are common or set, extremes, firsts and lasts."""
 
     def __init__(self) -> None:
         super().__init__()
         self._measures: dict[str, Measure] = {}
 
-    def measure(self, kind: str, operand: str) -> str:
+    def measure(self, kind: str, operand: str, by: str = TIME) -> str:
         """Keep a measure of an operand; the name of its column."""
-        name = f"{kind}:{operand}"
-        self._measures.setdefault(name, Measure(kind, operand))
+        name = f"{kind}:{operand}" if by == TIME else f"{kind}:{operand}:{by}"
+        self._measures.setdefault(name, Measure(kind, operand, by))
         return name
 
     def partial(self, rows: pl.DataFrame, groups: Groups) -> pl.DataFrame:
         """One row a group."""
         columns = [measures.counted(groups).alias("n")]
-        for name, (kind, operand) in self._measures.items():
+        for name, (kind, operand, by) in self._measures.items():
             values = rows[operand]
             if kind == "count":
                 columns.append(measures.count_of(groups, values).alias(name))
             else:
-                columns += self._measured(groups, kind, name, values, rows[TIME])
+                columns += self._measured(groups, kind, name, values, rows[by])
         return groups.keys.hstack(columns)
 
     def merge(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
@@ -148,7 +150,7 @@ class MainTable(Table):
     def merged(self, partials: pl.DataFrame, groups: Groups) -> pl.DataFrame:
         """One row a group, as they are numbered."""
         columns = [measures.total_of(groups, partials["n"]).alias("n")]
-        for name, (kind, _) in self._measures.items():
+        for name, (kind, _, _) in self._measures.items():
             values = partials[name]
             if kind == "count":
                 columns.append(measures.total_of(groups, values).alias(name))
@@ -163,24 +165,35 @@ class MainTable(Table):
             return [edge.alias(name), at.alias(f"{name}:at")]
         if kind in ("min", "max"):
             return [measures.extreme_of(groups, values, greatest=kind == "max").alias(name)]
+        if kind in measures.BITS:
+            return [measures.bits_of(groups, values, kind).alias(name)]
         return [(measures.sum_of if kind == "sum" else measures.special_of)(groups, values).alias(name)]
 
 
 class ExactTable(Table):
-    """The exact sum of a float operand, or of its squares; one row a group and bin, see `sbon.operators.exact`."""
+    """The exact sum of a float operand, or of its products with a factor, which may be itself; one row a group and bin.
 
-    def __init__(self, operand: str, *, squares: bool) -> None:
+    See `sbon.operators.exact`. The factor is NULL where the operand is.
+    """
+
+    def __init__(self, operand: str, factor: str | None = None) -> None:
         super().__init__()
         self._operand = operand
-        self._sums = exact.square_sums if squares else exact.digit_sums
+        self._factor = factor
 
     def partial(self, rows: pl.DataFrame, groups: Groups) -> pl.DataFrame:
         """Digits summed by group and bin; what is not finite is the main table's."""
-        values, ids = rows[self._operand], groups.ids
-        if values.null_count() or not measures.finite(values):
-            there = (values.is_not_null() & values.is_finite()).fill_null(False)
-            values, ids = values.filter(there), ids[there.to_numpy()]
-        slots, bins, digits = self._sums(values.to_numpy(), ids, groups.size)
+        names, ids = list(dict.fromkeys([self._operand, self._factor or self._operand])), groups.ids
+        columns = [rows[name] for name in names]
+        if any(values.null_count() or not measures.finite(values) for values in columns):
+            kept = pl.all_horizontal(pl.col(name).is_finite() for name in names).fill_null(False)
+            there = rows.select(kept).to_series()
+            columns, ids = [values.filter(there) for values in columns], ids[there.to_numpy()]
+        x, y = columns[0].to_numpy(), columns[-1].to_numpy()
+        if self._factor is None:
+            slots, bins, digits = exact.digit_sums(x, ids, groups.size)
+        else:
+            slots, bins, digits = exact.product_sums(x, x if len(names) == 1 else y, ids, groups.size)
         return groups.keys_at(slots).hstack([pl.Series(_BIN, bins), pl.Series(_DIGIT, digits)])
 
     def merge(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:

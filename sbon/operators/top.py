@@ -15,11 +15,12 @@ from sbon.operators.compile import columns_of
 from sbon.operators.frames import computed
 from sbon.operators.grouping import Groups, physical
 from sbon.operators.measures import plain_numbers, rows_apart
+from sbon.operators.operands import one_zero
 from sbon.operators.operator import Operator
 from sbon.operators.partials import TIME, Table
 from sbon.operators.ranges import RANGE_ROWS, in_ranges
 from sbon.operators.snapshots import Parts, opened, parts_of
-from sbon.operators.windowed import FRAME_ROWS_MAX, PENDING_ROWS_MAX, one_zero
+from sbon.operators.windowed import FRAME_ROWS_MAX, PENDING_ROWS_MAX
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, TopParams
 from sbon.query.schema import ColumnType
 

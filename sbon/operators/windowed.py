@@ -4,7 +4,6 @@ import abc
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
-import msgspec
 import polars as pl
 
 from sbon.errors import RemoteProtocolError
@@ -12,6 +11,7 @@ from sbon.operators.aggregates import Aggregates
 from sbon.operators.compile import columns_of, compile_column
 from sbon.operators.frames import computed
 from sbon.operators.grouping import Groups, physical, positions
+from sbon.operators.operands import one_zero, prepared
 from sbon.operators.operator import Operator
 from sbon.operators.partials import TIME
 from sbon.operators.snapshots import Parts, opened, parts_of
@@ -21,8 +21,6 @@ from sbon.query.schema import ColumnType
 PENDING_ROWS_MAX = 32_768
 """Rows that wait to be aggregated together: a batch of a few rows costs as much as one of thousands. A window that closes takes in what
 waits first, which is a millisecond for so many."""
-_ZERO_TAKERS = frozenset({"sum", "avg", "stddev", "min", "max"})
-"""Aggregates whose answers have no sign of zero to begin with: their rows need no looking at."""
 ROWS_AT_ONCE = 65_536
 """Rows of partials, of all tables together, that windows are closed of in one step; more are done range by range."""
 FRAME_ROWS_MAX = 65_536
@@ -162,29 +160,13 @@ class Windowed(Operator):
         columns = columns_of(frame)
         if columns.get(self._shared.time_column) is not ColumnType.TIME:
             raise RemoteProtocolError(f"event time {self._shared.time_column!r} is no time column of the input")
-        prepared = [pl.col(self._shared.time_column).cast(pl.Int64).alias(TIME)]
+        own = [pl.col(self._shared.time_column).cast(pl.Int64).alias(TIME)]
         for name, (_, expression) in zip(self._keys, self._shared.keys, strict=True):
             value, kind, _ = compile_column(expression, columns)
-            prepared.append(one_zero(value, kind).alias(name))
-        operands: dict[bytes, str] = {}
-        types: dict[str, ColumnType] = {}
-        names: list[str | None] = []
-        for aggregate in self._shared.aggregates:
-            if aggregate.operand is None:
-                names.append(None)
-                continue
-            value, kind, _ = compile_column(aggregate.operand, columns)
-            if aggregate.function == "stddev" and kind is ColumnType.INT:
-                value, kind = value.cast(pl.Float64), ColumnType.FLOAT
-            signed = aggregate.function in _ZERO_TAKERS and kind is ColumnType.FLOAT
-            key = msgspec.msgpack.encode(aggregate.operand) + kind.value.encode() + b"-" * signed
-            name = operands.setdefault(key, f"x{len(operands)}")
-            if name not in types:
-                types[name] = kind
-                prepared.append((value if signed else one_zero(value, kind)).alias(name))
-            names.append(name)
-        self._input, self._columns = frame.clear(), prepared
-        return Aggregates(self._shared.aggregates, names, types)
+            own.append(one_zero(value, kind).alias(name))
+        operands = prepared(self._shared.aggregates, columns)
+        self._input, self._columns = frame.clear(), [*own, *operands.columns]
+        return Aggregates(self._shared.aggregates, operands.operands, operands.types)
 
     def _named(self, answers: pl.DataFrame, start: pl.Expr, end: pl.Expr) -> pl.DataFrame:
         """Answers with the columns of the output, between these instants, microseconds."""
@@ -192,9 +174,3 @@ class Windowed(Operator):
         values = [pl.col(f"a{i}").alias(aggregate.name) for i, aggregate in enumerate(self._shared.aggregates)]
         bounds = [start.cast(pl.Datetime("us")).alias("window_start"), end.cast(pl.Datetime("us")).alias("window_end")]
         return answers.select(*bounds, *keys, *values)
-
-
-def one_zero(value: pl.Expr, kind: ColumnType) -> pl.Expr:
-    """0.0 and -0.0 are one key and one extreme; which of them came first is an accident."""
-    # Not value + 0.0: polars knows that this changes nothing.
-    return pl.when(value == 0.0).then(0.0).otherwise(value) if kind is ColumnType.FLOAT else value

@@ -6,9 +6,10 @@ from sqlglot import exp
 
 from sbon.query.aggregate_names import BY_NAME, BY_TREE
 from sbon.query.dialect import Text
+from sbon.query.plan import PAIR_FUNCTIONS
 
 _PERCENTILE = "approx_percentile"
-_SAME_OF_DISTINCT = ("min", "max", "any_value", "bool_and", "bool_or")
+_SAME_OF_DISTINCT = ("min", "max", "any_value", "bool_and", "bool_or", "bit_and", "bit_or")
 """Aggregates that a value counts for once, however often it is there."""
 
 
@@ -20,6 +21,8 @@ class AggregateCall(NamedTuple):
     operand: exp.Expr | None
     """None: COUNT(*)."""
     share: float = 0.5
+    by: exp.Expr | None = None
+    """The second operand."""
 
 
 def aggregate_function(tree: exp.Expr) -> str | None:
@@ -55,6 +58,8 @@ def read_aggregate(text: Text, tree: exp.Expr, function: str) -> AggregateCall:
     if function == _PERCENTILE:
         return _percentile(text, tree)
     typed = str(tree.meta.get("typed", function))
+    if function in PAIR_FUNCTIONS:
+        return _pair(text, tree, function, typed)
     operands = tree.expressions if isinstance(tree, exp.Anonymous) else [tree.this]
     known = ("expressions",) if isinstance(tree, exp.Anonymous) else ("this", "big_int")
     extra = [value for key, value in tree.args.items() if key not in ("this", *known) and value not in (None, False, [])]
@@ -76,6 +81,16 @@ def read_aggregate(text: Text, tree: exp.Expr, function: str) -> AggregateCall:
             raise text.error(tree, f"{typed} needs a column", "only COUNT takes *")
         return AggregateCall(function, None)
     return AggregateCall(function, operand)
+
+
+def _pair(text: Text, tree: exp.Expr, function: str, typed: str) -> AggregateCall:
+    operand, by = tree.this, tree.args.get("expression")
+    extra = [value for key, value in tree.args.items() if key not in ("this", "expression") and value not in (None, False, [])]
+    if extra or by is None or isinstance(operand, exp.Distinct | exp.Order | exp.Star):
+        what = "the x of the row with the least or the greatest y" if function in ("arg_min", "arg_max") else "of y and x"
+        form = "(x, y)" if function in ("arg_min", "arg_max") else "(y, x)"
+        raise text.error(tree, f"{typed} takes two arguments and no options", f"write {typed}{form}, {what}")
+    return AggregateCall(function, operand, by=by)
 
 
 def _percentile(text: Text, tree: exp.Expr) -> AggregateCall:

@@ -357,26 +357,32 @@ def result_type(name: str, types: Sequence[MaybeType]) -> MaybeType:
     return function.rule(name, types)
 
 
-def aggregate_type(function: str, operand: MaybeType) -> ColumnType:
+def aggregate_type(function: str, operand: MaybeType, by: MaybeType = None) -> ColumnType:
     """Type of an aggregate of `sbon.query.plan.AGGREGATE_FUNCTIONS`; `operand` None for COUNT(*).
 
     Raises
     ------
     QueryError
-        The operand's type does not fit.
+        The operands' types do not fit.
     """
     if function in ("count", "count_distinct") or (function == "approx_count_distinct" and operand is not None):
         return INT
     if operand is None:
         raise QueryError(f"{function} needs a column", hint="only COUNT takes *")
-    if function in ("avg", "stddev", "approx_percentile"):
+    if function in _OF_PAIRS and by not in _NUMBERS:
+        raise _refuse(function, [operand, by], _NUMBERS_ONLY)
+    if function in (*_OF_NUMBERS, *_OF_PAIRS):
         if operand not in _NUMBERS:
-            raise _refuse(function, [operand], _NUMBERS_ONLY)
-        return FLOAT
-    if function == "sum" and operand not in _NUMBERS:
-        raise _refuse(function, [operand], _NUMBERS_ONLY)
+            raise _refuse(function, [operand, by] if function in _OF_PAIRS else [operand], _NUMBERS_ONLY)
+        return FLOAT if function != "sum" else operand
     if function in ("min", "max") and operand is BOOL:
         raise _refuse(function, [operand], "use BOOL_AND or BOOL_OR")
     if function in ("bool_and", "bool_or") and operand is not BOOL:
         raise _refuse(function, [operand], "it takes conditions")
+    if function in ("bit_and", "bit_or", "bit_xor") and operand is not INT:
+        raise _refuse(function, [operand], "it takes whole numbers")
     return operand
+
+
+_OF_NUMBERS = ("sum", "avg", "stddev", "stddev_pop", "var_samp", "var_pop", "approx_percentile")
+_OF_PAIRS = ("covar_samp", "covar_pop", "corr", "regr_slope", "regr_intercept")

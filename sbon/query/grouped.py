@@ -28,6 +28,8 @@ class _Operand(NamedTuple):
     value: Expression | None
     """None: COUNT(*)."""
     type: MaybeType
+    by: Expression | None = None
+    by_type: MaybeType = None
     condition: Expression | None = None
     """Only rows for which it holds."""
 
@@ -104,32 +106,36 @@ class Grouped(Scalars):
             met = conditions[0] if len(conditions) == 1 else Call("and", conditions)
             value = Case(((met, there),), widen((NULL, None), type_)[0])
         try:
-            result = aggregate_type(operand.function, type_)
+            result = aggregate_type(operand.function, type_, operand.by_type)
         except QueryError as error:
-            raise self.text.error(tree, error.message, error.hint) from None
-        return Column(self._named(Aggregate("", operand.function, value, call.share), result)), result
+            told = f"{self.typed(tree)}: {error.message}"
+            raise self.text.error(tree, told, error.hint) from None
+        return Column(self._named(Aggregate("", operand.function, value, call.share, operand.by), result)), result
 
     def _operand(self, tree: exp.Expr, call: AggregateCall) -> _Operand:
         """The operand of a call, and the function that windows have for it."""
         if call.operand is None:
             return _Operand(call.function, None, None)
-        if find_aggregate(call.operand) is not None:
+        nested = next((part for part in (call.operand, call.by) if part is not None and find_aggregate(part) is not None), None)
+        if nested is not None:
             hint = "aggregate in a SELECT in brackets, and again around it"
-            message = f"{self.text.written(call.operand)}: an aggregate within {self.typed(tree)}"
-            raise self.text.error(call.operand, message, hint)
+            message = f"{self.text.written(nested)}: an aggregate within {self.typed(tree)}"
+            raise self.text.error(nested, message, hint)
         typed = self.typed(tree)
         if call.function == "count_if":
-            return _Operand("count", None, None, self._inner.condition(call.operand, typed))
+            return _Operand("count", None, None, condition=self._inner.condition(call.operand, typed))
         if call.function in ("bool_and", "bool_or"):
             return _Operand(call.function, self._inner.condition(call.operand, typed), ColumnType.BOOL)
         value, type_ = self._inner.value(call.operand)
         if call.function == "any_value":
             return _Operand("bool_and" if type_ is ColumnType.BOOL else "min", value, type_)
-        return _Operand(call.function, value, type_)
+        by, by_type = (None, None) if call.by is None else self._inner.value(call.by)
+        return _Operand(call.function, value, type_, by, by_type)
 
     def _named(self, form: Aggregate, result: ColumnType) -> str:
         """The column of an aggregate; equal ones have one."""
-        unique = msgspec.structs.replace(form, operand=None if form.operand is None else canonical(form.operand))
+        operand, by = (None if value is None else canonical(value) for value in (form.operand, form.by))
+        unique = msgspec.structs.replace(form, operand=operand, by=by)
         name = self._names.get(unique)
         if name is None:  # equal texts may be of different columns and NULLs
             taken = [*(key for key, _ in self._keys.values()), *self.aggregates]

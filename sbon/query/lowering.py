@@ -131,7 +131,7 @@ def _lower_window(window: Window, conditions: tuple[Expression, ...], wanted: Se
     late = [condition for condition in conditions if condition not in early]
     needed = set(columns_of([*late, *wanted]))
     aggregates = [(aggregate, type_) for aggregate, type_ in window.aggregates if aggregate.name in needed]
-    operands = [aggregate.operand for aggregate, _ in aggregates if aggregate.operand is not None]
+    operands = [value for aggregate, _ in aggregates for value in (aggregate.operand, aggregate.by) if value is not None]
     narrow = _narrower(window, [*keys.values(), *operands])
     others = [value for value in (*keys.values(), *operands) if value not in narrow]
     inputs = list(dict.fromkeys([window.time_column, *columns_of(others)]))
@@ -150,10 +150,11 @@ def _lower_window(window: Window, conditions: tuple[Expression, ...], wanted: Se
     new_aggregates: dict[str, tuple[Aggregate, ColumnType]] = {}
     named: dict[Aggregate, str] = {}
     for aggregate, type_ in aggregates:
-        operand = aggregate.operand
-        if operand is not None:
-            operand = computed.get(operand) or fold(canonical(substitute(operand, values)))
-        same = msgspec.structs.replace(aggregate, name="", operand=operand)
+        operand, by = (
+            None if value is None else computed.get(value) or fold(canonical(substitute(value, values)))
+            for value in (aggregate.operand, aggregate.by)
+        )
+        same = msgspec.structs.replace(aggregate, name="", operand=operand, by=by)
         if same not in named:  # equal texts may be of different columns and NULLs
             name = aggregate_text(same)
             while name in new_aggregates or name in (key for key, _, _ in new_keys.values()):

@@ -86,11 +86,28 @@ AGGREGATE_FUNCTIONS = (
     "first",
     "last",
     "stddev",
+    "stddev_pop",
+    "var_samp",
+    "var_pop",
+    "covar_samp",
+    "covar_pop",
+    "corr",
+    "regr_slope",
+    "regr_intercept",
+    "arg_min",
+    "arg_max",
+    "bit_and",
+    "bit_or",
+    "bit_xor",
     "bool_and",
     "bool_or",
     "approx_count_distinct",
     "approx_percentile",
 )
+
+
+PAIR_FUNCTIONS = frozenset({"covar_samp", "covar_pop", "corr", "regr_slope", "regr_intercept", "arg_min", "arg_max"})
+"""Aggregates of two operands."""
 
 
 class Aggregate(msgspec.Struct, frozen=True, array_like=True):
@@ -102,10 +119,15 @@ class Aggregate(msgspec.Struct, frozen=True, array_like=True):
     operand: Expression | None
     share: float = 0.5
     """Of `approx_percentile`: the share of the values at or below the answer, 0 to 1. All others leave it as it is."""
+    by: Expression | None = None
+    """Of `PAIR_FUNCTIONS`: the second operand."""
 
     def __post_init__(self) -> None:
         if self.function not in AGGREGATE_FUNCTIONS:
             raise LimitError(f"aggregate {self.function!r}, expected one of {', '.join(AGGREGATE_FUNCTIONS)}")
+        if (self.by is not None) != (self.function in PAIR_FUNCTIONS) or (self.by is not None and self.operand is None):
+            wanted = "two operands" if self.function in PAIR_FUNCTIONS else "at most one operand"
+            raise LimitError(f"aggregate {self.function} of other operands, expected {wanted}")
         check_share("percentile of share", self.share, 1.0)
 
 
@@ -279,7 +301,7 @@ class WindowJoinParams(msgspec.Struct, frozen=True, tag="window_join"):
 
 def _check_groups(keys: Sequence[tuple[str, Expression]], aggregates: Sequence[Aggregate]) -> None:
     check_count("keys and aggregates", len(keys) + len(aggregates))
-    check_expressions((*(key for _, key in keys), *(aggregate.operand for aggregate in aggregates)))
+    check_expressions((*(key for _, key in keys), *(part for aggregate in aggregates for part in (aggregate.operand, aggregate.by))))
 
 
 def _check_join(params: JoinParams | WindowJoinParams) -> None:

@@ -99,6 +99,8 @@ def _form(params: Params) -> Any:
 
 def _aggregate(aggregate: Aggregate) -> list[Any]:
     form = [aggregate.name, aggregate.function, None if aggregate.operand is None else _expression(aggregate.operand)]
+    if aggregate.by is not None:
+        form.append(_expression(aggregate.by))
     return [*form, aggregate.share] if aggregate.function == "approx_percentile" else form
 
 

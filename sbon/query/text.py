@@ -115,6 +115,8 @@ def _call_text(name: str, arguments: tuple[Expression, ...], own: int) -> str:
 def aggregate_text(aggregate: Aggregate) -> str:
     """`count(*)`, `avg(rtt_ms)`, `count(distinct peer)`, `approx_percentile(rtt_ms, 0.99)`."""
     inner = "*" if aggregate.operand is None else expression_text(aggregate.operand)
+    if aggregate.by is not None:
+        inner = f"{inner}, {expression_text(aggregate.by)}"
     if aggregate.function == "approx_percentile":
         inner = f"{inner}, {aggregate.share!r}"
     return f"count(distinct {inner})" if aggregate.function == "count_distinct" else f"{aggregate.function}({inner})"

@@ -182,8 +182,13 @@ class Maker:
         name = self._one(AGGREGATES)
         self._used.add(name)
         kinds = {"sum": (INT, FLOAT), "avg": (INT, FLOAT), "stddev": (INT, FLOAT), "percentile": (INT, FLOAT)}
+        kinds |= dict.fromkeys(("stddev_pop", "var_samp", "var_pop"), (INT, FLOAT)) | dict.fromkeys(
+            ("bit_and", "bit_or", "bit_xor"), (INT,)
+        )
+        kinds |= dict.fromkeys(PAIRED, (FLOAT,))
         kinds |= dict.fromkeys(("count_if", "bool_and", "bool_or"), (BOOL,))
         kind = self._one(kinds.get(name, (INT, FLOAT, TEXT, TIME, INTERVAL)))
+        by = self._one((Expr("g", "g", INT), Expr("x", "x", FLOAT), Expr("y", "y", FLOAT), Expr("k", "k", TEXT)))
         operand = self._summed(kind) if kind in (INT, FLOAT) and name in kinds else scalars.draw(kind, 1, near=False)
         if operand.ours == "NULL":
             operand = Expr("i", "i", INT)
@@ -193,6 +198,8 @@ class Maker:
             tail, duck = f" FILTER (WHERE {condition.ours})", f"(CASE WHEN {condition.duck} THEN {duck} END)"
             if name == "rows":
                 return Expr(f"COUNT(*){tail}", f"count(CASE WHEN {condition.duck} THEN 1 END)", INT)
+        if name in PAIRED or name in ("arg_min", "arg_max"):
+            return _paired(name, kind, (ours, duck), by if name not in PAIRED or by.type != TEXT else Expr("y", "y", FLOAT), tail)
         return _aggregated(name, kind, ours, duck, tail)
 
     def _summed(self, kind: str) -> Expr:
@@ -509,7 +516,23 @@ AGGREGATES = (
     "bool_and",
     "bool_or",
     "any_value",
+    "stddev_pop",
+    "var_samp",
+    "var_pop",
+    "bit_and",
+    "bit_or",
+    "bit_xor",
+    "arg_min",
+    "arg_max",
+    "corr",
+    "covar_pop",
+    "covar_samp",
+    "regr_slope",
+    "regr_intercept",
 )
+
+PAIRED = ("corr", "covar_pop", "covar_samp", "regr_slope", "regr_intercept")
+"""Aggregates of pairs of numbers."""
 
 SHAPES: dict[str, Callable[[Maker], Query]] = {
     "scalars": Maker.scalars,
@@ -571,6 +594,31 @@ def _select(values: Sequence[Expr], ours: str, duck: str) -> Query:
     return Query(f"SELECT {listed[0]}{ours}", f"SELECT {listed[1]}{duck}", kinds, tolerances, "")
 
 
+def _paired(name: str, kind: str, operand: tuple[str, str], by: Expr, tail: str) -> Expr:
+    """An aggregate of two operands, of pairs that are both there."""
+    ours, duck = operand
+    text = f"{name.upper()}({ours}, {by.ours}){tail}"
+    if name in PAIRED:
+        x, y = f"({duck})::DOUBLE", f"({by.duck})::DOUBLE"
+        odd = f"NOT isfinite({x}) OR NOT isfinite({y})"
+        there, least = f"{x} IS NOT NULL AND {y} IS NOT NULL", 1 if name == "covar_pop" else 2
+        fine = f"{there} AND isfinite({x}) AND isfinite({y})"
+        value = f"{name}({x}, {y}) FILTER (WHERE {fine})"
+        if name not in ("covar_pop", "covar_samp"):  # there is no line through one point, nor through points above each other
+            same = f"max({y}) FILTER (WHERE {fine}) = min({y}) FILTER (WHERE {fine})"
+            same += f" OR max({x}) FILTER (WHERE {fine}) = min({x}) FILTER (WHERE {fine})" if name == "corr" else ""
+            value = f"CASE WHEN NOT ({same}) THEN {value} END"
+        many = f"count(*) FILTER (WHERE {there}) >= {least}"
+        return Expr(text, f"CASE WHEN {many} THEN CASE WHEN bool_or({odd}) FILTER (WHERE {there}) THEN 'nan'::DOUBLE ELSE {value} END END",
+                    FLOAT, near=True)  # fmt: skip
+    zero = f"one_zero({duck})" if kind == FLOAT else duck
+    key = f"one_zero({by.duck})" if by.type == FLOAT else by.duck
+    nan = f"isnan({by.duck})" if by.type == FLOAT else "false"
+    way = "" if name == "arg_min" else " DESC"
+    there = f"FILTER (WHERE {duck} IS NOT NULL AND {by.duck} IS NOT NULL)"
+    return Expr(text, f"(list({zero} ORDER BY {nan}, {key}{way}, {zero}{way}) {there})[1]", kind)
+
+
 def _aggregated(name: str, kind: str, ours: str, duck: str, tail: str) -> Expr:
     """An aggregate; `duck` is the operand with its FILTER worked in."""
     zero = f"one_zero({duck})" if kind == FLOAT else duck
@@ -590,12 +638,16 @@ def _aggregated(name: str, kind: str, ours: str, duck: str, tail: str) -> Expr:
             return Expr(f"SUM({ours}){tail}", f"sum({duck})", FLOAT)
         case "avg":
             return Expr(f"AVG({ours}){tail}", f"avg({duck})", FLOAT)
-        case "stddev":
+        case "stddev" | "stddev_pop" | "var_samp" | "var_pop":
             real = f"({duck})::DOUBLE"
-            odd = f"CASE WHEN count({duck}) > 1 AND bool_or(NOT isfinite({real})) THEN 'nan'::DOUBLE"
+            least = 1 if name.endswith("pop") else 2
+            odd = f"CASE WHEN count({duck}) >= {least} AND bool_or(NOT isfinite({real})) THEN 'nan'::DOUBLE"
+            there = "stddev_samp" if name == "stddev" else name
             return Expr(
-                f"STDDEV({ours}){tail}", f"{odd} ELSE stddev_samp(CASE WHEN isfinite({real}) THEN {real} END) END", FLOAT, near=True
+                f"{name.upper()}({ours}){tail}", f"{odd} ELSE {there}(CASE WHEN isfinite({real}) THEN {real} END) END", FLOAT, near=True
             )
+        case "bit_and" | "bit_or" | "bit_xor":
+            return Expr(f"{name.upper()}({ours}){tail}", f"{name}({duck})", INT)
         case "percentile":
             return Expr(
                 f"APPROX_PERCENTILE({ours}, 0.5){tail}",

@@ -9,14 +9,17 @@ import hashlib, numpy as np, polars as pl
 from sbon.operators.frames import encode
 from sbon.operators.registry import build
 from sbon.query.expression import Call, Column
-from sbon.query.plan import AGGREGATE_FUNCTIONS, WATERMARK_END, Aggregate, JoinParams, OrderColumn, SessionParams, TopParams
+from sbon.query.plan import AGGREGATE_FUNCTIONS, PAIR_FUNCTIONS, WATERMARK_END, Aggregate, JoinParams, OrderColumn, SessionParams, TopParams
 from sbon.query.plan import DeduplicateParams, WindowJoinParams, WindowParams
 from sbon.query.schema import ColumnType
 
 rng, digest, key = np.random.default_rng(1), hashlib.sha256(), Column("k")
 equal = Call("eq", (key, key))
 operands = dict.fromkeys(AGGREGATE_FUNCTIONS, Column("x")) | {"bool_and": equal, "bool_or": equal}
-aggregates = tuple(Aggregate(function, function, operands[function]) for function in AGGREGATE_FUNCTIONS) + (Aggregate("k_", "max", key),)
+operands |= dict.fromkeys(("bit_and", "bit_or", "bit_xor"), Column("i"))
+second = dict.fromkeys(PAIR_FUNCTIONS, Column("y"))
+aggregates = tuple(Aggregate(function, function, operands[function], by=second.get(function)) for function in AGGREGATE_FUNCTIONS)
+aggregates += (Aggregate("k_", "max", key), Aggregate("arg_k", "arg_max", key, by=Column("x")))
 window = build(WindowParams("t", 10**6, 3 * 10**5, (("k", key),), aggregates))
 session = build(SessionParams("t", 2 * 10**4, (("k", key),), aggregates))
 join = build(JoinParams("t", "t", (key,), (key,), 10**4, 10**4, (("t", 0, "t"), ("k", 0, "k"), ("x", 1, "x"))))
@@ -31,7 +34,7 @@ for i in range(6):
     times = i * 10**6 + rng.integers(0, 10**6, 1000)
     x = pl.Series(rng.choice([0.0, -0.0, 1.5, float("nan"), 2.5e-8], 1000)).shift(i)
     frame = pl.DataFrame({"t": times, "k": [f"a rather long key {k}" for k in rng.integers(0, 40, 1000)], "x": x})
-    frame = frame.with_columns(pl.col("t").cast(pl.Datetime("us")))
+    frame = frame.with_columns(pl.col("t").cast(pl.Datetime("us")), y=x.shift(1), i=pl.Series(times % 1000))
     for operator, port in each:
         for answer in [*operator.process(port, frame), *operator.advance((i - 1) * 10**6)]:
             digest.update(encode(answer))

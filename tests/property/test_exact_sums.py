@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sbon.errors import RemoteProtocolError
 from sbon.operators import digits
-from sbon.operators.exact import BIN_BITS, Digits, digit_sums, square_sums
+from sbon.operators.exact import BIN_BITS, Digits, digit_sums, product_sums
 from sbon.operators.grouping import Groups
 from sbon.operators.partials import TIME, ExactTable
 
@@ -45,7 +45,7 @@ def value_of(found: Digits, slot: int) -> Fraction:
 @given(DATA)
 def test_digits_are_worth_the_sum_of_the_floats(data: list[tuple[int, float]]) -> None:
     ids, x = np.array([slot for slot, _ in data], np.int64), np.array([value for _, value in data], np.float64)
-    plain, squares = digit_sums(x, ids, 3), square_sums(x, ids, 3)
+    plain, squares = digit_sums(x, ids, 3), product_sums(x, x, ids, 3)
     for slot in range(3):
         mine = [Fraction(value) for at, value in data if at == slot]
         assert value_of(plain, slot) == sum(mine, Fraction(0))
@@ -94,7 +94,7 @@ def test_sums_of_many_rows_are_those_of_fsum(rows: int) -> None:
 @given(DATA, st.integers(0, 40), st.integers(0, 40))
 def test_tables_of_equal_sums_are_equal_however_they_came_about(data: list[tuple[int, float]], cut: int, other: int) -> None:
     def folded(pieces: list[list[tuple[int, float]]]) -> pl.DataFrame:
-        table = ExactTable("x", squares=False)
+        table = ExactTable("x")
         for piece in pieces:
             rows = pl.DataFrame(piece, schema={"k": pl.Int64, "x": pl.Float64}, orient="row").with_columns(pl.lit(0).alias(TIME))
             table.add(table.partial(rows, Groups.of(rows, ["k"])), ["k"])
@@ -110,11 +110,11 @@ def test_tables_of_equal_sums_are_equal_however_they_came_about(data: list[tuple
 
 @pytest.mark.parametrize(("bin_", "digit"), [(10**6, 1), (0, 2**62), (None, 1), (0, None)])
 def test_digits_that_no_floats_make_are_refused(bin_: int | None, digit: int | None) -> None:
-    table = ExactTable("x", squares=False)
+    table = ExactTable("x")
     with pytest.raises(RemoteProtocolError, match="exact sum"):
         table.check(pl.DataFrame({"k": [1], "b": [bin_], "d": [digit]}, schema={"k": pl.Int64, "b": pl.Int64, "d": pl.Int64}))
 
 
 def test_digits_of_one_group_and_bin_are_there_once() -> None:
     with pytest.raises(RemoteProtocolError, match="several"):
-        ExactTable("x", squares=False).check(pl.DataFrame({"k": [1, 1], "b": [0, 0], "d": [1, 2]}))
+        ExactTable("x").check(pl.DataFrame({"k": [1, 1], "b": [0, 0], "d": [1, 2]}))

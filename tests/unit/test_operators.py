@@ -18,6 +18,7 @@ from sbon.query.functions import aggregate_type
 from sbon.query.limits import LimitError
 from sbon.query.plan import (
     AGGREGATE_FUNCTIONS,
+    PAIR_FUNCTIONS,
     WATERMARK_END,
     WATERMARK_MIN,
     Aggregate,
@@ -210,7 +211,7 @@ def test_no_answer_has_the_sign_of_the_zero_that_came_first(params: Params):
 
 def takes(function: str, kind: ColumnType) -> bool:
     try:
-        aggregate_type(function, kind)
+        aggregate_type(function, kind, kind if function in PAIR_FUNCTIONS else None)
     except QueryError:
         return False
     return True
@@ -222,7 +223,9 @@ def test_aggregates_of_every_type_have_the_type_that_the_table_says():
     )
     asked = [(f, c) for c in "ixdstb" for f in AGGREGATE_FUNCTIONS if takes(f, column_type(rows.schema[c]))]
     assert {f for f, _ in asked} == set(AGGREGATE_FUNCTIONS)
-    params = WindowParams("t", 10, 10, (), tuple(Aggregate(f"{f}_{c}", f, Column(c)) for f, c in asked))
+    params = WindowParams(
+        "t", 10, 10, (), tuple(Aggregate(f"{f}_{c}", f, Column(c), by=Column(c) if f in PAIR_FUNCTIONS else None) for f, c in asked)
+    )
     window = build(params)
     window.process(0, rows)
     window.restore(window.snapshot())
@@ -234,7 +237,8 @@ def test_aggregates_of_every_type_have_the_type_that_the_table_says():
     assert answer["stddev_x"].to_list() == [None]
     for name in answer.columns[2:]:
         function, _, column = name.rpartition("_")
-        assert column_type(answer.schema[name]) is aggregate_type(function, column_type(rows.schema[column]))
+        kind = column_type(rows.schema[column])
+        assert column_type(answer.schema[name]) is aggregate_type(function, kind, kind)
 
 
 def test_integer_sums_are_exact_and_null_beyond_64_bits():

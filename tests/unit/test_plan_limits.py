@@ -170,7 +170,7 @@ def test_an_operator_with_too_much_of_something_is_not_decoded(name: str, value:
         decode(msgspec.msgpack.encode(builtin))
 
 
-@pytest.mark.parametrize("aggregate", [{"function": "median"}, {"share": 1.5}, {"share": float("nan")}])
+@pytest.mark.parametrize("aggregate", [{"function": "medium"}, {"share": 1.5}, {"share": float("nan")}, {"function": "corr"}, {"by": K}])
 def test_an_aggregate_that_there_is_not_is_refused(aggregate: dict[str, Any]):
     with pytest.raises(LimitError):
         msgspec.structs.replace(Aggregate("p", "approx_percentile", Literal(1, ColumnType.INT)), **aggregate)

@@ -127,3 +127,9 @@ def test_signature_changes_with_an_aggregate(one: dict[str, Any], other: dict[st
     assert signature(WindowParams("ts", 10, 10, (), (percentile,)), SCHEMA, []) != signature(
         WindowParams("ts", 10, 10, (), (msgspec.structs.replace(percentile, **other),)), SCHEMA, []
     )
+
+
+def test_signature_changes_with_the_second_operand():
+    one, other = (WindowParams("ts", 10, 10, (), (Aggregate("n", "arg_max", X, by=by),)) for by in (K, OVER))
+
+    assert signature(one, SCHEMA, []) != signature(other, SCHEMA, [])
