@@ -121,9 +121,17 @@ def test_an_agent_that_is_told_to_leave_asks_for_the_time_that_it_was_given(mana
     assert int(stopping["EXTEND_TIMEOUT_USEC"]) >= 600_000_000
 
 
+SBON_AGENT = """import os, sys
+from sbon.cli.__main__ import main
+os.environ["WATCHDOG_PID"] = str(os.getpid())
+main(["agent", *sys.argv[1:]])
+"""
+"""`sbon agent`, to which systemd says that the watchdog is meant for the process that it has started."""
+
+
 def test_a_living_event_loop_feeds_the_watchdog(manager, started, tmp_path, monkeypatch):
     monkeypatch.setenv("WATCHDOG_USEC", "300000")
-    agent = started(tmp_path, "a")
+    agent = started(tmp_path, "a", program=SBON_AGENT)
     assert manager.told()["READY"] == "1"
 
     assert [manager.message() for _ in range(3)] == [{"WATCHDOG": "1"}] * 3
