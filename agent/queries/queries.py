@@ -451,7 +451,7 @@ class OwnedQueries:
     def drop(self, name: str, done: Callable[[SbonError | None], None]) -> None:
         """End a query by id or name, wherever it was taken."""
         record, waiting = self.find(name), self._resuming.find(name)
-        if record is None and waiting is None:
+        if record is None and waiting is None and self._replication.catalog.get(name) is None:
             waiting = self._resuming.find_short(name)
         if waiting is not None:
             self._resuming.forget(waiting.id)
@@ -524,13 +524,15 @@ class OwnedQueries:
         self.drop(effect.name, ended)
 
     def find(self, name: str) -> QueryRecord | None:
-        """A query of ours by id, name, or an unambiguous beginning of its id."""
+        """A query of ours by id, name, or an unambiguous beginning of its id that is nobody's name."""
         everything = {**self._ended, **self.records}
         if name in everything:
             return everything[name]
         named = [record for record in everything.values() if name in (record.name, record.former)]
         if named:
             return named[-1]
+        if self._replication.catalog.get(name) is not None:
+            return None
         begun = [record for query, record in everything.items() if is_short_for(name, query)]
         return begun[0] if len(begun) == 1 else None
 

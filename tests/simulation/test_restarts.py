@@ -261,3 +261,64 @@ def test_an_agent_without_a_data_directory_keeps_nothing() -> None:
     world.restart(0)
     world.settle()
     assert queries(world, 0) == {}
+
+
+def test_a_name_that_begins_the_id_of_another_query_is_not_taken_for_it(world: World) -> None:
+    world.submit(DATAGEN.format(world.nodes[SOURCE]), at=SOURCE)
+    until(world, lambda: "s" in names(world, OTHER))
+    name = world.nodes[OTHER][:1]
+    plain = world.submit("SELECT number FROM s", at=OTHER)
+    world.submit(sink(world).replace("SINK k", f"SINK {name}"), at=HOME)
+    until(world, lambda: name in names(world, OTHER))
+    world.submit(f"DROP SINK {name}", at=OTHER)
+    until(world, lambda: states(world) == {plain: "running"}, 5.0)
+    world.ask(OTHER, "drop", query=name)  # which is nobody's name now
+    assert states(world) == {}
+
+
+def test_names_reach_a_member_that_had_not_joined_in_full(tmp_path: Path) -> None:
+    """An exchange of all tables would come half a minute later."""
+    world = make_world(tmp_path, agents=2)
+    for number in range(12):
+        leave(world, 1)
+        world.start(1)
+        world.run(0.04 * number)
+        world.submit(f"CREATE SOURCE late{number} (n BIGINT) WITH (connector = 'datagen')", at=0)
+        until(world, lambda: f"late{number}" in names(world, 1), 10.0)  # noqa: B023
+
+
+def test_a_home_that_joins_nobody_asks_the_members_that_it_knew(tmp_path: Path) -> None:
+    settings = {"optimiser": {"enabled": False}, "telemetry": {"enabled": False}, "membership": {"reconnect_interval_s": 300.0}}
+    world = World(2, seed=3, settings=settings, settings_of=lambda n: {"join": []} if n == 0 else {}, data_dir=tmp_path / "agents")
+    world.start_all()
+    world.settle()
+    world.submit("CREATE SINK k AS SELECT cpu FROM sys.load WITH (connector = 'discard')", at=0)
+    world.run(1.0)
+    leave(world, 0)
+    world.submit("DROP SINK k", at=1)
+    world.start(0)
+    world.settle(5.0)
+    until(world, lambda: queries(world, 0) == queries(world, 1) == {}, 2.0)
+    world.run(30.0)
+    assert served(world) == set()
+
+
+def test_statements_that_cannot_be_kept_say_so(world: World) -> None:
+    world.data_dir_of(HOME).rename(world.data_dir_of(HOME).with_name("gone"))
+    (told,) = world.ask(HOME, "submit", sql="CREATE SOURCE x (n BIGINT) WITH (connector = 'datagen')")
+    assert f"; a restart of {world.nodes[HOME]} would forget it, as it cannot be kept: [Errno 2]" in told["message"]
+
+
+def test_a_damaged_file_stops_no_agent(world: World) -> None:
+    fill(world)
+    world.run(1.0)
+    world.kill(HOME)
+    file = world.data_dir_of(HOME) / "statements.json"
+    file.write_bytes(file.read_bytes()[:-30])
+    world.start(HOME)
+    until(world, lambda: "v" in names(world, HOME))
+    assert file.with_name("statements.json.damaged").exists()
+    assert {row["state"] for row in queries(world).values()} == {"orphaned"}
+    world.submit(sink(world), at=HOME)
+    until(world, lambda: "running" in states(world).values())
+    assert file.exists()

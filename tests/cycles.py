@@ -1,0 +1,189 @@
+"""Two agents in processes of their own go through cycles of create, leave, return, kill, restart, drop and create again.
+
+    python -m tests.cycles --cycles 10
+
+prints one line for each step: how long it took until both agents listed the same, and what they listed.
+"""
+
+import argparse
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sbon.sealing import KEY_BYTES, generate_key
+from tests.processes import Process, wait_until
+
+AGENTS = ("ams", "nyc")
+AGREE_S = 10.0
+"""Within so long both agents list the same, and what should run runs."""
+STATEMENTS = """
+CREATE SOURCE s (ts TIMESTAMP, number BIGINT) WITH (connector = 'datagen', nodes = '{other}', rows_per_second = 50,
+    fields.number.kind = 'sequence');
+CREATE VIEW v AS SELECT number FROM s WHERE number % 2 = 0;
+CREATE SINK k AS SELECT number FROM v WITH (connector = 'file', path = 'k.csv');
+CREATE SINK there AS SELECT number FROM s WITH (connector = 'discard', node = '{other}');
+SELECT number FROM v
+"""
+RUNNING = {"k": "running", "there": "running", "query": "running"}
+NAMES = {"s", "v", "k", "there"}
+
+Listed = dict[str, Any]
+
+
+class Pair:
+    """ams, which joins nobody, and nyc, which joins ams; both with a data directory and the same cluster key."""
+
+    def __init__(self, directory: Path, say: Callable[[str], None], agree_s: float = AGREE_S) -> None:
+        self._directory = directory
+        self._say = say
+        self._agree_s = agree_s
+        self._key = directory / "cluster.key"
+        self._key.write_text(generate_key(os.urandom(KEY_BYTES)))
+        self._key.chmod(0o600)
+        self._addresses: dict[str, str] = {}
+        self.agents: dict[str, Process] = {}
+        self.slowest_s = 0.0
+        for name in AGENTS:
+            self.start(name)
+        wait_until(lambda: all(self.sees_alive(name) == set(AGENTS) for name in AGENTS))
+
+    def start(self, name: str) -> None:
+        """Start an agent in the same words each time."""
+        join = ("--join", self._addresses["ams"]) if name == "nyc" else ()
+        bind = self._addresses.get(name, "127.0.0.1:0")
+        agent = Process(self._directory, name, "--bind", bind, "--key-file", str(self._key), *join).wait_until_ready()
+        self.agents[name] = agent
+        self._addresses[name] = agent.ask("status")["address"]
+
+    def end(self, name: str, how: str) -> None:
+        """End an agent: "leave", "SIGTERM" or "kill -9"."""
+        if how == "leave":
+            self.agents[name].ask("leave")
+        self.agents[name].end(signal.SIGKILL if how == "kill -9" else signal.SIGTERM)
+
+    def close(self) -> None:
+        """End both."""
+        for agent in self.agents.values():
+            agent.end(signal.SIGKILL)
+
+    def sees_alive(self, name: str) -> set[str]:
+        """The members that an agent takes for alive."""
+        return {member["name"] for member in self.agents[name].ask("members") if member["status"] == "alive"}
+
+    def rows_flow(self, taker: str) -> None:
+        """Wait until the file of the sink grows; what was written before is still there."""
+        file = self.agents[taker].directory / "k.csv"
+        before = file.read_text() if file.exists() else ""
+        wait_until(lambda: file.exists() and file.read_text().count("\n") > before.count("\n"), self._agree_s)
+        assert file.read_text().startswith(before)
+
+    def listed(self, name: str) -> Listed:
+        """What an agent lists: names of the catalogue, and queries."""
+        rows = self.agents[name].ask("queries")
+        return {
+            "names": sorted(
+                (row["name"], row["kind"], row["owner"], row["query"]) for row in self.agents[name].ask("names") if row["owner"]
+            ),
+            "queries": sorted((row["id"], row["name"], row["state"], row["owner"]) for row in rows),
+        }
+
+    def agree(self, step: str, states: dict[str, str] | None, names: set[str], at: tuple[str, ...] = AGENTS) -> None:
+        """Wait until all of `at` list the same: these states by name, "query" for plain ones (None: any), and these names."""
+        began = time.monotonic()
+        told: list[Listed] = []
+
+        def same() -> bool:
+            told[:] = [self.listed(name) for name in at]
+            found = {"query" if query == name else name: state for query, name, state, _ in told[0]["queries"]}
+            right = all(one == told[0] for one in told) and {name for name, *_ in told[0]["names"]} == names
+            return right and (found == states if states is not None else set(found) == set(RUNNING))
+
+        try:
+            wait_until(same, self._agree_s)
+        except AssertionError:
+            reasons = [row["reason"] for row in self.agents[at[0]].ask("queries")]
+            raise AssertionError(f"{step}: expected {states} and names {names} within {self._agree_s:g} s; listed: {told}; {reasons}") from None
+        took_s = time.monotonic() - began
+        self.slowest_s = max(self.slowest_s, took_s)
+        queries = ", ".join(f"{name} {state}" for _, name, state, _ in told[0]["queries"]) or "no queries"
+        self._say(f"  {step:<44} {took_s:5.1f} s  {', '.join(sorted(names)) or 'no names'}; {queries}")
+
+    def query(self, at: str) -> str:
+        """The id of the plain query."""
+        return next(str(row["id"]) for row in self.agents[at].ask("queries") if row["id"] == row["name"])
+
+    def drop_everything(self, at: str) -> None:
+        """Everything ends and is forgotten, from one agent."""
+        self.agents[at].ask("drop", query=self.query(at))
+        self.agents[at].ask("submit", sql="DROP SINK k; DROP SINK there; DROP VIEW v; DROP SOURCE s")
+
+
+def cycle(pair: Pair, number: int, say: Callable[[str], None]) -> None:
+    """One cycle; the taker of the statements, and from where they are dropped, change from cycle to cycle."""
+    taker, other = AGENTS if number % 2 == 0 else AGENTS[::-1]
+    dropper = (taker, other)[number // 2 % 2]
+    away = number % 2 == 1
+    say(
+        f"cycle {number + 1}: {taker} takes the statements, "
+        + (f"{other} drops them while it is away" if away else f"{dropper} drops them")
+    )
+    pair.agents[taker].ask("submit", sql=STATEMENTS.format(other=other))
+    pair.agree("created", RUNNING, NAMES)
+    first = pair.query(other)
+
+    pair.end(taker, "leave")
+    pair.agree(f"{taker} has left", None, NAMES, (other,))
+    pair.start(taker)
+    pair.agree(f"{taker} is back", RUNNING, NAMES)
+    pair.rows_flow(taker)
+    pair.end(taker, "kill -9")
+    pair.start(taker)
+    pair.agree(f"{taker} was killed and is back", RUNNING, NAMES)
+    pair.rows_flow(taker)
+    pair.end(other, "SIGTERM" if number % 2 else "kill -9")
+    pair.start(other)
+    pair.agree(f"{other} is back, without the operators it had", None, NAMES)
+    for name in AGENTS:
+        pair.end(name, "kill -9")
+    for name in AGENTS:
+        pair.start(name)
+    pair.agree("both were killed and are back", RUNNING, NAMES)
+    assert pair.query(taker) != first
+
+    if away:
+        pair.end(taker, "leave")
+        pair.drop_everything(other)
+        pair.agree("dropped", {}, set(), (other,))
+        pair.start(taker)
+        pair.agree(f"{taker} is back", {}, set())
+    else:
+        pair.drop_everything(dropper)
+        pair.agree("dropped", {}, set())
+
+
+def run(directory: Path, cycles: int, say: Callable[[str], None], agree_s: float = AGREE_S) -> None:
+    """Goes through the cycles.
+
+    Raises
+    ------
+    AssertionError
+        The agents did not list the same, or not what they should.
+    """
+    pair = Pair(directory, say, agree_s)
+    try:
+        for number in range(cycles):
+            cycle(pair, number, say)
+        say(f"{cycles} cycles; the slowest agreement took {pair.slowest_s:.1f} s")
+    finally:
+        pair.close()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cycles", type=int, default=10)
+    with tempfile.TemporaryDirectory() as folder:
+        run(Path(folder), parser.parse_args().cycles, lambda line: print(line, flush=True))
