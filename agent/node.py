@@ -409,7 +409,6 @@ class Agent:
             self.migrations.node_failed(name, left=after is MemberStatus.LEFT)
             self.queries.node_failed(name, left=after is MemberStatus.LEFT)
         elif after is MemberStatus.ALIVE:
-            self.replication.member_alive(name)
             self.resuming.member_alive()
             if before is None:  # its row was forgotten, so that nobody can say whether it is the process that was known
                 self.upkeep.ask_whether_wanted(name)
@@ -421,7 +420,6 @@ class Agent:
         if restarted:
             self.log.info("member.restarted", member=name)
             self.upkeep.ask_whether_wanted(name)
-            self.replication.member_alive(name)
             self.resuming.member_alive()
         self.directory.keep(self.engine.flow.destinations())
 

@@ -1,6 +1,5 @@
 """The tables that all agents keep alike: members and catalogue, exchanged whole now and then, and changes told at once."""
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
 from agent.directory import Directory
@@ -12,10 +11,6 @@ from sbon.types import Address, NodeId, QueryId
 from sbon.wire.messages import Message
 from sbon.wire.replication import CatalogUpdate, PushPull
 
-RECENT_S = 60.0
-RECENT_MAX = 500
-"""Names that were changed here so lately are told to each member that comes alive: it may have missed them, and exchanges are rare."""
-
 
 class Replication:
     """One agent's copies (`agent.queries.answers.Replicas`)."""
@@ -26,8 +21,6 @@ class Replication:
         self._gossip = gossip
         self._wall = wall
         self._refused = refused
-        self._recent: OrderedDict[str, float] = OrderedDict()
-        """When names were last changed here."""
         self.changed: Callable[[list[Entry]], None] = lambda entries: None
         """Gets the entries that other agents have changed."""
         self.heard: Callable[[], None] = lambda: None
@@ -60,10 +53,7 @@ class Replication:
 
     def restore(self, entries: Iterable[Entry]) -> None:
         """Enter what this agent had made before a restart, in the versions of then: what others have made of it since counts more."""
-        mine = [entry for entry in entries if entry.owner == self._directory.me]
-        self.catalog.merge(mine)
-        for entry in mine:
-            self._note(entry.name)
+        self.catalog.merge(entry for entry in entries if entry.owner == self._directory.me)
 
     def renew(self, name: str, query: QueryId) -> None:
         """Give a sink of this agent, here and everywhere, the id that its query has after a restart.
@@ -80,14 +70,6 @@ class Replication:
         entry = self.catalog.bury(query, owner=self._directory.me, stamp=stamp)
         if entry is not None:
             self._tell(entry)
-
-    def member_alive(self, node: NodeId) -> None:
-        """Tell a member that has come alive what it may have missed."""
-        now = self._wall()
-        recent = [name for name, at in self._recent.items() if now - at < RECENT_S]
-        entries = tuple(entry for entry in map(self.catalog.latest, recent) if entry is not None)
-        if entries and node != self._directory.me:
-            self._directory.tell(node, CatalogUpdate(entries=entries))
 
     def exchange(self, address: Address) -> None:
         """Push ours to the agent there and pull its own."""
@@ -134,14 +116,7 @@ class Replication:
             self.changed(changed)
 
     def _tell(self, entry: Entry) -> None:
-        """At once to all who live; whoever misses it has it when it comes alive, or from a push-pull."""
-        self._note(entry.name)
+        """At once to all who live; whoever misses it has it from a push-pull."""
         others: list[NodeId] = [node for node in self._gossip.alive_labels() if node != self._directory.me]
         for node in others:
             self._directory.tell(node, CatalogUpdate(entries=(entry,)))
-
-    def _note(self, name: str) -> None:
-        self._recent.pop(name, None)
-        self._recent[name] = self._wall()
-        while len(self._recent) > RECENT_MAX:
-            self._recent.popitem(last=False)
