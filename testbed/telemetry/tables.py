@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from sbon.telemetry.digest import bucket_of, middle_ms
+from sbon.telemetry.schema import TABLES
 from sbon.types import FloatArray
 from testbed.telemetry.story import BEGIN, CABLE_FACTOR, DOWN_S, MAP_BYTES, SOURCE_BYTES, WINDOW_BYTES, Numbers, Story, predicted_ms
 
@@ -208,6 +209,7 @@ def _operators(story: Story, at_s: FloatArray, hosts: Numbers, rng: np.random.Ge
             "estimated_rows_per_s_out": rate_out,
             "late_rows": np.where(late, (moments * 0.01 * (operator % 7)).astype(np.int64), 0),
             "dropped_rows": np.zeros(len(operator), dtype=np.int64),
+            "misfits": pl.Series([[]] * len(operator), dtype=TABLES["operators"].polars_schema()["misfits"]),
             "queue_batches": rng.poisson(0.3, len(operator)),
             "state_rows": np.where(kinds == "window", (rate_in * 5).astype(np.int64), 0),
             "queue_rows": rng.poisson(20.0, len(operator)),

@@ -54,5 +54,5 @@ def test_an_agent_without_the_package_says_which_functions_there_are():
     with one_agent() as agent:
         agent.submit(SOURCE)
 
-        with pytest.raises(RefusedError, match="there is no table function SMOOTH"):
+        with pytest.raises(RefusedError, match="there is no table function smooth"):
             agent.submit("SELECT * FROM smooth(readings, 0.5)")
