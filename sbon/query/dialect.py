@@ -28,7 +28,7 @@ WRITTEN_MAX = 60
 class _Parser(RisingWaveParser):
     """Says so where sqlglot would take a statement that it does not know as an opaque command.
 
-    Intervals and negatives keep their place; calls keep their place and, as `typed`, the name that was typed.
+    Intervals, negatives and brackets keep their place; calls keep their place and, as `typed`, the name that was typed.
     """
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {name: made for name, made in RisingWaveParser.FUNCTIONS.items() if name not in READ_BY_NAME}
@@ -36,16 +36,31 @@ class _Parser(RisingWaveParser):
         name: read for name, read in RisingWaveParser.FUNCTION_PARSERS.items() if name not in READ_BY_NAME
     }
 
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self._called: list[Token | None] = []
+
     def _parse_interval(self, *arguments: Any, **keywords: Any) -> exp.Add | exp.Interval | None:
         first = self._curr
         tree = super()._parse_interval(*arguments, **keywords)
         if isinstance(tree, exp.Interval) and first is not None:
-            tree.meta["start"] = first.start
+            tree.meta["start"], tree.meta["end"] = first.start, self._prev.end
+        return tree
+
+    def _parse_paren(self) -> exp.Expr | None:
+        first = self._curr
+        tree: exp.Expr | None = super()._parse_paren()
+        if isinstance(tree, exp.Paren) and first is not None:
+            tree.meta["start"], tree.meta["end"] = first.start, self._prev.end
         return tree
 
     def _parse_function_call(self, *arguments: Any, **keywords: Any) -> exp.Expr | None:
         name = self._curr
-        tree: exp.Expr | None = super()._parse_function_call(*arguments, **keywords)
+        self._called.append(name)
+        try:
+            tree: exp.Expr | None = super()._parse_function_call(*arguments, **keywords)
+        finally:
+            self._called.pop()
         called = tree
         while isinstance(called, exp.Window | exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls):
             called = called.this
@@ -58,9 +73,21 @@ class _Parser(RisingWaveParser):
     def _parse_unary(self) -> exp.Expr | None:
         first = self._curr
         tree: exp.Expr | None = super()._parse_unary()
-        if isinstance(tree, exp.Neg) and first is not None:
+        if isinstance(tree, exp.Neg | exp.Not) and first is not None:
             tree.meta.setdefault("start", first.start)
         return tree
+
+    def validate_expression(self, expression: Any, args: list[Any] | None = None) -> Any:
+        name = self._called[-1] if self._called else None
+        if args is not None and name is not None and isinstance(expression, exp.Func) and expression.error_messages(args):
+            expected = f"{len(expression.required_args)} to {len(expression.arg_types)}"
+            if len(expression.required_args) == len(expression.arg_types):
+                expected = str(len(expression.arg_types))
+            text = Text(self.sql)
+            raise text.error(
+                name, f"{name.text} has {counted(len(args), 'argument')}, expected {expected}", "look for a misplaced comma or bracket"
+            )
+        return super().validate_expression(expression, args)
 
     def _parse_as_command(self, start: Token) -> exp.Command:
         self.raise_error("Invalid expression / Unexpected token", self._curr or start)
@@ -101,11 +128,9 @@ class Text:
     def written(self, tree: exp.Expr) -> str:
         """What was typed for a tree, on one line, shortened to `WRITTEN_MAX` characters."""
         start, end = start_of(tree), _end_of(tree)
-        # Brackets around operands belong to no tree.
+        # The brackets of a list belong to no tree.
         while (inner := self.whole[start:end]).count("(") > inner.count(")") and (found := re.match(r"\s*\)", self.whole[end:])):
             end += found.end()
-        while (inner := self.whole[start:end]).count("(") < inner.count(")") and (found := re.search(r"\(\s*$", self.whole[:start])):
-            start = found.start()
         words = " ".join(self.whole[start:end].split())
         return words if len(words) <= WRITTEN_MAX else words[: WRITTEN_MAX - 3] + "..."
 
@@ -118,6 +143,11 @@ class Text:
     def slice(self, tokens: Sequence[Token]) -> str:
         """The text that these tokens span."""
         return self.whole[tokens[0].start : tokens[-1].end + 1]
+
+
+def counted(number: int, what: str) -> str:
+    """`1 argument`, `2 arguments`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def start_of(tree: exp.Expr) -> int:

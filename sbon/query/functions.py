@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from sbon.errors import QueryError
-from sbon.query.schema import ColumnType
+from sbon.query.schema import TYPE_NAMES, ColumnType
 
 MaybeType: TypeAlias = ColumnType | None
 """The type of an argument; None for a bare NULL, which takes any type."""
@@ -22,7 +22,8 @@ Rule: TypeAlias = Callable[[str, Sequence[MaybeType]], MaybeType]
 BOOL, INT, FLOAT = ColumnType.BOOL, ColumnType.INT, ColumnType.FLOAT
 TEXT, TIME, INTERVAL = ColumnType.TEXT, ColumnType.TIME, ColumnType.INTERVAL
 _NUMBERS = (INT, FLOAT)
-_NUMBERS_ONLY = "it takes numbers; of an interval use EXTRACT(EPOCH FROM ...)"
+_NUMBERS_ONLY = "use CAST(... AS DOUBLE), of an INTERVAL EXTRACT(EPOCH FROM ...)"
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "in", "=")
 
 TIME_UNITS = ("microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "quarter", "year")
 """What DATE_TRUNC takes, as a literal; weeks start on Monday."""
@@ -43,13 +44,29 @@ class Function(msgspec.Struct, frozen=True):
     """The order of the arguments does not change the value, bit for bit."""
 
 
-def signature_text(name: str, types: Sequence[MaybeType]) -> str:
-    """`add(text, int)`, for messages."""
-    return f"{name}({', '.join('null' if t is None else t.value for t in types)})"
+class TypeMismatchError(QueryError):
+    """Arguments that a function does not take.
+
+    Parameters
+    ----------
+    subject : the function, for where the text of the call is not known
+    predicate : what it does with which types, to stand behind the call
+    """
+
+    def __init__(self, subject: str, predicate: str, hint: str) -> None:
+        self.predicate = predicate
+        super().__init__(f"{subject} {predicate}", hint=hint)
 
 
-def _refuse(name: str, types: Sequence[MaybeType], hint: str) -> QueryError:
-    return QueryError(f"{signature_text(name, types)} does not fit", hint=hint)
+def types_text(types: Sequence[MaybeType], last: str = " and ") -> str:
+    """`TEXT, BIGINT and DOUBLE`, each as often as it is there; without bare NULLs, which take any type."""
+    names = [TYPE_NAMES[t] for t in types if t is not None]
+    return last.join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _refuse(name: str, types: Sequence[MaybeType], wanted: str, hint: str) -> TypeMismatchError:
+    """An error such as `takes numbers, not TEXT and BIGINT`."""
+    return TypeMismatchError(name, f"takes {wanted}, not {types_text(types)}", hint)
 
 
 def common_type(name: str, types: Sequence[MaybeType]) -> MaybeType:
@@ -60,14 +77,20 @@ def common_type(name: str, types: Sequence[MaybeType]) -> MaybeType:
     if all(t in _NUMBERS for t in known):
         return FLOAT if FLOAT in known else INT
     if any(t is not known[0] for t in known):
-        raise _refuse(name, types, "all of them need one type: use CAST")
+        different = list(dict.fromkeys(known))
+        told = "compares" if name in _COMPARISONS else "has values of"
+        # A text converts to all types, a number to most.
+        target = next((t for t in different if t is not TEXT), None) if {TEXT, INT, FLOAT} & set(different) else None
+        hint = "all of them need one type" + (f": use CAST(... AS {TYPE_NAMES[target]})" if target is not None else "")
+        raise TypeMismatchError(name, f"{told} {types_text(different, ' with ' if told == 'compares' else ' and ')}", hint)
     return known[0]
 
 
 def _numeric(name: str, types: Sequence[MaybeType]) -> MaybeType:
     for t in types:
         if t is not None and t not in _NUMBERS:
-            raise _refuse(name, types, "it takes numbers")
+            hint = "use CAST(... AS DOUBLE)" + (", or || to join texts" if name == "add" and TEXT in types else "")
+            raise _refuse(name, types, "numbers", hint)
     return common_type(name, types)
 
 
@@ -76,11 +99,11 @@ def _add(name: str, types: Sequence[MaybeType]) -> MaybeType:
     if TIME in pair:
         if pair <= {TIME, INTERVAL, None} and types.count(TIME) == 1:
             return TIME
-        raise _refuse(name, types, "to a time add an INTERVAL")
+        raise _refuse(name, types, "a TIMESTAMP and an INTERVAL", "write ts + INTERVAL '1 second'")
     if INTERVAL in pair:
         if pair <= {INTERVAL, None}:
             return INTERVAL
-        raise _refuse(name, types, "to an interval add an INTERVAL or a time")
+        raise _refuse(name, types, "an INTERVAL and an INTERVAL or a TIMESTAMP", "write n * INTERVAL '1 second' for a number of seconds")
     return _numeric(name, types)
 
 
@@ -93,7 +116,8 @@ def _sub(name: str, types: Sequence[MaybeType]) -> MaybeType:
     if left is None and right is INTERVAL:
         return INTERVAL
     if TIME in types or INTERVAL in types:
-        raise _refuse(name, types, "a time takes a time or an INTERVAL, an interval an INTERVAL")
+        wanted = "a TIMESTAMP and a TIMESTAMP or INTERVAL, or two INTERVALs"
+        raise _refuse(name, types, wanted, "write ts - INTERVAL '1 second', or CAST(... AS TIMESTAMP)")
     return _numeric(name, types)
 
 
@@ -102,7 +126,7 @@ def _mul(name: str, types: Sequence[MaybeType]) -> MaybeType:
         other = types[1] if types[0] is INTERVAL else types[0]
         if other is None or other in _NUMBERS:
             return INTERVAL
-        raise _refuse(name, types, "an interval is multiplied by a number")
+        raise _refuse(name, types, "an INTERVAL and a number", "use CAST(... AS DOUBLE)")
     return _numeric(name, types)
 
 
@@ -123,7 +147,7 @@ def _comparison(name: str, types: Sequence[MaybeType]) -> MaybeType:
 
 def _boolean(name: str, types: Sequence[MaybeType]) -> MaybeType:
     if any(t not in (BOOL, None) for t in types):
-        raise _refuse(name, types, "it takes conditions")
+        raise _refuse(name, types, "conditions", "compare what is none with something")
     return BOOL
 
 
@@ -138,7 +162,7 @@ def _float(name: str, types: Sequence[MaybeType]) -> MaybeType:
 
 def _round(name: str, types: Sequence[MaybeType]) -> MaybeType:
     if len(types) == 2 and types[1] is not INT:
-        raise _refuse(name, types, "the number of digits is an integer")
+        raise _refuse(name, types, "a BIGINT as number of decimals", "write it as a number, such as 2")
     return _numeric(name, types[:1])
 
 
@@ -149,7 +173,10 @@ def _typed(result: ColumnType, *expected: ColumnType) -> Rule:
         for index, t in enumerate(types):
             want = expected[min(index, len(expected) - 1)]
             if t is not None and t is not want and not (want is FLOAT and t is INT):
-                raise _refuse(name, types, f"it takes ({', '.join(e.value for e in expected)})")
+                place = f" as argument {index + 1}" if len(set(expected)) > 1 else ""
+                raise TypeMismatchError(
+                    name, f"takes {TYPE_NAMES[want]}{place}, not {TYPE_NAMES[t]}", f"use CAST(... AS {TYPE_NAMES[want]})"
+                )
         return result
 
     return rule
@@ -158,9 +185,9 @@ def _typed(result: ColumnType, *expected: ColumnType) -> Rule:
 def _extract(result: ColumnType, *, interval: bool = False) -> Rule:
     def rule(name: str, types: Sequence[MaybeType]) -> MaybeType:
         if types[0] is INTERVAL and not interval:
-            raise _refuse(name, types, "of an interval only EPOCH can be extracted")
+            raise _refuse(name, types, "a TIMESTAMP", "of an INTERVAL take EXTRACT(EPOCH FROM ...), its seconds")
         if types[0] not in (TIME, INTERVAL, None):
-            raise _refuse(name, types, "it takes a time")
+            raise _refuse(name, types, "a TIMESTAMP", "use CAST(... AS TIMESTAMP)")
         return result
 
     return rule
@@ -353,7 +380,9 @@ def result_type(name: str, types: Sequence[MaybeType]) -> MaybeType:
             expected += " or more"
         elif function.arguments_max != function.arguments_min:
             expected += f" to {function.arguments_max}"
-        raise QueryError(f"{name} got {len(types)} arguments, expected {expected}")
+        raise TypeMismatchError(
+            name, f"has {len(types)} argument{'' if len(types) == 1 else 's'}, expected {expected}", f"{function.name}: {function.meaning}"
+        )
     return function.rule(name, types)
 
 
@@ -370,17 +399,17 @@ def aggregate_type(function: str, operand: MaybeType, by: MaybeType = None) -> C
     if operand is None:
         raise QueryError(f"{function} needs a column", hint="only COUNT takes *")
     if function in _OF_PAIRS and by not in _NUMBERS:
-        raise _refuse(function, [operand, by], _NUMBERS_ONLY)
+        raise _refuse(function, [operand, by], "numbers", _NUMBERS_ONLY)
     if function in (*_OF_NUMBERS, *_OF_PAIRS):
         if operand not in _NUMBERS:
-            raise _refuse(function, [operand, by] if function in _OF_PAIRS else [operand], _NUMBERS_ONLY)
+            raise _refuse(function, [operand, by] if function in _OF_PAIRS else [operand], "numbers", _NUMBERS_ONLY)
         return FLOAT if function != "sum" else operand
     if function in ("min", "max") and operand is BOOL:
-        raise _refuse(function, [operand], "use BOOL_AND or BOOL_OR")
+        raise _refuse(function, [operand], "values with an order", "use BOOL_AND or BOOL_OR")
     if function in ("bool_and", "bool_or") and operand is not BOOL:
-        raise _refuse(function, [operand], "it takes conditions")
+        raise _refuse(function, [operand], "conditions", "compare it with something")
     if function in ("bit_and", "bit_or", "bit_xor") and operand is not INT:
-        raise _refuse(function, [operand], "it takes whole numbers")
+        raise _refuse(function, [operand], "whole numbers", "use CAST(... AS BIGINT)")
     return operand
 
 

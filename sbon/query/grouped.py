@@ -108,8 +108,7 @@ class Grouped(Scalars):
         try:
             result = aggregate_type(operand.function, type_, operand.by_type)
         except QueryError as error:
-            told = f"{self.typed(tree)}: {error.message}"
-            raise self.text.error(tree, told, error.hint) from None
+            raise self.mismatch(tree, error) from None
         return Column(self._named(Aggregate("", operand.function, value, call.share, operand.by), result)), result
 
     def _operand(self, tree: exp.Expr, call: AggregateCall) -> _Operand:

@@ -11,22 +11,12 @@ from sbon.query.listing import Listing
 from sbon.query.named_calls import function_names
 from sbon.query.plan import AGGREGATE_FUNCTIONS
 from sbon.query.relation import Relation
-from sbon.query.schema import ColumnType
+from sbon.query.schema import TYPE_NAMES
 from sbon.query.show import ShowStatement
 from sbon.query.sql import CreateSink, CreateView, parse
 from sbon.query.system import SYSTEM_STREAMS, SourceDefinition
 from sbon.query.text import duration_text
 from sbon.types import NodeId
-
-TYPES = {
-    ColumnType.BOOL: "BOOLEAN",
-    ColumnType.INT: "BIGINT",
-    ColumnType.FLOAT: "DOUBLE",
-    ColumnType.TEXT: "TEXT",
-    ColumnType.TIME: "TIMESTAMP",
-    ColumnType.INTERVAL: "INTERVAL",
-}
-"""Types as CREATE SOURCE has them."""
 
 Labels: TypeAlias = Mapping[NodeId, Mapping[str, str]]
 
@@ -88,7 +78,7 @@ def _nothing(name: str, catalog: Catalog) -> QueryError:
 def _columns(name: str, catalog: Catalog, nodes: Labels, extensions: Extensions) -> Iterable[tuple[str, str, str | None]]:
     source = catalog.source(name)
     if source is not None:
-        return [(column.name, TYPES[column.type], "; ".join(_remarks(source, column.name)) or None) for column in source.columns]
+        return [(column.name, TYPE_NAMES[column.type], "; ".join(_remarks(source, column.name)) or None) for column in source.columns]
     entry = catalog.get(name)
     if entry is None:
         raise _nothing(name, catalog)
@@ -97,7 +87,7 @@ def _columns(name: str, catalog: Catalog, nodes: Labels, extensions: Extensions)
         raise QueryError(f"the text of {name} in the catalogue is no {entry.kind}")
     relation, _ = bind(statement, catalog, nodes, extensions)
     times = _times(relation)
-    return [(column.name, TYPES[column.type], "event time" if column.name in times else None) for column in relation.schema]
+    return [(column.name, TYPE_NAMES[column.type], "event time" if column.name in times else None) for column in relation.schema]
 
 
 def _remarks(source: SourceDefinition, column: str) -> Iterable[str]:

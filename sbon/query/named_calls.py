@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from sbon.errors import QueryError
+from sbon.query.dialect import counted
 from sbon.query.expression import Literal
 from sbon.query.function_names import EXTRACTS, SYNONYMS
 from sbon.query.functions import FUNCTIONS
@@ -65,7 +66,7 @@ def _arguments(scalars: Scalars, tree: exp.Expr, form: str, least: int, most: in
     """The arguments, if there are as many as the form has."""
     if not least <= len(tree.expressions) <= most:
         expected = str(least) if least == most else f"{least} to {most}"
-        raise scalars.refuse(tree, f"{tree.this} got {len(tree.expressions)} arguments, expected {expected}", f"write {form}")
+        raise scalars.refuse(tree, f"{tree.this} got {counted(len(tree.expressions), 'argument')}, expected {expected}", f"write {form}")
     return list(tree.expressions)
 
 

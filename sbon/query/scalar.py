@@ -12,14 +12,14 @@ from sbon.query.catalog import did_you_mean
 from sbon.query.dialect import Text
 from sbon.query.expression import Call, Cast, Column, Expression, Literal
 from sbon.query.flink import bound_hint
-from sbon.query.functions import common_type, result_type
+from sbon.query.functions import TypeMismatchError, common_type, result_type
 from sbon.query.instead import FUNCTIONS_HINT, INSTEAD, INSTEAD_OF_TREES, NOW_HINT
 from sbon.query.literal_arguments import ArgumentError, check_literals, check_slips
 from sbon.query.literals import interval_of
 from sbon.query.named_calls import function_names, named
 from sbon.query.rewrite import check_size
 from sbon.query.scalar_calls import CALLS, NULL, Bound, widen
-from sbon.query.schema import ColumnType
+from sbon.query.schema import TYPE_NAMES, ColumnType
 from sbon.query.scope import Scope
 from sbon.query.spans import parse_interval, parse_time
 
@@ -95,16 +95,17 @@ class Scalars:
             if not isinstance(tree.this, exp.Expr) or any(
                 value not in (None, False, [], tree.this) for key, value in tree.args.items() if key not in ("this", "big_int")
             ):
-                raise self.refuse(tree, f"{name} takes one argument")
+                hint = "of a time take DATE_TRUNC('hour', ts)" if name in ("floor", "ceil") else f"write {name}(x)"
+                raise self.refuse(tree, f"{self.text.written(tree)}: {self.typed(tree)} takes one argument", hint)
             return self.call(tree, name, [self.bind(tree.this)])
         raise self.unknown(tree)
 
     def condition(self, tree: exp.Expr, clause: str) -> Expression:
         """The expression of a tree that must be a condition."""
         expression, type_ = self.bind(tree)
-        if type_ not in (BOOL, None):
-            shown = type_.value if type_ is not None else "null"
-            raise self.text.error(tree, f"{clause} needs a condition, this is {shown}", "compare it with something")
+        if type_ is not None and type_ is not BOOL:
+            shown = f"{self.text.written(tree)} is {TYPE_NAMES[type_]}"
+            raise self.text.error(tree, f"{clause} needs a condition, {shown}", "compare it with something")
         return self.checked(tree, expression if type_ is BOOL else Literal(None, BOOL))
 
     def value(self, tree: exp.Expr) -> tuple[Expression, ColumnType]:
@@ -140,7 +141,7 @@ class Scalars:
             where = trees[error.place] if error.place < len(trees) else tree
             raise self.text.error(where, f"{self.typed(tree) or name}: {error.message}", error.hint) from None
         except QueryError as error:
-            raise self.text.error(tree, error.message, error.hint) from None
+            raise self.mismatch(tree, error) from None
         return Call(name, tuple(expression for expression, _ in bound)), result
 
     def _as_neighbour(self, tree: exp.Expr, name: str, argument: Bound, others: Sequence[Bound]) -> Bound:
@@ -162,6 +163,11 @@ class Scalars:
         except QueryError as error:
             where = next((literal for literal in tree.find_all(exp.Literal) if literal.this == value), tree)
             raise self.text.error(where, error.message, error.hint) from None
+
+    def mismatch(self, tree: exp.Expr, error: QueryError) -> QueryError:
+        """The error about the types of a tree, with what was typed for it."""
+        message = f"{self.text.written(tree)} {error.predicate}" if isinstance(error, TypeMismatchError) else error.message
+        return self.text.error(tree, message, error.hint)
 
     def refuse(self, tree: exp.Expr, message: str, hint: str = "") -> QueryError:
         """An error that points at a tree."""
@@ -235,7 +241,8 @@ class Scalars:
         if type_ is None:
             return Literal(None, target), target
         if (type_, target) not in CONVERTIBLE:
-            raise self.refuse(tree, f"{type_.value} does not convert to {target.value}", "go through TEXT, or EXTRACT(EPOCH FROM ...)")
+            what = f"{self.text.written(tree)}: {TYPE_NAMES[type_]} does not convert to {TYPE_NAMES[target]}"
+            raise self.refuse(tree, what, "go through TEXT, or EXTRACT(EPOCH FROM ...)")
         if isinstance(expression, Literal) and isinstance(expression.value, str) and target in (TIME, INTERVAL):
             return self._literal_of(tree, expression.value, target), target
         return Cast(expression, target), target

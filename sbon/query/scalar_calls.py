@@ -45,7 +45,7 @@ def _case(scalars: Scalars, tree: exp.Expr) -> Bound:
         if subject is None:
             condition = scalars.condition(branch.this, "WHEN")
         else:
-            condition, _ = scalars.call(branch, "eq", [scalars.bind(subject), scalars.bind(branch.this)])
+            condition, _ = scalars.call(branch.this, "eq", [scalars.bind(subject), scalars.bind(branch.this)])
         branches.append((condition, scalars.bind(branch.args["true"])))
     default = tree.args.get("default")
     return chosen(scalars, tree, branches, (NULL, None) if default is None else scalars.bind(default))
@@ -55,7 +55,7 @@ def chosen(scalars: Scalars, tree: exp.Expr, branches: list[tuple[Expression, Bo
     try:
         result = common_type("case", [type_ for _, (_, type_) in branches] + [default[1]])
     except QueryError as error:
-        raise scalars.refuse(tree, error.message, error.hint) from None
+        raise scalars.mismatch(tree, error) from None
     widened = tuple((condition, widen(value, result)[0]) for condition, value in branches)
     return Case(widened, widen(default, result)[0]), result
 

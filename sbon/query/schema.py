@@ -31,3 +31,13 @@ class Field(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
 
 
 Schema: TypeAlias = tuple[Field, ...]
+
+TYPE_NAMES: dict[ColumnType, str] = {
+    ColumnType.BOOL: "BOOLEAN",
+    ColumnType.INT: "BIGINT",
+    ColumnType.FLOAT: "DOUBLE",
+    ColumnType.TEXT: "TEXT",
+    ColumnType.TIME: "TIMESTAMP",
+    ColumnType.INTERVAL: "INTERVAL",
+}
+"""Types as CREATE SOURCE and CAST have them."""

@@ -93,5 +93,5 @@ def test_hosts_without_the_function_are_not_chosen_and_refuse_it(example: Extens
 
 def test_a_query_that_nobody_can_host_says_what_is_missing(example: Extensions):
     world = world_of(3, 6, {})
-    with pytest.raises(SbonError, match="there is no table function SMOOTH"):
+    with pytest.raises(SbonError, match="there is no table function smooth"):
         world.submit(SOURCE.format(node=world.nodes[1]) + QUERY)

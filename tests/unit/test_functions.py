@@ -143,7 +143,7 @@ class TestSql:
             ("SELECT w FROM scaled((SELECT ts, n AS v FROM s), 1)", "scaled needs column v float, its input has v int"),
             ("SELECT w FROM scaled((SELECT ts + INTERVAL '1 s' AS ts, v FROM s), 1)", "needs ts as its input's event time, and it is none"),
             ("SELECT w FROM scaled()", "the input of scaled is a source, a view"),
-            ("SELECT w FROM unscaled(s, 1)", "there is no table function UNSCALED"),
+            ("SELECT w FROM unscaled(s, 1)", "there is no table function unscaled"),
         ],
     )
     def test_wrong_calls_are_refused_with_their_place(self, sql: str, message: str):
