@@ -81,7 +81,8 @@ class CsvRows:
             separators = data.count(self._separator.encode())
         else:
             places = np.flatnonzero(np.frombuffer(data, np.uint8) == ord(self._separator))
-            separators = int(np.count_nonzero(np.searchsorted(quotes, places) % 2 == 0))
+            before = np.searchsorted(places, quotes)
+            separators = len(places) - int((before[1::2] - before[::2]).sum())  # without those between quotes
         return separators == raw.height * (self._width - 1)
 
     def _read_one_by_one(self, data: bytes) -> pl.DataFrame:

@@ -108,8 +108,10 @@ class JsonRows:
         refused = set(odd)
         usual = [place for place in range(len(lines)) if place not in refused]
         converted, kept = self._rows.convert(frame, lambda row, column: self._shown(lines[usual[row]], column))
-        both = [_placed(converted, usual, kept), self._read_odd(lines, odd)]
-        return pl.concat(both).sort(_PLACE).drop(_PLACE)
+        odd_rows = self._read_odd(lines, odd)
+        if odd_rows.is_empty():
+            return converted
+        return pl.concat([_placed(converted, usual, kept), odd_rows]).sort(_PLACE).drop(_PLACE)
 
     def _decoded(self, lines: Sequence[bytes]) -> tuple[list[Any], list[int]]:
         """Rows of the lines whose members have the right types, and the places of the others."""

@@ -13,6 +13,7 @@ import polars as pl
 from agent.connectors.time_format import TimeFormat
 from sbon.misfits import Misfits
 from sbon.operators.casts import cast
+from sbon.operators.frames import polars_type
 from sbon.operators.times import parse_times, parse_timestamps
 from sbon.query.schema import ColumnType, Field, Schema
 
@@ -57,7 +58,8 @@ class TextRows:
         for field in self._typed:
             text = pl.col(field.name).str.strip_chars()
             given = frame.select(pl.when(text != "").then(text)).to_series()
-            value = self._value(given, field.type)
+            nothing = given.null_count() == len(given)
+            value = given.cast(polars_type(field.type)) if nothing else self._value(given, field.type)
             if value.null_count() != given.null_count():
                 value = self._odd_value(given, value, field.type)
                 fits = self._count(field, given, value.is_null() & given.is_not_null(), fits, shown)

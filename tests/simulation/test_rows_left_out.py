@@ -1,0 +1,37 @@
+"""What a source leaves out is known where its query was submitted, on its own host, in the log and in telemetry."""
+
+import json
+from pathlib import Path
+
+from testbed.virtual.harness import World
+
+SQL = """CREATE SOURCE people (age BIGINT NOT NULL, name TEXT, ts TIMESTAMP, WATERMARK FOR ts AS ts)
+    WITH (connector = 'file', path = '{path}', nodes = '{node}', format = 'ndjson', replay = 'event_time');
+SELECT age, name FROM people"""
+LINES = ['{"age": 1, "ts": 0}', '{"age": "abc"}', '{"name": "b"}', '{"age": "x"}', "{", '{"age": 2}'] * 100 + ['{"age": 3, "ts": 3600}']
+SAID = 'column age: "abc" is not an integer (BIGINT) (200 rows)'
+
+
+def test_rows_left_out_on_one_agent_are_told_by_another(tmp_path: Path) -> None:
+    (tmp_path / "people").write_text("\n".join(LINES))
+    settings = {"connectors": {"file": {"allow": [str(tmp_path)]}}, "optimiser": {"enabled": False}}
+    world = World(2, seed=7, settings=settings, log_file=tmp_path / "log")
+    world.start_all()
+    world.settle()
+    tail = world.tail(world.submit(SQL.format(path=tmp_path / "people", node=world.nodes[1]), at=0), 0)
+    world.run(20)
+
+    assert len(tail.rows) == 200
+    (query,) = world.ask(0, "queries")
+    assert query["dropped_rows"] == 400
+    assert {(kind["node"], kind["column"], kind["cause"]): kind["rows"] for kind in query["misfits"]} == {
+        (world.nodes[1], "age", "is not an integer (BIGINT)"): 200,
+        (world.nodes[1], "", "is not JSON"): 100,
+        (world.nodes[1], "age", "is NULL, declared NOT NULL"): 100,
+    }
+    assert f"source people (file) on {world.nodes[1]}: 400 rows left out: {SAID}" in query["reason"]
+    (source,) = [operator for operator in world.ask(1, "operators") if operator["kind"] == "source"]
+    assert source["reason"].startswith(f"400 rows left out: {SAID}")
+    assert source["misfits"][0]["line"] == '{"age": "abc"}'
+    log = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert sorted(line["rows"] for line in log if line["event"] == "source.row_left_out") == [100, 100, 200]
