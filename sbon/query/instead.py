@@ -4,7 +4,10 @@ from sqlglot import exp
 
 NOW_HINT = "queries depend on their rows alone: use the event time, such as ts"
 FUNCTIONS_HINT = "the functions that there are stand in the README, section SQL"
-_JSON = "JSON within a text cannot be taken apart yet: declare the members of each NDJSON line as columns in CREATE SOURCE"
+_JSON = (
+    "JSON within a text cannot be taken apart yet: declare the members of each NDJSON line as columns in CREATE SOURCE, or take a flat one "
+    'out of a text with REGEXP_EXTRACT(text, \'"name": *"([^"]*)"\', 1)'
+)
 _ARRAY = "arrays come in a later release: give each element a row of its own before it is sent, or a column of its own"
 _RANDOM = "queries depend on their rows alone: let the source give each row its number"
 _BITS = "compute with * / % and comparisons"
@@ -21,7 +24,8 @@ INSTEAD: dict[str, str] = {
     **dict.fromkeys(("get_json_object", "parse_json", "json_string", "to_json", "to_jsonb", "json_object", "json_array"), _JSON),
     **dict.fromkeys(("jsonb_typeof", "json_typeof", "json_array_length", "jsonb_array_length", "jsonb_build_object"), _JSON),
     **dict.fromkeys(("unnest", "explode", "array", "cardinality", "array_length", "array_contains", "array_position"), _ARRAY),
-    **dict.fromkeys(("array_concat", "array_append", "array_cat", "array_to_string", "string_to_array", "element", "&&"), _ARRAY),
+    **dict.fromkeys(("array_concat", "array_append", "array_cat", "array_to_string", "element", "&&"), _ARRAY),
+    **dict.fromkeys(("string_to_array", "split", "regexp_split_to_array"), "SPLIT_PART(text, ',', 1) gives one part of a text"),
     **dict.fromkeys(("map", "row", "struct", "generate_series", "generate_subscripts"), _ARRAY),
     **dict.fromkeys(("random", "rand", "rand_integer", "uuid", "gen_random_uuid", "uuid_generate_v4"), _RANDOM),
     **dict.fromkeys(("&", "|", "#", "<<", ">>"), _BITS),

@@ -42,7 +42,8 @@ def column_type(text: Text, kind: exp.Expr | None, where: exp.Expr) -> ColumnTyp
     if name not in _TYPES:
         hint = "write TIMESTAMP for an instant" if name in ("TIME", "DATE") else "use BOOLEAN, BIGINT, DOUBLE, TEXT, TIMESTAMP or INTERVAL"
         shown = kind.sql(dialect="risingwave") if kind is not None else "no type"
-        raise text.error(where, f"type {shown} is not supported", hint)
+        typed = f"{text.written(where)}: " if isinstance(where, exp.Cast) and "typed" in where.meta else ""
+        raise text.error(where, f"{typed}type {shown} is not supported", hint)
     return _TYPES[name]
 
 

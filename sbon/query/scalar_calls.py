@@ -94,7 +94,8 @@ def _round(scalars: Scalars, tree: exp.Expr) -> Bound:
     if decimals is not None:
         digits = scalars.bind(decimals)
         if not isinstance(digits[0], Literal) or not isinstance(digits[0].value, int) or not 0 <= digits[0].value <= 15:
-            raise scalars.refuse(decimals, "the number of decimals is a literal from 0 to 15")
+            hint = f"write it as a number, such as {scalars.typed(tree)}(x, 2)"
+            raise scalars.refuse(decimals, "the number of decimals is a literal from 0 to 15", hint)
         arguments.append(digits)
     return scalars.call(tree, "round", arguments)
 
@@ -169,14 +170,15 @@ def _same(scalars: Scalars, tree: exp.Expr) -> Bound:
 def _replace(scalars: Scalars, tree: exp.Expr) -> Bound:
     parts = [scalars.bind(tree.this), scalars.bind(tree.expression), scalars.bind(tree.args.get("replacement") or exp.Literal.string(""))]
     if not all(isinstance(part, Literal) for part, _ in parts[1:]):
-        raise scalars.refuse(tree, "what REPLACE seeks and puts are literal texts")
+        hint = "write them in quotes, such as REPLACE(text, 'a', 'b')"
+        raise scalars.refuse(tree, f"{scalars.typed(tree)}: what it seeks and what it puts are literal texts", hint)
     return scalars.call(tree, "replace", parts)
 
 
 def _date_trunc(scalars: Scalars, tree: exp.Expr) -> Bound:
     unit = (tree.args["unit"].name if tree.args.get("unit") is not None else "").lower()
     if unit not in TIME_UNITS:
-        raise scalars.refuse(tree, f"DATE_TRUNC has no unit {unit}", did_you_mean(unit, TIME_UNITS))
+        raise scalars.refuse(tree, f"{scalars.typed(tree)} has no unit {unit}", did_you_mean(unit, TIME_UNITS))
     return scalars.call(tree, "date_trunc", [(Literal(unit, TEXT), TEXT), scalars.bind(tree.this)])
 
 
@@ -184,7 +186,7 @@ def _extract(scalars: Scalars, tree: exp.Expr) -> Bound:
     unit = tree.this.name.lower()
     unit = {"dayofweek": "dow", "dayofyear": "doy"}.get(unit, unit)
     if unit not in _EXTRACT:
-        raise scalars.refuse(tree, f"EXTRACT has no field {unit}", did_you_mean(unit, _EXTRACT))
+        raise scalars.refuse(tree, f"{scalars.typed(tree)} has no field {unit}", did_you_mean(unit, _EXTRACT))
     return scalars.call(tree, f"extract_{unit}", [scalars.bind(tree.expression)])
 
 
