@@ -35,7 +35,7 @@ def test_queries_that_are_prepared_on_many_threads_at_once_have_names_of_their_o
     names: list[str] = []
 
     def prepare() -> None:
-        names.extend(owned._new_id() for _ in range(500))
+        names.extend(owned.new_id() for _ in range(500))
 
     threads = [Thread(target=prepare) for _ in range(8)]
     interval_s = sys.getswitchinterval()
