@@ -132,6 +132,8 @@ class Pair:
         """Everything ends and is forgotten, from one agent."""
         self.agents[at].ask("drop", query=self.query(at))
         self.agents[at].ask("submit", sql="DROP SINK k; DROP SINK there; DROP VIEW v; DROP SOURCE s")
+        living = [agent for agent in self.agents.values() if agent.process.poll() is None]
+        wait_until(lambda: all(agent.ask("operators") == [] for agent in living), self._agree_s)
 
 
 def cycle(pair: Pair, number: int, say: Callable[[str], None]) -> None:

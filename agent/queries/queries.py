@@ -340,11 +340,13 @@ class OwnedQueries:
 
     def names_changed(self, entries: Iterable[Entry]) -> None:
         """End what other agents have dropped or replaced while this one could not be asked."""
+        ours: dict[str, list[QueryRecord]] = {}
+        for record in [*self.records.values(), *self._ended.values()]:
+            for name in [record.name] if record.name != record.id else filter(None, (record.id, record.former)):
+                ours.setdefault(name, []).append(record)
         for entry in entries:
-            for record in [*self.records.values(), *self._ended.values()]:
-                kept = _kept(record)
-                concerned = entry.name == kept.sink if kept.sink else entry.name in (kept.id, kept.former)
-                if not concerned or not (why := taken(kept, {entry.name: entry}.get)):
+            for record in ours.get(entry.name, ()):
+                if not (why := taken(_kept(record), {entry.name: entry}.get)):
                     continue
                 self._log.warning("query.dropped_elsewhere", query=record.id, name=record.name, reason=why)
                 self._ended.pop(record.id, None)

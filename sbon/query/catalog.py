@@ -3,7 +3,8 @@
 Every agent has a copy. A change gets a version greater than any that the changing agent has seen for the name; copies exchange
 entries and keep, for each name, the greatest (version, owner, content), so that all orders of exchange end in the same catalogue. A
 dropped name stays as a tombstone, so that a copy which missed the drop does not bring it back. Two agents that create one name at the
-same time end with one of the two definitions; what was planned with the other one runs on as planned.
+same time end with one of the two definitions; what was planned with the other one runs on as planned, but of two
+sinks the one that has lost its name ends.
 
 Sources, views and sinks share one namespace, as they do in SQL.
 

@@ -135,6 +135,30 @@ def test_only_the_latest_tombstones_are_kept() -> None:
     assert min(entry.version for entry in catalog.entries()) == 5
 
 
+def test_a_sink_has_another_query_in_its_next_version() -> None:
+    catalog = Catalog()
+    catalog.put("sink", "k", sql="CREATE SINK k", owner="a", stamp=10, query="a.old.01")
+    renewed = catalog.renew("k", "a.new.01", owner="a")
+    assert renewed == catalog.get("k") == Entry("sink", "k", 11, "a", False, "CREATE SINK k", query="a.new.01")
+    catalog.merge([view("v")])
+    for name in ("v", "nothing"):
+        with pytest.raises(QueryError, match=f"there is no sink {name}"):
+            catalog.renew(name, "a.new.02", owner="a")
+
+
+def test_a_plain_query_has_a_tombstone_which_other_copies_take() -> None:
+    catalog, other = Catalog(), Catalog()
+    entry = catalog.bury("a.1t95lbp.01", owner="b", stamp=10)
+    assert entry == catalog.latest("a.1t95lbp.01") == Entry("query", "a.1t95lbp.01", 10, "b", True, "")
+    assert other.merge(catalog.entries()) == [entry]
+    assert catalog.get("a.1t95lbp.01") is None
+    assert catalog.names() == []
+    assert catalog.bury("a" * 129, owner="b", stamp=10) is None
+    for number in range(2 * TOMBSTONES_MAX):
+        catalog.bury(f"a.1t95lbp.{number}", owner="b", stamp=10 + number)
+    assert len(catalog.entries()) == TOMBSTONES_MAX
+
+
 @pytest.mark.parametrize(
     "entry",
     [
@@ -145,6 +169,7 @@ def test_only_the_latest_tombstones_are_kept() -> None:
         view("v", sql="x" * 100_001),
         Entry("table", "v", 1, "a", False, ""),
         Entry("source", "v", 1, "a", False, "without a definition"),
+        Entry("query", "a.1t95lbp.01", 1, "a", False, "SELECT 1"),
     ],
 )
 def test_entries_without_sense_are_counted_and_left_out(entry: Entry) -> None:

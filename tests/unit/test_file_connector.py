@@ -260,6 +260,20 @@ def test_abandoned_sink_that_appends_has_its_rows_in_the_file(tmp_path: Path):
     assert read(tmp_path / "out.csv")[0].height == 3
 
 
+def test_what_an_interrupted_sink_has_written_is_taken_up(tmp_path: Path):
+    (tmp_path / "out.csv").write_text("old")
+    sink("file", READINGS, context(tmp_path), path="out.csv", mode="replace").write(FRAME)  # and is never closed
+    for height in (6, 9):
+        out = sink("file", READINGS, context(tmp_path), path="out.csv", mode="resume")
+        out.write(FRAME)
+        assert read(tmp_path / "out.csv")[0].height == height
+        out.close()
+        assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
+    for _ in range(2):
+        sink("file", READINGS, context(tmp_path), path="out.parquet", mode="resume").write(FRAME)
+    assert_frame_equal(pl.read_parquet(tmp_path / "out.parquet" / "*.parquet"), pl.concat([FRAME] * 2))
+
+
 def test_parquet_parts_are_whole_after_every_write(tmp_path: Path):
     out = sink("file", READINGS, context(tmp_path), path="out.parquet", rows_per_file=4)
     counts = []
