@@ -9,6 +9,7 @@ from sbon.operators.join import IntervalJoin
 from sbon.operators.map import Map
 from sbon.operators.multicast import Multicast
 from sbon.operators.operator import Operator
+from sbon.operators.over import Over
 from sbon.operators.session import Session
 from sbon.operators.top import Top
 from sbon.operators.union import Union
@@ -21,6 +22,7 @@ from sbon.query.plan import (
     JoinParams,
     MapParams,
     MulticastParams,
+    OverParams,
     Params,
     SessionParams,
     TopParams,
@@ -51,6 +53,8 @@ def build(params: Params, extensions: Extensions = NOTHING) -> Operator:
             return Session(params)
         case TopParams():
             return Top(params)
+        case OverParams():
+            return Over(params)
         case AssignParams():
             return Assign(params)
         case DeduplicateParams():

@@ -18,6 +18,7 @@ from sbon.query.functions import MaybeType, common_type
 from sbon.query.joins import join_inputs
 from sbon.query.literals import column_name, identifier
 from sbon.query.numbering import assigned, bounded, first_of, limited, numbered, numbering_of
+from sbon.query.over_rows import OverRows, has_over
 from sbon.query.relation import Numbered, Relation, Scan, Select, Union
 from sbon.query.rewrite import conjuncts
 from sbon.query.scalar import Scalars
@@ -270,6 +271,8 @@ class Binder:
                 refuse_subqueries(self.text, clause)
         tree, numbering = numbering_of(self.text, with_window_time(tree))
         if numbering is not None:
+            if has_over(tree):
+                raise self.text.error(numbering.tree, f"OVER beside {numbering.what}", "number in a SELECT in brackets around it")
             select, scalars = self._rows(tree, numbering.trees, numbered=True)
             rows = numbered(self.text, numbering, select, scalars)
             return rows if numbering.name is not None else first_of(rows, 1)
@@ -300,6 +303,10 @@ class Binder:
         if call is None and tree.args.get("group") is None and not has_aggregate(tree):
             if tree.args.get("having") is not None:
                 raise self.text.error(tree.args["having"], "HAVING without GROUP BY", "use WHERE")
+            if has_over(tree):
+                over = OverRows(self.text, scope, relation)
+                columns = self._columns(tree, scope, over)
+                return over.select(conditions, columns), over
             plain = Scalars(self.text, scope)
             return Select(relation, conditions, self._columns(tree, scope, plain)), plain
         if conditions:

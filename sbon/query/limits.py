@@ -17,6 +17,8 @@ PANES_MAX = 10_000
 """Windows that one row may lie in (size / slide)."""
 LIMIT_MAX = 10_000
 """Rows kept of each event time or partition: LIMIT, and ROW_NUMBER up to a number."""
+PRECEDING_MAX = 1_000
+"""Rows before a row that its aggregates may look at, OVER (... ROWS BETWEEN n PRECEDING AND CURRENT ROW)."""
 IDLE_US_MAX = 30 * 86_400_000_000
 """Longest silence after which a source's watermark follows the clock."""
 COLUMNS_MAX = 10_000

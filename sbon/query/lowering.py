@@ -26,6 +26,7 @@ from sbon.query.relation import (
     Deduplicate,
     Join,
     Numbered,
+    Over,
     Relation,
     Scan,
     Select,
@@ -95,6 +96,8 @@ def lower(relation: Relation, conditions: Iterable[Expression], wanted: Sequence
             return _lower_window(relation, known, wanted)
         case Top():
             return _lower_top(relation, known, wanted)
+        case Over():
+            return _lower_over(relation, known, wanted)
         case Assigned():
             return _lower_assigned(relation, known, wanted)
         case Deduplicate():
@@ -211,6 +214,36 @@ def _order(
         if places[column.name] not in alike:
             found.setdefault(places[column.name], msgspec.structs.replace(column, name=places[column.name]))
     return tuple(found.values()), tuple(sorted({places[name] for name in ties} - alike - set(found)))
+
+
+def _lower_over(over: Over, conditions: tuple[Expression, ...], wanted: Sequence[Expression]) -> Lowered:
+    """Which rows come before a row depends on all columns of the author's; only conditions on whole partitions may come before."""
+    early = [condition for condition in conditions if columns_of([condition]) and set(over.partition).issuperset(columns_of([condition]))]
+    late = [condition for condition in conditions if condition not in early]
+    inputs = list(dict.fromkeys([over.time_column, *over.partition, *over.ties]))
+    inner = lower(over.input, early, [Column(name) for name in inputs])
+    places = dict(zip(inputs, inner.names, strict=True))
+    time = places[over.time_column]
+    partition = tuple(sorted({places[name] for name in over.partition}))
+    ties = tuple(sorted({places[name] for name in over.ties} - {time, *partition}))
+    renamed: dict[str, Expression] = {name: Column(found) for name, found in places.items()}
+    needed, made = set(columns_of([*late, *wanted])), dict[str, tuple[tuple[Aggregate, ColumnType], int]]()
+    named: dict[tuple[str, Expression | None, int], str] = {}
+    for (aggregate, type_), rows in zip(over.aggregates, over.preceding, strict=True):
+        if aggregate.name not in needed:
+            continue
+        operand = None if aggregate.operand is None else fold(canonical(substitute(aggregate.operand, renamed)))
+        same = aggregate.function, operand, rows
+        if same not in named:
+            text = f"{aggregate_text(Aggregate('', aggregate.function, operand))} of {rows + 1} rows"
+            named[same] = free_name(text, (*types_of(inner.relation), *made))
+            made[named[same]] = (Aggregate(named[same], aggregate.function, operand), type_), rows
+        renamed[aggregate.name] = Column(named[same])
+    if not made:
+        return mapped(inner.relation, tuple(substitute(c, renamed) for c in late), [substitute(value, renamed) for value in wanted])
+    ordered = [made[name] for name in sorted(made)]
+    stream = Over(inner.relation, time, partition, ties, tuple(one for one, _ in ordered), tuple(rows for _, rows in ordered))
+    return mapped(stream, tuple(substitute(c, renamed) for c in late), [substitute(value, renamed) for value in wanted])
 
 
 def _without_bounds(lowered: Lowered) -> Lowered:

@@ -17,6 +17,7 @@ from sbon.query.expression import Expression
 from sbon.query.limits import (
     IDLE_US_MAX,
     LIMIT_MAX,
+    PRECEDING_MAX,
     SPAN_US_MAX,
     LimitError,
     check_count,
@@ -199,6 +200,36 @@ class TopParams(msgspec.Struct, frozen=True, tag="top"):
         check_count("columns", len(self.order) + len(self.ties) + len(self.partition))
 
 
+OVER_FUNCTIONS = ("count", "sum", "min", "max", "avg")
+
+
+class OverParams(msgspec.Struct, frozen=True, tag="over"):
+    """Rows with aggregates of each and of the rows before it in its partition, by event time, then by the columns `ties`, ascending.
+
+    Output columns: those of the input, then the aggregates. Rows leave in this order when the watermark has passed their event time, which
+    is that of the output, too. A row that comes behind the watermark is late: counted, not used. The last rows of every partition are kept.
+    """
+
+    time_column: str
+    partition: tuple[str, ...]
+    """Columns; NULL is a partition as any other."""
+    ties: tuple[str, ...]
+    aggregates: tuple[Aggregate, ...]
+    preceding: tuple[int, ...]
+    """How many rows before the row itself each aggregate takes."""
+
+    def __post_init__(self) -> None:
+        check_count("columns", len(self.partition) + len(self.ties))
+        check_count("aggregates", len(self.aggregates), 1)
+        check_count("frames of aggregates", len(self.preceding), len(self.aggregates), len(self.aggregates))
+        for rows in self.preceding:
+            check_count("rows before a row", rows, 0, PRECEDING_MAX)
+        for aggregate in self.aggregates:
+            if aggregate.function not in OVER_FUNCTIONS:
+                raise LimitError(f"{aggregate.function} over rows, expected one of {', '.join(OVER_FUNCTIONS)}")
+        check_expressions(aggregate.operand for aggregate in self.aggregates)
+
+
 class AssignParams(msgspec.Struct, frozen=True, tag="assign"):
     """Rows with the tumbling (slide = size) or hopping windows that they lie in: one for each window.
 
@@ -366,6 +397,7 @@ Params: TypeAlias = (
     | WindowParams
     | SessionParams
     | TopParams
+    | OverParams
     | AssignParams
     | DeduplicateParams
     | JoinParams

@@ -25,6 +25,7 @@ from sbon.query.plan import (
     LinkSpec,
     MapParams,
     OperatorSpec,
+    OverParams,
     Params,
     Plan,
     SessionParams,
@@ -42,6 +43,7 @@ from sbon.query.relation import (
     Deduplicate,
     Join,
     Numbered,
+    Over,
     Relation,
     Scan,
     Select,
@@ -188,7 +190,7 @@ class _Builder:
                 return [branch for part in relation.inputs for branch in self._emit(part, top)]
             case Window():
                 return self._emit_window(relation)
-            case Top() | Assigned() | Deduplicate():
+            case Top() | Over() | Assigned() | Deduplicate():
                 return self._emit_rows_of_windows(relation)
             case Numbered():
                 raise relation.refusal
@@ -281,7 +283,7 @@ class _Builder:
             params = SessionParams(window.time_column, window.size_us, keys, aggregates, window.lateness_us)
         return [self._add(params, window.schema, _time(window), [branches], None)]
 
-    def _emit_rows_of_windows(self, relation: Top | Assigned | Deduplicate) -> list[OperatorSpec]:
+    def _emit_rows_of_windows(self, relation: Top | Over | Assigned | Deduplicate) -> list[OperatorSpec]:
         branches = self._emit(relation.input)
         if not branches:
             return []
@@ -289,6 +291,8 @@ class _Builder:
         match relation:
             case Top(time_column=time, order=order, ties=ties, limit=limit, partition=partition, number=number):
                 params = TopParams(time, order, ties, limit, partition, number)
+            case Over(time_column=time, partition=partition, ties=ties, preceding=preceding):
+                params = OverParams(time, partition, ties, tuple(aggregate for aggregate, _ in relation.aggregates), preceding)
             case Assigned(time_column=time, size_us=size, slide_us=slide, lateness_us=lateness):
                 params = AssignParams(time, size, slide, lateness)
             case Deduplicate(time_column=time, keys=keys, order=order, ties=ties):

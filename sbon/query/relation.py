@@ -192,6 +192,28 @@ class Top:
 
 
 @dataclass(frozen=True)
+class Over:
+    """Rows with aggregates of each and those before it; see `OverParams`."""
+
+    input: "Relation"
+    time_column: str
+    partition: tuple[str, ...]
+    ties: tuple[str, ...]
+    aggregates: tuple[tuple[Aggregate, ColumnType], ...]
+    preceding: tuple[int, ...]
+
+    @cached_property
+    def schema(self) -> Schema:
+        """Columns of the output."""
+        return (*sent(self.input), *(Field(aggregate.name, type_) for aggregate, type_ in self.aggregates))
+
+    @property
+    def times(self) -> Times:
+        """Columns that are event times; see the module."""
+        return {name: time for name, time in self.input.times.items() if time[0] == self.time_column}
+
+
+@dataclass(frozen=True)
 class Assigned:
     """Rows with the windows that they lie in; see `AssignParams`."""
 
@@ -319,7 +341,7 @@ class Union:
         return {names[i]: (names[base], offset) for i, (base, offset) in common.items() if base in common}
 
 
-Relation: TypeAlias = Scan | Select | Window | Top | Assigned | Deduplicate | Numbered | Join | Union | Apply
+Relation: TypeAlias = Scan | Select | Window | Top | Over | Assigned | Deduplicate | Numbered | Join | Union | Apply
 
 
 def sent(relation: Relation) -> Schema:
@@ -338,7 +360,7 @@ def sources_of(relation: Relation) -> tuple[SourceDefinition, ...]:
     match relation:
         case Scan():
             return (relation.source,)
-        case Select() | Window() | Top() | Assigned() | Deduplicate() | Apply():
+        case Select() | Window() | Top() | Over() | Assigned() | Deduplicate() | Apply():
             return sources_of(relation.input)
         case Numbered():
             return sources_of(relation.rows)

@@ -176,8 +176,8 @@ class Scalars:
     def unknown(self, tree: exp.Expr) -> QueryError:
         """The error for a tree that stands for nothing in this dialect, with what to write instead."""
         if isinstance(tree, exp.Window):
-            hint = "aggregate over a time window: FROM TUMBLE(...) GROUP BY window_start; ROW_NUMBER() alone has it, in a SELECT list"
-            return self.refuse(tree, "OVER is not supported", hint)
+            hint = "OVER stands in a SELECT list without GROUP BY: write it there, in a SELECT in brackets"
+            return self.refuse(tree, "OVER is not supported here", hint)
         if isinstance(tree, exp.Subquery | exp.Exists | exp.Select | exp.SetOperation):
             hint = "JOIN the other stream within an interval"
             return self.text.keyword_error(tree, "SELECT", "a subquery cannot be a value here", hint)

@@ -21,6 +21,7 @@ from sbon.query.plan import (
     JoinParams,
     MapParams,
     MulticastParams,
+    OverParams,
     Params,
     SessionParams,
     SinkParams,
@@ -69,6 +70,11 @@ def _form(params: Params) -> Any:
             return [
                 [params.time_column, params.size_us, params.slide_us, params.allowed_lateness_us],
                 [(name, _expression(value)) for name, value in params.keys],
+                [_aggregate(aggregate) for aggregate in params.aggregates],
+            ]
+        case OverParams():
+            return [
+                [params.time_column, params.partition, params.ties, params.preceding],
                 [_aggregate(aggregate) for aggregate in params.aggregates],
             ]
         case SessionParams():

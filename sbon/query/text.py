@@ -14,6 +14,7 @@ from sbon.query.plan import (
     MapParams,
     MulticastParams,
     OrderColumn,
+    OverParams,
     Params,
     SessionParams,
     SinkParams,
@@ -145,6 +146,9 @@ def describe(params: Params) -> str:
             return _describe_window_join(params)
         case TopParams():
             return _describe_top(params)
+        case OverParams(partition=partition, aggregates=aggregates, preceding=preceding):
+            over = [f"{aggregate.name} of {rows + 1} rows" for aggregate, rows in zip(aggregates, preceding, strict=True)]
+            return f"rows with {', '.join(over)}" + (f" by {', '.join(partition)}" if partition else "")
         case AssignParams():
             return f"rows of windows {_every(params)}"
         case DeduplicateParams(keys=keys, span_us=span):

@@ -14,7 +14,7 @@ from sbon.query.limits import LIMIT_MAX
 from sbon.query.literals import identifier
 from sbon.query.plan import OrderColumn
 from sbon.query.projection import free_name
-from sbon.query.relation import Apply, Assigned, Deduplicate, Join, Numbered, Relation, Scan, Select, Top, Union, Window
+from sbon.query.relation import Apply, Assigned, Deduplicate, Join, Numbered, Over, Relation, Scan, Select, Top, Union, Window
 from sbon.query.scalar import Scalars
 from sbon.query.schema import ColumnType
 
@@ -116,7 +116,7 @@ def _is_windowed(relation: Relation) -> bool:
     match relation:
         case Window() | Assigned() | Deduplicate():
             return not relation.session  # each session is a window of its own
-        case Scan() | Apply() | Numbered():
+        case Scan() | Apply() | Numbered() | Over():
             return False
         case Select() | Top():
             return _is_windowed(relation.input)

@@ -430,6 +430,23 @@ class Maker:
             duck_right,
         )
 
+    def over(self) -> Query:
+        """Rows with aggregates of those before them."""
+        source = self.base()
+        columns = _columns(source.columns)
+        where = self._maybe_where(columns)
+        partition = self._one(((), ("k",), ("g", "b"), ("x",)))
+        by = f"PARTITION BY {', '.join(partition)} " if partition else ""
+        others = ties([name for name in source.columns if name != "ts"])
+        values = [column._replace(duck=f"one_zero({column.duck})") if column.type == FLOAT else column for column in columns]
+        for ours, duck, kind in (self._one(OVER), self._one(OVER)):
+            rows = int(self.rng.integers(0, 6))
+            frame = f"ROWS BETWEEN {rows} PRECEDING AND CURRENT ROW"
+            over = f"OVER ({by}ORDER BY ts, {others} {frame})"
+            values.append(Expr(f"{ours} OVER ({by}ORDER BY ts {frame})", duck.replace("OVER", over), kind))
+        rest = f"{where[1]}{' AND' if where[1] else ' WHERE'} ts IS NOT NULL"
+        return _select(values, f" FROM {source.ours}{where[0]}", f" FROM {source.duck}{rest}")
+
     def _equality(self, left: Input, right: Input) -> tuple[str, str]:
         pairs = [("k", "k"), ("g", "g"), ("b", "b"), ("x", "x"), ("g", "x")]
         one, other = self._one([pair for pair in pairs if pair[0] in left.columns and pair[1] in right.columns])
@@ -497,6 +514,20 @@ class Maker:
         return Query(f"{first.ours} UNION ALL {second.ours}", f"{first.duck} UNION ALL {second.duck}", first.kinds, near, "")
 
 
+OVER = (
+    ("COUNT(*)", "count(*) OVER", INT),
+    ("COUNT(t)", "count(t) OVER", INT),
+    ("SUM(g)", "TRY_CAST(sum(g) OVER AS BIGINT)", INT),
+    ("SUM(y)", "sum(y) OVER", FLOAT),
+    ("AVG(x)", "avg(x) OVER", FLOAT),
+    ("AVG(g)", "avg(g) OVER", FLOAT),
+    ("MIN(t)", "min(t) OVER", TEXT),
+    ("MAX(ts)", "max(ts) OVER", TIME),
+    ("MAX(i)", "max(i) OVER", INT),
+    ("MIN(x)", "min(one_zero(x)) OVER", FLOAT),
+)
+"""Aggregates over rows, in both dialects."""
+
 AGGREGATES = (
     "rows",
     "count",
@@ -547,6 +578,7 @@ SHAPES: dict[str, Callable[[Maker], Query]] = {
     "deduplicated": Maker.deduplicated,
     "interval_join": Maker.interval_join,
     "window_join": Maker.window_join,
+    "over": Maker.over,
     "join_of_aggregates": Maker.join_of_aggregates,
     "union_all": Maker.union_all,
 }

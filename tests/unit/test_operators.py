@@ -27,6 +27,7 @@ from sbon.query.plan import (
     JoinParams,
     MapParams,
     OrderColumn,
+    OverParams,
     Params,
     SessionParams,
     SinkParams,
@@ -42,6 +43,7 @@ WINDOW = WindowParams("t", 10, 10, (("k", Column("k")),), (Aggregate("n", "count
 SESSION = SessionParams("t", 10, (("k", Column("k")),), (Aggregate("n", "count", None), Aggregate("total", "sum", X)))
 JOIN = JoinParams("t", "t", (Column("k"),), (Column("k"),), 5, 5, (("t", 0, "t"), ("k", 0, "k"), ("x", 0, "x"), ("y", 1, "x")))
 TOP = TopParams("t", (OrderColumn("x", True, False),), ("k",), 2)
+OVER = OverParams("t", ("k",), ("x",), (Aggregate("total", "sum", X),), (1,))
 FIRST = DeduplicateParams("t", ("k",), (OrderColumn("x", True, False),), (), 10)
 LEFT = msgspec.structs.replace(JOIN, outer=(ColumnType.FLOAT,))
 
@@ -332,7 +334,7 @@ def test_keys_that_cannot_be_compared_are_refused():
 
 
 @pytest.mark.parametrize(
-    "params", [WINDOW, SESSION, TOP, FIRST, JOIN, LEFT, MapParams(None, None), AssignParams("t", 10, 5), UnionParams()]
+    "params", [WINDOW, SESSION, TOP, OVER, FIRST, JOIN, LEFT, MapParams(None, None), AssignParams("t", 10, 5), UnionParams()]
 )
 @pytest.mark.parametrize("state", [b"nonsense", b"\x81\xa1a\x01", b"\xc1", bytes(100)])
 def test_what_is_no_snapshot_is_refused(params: Params, state: bytes):
@@ -341,7 +343,7 @@ def test_what_is_no_snapshot_is_refused(params: Params, state: bytes):
 
 
 @pytest.mark.parametrize(
-    "params", [WINDOW, SESSION, TOP, FIRST, JOIN, LEFT, MapParams(None, None), AssignParams("t", 10, 5), UnionParams()]
+    "params", [WINDOW, SESSION, TOP, OVER, FIRST, JOIN, LEFT, MapParams(None, None), AssignParams("t", 10, 5), UnionParams()]
 )
 def test_the_snapshot_of_a_fresh_operator_restores_a_fresh_operator(params: Params):
     operator = build(params)
@@ -370,7 +372,7 @@ def test_a_window_that_was_restored_closes_before_its_next_row():
     assert physical(other.advance(WATERMARK_END)) == [(0, 10, "a", 1, 1.0)]
 
 
-@pytest.mark.parametrize("params", [WINDOW, SESSION, TOP, FIRST, JOIN, LEFT])
+@pytest.mark.parametrize("params", [WINDOW, SESSION, TOP, OVER, FIRST, JOIN, LEFT])
 def test_another_schema_in_mid_stream_is_refused(params: Params):
     operator = build(params)
     operator.process(0, frame((0, "a", 1.0)))
@@ -379,7 +381,7 @@ def test_another_schema_in_mid_stream_is_refused(params: Params):
 
 
 @pytest.mark.parametrize(
-    "params", [MapParams(None, None), AssignParams("t", 10, 5), UnionParams(), WINDOW, SESSION, TOP, FIRST, JOIN, LEFT]
+    "params", [MapParams(None, None), AssignParams("t", 10, 5), UnionParams(), WINDOW, SESSION, TOP, OVER, FIRST, JOIN, LEFT]
 )
 def test_the_ends_of_time_pass_through_every_operator(params: Params):
     operator = build(params)

@@ -8,7 +8,7 @@ import pytest
 
 from sbon.errors import UnsupportedError
 from sbon.query.expression import Call, Cast, Column, Expression, Literal
-from sbon.query.limits import COLUMNS_MAX, DEPTH_MAX, IDLE_US_MAX, LIMIT_MAX, NODES_MAX, PANES_MAX, SPAN_US_MAX, LimitError
+from sbon.query.limits import COLUMNS_MAX, DEPTH_MAX, IDLE_US_MAX, LIMIT_MAX, NODES_MAX, PANES_MAX, PRECEDING_MAX, SPAN_US_MAX, LimitError
 from sbon.query.plan import (
     Aggregate,
     AssignParams,
@@ -18,6 +18,7 @@ from sbon.query.plan import (
     MapParams,
     MulticastParams,
     OperatorSpec,
+    OverParams,
     Params,
     SessionParams,
     SinkParams,
@@ -88,6 +89,14 @@ CASES = {
         {"gap_us": SPANS, "allowed_lateness_us": LATENESS, "keys": [(("k", K),) * MANY], "aggregates": [COUNT * MANY]},
     ),
     "top": Case(TopParams("t", (), (), LIMIT_MAX), {"limit": [0, -1, LIMIT_MAX + 1, 2**62], "ties": [("k",) * MANY]}),
+    "over": Case(
+        OverParams("t", ("k",), (), COUNT, (PRECEDING_MAX,)),
+        {
+            "preceding": [(-1,), (PRECEDING_MAX + 1,), (), (1, 1)],
+            "ties": [("k",) * MANY],
+            "aggregates": [(), (Aggregate("n", "last", K),), *((Aggregate("n", "sum", value),) for value in TOO_LARGE)],
+        },
+    ),
     "assign": Case(
         AssignParams("t", 2**59, 2**59 // PANES_MAX + 1, SPAN_US_MAX),
         {"size_us": [*SPANS, 1], "slide_us": [*SLIDES, SPAN_US_MAX], "allowed_lateness_us": LATENESS},

@@ -15,6 +15,7 @@ from sbon.query.plan import (
     MapParams,
     MulticastParams,
     OrderColumn,
+    OverParams,
     Params,
     SessionParams,
     SinkParams,
@@ -41,6 +42,10 @@ MEANINGS = [
     (
         TopParams("ts", ORDER, ("k",), 3, ("p",)),
         {"order": (OrderColumn("x", True, False),), "ties": (), "partition": (), "number": "n"},
+    ),
+    (
+        OverParams("ts", ("p",), ("k",), (COUNT,), (3,)),
+        {"partition": ("k",), "ties": (), "aggregates": (msgspec.structs.replace(COUNT, operand=X),), "preceding": (4,)},
     ),
     (AssignParams("ts", 10, 5), {}),
     (DeduplicateParams("ts", ("k",), ORDER, ("x",), 10), {"keys": ("x",), "order": (OrderColumn("x", False, True),), "ties": ()}),

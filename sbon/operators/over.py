@@ -1,0 +1,209 @@
+"""Aggregates of each row and the rows before it: SUM(x) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN n PRECEDING AND CURRENT ROW).
+
+Rows wait until the watermark has passed them, as only then it is known which come before them. They leave in the order of their event
+times; rows of one instant go by partition, then by the columns `ties`, so that neither batches nor links decide. Of each partition as
+many of the last rows are kept as the largest frame has, for as long as the operator runs.
+
+Every frame is aggregated by itself, by what aggregates the rows of windows (`sbon.operators.aggregates`): a sum that were carried on from
+row to row would depend, in its last bits, on all rows that have ever been in it.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import polars as pl
+
+from sbon.errors import RemoteProtocolError
+from sbon.operators.aggregates import Aggregates
+from sbon.operators.compile import columns_of, compile_column
+from sbon.operators.frames import computed
+from sbon.operators.grouping import Groups
+from sbon.operators.measures import rows_apart
+from sbon.operators.operands import Operands, one_zero
+from sbon.operators.operator import Operator
+from sbon.operators.pairing import in_time
+from sbon.operators.partials import TIME
+from sbon.operators.snapshots import Parts, opened, parts_of
+from sbon.query.plan import WATERMARK_MIN, OverParams
+from sbon.query.schema import ColumnType
+from sbon.types import IntArray
+
+FRAME_ROWS = 65_536
+"""Rows of all frames that are aggregated in one step."""
+
+WAITING_FRAMES_MAX = 64
+"""Frames of waiting rows before they are made one."""
+
+_ROW = "row"
+_FRAMES = ("waiting", "before")
+
+
+class Over(Operator):
+    """Adds to each row the aggregates of its frame. A row behind the watermark, or without an event time, is late."""
+
+    def __init__(self, params: OverParams) -> None:
+        self._params = params
+        self._watermark = WATERMARK_MIN
+        self._input: pl.DataFrame | None = None
+        self._prepared: list[pl.Expr] = []
+        self._types: dict[str, ColumnType] = {}
+        self._operands: list[str | None] = []
+        self._partition: list[str] = []
+        self._order: list[str] = []
+        self._waiting: list[pl.DataFrame] = []
+        """Prepared rows that the watermark has not passed."""
+        self._before: pl.DataFrame | None = None
+        """The last rows of each partition that it has passed, in order: partition and operands."""
+        self.late_rows = 0
+
+    @property
+    def state_rows(self) -> int:
+        """Rows that wait, and the last ones of each partition."""
+        return sum(rows.height for rows in self._waiting) + (0 if self._before is None else self._before.height)
+
+    def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
+        """Keep rows until the watermark has passed them."""
+        if self._input is None:
+            self._compile(frame)
+        elif frame.schema != self._input.schema:
+            raise RemoteProtocolError(f"input with columns {dict(frame.schema)}, expected {dict(self._input.schema)}")
+        prepared = computed(frame, self._prepared)
+        rows = in_time(prepared, TIME, max(WATERMARK_MIN, self._watermark))
+        self.late_rows += frame.height - rows.height
+        if rows.height:
+            self._waiting.append(rows)
+        if len(self._waiting) > WAITING_FRAMES_MAX:
+            self._waiting = [pl.concat(self._waiting, rechunk=True)]
+        return ()
+
+    def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
+        """Give the rows behind the watermark, so many at a time as have FRAME_ROWS rows in their frames."""
+        self._watermark = max(watermark_us, self._watermark)
+        passed = pl.col(TIME) < self._watermark
+        if not any(rows[TIME].min() < self._watermark for rows in self._waiting):  # type: ignore[operator]
+            return ()
+        rows = pl.concat([part.filter(passed) for part in self._waiting], rechunk=True)
+        left = [rows_apart(part.filter(~passed)) for part in self._waiting]
+        self._waiting = [part for part in left if part.height]
+        ordered = rows.sort([TIME, *self._partition, *self._order], nulls_last=True, maintain_order=True)
+        return self._answered(ordered)
+
+    def _answered(self, rows: pl.DataFrame) -> Iterator[Sequence[pl.DataFrame]]:
+        """The rows, in order, with their aggregates; what they leave behind is kept first."""
+        kept = [*self._partition, *dict.fromkeys(name for name in self._operands if name)]
+        new = rows.select(*kept, pl.int_range(pl.len()).alias(_ROW))
+        known = new.clear() if self._before is None else self._before.with_columns(pl.lit(-1, pl.Int64).alias(_ROW))
+        if self._partition and known.height:
+            touched = known.join(new, on=self._partition, how="semi", nulls_equal=True, maintain_order="left")
+            rest = known.join(new, on=self._partition, how="anti", nulls_equal=True, maintain_order="left")
+        else:
+            touched, rest = known, known.clear()
+        both = pl.concat([touched, new], rechunk=True)
+        ids = Groups.of(both, self._partition).ids
+        order = np.argsort(ids, kind="stable")
+        both, ids = both[pl.Series(order)], ids[order]
+        places = np.arange(ids.size)
+        starts = np.maximum.accumulate(np.where(np.append(True, ids[1:] != ids[:-1]), places, 0))
+        ends = np.append(np.flatnonzero(ids[1:] != ids[:-1]) + 1, ids.size)
+        end_of = ends[np.searchsorted(ends, places, side="right")]
+        most = max(self._params.preceding)
+        last = both.filter(pl.Series(end_of - places <= most)).drop(_ROW)
+        self._before = rows_apart(pl.concat([rest.drop(_ROW), last], rechunk=True)) if most else None
+        numbers = both[_ROW].to_numpy()
+        place_of = np.empty(rows.height, np.int64)
+        place_of[numbers[numbers >= 0]] = np.flatnonzero(numbers >= 0)
+        step = max(1, FRAME_ROWS // (most + 1))
+        for first in range(0, rows.height, step):
+            part = rows.slice(first, step)
+            yield (self._with_aggregates(part, both, place_of[first : first + step], starts),)
+
+    def _with_aggregates(self, rows: pl.DataFrame, both: pl.DataFrame, places: IntArray, starts: IntArray) -> pl.DataFrame:
+        """Rows, each at its place among those of its partition, with their aggregates."""
+        assert self._input is not None
+        columns = [pl.col(f"c{index}").alias(name) for index, name in enumerate(self._input.columns)]
+        answers: list[pl.Series] = [pl.Series()] * len(self._params.aggregates)
+        for preceding in sorted(set(self._params.preceding)):
+            wanted = [index for index, rows_before in enumerate(self._params.preceding) if rows_before == preceding]
+            found = self._aggregated(wanted, both, places, np.maximum(places - preceding, starts[places]))
+            for place, index in enumerate(wanted):
+                answers[index] = found[f"a{place}"].alias(self._params.aggregates[index].name)
+        return rows.select(columns).with_columns(answers)
+
+    def _aggregated(self, wanted: Sequence[int], both: pl.DataFrame, places: IntArray, firsts: IntArray) -> pl.DataFrame:
+        """Some aggregates of the rows from the first of each frame to the place of its row."""
+        sizes = places - firsts + 1
+        of_row = np.repeat(np.arange(places.size), sizes)
+        begins = np.cumsum(sizes) - sizes
+        taken = np.arange(of_row.size) - begins[of_row] + firsts[of_row]
+        operands = [self._operands[index] for index in wanted]
+        names = list(dict.fromkeys(name for name in operands if name))
+        # None of the aggregates goes by the event time; the table of partials looks at it.
+        time = pl.Series(TIME, np.zeros(taken.size, np.int64))
+        frames = both.select(names)[pl.Series(taken)].with_columns(time) if names else time.to_frame()
+        groups = Groups(of_row, places.size, pl.DataFrame({_ROW: np.arange(places.size)}))
+        asked = [self._params.aggregates[index] for index in wanted]
+        aggregates = Aggregates(asked, [Operands(name, None) for name in operands], self._types)
+        aggregates.add(frames, groups, [_ROW])
+        merged = {name: pl.concat(table.frames, rechunk=True) for name, table in aggregates.tables.items()}
+        return aggregates.answers(merged, [_ROW])
+
+    def parts(self) -> Parts:
+        """The rows that wait and the last ones of each partition, with the columns of the input."""
+        frames: dict[str, pl.DataFrame] = {}
+        if self._input is not None:
+            frames["input"] = self._input
+        if self._waiting:
+            frames["waiting"] = pl.concat(self._waiting, rechunk=True)
+        if self._before is not None:
+            frames["before"] = self._before
+        return parts_of(self._params, self._watermark, self.late_rows, frames)
+
+    def adopt(self, parts: Parts) -> None:
+        """Continue from a snapshot."""
+        snapshot, frames = opened(parts, self._params)
+        if set(frames) - {"input", *_FRAMES} or (frames and "input" not in frames):
+            raise RemoteProtocolError(f"snapshot with frames {sorted(frames)}, expected input, {' and '.join(_FRAMES)}")
+        self._input, self._waiting, self._before = None, [], None
+        if "input" in frames:
+            self._compile(frames["input"].clear())
+            prepared = frames["input"].clear().select(self._prepared)
+            kept = [*self._partition, *dict.fromkeys(name for name in self._operands if name)]
+            for name, expected in zip(_FRAMES, (prepared.schema, prepared.select(kept).schema), strict=True):
+                if name in frames and frames[name].schema != expected:
+                    raise RemoteProtocolError(
+                        f"{name} rows of a snapshot have columns {dict(frames[name].schema)}, expected {dict(expected)}"
+                    )
+            if "waiting" in frames and frames["waiting"][TIME].null_count():
+                raise RemoteProtocolError("waiting rows of a snapshot have no event time")
+            self._waiting = [frames["waiting"]] if "waiting" in frames else []
+            self._before = frames.get("before")
+        self._watermark, self.late_rows = snapshot.watermark_us, snapshot.late_rows
+
+    def _compile(self, frame: pl.DataFrame) -> None:
+        """Prepared rows: event time, then the columns as c0, c1, ..., then operands as o0, o1, ..."""
+        columns = columns_of(frame)
+        params = self._params
+        if columns.get(params.time_column) is not ColumnType.TIME:
+            raise RemoteProtocolError(f"event time {params.time_column!r} is no time column of the input")
+        names = {name: f"c{index}" for index, name in enumerate(columns)}
+        missing = [name for name in (*params.partition, *params.ties) if name not in names]
+        if missing:
+            raise RemoteProtocolError(f"column {missing[0]!r} is not among the input columns {', '.join(columns)}")
+        twice = [aggregate.name for aggregate in params.aggregates if aggregate.name in names]
+        if twice:
+            raise RemoteProtocolError(f"aggregate {twice[0]!r} is named as a column of the input")
+        self._prepared = [pl.col(params.time_column).cast(pl.Int64).alias(TIME)]
+        self._prepared += [one_zero(pl.col(name), kind).alias(names[name]) for name, kind in columns.items()]
+        self._types, self._operands = {}, []
+        for aggregate in params.aggregates:
+            if aggregate.operand is None:
+                self._operands.append(None)
+                continue
+            value, kind, _ = compile_column(aggregate.operand, columns)
+            name = f"o{len(self._operands)}"
+            self._prepared.append(value.alias(name))
+            self._types[name] = kind
+            self._operands.append(name)
+        self._partition = [names[name] for name in params.partition]
+        self._order = [names[name] for name in params.ties]
+        self._input = frame.clear()
