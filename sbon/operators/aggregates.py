@@ -2,7 +2,8 @@
 
 Partials are kept in tables (`sbon.operators.partials`). The main one has a row for each pane and key, with the counts, integer sums,
 extremes, firsts and lasts; every float operand whose sum is wanted has a table of exact parts (`sbon.operators.exact`), every operand of
-COUNT(DISTINCT) one of its values, those of APPROX_COUNT_DISTINCT and APPROX_PERCENTILE a sketch (`sbon.operators.sketches`).
+COUNT(DISTINCT) one of its values, of exact percentiles one of values with how often each is there (`sbon.operators.ranked`), those of
+APPROX_COUNT_DISTINCT and APPROX_PERCENTILE a sketch (`sbon.operators.sketches`).
 
 Aggregates leave NULL out; of no values, COUNT is 0 and all others are NULL. FIRST and LAST go by event time, and among rows of one instant
 take the least and the greatest value, since the order of arrival is an accident; ARG_MIN and ARG_MAX do so by their second operand. SUM of
@@ -20,9 +21,11 @@ from sbon.errors import QueryError, RemoteProtocolError
 from sbon.operators import digits, moments
 from sbon.operators.frames import polars_type
 from sbon.operators.grouping import Groups
+from sbon.operators.joined_texts import TextTable
 from sbon.operators.measures import BITS, rows_apart
 from sbon.operators.operands import Operands
 from sbon.operators.partials import DistinctTable, ExactTable, MainTable, Table
+from sbon.operators.ranked import ValueTable
 from sbon.operators.sketches import BucketTable, LeastHashTable
 from sbon.query.functions import aggregate_type
 from sbon.query.plan import Aggregate
@@ -33,6 +36,8 @@ _EDGES = {"min": "min", "max": "max", "first": "first", "last": "last", "bool_an
 """Aggregates that are one of the values, by measure; of truth values, false is less than true."""
 _BY = {"arg_min": "first", "arg_max": "last"}
 """Aggregates that are the first or the last value, not by event time."""
+_PERCENTILES = ("percentile_cont", "percentile_disc")
+_TEXTS = ("string_agg", "string_agg_distinct")
 APART_RATIO = 4
 """Rows for each partial from which the texts of partials are copied, as they would keep those of all rows in memory."""
 
@@ -53,13 +58,15 @@ class Aggregates:
         self._answers = list(zip(aggregates, operands, strict=True))
         self._types = types
         self._results: list[ColumnType] = []
-        for aggregate, (operand, by) in self._answers:
+        for index, (aggregate, (operand, by)) in enumerate(self._answers):
             try:
                 kind = aggregate_type(aggregate.function, types[operand] if operand else None, types[by] if by else None)
             except QueryError as error:
                 raise RemoteProtocolError(str(error)) from error
             self._results.append(kind)
-            if operand:
+            if operand and aggregate.function in _TEXTS:
+                self.tables[f"texts:{index}"] = TextTable(aggregate, operand, by)
+            elif operand:
                 self._want(aggregate.function, operand, by)
 
     def _want(self, function: str, operand: str, by: str | None) -> None:
@@ -71,6 +78,9 @@ class Aggregates:
             return
         if function == "approx_percentile":
             self.tables.setdefault(f"buckets:{operand}", BucketTable(operand))
+            return
+        if function in _PERCENTILES:
+            self.tables.setdefault(f"values:{operand}", ValueTable(operand))
             return
         self.main.measure("count", operand)
         if function in _EDGES:
@@ -141,6 +151,15 @@ class Aggregates:
             buckets = self.tables[f"buckets:{operand}"]
             assert isinstance(buckets, BucketTable)
             return buckets.percentiles(aggregate.share, merged[f"buckets:{operand}"], by, groups).alias(name)
+        if function in _TEXTS:
+            texts = self.tables[f"texts:{index}"]
+            assert isinstance(texts, TextTable)
+            return texts.joined(merged[f"texts:{index}"], by, groups).alias(name)
+        if function in _PERCENTILES:
+            values = self.tables[f"values:{operand}"]
+            assert isinstance(values, ValueTable)
+            between = function == "percentile_cont"
+            return values.percentiles(aggregate.share, merged[f"values:{operand}"], by, groups, between=between).alias(name)
         if function in _EDGES:
             return pl.col(f"{_EDGES[function]}:{operand}").cast(result).alias(name)
         if function in _BY:

@@ -156,7 +156,7 @@ class BucketTable(Table):
         total = np.zeros(groups.height, np.int64)
         np.add.at(total, place, physical(merged["n"]))
         ahead = np.cumsum(total) - total
-        rank = _ranks(total, share)
+        rank = ranks(total, share)
         cell = np.minimum(np.searchsorted(upto, ahead + rank), order.size - 1)
         first, last = upto[cell] - counts[cell] - ahead, upto[cell] - ahead
         low, high = (merged[name].to_numpy()[order[cell]] for name in ("lo", "hi"))
@@ -192,9 +192,9 @@ def _with_cells(keys: pl.DataFrame, bucket: IntArray, number: IntArray, low: Flo
     return keys.hstack([pl.Series("b", bucket), pl.Series("n", number), pl.Series("lo", low), pl.Series("hi", high)])
 
 
-def _ranks(total: IntArray, share: float) -> IntArray:
+def ranks(total: IntArray, share: float) -> IntArray:
     """The share of each total, rounded up, at least 1: exact, in parts that fit into 64 bits."""
     billionths = round(share * _BILLION)
     whole, rest = np.divmod(total, _BILLION)
-    ranks: IntArray = np.maximum(whole * billionths + (rest * billionths + _BILLION - 1) // _BILLION, 1)
-    return ranks
+    found: IntArray = np.maximum(whole * billionths + (rest * billionths + _BILLION - 1) // _BILLION, 1)
+    return found

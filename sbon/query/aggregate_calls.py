@@ -6,9 +6,9 @@ from sqlglot import exp
 
 from sbon.query.aggregate_names import BY_NAME, BY_TREE
 from sbon.query.dialect import Text
-from sbon.query.plan import PAIR_FUNCTIONS
+from sbon.query.limits import SEPARATOR_MAX
+from sbon.query.plan import PAIR_FUNCTIONS, PERCENTILE_FUNCTIONS
 
-_PERCENTILE = "approx_percentile"
 _SAME_OF_DISTINCT = ("min", "max", "any_value", "bool_and", "bool_or", "bit_and", "bit_or")
 """Aggregates that a value counts for once, however often it is there."""
 
@@ -22,11 +22,15 @@ class AggregateCall(NamedTuple):
     """None: COUNT(*)."""
     share: float = 0.5
     by: exp.Expr | None = None
-    """The second operand."""
+    """The second operand, or what the texts of string_agg are ordered by."""
+    separator: str = ""
+    descending: bool = False
 
 
 def aggregate_function(tree: exp.Expr) -> str | None:
     """The function of a call that aggregates; None: it does not."""
+    if isinstance(tree, exp.WithinGroup):
+        return aggregate_function(tree.this)
     if isinstance(tree, exp.Anonymous):
         return BY_NAME.get(str(tree.this).lower())
     return BY_TREE.get(type(tree))
@@ -55,9 +59,11 @@ def read_aggregate(text: Text, tree: exp.Expr, function: str) -> AggregateCall:
     QueryError
         It has options that its function does not take, or other arguments.
     """
-    if function == _PERCENTILE:
-        return _percentile(text, tree)
+    if function in PERCENTILE_FUNCTIONS:
+        return _percentile(text, tree, function)
     typed = str(tree.meta.get("typed", function))
+    if function == "string_agg":
+        return _texts(text, tree)
     if function in PAIR_FUNCTIONS:
         return _pair(text, tree, function, typed)
     operands = tree.expressions if isinstance(tree, exp.Anonymous) else [tree.this]
@@ -80,6 +86,8 @@ def read_aggregate(text: Text, tree: exp.Expr, function: str) -> AggregateCall:
         if function != "count":
             raise text.error(tree, f"{typed} needs a column", "only COUNT takes *")
         return AggregateCall(function, None)
+    if function == "median":
+        return AggregateCall("percentile_cont", operand, 0.5)
     return AggregateCall(function, operand)
 
 
@@ -93,12 +101,62 @@ def _pair(text: Text, tree: exp.Expr, function: str, typed: str) -> AggregateCal
     return AggregateCall(function, operand, by=by)
 
 
-def _percentile(text: Text, tree: exp.Expr) -> AggregateCall:
-    form = f"write {_PERCENTILE}(column, 0.99)"
-    if len(tree.expressions) != 2:
-        raise text.error(tree, f"{_PERCENTILE} got {len(tree.expressions)} arguments, expected 2", form)
-    operand, share = tree.expressions
+def _texts(text: Text, tree: exp.Expr) -> AggregateCall:
+    """STRING_AGG([DISTINCT] x, ',' [ORDER BY y [DESC]]), or LISTAGG and GROUP_CONCAT; ORDER BY may stand in WITHIN GROUP."""
+    called = tree.this if isinstance(tree, exp.WithinGroup) else tree
+    typed = str(called.meta.get("typed", "string_agg"))
+    form = f"write {typed}(x, ',' ORDER BY y), or {typed}(DISTINCT x, ',')"
+    arguments = list(called.expressions or [called.this, called.args.get("separator")])
+    order = tree.expression if isinstance(tree, exp.WithinGroup) else None
+    if isinstance(arguments[0], exp.Order):
+        order, arguments[0] = arguments[0], arguments[0].this
+    distinct = isinstance(arguments[0], exp.Distinct)
+    if distinct:
+        arguments[:1] = arguments[0].expressions
+    operand, separator, *more = [*arguments, None] if len(arguments) < 2 else arguments
+    options = [value for key, value in called.args.items() if key not in ("this", "expressions", "separator") and value]
+    if more or options or operand is None or isinstance(operand, exp.Star | exp.Distinct):
+        raise text.error(tree, f"{typed} takes a column and a separator", form)
+    if separator is not None and not (isinstance(separator, exp.Literal) and separator.args.get("is_string")):
+        raise text.error(separator, f"the separator of {typed} is a literal text", form)
+    between = "," if separator is None else str(separator.this)
+    if len(between) > SEPARATOR_MAX:
+        raise text.error(tree, f"the separator of {typed} has {len(between)} characters, expected at most {SEPARATOR_MAX}", form)
+    function = "string_agg_distinct" if distinct else "string_agg"
+    if order is None:
+        return AggregateCall(function, operand, separator=between)
+    if len(order.expressions) != 1:
+        raise text.error(tree, f"ORDER BY of {typed} takes one column", form)
+    by, descending = order.expressions[0].this, bool(order.expressions[0].args.get("desc"))
+    if bool(order.expressions[0].args.get("nulls_first")) != descending:
+        raise text.error(tree, f"NULLS FIRST and NULLS LAST are not supported in {typed}", "NULLs are where PostgreSQL has them")
+    if distinct and by != operand:
+        raise text.error(tree, f"{typed}(DISTINCT x) is ordered by x itself", form)
+    return AggregateCall(function, operand, by=None if distinct else by, separator=between, descending=descending)
+
+
+def _percentile(text: Text, tree: exp.Expr, function: str) -> AggregateCall:
+    """PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY x), or the operand first: QUANTILE_CONT(x, 0.5)."""
+    called = tree.this if isinstance(tree, exp.WithinGroup) else tree
+    typed = str(called.meta.get("typed", function))
+    form = f"write {typed}(column, 0.99)"
+    given = called.expressions or [called.this, called.args.get("expression") or called.args.get("quantile")]
+    arguments = [argument for argument in given if argument is not None]
+    descending = False
+    if isinstance(tree, exp.WithinGroup):
+        order = tree.expression.expressions
+        if len(arguments) != 1 or len(order) != 1:
+            raise text.error(tree, f"{typed} of {len(order)} columns", f"write {typed}(0.99) WITHIN GROUP (ORDER BY column)")
+        descending = bool(order[0].args.get("desc"))
+        arguments.insert(0, order[0].this)
+    if len(arguments) != 2:
+        raise text.error(tree, f"{typed} got {len(arguments)} arguments, expected 2", form)
+    operand, share = arguments
+    if descending and function != "percentile_cont":
+        raise text.error(tree, f"{typed} with DESC is not supported", "leave it out, and take 1 less the share")
+    if isinstance(operand, exp.Distinct | exp.Star):
+        raise text.error(tree, f"{typed} takes a column and no options", form)
     number = float(share.this) if isinstance(share, exp.Literal) and not share.args.get("is_string") else -1.0
     if not 0.0 <= number <= 1.0:
-        raise text.error(share, f"the share of {_PERCENTILE} is a number from 0 to 1", form)
-    return AggregateCall(_PERCENTILE, operand, number)
+        raise text.error(share, f"the share of {typed} is a number from 0 to 1", form)
+    return AggregateCall(function, operand, 1.0 - number if descending else number)

@@ -31,13 +31,24 @@ BY_TREE: dict[type[exp.Expr], str] = {
     exp.ArgMax: "arg_max",
     exp.LogicalAnd: "bool_and",
     exp.LogicalOr: "bool_or",
+    exp.GroupConcat: "string_agg",
+    exp.Median: "median",
+    exp.PercentileCont: "percentile_cont",
+    exp.PercentileDisc: "percentile_disc",
+    exp.Quantile: "percentile_disc",
     exp.BitwiseAndAgg: "bit_and",
     exp.BitwiseOrAgg: "bit_or",
     exp.BitwiseXorAgg: "bit_xor",
     exp.ApproxDistinct: "approx_count_distinct",
 }
 """What sqlglot has a kind of tree for."""
-BY_NAME = {"approx_percentile": "approx_percentile", "every": "bool_and"}
+BY_NAME = {
+    "approx_percentile": "approx_percentile",
+    "every": "bool_and",
+    "listagg": "string_agg",
+    "quantile_cont": "percentile_cont",
+    "quantile_disc": "percentile_disc",
+}
 """All others, by name."""
 AGGREGATE_NAMES = tuple(dict.fromkeys([*BY_TREE.values(), *BY_NAME.values()]))
 

@@ -404,6 +404,8 @@ def aggregate_type(function: str, operand: MaybeType, by: MaybeType = None) -> C
         if operand not in _NUMBERS:
             raise _refuse(function, [operand, by] if function in _OF_PAIRS else [operand], "numbers", _NUMBERS_ONLY)
         return FLOAT if function != "sum" else operand
+    if function in ("string_agg", "string_agg_distinct") and operand is not TEXT:
+        raise _refuse(function, [operand], "it takes texts")
     if function in ("min", "max") and operand is BOOL:
         raise _refuse(function, [operand], "values with an order", "use BOOL_AND or BOOL_OR")
     if function in ("bool_and", "bool_or") and operand is not BOOL:
@@ -413,5 +415,5 @@ def aggregate_type(function: str, operand: MaybeType, by: MaybeType = None) -> C
     return operand
 
 
-_OF_NUMBERS = ("sum", "avg", "stddev", "stddev_pop", "var_samp", "var_pop", "approx_percentile")
+_OF_NUMBERS = ("sum", "avg", "stddev", "stddev_pop", "var_samp", "var_pop", "approx_percentile", "percentile_cont")
 _OF_PAIRS = ("covar_samp", "covar_pop", "corr", "regr_slope", "regr_intercept")

@@ -109,7 +109,8 @@ class Grouped(Scalars):
             result = aggregate_type(operand.function, type_, operand.by_type)
         except QueryError as error:
             raise self.mismatch(tree, error) from None
-        return Column(self._named(Aggregate("", operand.function, value, call.share, operand.by), result)), result
+        form = Aggregate("", operand.function, value, call.share, operand.by, call.separator, call.descending)
+        return Column(self._named(form, result)), result
 
     def _operand(self, tree: exp.Expr, call: AggregateCall) -> _Operand:
         """The operand of a call, and the function that windows have for it."""
@@ -125,6 +126,10 @@ class Grouped(Scalars):
             return _Operand("count", None, None, condition=self._inner.condition(call.operand, typed))
         if call.function in ("bool_and", "bool_or"):
             return _Operand(call.function, self._inner.condition(call.operand, typed), ColumnType.BOOL)
+        if call.function in ("string_agg", "string_agg_distinct"):
+            told, _ = self._inner.as_text(call.operand, self._inner.value(call.operand))
+            by = None if call.by is None else self._inner.value(call.by)[0]
+            return _Operand(call.function, told, ColumnType.TEXT, by)
         value, type_ = self._inner.value(call.operand)
         if call.function == "any_value":
             return _Operand("bool_and" if type_ is ColumnType.BOOL else "min", value, type_)

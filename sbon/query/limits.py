@@ -19,6 +19,8 @@ LIMIT_MAX = 10_000
 """Rows kept of each event time or partition: LIMIT, and ROW_NUMBER up to a number."""
 PRECEDING_MAX = 1_000
 """Rows before a row that its aggregates may look at, OVER (... ROWS BETWEEN n PRECEDING AND CURRENT ROW)."""
+SEPARATOR_MAX = 100
+"""Characters between two texts of STRING_AGG."""
 IDLE_US_MAX = 30 * 86_400_000_000
 """Longest silence after which a source's watermark follows the clock."""
 COLUMNS_MAX = 10_000

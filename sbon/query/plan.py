@@ -18,6 +18,7 @@ from sbon.query.limits import (
     IDLE_US_MAX,
     LIMIT_MAX,
     PRECEDING_MAX,
+    SEPARATOR_MAX,
     SPAN_US_MAX,
     LimitError,
     check_count,
@@ -104,7 +105,13 @@ AGGREGATE_FUNCTIONS = (
     "bool_or",
     "approx_count_distinct",
     "approx_percentile",
+    "percentile_cont",
+    "percentile_disc",
+    "string_agg",
+    "string_agg_distinct",
 )
+PERCENTILE_FUNCTIONS = frozenset({"approx_percentile", "percentile_cont", "percentile_disc"})
+"""Aggregates that take a share."""
 
 
 PAIR_FUNCTIONS = frozenset({"covar_samp", "covar_pop", "corr", "regr_slope", "regr_intercept", "arg_min", "arg_max"})
@@ -119,17 +126,23 @@ class Aggregate(msgspec.Struct, frozen=True, array_like=True):
     """One of `AGGREGATE_FUNCTIONS`."""
     operand: Expression | None
     share: float = 0.5
-    """Of `approx_percentile`: the share of the values at or below the answer, 0 to 1. All others leave it as it is."""
+    """Of `PERCENTILE_FUNCTIONS`: the share of the values at or below the answer, 0 to 1. All others leave it as it is."""
     by: Expression | None = None
-    """Of `PAIR_FUNCTIONS`: the second operand."""
+    """Of `PAIR_FUNCTIONS`: the second operand; of `string_agg`: what its texts are ordered by, None: by event time."""
+    separator: str = ""
+    """Of `string_agg` and `string_agg_distinct`: between two texts."""
+    descending: bool = False
+    """Of these: the greatest text, or the one with the greatest `by`, is the first."""
 
     def __post_init__(self) -> None:
         if self.function not in AGGREGATE_FUNCTIONS:
             raise LimitError(f"aggregate {self.function!r}, expected one of {', '.join(AGGREGATE_FUNCTIONS)}")
-        if (self.by is not None) != (self.function in PAIR_FUNCTIONS) or (self.by is not None and self.operand is None):
+        is_free = self.function == "string_agg" and self.operand is not None
+        if not is_free and ((self.by is not None) != (self.function in PAIR_FUNCTIONS) or (self.by is not None and self.operand is None)):
             wanted = "two operands" if self.function in PAIR_FUNCTIONS else "at most one operand"
             raise LimitError(f"aggregate {self.function} of other operands, expected {wanted}")
         check_share("percentile of share", self.share, 1.0)
+        check_count("characters of a separator", len(self.separator), most=SEPARATOR_MAX)
 
 
 class WindowParams(msgspec.Struct, frozen=True, tag="window"):

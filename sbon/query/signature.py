@@ -14,6 +14,7 @@ import msgspec
 
 from sbon.query.expression import Expression
 from sbon.query.plan import (
+    PERCENTILE_FUNCTIONS,
     Aggregate,
     AssignParams,
     DeduplicateParams,
@@ -104,10 +105,12 @@ def _form(params: Params) -> Any:
 
 
 def _aggregate(aggregate: Aggregate) -> list[Any]:
-    form = [aggregate.name, aggregate.function, None if aggregate.operand is None else _expression(aggregate.operand)]
+    form: list[Any] = [aggregate.name, aggregate.function, None if aggregate.operand is None else _expression(aggregate.operand)]
     if aggregate.by is not None:
         form.append(_expression(aggregate.by))
-    return [*form, aggregate.share] if aggregate.function == "approx_percentile" else form
+    if aggregate.function in ("string_agg", "string_agg_distinct"):
+        form += [aggregate.separator, aggregate.descending]
+    return [*form, aggregate.share] if aggregate.function in PERCENTILE_FUNCTIONS else form
 
 
 def _expression(expression: Expression) -> str:

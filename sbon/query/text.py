@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from sbon.query.expression import Call, Case, Cast, Column, Expression, Literal
 from sbon.query.functions import FUNCTIONS
 from sbon.query.plan import (
+    PERCENTILE_FUNCTIONS,
     Aggregate,
     AssignParams,
     DeduplicateParams,
@@ -116,11 +117,23 @@ def _call_text(name: str, arguments: tuple[Expression, ...], own: int) -> str:
 def aggregate_text(aggregate: Aggregate) -> str:
     """`count(*)`, `avg(rtt_ms)`, `count(distinct peer)`, `approx_percentile(rtt_ms, 0.99)`."""
     inner = "*" if aggregate.operand is None else expression_text(aggregate.operand)
+    if aggregate.function in ("string_agg", "string_agg_distinct"):
+        return _texts_text(aggregate, inner)
     if aggregate.by is not None:
         inner = f"{inner}, {expression_text(aggregate.by)}"
-    if aggregate.function == "approx_percentile":
+    if aggregate.function in PERCENTILE_FUNCTIONS:
         inner = f"{inner}, {aggregate.share!r}"
     return f"count(distinct {inner})" if aggregate.function == "count_distinct" else f"{aggregate.function}({inner})"
+
+
+def _texts_text(aggregate: Aggregate, inner: str) -> str:
+    """`string_agg(distinct note, ', ' order by note desc)`."""
+    distinct = "distinct " if aggregate.function == "string_agg_distinct" else ""
+    order = "" if aggregate.by is None else expression_text(aggregate.by)
+    if aggregate.descending:
+        order = f"{order or inner} desc"
+    separator = literal_text(Literal(aggregate.separator, ColumnType.TEXT))
+    return f"string_agg({distinct}{inner}, {separator}{f' order by {order}' if order else ''})"
 
 
 def describe(params: Params) -> str:

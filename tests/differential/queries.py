@@ -185,6 +185,8 @@ class Maker:
         kinds |= dict.fromkeys(("stddev_pop", "var_samp", "var_pop"), (INT, FLOAT)) | dict.fromkeys(
             ("bit_and", "bit_or", "bit_xor"), (INT,)
         )
+        kinds |= dict.fromkeys(("median", "percentile_cont"), (INT, FLOAT))
+        kinds |= dict.fromkeys(("string_agg", "string_agg_distinct"), (TEXT,))
         kinds |= dict.fromkeys(PAIRED, (FLOAT,))
         kinds |= dict.fromkeys(("count_if", "bool_and", "bool_or"), (BOOL,))
         kind = self._one(kinds.get(name, (INT, FLOAT, TEXT, TIME, INTERVAL)))
@@ -220,7 +222,7 @@ class Maker:
             keys.insert(1, Expr("window_end", "window_end", TIME))
         ours = f" FROM {ours}{condition[0]} GROUP BY {', '.join(key.ours for key in keys)}"
         duck = f" FROM {duck}{condition[1]} GROUP BY window_start, window_end, {', '.join(key.duck for key in keys)}"
-        return self._aggregates(columns, int(self.rng.integers(1, 4))), ours, duck, keys
+        return self._aggregates(columns, int(self.rng.integers(2, 7))), ours, duck, keys
 
     # Shapes
 
@@ -266,7 +268,7 @@ class Maker:
         ours = f" FROM SESSION({source.ours}, ts, INTERVAL '{text}'){where[0]} GROUP BY {listed}"
         rows = f"(SELECT * FROM {source.duck}{where[1]})"
         duck = f" FROM {in_sessions(rows, gap, keys)} GROUP BY session_number{''.join(f', {key.duck}' for key in keys)}"
-        return _select([*bounds, *keys, *self._aggregates(columns, 2)], ours, duck)
+        return _select([*bounds, *keys, *self._aggregates(columns, 4)], ours, duck)
 
     def twice(self) -> Query:
         """Aggregates of the aggregates of windows."""
@@ -560,6 +562,11 @@ AGGREGATES = (
     "covar_samp",
     "regr_slope",
     "regr_intercept",
+    "median",
+    "percentile_cont",
+    "percentile_disc",
+    "string_agg",
+    "string_agg_distinct",
 )
 
 PAIRED = ("corr", "covar_pop", "covar_samp", "regr_slope", "regr_intercept")
@@ -678,6 +685,22 @@ def _aggregated(name: str, kind: str, ours: str, duck: str, tail: str) -> Expr:
             return Expr(
                 f"{name.upper()}({ours}){tail}", f"{odd} ELSE {there}(CASE WHEN isfinite({real}) THEN {real} END) END", FLOAT, near=True
             )
+        case "median" | "percentile_cont":
+            finite = f"CASE WHEN isfinite(({duck})::DOUBLE) THEN ({duck})::DOUBLE END"
+            kept = f"CASE WHEN abs({ours}) < 1e300 THEN {ours} END"
+            if name == "median":
+                return Expr(f"MEDIAN({kept}){tail}", f"median({finite})", FLOAT, near=True)
+            text = f"PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY {kept}){tail}"
+            return Expr(text, f"quantile_cont({finite}, 0.9)", FLOAT, near=True)
+        case "percentile_disc":
+            plain = f"CASE WHEN NOT isnan({zero}) THEN {zero} END" if kind == FLOAT else zero
+            return Expr(f"QUANTILE_DISC({ours}, 0.3){tail}", f"quantile_disc({plain}, 0.3)", kind)
+        case "string_agg":
+            text = f"STRING_AGG({ours}, '; '){tail}"
+            return Expr(text, f"string_agg({duck}, '; ' ORDER BY ts, {duck})", TEXT)
+        case "string_agg_distinct":
+            text = f"LISTAGG(DISTINCT {ours}, ','){tail}"
+            return Expr(text, f"array_to_string(list_sort(list(DISTINCT {duck}) FILTER (WHERE {duck} IS NOT NULL)), ',')", TEXT)
         case "bit_and" | "bit_or" | "bit_xor":
             return Expr(f"{name.upper()}({ours}){tail}", f"{name}({duck})", INT)
         case "percentile":

@@ -16,6 +16,7 @@ from sbon.query.schema import ColumnType
 rng, digest, key = np.random.default_rng(1), hashlib.sha256(), Column("k")
 equal = Call("eq", (key, key))
 operands = dict.fromkeys(AGGREGATE_FUNCTIONS, Column("x")) | {"bool_and": equal, "bool_or": equal}
+operands |= {"string_agg": key, "string_agg_distinct": key}
 operands |= dict.fromkeys(("bit_and", "bit_or", "bit_xor"), Column("i"))
 second = dict.fromkeys(PAIR_FUNCTIONS, Column("y"))
 aggregates = tuple(Aggregate(function, function, operands[function], by=second.get(function)) for function in AGGREGATE_FUNCTIONS)

@@ -117,8 +117,41 @@ def _intercept(f: list[Fraction], g: list[Fraction]) -> Fraction | None:
     return None if slope is None else sum(f) / len(f) - slope * sum(g) / len(g)
 
 
+def _median(rows: list[Row]) -> Any:
+    values = sorted(there(rows, "f"))
+    middle = len(values) // 2
+    if len(values) % 2:
+        return values[middle] + 0.0
+    return values[middle - 1] + (values[middle] - values[middle - 1]) * 0.5 + 0.0 if values else None
+
+
+def _joined(*order: str) -> Twin:
+    def twin(rows: list[Row]) -> Any:
+        kept = [row for row in rows if row[PLACES["s"]] is not None]
+        kept.sort(key=lambda row: [(row[PLACES[name]] is None, row[PLACES[name]] or ("" if name == "s" else 0)) for name in order])
+        return "--".join(row[PLACES["s"]] for row in kept) if kept else None
+
+    return twin
+
+
+def _once(rows: list[Row]) -> Any:
+    values = there(rows, "s")
+    return "".join(sorted(set(values), reverse=True)) if values else None
+
+
+def _ninth(rows: list[Row]) -> Any:
+    """The least value with nine tenths of the values at or below it."""
+    values = sorted(there(rows, "s"))
+    return values[-(-len(values) * 9 // 10) - 1] if values else None
+
+
 F, G, I, S = Column("f"), Column("g"), Column("i"), Column("s")  # noqa: E741
 TWINS: dict[Aggregate, Twin] = {
+    Aggregate("texts", "string_agg", S, separator="--"): _joined("t", "s"),
+    Aggregate("ordered", "string_agg", S, by=I, separator="--"): _joined("i", "t", "s"),
+    Aggregate("once", "string_agg_distinct", S, descending=True): _once,
+    Aggregate("median", "percentile_cont", F): _median,
+    Aggregate("ninth", "percentile_disc", S, 0.9): _ninth,
     Aggregate("and", "bit_and", I): _bits(operator.and_),
     Aggregate("or", "bit_or", I): _bits(operator.or_),
     Aggregate("xor", "bit_xor", I): _bits(operator.xor),

@@ -179,7 +179,10 @@ def test_an_operator_with_too_much_of_something_is_not_decoded(name: str, value:
         decode(msgspec.msgpack.encode(builtin))
 
 
-@pytest.mark.parametrize("aggregate", [{"function": "medium"}, {"share": 1.5}, {"share": float("nan")}, {"function": "corr"}, {"by": K}])
+@pytest.mark.parametrize(
+    "aggregate",
+    [{"function": "medium"}, {"share": 1.5}, {"share": float("nan")}, {"function": "corr"}, {"by": K}, {"separator": "x" * 101}],
+)
 def test_an_aggregate_that_there_is_not_is_refused(aggregate: dict[str, Any]):
     with pytest.raises(LimitError):
         msgspec.structs.replace(Aggregate("p", "approx_percentile", Literal(1, ColumnType.INT)), **aggregate)
