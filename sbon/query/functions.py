@@ -405,7 +405,7 @@ def aggregate_type(function: str, operand: MaybeType, by: MaybeType = None) -> C
             raise _refuse(function, [operand, by] if function in _OF_PAIRS else [operand], "numbers", _NUMBERS_ONLY)
         return FLOAT if function != "sum" else operand
     if function in ("string_agg", "string_agg_distinct") and operand is not TEXT:
-        raise _refuse(function, [operand], "it takes texts")
+        raise _refuse(function, [operand], "texts", "CAST it to TEXT")
     if function in ("min", "max") and operand is BOOL:
         raise _refuse(function, [operand], "values with an order", "use BOOL_AND or BOOL_OR")
     if function in ("bool_and", "bool_or") and operand is not BOOL:
