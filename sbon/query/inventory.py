@@ -5,11 +5,11 @@ from typing import TypeAlias
 
 from sbon.errors import QueryError
 from sbon.extensions import Extensions, described
+from sbon.query.aggregate_names import AGGREGATE_NAMES
 from sbon.query.binder import bind
 from sbon.query.catalog import Catalog, Entry, did_you_mean
 from sbon.query.listing import Listing
 from sbon.query.named_calls import function_names
-from sbon.query.plan import AGGREGATE_FUNCTIONS
 from sbon.query.relation import Relation
 from sbon.query.schema import TYPE_NAMES
 from sbon.query.show import ShowStatement
@@ -112,7 +112,7 @@ def _connector(entry: Entry, extensions: Extensions) -> str | None:
 
 def _functions(extensions: Extensions) -> Iterable[tuple[str | None, ...]]:
     yield from ((name.upper(), "scalar", None) for name in sorted(function_names()))
-    yield from ((name.upper(), "aggregate", None) for name in sorted(AGGREGATE_FUNCTIONS))
+    yield from ((name.upper(), "aggregate", None) for name in sorted(AGGREGATE_NAMES))
     windows = {"TUMBLE": "TUMBLE(stream, ts, size)", "HOP": "HOP(stream, ts, slide, size)", "SESSION": "SESSION(stream, ts, gap)"}
     yield from ((name, "window", call) for name, call in windows.items())
     yield from ((row["name"], "of a package", row["call"]) for row in described(extensions))

@@ -98,3 +98,9 @@ def test_queries_are_listed_from_what_agents_say_of_them() -> None:
     found = listing_of_queries(rows)
     assert found.rows == (("a.1.01", "out", "running", "a", None), ("b.1.02", None, "orphaned", None, "its home is gone"))
     assert found.as_objects()[0] == {"query": "a.1.01", "name": "out", "state": "running", "sink at": "a", "reason": None}
+
+
+def test_aggregates_are_listed_by_the_names_that_queries_take() -> None:
+    names = {row[0] for row in asked("SHOW FUNCTIONS").rows if row[1] == "aggregate"}
+    assert names >= {"COUNT_IF", "MEDIAN", "ARG_MAX"}
+    assert names.isdisjoint({"COUNT_DISTINCT", "STRING_AGG_DISTINCT"})
