@@ -1,4 +1,4 @@
-"""Start of the daemon: `python -m agent`, or `sbon agent`, which becomes it.
+"""Start of the daemon: `python -m sbon_agent`, or `sbon agent`, which becomes it.
 
 Options lie over the configuration file, which lies over the defaults. Exit codes: 0 left on request, 1 failed, 2 wrong usage or
 configuration.
@@ -12,10 +12,10 @@ from typing import Any, NoReturn
 # One agent does arithmetic on vectors of three: a pool of BLAS threads would only cost it memory. Read when numpy is first imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from agent import logs  # first: it brings structlog in, see there
-from agent.config import AgentConfig, read_config
 from sbon.errors import ConfigError, SbonError
 from sbon.printable import printable
+from sbon_agent import logs  # first: it brings structlog in, see there
+from sbon_agent.config import AgentConfig, read_config
 
 EXAMPLES = """examples:
   sbon agent --name alone                                      one agent on loopback
@@ -112,8 +112,8 @@ def _run(arguments: list[str] | None) -> int:
 
         sys.stdout.write(sample(config))
         return 0
-    from agent import daemon
-    from agent.allocator import keep_freed_memory
+    from sbon_agent import daemon
+    from sbon_agent.allocator import keep_freed_memory
 
     keep_freed_memory()
 

@@ -1,4 +1,4 @@
-"""`agent.host.Host` on real sockets, clocks and threads: asyncio, with uvloop where it is installed.
+"""`sbon_agent.host.Host` on real sockets, clocks and threads: asyncio, with uvloop where it is installed.
 
 Every callback passes `_guarded`: its exception is logged and counted and the agent goes on, as one bad message must not take an
 agent down with all that it hosts.
@@ -20,16 +20,16 @@ from typing import Any, TypeVar
 import numpy as np
 import structlog
 
-from agent.cpu_load import CpuLoad
-from agent.cpu_meter import CpuMeter, Lap, OwnLap
-from agent.disk import FolderDisk
-from agent.executor import ApartThreads, Executor
-from agent.host import StreamHandler, Timer
-from agent.memory import usable_bytes
-from agent.network.tcp import TcpStream
-from agent.network.udp import UdpSocket
 from sbon.errors import ConfigError
 from sbon.types import Address
+from sbon_agent.cpu_load import CpuLoad
+from sbon_agent.cpu_meter import CpuMeter, Lap, OwnLap
+from sbon_agent.disk import FolderDisk
+from sbon_agent.executor import ApartThreads, Executor
+from sbon_agent.host import StreamHandler, Timer
+from sbon_agent.memory import usable_bytes
+from sbon_agent.network.tcp import TcpStream
+from sbon_agent.network.udp import UdpSocket
 
 T = TypeVar("T")
 log = structlog.get_logger()
@@ -87,7 +87,7 @@ class _Timer:
 
 
 class AsyncioHost:
-    """The machine as an agent sees it. Satisfies `agent.host.Host`; all of it is called on the loop's thread.
+    """The machine as an agent sees it. Satisfies `sbon_agent.host.Host`; all of it is called on the loop's thread.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ class AsyncioHost:
     def listen(
         self, address: Address, datagram: Callable[[bytes, Address, float], None], accept: Callable[[Address], StreamHandler]
     ) -> Address:
-        """Open the UDP and TCP port; see `agent.host.Host.listen`."""
+        """Open the UDP and TCP port; see `sbon_agent.host.Host.listen`."""
         tcp, udp = _bind(address)
         self._udp.append(UdpSocket(self.loop, udp, partial(self._datagram, datagram), self.counters))
         self._servers.append(tcp)
@@ -191,7 +191,7 @@ class AsyncioHost:
         return self._executor.workers
 
     def load_fraction(self) -> float:
-        """Use of the processors, 0 to 1, and above it, to 2, the pressure of work that waits for them (`agent.cpu_load`)."""
+        """Use of the processors, 0 to 1, and above it, to 2, the pressure of work that waits for them (`sbon_agent.cpu_load`)."""
         return self._load.fraction()
 
     def use_fraction(self) -> float:
@@ -200,7 +200,7 @@ class AsyncioHost:
         return self._load.use
 
     def memory_bytes(self) -> int:
-        """Memory that this process may use (`agent.memory`)."""
+        """Memory that this process may use (`sbon_agent.memory`)."""
         return usable_bytes()
 
     def memory_fraction(self) -> float:

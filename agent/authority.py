@@ -10,14 +10,14 @@ from typing import Any, Protocol
 
 import structlog
 
-from agent.engine.flow import Flow
-from agent.host import Host
-from agent.network.connection import Connection
-from agent.optimising.migrations import Migrations
 from sbon.errors import AuthorityError, ProtocolError, UnsupportedError
 from sbon.types import Address, LinkId, NodeId, OperatorId
 from sbon.whereabouts import Standing, Whereabouts
 from sbon.wire.authority import Way, judge, ways
+from sbon_agent.engine.flow import Flow
+from sbon_agent.host import Host
+from sbon_agent.network.connection import Connection
+from sbon_agent.optimising.migrations import Migrations
 
 log = structlog.get_logger()
 

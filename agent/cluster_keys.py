@@ -18,20 +18,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from agent.config import format_address
-from agent.directory import Directory
-from agent.gossip import Gossip
-from agent.key_file import replace_key_file
-from agent.logs import structlog
 from sbon.errors import ConfigError, SbonError
 from sbon.membership.members import MemberStatus
 from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId
 from sbon.wire.keys import KeyInstall, KeyRemove, KeysAsk, KeysHeld, KeyUse
 from sbon.wire.messages import Message
+from sbon_agent.config import format_address
+from sbon_agent.directory import Directory
+from sbon_agent.gossip import Gossip
+from sbon_agent.key_file import replace_key_file
+from sbon_agent.logs import structlog
 
 if TYPE_CHECKING:
-    from agent.host import Host
+    from sbon_agent.host import Host
 
 KeyMessage: TypeAlias = KeysAsk | KeyInstall | KeyUse | KeyRemove
 Answers: TypeAlias = dict[NodeId, KeysHeld | SbonError]

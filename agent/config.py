@@ -5,11 +5,6 @@ from pathlib import Path
 
 import msgspec
 
-from agent.control import ControlConfig
-from agent.engine.settings import EngineConfig
-from agent.logs import LogConfig
-from agent.network.settings import PeerConfig
-from agent.telemetry.log import TelemetryConfig
 from sbon.config import Layer, load
 from sbon.control import DEFAULT_DATA_DIR
 from sbon.cost_space.config import CoordinateConfig
@@ -23,6 +18,11 @@ from sbon.placement.config import PlacementConfig
 from sbon.placement.reservations import HostingConfig
 from sbon.reach import ConnectorsConfig
 from sbon.types import Address
+from sbon_agent.control import ControlConfig
+from sbon_agent.engine.settings import EngineConfig
+from sbon_agent.logs import LogConfig
+from sbon_agent.network.settings import PeerConfig
+from sbon_agent.telemetry.log import TelemetryConfig
 
 NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 """What an agent may be called."""

@@ -18,10 +18,10 @@ from typing import Protocol, cast
 
 import msgspec
 
-from agent.logs import structlog
 from sbon.cli.client import short_socket_path
 from sbon.control import REQUEST_BYTES_MAX, SOCKET_NAME, ControlReply, ControlRequest, FrameReader, decode, encode, refusal
 from sbon.errors import ConfigError, RemoteProtocolError, SbonError
+from sbon_agent.logs import structlog
 
 LOCK_NAME = "agent.lock"
 WATCH_S = 1.0

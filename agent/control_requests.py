@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import sbon
-from agent.config import LEAVING_S_MAX, format_address
 from sbon.control import COMMANDS, ControlReply, ControlRequest, refusal
 from sbon.errors import ConfigError, PlacementError, QueryError, SbonError
 from sbon.extensions import described
@@ -17,11 +16,12 @@ from sbon.query.plan import SinkParams
 from sbon.query.system import SYSTEM_STREAMS
 from sbon.query.text import describe
 from sbon.types import NodeId, OperatorId
+from sbon_agent.config import LEAVING_S_MAX, format_address
 
 if TYPE_CHECKING:
-    from agent.engine.instance import Instance
-    from agent.node import Agent
     from sbon.links import LinkSender
+    from sbon_agent.engine.instance import Instance
+    from sbon_agent.node import Agent
 
 Reply = Callable[[ControlReply], None]
 Cancel = Callable[[], None]

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from agent.logs import structlog
+from sbon_agent.logs import structlog
 
 PRESSURE_FILE = Path("/proc/pressure/cpu")
 PERIOD_S = 0.5

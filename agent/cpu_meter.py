@@ -46,7 +46,7 @@ class CpuMeter:
 
 
 class Lap:
-    """One piece of work on one thread. Satisfies `agent.host.Meter`."""
+    """One piece of work on one thread. Satisfies `sbon_agent.host.Meter`."""
 
     __slots__ = ("_helped_ns", "_meter", "_own_ns", "_wall_ns")
 
@@ -70,7 +70,7 @@ class Lap:
 
 
 class OwnLap:
-    """One piece of work that nobody helps with. Satisfies `agent.host.Meter`."""
+    """One piece of work that nobody helps with. Satisfies `sbon_agent.host.Meter`."""
 
     __slots__ = ("_own_ns",)
 

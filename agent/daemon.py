@@ -22,22 +22,22 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from agent import logs
-from agent.config import NAME, AgentConfig, format_address, is_loopback, parse_address
-from agent.control import Cancel, ControlServer, DataDirectory, Reply
-from agent.key_file import copy_key_file
-from agent.logs import structlog
-from agent.loop_lag import LoopLag
-from agent.queries.kept_file import KeptFile
-from agent.service_manager import ServiceManager
-from agent.telemetry.broker import access
 from sbon.control import ControlReply, ControlRequest, refusal
 from sbon.errors import ConfigError, SbonError
 from sbon.sealing import KeyRing
+from sbon_agent import logs
+from sbon_agent.config import NAME, AgentConfig, format_address, is_loopback, parse_address
+from sbon_agent.control import Cancel, ControlServer, DataDirectory, Reply
+from sbon_agent.key_file import copy_key_file
+from sbon_agent.logs import structlog
+from sbon_agent.loop_lag import LoopLag
+from sbon_agent.queries.kept_file import KeptFile
+from sbon_agent.service_manager import ServiceManager
+from sbon_agent.telemetry.broker import access
 
 if TYPE_CHECKING:
-    from agent.network.shaper import ShapedHost
-    from agent.node import Agent
+    from sbon_agent.network.shaper import ShapedHost
+    from sbon_agent.node import Agent
 
 log = structlog.get_logger("daemon")
 
@@ -75,7 +75,7 @@ def run(config: AgentConfig, read_again: ReadConfig, shaper_file: str | None = N
     directory = DataDirectory(Path(config.data_dir))
     if forget:
         KeptFile(directory.path).set_aside("forgotten", "asked for with --forget")
-    from agent.asyncio_host import new_event_loop
+    from sbon_agent.asyncio_host import new_event_loop
 
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -239,16 +239,16 @@ class Daemon:
 async def _live(
     config: AgentConfig, read_again: ReadConfig, key_ring: KeyRing | None, directory: DataDirectory, shaper_file: str | None
 ) -> int:
-    from agent.asyncio_host import AsyncioHost
-    from agent.node import Agent
-    from agent.telemetry.carriers import TelemetryCarriers
+    from sbon_agent.asyncio_host import AsyncioHost
+    from sbon_agent.node import Agent
+    from sbon_agent.telemetry.carriers import TelemetryCarriers
 
     loop = asyncio.get_running_loop()
     sys.setswitchinterval(SWITCH_S)
     host = AsyncioHost(loop, workers=config.engine.workers)
     shaped = None
     if shaper_file is not None:
-        from agent.network.shaper import ShapedHost
+        from sbon_agent.network.shaper import ShapedHost
 
         shaped = ShapedHost.from_file(host, shaper_file)
     agent = Agent(config, shaped or host, key_ring)

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
 
-from agent.host import Host
-from agent.network.peers import Peers
 from sbon.errors import LinkError, SbonError
 from sbon.link_frames import Data
 from sbon.types import Address, NodeId
 from sbon.wire.messages import Message, decode, encode
 from sbon.wire.reports import OperatorsAsk
+from sbon_agent.host import Host
+from sbon_agent.network.peers import Peers
 
 Done = Callable[[Message | SbonError], None]
 
@@ -27,7 +27,7 @@ class Requests(Protocol):
 
 
 class Directory:
-    """The `agent.engine.flow.Router` of an agent, and its way of asking others."""
+    """The `sbon_agent.engine.flow.Router` of an agent, and its way of asking others."""
 
     def __init__(self, host: Host, me: NodeId, peers: Peers, address_of: Callable[[NodeId], Address | None], own: Requests) -> None:
         self.me = me

@@ -1,4 +1,4 @@
-"""`agent.host.Disk` in a folder of the machine's file system."""
+"""`sbon_agent.host.Disk` in a folder of the machine's file system."""
 
 import contextlib
 import os

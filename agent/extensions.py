@@ -1,7 +1,7 @@
 """What installed packages add to an agent, by the entry point groups `sbon.connectors` and `sbon.functions`.
 
     [project.entry-points."sbon.connectors"]
-    kafka = "our_package.kafka:CONNECTOR"        # an agent.connectors.Connector
+    kafka = "our_package.kafka:CONNECTOR"        # an sbon_agent.connectors.Connector
 
     [project.entry-points."sbon.functions"]
     smooth = "our_package.functions:smooth"      # an sbon.functions.BatchFunction of that name
@@ -13,10 +13,10 @@ be installed on every agent that is to run it.
 from functools import cache, partial
 from typing import Any
 
-from agent.connectors.base import Connector
 from sbon.errors import ConnectorError, SbonError
 from sbon.extensions import Extensions
 from sbon.functions import BatchFunction, FunctionError
+from sbon_agent.connectors.base import Connector
 
 CONNECTORS = "sbon.connectors"
 FUNCTIONS = "sbon.functions"

@@ -6,7 +6,6 @@ Every answered probe is a sample for the coordinate, and every probe carries the
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from agent.host import Host, Timer
 from sbon.cost_space.config import CoordinateConfig
 from sbon.cost_space.coordinate import Coordinate, estimated_rtt_ms
 from sbon.cost_space.localiser import Localiser
@@ -30,6 +29,7 @@ from sbon.membership.members import Member, MemberStatus
 from sbon.membership.messages import with_held
 from sbon.sealing import NONCE_BYTES, KeyRing
 from sbon.types import Address, NodeId
+from sbon_agent.host import Host, Timer
 
 
 class GossipEvents(Protocol):

@@ -1,8 +1,8 @@
 """What an agent needs of the world around it, and nothing more.
 
-The agent is one object on one thread that is called when something happens. The asyncio world (`agent.asyncio_host`) and the virtual
-world (`testbed.virtual.world`) implement this protocol; the agent cannot tell them apart, so that a bug found in simulation is a bug in
-the agent. All callbacks come on the agent's own thread, one at a time, and none before the call that asked for it has returned.
+The agent is one object on one thread that is called when something happens. The asyncio world (`sbon_agent.asyncio_host`) and the virtual
+world (`sbon_testbed.virtual.world`) implement this protocol; the agent cannot tell them apart, so that a bug found in simulation is a bug
+in the agent. All callbacks come on the agent's own thread, one at a time, and none before the call that asked for it has returned.
 """
 
 from collections.abc import Callable, Sequence

@@ -4,15 +4,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from agent.telemetry.figures import link_rates, operator_statistics
 from sbon.cost_space.load import LoadDimension
 from sbon.membership.digest import make_digest
 from sbon.membership.members import Capacity
 from sbon.telemetry.rows import CoordinateSample, Load
 from sbon.types import NodeId
+from sbon_agent.telemetry.figures import link_rates, operator_statistics
 
 if TYPE_CHECKING:
-    from agent.node import Agent
+    from sbon_agent.node import Agent
 
 LOG_EVERY = 10
 """Samples between two records of the telemetry log."""

@@ -8,7 +8,7 @@ from sbon.query.plan import SourceParams
 from sbon.types import OperatorId
 
 if TYPE_CHECKING:
-    from agent.engine.instance import Instance
+    from sbon_agent.engine.instance import Instance
 
 REPEAT_S = 60.0
 """How often a source that goes on leaving rows out is told of again."""

@@ -10,51 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import agent.logs
-from agent.authority import Authority
-from agent.cluster_keys import ClusterKeys
-from agent.config import AgentConfig, format_address, parse_address
-from agent.connectors.base import ConnectorContext, SinkConnector
-from agent.connectors.reaches import Reaches
-from agent.connectors.system import SystemStreams
-from agent.control_requests import ControlRequests
-from agent.directory import Directory, Done
-from agent.engine.delays import Delays
-from agent.engine.ends import Output
-from agent.engine.engine import Engine
-from agent.engine.handing import Handing
-from agent.engine.instance import Instance
-from agent.extensions import installed
-from agent.gossip import Gossip
-from agent.host import Host, StreamHandler, Timer
-from agent.measuring import Measuring
-from agent.misfit_log import MisfitLog
-from agent.network.connection import Connection
-from agent.network.peers import Peers
-from agent.optimising.leaving import Leaving
-from agent.optimising.migrations import MigrationRecord, Migrations
-from agent.optimising.multicasting import Multicasting
-from agent.optimising.rebalancing import Rebalancing
-from agent.optimising.remembering import Remembering
-from agent.optimising.reviewing import Surroundings
-from agent.optimising.sharing import Sharing
-from agent.optimising.surveying import Surveying
-from agent.queries.answers import Answers
-from agent.queries.deployment import Deployed
-from agent.queries.homes import Homes
-from agent.queries.kept_file import KeptFile
-from agent.queries.placing import Placed, Placing
-from agent.queries.queries import OwnedQueries
-from agent.queries.record import QueryRecord
-from agent.queries.replication import Replication
-from agent.queries.resuming import Resuming
-from agent.queries.tails import Tail
-from agent.reloading import Reload, reload_of
-from agent.state import StateFile
-from agent.telemetry.figures import operator_statistics
-from agent.telemetry.log import DIRECTORY_NAME, Telemetry
-from agent.telemetry.recording import Recording
-from agent.upkeep import Upkeep
+import sbon_agent.logs
 from sbon.control import ControlReply, ControlRequest
 from sbon.errors import ConfigError, LinkError, SbonError, UnsupportedError
 from sbon.extensions import Extensions
@@ -68,6 +24,50 @@ from sbon.wire.authority import Way
 from sbon.wire.links import Acknowledge, DeadEnd, Moved, NoSuchLink
 from sbon.wire.messages import Message, decode, encode
 from sbon.wire.reports import UpstreamDelay
+from sbon_agent.authority import Authority
+from sbon_agent.cluster_keys import ClusterKeys
+from sbon_agent.config import AgentConfig, format_address, parse_address
+from sbon_agent.connectors.base import ConnectorContext, SinkConnector
+from sbon_agent.connectors.reaches import Reaches
+from sbon_agent.connectors.system import SystemStreams
+from sbon_agent.control_requests import ControlRequests
+from sbon_agent.directory import Directory, Done
+from sbon_agent.engine.delays import Delays
+from sbon_agent.engine.ends import Output
+from sbon_agent.engine.engine import Engine
+from sbon_agent.engine.handing import Handing
+from sbon_agent.engine.instance import Instance
+from sbon_agent.extensions import installed
+from sbon_agent.gossip import Gossip
+from sbon_agent.host import Host, StreamHandler, Timer
+from sbon_agent.measuring import Measuring
+from sbon_agent.misfit_log import MisfitLog
+from sbon_agent.network.connection import Connection
+from sbon_agent.network.peers import Peers
+from sbon_agent.optimising.leaving import Leaving
+from sbon_agent.optimising.migrations import MigrationRecord, Migrations
+from sbon_agent.optimising.multicasting import Multicasting
+from sbon_agent.optimising.rebalancing import Rebalancing
+from sbon_agent.optimising.remembering import Remembering
+from sbon_agent.optimising.reviewing import Surroundings
+from sbon_agent.optimising.sharing import Sharing
+from sbon_agent.optimising.surveying import Surveying
+from sbon_agent.queries.answers import Answers
+from sbon_agent.queries.deployment import Deployed
+from sbon_agent.queries.homes import Homes
+from sbon_agent.queries.kept_file import KeptFile
+from sbon_agent.queries.placing import Placed, Placing
+from sbon_agent.queries.queries import OwnedQueries
+from sbon_agent.queries.record import QueryRecord
+from sbon_agent.queries.replication import Replication
+from sbon_agent.queries.resuming import Resuming
+from sbon_agent.queries.tails import Tail
+from sbon_agent.reloading import Reload, reload_of
+from sbon_agent.state import StateFile
+from sbon_agent.telemetry.figures import operator_statistics
+from sbon_agent.telemetry.log import DIRECTORY_NAME, Telemetry
+from sbon_agent.telemetry.recording import Recording
+from sbon_agent.upkeep import Upkeep
 
 
 class Agent:
@@ -83,7 +83,7 @@ class Agent:
         self.key_ring = key_ring
         self.extensions = extensions
         self.started_at_s = host.now()
-        self.log = agent.logs.structlog.get_logger("agent", node=config.name)
+        self.log = sbon_agent.logs.structlog.get_logger("agent", node=config.name)
         self.misfit_log = MisfitLog(self.log)
         directory = None if not config.data_dir else _path(config.data_dir) / DIRECTORY_NAME
         self.telemetry = Telemetry(config.telemetry, directory, host, config.name)
@@ -288,7 +288,7 @@ class Agent:
         self.telemetry.close()
 
     def reload(self, fresh: AgentConfig) -> Reload:
-        """Take over the settings that take effect while running (`agent.reloading.EFFECTS`); the others stay as they are.
+        """Take over the settings that take effect while running (`sbon_agent.reloading.EFFECTS`); the others stay as they are.
 
         Raises
         ------

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from agent.config import AgentConfig
 from sbon.config import ConfigType, setting_paths
+from sbon_agent.config import AgentConfig
 
 
 class Effect(Enum):

@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import MutableMapping
 
-from agent.logs import structlog
+from sbon_agent.logs import structlog
 
 log = structlog.get_logger("service_manager")
 

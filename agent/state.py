@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from agent.logs import structlog
-from agent.whole_file import read_file, replace_file
 from sbon.cost_space.coordinate import Coordinate, check
 from sbon.errors import CoordinateError
+from sbon_agent.logs import structlog
+from sbon_agent.whole_file import read_file, replace_file
 
 STATE_NAME = "state.json"
 STATE_BYTES_MAX = 1 << 20

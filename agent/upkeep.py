@@ -4,17 +4,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from agent.host import Timer
-from agent.state import SavedState
 from sbon.dead_ends import Absence
 from sbon.errors import SbonError
 from sbon.membership.members import MemberStatus
 from sbon.types import NodeId
 from sbon.wire.messages import Message
 from sbon.wire.replication import Unwanted, WantedAsk
+from sbon_agent.host import Timer
+from sbon_agent.state import SavedState
 
 if TYPE_CHECKING:
-    from agent.node import Agent
+    from sbon_agent.node import Agent
 
 SAVE_INTERVAL_S = 30.0
 """How often coordinate and incarnation are saved: what a crash costs is settling for so long."""

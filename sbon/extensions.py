@@ -1,6 +1,6 @@
 """What is installed beside us on one agent: names of connectors, and functions that queries may call.
 
-Whoever looks for installed packages makes one of these (`agent.extensions` does); the library only asks it.
+Whoever looks for installed packages makes one of these (`sbon_agent.extensions` does); the library only asks it.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,12 +1,12 @@
-"""What all worlds offer to whoever drives them: the virtual one (`testbed.virtual.harness`) and those of processes
-(`testbed.processes.local`, `testbed.netns`)."""
+"""What all worlds offer to whoever drives them: the virtual one (`sbon_testbed.virtual.harness`) and those of processes
+(`sbon_testbed.processes.local`, `sbon_testbed.netns`)."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from sbon.types import NodeId
-from testbed.topology import Latencies, PairMask, Topology
+from sbon_testbed.topology import Latencies, PairMask, Topology
 
 Node: TypeAlias = int | NodeId
 """A node by its number or its name."""

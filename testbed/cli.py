@@ -17,20 +17,20 @@ from sbon.cli.tables import Column, Shorten
 from sbon.errors import ConfigError, SbonError, UsageError
 
 if TYPE_CHECKING:
-    from testbed.topology import Topology
+    from sbon_testbed.topology import Topology
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 
 _EVALUATIONS = {
-    "adversaries": "testbed.coordinates.adversaries",
-    "coordinates": "testbed.coordinates.command",
-    "exactly-once": "testbed.exactly_once.command",
-    "figures": "testbed.figures.command",
-    "membership": "testbed.membership.command",
-    "placement": "testbed.placement.command",
-    "table1": "testbed.placement.table1",
-    "telemetry": "testbed.telemetry.generator",
+    "adversaries": "sbon_testbed.coordinates.adversaries",
+    "coordinates": "sbon_testbed.coordinates.command",
+    "exactly-once": "sbon_testbed.exactly_once.command",
+    "figures": "sbon_testbed.figures.command",
+    "membership": "sbon_testbed.membership.command",
+    "placement": "sbon_testbed.placement.command",
+    "table1": "sbon_testbed.placement.table1",
+    "telemetry": "sbon_testbed.telemetry.generator",
 }
 _KINDS = (
     ("cities", "real cities by latitude and longitude, fibre distances, access links; cables: atlantic, pacific, suez"),
@@ -103,8 +103,8 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
     """Run a scenario and show what came of it. Exit code 1 where it did not go as the scenario expects."""
-    from testbed.run import run_scenario
-    from testbed.scenario import read_scenario
+    from sbon_testbed.run import run_scenario
+    from sbon_testbed.scenario import read_scenario
 
     def progress(now_s: float, what: str) -> None:
         if not quiet:
@@ -143,7 +143,7 @@ def demo(
     plain: Annotated[bool, typer.Option("--plain", help="Plain lines even on a terminal.")] = False,
 ) -> None:
     """Watch 16 agents find each other, answer queries, and move an operator when an ocean cable slows down."""
-    from testbed.demo.run import run_demo
+    from sbon_testbed.demo.run import run_demo
 
     _end_on_sigterm()
     try:
@@ -156,7 +156,7 @@ def demo(
 
 def clean() -> None:
     """Remove folders that killed runs and benchmarks left behind; every run does so too. Processes and namespaces never outlive theirs."""
-    from testbed.leftovers import remove_leftovers
+    from sbon_testbed.leftovers import remove_leftovers
 
     removed = remove_leftovers()
     for directory in removed:
@@ -172,7 +172,7 @@ def topologies(
     json: Annotated[str | None, _JSON] = None,
 ) -> None:
     """List the kinds of topology, or show one: its nodes, labels and RTTs."""
-    from testbed import topology as known
+    from sbon_testbed import topology as known
 
     kinds: dict[str, known.TopologyConfig] = {"cities": known.CitiesConfig(), "transit-stub": known.TransitStubConfig()}
     if kind is None:
@@ -222,7 +222,7 @@ def write_json(where: str, value: Any) -> None:
 
 
 def _show(result: dict[str, Any]) -> None:
-    from testbed.report import network_lines
+    from sbon_testbed.report import network_lines
 
     coordinates, members = result["coordinates"], result["members"]
     print_note(f"{result['scenario']}: {result['nodes']} nodes, {result['duration_s']:g} s, {result['backend']}, seed {result['seed']}")

@@ -5,9 +5,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from sbon.errors import ConfigError, SbonError
-from testbed import report
-from testbed.backend import Backend, Tail
-from testbed.scenario import (
+from sbon_testbed import report
+from sbon_testbed.backend import Backend, Tail
+from sbon_testbed.scenario import (
     Heal,
     Kill,
     Latency,
@@ -21,7 +21,7 @@ from testbed.scenario import (
     Statement,
     statement_name,
 )
-from testbed.topology import PairMask, Topology, pairs_between
+from sbon_testbed.topology import PairMask, Topology, pairs_between
 
 CURVE_POINTS = 20
 """How often the coordinates' error is taken over a run."""

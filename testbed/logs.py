@@ -5,8 +5,8 @@ from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
-from agent.logs import structlog
-from testbed.virtual.time import VirtualTime
+from sbon_agent.logs import structlog
+from sbon_testbed.virtual.time import VirtualTime
 
 LOG_NAME = "agents.log"
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from sbon.config import overlay, toml_value
 from sbon.errors import ConfigError, UsageError
-from testbed.director import latency_pairs
-from testbed.scenario import Heal, Latency, Load, Migrate, Partition, Scenario, Statement
-from testbed.topology import Topology, build
+from sbon_testbed.director import latency_pairs
+from sbon_testbed.scenario import Heal, Latency, Load, Migrate, Partition, Scenario, Statement
+from sbon_testbed.topology import Topology, build
 
 
 def scenario_topology(scenario: Scenario, seed: int, nodes: int | None, folder: Path | None) -> Topology:

@@ -12,7 +12,7 @@ from sbon.cost_space.coordinate import Coordinate, estimated_rtt_ms
 from sbon.errors import SbonError
 from sbon.query.plan import target_of
 from sbon.types import FloatArray, LinkId, NodeId, OperatorId
-from testbed.backend import Backend, Tail
+from sbon_testbed.backend import Backend, Tail
 
 LATE_MS_MAX = 5.0
 """99th percentile of packets' lateness in network namespaces beyond which a run says that its times are not to be trusted."""

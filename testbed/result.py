@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from sbon.errors import SbonError
-from testbed import report
-from testbed.backend import Backend
-from testbed.director import Asked, Director
-from testbed.scenario import Scenario
+from sbon_testbed import report
+from sbon_testbed.backend import Backend
+from sbon_testbed.director import Asked, Director
+from sbon_testbed.scenario import Scenario
 
 RESULT_VERSION = 1
 

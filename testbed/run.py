@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from sbon.errors import ConfigError, UsageError
-from testbed.backend import Backend
-from testbed.director import Director, Progress
-from testbed.leftovers import remove_leftovers, run_directory
-from testbed.prepare import check_events, check_settings, loaded_nodes, mistakes_of_usage, scenario_topology, settings_of
-from testbed.result import result_of
-from testbed.scenario import Scenario
-from testbed.statements import check_statements
-from testbed.telemetry.files import write_tables
-from testbed.topology import Topology
+from sbon_testbed.backend import Backend
+from sbon_testbed.director import Director, Progress
+from sbon_testbed.leftovers import remove_leftovers, run_directory
+from sbon_testbed.prepare import check_events, check_settings, loaded_nodes, mistakes_of_usage, scenario_topology, settings_of
+from sbon_testbed.result import result_of
+from sbon_testbed.scenario import Scenario
+from sbon_testbed.statements import check_statements
+from sbon_testbed.telemetry.files import write_tables
+from sbon_testbed.topology import Topology
 
 BACKENDS = ("sim", "local", "netns")
 
@@ -33,7 +33,7 @@ def run_scenario(
     origin: str = "scenario",
     progress: Progress = lambda now_s, what: None,
 ) -> dict[str, Any]:
-    """The result of one run (`testbed.result`).
+    """The result of one run (`sbon_testbed.result`).
 
     Parameters
     ----------
@@ -99,8 +99,8 @@ def _make(
 
 
 def _simulated(scenario: Scenario, topology: Topology, seed: int, directory: Path, layers: list[dict[str, Any]]) -> Backend:
-    from testbed.logs import LOG_NAME
-    from testbed.virtual.harness import World
+    from sbon_testbed.logs import LOG_NAME
+    from sbon_testbed.virtual.harness import World
 
     return World(
         topology,
@@ -114,20 +114,20 @@ def _simulated(scenario: Scenario, topology: Topology, seed: int, directory: Pat
 
 
 def _local(scenario: Scenario, topology: Topology, directory: Path, layers: list[dict[str, Any]]) -> Backend:
-    from testbed.processes.local import LocalWorld
+    from sbon_testbed.processes.local import LocalWorld
 
     return LocalWorld(topology, directory.absolute(), scenario.network, layers)
 
 
 def _netns(scenario: Scenario, topology: Topology, seed: int, directory: Path, layers: list[dict[str, Any]]) -> Backend:
-    from testbed.netns.world import NetnsWorld
+    from sbon_testbed.netns.world import NetnsWorld
 
     return NetnsWorld(topology, directory.absolute(), scenario.network, layers, seed, loaded_nodes(scenario, topology))
 
 
 def _check_settings(topology: Topology, layers: list[dict[str, Any]]) -> None:
-    from agent.config import AgentConfig
     from sbon.config import load
+    from sbon_agent.config import AgentConfig
 
     for node, layer in zip(topology.nodes, layers, strict=True):
         try:

@@ -37,9 +37,9 @@ from typing import Any, Literal, TypeAlias, get_args, get_origin
 import msgspec
 
 from sbon.errors import ConfigError, UsageError
-from testbed.cpu import CpuConfig
-from testbed.topology import CitiesConfig, TopologyConfig
-from testbed.virtual.network import NetworkConfig
+from sbon_testbed.cpu import CpuConfig
+from sbon_testbed.topology import CitiesConfig, TopologyConfig
+from sbon_testbed.virtual.network import NetworkConfig
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

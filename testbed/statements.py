@@ -1,23 +1,23 @@
 """Checks the SQL of a scenario before an agent starts: every statement is planned against what those before it declare.
 
-The check is the one that an agent makes of what it is given (`agent.queries.statements`), with all nodes of the topology alive.
+The check is the one that an agent makes of what it is given (`sbon_agent.queries.statements`), with all nodes of the topology alive.
 """
 
 import re
 from itertools import count
 from typing import Any
 
-from agent.connectors.base import ConnectorContext
-from agent.connectors.system import SystemStreams
-from agent.extensions import installed
-from agent.queries.statements import Effect, Prepared, check_sinks, prepare
 from sbon.errors import LocalProtocolError, QueryError, SbonError, UsageError
 from sbon.query.catalog import Catalog
 from sbon.query.places import located
 from sbon.reach import Reach
-from testbed.prepare import settings_of
-from testbed.scenario import Scenario, statement_name
-from testbed.topology import Topology
+from sbon_agent.connectors.base import ConnectorContext
+from sbon_agent.connectors.system import SystemStreams
+from sbon_agent.extensions import installed
+from sbon_agent.queries.statements import Effect, Prepared, check_sinks, prepare
+from sbon_testbed.prepare import settings_of
+from sbon_testbed.scenario import Scenario, statement_name
+from sbon_testbed.topology import Topology
 
 _HEADER = re.compile(r"^[ \t]*\[\[[ \t]*statement[ \t]*\]\]", re.MULTILINE)
 _SQL = re.compile(r"^[ \t]*sql[ \t]*=[ \t]*", re.MULTILINE)

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from sbon.errors import ConfigError, ShapeError
 from sbon.types import FloatArray, NodeId
-from testbed import transit_stub
-from testbed.cities import CABLES, CITIES, City, fibre_rtt_ms
+from sbon_testbed import transit_stub
+from sbon_testbed.cities import CABLES, CITIES, City, fibre_rtt_ms
 
 PairMask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -56,7 +56,7 @@ class TransitStubConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 class MatrixConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="matrix", tag_field="kind"):
-    """Any RTT matrix file: see `testbed.matrix`. Of a matrix over time the first slice is taken."""
+    """Any RTT matrix file: see `sbon_testbed.matrix`. Of a matrix over time the first slice is taken."""
 
     file: str
     """Path of the .npz or text file; relative to the scenario's folder."""
@@ -228,7 +228,7 @@ def _transit_stub(config: TransitStubConfig, nodes: int, rng: np.random.Generato
 
 
 def _matrix(config: MatrixConfig, nodes: int, rng: np.random.Generator, folder: Path | None) -> Topology:
-    from testbed.matrix import load_matrix
+    from sbon_testbed.matrix import load_matrix
 
     matrix = np.asarray(load_matrix((folder or Path()) / config.file), dtype=np.float64)
     rtt = matrix if matrix.ndim == 2 else matrix[0]

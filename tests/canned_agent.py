@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from agent.asyncio_host import new_event_loop
-from agent.control import ControlConfig, ControlServer
 from sbon.control import ControlReply, ControlRequest, refusal
 from sbon.errors import LinkError, QueryError, SbonError
+from sbon_agent.asyncio_host import new_event_loop
+from sbon_agent.control import ControlConfig, ControlServer
 
 STATUS = {
     "name": "ams1",

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-import agent
 import sbon
-import testbed
-from agent.logs import structlog
+import sbon_agent
+import sbon_testbed
+from sbon_agent.logs import structlog
 
 # Examples from the test's own name: a run that fails fails again, here and elsewhere. New examples come with changed code.
 # How long examples take is the machine's affair.
@@ -40,7 +40,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Load all modules, since examples draw on the constants of those that are loaded: not only on what ran before on the same worker."""
     if not any("hypothesis" in item.keywords for item in session.items):
         return
-    for package in (sbon, agent, testbed):
+    for package in (sbon, sbon_agent, sbon_testbed):
         for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
             with contextlib.suppress(ImportError):  # an extra that is not installed
                 importlib.import_module(module.name)

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from agent.connectors import ConnectorContext, Polled, SinkConnector, SourceConnector, SystemStreams, build_sink, build_source
 from sbon.query.plan import SinkParams, SourceParams
 from sbon.query.schema import ColumnType, Field, Schema
 from sbon.reach import Reach
+from sbon_agent.connectors import ConnectorContext, Polled, SinkConnector, SourceConnector, SystemStreams, build_sink, build_source
 
 WALL = 1_600_000_000.0
 
 
 class InlineHost:
-    """Of `agent.host.Host` what connectors use."""
+    """Of `sbon_agent.host.Host` what connectors use."""
 
     def __init__(self, loop: Any = None) -> None:
         self.rng = np.random.default_rng(0)

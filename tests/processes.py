@@ -23,7 +23,7 @@ class Process:
         self.directory = directory / name
         self.log = directory / f"{name}.log"
         arguments = ["--name", name, "--data-dir", str(self.directory), "--log-format", "json", *options]
-        command = ["-c", program, *arguments] if program else ["-m", "agent", *arguments]
+        command = ["-c", program, *arguments] if program else ["-m", "sbon_agent", *arguments]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, stderr=log)
 

@@ -1,12 +1,13 @@
 """Where rows enter and leave the overlay.
 
 `build_source` and `build_sink` make the connector that a CREATE SOURCE or CREATE SINK names. What each takes in its WITH clause is at the
-head of its module: `datagen`, `file_source`, `file_sink`, `tcp`, `system_source`, `discard`. Packages add more: see `agent.extensions`.
+head of its module: `datagen`, `file_source`, `file_sink`, `tcp`, `system_source`, `discard`. Packages add more: see
+`sbon_agent.extensions`.
 """
 
-from agent.connectors.base import Congested, Connector, ConnectorContext, Polled, SinkConnector, SourceConnector
-from agent.connectors.registry import build_sink, build_source
-from agent.connectors.system import SystemStreams
+from sbon_agent.connectors.base import Congested, Connector, ConnectorContext, Polled, SinkConnector, SourceConnector
+from sbon_agent.connectors.registry import build_sink, build_source
+from sbon_agent.connectors.system import SystemStreams
 
 __all__ = [
     "Congested",

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
-from agent.connectors.system import SystemStreams
-from agent.host import Host
 from sbon.errors import ConnectorError
 from sbon.extensions import Extensions
 from sbon.operators.values import Values
@@ -20,6 +18,8 @@ from sbon.query.plan import SinkParams, SourceParams
 from sbon.query.schema import Schema
 from sbon.reach import Reach
 from sbon.types import NodeId
+from sbon_agent.connectors.system import SystemStreams
+from sbon_agent.host import Host
 
 if TYPE_CHECKING:
     import polars as pl
@@ -122,8 +122,8 @@ class Connector(NamedTuple):
     """What a package offers under a name in the entry point group `sbon.connectors`: a source, a sink, or both."""
 
     source: Callable[[SourceParams, ConnectorContext], SourceConnector] | None = None
-    """Makes a source, not yet started; raises ConnectorError for options that it does not take (`agent.connectors.options`). CREATE SOURCE
-    makes one for the sake of its options, and stops it; so nothing is taken hold of before `start`."""
+    """Makes a source, not yet started; raises ConnectorError for options that it does not take (`sbon_agent.connectors.options`). CREATE
+    SOURCE makes one for the sake of its options, and stops it; so nothing is taken hold of before `start`."""
     sink: Callable[[SinkParams, Schema, ConnectorContext], SinkConnector] | None = None
 
 
@@ -145,7 +145,7 @@ class ConnectorContext(msgspec.Struct, frozen=True, kw_only=True):
     """The agent's own folder."""
     reach: Reach
     """What this source or sink may touch outside the overlay. A connector that opens files or sockets must keep to it
-    (`agent.connectors.opening` does it for files): its statement may come from any member of the overlay."""
+    (`sbon_agent.connectors.opening` does it for files): its statement may come from any member of the overlay."""
     system: SystemStreams
     """Where the agent's own measurements come from."""
     extensions: Callable[[], Extensions] = Extensions

@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from agent.connectors.base import ConnectorContext
-from agent.connectors.options import Options
 from sbon.errors import ConnectorError
 from sbon.operators.values import Values
 from sbon.query.plan import SinkParams
 from sbon.query.schema import ColumnType, Schema
 from sbon.telemetry.digest import LEAST_MS, MOST_MS, PER_LOG, RecentDigest, bucket_of
+from sbon_agent.connectors.base import ConnectorContext
+from sbon_agent.connectors.options import Options
 
 if TYPE_CHECKING:
     import polars as pl

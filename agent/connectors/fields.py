@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from agent.connectors.base import ConnectorContext
-from agent.connectors.options import Options
 from sbon.operators.frames import polars_type
 from sbon.query.schema import ColumnType, Field
 from sbon.types import FloatArray
+from sbon_agent.connectors.base import ConnectorContext
+from sbon_agent.connectors.options import Options
 
 Index = npt.NDArray[np.int64]
 Column: TypeAlias = Callable[[Index], pl.Series]

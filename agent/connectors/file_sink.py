@@ -29,16 +29,16 @@ from typing import IO
 
 import polars as pl
 
-from agent.connectors.base import Congested, ConnectorContext, SinkConnector
-from agent.connectors.formatting import LineFormat
-from agent.connectors.opening import Folder, path_of, resolved, told
-from agent.connectors.options import Options
 from sbon.errors import ConnectorError
 from sbon.operators.frames import empty
 from sbon.operators.values import Values
 from sbon.query.plan import SinkParams
 from sbon.query.schema import Schema
 from sbon.reach import Reach
+from sbon_agent.connectors.base import Congested, ConnectorContext, SinkConnector
+from sbon_agent.connectors.formatting import LineFormat
+from sbon_agent.connectors.opening import Folder, path_of, resolved, told
+from sbon_agent.connectors.options import Options
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Errors of a disk that may have room again."""

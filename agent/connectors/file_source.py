@@ -27,19 +27,19 @@ from typing import IO, cast
 
 import polars as pl
 
-from agent.connectors.base import BATCH_ROWS_MAX, ConnectorContext, Polled
-from agent.connectors.csv_rows import CsvRows
-from agent.connectors.json_rows import JsonRows
-from agent.connectors.opening import open_to_read, path_of
-from agent.connectors.options import Options
-from agent.connectors.parquet_rows import ParquetRows
-from agent.connectors.time_format import TimeFormat
-from agent.connectors.watermark import Watermark
 from sbon.errors import ConnectorError
 from sbon.misfits import Misfits
 from sbon.query.plan import SourceParams
 from sbon.query.schema import Schema
 from sbon.reach import Reach
+from sbon_agent.connectors.base import BATCH_ROWS_MAX, ConnectorContext, Polled
+from sbon_agent.connectors.csv_rows import CsvRows
+from sbon_agent.connectors.json_rows import JsonRows
+from sbon_agent.connectors.opening import open_to_read, path_of
+from sbon_agent.connectors.options import Options
+from sbon_agent.connectors.parquet_rows import ParquetRows
+from sbon_agent.connectors.time_format import TimeFormat
+from sbon_agent.connectors.watermark import Watermark
 
 CHUNK_BYTES = 1 << 20
 """Read at once."""

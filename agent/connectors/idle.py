@@ -11,10 +11,10 @@ What waits for room downstream is not idle: that time does not count.
 
 from __future__ import annotations
 
-from agent.connectors.base import Polled, SourceConnector
-from agent.connectors.watermark import TIME_MAX_US
-from agent.connectors.wrapped import WrappedSource
 from sbon.query.plan import WATERMARK_MIN, SourceParams
+from sbon_agent.connectors.base import Polled, SourceConnector
+from sbon_agent.connectors.watermark import TIME_MAX_US
+from sbon_agent.connectors.wrapped import WrappedSource
 
 ADVANCE_S = 1.0
 """How often the watermark of an idle source moves, at most as long as `idle_after`. Shorter: windows close sooner, more messages."""

@@ -16,12 +16,12 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from agent.connectors.text_rows import TextRows
-from agent.connectors.time_format import TimeFormat
 from sbon.misfits import Misfits
 from sbon.operators.frames import frame_of_values, polars_schema, polars_type
 from sbon.operators.values import FEW_ROWS, Values, fits
 from sbon.query.schema import ColumnType, Schema
+from sbon_agent.connectors.text_rows import TextRows
+from sbon_agent.connectors.time_format import TimeFormat
 
 FEW_BYTES_MAX = 64 * 1024
 """Lines with more in them are no handful, however few."""

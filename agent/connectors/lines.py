@@ -11,9 +11,9 @@ import socket
 from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
-from agent.connectors.base import ConnectorContext
-from agent.connectors.options import Options
 from sbon.errors import ConnectorError
+from sbon_agent.connectors.base import ConnectorContext
+from sbon_agent.connectors.options import Options
 
 RECONNECT_S_MIN = 0.1
 RECONNECT_S_MAX = 10.0

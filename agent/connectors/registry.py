@@ -6,26 +6,26 @@ import difflib
 import importlib
 from typing import Any, Literal
 
-from agent.connectors.base import ConnectorContext, SinkConnector, SourceConnector
 from sbon.errors import ConnectorError
 from sbon.query.plan import SinkParams, SourceParams
 from sbon.query.schema import Schema
+from sbon_agent.connectors.base import ConnectorContext, SinkConnector, SourceConnector
 
 _SOURCES = {
-    "datagen": "agent.connectors.datagen:DatagenSource",
-    "file": "agent.connectors.file_source:FileSource",
-    "tcp": "agent.connectors.tcp:TcpSource",
-    "system": "agent.connectors.system_source:SystemSource",
+    "datagen": "sbon_agent.connectors.datagen:DatagenSource",
+    "file": "sbon_agent.connectors.file_source:FileSource",
+    "tcp": "sbon_agent.connectors.tcp:TcpSource",
+    "system": "sbon_agent.connectors.system_source:SystemSource",
 }
 _SINKS = {
-    "file": "agent.connectors.file_sink:build_file_sink",
-    "tcp": "agent.connectors.tcp:TcpSink",
-    "discard": "agent.connectors.discard:DiscardSink",
+    "file": "sbon_agent.connectors.file_sink:build_file_sink",
+    "tcp": "sbon_agent.connectors.tcp:TcpSink",
+    "discard": "sbon_agent.connectors.discard:DiscardSink",
 }
 _SINK_CHECKS = {
-    "file": "agent.connectors.file_sink:check_file_sink",
-    "tcp": "agent.connectors.tcp:check_tcp_sink",
-    "discard": "agent.connectors.discard:DiscardSink",
+    "file": "sbon_agent.connectors.file_sink:check_file_sink",
+    "tcp": "sbon_agent.connectors.tcp:check_tcp_sink",
+    "discard": "sbon_agent.connectors.discard:DiscardSink",
 }
 """Likewise, but nothing outside is touched."""
 
@@ -40,11 +40,11 @@ def build_source(params: SourceParams, context: ConnectorContext) -> SourceConne
     """
     made: SourceConnector = _find("source", params.name, params.connector, _SOURCES, context)(params, context)
     if params.not_null:
-        from agent.connectors.required import RequiredColumns
+        from sbon_agent.connectors.required import RequiredColumns
 
         made = RequiredColumns(made, params)
     if params.idle_after_us:
-        from agent.connectors.idle import IdleSource
+        from sbon_agent.connectors.idle import IdleSource
 
         made = IdleSource(made, params)
     return made
@@ -115,7 +115,7 @@ def _find(kind: Literal["source", "sink"], name: str, connector: str, table: dic
         return getattr(importlib.import_module(module), attribute)
     added = context.extensions().connectors
     if connector in added:
-        from agent.extensions import load_connector
+        from sbon_agent.extensions import load_connector
 
         try:
             made = getattr(load_connector(connector), kind)

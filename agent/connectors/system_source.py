@@ -10,14 +10,14 @@ from typing import Any
 
 import polars as pl
 
-from agent.connectors.base import BATCH_ROWS_MAX, ConnectorContext, Polled
-from agent.connectors.options import Options
-from agent.connectors.watermark import Watermark
 from sbon.errors import ConnectorError
 from sbon.operators.frames import polars_schema, polars_type
 from sbon.query.plan import SourceParams
 from sbon.query.schema import ColumnType
 from sbon.query.system import SYSTEM_STREAMS
+from sbon_agent.connectors.base import BATCH_ROWS_MAX, ConnectorContext, Polled
+from sbon_agent.connectors.options import Options
+from sbon_agent.connectors.watermark import Watermark
 
 WATERMARK_INTERVAL_S = 1.0
 """How often a quiet stream's watermark moves. Shorter: windows over quiet streams close sooner, more messages."""

@@ -36,19 +36,19 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from agent.connectors.ahead import AheadGuard
-from agent.connectors.base import BATCH_ROWS_MAX, Congested, ConnectorContext, Polled
-from agent.connectors.formatting import LineFormat
-from agent.connectors.json_rows import JsonRows
-from agent.connectors.lines import Connection, Endpoint
-from agent.connectors.options import Options
-from agent.connectors.time_format import TimeFormat
-from agent.connectors.watermark import Watermark
 from sbon.errors import ConnectorError
 from sbon.misfits import Misfits
 from sbon.operators.values import Values
 from sbon.query.plan import SinkParams, SourceParams
 from sbon.query.schema import Schema
+from sbon_agent.connectors.ahead import AheadGuard
+from sbon_agent.connectors.base import BATCH_ROWS_MAX, Congested, ConnectorContext, Polled
+from sbon_agent.connectors.formatting import LineFormat
+from sbon_agent.connectors.json_rows import JsonRows
+from sbon_agent.connectors.lines import Connection, Endpoint
+from sbon_agent.connectors.options import Options
+from sbon_agent.connectors.time_format import TimeFormat
+from sbon_agent.connectors.watermark import Watermark
 
 if TYPE_CHECKING:
     import polars as pl

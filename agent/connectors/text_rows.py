@@ -10,12 +10,12 @@ from typing import TypeAlias
 
 import polars as pl
 
-from agent.connectors.time_format import TimeFormat
 from sbon.misfits import Misfits
 from sbon.operators.casts import cast
 from sbon.operators.frames import polars_type
 from sbon.operators.times import parse_times, parse_timestamps
 from sbon.query.schema import ColumnType, Field, Schema
+from sbon_agent.connectors.time_format import TimeFormat
 
 Shown: TypeAlias = Callable[[int, str], tuple[str, str | bytes]]
 """A row's number in a frame and a column's name -> the value as people should see it, and the line."""

@@ -7,8 +7,8 @@ import difflib
 import msgspec
 import polars as pl
 
-from agent.connectors.options import Options
 from sbon.operators.times import parse_time
+from sbon_agent.connectors.options import Options
 
 ISO = "iso"
 UNITS_US = {"s": 1_000_000.0, "ms": 1_000.0, "us": 1.0}

@@ -5,13 +5,13 @@ On the event loop, in one turn, so that nobody sees half of it.
 
 from collections.abc import Callable, Sequence
 
-from agent.engine.ends import Input
-from agent.engine.flow import Flow
-from agent.engine.instance import Instance, State
-from agent.engine.rows import PART_BYTES_MAX, Rows
-from agent.engine.sources import Polling
-from agent.engine.work import Task
 from sbon.batch import Batch, way
+from sbon_agent.engine.ends import Input
+from sbon_agent.engine.flow import Flow
+from sbon_agent.engine.instance import Instance, State
+from sbon_agent.engine.rows import PART_BYTES_MAX, Rows
+from sbon_agent.engine.sources import Polling
+from sbon_agent.engine.work import Task
 
 LOCAL_BYTES_MAX = 4 * PART_BYTES_MAX
 """A larger batch is cut even where its consumer is here: that may move while the batch waits for it, and a frame has a greatest size."""

@@ -1,13 +1,13 @@
 """Which tasks are brief: over before a thread has been woken for them, and has told that they are done.
 
 A lone message is one row, and what operators do to it takes less than the two wake-ups of a hop to an executor thread and back. Such a
-task may be done on the event loop (`agent.host.Host.execute`), if nothing in it can wait or take long: no file, no user's function, and no
-state, as the next watermark may close a window over all of it.
+task may be done on the event loop (`sbon_agent.host.Host.execute`), if nothing in it can wait or take long: no file, no user's function,
+and no state, as the next watermark may close a window over all of it.
 """
 
-from agent.engine.instance import Instance
-from agent.engine.work import Task
 from sbon.query.plan import FunctionParams
+from sbon_agent.engine.instance import Instance
+from sbon_agent.engine.work import Task
 
 BRIEF_S_MAX = 0.002
 """What the task is expected to take at most, by what those before it have taken. On a thread that had to be woken, that was about twice as
@@ -15,7 +15,7 @@ long as it is here."""
 BRIEF_ROWS_MAX = 1024
 BRIEF_BYTES_MAX = 64 * 1024
 """Of what comes by a link: one long text may take as long as a thousand short ones. What a source gives is made on the event loop, or few
-rows by a rule that has been tried (`due_rows` of `agent.connectors.base.SourceConnector`)."""
+rows by a rule that has been tried (`due_rows` of `sbon_agent.connectors.base.SourceConnector`)."""
 
 
 def is_brief(task: Task) -> bool:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from agent.connectors.base import ConnectorContext, SinkConnector
-from agent.engine.instance import Instance
 from sbon.query.plan import SinkParams, SourceParams
+from sbon_agent.connectors.base import ConnectorContext, SinkConnector
+from sbon_agent.engine.instance import Instance
 
 
 def build(instance: Instance, context: ConnectorContext, make_sink: Callable[[Instance, SinkParams], SinkConnector | None]) -> None:
@@ -22,11 +22,11 @@ def build(instance: Instance, context: ConnectorContext, make_sink: Callable[[In
     """
     params = instance.spec.params
     if isinstance(params, SourceParams):
-        from agent.connectors.registry import build_source
+        from sbon_agent.connectors.registry import build_source
 
         instance.source = build_source(params, context)
     elif isinstance(params, SinkParams):
-        from agent.connectors.registry import build_sink
+        from sbon_agent.connectors.registry import build_sink
 
         own = make_sink(instance, params)
         instance.sink = own if own is not None else build_sink(params, instance.spec.schema, context)

@@ -8,14 +8,14 @@ the batches had travelled (`Flow.carried`).
 from collections.abc import Mapping
 from itertools import islice
 
-from agent.engine.ends import Input, Output
-from agent.engine.flow import Flow
-from agent.engine.instance import Instance, State
-from agent.engine.work import Stage
 from sbon.compression import Codec
 from sbon.links import Batch
 from sbon.query.plan import WATERMARK_END
 from sbon.types import NodeId, OperatorId
+from sbon_agent.engine.ends import Input, Output
+from sbon_agent.engine.flow import Flow
+from sbon_agent.engine.instance import Instance, State
+from sbon_agent.engine.work import Stage
 
 BATCHES_MAX = 256
 """So many batches of one link are worked on as if they were one."""

@@ -2,7 +2,8 @@
 
 First the state as it was at one instant: its head and its frames, cut into pieces, or a snapshot where an operator has no frames. Then
 the input that it has been given since, in the calls in which it was given: the copy repeats them and throws its answers away, for what an
-operator returns and keeps depends on its input alone. Last, with the operator at rest, all that is the host's: `agent.engine.handover`.
+operator returns and keeps depends on its input alone. Last, with the operator at rest, all that is the host's:
+`sbon_agent.engine.handover`.
 
 The work is for executor threads; what the event loop shares with it is an `InputLog`.
 """
@@ -66,7 +67,7 @@ class Calls(msgspec.Struct, frozen=True, tag="calls"):
 
 
 class Rest(msgspec.Struct, frozen=True, tag="rest"):
-    """The next bytes of what `agent.engine.handover` exports."""
+    """The next bytes of what `sbon_agent.engine.handover` exports."""
 
     data: bytes
 

@@ -5,14 +5,14 @@ there. Hosts tell it along their outgoing links when it has changed, and now and
 host of a running operator knows what a query that shares it has behind it, and the host of a sink knows the delay of its query.
 """
 
-from agent.engine.ends import Output
-from agent.engine.engine import Engine
-from agent.engine.flow import Router
-from agent.engine.instance import Instance
-from agent.gossip import Gossip
-from agent.host import Host
 from sbon.types import LinkId, NodeId
 from sbon.wire.reports import UpstreamDelay
+from sbon_agent.engine.ends import Output
+from sbon_agent.engine.engine import Engine
+from sbon_agent.engine.flow import Router
+from sbon_agent.engine.instance import Instance
+from sbon_agent.gossip import Gossip
+from sbon_agent.host import Host
 
 CHANGE_MS = 0.5
 """Changes below it, or below CHANGE_FRACTION, are noise that nobody needs to hear of."""

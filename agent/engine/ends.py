@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from agent.engine.rates import Rate, SteadyRate
 from sbon.compression import Packing
 from sbon.dead_ends import Absence, Obstruction
 from sbon.links import Batch, LinkReceiver, LinkSender
@@ -12,6 +11,7 @@ from sbon.query.schema import Schema
 from sbon.scheduling import StimulusFifo
 from sbon.types import NodeId, QueryId
 from sbon.whereabouts import Whereabouts
+from sbon_agent.engine.rates import Rate, SteadyRate
 
 
 class Input(Whereabouts):

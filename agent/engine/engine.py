@@ -1,7 +1,7 @@
 """The built-in engine: what the overlay layer asks of a node (SBON, section 3, figure 2).
 
-Instantiate, destroy, connect, disconnect and hand over operators, and read their figures. How batches travel is `agent.engine.flow`, when
-operators run is `agent.engine.execution`, what moves with an operator is `agent.engine.handover`.
+Instantiate, destroy, connect, disconnect and hand over operators, and read their figures. How batches travel is `sbon_agent.engine.flow`,
+when operators run is `sbon_agent.engine.execution`, what moves with an operator is `sbon_agent.engine.handover`.
 """
 
 import os
@@ -11,19 +11,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from agent.connectors.base import ConnectorContext
-from agent.connectors.reaches import Reaches
-from agent.engine.building import build, opening
-from agent.engine.copying import Assembly, InputLog
-from agent.engine.ends import Input, Output
-from agent.engine.events import EngineEvents
-from agent.engine.execution import Execution
-from agent.engine.flow import MISSING_MAX, Flow, Router
-from agent.engine.handover import export, install
-from agent.engine.instance import Instance, State
-from agent.engine.settings import EngineConfig
-from agent.engine.splitting import fold, may_fold, split
-from agent.host import Host
 from sbon.dead_ends import Absence, Way, judge
 from sbon.errors import ConnectorError, LocalProtocolError, PlacementError, SbonError
 from sbon.extensions import Extensions
@@ -35,6 +22,19 @@ from sbon.state_budget import DEFAULT_SHARE, StateBudget
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.deployment import End, Instantiate, User
 from sbon.wire.reports import OperatorReport
+from sbon_agent.connectors.base import ConnectorContext
+from sbon_agent.connectors.reaches import Reaches
+from sbon_agent.engine.building import build, opening
+from sbon_agent.engine.copying import Assembly, InputLog
+from sbon_agent.engine.ends import Input, Output
+from sbon_agent.engine.events import EngineEvents
+from sbon_agent.engine.execution import Execution
+from sbon_agent.engine.flow import MISSING_MAX, Flow, Router
+from sbon_agent.engine.handover import export, install
+from sbon_agent.engine.instance import Instance, State
+from sbon_agent.engine.settings import EngineConfig
+from sbon_agent.engine.splitting import fold, may_fold, split
+from sbon_agent.host import Host
 
 if TYPE_CHECKING:
     from sbon.operators.operator import Operator

@@ -2,12 +2,12 @@
 
 from typing import Protocol
 
-from agent.connectors.base import SinkConnector
-from agent.engine.ends import Output
-from agent.engine.instance import Instance
 from sbon.links import Batch
 from sbon.query.plan import SinkParams
 from sbon.types import NodeId, OperatorId
+from sbon_agent.connectors.base import SinkConnector
+from sbon_agent.engine.ends import Output
+from sbon_agent.engine.instance import Instance
 
 
 class EngineEvents(Protocol):

@@ -2,10 +2,10 @@
 
 A batch is acknowledged when its effects are in the operator's state and its output is in the senders; so an operator that has stopped
 between two batches can be taken away with nothing lost (`sbon.links`). A batch that takes longer than a quantum is worked on in slices, and
-so is what an operator gives for a watermark (`agent.engine.closing`), whose batch is acknowledged when that begins, for the operator has
-all of it; the operator stays busy until the last of either, and so is never taken away in the midst of a batch.
+so is what an operator gives for a watermark (`sbon_agent.engine.closing`), whose batch is acknowledged when that begins, for the operator
+has all of it; the operator stays busy until the last of either, and so is never taken away in the midst of a batch.
 
-Operators behind each other on this host run in one task where they can (`agent.engine.chains`).
+Operators behind each other on this host run in one task where they can (`sbon_agent.engine.chains`).
 """
 
 from collections.abc import Callable, Mapping
@@ -13,24 +13,24 @@ from functools import partial
 
 import msgspec
 
-from agent.connectors.base import Congested
-from agent.engine.books import Books
-from agent.engine.brief import is_brief
-from agent.engine.chains import backlog, chain, joins_soon
-from agent.engine.closing import Closing, Quantum
-from agent.engine.ends import Input
-from agent.engine.flow import Flow
-from agent.engine.instance import Instance, State
-from agent.engine.settings import EngineConfig
-from agent.engine.sources import Polling, is_threaded
-from agent.engine.work import Task, advancing, run
-from agent.host import Host
 from sbon.errors import SbonError
 from sbon.links import Batch
 from sbon.operators.values import FEW_ROWS
 from sbon.scheduling import EarliestStimulusFirst
 from sbon.state_budget import StateBudget
 from sbon.types import NodeId, OperatorId
+from sbon_agent.connectors.base import Congested
+from sbon_agent.engine.books import Books
+from sbon_agent.engine.brief import is_brief
+from sbon_agent.engine.chains import backlog, chain, joins_soon
+from sbon_agent.engine.closing import Closing, Quantum
+from sbon_agent.engine.ends import Input
+from sbon_agent.engine.flow import Flow
+from sbon_agent.engine.instance import Instance, State
+from sbon_agent.engine.settings import EngineConfig
+from sbon_agent.engine.sources import Polling, is_threaded
+from sbon_agent.engine.work import Task, advancing, run
+from sbon_agent.host import Host
 
 SLICE_ROWS_MIN = 64
 """A batch is never cut finer: below, what every batch costs is all that a slice costs."""

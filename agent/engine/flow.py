@@ -11,11 +11,6 @@ from typing import Protocol
 
 import msgspec
 
-from agent.engine.ends import Input, Output
-from agent.engine.instance import Instance, State
-from agent.engine.rows import Packed, Rows
-from agent.engine.spilling import Spilling
-from agent.host import Disk, Host
 from sbon.compression import Codec
 from sbon.dead_ends import REASON_LENGTH_MAX, TOLD_S, Obstruction
 from sbon.errors import SbonError, UnpackableError
@@ -27,6 +22,11 @@ from sbon.types import LinkId, NodeId, OperatorId
 from sbon.whereabouts import Whereabouts
 from sbon.wire.links import Acknowledge, DeadEnd, Moved, NoSuchLink
 from sbon.wire.messages import Message
+from sbon_agent.engine.ends import Input, Output
+from sbon_agent.engine.instance import Instance, State
+from sbon_agent.engine.rows import Packed, Rows
+from sbon_agent.engine.spilling import Spilling
+from sbon_agent.host import Disk, Host
 
 Reply = Callable[[Message], bool]
 
@@ -62,7 +62,7 @@ class FlowEvents(Protocol):
         """What a link of the operator had put on disk cannot be had back."""
 
     def disk_told(self, output: Output, event: str, reason: str) -> None:
-        """A link's disk: see `agent.engine.spilling.SpillEvents`."""
+        """A link's disk: see `sbon_agent.engine.spilling.SpillEvents`."""
 
     def rows_left_out(self, output: Output, rows: int, reason: str) -> None:
         """A batch could not be packed, and goes without its rows."""

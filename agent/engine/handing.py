@@ -7,18 +7,18 @@ old name (a migration's lock, a query that is to use all upstream) still comes h
 from collections.abc import Callable
 from functools import partial
 
-from agent.directory import Directory, Done
-from agent.engine.ends import Output
-from agent.engine.engine import Engine
-from agent.engine.instance import Instance
-from agent.host import Host
-from agent.optimising.migrations import Migrations
 from sbon.errors import LocalProtocolError, SbonError
 from sbon.types import LinkId
 from sbon.wire.deployment import InputLost
 from sbon.wire.links import Handed
 from sbon.wire.messages import Done as DoneMessage
 from sbon.wire.messages import Message
+from sbon_agent.directory import Directory, Done
+from sbon_agent.engine.ends import Output
+from sbon_agent.engine.engine import Engine
+from sbon_agent.engine.instance import Instance
+from sbon_agent.host import Host
+from sbon_agent.optimising.migrations import Migrations
 
 RETRY_S_MIN = 0.5
 RETRY_S_MAX = 15.0

@@ -1,7 +1,7 @@
 """What a migrating operator takes along beside its own state: the host's share, as bytes.
 
 The number of the last batch processed on each input, and the output that is not acknowledged; `sbon.links` says why that is all. The
-operator's own state has gone before (`agent.engine.copying`).
+operator's own state has gone before (`sbon_agent.engine.copying`).
 """
 
 from collections.abc import Callable, Mapping
@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from agent.engine.ends import Input, Output
-from agent.engine.instance import Instance, State
-from agent.engine.rows import Rows
 from sbon.errors import LocalProtocolError, RemoteProtocolError
 from sbon.links import Batch, LinkConfig, LinkReceiver, LinkSender
 from sbon.query.plan import LinkSpec, OperatorSpec
@@ -19,6 +16,9 @@ from sbon.query.schema import Schema
 from sbon.types import LinkId, NodeId, QueryId
 from sbon.wire.deployment import User
 from sbon.wire.limits import Count, Epoch, Instant, Watermark
+from sbon_agent.engine.ends import Input, Output
+from sbon_agent.engine.instance import Instance, State
+from sbon_agent.engine.rows import Rows
 
 if TYPE_CHECKING:
     from sbon.operators.operator import Operator

@@ -5,9 +5,6 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from agent.engine.accounts import Accounts
-from agent.engine.ends import Input, Output
-from agent.engine.rates import Rate
 from sbon.batching import Cost
 from sbon.dead_ends import Obstruction
 from sbon.links import Batch, LinkSender
@@ -18,14 +15,17 @@ from sbon.scheduling import EarliestStimulusFirst
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.deployment import User
 from sbon.wire.reports import OperatorReport
+from sbon_agent.engine.accounts import Accounts
+from sbon_agent.engine.ends import Input, Output
+from sbon_agent.engine.rates import Rate
 
 if TYPE_CHECKING:
-    from agent.connectors.base import SinkConnector, SourceConnector
-    from agent.engine.closing import Closing
-    from agent.engine.copying import InputLog
-    from agent.engine.work import Task
-    from agent.host import Timer
     from sbon.operators.operator import Operator
+    from sbon_agent.connectors.base import SinkConnector, SourceConnector
+    from sbon_agent.engine.closing import Closing
+    from sbon_agent.engine.copying import InputLog
+    from sbon_agent.engine.work import Task
+    from sbon_agent.host import Timer
 
 
 class State(Enum):

@@ -5,13 +5,13 @@ under way are lost, and no number says any more which; so the old link is not ta
 still sends by the old one, back from a partition, finds that nobody listens, and nothing arrives twice.
 """
 
-from agent.engine.ends import Input
-from agent.engine.engine import Engine
-from agent.engine.instance import State
-from agent.optimising.migrations import Migrations
 from sbon.errors import LocalProtocolError
 from sbon.types import LinkId, NodeId
 from sbon.wire.deployment import Refeed
+from sbon_agent.engine.ends import Input
+from sbon_agent.engine.engine import Engine
+from sbon_agent.engine.instance import State
+from sbon_agent.optimising.migrations import Migrations
 
 
 def refeed(engine: Engine, migrations: Migrations, message: Refeed) -> NodeId | None:

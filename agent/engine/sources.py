@@ -4,12 +4,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from agent.connectors.base import Polled
-from agent.engine.ends import Output
-from agent.engine.instance import Instance, State
-from agent.engine.settings import EngineConfig
-from agent.host import Host
 from sbon.batching import pause_s
+from sbon_agent.connectors.base import Polled
+from sbon_agent.engine.ends import Output
+from sbon_agent.engine.instance import Instance, State
+from sbon_agent.engine.settings import EngineConfig
+from sbon_agent.host import Host
 
 UNANSWERED_MAX = 4
 """Batches of a source whose acknowledgement is watched for at a time."""

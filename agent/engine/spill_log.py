@@ -9,12 +9,12 @@ import zlib
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from agent.engine.rows import Rows
-from agent.host import Disk
 from sbon.batch import Batch
 from sbon.errors import SpillError
 from sbon.link_frames import Buffer
 from sbon.query.schema import Schema
+from sbon_agent.engine.rows import Rows
+from sbon_agent.host import Disk
 
 SUFFIX = ".spill"
 """Of the files' names."""

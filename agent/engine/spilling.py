@@ -4,14 +4,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol, TypeVar
 
-from agent.engine.spill_log import SUFFIX, SpillLog
-from agent.host import Disk, Host, Timer
 from sbon.backlog import SpillBudget, SpillFetch, SpillWrite
 from sbon.batch import Batch
 from sbon.errors import SpillError
 from sbon.links import LinkConfig, LinkSender
 from sbon.query.schema import Schema
 from sbon.types import LinkId
+from sbon_agent.engine.spill_log import SUFFIX, SpillLog
+from sbon_agent.host import Disk, Host, Timer
 
 T = TypeVar("T")
 

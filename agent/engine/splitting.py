@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from agent.engine.ends import Input, Output
-from agent.engine.flow import Flow
-from agent.engine.instance import Instance, State
 from sbon.links import Batch, LinkConfig, LinkReceiver, LinkSender
 from sbon.query.plan import LinkSpec, MulticastParams, OperatorSpec, link_id
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.deployment import User
+from sbon_agent.engine.ends import Input, Output
+from sbon_agent.engine.flow import Flow
+from sbon_agent.engine.instance import Instance, State
 
 
 def multicast_spec(of: Instance, name: OperatorId) -> OperatorSpec:

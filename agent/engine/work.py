@@ -1,7 +1,7 @@
 """What an executor thread does: a batch, or a slice of one, goes through an operator, and on through those behind it on this host.
 
-A task is made on the event loop (`agent.engine.chains`), run here, and settled on the event loop (`agent.engine.execution`). While it
-runs, its operators are busy: nobody else touches their state, and everything else about them that is read here stands still.
+A task is made on the event loop (`sbon_agent.engine.chains`), run here, and settled on the event loop (`sbon_agent.engine.execution`).
+While it runs, its operators are busy: nobody else touches their state, and everything else about them that is read here stands still.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,11 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from agent.engine.closing import Closing, Quantum
-from agent.engine.ends import Input
-from agent.engine.instance import Instance
-from agent.engine.rows import Rows
-from agent.host import Meter
 from sbon.compression import Codec
 from sbon.errors import RemoteProtocolError
 from sbon.links import Batch
@@ -21,11 +16,16 @@ from sbon.operators.values import Values
 from sbon.query.plan import WATERMARK_END, SinkParams
 from sbon.query.schema import Schema
 from sbon.state_budget import StateBudget
+from sbon_agent.engine.closing import Closing, Quantum
+from sbon_agent.engine.ends import Input
+from sbon_agent.engine.instance import Instance
+from sbon_agent.engine.rows import Rows
+from sbon_agent.host import Meter
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from agent.connectors.base import Polled
+    from sbon_agent.connectors.base import Polled
 
 
 class Stage(msgspec.Struct, frozen=True, eq=False):

@@ -20,8 +20,6 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from agent.host import Host, Stream
-from agent.network.settings import PeerConfig
 from sbon.compression import DrainMeter
 from sbon.errors import (
     AuthorityError,
@@ -41,6 +39,8 @@ from sbon.handshake import SPOKEN, Versions
 from sbon.link_frames import HEAD, Buffer, Data, LinkFrameReader, LinkFrameWriter
 from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId
+from sbon_agent.host import Host, Stream
+from sbon_agent.network.settings import PeerConfig
 
 T = TypeVar("T")
 

@@ -18,16 +18,16 @@ from typing import Protocol
 
 import structlog
 
-from agent.host import Host, Stream, StreamHandler, Timer
-from agent.network.connection import Connection
-from agent.network.remotes import Remote, Request
-from agent.network.settings import PeerConfig
 from sbon.admission import LineLimit, Places, source_of
 from sbon.errors import KeyMismatchError, LinkError, LocalProtocolError, RemoteProtocolError, SbonError
 from sbon.handshake import SPOKEN
 from sbon.link_frames import Data
 from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId
+from sbon_agent.host import Host, Stream, StreamHandler, Timer
+from sbon_agent.network.connection import Connection
+from sbon_agent.network.remotes import Remote, Request
+from sbon_agent.network.settings import PeerConfig
 
 log = structlog.get_logger()
 
@@ -358,7 +358,7 @@ class Peers:
         if remote is None or not (remote.wanted or remote.requests):
             connection.close("idle")
 
-    # What connections tell (`agent.network.connection.Owner`).
+    # What connections tell (`sbon_agent.network.connection.Owner`).
 
     def rejected(self, connection: Connection, error: RemoteProtocolError) -> None:
         """The peer broke the rules; `finished` follows."""

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from agent.host import Timer
-from agent.network.connection import Connection
 from sbon.errors import SbonError
 from sbon.types import Address, NodeId
+from sbon_agent.host import Timer
+from sbon_agent.network.connection import Connection
 
 
 class Request:

@@ -1,4 +1,4 @@
-"""A stream that takes as long as its path in the testbed's table says; see `agent.network.shaper`."""
+"""A stream that takes as long as its path in the testbed's table says; see `sbon_agent.network.shaper`."""
 
 from collections import deque
 from collections.abc import Callable
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from agent.host import Host, Stream, StreamHandler, Timer
 from sbon.types import Address
+from sbon_agent.host import Host, Stream, StreamHandler, Timer
 
 HELD_BYTES_MAX = 1 << 20
 """Bytes held back in one direction from which a stream is congested."""

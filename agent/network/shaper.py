@@ -20,11 +20,11 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from agent.config import parse_address
-from agent.host import Disk, Host, Meter, StreamHandler, Timer
-from agent.network.shaped_stream import HELD_BYTES_MAX, ROUNDING_S, ShapedStream, Way
 from sbon.errors import ConfigError
 from sbon.types import Address
+from sbon_agent.config import parse_address
+from sbon_agent.host import Disk, Host, Meter, StreamHandler, Timer
+from sbon_agent.network.shaped_stream import HELD_BYTES_MAX, ROUNDING_S, ShapedStream, Way
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ FREE = Way()
 
 
 class ShapedHost:
-    """Satisfies `agent.host.Host`, over another host.
+    """Satisfies `sbon_agent.host.Host`, over another host.
 
     Parameters
     ----------

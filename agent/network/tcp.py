@@ -1,4 +1,4 @@
-"""A TCP connection as `agent.host.Stream`."""
+"""A TCP connection as `sbon_agent.host.Stream`."""
 
 import asyncio
 import socket
@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
-from agent.host import ReadingHandler, StreamHandler
 from sbon.types import Address
+from sbon_agent.host import ReadingHandler, StreamHandler
 
 SEND_BUFFER_BYTES = 1 << 20
 """Unsent bytes from which a stream is congested: a few mini-batches, enough to fill the way to the other side of the globe."""
@@ -22,7 +22,7 @@ _LINGER_S = 5.0
 
 
 class TcpStream(asyncio.BufferedProtocol):
-    """Between a transport and its handler. Satisfies `agent.host.Stream`.
+    """Between a transport and its handler. Satisfies `sbon_agent.host.Stream`.
 
     Parameters
     ----------

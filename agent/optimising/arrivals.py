@@ -4,12 +4,6 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from agent.directory import Directory, Done
-from agent.engine.copying import Assembly
-from agent.engine.engine import Engine
-from agent.engine.instance import Instance
-from agent.host import Host, Timer
-from agent.optimising.copying import BURST_S, metered
 from sbon.errors import LinkError, MigrationError, PlacementError, SbonError
 from sbon.migration.config import MigrationConfig
 from sbon.pacing import Pacer
@@ -18,6 +12,12 @@ from sbon.types import NodeId, OperatorId
 from sbon.wire.messages import Done as DoneMessage
 from sbon.wire.messages import Message
 from sbon.wire.migration import Activate, Outcome, OutcomeAsk, Prepare, StateChunk
+from sbon_agent.directory import Directory, Done
+from sbon_agent.engine.copying import Assembly
+from sbon_agent.engine.engine import Engine
+from sbon_agent.engine.instance import Instance
+from sbon_agent.host import Host, Timer
+from sbon_agent.optimising.copying import BURST_S, metered
 
 ORPHAN_S = 600.0
 """A prepared operator whose coordinator stays silent so long is dropped: the coordinator has crashed, or was abandoned for good."""

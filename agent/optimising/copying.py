@@ -4,10 +4,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from agent.directory import Directory
-from agent.engine.copying import InputLog, call_pieces, rest_pieces, state_pieces
-from agent.engine.engine import Engine
-from agent.host import Host, Timer
 from sbon.errors import LinkError, SbonError
 from sbon.migration.config import MigrationConfig
 from sbon.pacing import Pacer, Window
@@ -15,6 +11,10 @@ from sbon.state_pieces import Piece, PieceSender
 from sbon.types import NodeId, OperatorId
 from sbon.wire.messages import Message
 from sbon.wire.migration import StateChunk
+from sbon_agent.directory import Directory
+from sbon_agent.engine.copying import InputLog, call_pieces, rest_pieces, state_pieces
+from sbon_agent.engine.engine import Engine
+from sbon_agent.host import Host, Timer
 
 if TYPE_CHECKING:
     from sbon.operators.operator import Operator

@@ -1,14 +1,14 @@
 """Queries with a delay bound: how much longer their ways may become, told to the hosts of their operators by the agent that took them.
 
-The slack is the bound minus the delay, as the host of the sink knows it (`agent.engine.delays`). Several operators of a query may move at
-once, though no two neighbours may (`sbon.migration`): each gets its part, so that all together keep within the bound. After a migration
-nothing may lengthen the query's ways until its delay is known again.
+The slack is the bound minus the delay, as the host of the sink knows it (`sbon_agent.engine.delays`). Several operators of a query may
+move at once, though no two neighbours may (`sbon.migration`): each gets its part, so that all together keep within the bound. After a
+migration nothing may lengthen the query's ways until its delay is known again.
 """
 
-from agent.directory import Directory
-from agent.queries.record import QueryRecord
 from sbon.query.plan import Plan
 from sbon.wire.reports import DelaySlack
+from sbon_agent.directory import Directory
+from sbon_agent.queries.record import QueryRecord
 
 CHANGE_FRACTION = 0.05
 """Of the bound: smaller changes of the slack are not worth a message."""

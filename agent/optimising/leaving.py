@@ -2,7 +2,7 @@
 
     begin -> look -> seek a host -> migrate -> look ... -> nothing that could move is left, or time is up -> goodbye
 
-Each operator goes to the host of least cost (`agent.optimising.seeking`). Where one refuses, or fails, the next best is tried; where a
+Each operator goes to the host of least cost (`sbon_agent.optimising.seeking`). Where one refuses, or fails, the next best is tried; where a
 neighbour moves itself, the operator waits for it. Meanwhile nothing new is taken, so that of several hosts that leave together none goes to
 another: where nobody else has room, they go at once, with what they run.
 
@@ -15,17 +15,17 @@ from typing import Any
 
 import msgspec
 
-from agent.engine.instance import Instance, State
-from agent.host import Timer
-from agent.logs import structlog
-from agent.optimising.migrations import MigrationRecord
-from agent.optimising.reviewing import Surroundings
-from agent.optimising.seeking import Seeking
 from sbon.errors import MigrationError
 from sbon.migration.machine import Phase
 from sbon.optimiser.config import OptimiserConfig
 from sbon.placement.config import PlacementConfig
 from sbon.types import NodeId, OperatorId, QueryId
+from sbon_agent.engine.instance import Instance, State
+from sbon_agent.host import Timer
+from sbon_agent.logs import structlog
+from sbon_agent.optimising.migrations import MigrationRecord
+from sbon_agent.optimising.reviewing import Surroundings
+from sbon_agent.optimising.seeking import Seeking
 
 LOOK_S = 0.05
 """Between two looks at what is left, while others answer and operators move."""

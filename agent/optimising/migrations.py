@@ -7,12 +7,6 @@ from typing import Protocol
 
 import msgspec
 
-from agent.directory import Directory, Done
-from agent.engine.engine import Engine
-from agent.engine.instance import Instance, State
-from agent.host import Host, Timer
-from agent.optimising.arrivals import Arrivals
-from agent.optimising.copying import Copying
 from sbon.errors import AuthorityError, LinkError, MigrationError, SbonError
 from sbon.locks import Locks
 from sbon.membership.members import MemberStatus
@@ -24,6 +18,12 @@ from sbon.wire.links import Moved
 from sbon.wire.messages import Done as DoneMessage
 from sbon.wire.messages import Message
 from sbon.wire.migration import Abandon, Activate, Lock, Outcome, OutcomeAsk, Prepare, StateChunk, Unlock
+from sbon_agent.directory import Directory, Done
+from sbon_agent.engine.engine import Engine
+from sbon_agent.engine.instance import Instance, State
+from sbon_agent.host import Host, Timer
+from sbon_agent.optimising.arrivals import Arrivals
+from sbon_agent.optimising.copying import Copying
 
 TRIED_MAX = 1024
 """Operators of which is remembered which epochs they were offered elsewhere under; older ones are forgotten."""
@@ -63,7 +63,7 @@ class MigrationEvents(Protocol):
 
 
 class _Leaving:
-    """A migration away from here; told by its copy (`agent.optimising.copying.CopyEvents`)."""
+    """A migration away from here; told by its copy (`sbon_agent.optimising.copying.CopyEvents`)."""
 
     def __init__(self, instance: Instance, steps: Migration, epoch: int, reason: str, done: Callable[[MigrationRecord], None]) -> None:
         self.done = done

@@ -1,8 +1,8 @@
 """Multicast operators of this host's operators: made where one stream has several consumers near each other, ended where it has not.
 
-A multicast begins beside the operator that feeds it and takes some of its outputs over (`agent.engine.splitting`); the receivers are told;
-then it migrates to its place like any operator. It ends beside its feeder too: the outputs are given back, and nothing is left of it. So
-every change of the tree is a local one or a migration, and rows arrive once and in order throughout.
+A multicast begins beside the operator that feeds it and takes some of its outputs over (`sbon_agent.engine.splitting`); the receivers are
+told; then it migrates to its place like any operator. It ends beside its feeder too: the outputs are given back, and nothing is left of
+it. So every change of the tree is a local one or a migration, and rows arrive once and in order throughout.
 """
 
 from functools import partial
@@ -10,13 +10,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from agent.engine.ends import Output
-from agent.engine.handing import Handing, settled
-from agent.engine.instance import Instance, State
-from agent.engine.splitting import feeds
-from agent.optimising.migrations import MigrationRecord
-from agent.optimising.returning import Returning
-from agent.optimising.reviewing import Reports, Reviewing, Surroundings
 from sbon.errors import MigrationError
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.multicast_views import BRANCHES_MIN, Branch, Decision, Insert, SourceView
@@ -24,6 +17,13 @@ from sbon.optimiser.slack import least_slack_ms
 from sbon.placement.config import PlacementConfig
 from sbon.query.plan import SinkParams, multicast_id
 from sbon.types import NodeId, OperatorId
+from sbon_agent.engine.ends import Output
+from sbon_agent.engine.handing import Handing, settled
+from sbon_agent.engine.instance import Instance, State
+from sbon_agent.engine.splitting import feeds
+from sbon_agent.optimising.migrations import MigrationRecord
+from sbon_agent.optimising.returning import Returning
+from sbon_agent.optimising.reviewing import Reports, Reviewing, Surroundings
 
 if TYPE_CHECKING:
     from sbon.cost.space import CostSpace

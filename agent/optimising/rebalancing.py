@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from agent.engine.instance import Instance
-from agent.optimising.migrations import MigrationRecord
-from agent.optimising.reviewing import Reports, Reviewing, Surroundings
 from sbon.errors import MigrationError
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.views import Migrate, Neighbour, OperatorView, Verdict, bodies
 from sbon.placement.config import PlacementConfig
 from sbon.query.plan import needs_of
 from sbon.types import NodeId, OperatorId
+from sbon_agent.engine.instance import Instance
+from sbon_agent.optimising.migrations import MigrationRecord
+from sbon_agent.optimising.reviewing import Reports, Reviewing, Surroundings
 
 if TYPE_CHECKING:
     from sbon.cost.space import CostSpace

@@ -3,15 +3,15 @@
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-from agent.directory import Directory, Done
-from agent.gossip import Gossip
-from agent.host import Host
 from sbon.errors import SbonError
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.knowledge import RttKnowledge
 from sbon.types import NodeId
 from sbon.wire.candidates import Rtts, RttsAsk
 from sbon.wire.messages import Message
+from sbon_agent.directory import Directory, Done
+from sbon_agent.gossip import Gossip
+from sbon_agent.host import Host
 
 NEAREST_MAX = 256
 ABOUT_MAX = 256

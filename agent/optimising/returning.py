@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from agent.engine.instance import Instance
-from agent.optimising.reviewing import Surroundings
 from sbon.errors import MigrationError
 from sbon.placement.candidates import CandidateReport
 from sbon.types import NodeId, OperatorId
+from sbon_agent.engine.instance import Instance
+from sbon_agent.optimising.reviewing import Surroundings
 
 ANSWER_TIMEOUT_S = 3.0
 

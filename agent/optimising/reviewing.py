@@ -8,20 +8,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from agent.directory import Directory
-from agent.engine.engine import Engine
-from agent.gossip import Gossip
-from agent.host import Host, Timer
-from agent.optimising.migrations import Migrations
-from agent.optimising.remembering import Remembering
-from agent.optimising.surveying import Surveying
-from agent.telemetry.recording import Recording
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.views import Ask
 from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
 from sbon.query.plan import NO_NEEDS, Needs
 from sbon.types import NodeId
+from sbon_agent.directory import Directory
+from sbon_agent.engine.engine import Engine
+from sbon_agent.gossip import Gossip
+from sbon_agent.host import Host, Timer
+from sbon_agent.optimising.migrations import Migrations
+from sbon_agent.optimising.remembering import Remembering
+from sbon_agent.optimising.surveying import Surveying
+from sbon_agent.telemetry.recording import Recording
 
 JITTER = 0.25
 """Reviews are an interval apart, and up to this share of it less or more."""

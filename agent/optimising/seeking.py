@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from agent.engine.instance import Instance
-from agent.optimising.rebalancing import view_of
-from agent.optimising.reviewing import Surroundings
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.views import OperatorView, bodies
 from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
 from sbon.query.plan import needs_of
 from sbon.types import NodeId, OperatorId
+from sbon_agent.engine.instance import Instance
+from sbon_agent.optimising.rebalancing import view_of
+from sbon_agent.optimising.reviewing import Surroundings
 
 if TYPE_CHECKING:
     from sbon.cost.space import CostSpace

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 
-from agent.engine.engine import Engine
-from agent.engine.instance import Instance, State
 from sbon.errors import PlacementError
 from sbon.optimiser.sharing import why_not_share
 from sbon.placement.reservations import HostingConfig
 from sbon.types import OperatorId
 from sbon.wire.deployment import Use
+from sbon_agent.engine.engine import Engine
+from sbon_agent.engine.instance import Instance, State
 
 STALLED_SAMPLES = 2
 """An operator that waits for credit at so many samples in a row does not do so by chance."""

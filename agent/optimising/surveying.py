@@ -9,17 +9,17 @@ from functools import partial
 
 import msgspec
 
-from agent.directory import Directory, Done
-from agent.engine.engine import Engine
-from agent.gossip import Gossip
-from agent.host import Host
-from agent.optimising.sharing import Sharing
 from sbon.errors import SbonError
 from sbon.placement.candidates import CandidateReport
 from sbon.query.plan import NO_NEEDS, Needs
 from sbon.types import NodeId, QueryId
 from sbon.wire.candidates import CandidateAnswer, CandidateAsk, Reserve
 from sbon.wire.messages import Message
+from sbon_agent.directory import Directory, Done
+from sbon_agent.engine.engine import Engine
+from sbon_agent.gossip import Gossip
+from sbon_agent.host import Host
+from sbon_agent.optimising.sharing import Sharing
 
 ABOUT_MAX = 256
 """Nodes that one question may ask to be measured: each costs a few datagrams, and nobody may make us flood the network."""

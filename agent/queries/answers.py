@@ -4,14 +4,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from agent.directory import Directory, Done
-from agent.engine.engine import Engine
-from agent.engine.handing import Handing
-from agent.engine.refeeding import refeed, replaced
-from agent.optimising.migrations import Migrations
-from agent.optimising.remembering import Remembering
-from agent.optimising.sharing import Sharing
-from agent.optimising.surveying import Surveying
 from sbon.errors import RemoteProtocolError, SbonError
 from sbon.types import NodeId, OperatorId, QueryId
 from sbon.wire.candidates import CandidateAsk, Reserve, RttsAsk
@@ -23,6 +15,14 @@ from sbon.wire.messages import Message
 from sbon.wire.replication import CatalogUpdate, Drop, EndOrphan, Orphan, PushPull, QueriesAsk, Unwanted, WantedAsk
 from sbon.wire.replication import Queries as QueriesAnswer
 from sbon.wire.reports import DelaySlack, OperatorReports, OperatorsAsk
+from sbon_agent.directory import Directory, Done
+from sbon_agent.engine.engine import Engine
+from sbon_agent.engine.handing import Handing
+from sbon_agent.engine.refeeding import refeed, replaced
+from sbon_agent.optimising.migrations import Migrations
+from sbon_agent.optimising.remembering import Remembering
+from sbon_agent.optimising.sharing import Sharing
+from sbon_agent.optimising.surveying import Surveying
 
 
 class Owned(Protocol):
@@ -116,7 +116,7 @@ class Answers:
                 self._surveying.reserve(message)
                 respond(DoneMessage())
             case Instantiate():
-                # Nobody else can bear our name: the handshake refuses it (`agent.network.connection`).
+                # Nobody else can bear our name: the handshake refuses it (`sbon_agent.network.connection`).
                 self._engine.instantiate(message, lambda problem: respond(problem or DoneMessage()), asked_by=sender)
             case Use():
                 self._use(message, respond)

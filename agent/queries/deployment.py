@@ -10,12 +10,12 @@ from functools import partial
 
 import msgspec
 
-from agent.directory import Directory
 from sbon.errors import ConnectorError, LinkError, SbonError
 from sbon.query.plan import LinkSpec, OperatorSpec, Plan, SinkParams, link_id
 from sbon.types import NodeId, OperatorId
 from sbon.wire.deployment import Begin, End, Instantiate, Release, Use, Used, User
 from sbon.wire.messages import Message
+from sbon_agent.directory import Directory
 
 BEGIN_TRIES = 3
 """How often the word to begin is said again whose answer is lost."""

@@ -8,12 +8,6 @@ from typing import Any
 import msgspec
 import structlog
 
-from agent.directory import Directory
-from agent.engine.engine import Engine
-from agent.engine.instance import Instance
-from agent.gossip import Gossip
-from agent.host import Host
-from agent.queries.replication import Replication
 from sbon.errors import LinkError, PlacementError, SbonError
 from sbon.homes import HomeState, OrphanExpired, OrphanFound, Orphans, gone, home_state, orphan_rows
 from sbon.query.catalog import Entry
@@ -21,6 +15,12 @@ from sbon.query.text import describe
 from sbon.types import NodeId, OperatorId, QueryId
 from sbon.wire.messages import Message
 from sbon.wire.replication import EndOrphan, Orphan, OrphanEnded, OrphanOperator, Queries, QueriesAsk, Unwanted, WantedAsk
+from sbon_agent.directory import Directory
+from sbon_agent.engine.engine import Engine
+from sbon_agent.engine.instance import Instance
+from sbon_agent.gossip import Gossip
+from sbon_agent.host import Host
+from sbon_agent.queries.replication import Replication
 
 ANSWER_S = 2.0
 """How long the other agents may take to tell of their queries, or to let go of one."""

@@ -3,10 +3,10 @@
 import os
 from pathlib import Path
 
-from agent.logs import structlog
-from agent.whole_file import read_file, replace_file
 from sbon.resumption import KEPT_BYTES_MAX, Kept, decode_kept, encode_kept
 from sbon.types import NodeId
+from sbon_agent.logs import structlog
+from sbon_agent.whole_file import read_file, replace_file
 
 KEPT_NAME = "statements.json"
 

@@ -10,10 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from agent.connectors.registry import is_read_whole
-from agent.gossip import Gossip
-from agent.host import Host
-from agent.optimising.surveying import Surveying
 from sbon.errors import DelayBoundError, PlacementError, SbonError
 from sbon.membership.digest import may_contain
 from sbon.membership.members import MemberStatus
@@ -22,6 +18,10 @@ from sbon.placement.config import PlacementConfig
 from sbon.query.plan import Plan, needs_of
 from sbon.query.text import describe
 from sbon.types import NodeId, OperatorId
+from sbon_agent.connectors.registry import is_read_whole
+from sbon_agent.gossip import Gossip
+from sbon_agent.host import Host
+from sbon_agent.optimising.surveying import Surveying
 
 if TYPE_CHECKING:
     from sbon.optimiser.decision import Decision

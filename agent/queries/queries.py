@@ -1,6 +1,6 @@
 """The queries that this agent has taken: statements in, operators placed and deployed, their health watched, and their end.
 
-Everything that needs the SQL parser or long thought runs on an executor thread (`agent.queries.statements`), so that probing stays
+Everything that needs the SQL parser or long thought runs on an executor thread (`sbon_agent.queries.statements`), so that probing stays
 punctual.
 """
 
@@ -13,21 +13,6 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
-from agent.connectors.base import ConnectorContext
-from agent.connectors.reaches import Reaches
-from agent.directory import Directory
-from agent.gossip import Gossip
-from agent.host import Host
-from agent.optimising.delay_bounds import DelayBounds, movable_of, slack_ms
-from agent.queries.deployment import Assignment, Deployed, Deployment
-from agent.queries.homes import Doubt, Homes
-from agent.queries.placing import Placed, Placing, unsettled
-from agent.queries.record import QueryRecord, QueryState
-from agent.queries.refeeding import Refeeding
-from agent.queries.replication import Replication
-from agent.queries.resuming import Resuming, taking_up
-from agent.queries.statements import Effect, Prepared, check_sinks, prepare
-from agent.queries.tails import Tail
 from sbon.errors import ConnectorError, LinkError, PlacementError, QueryError, SbonError
 from sbon.homes import HomeState
 from sbon.query.catalog import Entry, did_you_mean, no_query
@@ -42,6 +27,21 @@ from sbon.wire.deployment import InputLost, Release
 from sbon.wire.messages import Message
 from sbon.wire.replication import Drop
 from sbon.wire.reports import OperatorReports, OperatorsAsk
+from sbon_agent.connectors.base import ConnectorContext
+from sbon_agent.connectors.reaches import Reaches
+from sbon_agent.directory import Directory
+from sbon_agent.gossip import Gossip
+from sbon_agent.host import Host
+from sbon_agent.optimising.delay_bounds import DelayBounds, movable_of, slack_ms
+from sbon_agent.queries.deployment import Assignment, Deployed, Deployment
+from sbon_agent.queries.homes import Doubt, Homes
+from sbon_agent.queries.placing import Placed, Placing, unsettled
+from sbon_agent.queries.record import QueryRecord, QueryState
+from sbon_agent.queries.refeeding import Refeeding
+from sbon_agent.queries.replication import Replication
+from sbon_agent.queries.resuming import Resuming, taking_up
+from sbon_agent.queries.statements import Effect, Prepared, check_sinks, prepare
+from sbon_agent.queries.tails import Tail
 
 REPORT_TIMEOUT_S = 5.0
 ASKED_AT_ONCE = 64
@@ -70,7 +70,7 @@ class QueryEvents(Protocol):
 
 
 class OwnedQueries:
-    """All queries of one agent (`agent.queries.answers.Owned`)."""
+    """All queries of one agent (`sbon_agent.queries.answers.Owned`)."""
 
     def __init__(
         self,

@@ -5,14 +5,14 @@ from typing import Any
 
 import msgspec
 
-from agent.queries.deployment import Deployed
-from agent.queries.losses import Losses
-from agent.queries.multicasts import QueryMulticasts, carriers
 from sbon.misfits import clause
 from sbon.query.plan import LinkSpec, MulticastParams, OperatorSpec, Plan, is_multicast
 from sbon.query.text import describe
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.reports import OperatorReport
+from sbon_agent.queries.deployment import Deployed
+from sbon_agent.queries.losses import Losses
+from sbon_agent.queries.multicasts import QueryMulticasts, carriers
 
 
 class QueryState(Enum):

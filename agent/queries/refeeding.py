@@ -6,13 +6,13 @@ was cut off for minutes. Once the consumer can be reached, its rows go on; those
 
 import msgspec
 
-from agent.directory import Directory
-from agent.queries.record import QueryRecord
 from sbon.errors import SbonError
 from sbon.query.plan import LinkSpec
 from sbon.types import LinkId, QueryId
 from sbon.wire.deployment import End, Refeed
 from sbon.wire.messages import Message
+from sbon_agent.directory import Directory
+from sbon_agent.queries.record import QueryRecord
 
 ROUNDS = 2
 """So many rounds of reports in a row must have shown a link broken: what one shows may be of different instants."""

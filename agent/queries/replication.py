@@ -2,18 +2,18 @@
 
 from collections.abc import Callable, Iterable
 
-from agent.directory import Directory
-from agent.gossip import Gossip
 from sbon.errors import RemoteProtocolError, SbonError
 from sbon.query.catalog import Catalog, Entry
 from sbon.query.system import SourceDefinition
 from sbon.types import Address, NodeId, QueryId
 from sbon.wire.messages import Message
 from sbon.wire.replication import CatalogUpdate, PushPull
+from sbon_agent.directory import Directory
+from sbon_agent.gossip import Gossip
 
 
 class Replication:
-    """One agent's copies (`agent.queries.answers.Replicas`)."""
+    """One agent's copies (`sbon_agent.queries.answers.Replicas`)."""
 
     def __init__(self, directory: Directory, gossip: Gossip, wall: Callable[[], float], refused: Callable[[str], None]) -> None:
         self.catalog = Catalog()

@@ -7,13 +7,6 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
-from agent.config import format_address, parse_address
-from agent.connectors.reaches import Reaches
-from agent.directory import Directory
-from agent.gossip import Gossip
-from agent.host import Host, Timer
-from agent.queries.kept_file import KeptFile
-from agent.queries.replication import Replication
 from sbon.errors import ConfigError, QueryError, SbonError
 from sbon.homes import bare_row
 from sbon.membership.members import MemberStatus
@@ -22,6 +15,13 @@ from sbon.query.ids import boot_of
 from sbon.query.plan import Plan, SinkParams
 from sbon.resumption import FORMAT, PEERS_MAX, Kept, KeptQuery, Renamed, Resume, Resumption, Taken, Waiting
 from sbon.types import Address, QueryId
+from sbon_agent.config import format_address, parse_address
+from sbon_agent.connectors.reaches import Reaches
+from sbon_agent.directory import Directory
+from sbon_agent.gossip import Gossip
+from sbon_agent.host import Host, Timer
+from sbon_agent.queries.kept_file import KeptFile
+from sbon_agent.queries.replication import Replication
 
 HEAR_S = 10.0
 """Longest wait for another agent's tables after a start. Whoever dropped something while this agent was away is heard first; what is
@@ -35,7 +35,7 @@ Done = Callable[[Any], None]
 
 
 class Runner(Protocol):
-    """What runs queries (`agent.queries.queries.OwnedQueries`)."""
+    """What runs queries (`sbon_agent.queries.queries.OwnedQueries`)."""
 
     def new_id(self) -> QueryId:
         """Make an id of the present process."""

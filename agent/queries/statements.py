@@ -5,9 +5,6 @@ from enum import Enum
 
 import msgspec
 
-from agent.connectors.base import ConnectorContext
-from agent.queries.deployment import refused_sink
-from agent.queries.homes import Doubt
 from sbon.errors import ConnectorError, QueryError, SbonError
 from sbon.query.catalog import Catalog, Entry, did_you_mean
 from sbon.query.listing import Listing
@@ -15,6 +12,9 @@ from sbon.query.places import Places, located
 from sbon.query.plan import Plan, SinkParams
 from sbon.query.system import SourceDefinition
 from sbon.types import NodeId, OperatorId, QueryId
+from sbon_agent.connectors.base import ConnectorContext
+from sbon_agent.queries.deployment import refused_sink
+from sbon_agent.queries.homes import Doubt
 
 
 class Effect(Enum):
@@ -112,7 +112,7 @@ def _prepare_one(
             existing = catalog.get(statement.name)
             if statement.if_not_exists and existing is not None:
                 message = f"source {statement.name} exists already"
-                # As it has been given here too, it is this agent's own (`agent.connectors.reaches`).
+                # As it has been given here too, it is this agent's own (`sbon_agent.connectors.reaches`).
                 same = existing.source is not None and existing.source.params == statement.definition.params
                 known = existing.source if same else None
                 return Prepared(Effect.NOTHING, "source", statement.name, statement.sql, message, source=known)
@@ -168,7 +168,7 @@ def _replaced(name: str, catalog: Catalog, doubts: Mapping[str, Doubt], here: No
 
 def _check_source(source: SourceDefinition, runs_here: bool, context: ConnectorContext) -> str:
     """Refuse options that its connector does not take; returns what cannot be known here."""
-    from agent.connectors.registry import check_source, is_known
+    from sbon_agent.connectors.registry import check_source, is_known
 
     if not runs_here and not is_known(source.connector, context):
         return f"; connector '{source.connector}' is not installed here, so its options are checked there, when a query uses it"
@@ -186,9 +186,9 @@ def check_sinks(plan: Plan, nodes: Mapping[OperatorId, NodeId], here: NodeId, co
     Raises
     ------
     ConnectorError
-        With the words of `agent.queries.deployment`.
+        With the words of `sbon_agent.queries.deployment`.
     """
-    from agent.connectors.registry import check_sink, is_known_sink
+    from sbon_agent.connectors.registry import check_sink, is_known_sink
 
     for spec in plan.operators:
         node = nodes.get(spec.id, here)

@@ -24,7 +24,7 @@ Watcher = Callable[[list[list[Any]] | None], None]
 
 
 class Tail:
-    """A sink of the agent's own (`agent.connectors.base.SinkConnector`)."""
+    """A sink of the agent's own (`sbon_agent.connectors.base.SinkConnector`)."""
 
     def __init__(self, query: QueryId, schema: Schema) -> None:
         self.query = query

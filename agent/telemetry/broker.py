@@ -14,9 +14,9 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from agent.telemetry.spool import Line
 from sbon.errors import ConfigError
 from sbon.types import NodeId
+from sbon_agent.telemetry.spool import Line
 
 PASSWORD_VARIABLE = "SBON_MQTT_PASSWORD"
 PORTS = {"mqtt": 1883, "mqtts": 8883}

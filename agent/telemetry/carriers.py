@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from agent.telemetry.broker import access, parse_broker
-from agent.telemetry.log import Telemetry
-from agent.telemetry.process import WriterProcess
+from sbon_agent.telemetry.broker import access, parse_broker
+from sbon_agent.telemetry.log import Telemetry
+from sbon_agent.telemetry.process import WriterProcess
 
 if TYPE_CHECKING:
-    from agent.telemetry.mqtt import MqttPublisher
+    from sbon_agent.telemetry.mqtt import MqttPublisher
 
 
 class TelemetryCarriers:
@@ -33,7 +33,7 @@ class TelemetryCarriers:
         config = telemetry.config
         if config.enabled and config.mqtt:
             # Loaded only where there is a broker.
-            from agent.telemetry.mqtt import MqttPublisher as Publisher
+            from sbon_agent.telemetry.mqtt import MqttPublisher as Publisher
 
             let_in = access(config.mqtt_password_file, config.mqtt_ca_file)
             self._publisher = Publisher(telemetry, parse_broker(config.mqtt), let_in)

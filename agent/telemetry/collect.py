@@ -1,7 +1,7 @@
 """Telemetry from a broker into the same tables that agents write: rows go into a spool as they come, and into Parquet files now and then.
 
 A batch that comes twice, because an acknowledgement was lost, is taken once: rows of one run of an agent come in the order of their
-numbers (`agent.telemetry.broker`), so that those not above the last are repetitions. The last numbers survive a restart, also after a
+numbers (`sbon_agent.telemetry.broker`), so that those not above the last are repetitions. The last numbers survive a restart, also after a
 crash.
 """
 
@@ -17,13 +17,13 @@ from typing import Any
 
 import msgspec
 
-from agent.config import NAME
-from agent.telemetry.broker import RETRY_S_MAX, RETRY_S_MIN, Access, Batch, Broker, client_options
-from agent.telemetry.spool import FOLDER, Spool, adopt, closed_pieces, encode_line, read_piece
-from agent.telemetry.writer import Outcome, convert
 from sbon.errors import SbonError
 from sbon.telemetry.rows import VERSION
 from sbon.types import NodeId
+from sbon_agent.config import NAME
+from sbon_agent.telemetry.broker import RETRY_S_MAX, RETRY_S_MIN, Access, Batch, Broker, client_options
+from sbon_agent.telemetry.spool import FOLDER, Spool, adopt, closed_pieces, encode_line, read_piece
+from sbon_agent.telemetry.writer import Outcome, convert
 
 HOUR_US = 3_600_000_000
 PIECE_BYTES_MAX = 8 * 2**20
@@ -234,7 +234,7 @@ class _Inbox(asyncio.Queue[Any]):
 async def _take(broker: Broker, options: dict[str, object], client: str, collection: Collection, progress: Progress) -> None:
     import aiomqtt
 
-    from agent.telemetry.mqtt import QUIET
+    from sbon_agent.telemetry.mqtt import QUIET
 
     quiet = logging.getLogger("sbon.mqtt")
     quiet.setLevel(QUIET)

@@ -36,8 +36,8 @@ def collect(
       sbon collect --mqtt mqtt://broker.example/plant --out telemetry
       sbon collect --mqtt mqtts://reader@broker.example/plant --password-file secret --out telemetry
     """
-    from agent.telemetry.broker import access, parse_broker
     from sbon.errors import ConfigError
+    from sbon_agent.telemetry.broker import access, parse_broker
 
     try:
         broker, let_in = parse_broker(mqtt), access(password_file, ca_file)
@@ -45,7 +45,7 @@ def collect(
         raise typer.BadParameter(str(problem)) from None
     if not 0.1 <= interval <= 86_400:
         raise typer.BadParameter(f"--interval {interval:g}, expected 0.1 to 86400 seconds")
-    import agent.telemetry.collect as work
+    import sbon_agent.telemetry.collect as work
     from sbon.cli.output import print_json, say
 
     async def run() -> work.Collection:

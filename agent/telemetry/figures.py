@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from agent.engine.ends import Output
-from agent.engine.instance import Instance
-from agent.gossip import Gossip
 from sbon.telemetry.rows import LinkRate, MisfitCount, OperatorStatistics
 from sbon.types import NodeId
+from sbon_agent.engine.ends import Output
+from sbon_agent.engine.instance import Instance
+from sbon_agent.gossip import Gossip
 
 
 def operator_statistics(instance: Instance, me: NodeId) -> OperatorStatistics:

@@ -2,7 +2,7 @@
 
 Measuring must never hurt what is measured. Rows wait in a bounded buffer, an executor thread appends them to the spool, and what the disk
 refuses is counted and forgotten: telemetry degrades, the agent does not. A process of its own makes Parquet files of the spool
-(`agent.telemetry.writer`); the daemon starts it when a piece is ready (`agent.telemetry.process`).
+(`sbon_agent.telemetry.writer`); the daemon starts it when a piece is ready (`sbon_agent.telemetry.process`).
 """
 
 from collections.abc import Callable, Iterator
@@ -11,13 +11,13 @@ from pathlib import Path
 
 import msgspec
 
-from agent.host import Host, Timer
-from agent.logs import structlog
-from agent.telemetry.broker import parse_broker
-from agent.telemetry.spool import Spool, adopt, encode_line
 from sbon.errors import ConfigError
 from sbon.telemetry.rows import Row
 from sbon.types import NodeId
+from sbon_agent.host import Host, Timer
+from sbon_agent.logs import structlog
+from sbon_agent.telemetry.broker import parse_broker
+from sbon_agent.telemetry.spool import Spool, adopt, encode_line
 
 DIRECTORY_NAME = "telemetry"
 HOUR_US = 3_600_000_000
@@ -39,7 +39,7 @@ class TelemetryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Records waiting at most; more are dropped and counted. A record takes some hundred bytes."""
     parquet: bool = True
     """Each hour, and at the end, a process of lowest priority makes Parquet files of what was recorded (about a second of one core).
-    Off: it waits in the spool for `python -m agent.telemetry.writer`."""
+    Off: it waits in the spool for `python -m sbon_agent.telemetry.writer`."""
     piece_bytes_max: int = 8 * 2**20
     """So much is made into Parquet files before its hour is over. More: fewer and larger files, a writer that needs more memory."""
     keep_hours: float = 168.0

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from agent.logs import structlog
-from agent.telemetry.broker import RETRY_S_MAX, RETRY_S_MIN, Access, Broker, client_options
-from agent.telemetry.log import Telemetry
 from sbon.telemetry.rows import VERSION, Row
+from sbon_agent.logs import structlog
+from sbon_agent.telemetry.broker import RETRY_S_MAX, RETRY_S_MIN, Access, Broker, client_options
+from sbon_agent.telemetry.log import Telemetry
 
 if TYPE_CHECKING:
     import aiomqtt

@@ -1,4 +1,4 @@
-"""The writer's process (`agent.telemetry.writer`), started by the daemon when a piece of the spool is ready, one at a time.
+"""The writer's process (`sbon_agent.telemetry.writer`), started by the daemon when a piece of the spool is ready, one at a time.
 
 It may fail as it likes: what it has not written stays in the spool, for the next one.
 """
@@ -10,8 +10,8 @@ from contextlib import suppress
 
 import msgspec
 
-from agent.logs import structlog
-from agent.telemetry.log import Telemetry
+from sbon_agent.logs import structlog
+from sbon_agent.telemetry.log import Telemetry
 
 WRITER_S_MAX = 600.0
 """A writer that takes longer is killed: the disk hangs, or the machine has no time for it."""
@@ -71,7 +71,7 @@ class WriterProcess:
         telemetry, config = self._telemetry, self._telemetry.config
         limits = ["--keep-hours", str(config.keep_hours), "--bytes-max", str(config.total_bytes_max)]
         # -P keeps the current directory off the module path: a folder called `agent` there must not be run instead.
-        command = [sys.executable, "-P", "-m", "agent.telemetry.writer", "--running", *limits, str(telemetry.directory)]
+        command = [sys.executable, "-P", "-m", "sbon_agent.telemetry.writer", "--running", *limits, str(telemetry.directory)]
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,

@@ -6,20 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import sbon
-from agent.engine.instance import Instance
-from agent.host import Host
-from agent.telemetry.log import Telemetry
 from sbon.optimiser.views import Considered
 from sbon.query.text import describe
 from sbon.telemetry import rows
 from sbon.telemetry.digest import Digest
 from sbon.types import NodeId, OperatorId
+from sbon_agent.engine.instance import Instance
+from sbon_agent.host import Host
+from sbon_agent.telemetry.log import Telemetry
 
 if TYPE_CHECKING:
-    from agent.optimising.migrations import MigrationRecord
-    from agent.queries.record import QueryRecord
     from sbon.optimiser.decision import CandidateView, Decision, PlacedOperator
     from sbon.query.plan import Plan
+    from sbon_agent.optimising.migrations import MigrationRecord
+    from sbon_agent.queries.record import QueryRecord
 
 REVIEWS_REMEMBERED = 1024
 """Operators whose last wish to move is kept until it has ended, for the usages that it promised."""

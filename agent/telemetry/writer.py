@@ -1,7 +1,7 @@
 """The writer: turns closed pieces of a spool into Parquet files, deletes hours that are too old or too many, and ends.
 
-A process of its own, of the lowest priority, because an idle agent must not load polars. `python -m agent.telemetry.writer DIR...` does
-the same by hand for `telemetry` folders whose agents do not run.
+A process of its own, of the lowest priority, because an idle agent must not load polars. `python -m sbon_agent.telemetry.writer DIR...`
+does the same by hand for `telemetry` folders whose agents do not run.
 
 A file appears under its name only when all of it is on the disk (temporary file, then rename), and a piece goes only when all its files
 have appeared. A writer that is killed leaves its piece, and the next one writes the same files again.
@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from agent.telemetry.spool import FOLDER, Piece, adopt, closed_pieces, read_piece, size_of, write_all
 from sbon.telemetry.layout import SUFFIX, file_name, folder, hour_of, parse_folder
 from sbon.telemetry.schema import TABLES
+from sbon_agent.telemetry.spool import FOLDER, Piece, adopt, closed_pieces, read_piece, size_of, write_all
 
 if TYPE_CHECKING:
     pass
@@ -169,7 +169,7 @@ def _alone(directory: Path) -> Iterator[None]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Write what waits; exit code 1 where the disk refuses."""
-    known = argparse.ArgumentParser(prog="python -m agent.telemetry.writer", description=(__doc__ or "").split("\n\n")[0])
+    known = argparse.ArgumentParser(prog="python -m sbon_agent.telemetry.writer", description=(__doc__ or "").split("\n\n")[0])
     known.add_argument("directories", metavar="DIR", type=Path, nargs="+", help="`telemetry` folder in an agent's data directory")
     known.add_argument("--running", action="store_true", help="the agent runs: leave its open piece alone")
     known.add_argument("--keep-hours", type=float, default=float("inf"), help="delete older hours")

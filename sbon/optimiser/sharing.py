@@ -22,7 +22,7 @@ def why_not_share(
     outputs : that it has
     bytes_per_s_one_more : what another would carry: the fastest of those it has
     bytes_per_s_here : what leaves this host
-    load : of the processors, 0 to 2 (`agent.cpu_load`)
+    load : of the processors, 0 to 2 (`sbon_agent.cpu_load`)
     stalled : it waits for credit of those that it serves already
     movable : it could run elsewhere
     """

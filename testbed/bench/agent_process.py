@@ -10,7 +10,7 @@ import psutil
 
 from sbon.cli.client import ControlClient
 from sbon.errors import SbonError
-from testbed.bench.agents import agents
+from sbon_testbed.bench.agents import agents
 
 START_TIMEOUT_S = 60.0
 _LOOK_S = 0.05

@@ -15,9 +15,9 @@ from sbon.cli.client import ControlClient, UnreachableError
 from sbon.control import SOCKET_NAME
 from sbon.errors import SbonError
 from sbon.sealing import KEY_BYTES, generate_key
-from testbed.leftovers import remove_leftovers, run_directory
-from testbed.processes.local import free_ports
-from testbed.processes.spawn import spawn
+from sbon_testbed.leftovers import remove_leftovers, run_directory
+from sbon_testbed.processes.local import free_ports
+from sbon_testbed.processes.spawn import spawn
 
 START_TIMEOUT_S = 60.0
 _LOOK_S = 0.05

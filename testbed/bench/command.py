@@ -55,7 +55,7 @@ def probe(
     json: Json = False,
 ) -> None:
     """Show the round trips that two agents on loopback measure, idle and with all operator threads busy."""
-    from testbed.bench.probe import measure, show
+    from sbon_testbed.bench.probe import measure, show
 
     result = measure(seconds, _progress, sealed=not plain)
     _tell(result, show, json)
@@ -66,7 +66,7 @@ def wan(
     json: Json = False,
 ) -> None:
     """Show how precisely and how fast the router between network namespaces works. As root."""
-    from testbed.netns.bench import measure, show
+    from sbon_testbed.netns.bench import measure, show
 
     result = measure(seconds, _progress)
     _tell(result, show, json)
@@ -81,7 +81,7 @@ def placement(
     wide: Wide = False,
 ) -> None:
     """Show how long placing a query takes by coordinates alone, how long their index takes to build, and the memory used at most."""
-    from testbed.bench.placement import measure, show
+    from sbon_testbed.bench.placement import measure, show
 
     result = measure(nodes, operators, queries, seed)
     _tell(result, show, json, wide=wide)
@@ -95,7 +95,7 @@ def telemetry(
     json: Json = False,
 ) -> None:
     """Show which share of a processor core an agent's telemetry takes."""
-    from testbed.bench.telemetry import measure, show
+    from sbon_testbed.bench.telemetry import measure, show
 
     result = measure(agents, queries, seconds, seed, _progress)
     _tell(result, show, json)
@@ -114,7 +114,7 @@ def engine(
     json: Json = False,
 ) -> None:
     """Show how many rows one agent computes, how soon answers reach the sink, and how late its event loop is meanwhile."""
-    from testbed.bench import engine, engine_stalled
+    from sbon_testbed.bench import engine, engine_stalled
 
     if stalled is not None:
         result = engine_stalled.measure(stalled, _progress)
@@ -129,7 +129,7 @@ def link(
     json: Json = False,
 ) -> None:
     """Show how many rows a sealed link between two agents carries, and how soon rows arrive."""
-    from testbed.bench.link import measure, show
+    from sbon_testbed.bench.link import measure, show
 
     result = measure(seconds, runs, _progress)
     _tell(result, show, json)
@@ -142,7 +142,7 @@ def outage(
     wide: Wide = False,
 ) -> None:
     """Show that a far end that stands still loses no row and takes no memory, and how soon it catches up."""
-    from testbed.bench.outage import measure, show
+    from sbon_testbed.bench.outage import measure, show
 
     result = measure(seconds, rate, _progress)
     _tell(result, show, json, wide=wide)
@@ -153,7 +153,7 @@ def scheduling(
     json: Json = False,
 ) -> None:
     """Show what the scheduler's queue costs a batch, by the number of ways to an operator and of batches that wait."""
-    from testbed.bench.scheduling import measure, show
+    from sbon_testbed.bench.scheduling import measure, show
 
     result = measure(repeat, _progress)
     _tell(result, show, json)
@@ -168,7 +168,7 @@ def nexmark(
     json: Json = False,
 ) -> None:
     """Show how many events the queries of Nexmark take a second in one agent, and whether their answers are right."""
-    from testbed.nexmark.bench import measure, show
+    from sbon_testbed.nexmark.bench import measure, show
 
     result = measure(query or [], events, runs, _progress)
     _tell(result, show, json)
@@ -184,7 +184,7 @@ def migrate(
     wide: Wide = False,
 ) -> None:
     """Show for how long nothing arrives at a sink while a join of 10,000 rows/s moves to another agent with its state."""
-    from testbed.bench.migrate import measure, show
+    from sbon_testbed.bench.migrate import measure, show
 
     result = measure(states.split(","), rtt.split(","), runs, _progress)
     _tell(result, show, json, wide=wide)
@@ -202,8 +202,8 @@ def operators(
     import os
 
     os.environ.setdefault("POLARS_MAX_THREADS", "1")  # as agents have it
-    from testbed.bench.operators import ROWS_MAX, SECONDS_MIN, SIZES, WORKLOADS, measure, show
-    from testbed.ranges import check_seconds
+    from sbon_testbed.bench.operators import ROWS_MAX, SECONDS_MIN, SIZES, WORKLOADS, measure, show
+    from sbon_testbed.ranges import check_seconds
 
     names = [name for name in WORKLOADS if only in name]
     if not names:
@@ -223,6 +223,6 @@ def closing(
     import os
 
     os.environ.setdefault("POLARS_MAX_THREADS", "1")  # as agents have it
-    from testbed.bench.closing import measure, show
+    from sbon_testbed.bench.closing import measure, show
 
     _tell(measure(keys, _progress), show, json)

@@ -14,9 +14,9 @@ from sbon.cli.output import count, number, print_note, print_table, say
 from sbon.cli.tables import Column
 from sbon.errors import UsageError
 from sbon.telemetry.digest import quantile
-from testbed.bench.agent_process import AgentProcess, one_agent
-from testbed.bench.engine_workloads import WORKLOADS, statements
-from testbed.ranges import check_seconds
+from sbon_testbed.bench.agent_process import AgentProcess, one_agent
+from sbon_testbed.bench.engine_workloads import WORKLOADS, statements
+from sbon_testbed.ranges import check_seconds
 
 SECONDS_MIN = 0.5
 LATENCY_ROWS_PER_S = 100_000

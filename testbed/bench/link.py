@@ -2,7 +2,7 @@
 
 Two real agents in processes of their own, sealed TCP on loopback. *Flood*: rows of (int64, int64, float64) made in memory on one agent
 without a pause, counted by the sink on the other. *Steady*: the same way at 100,000 rows/s, each row with when it was made, which
-the sink compares with its clock. *Lone*: one message after the other (`testbed.bench.lone`). All settings but the optimiser's and the
+the sink compares with its clock. *Lone*: one message after the other (`sbon_testbed.bench.lone`). All settings but the optimiser's and the
 telemetry's, which are off, are the defaults.
 """
 
@@ -16,10 +16,10 @@ import numpy as np
 from sbon.cli.output import count, number, print_table
 from sbon.cli.tables import Column
 from sbon.errors import UsageError
-from testbed.bench import lone
-from testbed.bench.agents import BenchAgent, agents
-from testbed.bench.sinks import ages, quantiles, rows_taken, wait_for_rows
-from testbed.ranges import check_seconds
+from sbon_testbed.bench import lone
+from sbon_testbed.bench.agents import BenchAgent, agents
+from sbon_testbed.bench.sinks import ages, quantiles, rows_taken, wait_for_rows
+from sbon_testbed.ranges import check_seconds
 
 NAMES = ("a", "b")
 ROW_BYTES = 24

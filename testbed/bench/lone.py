@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 import numpy as np
 
 from sbon.errors import SbonError
-from testbed.bench.agents import BenchAgent
-from testbed.bench.bare_line import ages_ms
-from testbed.bench.sinks import FIRST_ROWS_TIMEOUT_S, LOOK_S, ages, quantiles, rows_taken, wait_for_rows
-from testbed.processes.local import free_ports
+from sbon_testbed.bench.agents import BenchAgent
+from sbon_testbed.bench.bare_line import ages_ms
+from sbon_testbed.bench.sinks import FIRST_ROWS_TIMEOUT_S, LOOK_S, ages, quantiles, rows_taken, wait_for_rows
+from sbon_testbed.processes.local import free_ports
 
 PACES = {"lone": 200, "lone_rare": 50}
 """Messages a second, by the name of the figure. Sources send at most one batch a millisecond: so each leaves by itself."""

@@ -5,7 +5,7 @@ of a join, one has the sink, which writes to this process by TCP. The join pairs
 holds rows of the far future: its state. A third, slow stream asks for some of them over and over, so that what has moved must give
 answers. What is told is the longest gap between two arrivals here from the question to the end of the migration, less the median gap of
 the seconds before it. All settings but the optimiser's and the telemetry's, which are off, are the defaults. Every answer must arrive
-once, with its values, and answers of held rows after each migration (`testbed.bench.pairs`).
+once, with its values, and answers of held rows after each migration (`sbon_testbed.bench.pairs`).
 """
 
 import os
@@ -22,8 +22,8 @@ from sbon.cli.output import count, number, print_table
 from sbon.cli.tables import Column
 from sbon.control import SOCKET_NAME
 from sbon.errors import SbonError, UsageError
-from testbed.bench.agents import BenchAgent, agents
-from testbed.bench.pairs import Arrivals, Held, problem_of
+from sbon_testbed.bench.agents import BenchAgent, agents
+from sbon_testbed.bench.pairs import Arrivals, Held, problem_of
 
 HOSTS = ("here", "there")
 NAMES = ("sources", *HOSTS, "sink")

@@ -15,8 +15,8 @@ import psutil
 from sbon.cli.output import count, number, print_table
 from sbon.cli.tables import Column
 from sbon.errors import SbonError, UsageError
-from testbed.bench.agents import BenchAgent, agents
-from testbed.ranges import check_seconds
+from sbon_testbed.bench.agents import BenchAgent, agents
+from sbon_testbed.ranges import check_seconds
 
 SECONDS_MIN = 2.0
 RATE_MAX = 10_000_000

@@ -20,8 +20,8 @@ from sbon.optimiser.full import FullOptimiser
 from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
 from sbon.placement.problem import PlacementProblem
-from testbed.placement.queries import join_tree
-from testbed.progress import Progress
+from sbon_testbed.placement.queries import join_tree
+from sbon_testbed.progress import Progress
 
 CLUSTERS = 200
 CLUSTER_SPREAD_MS = 60.0

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from agent.telemetry.spool import spooled
 from sbon.cli.client import ControlClient
 from sbon.cli.output import count, number, print_note, print_table
 from sbon.cli.tables import Column
 from sbon.errors import SbonError
 from sbon.telemetry.rows import Probe
-from testbed.bench.agents import BenchAgent, agents
-from testbed.ranges import check_seconds
+from sbon_agent.telemetry.spool import spooled
+from sbon_testbed.bench.agents import BenchAgent, agents
+from sbon_testbed.ranges import check_seconds
 
 NAMES = ("a", "b")
 INTERVAL_S = 0.04

@@ -4,7 +4,7 @@ import time
 
 from sbon.errors import SbonError
 from sbon.telemetry.digest import quantile
-from testbed.bench.agents import BenchAgent
+from sbon_testbed.bench.agents import BenchAgent
 
 FIRST_ROWS_TIMEOUT_S = 60.0
 LOOK_S = 0.02

@@ -14,18 +14,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from agent.measuring import Measuring
-from agent.telemetry.log import DIRECTORY_NAME, Telemetry
-from agent.telemetry.recording import Recording
-from agent.telemetry.spool import Spool, adopt, encode_line
 from sbon.cli.output import count, number, print_table
 from sbon.cli.tables import Column
 from sbon.errors import UsageError
 from sbon.telemetry.rows import Probe
-from testbed.leftovers import run_directory
-from testbed.ranges import SECONDS_MAX
-from testbed.topology import CitiesConfig, build
-from testbed.virtual.harness import World
+from sbon_agent.measuring import Measuring
+from sbon_agent.telemetry.log import DIRECTORY_NAME, Telemetry
+from sbon_agent.telemetry.recording import Recording
+from sbon_agent.telemetry.spool import Spool, adopt, encode_line
+from sbon_testbed.leftovers import run_directory
+from sbon_testbed.ranges import SECONDS_MAX
+from sbon_testbed.topology import CitiesConfig, build
+from sbon_testbed.virtual.harness import World
 
 COUNTED = {
     Measuring: ("_log",),
@@ -158,7 +158,7 @@ def _writer(directories: list[Path]) -> tuple[float, int]:
     import msgspec
 
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [sys.executable, "-m", "agent.telemetry.writer", *map(str, directories)]
+    command = [sys.executable, "-m", "sbon_agent.telemetry.writer", *map(str, directories)]
     done = subprocess.run(command, capture_output=True, check=True, env=os.environ | {"POLARS_MAX_THREADS": "1"})
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     rows = msgspec.json.decode(done.stdout)["rows"]

@@ -1,8 +1,8 @@
 """What a lying minority does to the honest nodes' coordinates: `sbon testbed adversaries`.
 
-Liars (`testbed.coordinates.liars`) run the same code and answer probes, but give out coordinates that they make up, and may answer late.
-Inflation, deflation and oscillation are those of Zage and Nita-Rotaru (CCS 2007), creeping is the frog-boiling of Chan-Tin et al. (ACM
-TISSEC 14(3), 2011).
+Liars (`sbon_testbed.coordinates.liars`) run the same code and answer probes, but give out coordinates that they make up, and may answer
+late. Inflation, deflation and oscillation are those of Zage and Nita-Rotaru (CCS 2007), creeping is the frog-boiling of Chan-Tin et al.
+(ACM TISSEC 14(3), 2011).
 """
 
 import sys
@@ -18,9 +18,9 @@ from sbon.cost_space.config import CoordinateConfig
 from sbon.cost_space.coordinate import Coordinate
 from sbon.errors import UsageError
 from sbon.types import FloatArray
-from testbed.coordinates.evaluation import evaluate
-from testbed.coordinates.liars import ATTACKS, Liar
-from testbed.matrix import load_matrix
+from sbon_testbed.coordinates.evaluation import evaluate
+from sbon_testbed.coordinates.liars import ATTACKS, Liar
+from sbon_testbed.matrix import load_matrix
 
 
 class Honest:
@@ -51,9 +51,9 @@ def attacked(
     Parameters
     ----------
     matrix : [n, n] or [t, n, n] ms, NaN where not measured
-    attacks : names in `testbed.coordinates.liars.ATTACKS`
+    attacks : names in `sbon_testbed.coordinates.liars.ATTACKS`
     fraction : share of the nodes that lie, from the first round on
-    rounds, neighbours, seed, config : as of `testbed.coordinates.evaluation.evaluate`
+    rounds, neighbours, seed, config : as of `sbon_testbed.coordinates.evaluation.evaluate`
 
     Returns
     -------
@@ -105,7 +105,7 @@ def adversaries_command(
     json: Annotated[str | None, typer.Option(metavar="FILE", help="Write the result as JSON; - for standard output.")] = None,
 ) -> None:
     """Let some nodes lie about where they are, and say what that does to the others."""
-    from testbed.cli import write_json
+    from sbon_testbed.cli import write_json
 
     loaded = load_matrix(matrix)
     if slice_number is not None:

@@ -12,9 +12,9 @@ from sbon.cli.output import number, print_note, print_table
 from sbon.cli.tables import Column
 from sbon.cost_space.config import CoordinateConfig
 from sbon.errors import ConfigError, SbonError, UsageError
-from testbed.coordinates.evaluation import evaluate
-from testbed.coordinates.liars import ATTACKS
-from testbed.matrix import load_matrix
+from sbon_testbed.coordinates.evaluation import evaluate
+from sbon_testbed.coordinates.liars import ATTACKS
+from sbon_testbed.matrix import load_matrix
 
 
 def coordinates_command(

@@ -1,4 +1,4 @@
-"""How good coordinates are on a matrix of RTTs (`testbed.coordinates.space`), scored against what was measured."""
+"""How good coordinates are on a matrix of RTTs (`sbon_testbed.coordinates.space`), scored against what was measured."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -9,8 +9,8 @@ import numpy as np
 from sbon.cost_space.config import CoordinateConfig
 from sbon.errors import ShapeError, UsageError
 from sbon.types import FloatArray
-from testbed.coordinates.liars import Liar
-from testbed.coordinates.space import Space, draw_peers, play_round
+from sbon_testbed.coordinates.liars import Liar
+from sbon_testbed.coordinates.space import Space, draw_peers, play_round
 
 WARMUP_ROUNDS = (20, 50, 100)
 

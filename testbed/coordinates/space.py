@@ -13,7 +13,7 @@ from sbon.cost_space.config import CoordinateConfig
 from sbon.cost_space.localiser import Localiser
 from sbon.cost_space.peer_table import PeerTable
 from sbon.types import FloatArray
-from testbed.coordinates.liars import Liar
+from sbon_testbed.coordinates.liars import Liar
 
 ROUND_S = 1.0
 """A round is as long as the agents' probe interval: samples age by it."""

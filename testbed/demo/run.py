@@ -13,17 +13,17 @@ from typing import Any
 import msgspec
 
 from sbon.errors import SbonError
-from testbed import report
-from testbed.backend import Tail
-from testbed.demo.report import analysed
-from testbed.demo.story import CABLE, FACTOR, NODES, QUESTIONS, READINGS, ROWS_PER_S, SETTINGS, SOURCE_SQL, SOURCES, STREAM_S, Question
-from testbed.demo.summary import counted_readings, delivery, missing, query_of, unpinned, usages
-from testbed.demo.view import View
-from testbed.processes.local import LocalWorld
-from testbed.report import Running
-from testbed.telemetry.files import write_tables
-from testbed.topology import CitiesConfig, build
-from testbed.virtual.network import NetworkConfig
+from sbon_testbed import report
+from sbon_testbed.backend import Tail
+from sbon_testbed.demo.report import analysed
+from sbon_testbed.demo.story import CABLE, FACTOR, NODES, QUESTIONS, READINGS, ROWS_PER_S, SETTINGS, SOURCE_SQL, SOURCES, STREAM_S, Question
+from sbon_testbed.demo.summary import counted_readings, delivery, missing, query_of, unpinned, usages
+from sbon_testbed.demo.view import View
+from sbon_testbed.processes.local import LocalWorld
+from sbon_testbed.report import Running
+from sbon_testbed.telemetry.files import write_tables
+from sbon_testbed.topology import CitiesConfig, build
+from sbon_testbed.virtual.network import NetworkConfig
 
 SETTLED_ERROR = 0.12
 SETTLE_S_MIN, SETTLE_S_MAX = 6.0, 20.0

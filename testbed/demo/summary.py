@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sbon.types import FloatArray, LinkId, NodeId, OperatorId
-from testbed.backend import Backend, Tail
-from testbed.demo.story import ROWS_PER_SOURCE, SOURCES
-from testbed.report import Link, Operator, Running, usage_bytes
+from sbon_testbed.backend import Backend, Tail
+from sbon_testbed.demo.story import ROWS_PER_SOURCE, SOURCES
+from sbon_testbed.report import Link, Operator, Running, usage_bytes
 
 
 def query_of(operator: OperatorId) -> str:

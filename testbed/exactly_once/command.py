@@ -1,4 +1,4 @@
-"""`sbon testbed exactly-once`: many seeds of `testbed.exactly_once.story`, on all cores."""
+"""`sbon testbed exactly-once`: many seeds of `sbon_testbed.exactly_once.story`, on all cores."""
 
 import multiprocessing
 import os
@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from sbon.errors import UsageError
-from testbed.exactly_once.story import Outcome, tell
-from testbed.progress import Progress
+from sbon_testbed.exactly_once.story import Outcome, tell
+from sbon_testbed.progress import Progress
 
 PROBLEMS_SHOWN = 20
 
@@ -29,7 +29,7 @@ def exactly_once_command(
 
     Example: sbon testbed exactly-once --seeds 2000
     """
-    from testbed.cli import write_json
+    from sbon_testbed.cli import write_json
 
     if seeds < 1 or first < 0 or jobs < 0:
         raise UsageError(f"--seeds {seeds} --first {first} --jobs {jobs}, expected at least 1, 0 and 0")

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from itertools import pairwise
 
-from testbed.exactly_once.queries import QUERIES, Row, Rows, rows_on_one_node
+from sbon_testbed.exactly_once.queries import QUERIES, Row, Rows, rows_on_one_node
 
 
 def difference(name: str, rows: Rows, first: datetime, *, whole: bool = True) -> str:

@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from agent.engine.instance import State
-from agent.node import Agent
 from sbon.errors import SbonError
-from testbed.exactly_once.sinks import Filed
-from testbed.virtual.harness import World
+from sbon_agent.engine.instance import State
+from sbon_agent.node import Agent
+from sbon_testbed.exactly_once.sinks import Filed
+from sbon_testbed.virtual.harness import World
 
 LET_GO_S = 60.0
 """Within this time after all trouble the former process's operators must be gone."""

@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 import polars as pl
 
-from agent.node import Agent
-from agent.queries.record import QueryState
-from testbed.backend import Tail
-from testbed.exactly_once.queries import Rows, normal
-from testbed.virtual.harness import World
+from sbon_agent.node import Agent
+from sbon_agent.queries.record import QueryState
+from sbon_testbed.backend import Tail
+from sbon_testbed.exactly_once.queries import Rows, normal
+from sbon_testbed.virtual.harness import World
 
 FORMATS = ("ndjson", "csv", "parquet")
 

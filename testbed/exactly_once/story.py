@@ -1,11 +1,11 @@
 """One seed of trouble: what the network does, how slow consumers are, who migrates when - and the queries that must not notice.
 
-Two streams feed two of the queries of `testbed.exactly_once.queries`, which share operators: windows, sessions, first and greatest rows,
-joins within intervals and windows, a union. While their rows flow, datagrams are lost, doubled and held back, nodes are cut off for longer
-than their connections last, machines slow down until credit ends, and operators are moved, several at once and many in vain. On two seeds
-of five, what links cannot deliver goes to disks that are slow, full or broken at times. On one of three, a query's home is killed and
-started again (`testbed.exactly_once.home`). Answers go to whoever watches, or to files of every format. Every sink must have the rows that
-it has when all runs on one node, in their order where the query has one; the second query, which comes while the first one's rows flow
+Two streams feed two of the queries of `sbon_testbed.exactly_once.queries`, which share operators: windows, sessions, first and greatest
+rows, joins within intervals and windows, a union. While their rows flow, datagrams are lost, doubled and held back, nodes are cut off for
+longer than their connections last, machines slow down until credit ends, and operators are moved, several at once and many in vain. On two
+seeds of five, what links cannot deliver goes to disks that are slow, full or broken at times. On one of three, a query's home is killed and
+started again (`sbon_testbed.exactly_once.home`). Answers go to whoever watches, or to files of every format. Every sink must have the rows
+that it has when all runs on one node, in their order where the query has one; the second query, which comes while the first one's rows flow
 already, from then on.
 """
 
@@ -16,18 +16,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agent.node import Agent
 from sbon.config import Layer
 from sbon.errors import SbonError
 from sbon.query.plan import SourceParams
-from testbed.exactly_once.compare import difference
-from testbed.exactly_once.home import Home
-from testbed.exactly_once.queries import BEGIN, EARLIEST, PAIRS, QUERIES, ROWS_PER_S, SETTLED_S, sources
-from testbed.exactly_once.sinks import FORMATS, Filed, Place, Sink, Watched
-from testbed.exactly_once.trouble import Trouble, network_of
-from testbed.leftovers import run_directory
-from testbed.virtual.harness import World
-from testbed.virtual.network import NetworkConfig
+from sbon_agent.node import Agent
+from sbon_testbed.exactly_once.compare import difference
+from sbon_testbed.exactly_once.home import Home
+from sbon_testbed.exactly_once.queries import BEGIN, EARLIEST, PAIRS, QUERIES, ROWS_PER_S, SETTLED_S, sources
+from sbon_testbed.exactly_once.sinks import FORMATS, Filed, Place, Sink, Watched
+from sbon_testbed.exactly_once.trouble import Trouble, network_of
+from sbon_testbed.leftovers import run_directory
+from sbon_testbed.virtual.harness import World
+from sbon_testbed.virtual.network import NetworkConfig
 
 VIRTUAL_S_MAX = 300.0
 """Every seed has ended long before this; where one has not, rows are lost."""

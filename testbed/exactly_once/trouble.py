@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from agent.node import Agent
-from testbed.virtual.harness import World
-from testbed.virtual.network import NetworkConfig
+from sbon_agent.node import Agent
+from sbon_testbed.virtual.harness import World
+from sbon_testbed.virtual.network import NetworkConfig
 
 
 class Trouble:

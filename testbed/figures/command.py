@@ -9,13 +9,13 @@ import typer
 
 from sbon.cli.options import Wide
 from sbon.errors import ConfigError
-from testbed.documents import print_document
-from testbed.figures.experiments import EXPERIMENTS, FULL, QUICK, run_figures
-from testbed.figures.plots import draw_figure10, draw_figure11, draw_figure12, draw_figure13, draw_zipf
-from testbed.figures.text import as_text
-from testbed.figures.world import MeasuredNetwork, read_loads, read_measured
-from testbed.placement.plots import require_matplotlib
-from testbed.progress import Progress
+from sbon_testbed.documents import print_document
+from sbon_testbed.figures.experiments import EXPERIMENTS, FULL, QUICK, run_figures
+from sbon_testbed.figures.plots import draw_figure10, draw_figure11, draw_figure12, draw_figure13, draw_zipf
+from sbon_testbed.figures.text import as_text
+from sbon_testbed.figures.world import MeasuredNetwork, read_loads, read_measured
+from sbon_testbed.placement.plots import require_matplotlib
+from sbon_testbed.progress import Progress
 
 FILES = {"planetlab": "rtt/planetlab490.npz", "seattle": "rtt/seattle99.npz", "load": "load/aws_server_metrics.csv.gz"}
 """Where the measured files lie in a folder of data."""
@@ -45,7 +45,7 @@ def figures_command(
       sbon testbed figures --data ../shared/data --out figures
       sbon testbed figures --data ../shared/data --out figures --only figure13 --seed 2
     """
-    from testbed.cli import write_json
+    from sbon_testbed.cli import write_json
 
     unknown = [name for name in only or () if name not in EXPERIMENTS]
     if unknown:

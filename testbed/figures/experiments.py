@@ -11,9 +11,9 @@ from typing import Any
 
 from sbon.config import Layer
 from sbon.types import FloatArray
-from testbed.figures.migration import RELAXATION, Times, Variant, draw_far_pair, figure10, figure12
-from testbed.figures.pairs import PAYLOAD_BYTES, draw_pairs
-from testbed.figures.sharing import (
+from sbon_testbed.figures.migration import RELAXATION, Times, Variant, draw_far_pair, figure10, figure12
+from sbon_testbed.figures.pairs import PAYLOAD_BYTES, draw_pairs
+from sbon_testbed.figures.sharing import (
     AFTER_S,
     Shared,
     carried,
@@ -24,8 +24,8 @@ from testbed.figures.sharing import (
     run_sharing,
     topology_of,
 )
-from testbed.figures.sharing import SETTINGS as SHARING_SETTINGS
-from testbed.figures.world import JITTER_MS, SETTINGS, SETTLE_S, STEADY_S, MeasuredNetwork, Say
+from sbon_testbed.figures.sharing import SETTINGS as SHARING_SETTINGS
+from sbon_testbed.figures.world import JITTER_MS, SETTINGS, SETTLE_S, STEADY_S, MeasuredNetwork, Say
 
 HOUR_S = 3600.0
 SLOWER: Layer = {"membership": {"interval_s": 120.0}}

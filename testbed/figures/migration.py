@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from sbon.config import Layer
 from sbon.types import FloatArray
-from testbed.figures.oracle import Judge, Placed, judge_of
-from testbed.figures.pairs import LOOK_S, Pair, PairRun, Rates, run_pairs
-from testbed.figures.world import SETTLE_S, MeasuredNetwork, Say, merged
+from sbon_testbed.figures.oracle import Judge, Placed, judge_of
+from sbon_testbed.figures.pairs import LOOK_S, Pair, PairRun, Rates, run_pairs
+from sbon_testbed.figures.world import SETTLE_S, MeasuredNetwork, Say, merged
 
 STILL_S = 1800.0
 """Virtual time for which queries that may not migrate are measured."""

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from sbon.cost.network_usage import MS_PER_S
 from sbon.types import FloatArray
-from testbed.figures.pairs import Pair, PairRun, Rates
-from testbed.figures.world import MeasuredNetwork
+from sbon_testbed.figures.pairs import Pair, PairRun, Rates
+from sbon_testbed.figures.world import MeasuredNetwork
 
 
 class Placed(NamedTuple):

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from sbon.config import Layer
 from sbon.errors import SbonError
 from sbon.types import FloatArray, NodeId, OperatorId
-from testbed.figures.world import SETTLE_S, STEADY_S, LongWorld, Look, MeasuredNetwork, Say
+from sbon_testbed.figures.world import SETTLE_S, STEADY_S, LongWorld, Look, MeasuredNetwork, Say
 
 PAYLOAD_BYTES = 1000
 """A row carries so much text, the size of the paper's packets as far as it tells."""

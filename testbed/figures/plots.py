@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sbon.errors import ConfigError
-from testbed.figures.topology import draw_topology
-from testbed.placement.plots import require_matplotlib
+from sbon_testbed.figures.topology import draw_topology
+from sbon_testbed.placement.plots import require_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,9 +8,9 @@ import numpy as np
 
 from sbon.config import Layer
 from sbon.types import NodeId, QueryId
-from testbed.figures.oracle import usage_everywhere
-from testbed.figures.pairs import Pair, Rates, query_sql, sources_sql
-from testbed.figures.world import SETTLE_S, LongWorld, Look, MeasuredNetwork, Say, merged, usage_bytes, wan_bytes_per_s
+from sbon_testbed.figures.oracle import usage_everywhere
+from sbon_testbed.figures.pairs import Pair, Rates, query_sql, sources_sql
+from sbon_testbed.figures.world import SETTLE_S, LongWorld, Look, MeasuredNetwork, Say, merged, usage_bytes, wan_bytes_per_s
 
 AFTER_S = 900.0
 """Virtual time from the last query to the first look: for multicasts and migrations."""

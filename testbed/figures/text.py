@@ -7,7 +7,7 @@ Figures = Mapping[str, Any]
 
 
 def as_text(result: Figures) -> str:
-    """The page for a result of `testbed.figures.experiments.run_figures`."""
+    """The page for a result of `sbon_testbed.figures.experiments.run_figures`."""
     extent, networks = result["extent"], result["networks"]
     sizes = ", ".join(f"{name} with {one['nodes']} nodes and {one['slices']} slices" for name, one in networks.items())
     lines = [

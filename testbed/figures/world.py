@@ -16,11 +16,11 @@ from sbon.config import Layer
 from sbon.cost.network_usage import MS_PER_S
 from sbon.errors import ConfigError
 from sbon.types import FloatArray, LinkId, NodeId, OperatorId, QueryId
-from testbed.matrix import load_matrix
-from testbed.placement.network import completed
-from testbed.topology import Topology
-from testbed.virtual.harness import World
-from testbed.virtual.network import NetworkConfig
+from sbon_testbed.matrix import load_matrix
+from sbon_testbed.placement.network import completed
+from sbon_testbed.topology import Topology
+from sbon_testbed.virtual.harness import World
+from sbon_testbed.virtual.network import NetworkConfig
 
 SETTLE_S = 3600.0
 """Virtual time before the first query: about 120 probes of each agent, so that coordinates have settled."""
@@ -79,7 +79,7 @@ class MeasuredNetwork:
 def read_measured(name: str, path: Path, nodes: int, seed: int, slices: int | None = None) -> MeasuredNetwork:
     """A network from an RTT file, `nodes` of its nodes drawn from the seed, and its first `slices`.
 
-    Missing values are filled and directions averaged slice by slice (`testbed.placement.network.completed`).
+    Missing values are filled and directions averaged slice by slice (`sbon_testbed.placement.network.completed`).
 
     Raises
     ------

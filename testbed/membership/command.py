@@ -1,4 +1,4 @@
-"""`sbon testbed membership`: the stories of `testbed.membership.evaluation`, asked for and shown."""
+"""`sbon testbed membership`: the stories of `sbon_testbed.membership.evaluation`, asked for and shown."""
 
 import gc
 import sys
@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from agent.config import AgentConfig
 from sbon.cli.output import print_note, print_record
 from sbon.config import load
 from sbon.errors import ConfigError, UsageError
 from sbon.membership import MembershipConfig
-from testbed.membership.evaluation import STORIES, MembershipTrial, Slow, evaluate
-from testbed.membership.world import MembershipWorldConfig
+from sbon_agent.config import AgentConfig
+from sbon_testbed.membership.evaluation import STORIES, MembershipTrial, Slow, evaluate
+from sbon_testbed.membership.world import MembershipWorldConfig
 
 
 def membership_command(
@@ -29,7 +29,7 @@ def membership_command(
     json: Annotated[str | None, typer.Option(metavar="FILE", help="Write the result as JSON; - for standard output.")] = None,
 ) -> None:
     """Let membership machines form, crash, stall, split and come back, in virtual time."""
-    from testbed.cli import write_json
+    from sbon_testbed.cli import write_json
 
     if not 0 <= loss < 1:
         raise UsageError(f"--loss {loss}, expected 0 to less than 1")

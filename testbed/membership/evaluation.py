@@ -15,8 +15,8 @@ import numpy as np
 
 from sbon.errors import UsageError
 from sbon.membership import MembershipConfig
-from testbed.membership.world import FAILED, SUSPECT, MembershipWorld, MembershipWorldConfig
-from testbed.ranges import check_seconds
+from sbon_testbed.membership.world import FAILED, SUSPECT, MembershipWorld, MembershipWorldConfig
+from sbon_testbed.ranges import check_seconds
 
 Slow: TypeAlias = Literal["same", "any"]
 

@@ -1,7 +1,8 @@
 """A light world for membership machines alone: datagrams with delay, loss and jitter; stalls, crashes, partitions; thousands of agents.
 
-Whole agents in `testbed.virtual.world` show that the parts fit; here only `sbon.membership.Membership` runs, so that two thousand of them
-fit into one process. A process that stalls handles nothing until it goes on; what reached its machine meanwhile keeps its time of arrival.
+Whole agents in `sbon_testbed.virtual.world` show that the parts fit; here only `sbon.membership.Membership` runs, so that two thousand of
+them fit into one process. A process that stalls handles nothing until it goes on; what reached its machine meanwhile keeps its time of
+arrival.
 """
 
 import heapq
@@ -30,7 +31,7 @@ from sbon.membership.broadcast import Broadcasts
 from sbon.membership.sampling import VitalsToTell
 from sbon.sealing import OVERHEAD_BYTES
 from sbon.types import Address, NodeId
-from testbed.virtual.network import Draws
+from sbon_testbed.virtual.network import Draws
 
 SPREAD_MS = 80.0
 """Edge of the cube in which agents lie: RTTs of 55 ms in the median, 140 at most, as within a continent."""

@@ -8,14 +8,14 @@ from typing import Any
 from sbon.cli.output import print_table, say
 from sbon.cli.tables import Column
 from sbon.errors import SbonError
-from testbed.kernel import in_network_namespace
-from testbed.leftovers import run_directory
-from testbed.netns.devices import ip_address
-from testbed.netns.lateness import LatenessProbe
-from testbed.netns.messages import Report
-from testbed.netns.wan import Wan
-from testbed.ranges import check_seconds
-from testbed.virtual.network import NetworkConfig
+from sbon_testbed.kernel import in_network_namespace
+from sbon_testbed.leftovers import run_directory
+from sbon_testbed.netns.devices import ip_address
+from sbon_testbed.netns.lateness import LatenessProbe
+from sbon_testbed.netns.messages import Report
+from sbon_testbed.netns.wan import Wan
+from sbon_testbed.ranges import check_seconds
+from sbon_testbed.virtual.network import NetworkConfig
 
 DELAYS_MS = (1.0, 5.0, 20.0, 40.0, 100.0, 200.0)
 OFFERED_PER_S = (5_000, 20_000, 40_000, 60_000, 80_000, 120_000)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sbon.errors import ConfigError
-from testbed.kernel import in_network_namespace, new_network_namespace
+from sbon_testbed.kernel import in_network_namespace, new_network_namespace
 
 TUN = Path("/dev/net/tun")
 MTU = 1500

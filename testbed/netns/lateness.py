@@ -12,7 +12,7 @@ from collections import deque
 
 import numpy as np
 
-from testbed.kernel import in_network_namespace
+from sbon_testbed.kernel import in_network_namespace
 
 INTERVAL_S = 0.02
 SAMPLES_MAX = 100_000

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import msgspec
 
 from sbon.errors import SbonError
-from testbed.virtual.network import NetworkConfig
+from sbon_testbed.virtual.network import NetworkConfig
 
 MESSAGE_BYTES_MAX = 1 << 26
 DESCRIPTORS_MAX = 250
@@ -29,7 +29,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, tag="setup"):
 
 
 class Paths(msgspec.Struct, frozen=True, kw_only=True, tag="paths"):
-    """New paths; see `testbed.netns.schedule.Schedule.set_paths`."""
+    """New paths; see `sbon_testbed.netns.schedule.Schedule.set_paths`."""
 
     delay_ms: list[list[float]]
     group: list[int]

@@ -1,4 +1,4 @@
-"""The router: `python -m testbed.netns.router PARENT_PID DESCRIPTOR`, one thread that moves packets between the TUN devices.
+"""The router: `python -m sbon_testbed.netns.router PARENT_PID DESCRIPTOR`, one thread that moves packets between the TUN devices.
 
 It makes the namespaces, reads what their devices send, and writes each packet to its target's device when the schedule says so. It wakes
 by a timer of the kernel, not by epoll's milliseconds, and before other programs. What it cannot keep up with shows in its report: packets
@@ -15,10 +15,10 @@ import time
 
 import numpy as np
 
-from testbed.kernel import PreciseTimer, die_with_parent, wake_punctually
-from testbed.netns.devices import Site, dropped_packets, make_site
-from testbed.netns.messages import DESCRIPTORS_MAX, Ask, Done, Message, Paths, Report, Setup, receive, send
-from testbed.netns.schedule import Schedule
+from sbon_testbed.kernel import PreciseTimer, die_with_parent, wake_punctually
+from sbon_testbed.netns.devices import Site, dropped_packets, make_site
+from sbon_testbed.netns.messages import DESCRIPTORS_MAX, Ask, Done, Message, Paths, Report, Setup, receive, send
+from sbon_testbed.netns.schedule import Schedule
 
 _READ_BYTES = 2048
 _READS_MAX = 64

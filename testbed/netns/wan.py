@@ -12,10 +12,10 @@ import msgspec
 
 from sbon.errors import ConfigError, SbonError
 from sbon.types import FloatArray
-from testbed.netns.devices import NODES_MAX, ip_address, refuse_without_rights
-from testbed.netns.lateness import LatenessProbe
-from testbed.netns.messages import DESCRIPTORS_MAX, Ask, Done, Message, Paths, Report, Setup, receive, send
-from testbed.virtual.network import NetworkConfig
+from sbon_testbed.netns.devices import NODES_MAX, ip_address, refuse_without_rights
+from sbon_testbed.netns.lateness import LatenessProbe
+from sbon_testbed.netns.messages import DESCRIPTORS_MAX, Ask, Done, Message, Paths, Report, Setup, receive, send
+from sbon_testbed.virtual.network import NetworkConfig
 
 PROBE_DELAY_MS = 20.0
 """Between the two namespaces of the lateness probe."""
@@ -56,7 +56,7 @@ class Wan:
         self._control.settimeout(_ANSWER_TIMEOUT_S)
         with theirs, log.open("ab") as out:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "testbed.netns.router", str(os.getpid()), str(theirs.fileno())],
+                [sys.executable, "-P", "-m", "sbon_testbed.netns.router", str(os.getpid()), str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,

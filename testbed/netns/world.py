@@ -8,18 +8,18 @@ from typing import Any
 from sbon.config import Layer
 from sbon.errors import ConfigError
 from sbon.sealing import KEY_BYTES, generate_key
-from testbed.backend import Node, node_number
-from testbed.netns.devices import ip_address
-from testbed.netns.wan import Wan
-from testbed.processes.world import ProcessWorld
-from testbed.topology import Topology
-from testbed.virtual.network import NetworkConfig
+from sbon_testbed.backend import Node, node_number
+from sbon_testbed.netns.devices import ip_address
+from sbon_testbed.netns.wan import Wan
+from sbon_testbed.processes.world import ProcessWorld
+from sbon_testbed.topology import Topology
+from sbon_testbed.virtual.network import NetworkConfig
 
 PORT = 7946
 
 
 class NetnsWorld(ProcessWorld):
-    """Agents as processes in network namespaces. Satisfies `testbed.backend.Backend`.
+    """Agents as processes in network namespaces. Satisfies `sbon_testbed.backend.Backend`.
 
     Agents listen beyond loopback here, and so have a cluster key, made for the run.
 

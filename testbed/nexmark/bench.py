@@ -1,7 +1,7 @@
 """`sbon bench nexmark`: how many events each query takes a second, and whether its answers are right.
 
 A real agent process with the default settings for each query. First the query's answers over fewer events go to a file and are compared
-with those of `testbed.nexmark.reference` over the same rows; then it runs over all events into a sink that forgets them, and is timed.
+with those of `sbon_testbed.nexmark.reference` over the same rows; then it runs over all events into a sink that forgets them, and is timed.
 Counted are the events that the query reads: of the other kinds none is made. A core second is one of the agent's whole process.
 """
 
@@ -18,11 +18,11 @@ import polars as pl
 from sbon.cli.output import count, number, print_note, print_table
 from sbon.cli.tables import Column
 from sbon.errors import UsageError
-from testbed.bench.agent_process import AgentProcess, one_agent
-from testbed.nexmark.catalogue import OFFERED, QUERIES
-from testbed.nexmark.events import CYCLE, KINDS, Events
-from testbed.nexmark.reference import answer, equal
-from testbed.nexmark.stream import POOL_EVENTS, Stream
+from sbon_testbed.bench.agent_process import AgentProcess, one_agent
+from sbon_testbed.nexmark.catalogue import OFFERED, QUERIES
+from sbon_testbed.nexmark.events import CYCLE, KINDS, Events
+from sbon_testbed.nexmark.reference import answer, equal
+from sbon_testbed.nexmark.stream import POOL_EVENTS, Stream
 
 SEED = 1
 EVENTS = 20_000_000
@@ -130,7 +130,7 @@ def _select(name: str) -> str:
 
 
 def _text(name: str) -> str:
-    return (resources.files("testbed.nexmark") / "queries" / f"{name}.sql").read_text(encoding="utf-8")
+    return (resources.files("sbon_testbed.nexmark") / "queries" / f"{name}.sql").read_text(encoding="utf-8")
 
 
 def _right(agent: AgentProcess, name: str, events: int) -> bool:

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from agent.connectors.fields import Index, uniform
 from sbon.query.schema import ColumnType, Field, Schema
 from sbon.types import FloatArray
-from testbed.nexmark import texts
+from sbon_agent.connectors.fields import Index, uniform
+from sbon_testbed.nexmark import texts
 
 CYCLE = 50
 """Events of a cycle: one person, AUCTIONS auctions, and bids."""

@@ -12,20 +12,20 @@ events_per_second : of event time, all kinds together; default 100000
 pool_events : events of the pool, a multiple of 50; default 1000000
 batch_rows_max : rows of a batch at most; default: as many as the engine asks for
 
-The columns are those of `testbed.nexmark.events.SCHEMAS`, all or some.
+The columns are those of `sbon_testbed.nexmark.events.SCHEMAS`, all or some.
 """
 
 from collections.abc import Callable
 
 import polars as pl
 
-from agent.connectors import Connector, ConnectorContext, Polled
-from agent.connectors.options import Options
-from agent.connectors.watermark import Watermark
 from sbon.errors import ConnectorError
 from sbon.query.plan import SourceParams
-from testbed.nexmark.events import CYCLE, KINDS, SCHEMAS, START_US, Events
-from testbed.nexmark.stream import POOL_EVENTS, Stream
+from sbon_agent.connectors import Connector, ConnectorContext, Polled
+from sbon_agent.connectors.options import Options
+from sbon_agent.connectors.watermark import Watermark
+from sbon_testbed.nexmark.events import CYCLE, KINDS, SCHEMAS, START_US, Events
+from sbon_testbed.nexmark.stream import POOL_EVENTS, Stream
 
 BATCH_ROWS = 65_536
 """Rows of a batch until the engine asks for another number."""

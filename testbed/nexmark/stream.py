@@ -5,7 +5,7 @@ from functools import lru_cache
 import polars as pl
 
 from sbon.errors import ConfigError
-from testbed.nexmark.events import AUCTIONS, CYCLE, IDS, TIMES, Events
+from sbon_testbed.nexmark.events import AUCTIONS, CYCLE, IDS, TIMES, Events
 
 POOL_EVENTS = 1_000_000
 """Events of the pool, all kinds together."""

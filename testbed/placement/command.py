@@ -1,4 +1,4 @@
-"""`sbon testbed placement`: the evaluation of `testbed.placement.evaluation`, asked for and shown."""
+"""`sbon testbed placement`: the evaluation of `sbon_testbed.placement.evaluation`, asked for and shown."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -9,9 +9,9 @@ from sbon.cli.output import number, print_note, print_table
 from sbon.cli.tables import Column
 from sbon.cost_space.config import CoordinateConfig
 from sbon.errors import ConfigError
-from testbed.placement.evaluation import STRATEGIES, evaluate, strategies_for
-from testbed.placement.network import ROUNDS, read_network, transit_stub
-from testbed.progress import Progress
+from sbon_testbed.placement.evaluation import STRATEGIES, evaluate, strategies_for
+from sbon_testbed.placement.network import ROUNDS, read_network, transit_stub
+from sbon_testbed.progress import Progress
 
 
 def placement_command(
@@ -38,7 +38,7 @@ def placement_command(
       sbon testbed placement --matrix rtt.npz --queries 200
       sbon testbed placement --topology transit-stub --strategy relaxation --strategy ip-multicast --json -
     """
-    from testbed.cli import write_json
+    from sbon_testbed.cli import write_json
 
     if (matrix is None) == (topology is None):
         raise typer.BadParameter("give either --matrix FILE or --topology transit-stub")

@@ -24,10 +24,10 @@ from sbon.placement.config import PlacementConfig
 from sbon.placement.problem import PlacementProblem
 from sbon.placement.strategy import IpMulticast, Strategy
 from sbon.types import NodeId, OperatorId
-from testbed.placement.network import ROUNDS, Network, Report, coordinate_median_error, settled_space, unreported
-from testbed.placement.oracle import Oracle
-from testbed.placement.queries import Shape, draw_query
-from testbed.placement.scores import Tally
+from sbon_testbed.placement.network import ROUNDS, Network, Report, coordinate_median_error, settled_space, unreported
+from sbon_testbed.placement.oracle import Oracle
+from sbon_testbed.placement.queries import Shape, draw_query
+from sbon_testbed.placement.scores import Tally
 
 SLOTS = 1_000_000
 """Room of every node: the paper's simulation has no limits of resources either."""

@@ -12,10 +12,10 @@ from sbon.cost_space.config import CoordinateConfig
 from sbon.errors import ConfigError
 from sbon.placement.baselines import Routes
 from sbon.types import FloatArray, NodeId
-from testbed.coordinates.evaluation import per_pair_median
-from testbed.coordinates.space import Space, draw_peers, play_round
-from testbed.matrix import load_matrix
-from testbed.transit_stub import generate
+from sbon_testbed.coordinates.evaluation import per_pair_median
+from sbon_testbed.coordinates.space import Space, draw_peers, play_round
+from sbon_testbed.matrix import load_matrix
+from sbon_testbed.transit_stub import generate
 
 RTT_MS_MIN = 0.05
 ROUNDS = 500

@@ -1,7 +1,7 @@
 """The world of local processes: real agents on loopback, with the topology's latencies around their transport.
 
-The testbed's shaper (`agent.network.shaper`) in each agent delays what it exchanges with each other agent, and is told of changes over the
-control socket.
+The testbed's shaper (`sbon_agent.network.shaper`) in each agent delays what it exchanges with each other agent, and is told of changes
+over the control socket.
 """
 
 import os
@@ -16,17 +16,17 @@ import msgspec
 from sbon.cli.client import UnreachableError
 from sbon.config import Layer
 from sbon.errors import ConfigError
-from testbed.backend import Node, node_number
-from testbed.processes.world import ProcessWorld
-from testbed.topology import Topology
-from testbed.virtual.network import NetworkConfig
+from sbon_testbed.backend import Node, node_number
+from sbon_testbed.processes.world import ProcessWorld
+from sbon_testbed.topology import Topology
+from sbon_testbed.virtual.network import NetworkConfig
 
 _PORT_FIRST, _PORT_LAST = 20_000, 32_000
 """Below the ports that the kernel gives to outgoing connections."""
 
 
 class LocalWorld(ProcessWorld):
-    """Agents as processes on loopback. Satisfies `testbed.backend.Backend`.
+    """Agents as processes on loopback. Satisfies `sbon_testbed.backend.Backend`.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ def spawn(arguments: Sequence[str], log: IO[bytes], namespace: int | None = None
     """An agent with these arguments that dies with this process, in a network namespace given by its descriptor."""
     where = [] if namespace is None else ["--in-namespace", str(namespace)]
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "testbed.processes.child", str(os.getpid()), *where, *arguments],
+        [sys.executable, "-P", "-m", "sbon_testbed.processes.child", str(os.getpid()), *where, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,

@@ -16,9 +16,9 @@ from sbon.cli.client import ControlClient, UnreachableError
 from sbon.config import Layer, overlay, toml_value
 from sbon.errors import SbonError
 from sbon.types import NodeId
-from testbed.backend import Node, Tail, node_number
-from testbed.processes.spawn import spawn
-from testbed.topology import Latencies, PairMask, Topology
+from sbon_testbed.backend import Node, Tail, node_number
+from sbon_testbed.processes.spawn import spawn
+from sbon_testbed.topology import Latencies, PairMask, Topology
 
 START_TIMEOUT_S = 60.0
 """An agent that does not serve its control socket within this time has failed to start."""
@@ -30,7 +30,7 @@ _POLL_S = 0.05
 
 
 class ProcessWorld:
-    """Agents as processes. A subclass says how their packets travel, and then satisfies `testbed.backend.Backend`.
+    """Agents as processes. A subclass says how their packets travel, and then satisfies `sbon_testbed.backend.Backend`.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ class ProcessWorld:
             "data_dir": str(directory),
             "labels": dict(self.topology.labels[number]),
             "log": {"format": "json"},
-            "telemetry": {"parquet": False},  # see testbed.telemetry.files
+            "telemetry": {"parquet": False},  # see sbon_testbed.telemetry.files
         } | self._world_settings()
         config = directory / "agent.toml"
         config.write_text(_toml(overlay(fixed, self._settings[number])), encoding="utf-8")

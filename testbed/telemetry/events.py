@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from sbon.telemetry.schema import TABLES
-from testbed.telemetry.story import BEGIN, DOWN_S, Move, Query, Story, usage_at
+from sbon_testbed.telemetry.story import BEGIN, DOWN_S, Move, Query, Story, usage_at
 
 NOTICED_S = 4.0
 """From a crash to the first agent that calls it failed; others follow."""

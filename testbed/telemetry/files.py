@@ -15,8 +15,8 @@ def write_tables(directory: Path) -> int:
         The disk refuses.
     """
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
-    from agent.telemetry.log import DIRECTORY_NAME
-    from agent.telemetry.writer import convert_all
+    from sbon_agent.telemetry.log import DIRECTORY_NAME
+    from sbon_agent.telemetry.writer import convert_all
 
     try:
         return convert_all(sorted(directory.glob(f"*/{DIRECTORY_NAME}"))).rows

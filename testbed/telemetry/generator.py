@@ -15,9 +15,9 @@ import typer
 from sbon.errors import ConfigError, UsageError
 from sbon.telemetry import layout
 from sbon.telemetry.schema import TABLES, VERSION, VERSION_KEY
-from testbed.telemetry.events import events_of_hour
-from testbed.telemetry.story import BEGIN, DOWN_S, Story
-from testbed.telemetry.tables import samples_of_hour
+from sbon_testbed.telemetry.events import events_of_hour
+from sbon_testbed.telemetry.story import BEGIN, DOWN_S, Story
+from sbon_testbed.telemetry.tables import samples_of_hour
 
 HOUR_S = 3600.0
 HOURS_MAX = 10_000
@@ -168,7 +168,7 @@ def telemetry_command(
       sbon testbed telemetry --agents 10 --hours 1 --out small
       sbon testbed telemetry --agents 100 --hours 24 --out large --seed 7
     """
-    from testbed.cli import write_json
+    from sbon_testbed.cli import write_json
 
     result = generate(out, agents, hours, queries, probe_interval, seed, lambda line: print(line, file=sys.stderr, flush=True))
     if json is not None:

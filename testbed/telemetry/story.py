@@ -1,6 +1,6 @@
 """An overlay's day, made up: who was there, what was asked, where operators were and when they moved.
 
-For logs of any size, without running an overlay for as long: `testbed.telemetry.generator` writes what its agents would have recorded.
+For logs of any size, without running an overlay for as long: `sbon_testbed.telemetry.generator` writes what its agents would have recorded.
 Nothing here is a measurement. Latencies are those of cities with a slow tide over the day and one slower ocean cable, so that placements
 that were good in the morning are not at noon.
 """
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sbon.types import FloatArray
-from testbed.topology import CitiesConfig, Latencies, Topology, build
+from sbon_testbed.topology import CitiesConfig, Latencies, Topology, build
 
 Numbers = npt.NDArray[np.int64]
 

@@ -8,7 +8,7 @@ import polars as pl
 from sbon.telemetry.digest import bucket_of, middle_ms
 from sbon.telemetry.schema import TABLES
 from sbon.types import FloatArray
-from testbed.telemetry.story import BEGIN, CABLE_FACTOR, DOWN_S, MAP_BYTES, SOURCE_BYTES, WINDOW_BYTES, Numbers, Story, predicted_ms
+from sbon_testbed.telemetry.story import BEGIN, CABLE_FACTOR, DOWN_S, MAP_BYTES, SOURCE_BYTES, WINDOW_BYTES, Numbers, Story, predicted_ms
 
 SAMPLE_S = 10.0
 LATENCY_WINDOW_S = 60.0

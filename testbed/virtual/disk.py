@@ -7,7 +7,7 @@ from sbon.link_frames import Buffer
 
 
 class VirtualDisk:
-    """Satisfies `agent.host.Disk`. Faults are set by whoever runs the world."""
+    """Satisfies `sbon_agent.host.Disk`. Faults are set by whoever runs the world."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytearray] = {}

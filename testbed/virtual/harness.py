@@ -17,21 +17,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from agent.config import AgentConfig
-from agent.engine.settings import EngineConfig
-from agent.host import Host
 from sbon.config import Layer, load
 from sbon.control import ControlReply, ControlRequest
 from sbon.errors import SbonError
 from sbon.sealing import KeyRing
 from sbon.types import Address, FloatArray, NodeId
-from testbed.backend import Node, Tail, node_number
-from testbed.cpu import CpuConfig
-from testbed.logs import VirtualLog
-from testbed.topology import CitiesConfig, Latencies, PairMask, Topology, TopologyConfig, build
-from testbed.virtual.network import NetworkConfig
-from testbed.virtual.time import ns
-from testbed.virtual.world import PORT, SimulatedHost, SimulatedWorld
+from sbon_agent.config import AgentConfig
+from sbon_agent.engine.settings import EngineConfig
+from sbon_agent.host import Host
+from sbon_testbed.backend import Node, Tail, node_number
+from sbon_testbed.cpu import CpuConfig
+from sbon_testbed.logs import VirtualLog
+from sbon_testbed.topology import CitiesConfig, Latencies, PairMask, Topology, TopologyConfig, build
+from sbon_testbed.virtual.network import NetworkConfig
+from sbon_testbed.virtual.time import ns
+from sbon_testbed.virtual.world import PORT, SimulatedHost, SimulatedWorld
 
 # The batches of virtual worlds are small, and handing them to a pool of threads costs more than the work. Read when polars loads.
 os.environ.setdefault("POLARS_MAX_THREADS", "1")
@@ -41,7 +41,7 @@ ANSWER_TIMEOUT_S = 60.0
 
 
 class AgentLike(Protocol):
-    """What a world needs of an agent; `agent.node.Agent` has it."""
+    """What a world needs of an agent; `sbon_agent.node.Agent` has it."""
 
     def start(self) -> Address:
         """Listen and join."""
@@ -64,7 +64,7 @@ class TimeoutInWorldError(AssertionError):
 
 
 class World:
-    """Agents on the virtual hosts of a topology. Satisfies `testbed.backend.Backend`.
+    """Agents on the virtual hosts of a topology. Satisfies `sbon_testbed.backend.Backend`.
 
     Parameters
     ----------
@@ -354,6 +354,6 @@ class World:
 
 
 def _real_agent(config: AgentConfig, host: Host, ring: KeyRing | None) -> AgentLike:
-    from agent.node import Agent
+    from sbon_agent.node import Agent
 
     return Agent(config, host, ring)

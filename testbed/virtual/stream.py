@@ -9,10 +9,10 @@ reset. The end of a killed process is reset by its machine; a machine that is of
 from collections import deque
 from collections.abc import Callable
 
-from agent.host import StreamHandler
 from sbon.types import Address
-from testbed.virtual.network import Network
-from testbed.virtual.time import NS, ns
+from sbon_agent.host import StreamHandler
+from sbon_testbed.virtual.network import Network
+from sbon_testbed.virtual.time import NS, ns
 
 _SYN_RETRIES_S = (0.0, 1.0, 3.0, 7.0)
 """When a connection request is sent again, as Linux does it."""
@@ -113,7 +113,7 @@ class Pipe:
 
 
 class SimulatedStream:
-    """One end of a stream. Satisfies `agent.host.Stream`."""
+    """One end of a stream. Satisfies `sbon_agent.host.Stream`."""
 
     def __init__(self, network: Network, node: int, peer: Address, handler: StreamHandler | None, alive: Callable[[], bool]) -> None:
         self.network, self.node, self.peer, self.handler = network, node, peer, handler

@@ -13,7 +13,7 @@ NS = 1_000_000_000
 
 
 class Event:
-    """A callback to come. Satisfies `agent.host.Timer`."""
+    """A callback to come. Satisfies `sbon_agent.host.Timer`."""
 
     __slots__ = ("callback",)
 

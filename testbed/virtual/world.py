@@ -1,6 +1,6 @@
 """The virtual world: hosts for agents in one process, in virtual time, from a seed.
 
-`SimulatedHost` is `agent.host.Host` as the agent knows it. Each machine's monotonic clock begins at its own instant, so that an agent
+`SimulatedHost` is `sbon_agent.host.Host` as the agent knows it. Each machine's monotonic clock begins at its own instant, so that an agent
 that compared clocks of two machines would be found out; wall clocks agree unless they are skewed. A killed process takes its host
 object with it: its timers, streams and unfinished work come no more, and a restarted process gets a new one on the same machine.
 The same seed gives the same run, callback by callback.
@@ -12,14 +12,14 @@ from typing import TypeVar
 
 import numpy as np
 
-from agent.host import StreamHandler, Timer
 from sbon.errors import ConfigError
 from sbon.types import Address, FloatArray
-from testbed.cpu import Cpu, CpuConfig
-from testbed.virtual.disk import VirtualDisk
-from testbed.virtual.network import Network, NetworkConfig
-from testbed.virtual.stream import SimulatedStream, Streams
-from testbed.virtual.time import NS, VirtualTime, ns, ns_not_before
+from sbon_agent.host import StreamHandler, Timer
+from sbon_testbed.cpu import Cpu, CpuConfig
+from sbon_testbed.virtual.disk import VirtualDisk
+from sbon_testbed.virtual.network import Network, NetworkConfig
+from sbon_testbed.virtual.stream import SimulatedStream, Streams
+from sbon_testbed.virtual.time import NS, VirtualTime, ns, ns_not_before
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ class SimulatedWorld:
 
 
 class SimulatedHost:
-    """One process's view of its machine. Satisfies `agent.host.Host`."""
+    """One process's view of its machine. Satisfies `sbon_agent.host.Host`."""
 
     def __init__(self, machine: Machine, rng: np.random.Generator) -> None:
         self.machine = machine
@@ -242,7 +242,7 @@ class SimulatedHost:
 
 
 class _Meter:
-    """Charges what the virtual CPU would take. Satisfies `agent.host.Meter`."""
+    """Charges what the virtual CPU would take. Satisfies `sbon_agent.host.Meter`."""
 
     def __init__(self, cpu: Cpu) -> None:
         self._cpu = cpu

@@ -9,7 +9,7 @@ import pytest
 from sbon.analysis.log_files import read_log
 from sbon.errors import SbonError
 from sbon.telemetry.schema import TABLES, VERSION_KEY
-from testbed.telemetry.generator import generate
+from sbon_testbed.telemetry.generator import generate
 
 
 @pytest.fixture(scope="module")

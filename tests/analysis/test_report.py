@@ -16,7 +16,7 @@ from sbon.analysis.hindsight import FlowLink, Moment, delay_ms, least_usage_byte
 from sbon.analysis.workbench import moment_width_s
 from sbon.cli.__main__ import run
 from sbon.telemetry.frames import METADATA
-from testbed.telemetry.generator import generate
+from sbon_testbed.telemetry.generator import generate
 from tests.processes import runs, wait_until
 
 

@@ -1,4 +1,4 @@
-"""Worlds for the conformance suite of `agent.host.Host`: two hosts each, and a way to let time pass until something holds."""
+"""Worlds for the conformance suite of `sbon_agent.host.Host`: two hosts each, and a way to let time pass until something holds."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,12 +6,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from agent.host import Host, Stream
-from agent.network.shaped_stream import Way
-from agent.network.shaper import ShapedHost
 from sbon.types import Address
-from testbed.virtual.network import NetworkConfig
-from testbed.virtual.world import SimulatedHost, SimulatedWorld
+from sbon_agent.host import Host, Stream
+from sbon_agent.network.shaped_stream import Way
+from sbon_agent.network.shaper import ShapedHost
+from sbon_testbed.virtual.network import NetworkConfig
+from sbon_testbed.virtual.world import SimulatedHost, SimulatedWorld
 
 
 class TwoHosts(Protocol):
@@ -66,7 +66,7 @@ class AsyncioPair:
     """Two hosts on loopback in one event loop."""
 
     def __init__(self) -> None:
-        from agent.asyncio_host import AsyncioHost
+        from sbon_agent.asyncio_host import AsyncioHost
 
         self.loop = asyncio.new_event_loop()
         self.hosts = [AsyncioHost(self.loop, rng=np.random.default_rng(seed)) for seed in (1, 2)]
@@ -104,7 +104,7 @@ class UvloopPair(AsyncioPair):
     """The same on the event loop that agents prefer."""
 
     def __init__(self) -> None:
-        from agent.asyncio_host import AsyncioHost, new_event_loop
+        from sbon_agent.asyncio_host import AsyncioHost, new_event_loop
 
         super().__init__()
         self.loop.close()

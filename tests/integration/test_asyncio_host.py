@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import structlog
 
-from agent.asyncio_host import AsyncioHost, new_event_loop
-from agent.executor import APART_MAX, BRIEF_S_MAX
-from agent.network.shaper import Shape, ShapedHost
-from agent.network.tcp import UNSENT_BYTES
 from sbon.errors import ConfigError, LinkError
 from sbon.sealing import KeyRing
+from sbon_agent.asyncio_host import AsyncioHost, new_event_loop
+from sbon_agent.executor import APART_MAX, BRIEF_S_MAX
+from sbon_agent.network.shaper import Shape, ShapedHost
+from sbon_agent.network.tcp import UNSENT_BYTES
 from tests.peer_worlds import Recorder
 
 pytestmark = pytest.mark.alone

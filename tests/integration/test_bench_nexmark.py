@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from sbon.errors import ConfigError
-from testbed.nexmark.bench import measure
+from sbon_testbed.nexmark.bench import measure
 from tests.entry_points import install
 
 
 @pytest.fixture(autouse=True)
 def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    folder = install(tmp_path / "installed", "nexmark-here", {"sbon.connectors": {"nexmark": "testbed.nexmark.source:CONNECTOR"}})
+    folder = install(tmp_path / "installed", "nexmark-here", {"sbon.connectors": {"nexmark": "sbon_testbed.nexmark.source:CONNECTOR"}})
     root = str(Path(__file__).parents[2])
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), root, os.environ.get("PYTHONPATH", "")]))
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-import testbed.bench.probe as bench
+import sbon_testbed.bench.probe as bench
 from sbon.cli.__main__ import run
 from sbon.errors import ConfigError
 

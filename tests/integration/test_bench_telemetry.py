@@ -6,7 +6,7 @@ import pytest
 
 from sbon.cli.__main__ import run
 from sbon.errors import ConfigError
-from testbed.bench.telemetry import measure, show
+from sbon_testbed.bench.telemetry import measure, show
 
 
 def test_the_share_is_made_of_recording_and_writing(capsys):

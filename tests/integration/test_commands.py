@@ -12,7 +12,6 @@ import sys
 import msgspec
 import pytest
 
-from agent.control import ControlConfig
 from sbon.cli.__main__ import run
 from sbon.cli.client import ControlClient
 from sbon.cli.output import rich_lines
@@ -22,6 +21,7 @@ from sbon.control import ControlReply
 from sbon.errors import QueryError
 from sbon.homes import bare_row
 from sbon.sealing import KeyRing
+from sbon_agent.control import ControlConfig
 from tests.canned_agent import MEMBERS, OPERATORS, PLAN, QUERIES, STATUS, FakeAgent, serving
 
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.control import ControlConfig, DataDirectory
 from sbon.cli.client import ControlClient, RefusedError, UnreachableError, find_socket
 from sbon.control import REPLY_BYTES_MAX, ControlReply, ControlRequest, FrameReader, decode, encode
 from sbon.errors import ConfigError
+from sbon_agent.control import ControlConfig, DataDirectory
 from tests.canned_agent import STATUS, FakeAgent, serving
 
 

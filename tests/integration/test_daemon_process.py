@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 import psutil
 import pytest
 
-from agent.state import SavedState, StateFile
 from sbon.cli.client import ControlClient, RefusedError
 from sbon.cost_space.coordinate import Coordinate
 from sbon.sealing import generate_key
+from sbon_agent.state import SavedState, StateFile
 from tests.processes import Process, wait_until
 
 HEAVY = ("polars", "scipy", "sqlglot", "typer", "rich", "pandas", "matplotlib", "pyspark")
@@ -49,7 +49,8 @@ def test_idle_agent_is_small_and_loads_nothing_heavy(start, tmp_path):
     key_file.chmod(0o600)
     keyed = ("--key-file", str(key_file))
     program = (
-        f"import sys\nfrom agent.__main__ import main\ncode = main()\nprint([m for m in {HEAVY!r} if m in sys.modules])\nsys.exit(code)"
+        "import sys\nfrom sbon_agent.__main__ import main\ncode = main()\n"
+        f"print([m for m in {HEAVY!r} if m in sys.modules])\nsys.exit(code)"
     )
     seed = start("seed", *keyed).wait_until_ready()
     idle = start("idle", *keyed, "--join", seed.ask("status")["address"], program=program).wait_until_ready()
@@ -214,7 +215,7 @@ def test_agent_goes_on_when_nothing_can_be_written(start, tmp_path):
     program = (
         "import resource, sys\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
-        "from agent.__main__ import main\n"
+        "from sbon_agent.__main__ import main\n"
         "code = main()\n"
         "sys.exit(code)"
     )
@@ -236,7 +237,7 @@ def test_exit_code_is_the_agents_though_its_last_words_cannot_be_written(tmp_pat
     program = (
         "import resource, sys\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
-        "from agent.__main__ import main\n"
+        "from sbon_agent.__main__ import main\n"
         "sys.exit(main(['--bind', 'nonsense']))"
     )
     with (tmp_path / "log").open("wb") as log:

@@ -1,4 +1,4 @@
-"""What every implementation of `agent.host.Host` must do: the same tests for the virtual world and for asyncio."""
+"""What every implementation of `sbon_agent.host.Host` must do: the same tests for the virtual world and for asyncio."""
 
 from collections.abc import Iterator
 

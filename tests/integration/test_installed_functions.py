@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from sbon.cli.client import RefusedError
-from testbed.bench.agent_process import one_agent
+from sbon_testbed.bench.agent_process import one_agent
 from tests.entry_points import install
 
 EXAMPLE = Path(__file__).parents[1] / "example_package"

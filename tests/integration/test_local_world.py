@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from sbon.errors import SbonError
-from testbed.processes.local import LocalWorld, free_ports
-from testbed.topology import CitiesConfig, build, pairs_between
-from testbed.virtual.network import NetworkConfig
+from sbon_testbed.processes.local import LocalWorld, free_ports
+from sbon_testbed.topology import CitiesConfig, build, pairs_between
+from sbon_testbed.virtual.network import NetworkConfig
 from tests.processes import runs, wait_until
 
 pytestmark = pytest.mark.alone
@@ -88,9 +88,9 @@ def test_nothing_outlives_a_testbed_that_is_killed(tmp_path):
     script = textwrap.dedent(
         f"""
         import pathlib, sys, time
-        from testbed.processes.local import LocalWorld
-        from testbed.virtual.network import NetworkConfig
-        from testbed.topology import CitiesConfig, build
+        from sbon_testbed.processes.local import LocalWorld
+        from sbon_testbed.virtual.network import NetworkConfig
+        from sbon_testbed.topology import CitiesConfig, build
         world = LocalWorld(build(CitiesConfig(), 2, 1), pathlib.Path({str(tmp_path)!r}), NetworkConfig(), [{{}}, {{}}])
         world.start(0), world.start(1)
         world.wait_started(0), world.wait_started(1)

@@ -16,15 +16,15 @@ import pytest
 
 from sbon.cli.__main__ import run as run_program
 from sbon.errors import ConfigError, SbonError
-from testbed.kernel import in_network_namespace
-from testbed.netns.devices import ip_address, refuse_without_rights
-from testbed.netns.wan import Wan
-from testbed.netns.world import NetnsWorld
-from testbed.report import running
-from testbed.run import run_scenario
-from testbed.scenario import parse_scenario
-from testbed.topology import CitiesConfig, build
-from testbed.virtual.network import NetworkConfig
+from sbon_testbed.kernel import in_network_namespace
+from sbon_testbed.netns.devices import ip_address, refuse_without_rights
+from sbon_testbed.netns.wan import Wan
+from sbon_testbed.netns.world import NetnsWorld
+from sbon_testbed.report import running
+from sbon_testbed.run import run_scenario
+from sbon_testbed.scenario import parse_scenario
+from sbon_testbed.topology import CitiesConfig, build
+from sbon_testbed.virtual.network import NetworkConfig
 from tests.processes import runs, wait_until
 
 FAST = {"membership": {"interval_s": 0.2, "gossip_interval_s": 0.1, "suspicion_s": 0.5, "reconnect_interval_s": 1.0}}
@@ -409,9 +409,9 @@ def test_nothing_is_left_of_a_testbed_that_is_killed(tmp_path):
     script = textwrap.dedent(
         f"""
         import os, pathlib, sys
-        from testbed.netns.world import NetnsWorld
-        from testbed.virtual.network import NetworkConfig
-        from testbed.topology import CitiesConfig, build
+        from sbon_testbed.netns.world import NetnsWorld
+        from sbon_testbed.virtual.network import NetworkConfig
+        from sbon_testbed.topology import CitiesConfig, build
         world = NetnsWorld(build(CitiesConfig(), 2, 1), pathlib.Path({str(tmp_path)!r}), NetworkConfig(), [{{}}, {{}}], 1)
         world.start(0), world.start(1)
         world.wait_started(0), world.wait_started(1)
@@ -447,7 +447,7 @@ def test_other_users_are_refused_in_one_line(monkeypatch, capsys, tmp_path):
 
 def test_machine_without_tun_is_refused_in_one_line(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr("testbed.netns.devices.TUN", tmp_path / "tun")
+    monkeypatch.setattr("sbon_testbed.netns.devices.TUN", tmp_path / "tun")
 
     with pytest.raises(ConfigError, match="missing here"):
         refuse_without_rights()

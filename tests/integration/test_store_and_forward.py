@@ -3,7 +3,7 @@
 import signal
 from pathlib import Path
 
-from testbed.processes.local import free_ports
+from sbon_testbed.processes.local import free_ports
 from tests.processes import Process, wait_until
 
 ROWS = 400_000

@@ -12,12 +12,12 @@ import msgspec
 import polars as pl
 import pytest
 
-from agent.connectors.base import Congested, ConnectorContext
-from agent.connectors.reaches import Reaches
 from sbon.errors import ConnectorError
 from sbon.operators.values import Values
 from sbon.query.plan import SinkParams
 from sbon.reach import ConnectorsConfig, TcpConfig
+from sbon_agent.connectors.base import Congested, ConnectorContext
+from sbon_agent.connectors.reaches import Reaches
 from tests.connector_world import columns, context, sink, source
 
 SCHEMA = columns(ts="time", n="int")
@@ -308,7 +308,7 @@ async def test_a_slow_peer_slows_the_query_and_no_row_is_lost():
 
 
 async def test_a_closed_sink_without_peer_gives_up_and_says_how_many_rows(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("agent.connectors.tcp.FLUSH_ON_CLOSE_S", 0.01)
+    monkeypatch.setattr("sbon_agent.connectors.tcp.FLUSH_ON_CLOSE_S", 0.01)
     out: Any = sink("tcp", SCHEMA, context(loop=asyncio.get_running_loop()), mode="listen", port=0)
     await write(out, 1, 2, 3)
     out.close()

@@ -13,11 +13,11 @@ import msgspec
 import polars as pl
 import pytest
 
-from agent.telemetry.broker import Batch
-from agent.telemetry.collect import Collection
-from agent.telemetry.spool import Line
 from sbon.telemetry.rows import VERSION, Probe
-from testbed.processes.local import free_ports
+from sbon_agent.telemetry.broker import Batch
+from sbon_agent.telemetry.collect import Collection
+from sbon_agent.telemetry.spool import Line
+from sbon_testbed.processes.local import free_ports
 from tests.processes import Process, wait_until
 
 MOSQUITTO = shutil.which("mosquitto", path=os.environ.get("PATH", "") + os.pathsep + "/usr/sbin")

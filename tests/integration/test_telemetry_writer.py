@@ -8,9 +8,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from agent.telemetry.spool import Spool, encode_line
-from agent.telemetry.writer import convert_all
 from sbon.telemetry.rows import Load, Probe
+from sbon_agent.telemetry.spool import Spool, encode_line
+from sbon_agent.telemetry.writer import convert_all
 from tests.processes import Process, wait_until
 
 HOUR_US = 3_600_000_000
@@ -36,7 +36,8 @@ def sequences(directory: Path) -> list[int]:
 
 
 def writer(directory: Path, before: str = "") -> subprocess.CompletedProcess[str]:
-    program = f"import os, resource, signal, sys\nimport agent.telemetry.writer as writer\n{before}\nsys.exit(writer.main(sys.argv[1:]))"
+    imports = "import os, resource, signal, sys\nimport sbon_agent.telemetry.writer as writer"
+    program = f"{imports}\n{before}\nsys.exit(writer.main(sys.argv[1:]))"
     return subprocess.run([sys.executable, "-c", program, str(directory)], capture_output=True, text=True, timeout=300, check=False)
 
 
@@ -93,7 +94,7 @@ def test_a_full_disk_leaves_no_half_file_and_the_rows_in_the_spool(tmp_path):
 
 def test_two_writers_at_once_do_not_meet(tmp_path):
     directory = filled(tmp_path)
-    command = [sys.executable, "-m", "agent.telemetry.writer", "--running", str(directory)]
+    command = [sys.executable, "-m", "sbon_agent.telemetry.writer", "--running", str(directory)]
 
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
     said = [json.loads(process.communicate(timeout=300)[0]) for process in both]
@@ -107,7 +108,7 @@ def test_a_line_that_a_full_disk_has_cut_off_costs_no_other(tmp_path):
     program = """
 import resource, sys
 from pathlib import Path
-from agent.telemetry.spool import Spool, encode_line
+from sbon_agent.telemetry.spool import Spool, encode_line
 from sbon.telemetry.rows import Probe
 spool = Spool(Path(sys.argv[1]), "a", "00c0ffee", 2**20, 2**30)
 hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]

@@ -14,22 +14,22 @@ import numpy as np
 import pytest
 from rich.console import Console, Group
 
-from agent.control import ControlConfig
 from sbon.cli.__main__ import run
 from sbon.cli.output import print_table
 from sbon.cli.tables import display_width, plain
 from sbon.cli.top import screen
-from testbed import cli as testbed_cli
-from testbed.bench import closing, engine, engine_stalled, link, migrate, operators, outage, placement, probe, scheduling, telemetry
-from testbed.coordinates import adversaries
-from testbed.coordinates import command as coordinates
-from testbed.demo import view
-from testbed.documents import print_document
-from testbed.membership import command as membership
-from testbed.netns import bench as netns
-from testbed.nexmark import bench as nexmark
-from testbed.placement import command as placement_command
-from testbed.topology import Topology
+from sbon_agent.control import ControlConfig
+from sbon_testbed import cli as testbed_cli
+from sbon_testbed.bench import closing, engine, engine_stalled, link, migrate, operators, outage, placement, probe, scheduling, telemetry
+from sbon_testbed.coordinates import adversaries
+from sbon_testbed.coordinates import command as coordinates
+from sbon_testbed.demo import view
+from sbon_testbed.documents import print_document
+from sbon_testbed.membership import command as membership
+from sbon_testbed.netns import bench as netns
+from sbon_testbed.nexmark import bench as nexmark
+from sbon_testbed.placement import command as placement_command
+from sbon_testbed.topology import Topology
 from tests.canned_agent import PLAN, STATUS, FakeAgent, serving
 
 NODE, OTHER = "frankfurt-machine-01", "amsterdam-machine-07"

@@ -77,7 +77,7 @@ class Tree:
     def __init__(self, root: Path, copy: Path, stop: threading.Event) -> None:
         self.root = copy
         self._stop = stop
-        shutil.copytree(root, copy, ignore=LEFT_OUT)
+        shutil.copytree(root, copy, ignore=LEFT_OUT, symlinks=True)
 
     def test(self, tests: Sequence[str], seconds: float, *options: str) -> tuple[int | None, str]:
         """pytest's exit code, None after `seconds`, and what it printed.
@@ -87,7 +87,8 @@ class Tree:
         Interrupted
             The run is to end.
         """
-        environment = {**os.environ, "PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "", "SBON_TEST_PROFILE": "mutants"}
+        path = os.pathsep.join([str(self.root), str(self.root / "tests" / "names")])
+        environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "", "SBON_TEST_PROFILE": "mutants"}
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, *tests]
         with tempfile.TemporaryFile() as out:
             process = subprocess.Popen(

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from sbon.cost_space.config import CoordinateConfig
-from testbed.coordinates.evaluation import evaluate
-from testbed.coordinates.liars import ATTACKS
-from testbed.matrix import load_matrix
+from sbon_testbed.coordinates.evaluation import evaluate
+from sbon_testbed.coordinates.liars import ATTACKS
+from sbon_testbed.matrix import load_matrix
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "rtt"
 

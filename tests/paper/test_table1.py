@@ -2,7 +2,7 @@
 
 import pytest
 
-from testbed.placement.table1 import PAPER, run, table
+from sbon_testbed.placement.table1 import PAPER, run, table
 
 
 @pytest.fixture(scope="module")

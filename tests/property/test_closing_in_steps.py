@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from agent.engine.closing import Closing
 from sbon.operators import join, partials, ranges, session, top, window, window_join, windowed
 from sbon.operators.operator import Operator
 from sbon.operators.ranges import in_ranges
 from sbon.operators.registry import build
 from sbon.query.plan import WATERMARK_END
+from sbon_agent.engine.closing import Closing
 from tests.property.stream_twins import content
 from tests.property.test_forks import EVENTS, OPERATORS
 

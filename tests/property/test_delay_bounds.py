@@ -17,7 +17,7 @@ from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
 from sbon.placement.optimal import optimal_assignment
 from sbon.placement.problem import PlacementLink, PlacementProblem
-from testbed.placement.queries import diamonds
+from sbon_testbed.placement.queries import diamonds
 from tests.placement_worlds import aggregate, join_tree, place, synthetic_space, truth_of, truthful, usage
 
 

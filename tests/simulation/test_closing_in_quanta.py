@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from agent.engine.execution import Execution
-from agent.engine.instance import Instance, State
-from agent.engine.work import Task
-from testbed.cpu import CpuConfig
-from testbed.virtual.harness import World
-from testbed.virtual.network import NetworkConfig
+from sbon_agent.engine.execution import Execution
+from sbon_agent.engine.instance import Instance, State
+from sbon_agent.engine.work import Task
+from sbon_testbed.cpu import CpuConfig
+from sbon_testbed.virtual.harness import World
+from sbon_testbed.virtual.network import NetworkConfig
 from tests.property.test_closing_in_steps import small_steps
 from tests.simulation.test_stalled_sink import Gate
 from tests.simulation.test_stateful_operators_move import SESSIONS, run

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from agent.engine.instance import Instance
-from agent.node import Agent
 from sbon.migration.machine import Phase
 from sbon.query.plan import JoinParams, SinkParams
-from testbed.virtual.harness import World
-from testbed.virtual.network import NetworkConfig
+from sbon_agent.engine.instance import Instance
+from sbon_agent.node import Agent
+from sbon_testbed.virtual.harness import World
+from sbon_testbed.virtual.network import NetworkConfig
 
 SOURCES, HERE, SINK = range(3)
 BYTES_PER_S = 1_000_000

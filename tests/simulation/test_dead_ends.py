@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from agent.engine.instance import Instance
-from agent.node import Agent
 from sbon.dead_ends import Obstruction
 from sbon.wire.links import DeadEnd
-from testbed.virtual.harness import World
+from sbon_agent.engine.instance import Instance
+from sbon_agent.node import Agent
+from sbon_testbed.virtual.harness import World
 
 HOME, SOURCE, DEAD, BETWEEN = 0, 1, 2, 3
 STREAM = """

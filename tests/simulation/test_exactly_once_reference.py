@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from testbed.exactly_once.queries import BEGIN, DISORDER_MS, QUERIES, ROWS, ROWS_PER_S, Row, rows_on_one_node
+from sbon_testbed.exactly_once.queries import BEGIN, DISORDER_MS, QUERIES, ROWS, ROWS_PER_S, Row, rows_on_one_node
 from tests.connector_world import columns, drain, source
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from testbed.run import run_scenario
-from testbed.scenario import parse_scenario
+from sbon_testbed.run import run_scenario
+from sbon_testbed.scenario import parse_scenario
 
 SCENARIO = """
 name = "rows"

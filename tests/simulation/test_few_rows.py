@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.connectors import registry
-from agent.connectors.base import Polled
-from agent.engine.rows import Rows
 from sbon.compression import Codec
 from sbon.operators.frames import frame_of_values
 from sbon.operators.values import FEW_ROWS, Values
 from sbon.query.plan import WATERMARK_END
 from sbon.query.schema import ColumnType, Field
-from testbed.virtual.harness import World
+from sbon_agent.connectors import registry
+from sbon_agent.connectors.base import Polled
+from sbon_agent.engine.rows import Rows
+from sbon_testbed.virtual.harness import World
 
 SCHEMA = (Field("ts", ColumnType.TIME), Field("n", ColumnType.INT), Field("s", ColumnType.TEXT), Field("b", ColumnType.BOOL))
 ROW = st.tuples(

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from agent.config import AgentConfig
-from agent.host import Host
-from agent.node import Agent
 from sbon.errors import SbonError
 from sbon.extensions import NOTHING, Extensions
 from sbon.sealing import KeyRing
-from testbed.exactly_once.trouble import Trouble
-from testbed.virtual.harness import World
+from sbon_agent.config import AgentConfig
+from sbon_agent.host import Host
+from sbon_agent.node import Agent
+from sbon_testbed.exactly_once.trouble import Trouble
+from sbon_testbed.virtual.harness import World
 
 SOURCE = """
 CREATE SOURCE readings (ts TIMESTAMP, sensor TEXT, fahrenheit DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{node}',

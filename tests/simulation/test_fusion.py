@@ -5,12 +5,12 @@ from typing import Any
 
 import polars as pl
 
-from agent.connectors.base import Congested
-from agent.connectors.discard import DiscardSink
-from agent.engine.instance import Instance
-from agent.node import Agent
-from testbed.cpu import CpuConfig
-from testbed.virtual.harness import World
+from sbon_agent.connectors.base import Congested
+from sbon_agent.connectors.discard import DiscardSink
+from sbon_agent.engine.instance import Instance
+from sbon_agent.node import Agent
+from sbon_testbed.cpu import CpuConfig
+from sbon_testbed.virtual.harness import World
 
 ROWS = 400
 SOURCE = f"""
@@ -82,7 +82,7 @@ def test_a_batch_goes_from_source_to_sink_in_one_task_and_every_link_counts_it(m
 
 def test_the_answers_are_those_of_operators_that_run_each_for_itself(monkeypatch):
     apart, together = make_world(), make_world()
-    monkeypatch.setattr("agent.engine.chains._behind", lambda *_: None)
+    monkeypatch.setattr("sbon_agent.engine.chains._behind", lambda *_: None)
     apart.submit(SOURCE.format(node=apart.nodes[0]))
     expected = finished(apart, QUERY)
     monkeypatch.undo()

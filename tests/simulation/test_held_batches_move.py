@@ -4,13 +4,13 @@ to its new host. In both cases nothing follows that would tell anyone of a gap.
 
 import numpy as np
 
-from agent.engine.instance import Instance, State
-from agent.node import Agent
-from agent.optimising.migrations import MigrationRecord
 from sbon.query.plan import MapParams, WindowParams
-from testbed.backend import Tail
-from testbed.cpu import CpuConfig
-from testbed.virtual.harness import World
+from sbon_agent.engine.instance import Instance, State
+from sbon_agent.node import Agent
+from sbon_agent.optimising.migrations import MigrationRecord
+from sbon_testbed.backend import Tail
+from sbon_testbed.cpu import CpuConfig
+from sbon_testbed.virtual.harness import World
 
 OWNER, SOURCE, HOST, THERE, AFTER = range(5)
 ROWS = 1_000

@@ -2,7 +2,7 @@
 
 import pytest
 
-from testbed.virtual.harness import World
+from sbon_testbed.virtual.harness import World
 
 SOURCE = """
 CREATE SOURCE s{number} (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts)

@@ -8,9 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.engine.instance import Instance, State
-from agent.network.peers import Peers
-from agent.node import Agent
 from sbon.dead_ends import Obstruction
 from sbon.errors import AuthorityError, SbonError, UnsupportedError
 from sbon.link_frames import Data
@@ -24,7 +21,10 @@ from sbon.wire.messages import encode
 from sbon.wire.migration import Abandon, Activate, Lock, OutcomeAsk, Prepare, StateChunk, Unlock
 from sbon.wire.replication import EndOrphan, QueriesAsk, WantedAsk
 from sbon.wire.reports import DelaySlack, OperatorsAsk, UpstreamDelay
-from testbed.virtual.harness import World
+from sbon_agent.engine.instance import Instance, State
+from sbon_agent.network.peers import Peers
+from sbon_agent.node import Agent
+from sbon_testbed.virtual.harness import World
 
 ROWS, PER_S = 400, 40
 HOME, LEFT, RIGHT, EVIL = 0, 1, 2, 5

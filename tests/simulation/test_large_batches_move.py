@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from agent.engine import books, rows
-from agent.node import Agent
 from sbon.query.plan import WindowParams
-from testbed.virtual.harness import World
+from sbon_agent.engine import books, rows
+from sbon_agent.node import Agent
+from sbon_testbed.virtual.harness import World
 
 ROWS = 3_000
 SOURCE = f"""

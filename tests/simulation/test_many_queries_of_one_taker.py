@@ -5,10 +5,10 @@ from threading import Thread
 
 import pytest
 
-from agent.node import Agent
-from agent.queries import queries
 from sbon.errors import SbonError
-from testbed.virtual.harness import World
+from sbon_agent.node import Agent
+from sbon_agent.queries import queries
+from sbon_testbed.virtual.harness import World
 
 SOURCE = """
 CREATE SOURCE s (ts TIMESTAMP, key BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{}', rows_per_second = 5{})

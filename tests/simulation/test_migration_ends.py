@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from agent.engine.instance import State
-from agent.node import Agent
 from sbon.errors import LinkError, SbonError
 from sbon.membership.members import MemberStatus
 from sbon.migration.machine import Phase
 from sbon.query.plan import JoinParams
 from sbon.wire.migration import Activate
-from testbed.virtual.harness import World
+from sbon_agent.engine.instance import State
+from sbon_agent.node import Agent
+from sbon_testbed.virtual.harness import World
 
 OWNER, SOURCES, SINK, HOST, OTHER = range(5)
 SQL = """

@@ -1,6 +1,6 @@
 """Migrations under load lose and repeat nothing: every sink's rows equal those of the same query run on one node.
 
-Every seed is another overlay with other troubles; see `testbed.exactly_once.story`. The first words of a failure message are the seed.
+Every seed is another overlay with other troubles; see `sbon_testbed.exactly_once.story`. The first words of a failure message are the seed.
 `sbon testbed exactly-once --seeds 2000` runs more of them.
 """
 
@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from testbed.exactly_once.command import summary
-from testbed.exactly_once.compare import difference
-from testbed.exactly_once.queries import BEGIN, EARLIEST, PAIRS, QUERIES, Rows, rows_on_one_node, sources
-from testbed.exactly_once.sinks import FORMATS, Place
-from testbed.exactly_once.story import Outcome, Run, make_world, problem_of, tell
+from sbon_testbed.exactly_once.command import summary
+from sbon_testbed.exactly_once.compare import difference
+from sbon_testbed.exactly_once.queries import BEGIN, EARLIEST, PAIRS, QUERIES, Rows, rows_on_one_node, sources
+from sbon_testbed.exactly_once.sinks import FORMATS, Place
+from sbon_testbed.exactly_once.story import Outcome, Run, make_world, problem_of, tell
 
 SEEDS = 60
 SEEDS_PER_TEST = 10

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from agent.engine.instance import State
-from agent.node import Agent
 from sbon.errors import LinkError, MigrationError
 from sbon.migration.machine import Phase
 from sbon.query.plan import JoinParams
 from sbon.wire.links import Moved
 from sbon.wire.migration import Activate, Lock, Prepare, StateChunk, Unlock
-from testbed.backend import Tail
-from testbed.virtual.harness import World
+from sbon_agent.engine.instance import State
+from sbon_agent.node import Agent
+from sbon_testbed.backend import Tail
+from sbon_testbed.virtual.harness import World
 
 OWNER, LEFT, RIGHT, HOST, OTHER, SPARE = range(6)
 PHASES = (Phase.LOCKING, Phase.PREPARING, Phase.COPYING, Phase.PAUSING, Phase.TRANSFERRING, Phase.COMMITTING)

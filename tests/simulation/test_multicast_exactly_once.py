@@ -12,9 +12,9 @@ import pytest
 
 from sbon.errors import SbonError
 from sbon.optimiser.multicast_views import Insert
-from testbed.backend import Tail
-from testbed.virtual.harness import World
-from testbed.virtual.network import NetworkConfig
+from sbon_testbed.backend import Tail
+from sbon_testbed.virtual.harness import World
+from sbon_testbed.virtual.network import NetworkConfig
 
 SEEDS = 30
 SEEDS_PER_TEST = 6

@@ -4,14 +4,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from agent.node import Agent
-from agent.queries.refeeding import renewed
 from sbon.errors import LocalProtocolError
 from sbon.optimiser.multicast_views import Insert
 from sbon.wire.deployment import End, Refeed, Use, User
-from testbed import report
-from testbed.topology import Topology
-from testbed.virtual.harness import World
+from sbon_agent.node import Agent
+from sbon_agent.queries.refeeding import renewed
+from sbon_testbed import report
+from sbon_testbed.topology import Topology
+from sbon_testbed.virtual.harness import World
 
 PLACES = {
     "p0": (0, 0), "p1": (4, 3), "e2": (5, -3), "m0": (40, 10), "a0": (30, 60),

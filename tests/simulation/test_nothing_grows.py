@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from agent.node import Agent
-from testbed.virtual.harness import World
+from sbon_agent.node import Agent
+from sbon_testbed.virtual.harness import World
 
 SOURCE = """
 CREATE SOURCE s (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts)
@@ -41,7 +41,7 @@ def sizes(agent: Agent) -> Counter[str]:
         elif isinstance(thing, list | set | frozenset | deque | tuple):
             found[path] += len(thing)
             waiting += [(value, f"{path}[]") for value in thing]
-        elif type(thing).__module__.startswith(("agent.", "sbon.")):
+        elif type(thing).__module__.startswith(("sbon_agent.", "sbon.")):
             names = [*getattr(thing, "__dict__", ()), *(name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ()))]
             # What belongs to one component is reached from others too: the agent's own name for it comes first.
             waiting[0:0] = [(getattr(thing, name, None), f"{path}.{name}") for name in (*names, *getattr(thing, "__struct_fields__", ()))]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from agent.engine.flow import Flow
 from sbon.batch import way
-from testbed.virtual.harness import World
+from sbon_agent.engine.flow import Flow
+from sbon_testbed.virtual.harness import World
 
 SOURCE = """
 CREATE SOURCE {name} (ts TIMESTAMP, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{node}', seed = {seed},

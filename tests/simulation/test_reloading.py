@@ -10,14 +10,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent import logs
-from agent.config import AgentConfig
-from agent.node import Agent
-from agent.reloading import EFFECTS, Effect, effect_of, reload_of, settings
 from sbon.config import load
 from sbon.errors import ConfigError
 from sbon.types import NodeId
-from testbed.virtual.harness import World
+from sbon_agent import logs
+from sbon_agent.config import AgentConfig
+from sbon_agent.node import Agent
+from sbon_agent.reloading import EFFECTS, Effect, effect_of, reload_of, settings
+from sbon_testbed.virtual.harness import World
 
 OTHER = {
     "name": "other",
@@ -98,7 +98,7 @@ def held_by(agent: Agent, kinds: tuple[type, ...]) -> list[Any]:
             found.append(one)
         if isinstance(one, types.FunctionType):
             todo += [one.__closure__, one.__defaults__]
-        elif not type(one).__module__.startswith("testbed."):  # the hosts and the network lead to other agents
+        elif not type(one).__module__.startswith("sbon_testbed."):  # the hosts and the network lead to other agents
             todo += gc.get_referents(one)
     return found
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from agent.node import Agent
 from sbon.errors import SbonError
 from sbon.query.ids import boot_of
-from testbed.virtual.harness import World
+from sbon_agent.node import Agent
+from sbon_testbed.virtual.harness import World
 
 HOME, SOURCE, OTHER, ELSEWHERE = 0, 1, 2, 3
 DATAGEN = """CREATE SOURCE s (ts TIMESTAMP, number BIGINT) WITH (connector = 'datagen', nodes = '{0}', rows_per_second = 20,

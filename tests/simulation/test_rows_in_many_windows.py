@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from agent.engine.execution import Execution
-from agent.engine.work import Task
 from sbon.query.plan import AssignParams
-from testbed.virtual.harness import World
-from testbed.virtual.network import NetworkConfig
+from sbon_agent.engine.execution import Execution
+from sbon_agent.engine.work import Task
+from sbon_testbed.virtual.harness import World
+from sbon_testbed.virtual.network import NetworkConfig
 
 ROWS = 2_000
 WINDOWS = 100

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from testbed.exactly_once.story import make_world
-from testbed.exactly_once.trouble import Trouble
+from sbon_testbed.exactly_once.story import make_world
+from sbon_testbed.exactly_once.trouble import Trouble
 
 SOURCES = """
 CREATE SOURCE l (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{left}',

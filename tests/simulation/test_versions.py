@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sbon.handshake import Versions
-from testbed.virtual.harness import World
+from sbon_testbed.virtual.harness import World
 
 LATER = Versions(2, 3)
 SOURCE = """
@@ -17,7 +17,7 @@ WITH (connector = 'datagen', nodes = '{node}', rows_per_second = 10, fields.i.ki
 def start(world: World, spoken: list[Versions], monkeypatch: pytest.MonkeyPatch) -> None:
     for number, versions in enumerate(spoken):
         with monkeypatch.context() as patch:
-            patch.setattr("agent.network.peers.SPOKEN", versions)
+            patch.setattr("sbon_agent.network.peers.SPOKEN", versions)
             world.start(number)
         world.run(0.5)
 

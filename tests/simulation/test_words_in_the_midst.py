@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from agent.engine.instance import Instance
-from agent.node import Agent
 from sbon.errors import LocalProtocolError, MigrationError, SbonError
 from sbon.migration.machine import Phase
 from sbon.query.plan import MapParams, WindowParams
 from sbon.wire.deployment import InputLost, Use
 from sbon.wire.messages import Done, Message
 from sbon.wire.migration import Lock, Prepare, Unlock
-from testbed.virtual.harness import World
+from sbon_agent.engine.instance import Instance
+from sbon_agent.node import Agent
+from sbon_testbed.virtual.harness import World
 
 SOURCE = """
 CREATE SOURCE readings (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts)

@@ -2,10 +2,10 @@
 
 import pytest
 
-import agent.cpu_meter
-from agent.cpu_meter import CpuMeter
-from agent.engine.accounts import Accounts
-from testbed.virtual.harness import World
+import sbon_agent.cpu_meter
+from sbon_agent.cpu_meter import CpuMeter
+from sbon_agent.engine.accounts import Accounts
+from sbon_testbed.virtual.harness import World
 
 BATCH_NS, ROW_NS = 100_000, 20
 """As the virtual processor has it by default."""
@@ -82,8 +82,8 @@ class Clocks:
 @pytest.fixture
 def clocks(monkeypatch) -> Clocks:
     clocks = Clocks()
-    monkeypatch.setattr(agent.cpu_meter, "time", clocks)
-    monkeypatch.setattr(agent.cpu_meter, "_helpers", lambda: (8, 9))
+    monkeypatch.setattr(sbon_agent.cpu_meter, "time", clocks)
+    monkeypatch.setattr(sbon_agent.cpu_meter, "_helpers", lambda: (8, 9))
     return clocks
 
 

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from sbon.cli.__main__ import build
 from sbon.errors import ConfigError
 from sbon.types import FloatArray
-from testbed.coordinates.adversaries import attacked
-from testbed.coordinates.liars import ATTACKS
+from sbon_testbed.coordinates.adversaries import attacked
+from sbon_testbed.coordinates.liars import ATTACKS
 
 
 def world(nodes: int = 40, seed: int = 2) -> FloatArray:

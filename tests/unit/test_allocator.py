@@ -7,7 +7,7 @@ import pytest
 
 PROBE = """
 import resource
-from agent.allocator import keep_freed_memory
+from sbon_agent.allocator import keep_freed_memory
 assert keep_freed_memory()
 def use():
     for _ in range(20):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from testbed.bench.pairs import Answer, Held, problem_of
+from sbon_testbed.bench.pairs import Answer, Held, problem_of
 
 HELD = Held(1000)
 STEADY: list[Answer] = [(k, float(k), float(k)) for k in range(400)]

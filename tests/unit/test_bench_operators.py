@@ -7,8 +7,8 @@ import pytest
 from sbon.operators.operator import Operator
 from sbon.operators.registry import build
 from sbon.query.plan import DeduplicateParams, TopParams
-from testbed.bench import closing
-from testbed.bench.operators import SECOND_US, WORKLOADS, _batches, _run, measure, show
+from sbon_testbed.bench import closing
+from sbon_testbed.bench.operators import SECOND_US, WORKLOADS, _batches, _run, measure, show
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 import pytest
 
 from sbon.errors import ConfigError
-from testbed.bench.outage import measure
+from sbon_testbed.bench.outage import measure
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """`sbon bench scheduling`, with few operations."""
 
-import testbed.bench.scheduling as bench
+import sbon_testbed.bench.scheduling as bench
 from sbon.cli.__main__ import run
 
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import agent.engine.execution
-from agent.connectors.datagen import DatagenSource
-from agent.engine.brief import BRIEF_ROWS_MAX, is_brief
-from agent.engine.execution import Execution
+import sbon_agent.engine.execution
 from sbon.batching import Cost
-from testbed.virtual.harness import World
+from sbon_agent.connectors.datagen import DatagenSource
+from sbon_agent.engine.brief import BRIEF_ROWS_MAX, is_brief
+from sbon_agent.engine.execution import Execution
+from sbon_testbed.virtual.harness import World
 from tests.connector_world import columns, source
 
 SQL = """
@@ -58,7 +58,7 @@ def judged(monkeypatch):
         found.append(Judged(kinds, sum(batch.rows for batch in task.batches) or task.asked_rows or 0, brief))
         return brief
 
-    monkeypatch.setattr(agent.engine.execution, "is_brief", noted)
+    monkeypatch.setattr(sbon_agent.engine.execution, "is_brief", noted)
     return found
 
 

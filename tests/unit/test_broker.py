@@ -5,14 +5,14 @@ from types import SimpleNamespace
 
 import pytest
 
-import agent.telemetry.mqtt
-from agent.telemetry.broker import Access, Broker, access, client_options, parse_broker
-from agent.telemetry.collect import written
-from agent.telemetry.log import Telemetry, TelemetryConfig
-from agent.telemetry.mqtt import BATCH_RECORDS_MAX, MqttPublisher
+import sbon_agent.telemetry.mqtt
 from sbon.cli.__main__ import run
 from sbon.errors import ConfigError
 from sbon.telemetry.rows import Probe
+from sbon_agent.telemetry.broker import Access, Broker, access, client_options, parse_broker
+from sbon_agent.telemetry.collect import written
+from sbon_agent.telemetry.log import Telemetry, TelemetryConfig
+from sbon_agent.telemetry.mqtt import BATCH_RECORDS_MAX, MqttPublisher
 from tests.unit.test_telemetry import Bench
 
 
@@ -78,7 +78,7 @@ def test_a_file_without_certificates_is_refused(tmp_path):
 
 
 async def test_the_newest_rows_are_kept_while_the_broker_is_away(tmp_path, monkeypatch):
-    monkeypatch.setattr(agent.telemetry.mqtt, "FINISH_S_MAX", 0.2)
+    monkeypatch.setattr(sbon_agent.telemetry.mqtt, "FINISH_S_MAX", 0.2)
     telemetry = Telemetry(TelemetryConfig(mqtt="mqtt://127.0.0.1:1/p", mqtt_buffer_records_max=700), None, Bench(), "a")
     telemetry.begin("00c0ffee")
     publisher = MqttPublisher(telemetry, parse_broker(telemetry.config.mqtt), Access(None, ""))

@@ -9,9 +9,9 @@ import typer
 from typer.testing import CliRunner
 
 from sbon.errors import ConfigError
-from testbed.coordinates.command import coordinates_command
-from testbed.coordinates.evaluation import evaluate, per_pair_median, predicted_rtt_ms, score
-from testbed.coordinates.space import draw_peers
+from sbon_testbed.coordinates.command import coordinates_command
+from sbon_testbed.coordinates.evaluation import evaluate, per_pair_median, predicted_rtt_ms, score
+from sbon_testbed.coordinates.space import draw_peers
 
 TIMES = ("seconds", "updates_per_second")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.cpu_load import CpuLoad, parse_pressure
+from sbon_agent.cpu_load import CpuLoad, parse_pressure
 
 PRESSURE = "some avg10={} avg60=9.00 avg300=1.00 total=123456\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
 

@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from agent.optimising.delay_bounds import REPEAT_REPORTS, SETTLE_REPORTS, DelayBounds, slack_ms
-from agent.queries.deployment import Deployed
-from agent.queries.record import QueryRecord, QueryState
 from sbon.query.expression import Column
 from sbon.query.plan import MapParams, OperatorSpec, Plan, SinkParams, SourceParams
 from sbon.wire.reports import DelaySlack, OperatorReport
+from sbon_agent.optimising.delay_bounds import REPEAT_REPORTS, SETTLE_REPORTS, DelayBounds, slack_ms
+from sbon_agent.queries.deployment import Deployed
+from sbon_agent.queries.record import QueryRecord, QueryState
 
 
 class Told:

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from testbed.backend import Tail
-from testbed.demo.story import ROWS_PER_SOURCE, SOURCES
-from testbed.demo.summary import counted_readings, delivery, missing, usages
-from testbed.demo.view import sparkline
-from testbed.report import Link, Operator, Running
-from testbed.topology import Latencies, Topology
+from sbon_testbed.backend import Tail
+from sbon_testbed.demo.story import ROWS_PER_SOURCE, SOURCES
+from sbon_testbed.demo.summary import counted_readings, delivery, missing, usages
+from sbon_testbed.demo.view import sparkline
+from sbon_testbed.report import Link, Operator, Running
+from sbon_testbed.topology import Latencies, Topology
 
 NODES = ("a", "b", "c")
 RTT = np.array([[0.0, 100.0, 20.0], [100.0, 0.0, 80.0], [20.0, 80.0, 0.0]])

@@ -10,8 +10,10 @@ ROOT = Path(__file__).parents[2]
 
 
 def modules_with_examples() -> list[str]:
-    paths = [path for folder in ("sbon", "agent", "testbed") for path in sorted((ROOT / folder).rglob("*.py"))]
-    return [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths if ">>> " in path.read_text(encoding="utf-8")]
+    folders = {"sbon": "sbon", "agent": "sbon_agent", "testbed": "sbon_testbed"}
+    paths = [(package, path) for folder, package in folders.items() for path in sorted((ROOT / folder).rglob("*.py"))]
+    with_examples = [(package, path.relative_to(ROOT)) for package, path in paths if ">>> " in path.read_text(encoding="utf-8")]
+    return [".".join((package, *path.with_suffix("").parts[1:])) for package, path in with_examples]
 
 
 @pytest.mark.parametrize("name", modules_with_examples())

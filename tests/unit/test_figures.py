@@ -16,16 +16,16 @@ from sbon.cost.latency import KnownLatencies
 from sbon.errors import ConfigError
 from sbon.placement.optimal import optimal_assignment
 from sbon.placement.problem import PlacementLink, PlacementProblem
-from testbed.documents import print_document
-from testbed.figures.command import figures_command
-from testbed.figures.experiments import EXPERIMENTS, Extent, run_figures
-from testbed.figures.migration import draw_far_pair, label
-from testbed.figures.oracle import Judge, delay_everywhere, usage_everywhere
-from testbed.figures.pairs import Rates, draw_pairs
-from testbed.figures.sharing import Asked, draw_far_groups, draw_zipf, each_equal_operator_once
-from testbed.figures.text import as_text
-from testbed.figures.topology import layers, without_projections
-from testbed.figures.world import MeasuredNetwork, merged, read_loads, read_measured
+from sbon_testbed.documents import print_document
+from sbon_testbed.figures.command import figures_command
+from sbon_testbed.figures.experiments import EXPERIMENTS, Extent, run_figures
+from sbon_testbed.figures.migration import draw_far_pair, label
+from sbon_testbed.figures.oracle import Judge, delay_everywhere, usage_everywhere
+from sbon_testbed.figures.pairs import Rates, draw_pairs
+from sbon_testbed.figures.sharing import Asked, draw_far_groups, draw_zipf, each_equal_operator_once
+from sbon_testbed.figures.text import as_text
+from sbon_testbed.figures.topology import layers, without_projections
+from sbon_testbed.figures.world import MeasuredNetwork, merged, read_loads, read_measured
 
 TINY = Extent(
     nodes=8,
@@ -278,7 +278,7 @@ def test_the_page_fits_a_terminal(result, capsys, monkeypatch):
 
 def test_pictures_are_drawn(result, tmp_path):
     pytest.importorskip("matplotlib")
-    from testbed.figures.plots import draw_figure10, draw_figure11, draw_figure12, draw_figure13, draw_zipf
+    from sbon_testbed.figures.plots import draw_figure10, draw_figure11, draw_figure12, draw_figure13, draw_zipf
 
     for name, draw, values in (
         ("10", draw_figure10, result["figure10"]),

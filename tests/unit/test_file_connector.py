@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-import agent.connectors.file_source as file_source
-from agent.connectors.base import Congested
+import sbon_agent.connectors.file_source as file_source
 from sbon.errors import ConnectorError
 from sbon.operators.values import Values
 from sbon.query.plan import WATERMARK_END
+from sbon_agent.connectors.base import Congested
 from tests.connector_world import columns, context, drain, sink, source
 
 READINGS = columns(ts="time", sensor="text", value="float", ok="bool", n="int", age="interval")

@@ -4,15 +4,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from agent.engine.ends import Output
-from agent.engine.flow import Flow
-from agent.engine.instance import Instance
-from agent.engine.rows import Rows
 from sbon.links import LinkConfig, LinkSender
 from sbon.query.plan import LinkSpec, OperatorSpec, UnionParams
 from sbon.query.schema import ColumnType, Field
 from sbon.wire.links import Acknowledge, Moved, NoSuchLink
-from testbed.virtual.world import SimulatedWorld
+from sbon_agent.engine.ends import Output
+from sbon_agent.engine.flow import Flow
+from sbon_agent.engine.instance import Instance
+from sbon_agent.engine.rows import Rows
+from sbon_testbed.virtual.world import SimulatedWorld
 
 LINK = LinkSpec("q.1>q.2:0", "q.1", "q.2", 0, 1.0, 1.0)
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agent.config import AgentConfig
 from sbon.config import field_docstrings, load, sample
+from sbon_agent.config import AgentConfig
 
 ROOT = Path(__file__).parents[2]
 IMPURE = {"asyncio", "socket", "time", "random", "threading", "selectors", "subprocess", "multiprocessing", "concurrent"}
-LAYERS = {"sbon": {"agent", "testbed"}, "agent": {"testbed"}, "testbed": set()}
+LAYERS = {"sbon": {"sbon_agent", "sbon_testbed"}, "agent": {"sbon_testbed"}, "testbed": set()}
 """What each folder may not import."""
 
 HEAVY = ("polars", "scipy", "sqlglot", "typer", "rich", "pandas", "pyarrow", "pyspark", "matplotlib")
@@ -112,7 +112,7 @@ def test_nothing_is_unpickled_or_evaluated():
 @pytest.mark.parametrize(
     "wanted",
     [
-        "agent.__main__, agent.daemon, agent.asyncio_host, agent.node",
+        "sbon_agent.__main__, sbon_agent.daemon, sbon_agent.asyncio_host, sbon_agent.node",
         "sbon.membership.machine",
         "sbon.cost_space.localiser, sbon.cost_space.nearest, sbon.cost_space.load",
         "sbon.wire.messages, sbon.links, sbon.framing, sbon.sealing, sbon.control, sbon.config",
@@ -151,7 +151,7 @@ def test_sample_configuration_loads_back_as_the_defaults():
 def test_same_configuration_is_printed_in_every_process():
     def printed(seed: str) -> str:
         environment = {**os.environ, "PYTHONHASHSEED": seed}
-        command = [sys.executable, "-m", "agent", "--print-config", "--label", "b=1", "--label", "a=2"]
+        command = [sys.executable, "-m", "sbon_agent", "--print-config", "--label", "b=1", "--label", "a=2"]
         return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=True).stdout
 
     assert printed("1") == printed("2")

@@ -4,9 +4,9 @@ import stat
 
 import pytest
 
-from agent.key_file import copy_key_file, replace_key_file
 from sbon.errors import ConfigError
 from sbon.sealing import KeyRing, generate_key
+from sbon_agent.key_file import copy_key_file, replace_key_file
 
 OLD, NEW, OTHER = KeyRing([b"o" * 32]), KeyRing([b"n" * 32]), KeyRing([b"x" * 32])
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-import testbed
+import sbon_testbed
 from sbon.errors import SbonError
-from testbed.leftovers import remove_leftovers, run_directory
+from sbon_testbed.leftovers import remove_leftovers, run_directory
 
 
 @pytest.fixture(autouse=True)
@@ -44,9 +44,9 @@ def test_folder_of_a_killed_run_is_removed(tmp_path):
     script = f"""
 import sys, tempfile
 tempfile.tempdir = {str(tmp_path)!r}
-import testbed
+import sbon_testbed
 from sbon.errors import SbonError
-from testbed.leftovers import run_directory
+from sbon_testbed.leftovers import run_directory
 with run_directory() as directory:
     print(directory, flush=True)
     sys.stdin.read()
@@ -83,6 +83,6 @@ def test_folders_that_are_not_ours_stay(tmp_path):
 
 def test_no_run_makes_folders_in_another_way():
     """They hold keys, and only these are found again after a kill."""
-    root = Path(testbed.__file__).parent
+    root = Path(sbon_testbed.__file__).parent
     others = [path for path in root.rglob("*.py") if {"TemporaryDirectory", "mkdtemp"} & set(re.findall(r"\w+", path.read_text()))]
     assert [path.relative_to(root).name for path in others] == ["leftovers.py"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sbon.errors import ConfigError
-from testbed.matrix import load_matrix
+from sbon_testbed.matrix import load_matrix
 
 
 def test_an_archive_keeps_missing_values_and_loses_impossible_ones(tmp_path: Path):

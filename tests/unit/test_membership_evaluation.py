@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 from sbon.cli.__main__ import build
 from sbon.errors import ConfigError
 from sbon.membership import MembershipConfig
-from testbed.membership.evaluation import MembershipTrial, evaluate
-from testbed.membership.world import ALIVE, FAILED, MembershipWorld, MembershipWorldConfig
+from sbon_testbed.membership.evaluation import MembershipTrial, evaluate
+from sbon_testbed.membership.world import ALIVE, FAILED, MembershipWorld, MembershipWorldConfig
 
 SHORT = {"agents": 12, "idle_s": 10.0, "slow_s": 60.0, "apart_s": 30.0}
 

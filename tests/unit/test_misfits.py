@@ -9,18 +9,18 @@ import polars as pl
 import pytest
 from structlog.testing import capture_logs
 
-from agent.connectors.base import Polled
-from agent.connectors.required import RequiredColumns
-from agent.engine.instance import Instance
-from agent.logs import structlog
-from agent.misfit_log import REPEAT_S, MisfitLog
-from agent.telemetry.figures import operator_statistics
 from sbon.misfits import KINDS_MAX, KINDS_REPORTED_MAX, LINE_CHARACTERS_MAX, OTHER, Misfits, clause, cut
 from sbon.operators.values import Values
 from sbon.query.plan import OperatorSpec, SourceParams
 from sbon.telemetry.rows import MisfitCount
 from sbon.wire.messages import decode, encode
 from sbon.wire.reports import OperatorReports
+from sbon_agent.connectors.base import Polled
+from sbon_agent.connectors.required import RequiredColumns
+from sbon_agent.engine.instance import Instance
+from sbon_agent.logs import structlog
+from sbon_agent.misfit_log import REPEAT_S, MisfitLog
+from sbon_agent.telemetry.figures import operator_statistics
 from tests.connector_world import columns
 
 INTEGER = "is not an integer (BIGINT)"

@@ -6,7 +6,6 @@ import msgspec
 import polars as pl
 import pytest
 
-from agent.connectors import Connector
 from sbon.errors import ConnectorError
 from sbon.extensions import Extensions
 from sbon.operators.frames import polars_schema
@@ -14,12 +13,13 @@ from sbon.query.catalog import Catalog
 from sbon.query.plan import WATERMARK_END, SourceParams
 from sbon.query.planner import plan
 from sbon.query.sql import CreateSource, SelectQuery, parse
-from testbed.nexmark.bench import show
-from testbed.nexmark.catalogue import OFFERED, QUERIES
-from testbed.nexmark.events import KINDS, SCHEMAS, Events
-from testbed.nexmark.reference import answer, equal
-from testbed.nexmark.source import CONNECTOR, NexmarkSource
-from testbed.nexmark.stream import Stream
+from sbon_agent.connectors import Connector
+from sbon_testbed.nexmark.bench import show
+from sbon_testbed.nexmark.catalogue import OFFERED, QUERIES
+from sbon_testbed.nexmark.events import KINDS, SCHEMAS, Events
+from sbon_testbed.nexmark.reference import answer, equal
+from sbon_testbed.nexmark.source import CONNECTOR, NexmarkSource
+from sbon_testbed.nexmark.stream import Stream
 from tests.connector_world import context
 from tests.query_worlds import run
 
@@ -38,7 +38,7 @@ def tables() -> dict[str, pl.DataFrame]:
 
 
 def text(name: str) -> str:
-    return (resources.files("testbed.nexmark") / "queries" / f"{name}.sql").read_text(encoding="utf-8")
+    return (resources.files("sbon_testbed.nexmark") / "queries" / f"{name}.sql").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_queries_give_what_a_batch_run_gives_over_more_than_a_day(query: str, sl
 def test_all_queries_of_the_benchmark_are_there_or_have_a_reason():
     assert list(QUERIES) == [f"q{number}" for number in range(23)]
     assert [name for name in QUERIES if name not in OFFERED] == ["q6", "q12", "q13"]
-    files = {path.name for path in (resources.files("testbed.nexmark") / "queries").iterdir()}
+    files = {path.name for path in (resources.files("sbon_testbed.nexmark") / "queries").iterdir()}
     assert files == {"sources.sql", *(f"{name}.sql" for name in OFFERED)}
 
 

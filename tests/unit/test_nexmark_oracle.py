@@ -6,10 +6,10 @@ import duckdb
 import polars as pl
 import pytest
 
-from testbed.nexmark.catalogue import OFFERED
-from testbed.nexmark.events import KINDS, Events
-from testbed.nexmark.reference import answer, equal
-from testbed.nexmark.stream import Stream
+from sbon_testbed.nexmark.catalogue import OFFERED
+from sbon_testbed.nexmark.events import KINDS, Events
+from sbon_testbed.nexmark.reference import answer, equal
+from sbon_testbed.nexmark.stream import Stream
 
 EVENTS = 75_000
 FAST, SLOW = Events(seed=5, events_per_s=4_000), Events(seed=5, events_per_s=1)

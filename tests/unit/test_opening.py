@@ -8,12 +8,12 @@ from typing import Any
 import polars as pl
 import pytest
 
-from agent.connectors import ConnectorContext, SystemStreams
-from agent.connectors.opening import Folder
-from agent.connectors.reaches import Reaches
 from sbon.errors import ConnectorError
 from sbon.query.plan import SinkParams
 from sbon.reach import ConnectorsConfig, FileConfig
+from sbon_agent.connectors import ConnectorContext, SystemStreams
+from sbon_agent.connectors.opening import Folder
+from sbon_agent.connectors.reaches import Reaches
 from tests.connector_world import InlineHost, columns, drain, sink, source
 
 SCHEMA = columns(a="int")
@@ -155,8 +155,8 @@ def test_a_connector_that_is_stopped_while_it_opens_lets_go(data_dir: Path):
     def is_open(name: str) -> bool:
         return any(file.path.endswith(name) for file in psutil.Process().open_files())
 
-    from agent.connectors import build_sink, build_source
     from sbon.query.plan import SourceParams
+    from sbon_agent.connectors import build_sink, build_source
 
     where = others(data_dir)
     stopped: Any = build_source(SourceParams("s", "file", (("path", "in.csv"),), SCHEMA, None), where)

@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent.connectors.base import Polled
-from agent.engine.instance import State
-from agent.engine.settings import EngineConfig
-from agent.engine.sources import SHARE_LEAST, Polling
 from sbon.batching import Cost
+from sbon_agent.connectors.base import Polled
+from sbon_agent.engine.instance import State
+from sbon_agent.engine.settings import EngineConfig
+from sbon_agent.engine.sources import SHARE_LEAST, Polling
 
 
 class Host:

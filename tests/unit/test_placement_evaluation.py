@@ -11,12 +11,12 @@ from sbon.errors import ConfigError
 from sbon.placement.baselines import on_multicast_tree
 from sbon.placement.optimal import optimal_assignment
 from sbon.placement.problem import PlacementLink, PlacementProblem
-from testbed.placement.evaluation import CONFIGURED, STRATEGIES, evaluate, strategies_for
-from testbed.placement.network import completed, from_matrix, settled_space, transit_stub
-from testbed.placement.oracle import Oracle
-from testbed.placement.queries import aggregate, draw_query
-from testbed.placement.scores import Tally, direct_delay_ms
-from testbed.progress import Progress
+from sbon_testbed.placement.evaluation import CONFIGURED, STRATEGIES, evaluate, strategies_for
+from sbon_testbed.placement.network import completed, from_matrix, settled_space, transit_stub
+from sbon_testbed.placement.oracle import Oracle
+from sbon_testbed.placement.queries import aggregate, draw_query
+from sbon_testbed.placement.scores import Tally, direct_delay_ms
+from sbon_testbed.progress import Progress
 from tests.placement_worlds import synthetic_space, truth_of
 
 GAP = float("nan")

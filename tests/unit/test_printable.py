@@ -5,9 +5,9 @@ import json
 import pytest
 import structlog
 
-from agent import logs
-from agent.logs import LogConfig
 from sbon.printable import printable, printable_json
+from sbon_agent import logs
+from sbon_agent.logs import LogConfig
 
 NASTY = "\x1b[2J\x9b31m\u202e\r\n\x7f\u2028\x00"
 

@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from agent.connectors.reaches import DECLARED_MAX, Reaches
 from sbon.errors import ConfigError
 from sbon.query.plan import SinkParams, SourceParams
 from sbon.query.schema import ColumnType, Field
 from sbon.reach import ConnectorsConfig, FileConfig, Reach, TcpConfig, is_within, parse_range
+from sbon_agent.connectors.reaches import DECLARED_MAX, Reaches
 
 SOURCE = SourceParams("s", "file", (("path", "/data/x.csv"),), (Field("a", ColumnType.INT),), None)
 SINK = SinkParams("k", "file", (("path", "/data/x.csv"),))

@@ -6,8 +6,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from agent.queries.kept_file import KeptFile
-from agent.queries.resuming import taking_up
 from sbon.query.catalog import Catalog, Entry
 from sbon.query.plan import OperatorSpec, Plan, SinkParams, SourceParams
 from sbon.query.schema import ColumnType, Field
@@ -25,6 +23,8 @@ from sbon.resumption import (
     decode_kept,
     encode_kept,
 )
+from sbon_agent.queries.kept_file import KeptFile
+from sbon_agent.queries.resuming import taking_up
 
 PLAIN = KeptQuery("a.old.01", "SELECT 1", nodes=("b",))
 SINK = KeptQuery("a.old.02", "CREATE SINK k ...", "k")

@@ -8,9 +8,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from agent.connectors.options import Options
-from agent.connectors.time_format import TimeFormat
 from sbon.errors import ConnectorError
+from sbon_agent.connectors.options import Options
+from sbon_agent.connectors.time_format import TimeFormat
 from tests.connector_world import columns, context, drain, source
 
 PEOPLE = columns(name="text", age="int", size="float", ok="bool", ts="time", rest="interval")

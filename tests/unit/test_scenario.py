@@ -3,9 +3,9 @@
 import pytest
 
 from sbon.errors import ConfigError, UsageError
-from testbed.prepare import check_events, check_settings, scenario_topology, settings_of
-from testbed.scenario import Kill, Latency, parse_scenario
-from testbed.statements import check_statements
+from sbon_testbed.prepare import check_events, check_settings, scenario_topology, settings_of
+from sbon_testbed.scenario import Kill, Latency, parse_scenario
+from sbon_testbed.statements import check_statements
 
 HEAD = 'name = "x"\nduration_s = 10\nnodes = 4\n'
 

@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from agent.config import AgentConfig
-from agent.daemon import resolved
-from agent.service_manager import ServiceManager
 from sbon.errors import ConfigError
+from sbon_agent.config import AgentConfig
+from sbon_agent.daemon import resolved
+from sbon_agent.service_manager import ServiceManager
 
 
 class Loop:

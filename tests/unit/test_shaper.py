@@ -4,11 +4,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from agent.network.shaped_stream import HELD_BYTES_MAX
-from agent.network.shaper import Shape, ShapedHost
 from sbon.errors import ConfigError
-from testbed.virtual.network import NetworkConfig
-from testbed.virtual.world import SimulatedWorld
+from sbon_agent.network.shaped_stream import HELD_BYTES_MAX
+from sbon_agent.network.shaper import Shape, ShapedHost
+from sbon_testbed.virtual.network import NetworkConfig
+from sbon_testbed.virtual.world import SimulatedWorld
 from tests.peer_worlds import Recorder
 
 EARLY_S = 0.0005

@@ -4,12 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent.engine.instance import State
-from agent.optimising.sharing import Sharing
 from sbon.errors import PlacementError
 from sbon.placement.reservations import HostingConfig
 from sbon.query.plan import LinkSpec
 from sbon.wire.deployment import End, Use, User
+from sbon_agent.engine.instance import State
+from sbon_agent.optimising.sharing import Sharing
 
 
 def test_an_operator_that_has_ended_since_it_was_offered_is_not_joined():

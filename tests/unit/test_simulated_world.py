@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from sbon.errors import ConfigError, ShapeError
-from testbed.cpu import CpuConfig
-from testbed.virtual.network import NetworkConfig
-from testbed.virtual.world import SimulatedWorld
+from sbon_testbed.cpu import CpuConfig
+from sbon_testbed.virtual.network import NetworkConfig
+from sbon_testbed.virtual.world import SimulatedWorld
 from tests.integration.host_worlds import Listener, Recorder
 
 CALM = NetworkConfig(jitter_ms=0.0, split=0.0)

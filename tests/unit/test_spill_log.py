@@ -7,13 +7,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from agent.disk import FolderDisk
-from agent.engine.rows import Rows
-from agent.engine.spill_log import SpillLog
 from sbon.batch import Batch
 from sbon.errors import SpillError
 from sbon.query.schema import ColumnType, Field, Schema
-from testbed.virtual.disk import VirtualDisk
+from sbon_agent.disk import FolderDisk
+from sbon_agent.engine.rows import Rows
+from sbon_agent.engine.spill_log import SpillLog
+from sbon_testbed.virtual.disk import VirtualDisk
 
 SCHEMA: Schema = (Field("n", ColumnType.INT), Field("t", ColumnType.TEXT))
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from agent.extensions import installed
 from sbon.errors import QueryError
 from sbon.extensions import Extensions
 from sbon.query.planner import check_view, plan
 from sbon.query.sql import CreateSink, CreateSource, CreateView, SelectQuery, parse
+from sbon_agent.extensions import installed
 from tests.query_worlds import CATALOG, NODES, make_catalog, plan_of
 
 WINDOW = "FROM TUMBLE(s, ts, INTERVAL '1 s') GROUP BY window_start, k"

@@ -6,12 +6,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from agent.memory import usable_bytes
 from sbon.operators.registry import build
 from sbon.operators.sizes import held_bytes
 from sbon.query.plan import TopParams
 from sbon.state_budget import StateBudget
-from testbed.bench.operators import WORKLOADS, _batches, _ports
+from sbon_agent.memory import usable_bytes
+from sbon_testbed.bench.operators import WORKLOADS, _batches, _ports
 
 MB = 1_000_000
 

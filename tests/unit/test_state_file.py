@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent.state import SavedState, StateFile
 from sbon.cost_space.coordinate import Coordinate
+from sbon_agent.state import SavedState, StateFile
 
 SAVED = SavedState("ams1", 7, Coordinate((1.0, -2.0, 3.5), 4.0, 0.2))
 

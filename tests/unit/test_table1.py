@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from sbon.cli.__main__ import run as sbon
-from testbed.placement.plots import Curve, _merged
-from testbed.placement.table1 import PAPER, TITLES, markdown, run, table
+from sbon_testbed.placement.plots import Curve, _merged
+from sbon_testbed.placement.table1 import PAPER, TITLES, markdown, run, table
 
 SMALL = ["--queries", "6", "--seeds", "1,4", "--rounds", "10", "--stub-domains", "8", "--quiet"]
 

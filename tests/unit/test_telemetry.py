@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from agent.telemetry.log import Telemetry, TelemetryConfig
-from agent.telemetry.spool import Line, spooled
 from sbon.telemetry.layout import CLOSED, OPEN
 from sbon.telemetry.rows import Load, MulticastChange, Probe
+from sbon_agent.telemetry.log import Telemetry, TelemetryConfig
+from sbon_agent.telemetry.spool import Line, spooled
 
 SEVEN = datetime(2026, 11, 21, 7, 59, 58, tzinfo=UTC).timestamp()
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.telemetry.spool import Header, Spool, encode_line, read_piece
-from agent.telemetry.writer import convert, convert_all, main, prune
 from sbon.telemetry.frames import Recorded, frame_of, rows_of
 from sbon.telemetry.layout import CLOSED, folder, hour_of
 from sbon.telemetry.rows import VERSION, Load, Probe
 from sbon.telemetry.schema import TABLES, VERSION_KEY
+from sbon_agent.telemetry.spool import Header, Spool, encode_line, read_piece
+from sbon_agent.telemetry.writer import convert, convert_all, main, prune
 
 HOUR_US = 3_600_000_000
 SEVEN_US = int(datetime(2026, 11, 21, 7, tzinfo=UTC).timestamp()) * 1_000_000

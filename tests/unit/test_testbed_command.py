@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sbon.cli.__main__ import run
-from testbed.telemetry.generator import generate
+from sbon_testbed.telemetry.generator import generate
 
 
 @pytest.mark.parametrize(("typed", "meant"), [("exactly_once", "exactly-once"), ("coordinate", "coordinates"), ("rum", "run")])

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from sbon.errors import ConfigError
-from testbed.cities import CITIES, great_circle_km
-from testbed.topology import CitiesConfig, MatrixConfig, TransitStubConfig, build
+from sbon_testbed.cities import CITIES, great_circle_km
+from sbon_testbed.topology import CitiesConfig, MatrixConfig, TransitStubConfig, build
 
 CITY = {city.name: city for city in CITIES}
 SMALL = TransitStubConfig(transit_domains=4, transit_nodes=3, stub_domains=20, stub_nodes=4, diameter_ms=500)
@@ -86,7 +86,7 @@ def test_impossible_sizes_and_cities_are_refused():
 
 
 def test_a_matrix_file_is_a_topology_too_and_missing_pairs_are_filled(tmp_path):
-    pytest.importorskip("testbed.matrix")
+    pytest.importorskip("sbon_testbed.matrix")
     rtt = np.array([[0.0, 10.0, np.nan], [11.0, 0.0, np.nan], [30.0, np.nan, 0.0]])
     np.savez(tmp_path / "m.npz", rtt=rtt)
     topology = build(MatrixConfig(file="m.npz"), 3, 1, tmp_path)

@@ -3,7 +3,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from testbed.transit_stub import generate
+from sbon_testbed.transit_stub import generate
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,10 @@ import socket
 import pytest
 
 from sbon.errors import SbonError
-from testbed.netns.messages import Paths, Report, Setup, receive, send
-from testbed.netns.router import Lateness
-from testbed.report import network_lines
-from testbed.virtual.network import NetworkConfig
+from sbon_testbed.netns.messages import Paths, Report, Setup, receive, send
+from sbon_testbed.netns.router import Lateness
+from sbon_testbed.report import network_lines
+from sbon_testbed.virtual.network import NetworkConfig
 
 COUNTERS = {
     "started": 2,

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.netns.devices import ip_address
-from testbed.netns.schedule import PATH_PACKETS_MAX, Schedule
-from testbed.virtual.network import NetworkConfig
+from sbon_testbed.netns.devices import ip_address
+from sbon_testbed.netns.schedule import PATH_PACKETS_MAX, Schedule
+from sbon_testbed.virtual.network import NetworkConfig
 
 MS = 1_000_000
 TCP, UDP = 6, 17

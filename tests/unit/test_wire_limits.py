@@ -9,13 +9,13 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from agent.engine.handover import OperatorState
 from sbon.errors import UnsupportedError
 from sbon.membership import messages as membership
 from sbon.query.plan import LinkSpec
 from sbon.wire.messages import Message, decode, encode
 from sbon.wire.migration import Lock
 from sbon.wire.reports import UpstreamDelay
+from sbon_agent.engine.handover import OperatorState
 
 CHECKED_ELSEWHERE = {"OperatorSpec", "Field", "Entry"}
 """What plans and the catalogue check themselves (`sbon.query.limits`, `sbon.query.catalog`)."""

@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent.network.settings import PeerConfig
 from sbon.errors import LinkError
+from sbon_agent.network.settings import PeerConfig
 from tests.unit.peers.world import PORT, World, connect
 
 

@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from agent.directory import Directory
-from agent.network.connection import ErrorReply
 from sbon.errors import LinkError, LocalProtocolError, MigrationError, ProtocolError, QueryError, SbonError
 from sbon.wire.messages import encode
 from sbon.wire.replication import Unwanted, WantedAsk
+from sbon_agent.directory import Directory
+from sbon_agent.network.connection import ErrorReply
 from tests.unit.peers.world import PORT
 
 
