@@ -35,7 +35,6 @@ from sbon.query.windows import WindowCall, aggregated, as_table, read_window_cal
 INPUTS_MAX = 100
 """Tables in one query with all its views worked in: views of views must not grow without end."""
 
-_WINDOWED = "aggregate over a time window: FROM TUMBLE(stream, ts, INTERVAL '10 seconds') GROUP BY window_start"
 _REFUSED = {
     "sort": ("SORT BY is not supported: a stream has no end to sort", "rows of a window leave ordered by its start and keys"),
     "order": ("ORDER BY is not supported here", "put the SELECT whose windows it orders in brackets"),
@@ -43,7 +42,7 @@ _REFUSED = {
     "offset": ("OFFSET is not supported: a stream has no end", "use WHERE to leave rows out"),
     "fetch": ("FETCH is not supported: a stream has no end", "use `sbon tail QUERY --limit N`"),
     "qualify": ("QUALIFY is not supported", "number in a SELECT in brackets, and write WHERE n = 1 around it"),
-    "windows": ("WINDOW is not supported", _WINDOWED),
+    "windows": ("WINDOW is not supported", "write what stands behind it into the brackets of each OVER (...)"),
     "version": (
         "FOR SYSTEM_TIME AS OF is not supported: no table is kept to look up in",
         "JOIN the stream of its changes within an interval, with AND d.ts BETWEEN a.ts - INTERVAL '1 hour' AND a.ts",
