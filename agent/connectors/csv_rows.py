@@ -142,6 +142,23 @@ class CsvRows:
         return line.getvalue()
 
 
+def first_record_end(data: bytes) -> int:
+    """Returns where the first record ends, its line end included; a line break between quotes ends none."""
+    end = data.find(b"\n") + 1
+    quotes = data.count(b'"', 0, end)
+    while end and quotes % 2:
+        after = data.find(b"\n", end) + 1
+        quotes += data.count(b'"', end, after)
+        end = after
+    return end or len(data)
+
+
+def header_names(record: bytes, separator: str) -> list[str]:
+    """Returns the names of the fields from a header."""
+    text = record.decode("utf-8", errors="replace").strip("\r\n")
+    return [name.strip().removeprefix('"').removesuffix('"') for name in text.split(separator)]
+
+
 def _quotes(data: bytes, separator: int) -> npt.NDArray[np.int64] | None:
     """Where the quotes of a block are; None where one is out of place."""
     octets = np.frombuffer(data, np.uint8)

@@ -33,7 +33,7 @@ from sbon.query.plan import SourceParams
 from sbon.query.schema import Schema
 from sbon.reach import Reach
 from sbon_agent.connectors.base import BATCH_ROWS_MAX, ConnectorContext, Polled
-from sbon_agent.connectors.csv_rows import CsvRows
+from sbon_agent.connectors.csv_rows import CsvRows, first_record_end, header_names
 from sbon_agent.connectors.json_rows import JsonRows
 from sbon_agent.connectors.opening import open_to_read, path_of
 from sbon_agent.connectors.options import Options
@@ -272,15 +272,14 @@ class _Reader:
             if rows is None:
                 names = [field.name for field in self._schema]
                 if self._header:
-                    end = _first_record_end(data)
+                    end = first_record_end(data)
                     names, data = self._header_of(data[:end]), data[end:]
                 rows = CsvRows(self._schema, names, self._separator, self._times, self._misfits)
             if data.strip():
                 yield rows.read(data)
 
     def _header_of(self, record: bytes) -> list[str]:
-        text = record.decode("utf-8", errors="replace").strip("\r\n")
-        names = [name.strip().removeprefix('"').removesuffix('"') for name in text.split(self._separator)]
+        names = header_names(record, self._separator)
         self._need(names)
         return names
 
@@ -319,13 +318,3 @@ def _last_record_end(data: bytes, quoted: bool) -> int:
         quotes -= data.count(b'"', before, end)
         end = before
     return end
-
-
-def _first_record_end(data: bytes) -> int:
-    end = data.find(b"\n") + 1
-    quotes = data.count(b'"', 0, end)
-    while end and quotes % 2:
-        after = data.find(b"\n", end) + 1
-        quotes += data.count(b'"', end, after)
-        end = after
-    return end or len(data)

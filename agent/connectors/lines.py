@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
-from collections.abc import Sequence
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from sbon.errors import ConnectorError
+from sbon_agent.connectors.addresses import SocketPlace, loop_of
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.options import Options
 
@@ -102,11 +101,8 @@ class Endpoint:
         self.error: ConnectorError | None = None
         self.address: tuple[str, int] | None = None
         self._agent_host = context.host
-        self._reach = context.reach
-        loop = getattr(context.host, "loop", None)
-        if not isinstance(loop, asyncio.AbstractEventLoop):
-            raise ConnectorError(f"{what}: connector 'tcp' needs real sockets, and this world has none: use 'datagen', 'file' or 'discard'")
-        self.loop = loop
+        self._place = SocketPlace(what, self.host, self.port, context.reach, listens=self.listens)
+        self.loop = loop_of(what, "tcp", context)
         self._task: asyncio.Task[None] | None = None
         self._server: asyncio.Server | None = None
         self._lost = asyncio.Event()
@@ -120,10 +116,7 @@ class Endpoint:
         ConnectorError
             None of them may; the line names the setting to change.
         """
-        if self._reach.addresses is None:
-            return
-        with contextlib.suppress(OSError):  # the name may be known later
-            self._usable(socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM))
+        self._place.check()
 
     def start(self, owner: Owner) -> None:
         """Begin to listen or connect. On the loop's thread."""
@@ -160,8 +153,8 @@ class Endpoint:
 
     async def _listen(self) -> None:
         try:
-            addresses = None if self._reach.addresses is None else await self._addresses()
-            self._server = await self.loop.create_server(lambda: Connection(self), addresses or self.host, self.port)
+            addresses = await self._place.addresses(self.loop)
+            self._server = await self.loop.create_server(lambda: Connection(self), addresses, self.port)
         except OSError as error:
             self._fail(ConnectorError(f"{self.what}: cannot listen on {self.host}:{self.port}: {error.strerror or error}"))
             return
@@ -189,29 +182,10 @@ class Endpoint:
     async def _connected(self) -> Connection | None:
         """A connection to the first address that takes one."""
         with contextlib.suppress(OSError):
-            for address in await self._addresses():
+            for address in await self._place.addresses(self.loop):
                 with contextlib.suppress(OSError):
                     return (await self.loop.create_connection(lambda: Connection(self), address, self.port))[1]
         return None
-
-    async def _addresses(self) -> list[str]:
-        """What to listen on, or where to connect, checked: a name is not looked up again behind the check."""
-        if self._reach.addresses is None:
-            return [self.host]
-        return self._usable(await self.loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM))
-
-    def _usable(self, found: Sequence[tuple[Any, ...]]) -> list[str]:
-        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
-        usable = [address for address in addresses if self._reach.allows_address(address, self.port)]
-        if not usable:
-            does = "listen on" if self.listens else "connect to"
-            node = self._reach.node
-            raise ConnectorError(
-                f"{self.what}: other agents may not have {node} {does} {self.host}:{self.port}: to allow it, add its address to "
-                f"connectors.tcp.allow in the configuration of {node}",
-                option="host",
-            )
-        return usable
 
     def _fail(self, error: ConnectorError) -> None:
         self.error = error

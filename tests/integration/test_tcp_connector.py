@@ -457,7 +457,7 @@ async def test_a_name_that_leads_elsewhere_later_is_not_followed():
     endpoint = out._endpoint
     (await until(lambda: endpoint._task)).cancel()
     endpoint.loop = SimpleNamespace(getaddrinfo=answering("192.0.2.1", "127.0.0.1"), create_connection=None)
-    assert await endpoint._addresses() == ["127.0.0.1"]
+    assert await endpoint._place.addresses(endpoint.loop) == ["127.0.0.1"]
     endpoint.loop = SimpleNamespace(getaddrinfo=answering("192.0.2.1"), create_connection=None)
     await endpoint._connect()
     assert "connectors.tcp.allow" in str(endpoint.error)
