@@ -1,5 +1,7 @@
 """A home that dies: an agent that takes a query for sinks elsewhere and hosts nothing is killed and started again, once in a story.
 
+It starts without what it was told (`sbon agent --forget`): with it, the query would run again from the beginning of its sources.
+
 What must hold. While it is away its query runs on: the sink gets the rows that it would get, each once and in order. When it is back, its
 hosts let go of the query: the file has a beginning of the rows, and nothing that is not among them; if the query had ended by
 itself before, it has all. What is asked of the new process has rows of its own: a sink of the same name over another query, into another
@@ -49,7 +51,7 @@ class Home:
         elif not self._dies_at and self._returns_at and now >= self._returns_at:
             self._returns_at = 0.0
             self.had_ended = all(state is State.FINISHED for state in self._sinks())
-            self._world.start(self._number)
+            self._world.start(self._number, forget=True)
         elif not self._returns_at and not self.is_done and self._sees_all():
             try:
                 self._begin_anew()

@@ -25,6 +25,7 @@ from sbon.types import Address, FloatArray, NodeId
 from sbon_agent.config import AgentConfig
 from sbon_agent.engine.settings import EngineConfig
 from sbon_agent.host import Host
+from sbon_agent.queries.kept_file import KeptFile
 from sbon_testbed.backend import Node, Tail, node_number
 from sbon_testbed.cpu import CpuConfig
 from sbon_testbed.logs import VirtualLog
@@ -150,12 +151,14 @@ class World:
         lost = self._data_lost.get(number, 0)
         return (self._data_dir or Path()) / (self.topology.nodes[number] + (f"-{lost}" if lost else ""))
 
-    def start(self, node: Node) -> None:
-        """Start a node's agent now."""
+    def start(self, node: Node, *, forget: bool = False) -> None:
+        """Start a node's agent now; with `forget` as `sbon agent --forget` does, without the statements that it kept."""
         number = node_number(self.topology, node)
         assert self.agents[number] is None, f"the agent of {self.topology.nodes[number]} runs already"
         if self._data_dir:
             self.data_dir_of(number).mkdir(parents=True, exist_ok=True)
+            if forget:
+                KeptFile(self.data_dir_of(number)).set_aside("forgotten", "asked for")
         self.world.network.power(number, on=True)
         host = self.world.boot(number)
         agent = self._make_agent(self.config_of(number), host, self._ring)
