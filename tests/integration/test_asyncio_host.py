@@ -301,6 +301,37 @@ def test_work_runs_on_threads_and_its_result_comes_on_the_loops(loop):
     assert {finished for _, finished in outcomes} == {threading.get_ident()}
 
 
+def test_work_goes_to_the_thread_that_was_at_work_last(loop):
+    host, threads, both = loop.host(workers=2), [], threading.Barrier(2, timeout=60)
+    started = []
+    for _ in range(2):
+        host.execute(lambda: both.wait(), started.append, rows=1)
+    loop.until(lambda: len(started) == 2)
+
+    def again(thread: int) -> None:
+        threads.append(thread)
+        if len(threads) < 50:
+            host.execute(threading.get_ident, again, rows=1)
+
+    host.execute(threading.get_ident, again, rows=1)
+    loop.until(lambda: len(threads) == 50)
+
+    assert len(set(threads)) == 1
+
+
+def test_work_for_which_no_thread_is_free_waits_in_order(loop):
+    host, begun, done, release = loop.host(workers=2), [], [], threading.Event()
+    for number in range(20):
+        host.execute(lambda number=number: (begun.append(number), release.wait(60)), done.append, rows=1)
+    loop.until(lambda: len(begun) == 2)
+    assert begun in ([0, 1], [1, 0])
+    release.set()
+    loop.until(lambda: len(done) == 20)
+
+    assert sorted(begun) == list(range(20))
+    assert all(abs(place - number) <= 2 for place, number in enumerate(begun))  # two threads may swap neighbours
+
+
 def test_brief_work_is_done_on_the_loops_thread_and_told_later(loop):
     host, outcomes, failures = loop.host(workers=1), [], []
     host.execute(threading.get_ident, outcomes.append, rows=1, brief=True)
