@@ -89,6 +89,13 @@ class Misfits:
         """Whether `null` would be of the first such row."""
         return self.is_new(column, _NULL)
 
+    def move_to(self, other: "Misfits") -> None:
+        """Adds all counts, without those of `beside`, to those of another, and begins again at zero."""
+        for kind in self._kinds.values():
+            other.add(kind.column, kind.cause, rows=kind.rows, text=kind.text, line=kind.line)
+        self.rows = 0
+        self._kinds.clear()
+
     def told(self, kinds_max: int = 2 * KINDS_MAX + 2) -> tuple[Misfit, ...]:
         """The kinds with the most rows, most first."""
         kinds = tuple(self._kinds.values()) + (() if self._beside is None else self._beside.told())

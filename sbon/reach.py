@@ -3,7 +3,7 @@
 A statement given over an agent's own control socket and run by that agent has the reach of the agent's user, as the socket is that user's
 alone. Whatever another agent asks for has the folders and addresses of the table [connectors].
 
-This module decides; `agent.connectors.opening` resolves paths and opens files, `agent.connectors.addresses` resolves names.
+This module decides; `sbon_agent.connectors.opening` resolves paths and opens files, `sbon_agent.connectors.addresses` resolves names.
 """
 
 import ipaddress

@@ -14,6 +14,7 @@ from sbon_agent.connectors.base import ConnectorContext, SinkConnector, SourceCo
 _SOURCES = {
     "datagen": "sbon_agent.connectors.datagen:DatagenSource",
     "file": "sbon_agent.connectors.file_source:FileSource",
+    "http": "sbon_agent.connectors.http_source:build_http_source",
     "tcp": "sbon_agent.connectors.tcp:TcpSource",
     "system": "sbon_agent.connectors.system_source:SystemSource",
 }

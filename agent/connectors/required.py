@@ -14,38 +14,21 @@ from sbon_agent.connectors.base import Polled, SourceConnector
 from sbon_agent.connectors.wrapped import WrappedSource
 
 
-class RequiredColumns(WrappedSource):
-    """Another source, without the rows that lack a value in a NOT NULL column. A row counts once, for the first such column."""
+class NullFilter:
+    """Leaves out rows with NULL in columns that are declared NOT NULL, and counts each once, for the first such column.
 
-    def __init__(self, source: SourceConnector, params: SourceParams) -> None:
-        super().__init__(source)
+    Parameters
+    ----------
+    misfits : counts what is left out
+    """
+
+    def __init__(self, params: SourceParams, misfits: Misfits) -> None:
         self._schema = params.columns
         self._places = [place for place, field in enumerate(params.columns) if field.name in params.not_null]
-        self._nulls = self.misfits = Misfits(beside=self.misfits)
+        self._misfits = misfits
 
-    @property
-    def dropped_rows(self) -> int:
-        """Rows that the other source has left out, and those with NULLs."""
-        return super().dropped_rows + self._nulls.rows
-
-    def poll(self, now: float, wall: float) -> Polled:
-        """What the other source gives, without NULLs in these columns."""
-        polled = super().poll(now, wall)
-        if polled.values is not None:
-            kept = self._kept(polled.values)
-            return polled if kept is polled.values else polled._replace(values=kept if kept.rows else None)
-        frame = polled.frame
-        if frame is None:
-            return polled
-        for place in self._places:
-            values = frame.to_series(place)
-            if values.null_count():
-                missing = values.is_null()
-                self._count(place, values.null_count(), frame, missing.arg_max() or 0)
-                frame = frame.filter(~missing)
-        return polled._replace(frame=frame if frame.height else None)
-
-    def _kept(self, values: Values) -> Values:
+    def kept(self, values: Values) -> Values:
+        """Returns the rows without NULLs in these columns; the same object where that is all of them."""
         kept = list(range(values.rows))
         for place in self._places:
             column = values.columns[place]
@@ -57,9 +40,44 @@ class RequiredColumns(WrappedSource):
             return values
         return Values(len(kept), tuple([column[row] for row in kept] for column in values.columns))
 
+    def kept_of_many(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The same of a frame."""
+        for place in self._places:
+            values = frame.to_series(place)
+            if values.null_count():
+                missing = values.is_null()
+                self._count(place, values.null_count(), frame, missing.arg_max() or 0)
+                frame = frame.filter(~missing)
+        return frame
+
     def _count(self, place: int, rows: int, given: pl.DataFrame | Values, first: int) -> None:
         column, line = self._schema[place].name, ""
-        if self._nulls.is_new_null(column):
+        if self._misfits.is_new_null(column):
             frame = frame_of_values(given, self._schema) if isinstance(given, Values) else given
             line = json.dumps(frame.row(first, named=True), default=str, ensure_ascii=False)
-        self._nulls.null(column, rows=rows, line=line)
+        self._misfits.null(column, rows=rows, line=line)
+
+
+class RequiredColumns(WrappedSource):
+    """Another source, without the rows that lack a value in a NOT NULL column."""
+
+    def __init__(self, source: SourceConnector, params: SourceParams) -> None:
+        super().__init__(source)
+        self._nulls = self.misfits = Misfits(beside=self.misfits)
+        self._filter = NullFilter(params, self._nulls)
+
+    @property
+    def dropped_rows(self) -> int:
+        """Rows that the other source has left out, and those with NULLs."""
+        return super().dropped_rows + self._nulls.rows
+
+    def poll(self, now: float, wall: float) -> Polled:
+        """What the other source gives, without NULLs in these columns."""
+        polled = super().poll(now, wall)
+        if polled.values is not None:
+            kept = self._filter.kept(polled.values)
+            return polled if kept is polled.values else polled._replace(values=kept if kept.rows else None)
+        if polled.frame is None:
+            return polled
+        frame = self._filter.kept_of_many(polled.frame)
+        return polled._replace(frame=frame if frame.height else None)

@@ -8,7 +8,7 @@ from sbon.query.plan import SourceParams
 from sbon.query.schema import ColumnType, Field, Schema
 from sbon.types import NodeId
 
-SOURCE_CONNECTORS = ("datagen", "file", "tcp")
+SOURCE_CONNECTORS = ("datagen", "file", "http", "tcp")
 """What CREATE SOURCE may name, beside what is installed."""
 SINK_CONNECTORS = ("discard", "file", "tcp")
 """What CREATE SINK may name, beside what is installed; plain queries use `tail`."""

@@ -1,0 +1,199 @@
+"""Bodies of HTTP messages as rows of a source: NDJSON, one JSON array or object, or CSV with a header.
+
+Rows that do not fit are counted for each body by itself, so that an answer can tell of its own rows alone, and then for the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+import polars as pl
+
+from sbon.errors import ConnectorError
+from sbon.misfits import Misfit, Misfits
+from sbon.operators.frames import frame_of_values
+from sbon.operators.values import FEW_ROWS, Values
+from sbon.query.plan import SourceParams
+from sbon.query.schema import Schema
+from sbon_agent.connectors.ahead import AheadGuard
+from sbon_agent.connectors.csv_rows import CsvRows, first_record_end, header_names
+from sbon_agent.connectors.json_rows import JsonRows
+from sbon_agent.connectors.options import Options
+from sbon_agent.connectors.required import NullFilter
+from sbon_agent.connectors.time_format import TimeFormat
+
+FORMATS = ("ndjson", "json", "csv")
+MEDIA_TYPES = {
+    "application/x-ndjson": "ndjson",
+    "application/ndjson": "ndjson",
+    "application/jsonl": "ndjson",
+    "application/x-jsonlines": "ndjson",
+    "application/json": "json",
+    "text/csv": "csv",
+}
+KINDS_MAX = 8
+"""Reasons that are told of one body."""
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+Rows: TypeAlias = Values | pl.DataFrame
+
+
+class BodyError(ConnectorError):
+    """A body of which no row can be read; the message says why in one line."""
+
+
+class Body(NamedTuple):
+    """What was in a body."""
+
+    rows: Rows
+    left_out: int
+    """Rows that did not fit."""
+    why: tuple[Misfit, ...]
+
+
+def format_of(content_type: str | None, given: str | None) -> str:
+    """Returns the format of a body.
+
+    Parameters
+    ----------
+    content_type : header of the message, None where it has none
+    given : option `format` of the source, which goes before the header
+
+    Raises
+    ------
+    BodyError
+        Neither says it, or the header says that it is not UTF-8.
+    """
+    media, _, parameters = (content_type or "").partition(";")
+    for parameter in parameters.split(";"):
+        name, _, value = parameter.strip().partition("=")
+        if name.lower() == "charset" and value.strip('"').lower() not in ("utf-8", "utf8", "us-ascii"):
+            raise BodyError(f"charset is {value[:40]}, expected utf-8")
+    known = given or MEDIA_TYPES.get(media.strip().lower())
+    if known is None:
+        said = f"Content-Type is '{media.strip()[:60]}'" if content_type else "there is no Content-Type"
+        raise BodyError(f"{said}, expected application/x-ndjson, application/json or text/csv (or set the source's option format)")
+    return known
+
+
+class BodyReader:
+    """Reads the bodies of one source, one after the other.
+
+    Parameters
+    ----------
+    options : has `time_format`, `time_unit`, `ahead_max` and `separator`
+    misfits : the source's; counts the rows that are left out
+    """
+
+    def __init__(self, params: SourceParams, options: Options, misfits: Misfits) -> None:
+        self._schema: Schema = params.columns
+        self._misfits = misfits
+        self._own = Misfits()
+        """Of the body that is being read."""
+        self._times = TimeFormat.read(options)
+        self._separator = options.text("separator", ",")
+        if len(self._separator) != 1 or not self._separator.isascii():
+            raise options.refuse("separator", self._separator, "one character")
+        self.time_place = next((place for place, field in enumerate(params.columns) if field.name == params.time_column), None)
+        self._ahead = AheadGuard(options, params.columns, self.time_place, self._own)
+        self._nulls = NullFilter(params, self._own)
+        self._json = JsonRows(params.columns, self._times, self._own)
+        self._csv: tuple[bytes, CsvRows] | None = None
+        """For the latest header."""
+
+    @property
+    def remark(self) -> str:
+        """Tells of rows from the future."""
+        return self._ahead.remark
+
+    def read(self, kind: str, data: bytes, wall: float) -> Body:
+        """Returns the rows of a body, maybe none.
+
+        Parameters
+        ----------
+        kind : one of FORMATS
+        wall : unix seconds
+
+        Raises
+        ------
+        BodyError
+            It is not of that format at all. No row was counted.
+        """
+        data = data.removeprefix(_BYTE_ORDER_MARK)
+        rows: Rows = self._read_csv(data) if kind == "csv" else self._read_json(_lines(kind, data))
+        if isinstance(rows, Values):
+            rows = self._nulls.kept(self._ahead.taken(rows, wall))
+        else:
+            rows = self._nulls.kept_of_many(self._ahead.taken_of_many(rows, wall))
+        body = Body(rows, self._own.rows, self._own.told(KINDS_MAX))
+        self._own.move_to(self._misfits)
+        return body
+
+    def newest_us(self, rows: Rows) -> int | None:
+        """Returns the latest event time of rows, None where they have none."""
+        if self.time_place is None or count(rows) == 0:
+            return None
+        if isinstance(rows, Values):
+            return max((time for time in rows.columns[self.time_place] if time is not None), default=None)
+        newest = rows.to_series(self.time_place).to_physical().max()
+        return newest if isinstance(newest, int) else None
+
+    def _read_json(self, lines: Sequence[bytes]) -> Rows:
+        few = self._json.read_few(lines)
+        return self._json.read_many(lines) if few is None else few
+
+    def _read_csv(self, data: bytes) -> pl.DataFrame:
+        end = first_record_end(data)
+        header = data[:end]
+        if self._csv is None or self._csv[0] != header:
+            names = header_names(header, self._separator)
+            missing = [field.name for field in self._schema if field.name not in names]
+            if missing:
+                raise BodyError(f"the CSV header has no column {missing[0]}, it has {', '.join(names)[:300]}")
+            self._csv = header, CsvRows(self._schema, names, self._separator, self._times, self._own)
+        if not data[end:].strip():
+            return pl.DataFrame(schema=frame_of_values(Values(0, tuple(() for _ in self._schema)), self._schema).schema)
+        return self._csv[1].read(data[end:])
+
+
+def _lines(kind: str, data: bytes) -> list[bytes]:
+    """Returns the JSON text of each row."""
+    if kind == "ndjson":
+        return data.split(b"\n")
+    text = data.strip()
+    if not text.startswith((b"[", b"{")):
+        raise BodyError("the body is neither a JSON array nor a JSON object")
+    try:
+        if text.startswith(b"{"):
+            return [bytes(msgspec.json.decode(text, type=msgspec.Raw))]
+        return [bytes(row) for row in msgspec.json.decode(text, type=list[msgspec.Raw])]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        detail = "it is nested too deep" if isinstance(error, RecursionError) else str(error).removeprefix("JSON is malformed: ")
+        hint = "; for one object a line, send Content-Type: application/x-ndjson" if "trailing" in detail else ""
+        raise BodyError(f"the body is not JSON: {detail}{hint}") from None
+
+
+def count(rows: Rows) -> int:
+    """Returns how many rows these are."""
+    return rows.rows if isinstance(rows, Values) else rows.height
+
+
+def cut(rows: Rows, first: int) -> tuple[Rows, Rows]:
+    """Returns the first rows and the others."""
+    if isinstance(rows, Values):
+        head, tail = (tuple(column[part] for column in rows.columns) for part in (slice(first), slice(first, None)))
+        return Values(min(first, rows.rows), head), Values(max(0, rows.rows - first), tail)
+    return rows.head(first), rows.slice(first)
+
+
+def joined(parts: Sequence[Rows], schema: Schema) -> Rows:
+    """Returns the rows of several bodies as one batch; as plain values if they are few and all are."""
+    if len(parts) == 1:
+        return parts[0]
+    values = [part for part in parts if isinstance(part, Values)]
+    if len(values) == len(parts) and sum(part.rows for part in values) <= FEW_ROWS:
+        columns = tuple([value for part in values for value in part.columns[place]] for place in range(len(schema)))
+        return Values(sum(part.rows for part in values), columns)
+    return pl.concat([frame_of_values(part, schema) if isinstance(part, Values) else part for part in parts])

@@ -1,0 +1,282 @@
+"""Connector `http` as a source that takes rows by POST: `listen = '127.0.0.1:8080'`. Its options are in `http_source`.
+
+A body waits, whole and not decoded, until the query has room. Then its rows are decoded and handed to the query, and only then is it
+answered. One that has waited for `answer_within` is taken out of the queue and answered with status 429: none of its rows was handed on. A
+body for which there is no memory gets the same answer at once. A peer without an answer cannot know whether its rows were taken; with an
+`Idempotency-Key` it may send them again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from sbon.errors import ConnectorError
+from sbon.misfits import Misfits
+from sbon.operators.values import Values
+from sbon.query.plan import SourceParams
+from sbon_agent.connectors.addresses import SocketPlace, loop_of
+from sbon_agent.connectors.base import BATCH_ROWS_MAX, ConnectorContext, Polled
+from sbon_agent.connectors.http_bodies import FORMATS, BodyError, BodyReader, Rows, count, cut, format_of, joined
+from sbon_agent.connectors.http_repeats import KEY_CHARACTERS_MAX, Repeats
+from sbon_agent.connectors.http_server import REQUEST_OVERHEAD_BYTES, Answer, HttpServer, Request, refusal
+from sbon_agent.connectors.options import Options
+from sbon_agent.connectors.secret_files import SecretFile
+from sbon_agent.connectors.watermark import Watermark
+
+
+class _Post(NamedTuple):
+    """A request that waits for the query."""
+
+    request: Request
+    kind: str
+    body: bytes
+    key: str | None
+    until: float
+    """Monotonic instant at which it is given up."""
+
+
+class _Begun(NamedTuple):
+    """A body whose rows are being handed to the query."""
+
+    post: _Post
+    rows: Rows
+    """Not yet handed on."""
+    answer: Answer
+    """For when all are."""
+
+
+class PostSource:
+    """Takes rows by POST. Requests come on the event loop, `poll` on an executor thread; `_lock` is for what both use."""
+
+    threaded = True
+
+    def __init__(self, params: SourceParams, context: ConnectorContext, options: Options) -> None:
+        what = f"source {params.name}"
+        self._loop = loop_of(what, params.connector, context)
+        host, port = read_listen(options)
+        self._place = SocketPlace(what, host, port, context.reach, listens=True, option="listen")
+        self._path = options.text("path", "/")
+        if not self._path.startswith("/") or not self._path.isascii() or any(mark in self._path for mark in "?# "):
+            raise options.refuse("path", self._path, "a path such as '/in'")
+        self._format = options.choice("format", FORMATS, "") or None
+        self._token = SecretFile.of_option(what, options, "token_file", context.reach)
+        body_bytes_max = options.integer("body_bytes_max", 1 << 20, 1, 256 << 20)
+        held_bytes_max = options.integer("buffer_bytes_max", max(16 << 20, 2 * body_bytes_max), 4096, 1 << 30)
+        if held_bytes_max < body_bytes_max + REQUEST_OVERHEAD_BYTES:
+            least = body_bytes_max + REQUEST_OVERHEAD_BYTES
+            raise options.refuse("buffer_bytes_max", held_bytes_max, f"at least {least}, so that there is room for one body")
+        self._answer_within_s = options.duration_us("answer_within", 10_000_000) / 1e6
+        self._batch_rows_max = options.integer("batch_rows_max", BATCH_ROWS_MAX, 1, 1_000_000)
+        self.batch_rows = BATCH_ROWS_MAX
+        self._server = HttpServer(
+            what,
+            self._place,
+            self,
+            connections_max=options.integer("connections_max", 64, 1, 4096),
+            body_bytes_max=body_bytes_max,
+            held_bytes_max=held_bytes_max,
+            body_timeout_s=options.duration_us("body_timeout", 30_000_000) / 1e6,
+        )
+        keys_max = options.integer("idempotency_keys_max", 10_000, 0, 1_000_000)
+        self._repeats = Repeats(keys_max, options.duration_us("idempotency_window", 600_000_000) / 1e6, time.monotonic)
+        self.misfits = Misfits()
+        self._schema = params.columns
+        self._reader = BodyReader(params, options, self.misfits)
+        options.finish()
+        self._watermark = Watermark(params)
+        self._lock = threading.Lock()
+        self._waiting: deque[_Post] = deque()
+        self._begun: _Begun | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._ready: Callable[[], None] = lambda: None
+        self._error: ConnectorError | None = None
+        self._stopped = False
+
+    @property
+    def dropped_rows(self) -> int:
+        """Rows that did not fit."""
+        return self.misfits.rows
+
+    @property
+    def remark(self) -> str:
+        """Tells of rows from the future."""
+        return self._reader.remark
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Where it listens, once it does."""
+        return self._server.address
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the requests that are being read or wait."""
+        return self._server.held_bytes
+
+    def open(self) -> None:
+        """Checks the address and reads the token."""
+        self._place.check()
+        if self._token is not None:
+            self._token.read()
+
+    def start(self, ready: Callable[[], None]) -> None:
+        """Listens."""
+        self._ready = ready
+        self._server.start(self._loop, self._fail)
+
+    def stop(self) -> None:
+        """Closes all connections. What waits is answered with status 503: none of its rows was handed on."""
+        if self._stopped:
+            return
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        with self._lock:
+            waiting, self._waiting = list(self._waiting), deque()
+            begun, self._begun = self._begun, None
+        for post in waiting:
+            self._give_up(post, refusal(503, "the query has ended or the agent stops: none of these rows was taken", Retry_After="1"))
+        if begun is not None:
+            begun.post.request.abandon()
+        self._server.stop()
+
+    # --------------------------------------------------------------------------------------------- http_server.Handler
+
+    def admit(self, request: Request) -> Answer | None:
+        """Checks all that can be checked without the body. The token comes first: a stranger learns nothing else."""
+        if self._token is not None:
+            given = (request.header("authorization") or "").encode("latin-1", "replace")
+            if not hmac.compare_digest(given, b"Bearer " + self._token.value):
+                return refusal(401, "the Authorization header does not have the token of this source", WWW_Authenticate="Bearer")
+        elif request.has_header("origin"):
+            return refusal(403, "this request comes from a web page (Origin): a source without token_file takes none of those")
+        if request.path != self._path:
+            return refusal(404, f"there is nothing at this path, expected {self._path}")
+        if request.method != "POST":
+            return refusal(405, f"the method is {request.method[:20]}, expected POST", Allow="POST")
+        key = request.header("idempotency-key")
+        if (key is None and request.has_header("idempotency-key")) or (key is not None and not 0 < len(key) <= KEY_CHARACTERS_MAX):
+            return refusal(400, f"Idempotency-Key must come once, with 1 to {KEY_CHARACTERS_MAX} characters")
+        try:
+            format_of(request.header("content-type"), self._format)
+        except BodyError as error:
+            return refusal(415, str(error))
+        return None
+
+    def handle(self, request: Request) -> None:
+        """Queues a body, unless it is a repeated one."""
+        if self._stopped:
+            request.answer(refusal(503, "the query has ended or the agent stops: none of these rows was taken", Retry_After="1"))
+            return
+        kind = format_of(request.header("content-type"), self._format)
+        key = request.header("idempotency-key")
+        if key is not None:
+            known = self._repeats.begin(key, hashlib.sha256(kind.encode() + b"\0" + request.body).digest())
+            if known is not None:
+                request.answer(known)
+                return
+        with self._lock:
+            self._waiting.append(_Post(request, kind, request.body, key, time.monotonic() + self._answer_within_s))
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._answer_within_s, self._look_for_late)
+        self._ready()
+
+    def _look_for_late(self) -> None:
+        """Gives up what has waited too long; the oldest is first."""
+        now, late = time.monotonic(), []
+        with self._lock:
+            while self._waiting and self._waiting[0].until <= now:
+                late.append(self._waiting.popleft())
+            wake = self._waiting[0].until if self._waiting else None
+        for post in late:
+            self._give_up(post, refusal(429, "the query is slow, none of these rows was taken: try again later", Retry_After="1"))
+        self._timer = None if wake is None else self._loop.call_later(max(0.0, wake - now) + 0.001, self._look_for_late)
+
+    def _give_up(self, post: _Post, answer: Answer) -> None:
+        if post.key is not None:
+            self._repeats.forget(post.key)
+        post.request.answer(answer)
+
+    def _fail(self, error: ConnectorError) -> None:
+        self._error = error
+        self._ready()
+
+    # --------------------------------------------------------------------------------------- on the thread of `poll`
+
+    def poll(self, now: float, wall: float) -> Polled:
+        """Gives rows of the bodies that wait, and has those answered whose last row is among them."""
+        if self._error is not None:
+            raise self._error
+        room = max(1, min(self.batch_rows, self._batch_rows_max))
+        parts: list[Rows] = []
+        settled: list[tuple[_Post, Answer]] = []
+        while room > 0:
+            begun = self._next(wall)
+            if begun is None:
+                break
+            part, rest = cut(begun.rows, room)
+            room -= count(part)
+            if count(part):
+                parts.append(part)
+            if count(rest):
+                self._begun = begun._replace(rows=rest)
+            else:
+                self._begun = None
+                settled.append((begun.post, begun.answer))
+        if settled:
+            self._loop.call_soon_threadsafe(self._settle, settled)
+        next_poll = now if self._begun is not None or self._waiting else None
+        if not parts:
+            return Polled(None, self._watermark.us, next_poll)
+        rows = joined(parts, self._schema)
+        self._watermark.seen(self._reader.newest_us(rows))
+        if isinstance(rows, Values):
+            return Polled(None, self._watermark.us, next_poll, values=rows)
+        return Polled(rows, self._watermark.us, next_poll)
+
+    def _next(self, wall: float) -> _Begun | None:
+        """Returns the body that is being handed on, or the next one, decoded."""
+        if self._begun is not None:
+            return self._begun
+        with self._lock:
+            if not self._waiting:
+                return None
+            post = self._waiting.popleft()
+        try:
+            body = self._reader.read(post.kind, post.body, wall)
+        except BodyError as error:
+            return _Begun(post, Values(0, tuple(() for _ in self._schema)), refusal(400, str(error)))
+        rows = count(body.rows)
+        why = [f"{kind.text} ({kind.rows:,} row{'' if kind.rows == 1 else 's'})" for kind in body.why]
+        told = {"rows": rows, "left_out": body.left_out, "why": why}
+        if rows == 0 and body.left_out:
+            return _Begun(post, body.rows, Answer(400, msgspec.json.encode({"error": f"no row fits: {why[0]}", **told})))
+        return _Begun(post, body.rows, Answer(200, msgspec.json.encode(told)))
+
+    def _settle(self, settled: list[tuple[_Post, Answer]]) -> None:
+        """On the event loop: the query has these rows."""
+        for post, answer in settled:
+            if post.key is not None:
+                self._repeats.settle(post.key, answer)
+            post.request.answer(answer)
+
+
+def read_listen(options: Options) -> tuple[str, int]:
+    """Returns the host and port of the option `listen`."""
+    text = options.required("listen", "127.0.0.1:8080")
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        host = ""
+    if not colon or not host or not port.isascii() or not port.isdecimal() or int(port) > 65_535:
+        raise options.refuse("listen", text, "an address and a port such as '127.0.0.1:8080' or '[::1]:8080'")
+    return host, int(port)

@@ -1,0 +1,431 @@
+"""An HTTP/1.1 server for requests with short bodies, on the agent's event loop. Messages are parsed by `h11`.
+
+Each connection goes through `_State`: it reads a head, then a body, then waits for the answer without reading from its socket, and begins
+again. Every state but the wait for an answer has a time limit, which a trickle of bytes does not extend. What all connections hold together
+is limited in bytes (`HttpServer.reserve`); a request beyond it is refused at once with status 429.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import http
+import zlib
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, cast
+
+import h11
+import msgspec
+
+from sbon.errors import ConnectorError
+from sbon_agent.connectors.addresses import SocketPlace
+
+HEAD_BYTES_MAX = 16 * 1024
+"""Of the first line and the headers of a request."""
+HEAD_TIMEOUT_S = 30.0
+"""From the opening of a connection, or the last answer on it, to the end of the next head."""
+DRAIN_TIMEOUT_S = 2.0
+"""After an answer to a request that was not read to its end. To close at once could destroy the answer on its way."""
+DRAIN_BYTES_MAX = 4 << 20
+REQUEST_OVERHEAD_BYTES = 1024
+"""Counted for each request beside its body, so that small bodies are limited, too."""
+
+
+class Answer(NamedTuple):
+    """Status and JSON document of a response."""
+
+    status: int
+    document: bytes
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+def refusal(status: int, error: str, **headers: str) -> Answer:
+    """Returns an answer whose document says in one line why a request was refused."""
+    named = tuple((name.replace("_", "-"), value) for name, value in headers.items())
+    return Answer(status, msgspec.json.encode({"error": error}), named)
+
+
+class Handler(Protocol):
+    """Decides about requests. Called on the event loop."""
+
+    def admit(self, request: Request) -> Answer | None:
+        """Looks at the head of a request before its body is read. Returns a refusal, or None to go on."""
+
+    def handle(self, request: Request) -> None:
+        """Takes a request with its whole body; `Request.answer` must follow, now or later."""
+
+
+class Request:
+    """One request and the way to answer it."""
+
+    def __init__(self, connection: _Connection, event: h11.Request) -> None:
+        self._connection: _Connection | None = connection
+        self._server = connection.server
+        self.method = bytes(event.method).decode("ascii")
+        self.path = bytes(event.target).decode("ascii").partition("?")[0]
+        self._headers = [(bytes(name), bytes(value)) for name, value in event.headers]
+        self.body = b""
+        self._parts: list[bytes] = []
+        self._held = 0
+        self._size = 0
+        self._inflate: zlib._Decompress | None = None
+
+    def header(self, name: str) -> str | None:
+        """Returns the value of a header, or None where the request does not have it exactly once."""
+        wanted = name.lower().encode()
+        found = [value for key, value in self._headers if key == wanted]
+        return found[0].decode("latin-1").strip() if len(found) == 1 else None
+
+    def has_header(self, name: str) -> bool:
+        """Whether the request has a header, once or several times."""
+        wanted = name.lower().encode()
+        return any(key == wanted for key, _ in self._headers)
+
+    def begin_body(self) -> Answer | None:
+        """Looks at the headers of the body. Returns a refusal, or None."""
+        encoding = (self.header("content-encoding") or "identity").lower()
+        if encoding not in ("identity", "gzip"):
+            return refusal(415, f"Content-Encoding is '{encoding[:40]}', expected gzip or none", Accept_Encoding="gzip")
+        if encoding == "gzip":
+            self._inflate = zlib.decompressobj(wbits=31)
+        length = self.header("content-length")
+        if length is not None and int(length) > self._server.body_bytes_max:  # h11 has checked that it is a number
+            return self._too_large()
+        return self._reserve(REQUEST_OVERHEAD_BYTES)
+
+    def add(self, data: bytes) -> Answer | None:
+        """Takes a piece of the body. Returns a refusal where it is too much, or cannot be decompressed."""
+        if self._inflate is not None:
+            try:
+                data = self._inflate.decompress(data, self._server.body_bytes_max + 1 - self._size)
+            except zlib.error as error:
+                return refusal(400, f"the body is not gzip: {error}")
+            if self._inflate.unused_data:
+                return refusal(400, "the body has bytes behind the end of its gzip stream")
+        self._size += len(data)
+        if self._size > self._server.body_bytes_max:
+            return self._too_large()
+        self._parts.append(data)
+        return self._reserve(len(data))
+
+    def end_body(self) -> Answer | None:
+        """The body has come to its end. Returns a refusal where a compressed one has not."""
+        self.body = b"".join(self._parts)
+        self._parts.clear()
+        if self._inflate is not None and not self._inflate.eof:
+            return refusal(400, "the body is not gzip: it ends in the middle")
+        return None
+
+    def answer(self, answer: Answer) -> None:
+        """Sends the answer, if the peer is still there, and lets go of the body. The first call counts."""
+        connection, self._connection = self._connection, None
+        self.release()
+        if connection is not None:
+            connection.answered(answer)
+
+    def abandon(self) -> None:
+        """Closes the connection without an answer: whether the rows were taken is not known to the peer then."""
+        connection, self._connection = self._connection, None
+        self.release()
+        if connection is not None:
+            connection.abort()
+
+    def release(self) -> None:
+        """Gives back what it has reserved."""
+        self.body = b""
+        self._parts.clear()
+        self._server.release(self._held)
+        self._held = 0
+
+    def _reserve(self, size: int) -> Answer | None:
+        if not self._server.reserve(size):
+            return refusal(429, "too much waits for the query: try again later", Retry_After="1")
+        self._held += size
+        return None
+
+    def _too_large(self) -> Answer:
+        return refusal(413, f"the body is larger than {self._server.body_bytes_max} bytes (body_bytes_max)")
+
+
+class HttpServer:
+    """Listens, and keeps the limits of all connections together.
+
+    Parameters
+    ----------
+    body_bytes_max : of one body, after decompression
+    held_bytes_max : of all requests that are being read or wait for their answers
+    body_timeout_s : from the head of a request to the end of its body, and for an answer to leave
+    """
+
+    def __init__(
+        self,
+        what: str,
+        place: SocketPlace,
+        handler: Handler,
+        *,
+        connections_max: int,
+        body_bytes_max: int,
+        held_bytes_max: int,
+        body_timeout_s: float,
+    ) -> None:
+        self._what = what
+        self._place = place
+        self.handler = handler
+        self.connections_max = connections_max
+        self.body_bytes_max = body_bytes_max
+        self.body_timeout_s = body_timeout_s
+        self._held_bytes_max = held_bytes_max
+        self.held_bytes = 0
+        self.connections: set[_Connection] = set()
+        self.address: tuple[str, int] | None = None
+        self._server: asyncio.Server | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._stopped = False
+
+    def start(self, loop: asyncio.AbstractEventLoop, failed: Callable[[ConnectorError], None]) -> None:
+        """Begins to listen. `failed` is called if that is not possible."""
+        self.loop = loop
+        self._task = loop.create_task(self._listen(failed))
+
+    def stop(self) -> None:
+        """Closes everything; answers that are on their way still leave."""
+        self._stopped = True
+        if self._task is not None:
+            self._task.cancel()
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for connection in list(self.connections):
+            connection.close()
+
+    def reserve(self, size: int) -> bool:
+        """Counts bytes that are held; False, and nothing counted, where they would be too many."""
+        if self.held_bytes + size > self._held_bytes_max:
+            return False
+        self.held_bytes += size
+        return True
+
+    def release(self, size: int) -> None:
+        """Bytes are held no more."""
+        self.held_bytes -= size
+
+    async def _listen(self, failed: Callable[[ConnectorError], None]) -> None:
+        place = f"{self._place.host}:{self._place.port}"
+        try:
+            addresses = await self._place.addresses(self.loop)
+            server = await self.loop.create_server(lambda: _Connection(self), addresses, self._place.port)
+        except OSError as error:
+            failed(ConnectorError(f"{self._what}: cannot listen on {place}: {error.strerror or error}", option="listen"))
+            return
+        except ConnectorError as error:
+            failed(error)
+            return
+        if self._stopped:
+            server.close()
+            return
+        self._server = server
+        name = server.sockets[0].getsockname()
+        self.address = name[0], name[1]
+
+
+class _State(enum.Enum):
+    HEAD = enum.auto()
+    BODY = enum.auto()
+    WAITING = enum.auto()
+    """For the handler's answer."""
+    DRAINING = enum.auto()
+    """Answered; what comes is thrown away until the peer closes."""
+
+
+class _Connection(asyncio.Protocol):
+    """One peer."""
+
+    def __init__(self, server: HttpServer) -> None:
+        self.server = server
+        self._transport: asyncio.Transport = cast("asyncio.Transport", None)
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
+        self._state = _State.HEAD
+        self._request: Request | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._advancing = self._full = False
+        self._drained = 0
+        self._head_only = False
+        """The request is a HEAD, whose answer has no body."""
+
+    # ----------------------------------------------------------------------------------------------- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=0)
+        server = self.server
+        if len(server.connections) >= server.connections_max:
+            said = f"{server.connections_max} connections are open (connections_max): try again later"
+            self._send(refusal(503, said, Retry_After="1"), close=True)
+            self._transport.close()
+            return
+        server.connections.add(self)
+        self._arm(HEAD_TIMEOUT_S)
+
+    def data_received(self, data: bytes) -> None:
+        if self._state is _State.DRAINING:
+            self._drained += len(data)
+            if self._drained > DRAIN_BYTES_MAX:
+                self.abort()
+            return
+        if self not in self.server.connections:
+            return
+        self._http.receive_data(data)
+        self._advance()
+
+    def eof_received(self) -> bool:
+        if self._state is _State.DRAINING or self not in self.server.connections:
+            return False
+        self._http.receive_data(b"")
+        self._advance()
+        return self._state is _State.WAITING  # a peer that has closed its half may still read the answer
+
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+        if self._state is _State.HEAD:
+            self._next()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._disarm()
+        self.server.connections.discard(self)
+        if self._request is not None and self._state is not _State.WAITING:
+            self._request.release()
+
+    # -------------------------------------------------------------------------------------------------------- reading
+
+    def _advance(self) -> None:
+        """Handles what the parser has understood so far."""
+        if self._advancing:
+            return
+        self._advancing = True
+        try:
+            while self._state in (_State.HEAD, _State.BODY) and not self._full:
+                try:
+                    event = self._http.next_event()
+                except h11.RemoteProtocolError as error:
+                    self._refuse(refusal(error.error_status_hint, f"the request is not HTTP/1.1: {error}"))
+                    return
+                if not self._take(event):
+                    return
+        finally:
+            self._advancing = False
+
+    def _take(self, event: object) -> bool:
+        """Handles one event; False where more must come first."""
+        if event is h11.NEED_DATA:
+            if self._state is _State.BODY and self._http.they_are_waiting_for_100_continue:
+                self._write(self._http.send(h11.InformationalResponse(status_code=100, headers=[])))
+            return False
+        if event is h11.PAUSED:
+            return False
+        if isinstance(event, h11.ConnectionClosed):
+            self.close()
+            return False
+        refused = None
+        if isinstance(event, h11.Request):
+            self._state = _State.BODY
+            self._arm(self.server.body_timeout_s)
+            self._head_only = event.method == b"HEAD"
+            self._request = Request(self, event)
+            refused = self.server.handler.admit(self._request) or self._request.begin_body()
+        elif isinstance(event, h11.Data) and self._request is not None:
+            refused = self._request.add(bytes(event.data))
+        elif isinstance(event, h11.EndOfMessage) and self._request is not None:
+            refused = self._request.end_body()
+            if refused is None:
+                self._state = _State.WAITING
+                self._disarm()
+                if not self._transport.is_closing():
+                    self._transport.pause_reading()
+                self.server.handler.handle(self._request)
+        if refused is not None:
+            self._refuse(refused)
+            return False
+        return True
+
+    def _next(self) -> None:
+        """Goes on to the next request."""
+        self._arm(HEAD_TIMEOUT_S)
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+        self._advance()
+
+    # ------------------------------------------------------------------------------------------------------ answering
+
+    def answered(self, answer: Answer) -> None:
+        """The handler has answered the request."""
+        self._request = None
+        if self._transport.is_closing():
+            return
+        self._send(answer, close=False)
+        if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
+            self.close()
+            return
+        self._http.start_next_cycle()
+        self._state = _State.HEAD
+        if self._full:
+            self._arm(self.server.body_timeout_s)
+        else:
+            self._next()
+
+    def _refuse(self, answer: Answer) -> None:
+        """Answers a request that has not been read to its end, and closes in a way that lets the answer arrive."""
+        if self._request is not None:
+            self._request.release()
+            self._request = None
+        self._state = _State.DRAINING
+        self._send(answer, close=True)
+        self._arm(DRAIN_TIMEOUT_S)
+        if not self._transport.is_closing() and self._transport.can_write_eof():
+            self._transport.write_eof()
+
+    def _send(self, answer: Answer, *, close: bool) -> None:
+        if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            return
+        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(answer.document))), *answer.headers]
+        if close:
+            headers.append(("Connection", "close"))
+        reason = http.HTTPStatus(answer.status).phrase.encode()
+        head = self._http.send(h11.Response(status_code=answer.status, headers=headers, reason=reason)) or b""
+        body = b"" if self._head_only else self._http.send(h11.Data(data=answer.document)) or b""
+        self._write(head + body + (self._http.send(h11.EndOfMessage()) or b""))
+
+    def _write(self, data: bytes | None) -> None:
+        if data and not self._transport.is_closing():
+            self._transport.write(data)
+
+    # -------------------------------------------------------------------------------------------------------- the end
+
+    def close(self) -> None:
+        """Closes after what was written has left; gives up on a peer that does not read it."""
+        self._disarm()
+        self._timer = self.server.loop.call_later(DRAIN_TIMEOUT_S, self.abort)
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Closes at once."""
+        self._disarm()
+        self._transport.abort()
+
+    def _arm(self, timeout_s: float) -> None:
+        self._disarm()
+        self._timer = self.server.loop.call_later(timeout_s, self._late)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _late(self) -> None:
+        """The peer has taken too long."""
+        if self._state is _State.BODY:
+            self._refuse(refusal(408, f"the body has not come within {self.server.body_timeout_s:g} s (body_timeout)"))
+        else:
+            self.abort()

@@ -1,0 +1,42 @@
+"""Connector `http` as a source. With `listen` it takes rows by POST over HTTP/1.1.
+
+What another agent's statement asks for may listen on the addresses of the setting `connectors.tcp.allow`, by default those of loopback.
+
+Options of a source that takes POST
+-----------------------------------
+listen : required; address and port, such as '127.0.0.1:8080' or '[::1]:8080'
+path : of the requests, default '/'
+format : `ndjson`, `json` (an array of objects, or one object) or `csv` (with a header); without it the header Content-Type says it
+token_file : a file with one line; requests must then have `Authorization: Bearer` and that line. It is read when the source starts. Without
+    it everybody who reaches the address may send rows, but no web page: requests with the header Origin are refused
+body_bytes_max : of one body, after decompression; larger ones get status 413; default 1 MiB
+buffer_bytes_max : of all bodies that are being read or wait; beyond it requests get status 429; default 16 MiB
+answer_within : a body that has waited so long for the query is taken out and gets status 429; default '10 s'
+body_timeout : a body that has not come within this time gets status 408; default '30 s'
+connections_max : default 64; further ones get status 503
+idempotency_window, idempotency_keys_max : a request with an `Idempotency-Key` that was answered within this time (default '10 minutes') is
+    answered as before and adds no rows; at most so many keys are known (default 10000), the oldest go first
+separator : of CSV, default ','
+time_format, time_unit : see `time_format.TimeFormat`
+batch_rows_max : rows of a batch, default 4096
+ahead_max : as of `tcp`
+"""
+
+from __future__ import annotations
+
+from sbon.query.plan import SourceParams
+from sbon_agent.connectors.base import ConnectorContext, SourceConnector
+from sbon_agent.connectors.http_posts import PostSource
+from sbon_agent.connectors.options import Options
+
+
+def build_http_source(params: SourceParams, context: ConnectorContext) -> SourceConnector:
+    """Returns the source that the options ask for, not yet started.
+
+    Raises
+    ------
+    ConnectorError
+        An option is missing, unknown or out of range.
+    """
+    options = Options(f"source {params.name}", params.connector, params.options)
+    return PostSource(params, context, options)

@@ -1,0 +1,58 @@
+"""Files with a secret of a connector, such as a token: statements, logs and listings then have its path only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sbon.errors import ConnectorError
+from sbon.reach import Reach
+from sbon_agent.connectors.opening import open_to_read, path_of
+from sbon_agent.connectors.options import Options
+
+SECRET_BYTES_MAX = 4096
+
+
+class SecretFile:
+    """One line of printable ASCII characters in a file; white space around it does not count.
+
+    Parameters
+    ----------
+    option : which has the path, for messages
+    """
+
+    def __init__(self, what: str, option: str, path: Path, reach: Reach) -> None:
+        self._what = what
+        self._option = option
+        self._path = path
+        self._reach = reach
+        self.value = b""
+        """The secret, after `read`."""
+
+    @classmethod
+    def of_option(cls, what: str, options: Options, option: str, reach: Reach) -> SecretFile | None:
+        """Returns the file that an option names, not yet read; None where the option is not given."""
+        given = options.optional(option)
+        if given is None:
+            return None
+        if not given:
+            raise options.refuse(option, given, "the path of a file")
+        return cls(what, option, path_of(what, given, reach), reach)
+
+    def read(self) -> None:
+        """Reads the secret. Blocks where a file system does not answer.
+
+        Raises
+        ------
+        ConnectorError
+            The file cannot be read, may not be, or has no secret in it. The message does not quote it.
+        """
+        with open_to_read(self._what, self._path, self._reach) as file:
+            data = file.read(SECRET_BYTES_MAX + 1) or b""
+        value = data.strip()
+        if not value or len(data) > SECRET_BYTES_MAX or not all(33 <= octet <= 126 for octet in value):
+            raise ConnectorError(
+                f"{self._what}: {self._path} has no secret in it, expected one line of up to {SECRET_BYTES_MAX} printable characters "
+                "without blanks",
+                option=self._option,
+            )
+        self.value = value

@@ -1,0 +1,85 @@
+"""The `http` connector in agents of their own process, from CREATE SOURCE to a file, over a crash."""
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sbon_testbed.processes.local import free_ports
+from tests.processes import Process, wait_until
+
+STATEMENTS = """
+CREATE SOURCE posted (n BIGINT) WITH (connector = 'http', listen = '127.0.0.1:{port}', path = '/in', token_file = '{token}');
+CREATE SINK kept FROM (SELECT n FROM posted WHERE n > 0) WITH (connector = 'file', path = '{out}', mode = 'append');
+"""
+
+
+def post(port: int, body: bytes, key: str) -> int:
+    """Send rows until there is an answer to keep, as a sender does it that must lose none."""
+    headers = {"Content-Type": "application/x-ndjson", "Authorization": "Bearer s3cret-word", "Idempotency-Key": key}
+    statuses: list[int] = []
+
+    def sent() -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        try:
+            connection.request("POST", "/in", body, headers)
+            statuses.append(connection.getresponse().status)
+        except OSError:
+            return False
+        finally:
+            connection.close()
+        return statuses[-1] not in (409, 429, 503)
+
+    wait_until(sent)
+    return statuses[-1]
+
+
+def numbers(path: Path) -> list[int]:
+    return [json.loads(line)["n"] for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_posted_rows_arrive_and_a_restarted_agent_listens_again(tmp_path):
+    port = free_ports(1)[0]
+    token, out = tmp_path / "token", tmp_path / "out.ndjson"
+    token.write_text("s3cret-word\n")
+    agent = Process(tmp_path, "a", "--bind", "127.0.0.1:0").wait_until_ready()
+    try:
+        agent.ask("submit", sql=STATEMENTS.format(port=port, token=token, out=out))
+        assert post(port, b'{"n": 1}\n{"n": 0}\n{"n": 2}\n', "a") == 200
+        assert post(port, b'{"n": 1}\n{"n": 0}\n{"n": 2}\n', "a") == 200
+        wait_until(lambda: numbers(out) == [1, 2])
+        agent.end(signal.SIGKILL)
+        agent = Process(tmp_path, "a", "--bind", "127.0.0.1:0").wait_until_ready()
+        assert post(port, b'{"n": 3}\n', "b") == 200
+        wait_until(lambda: numbers(out) == [1, 2, 3])
+        assert "s3cret" not in agent.log.read_text() + json.dumps([agent.ask("queries"), agent.ask("operators")])
+    finally:
+        agent.end()
+
+
+def test_curl_uploads_a_file_in_chunks(tmp_path):
+    """A client that is not ours: `Transfer-Encoding: chunked` and `Expect: 100-continue` as curl does them."""
+    port = free_ports(1)[0]
+    token, out, rows = tmp_path / "token", tmp_path / "out.ndjson", tmp_path / "rows.ndjson"
+    token.write_text("s3cret-word")
+    rows.write_text("".join(f'{{"n": {n}}}\n' for n in range(1, 50_001)))
+    agent = Process(tmp_path, "a", "--bind", "127.0.0.1:0").wait_until_ready()
+    try:
+        agent.ask("submit", sql=STATEMENTS.format(port=port, token=token, out=out))
+        assert post(port, b'{"n": 0}', "first") == 200
+        headers = ["Content-Type: application/x-ndjson", "Authorization: Bearer s3cret-word", "Transfer-Encoding: chunked"]
+        command = ["curl", "-sS", "-X", "POST", "-T", str(rows), *[word for header in headers for word in ("-H", header)]]
+        said = subprocess.run([*command, f"http://127.0.0.1:{port}/in"], capture_output=True, timeout=120, check=True)
+        assert json.loads(said.stdout) == {"rows": 50_000, "left_out": 0, "why": []}
+        wait_until(lambda: len(numbers(out)) == 50_000)
+        assert numbers(out) == list(range(1, 50_001))
+    finally:
+        agent.end()
+
+
+if not any(os.access(Path(folder) / "curl", os.X_OK) for folder in os.environ["PATH"].split(os.pathsep)):
+    test_curl_uploads_a_file_in_chunks = pytest.mark.skip("curl is not installed")(test_curl_uploads_a_file_in_chunks)
