@@ -2,7 +2,8 @@
 
 A whole block is parsed at once by the columnar library. That does not tell apart a field that is empty and one that is missing, and
 makes something of quotes that are out of place; so a block is looked over for both, by counting. Only where something is found, or the
-library refuses the block, its records are read one by one.
+library refuses the block, its records are read one by one. Numbers are read as such at once; a block in which a value of a number is
+written otherwise is read as texts, and so is that column from then on.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ import polars as pl
 
 from sbon.misfits import Misfits
 from sbon.query.schema import Schema
-from sbon_agent.connectors.text_rows import TextRows
+from sbon_agent.connectors.text_rows import Shown, TextRows
 from sbon_agent.connectors.time_format import TimeFormat
 
 csv.field_size_limit(1 << 30)  # for this process: the length of a record has a limit of its own, which holds for both ways of reading
@@ -39,7 +40,7 @@ class CsvRows:
 
     def __init__(self, schema: Schema, header: Sequence[str], separator: str, times: TimeFormat, misfits: Misfits) -> None:
         self._width = len(header)
-        self._raw = {f"f{i}": pl.String() for i in range(self._width)}
+        self._raw: dict[str, pl.DataType] = {f"f{i}": pl.String() for i in range(self._width)}
         self._pick = [pl.col(f"f{list(header).index(field.name)}").alias(field.name) for field in schema]
         self._places = {field.name: list(header).index(field.name) for field in schema}
         self._separator = separator
@@ -50,18 +51,31 @@ class CsvRows:
 
     def read(self, data: bytes) -> pl.DataFrame:
         """Rows of whole records. Blank lines do not count."""
-        try:
-            raw = pl.read_csv(data, has_header=False, schema=self._raw, separator=self._separator)
-        except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
-            raw = self._read_one_by_one(data)
-        else:
-            if not self._is_regular(data, raw):
-                raw = self._read_one_by_one(data)
+        types = self._rows.plain_types()
+        plain = self._read_at_once(data, self._raw | {f"f{self._places[name]}": kind for name, kind in types.items()}) if types else None
+        if plain is not None:
+            return self._rows.convert(plain.select(self._pick), self._shown_of(lambda: self._read_as_texts(data)))[0]
+        raw = self._read_as_texts(data)
+        return self._rows.convert(raw.select(self._pick), self._shown_of(lambda: raw))[0]
 
+    def _shown_of(self, texts: Callable[[], pl.DataFrame]) -> Shown:
         def shown(row: int, column: str) -> tuple[str, str]:
+            raw = texts()
             return json.dumps(raw[row, self._places[column]], ensure_ascii=False), self._line(raw.row(row))
 
-        return self._rows.convert(raw.select(self._pick), shown)[0]
+        return shown
+
+    def _read_as_texts(self, data: bytes) -> pl.DataFrame:
+        raw = self._read_at_once(data, self._raw)
+        return self._read_one_by_one(data) if raw is None else raw
+
+    def _read_at_once(self, data: bytes, types: dict[str, pl.DataType]) -> pl.DataFrame | None:
+        """Columns of these types; None where a value is of another one, or the block is not regular."""
+        try:
+            raw = pl.read_csv(data, has_header=False, schema=types, separator=self._separator)
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+            return None
+        return raw if self._is_regular(data, raw) else None
 
     def _is_regular(self, data: bytes, raw: pl.DataFrame) -> bool:
         """Every record has all its fields, and quotes only around fields and, doubled, within those."""

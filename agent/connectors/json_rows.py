@@ -2,13 +2,14 @@
 
 Lines whose members have the types of their columns are read at once. Only a line that is refused so is read member by member, as JSON:
 a member of another type is converted by way of its text where that has a meaning, and otherwise leaves the row out with a reason. A
-handful of lines with plain times becomes plain values, without the columnar library, whose every call costs more than such a batch.
+handful of lines with plain times becomes plain values, without the columnar library, whose every call costs more than such a batch; a
+block of many lines is read by that library at once, and where it refuses the block, in smaller ones.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -20,6 +21,7 @@ from sbon.misfits import Misfits
 from sbon.operators.frames import frame_of_values, polars_schema, polars_type
 from sbon.operators.values import FEW_ROWS, Values, fits
 from sbon.query.schema import ColumnType, Schema
+from sbon_agent.connectors.json_blocks import JsonBlocks, lines_of
 from sbon_agent.connectors.text_rows import TextRows
 from sbon_agent.connectors.time_format import TimeFormat
 
@@ -45,6 +47,10 @@ _TEXTS = (ColumnType.TIME, ColumnType.INTERVAL)
 _REFUSED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _NO_VALUE = "\0"
 """Text of what no column of another type than TEXT takes: objects, arrays, and truth where no truth is wanted."""
+_PARTS = 8
+"""A block that is refused is cut into so many, down to `LINES_BYTES_MAX`."""
+LINES_BYTES_MAX = 64 * 1024
+"""Blocks with no more in them are read line by line where they are refused."""
 _PLACE = "\0place"
 """Name of a column beside those of the schema, which cannot have it."""
 
@@ -69,6 +75,7 @@ class JsonRows:
         self._raw = polars_schema(schema) | {field.name: polars_type(ColumnType.TEXT) for field in schema if field.type in _TEXTS}
         self._rows = TextRows(schema, times, misfits, [field.name for field in schema if field.type in _TEXTS])
         self._odd_rows = TextRows(schema, times, misfits, [field.name for field in schema])
+        self._blocks = JsonBlocks(schema, self._raw)
         self._times = [place for place, field in enumerate(schema) if field.type is ColumnType.TIME]
         self._plain = times.text is None and all(field.type is not ColumnType.INTERVAL for field in schema)
 
@@ -93,6 +100,16 @@ class JsonRows:
             return None
         values = Values(len(rows), tuple(columns))
         return values if fits(values, self._schema) else None
+
+    def read_block(self, data: bytes) -> pl.DataFrame:
+        """Rows of a block of whole lines."""
+        if len(data) <= LINES_BYTES_MAX and data.count(b"\n") <= FEW_ROWS:
+            return self.read(lines_of(data))
+        frame = self._blocks.read(data)
+        if frame is not None:
+            return self._rows.convert(frame, lambda row, column: self._shown(lines_of(data)[row], column))[0]
+        parts = [] if len(data) <= LINES_BYTES_MAX else list(_parts(data))
+        return pl.concat(map(self.read_block, parts)) if len(parts) > 1 else self.read_many(lines_of(data))
 
     def read_many(self, lines: Sequence[bytes]) -> pl.DataFrame:
         """The same for any lines, by the columnar library."""
@@ -195,6 +212,15 @@ class JsonRows:
             return bytes(getattr(self._decode_odd(line), slot)).decode("utf-8", "backslashreplace"), line
         except _REFUSED:
             return "", line
+
+
+def _parts(data: bytes) -> Iterator[bytes]:
+    """A block in pieces of whole lines."""
+    begin = 0
+    while begin < len(data):
+        end = data.find(b"\n", begin + len(data) // _PARTS) + 1 or len(data)
+        yield data[begin:end]
+        begin = end
 
 
 def _text(raw: bytes, kind: ColumnType) -> str | None:

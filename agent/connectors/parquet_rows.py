@@ -45,7 +45,15 @@ class ParquetRows:
         self._schema = schema
         wanted = polars_schema(schema)
         texts = [field.name for field in schema if not isinstance(found[field.name], _NEAR[field.type])]
-        self._columns = [_text(name, found[name]) if name in texts else _near(name, found[name], wanted[name]) for name in wanted]
+        numbers = [field.name for field in schema if field.type is ColumnType.TIME and times.text is None]
+        self._columns = [
+            pl.col(name).cast(pl.Int64())
+            if name in numbers and isinstance(found[name], _INTEGERS)
+            else _text(name, found[name])
+            if name in texts
+            else _near(name, found[name], wanted[name])
+            for name in wanted
+        ]
         for field, column in zip(schema, self._columns, strict=True):
             try:
                 if (found[field.name].is_nested() or isinstance(found[field.name], pl.Binary)) and field.type is not ColumnType.TEXT:

@@ -36,14 +36,17 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from sbon.errors import ConnectorError
 from sbon.misfits import Misfits
-from sbon.operators.values import Values
+from sbon.operators.values import FEW_ROWS, Values
 from sbon.query.plan import SinkParams, SourceParams
 from sbon.query.schema import Schema
 from sbon_agent.connectors.ahead import AheadGuard
 from sbon_agent.connectors.base import BATCH_ROWS_MAX, Congested, ConnectorContext, Polled
 from sbon_agent.connectors.formatting import LineFormat
+from sbon_agent.connectors.json_blocks import line_ends, lines_of
 from sbon_agent.connectors.json_rows import JsonRows
 from sbon_agent.connectors.lines import Connection, Endpoint
 from sbon_agent.connectors.options import Options
@@ -73,8 +76,9 @@ class TcpSource:
         self._ahead = AheadGuard(options, params.columns, self._time_place, self.misfits)
         options.finish()
         self._watermark = Watermark(params)
-        self._lines: deque[bytes] = deque()
-        self._held_bytes = 0
+        self._blocks: deque[tuple[bytes, int]] = deque()
+        """Whole lines as they came, and how many they are."""
+        self._held_lines = self._held_bytes = 0
         self._paused = False
         self._ready: Callable[[], None] | None = None
 
@@ -104,28 +108,27 @@ class TcpSource:
 
     def due_rows(self, now: float) -> int:
         """Lines that are here."""
-        return len(self._lines)
+        return self._held_lines
 
     def poll(self, now: float, wall: float) -> Polled:
         """Rows of the lines that are here."""
         if self._endpoint.error is not None:
             raise self._endpoint.error
-        lines = [self._lines.popleft() for _ in range(min(self._batch_rows_max, len(self._lines)))]
-        self._held_bytes -= sum(map(len, lines))
+        data, count = self._taken()
         if self._paused and self._held_bytes <= self._buffer_bytes_max // 2:
             self._paused = False
             for connection in self._endpoint.connections:
                 connection.resume()
-        next_poll = now if self._lines else None
-        if not lines:
+        next_poll = now if self._held_lines else None
+        if not data:
             return Polled(None, self._watermark.us, next_poll)
-        few = self._rows.read_few(lines)
+        few = self._rows.read_few(lines_of(data)) if count <= FEW_ROWS else None
         if few is not None:
             values = self._ahead.taken(few, wall)
             if self._time_place is not None:
                 self._watermark.seen(max((time for time in values.columns[self._time_place] if time is not None), default=None))
             return Polled(None, self._watermark.us, next_poll, values=values if values.rows else None)
-        frame = self._ahead.taken_of_many(self._rows.read_many(lines), wall)
+        frame = self._ahead.taken_of_many(self._rows.read_block(data), wall)
         if self._time_place is not None and frame.height:
             newest = frame.to_series(self._time_place).to_physical().max()
             self._watermark.seen(newest if isinstance(newest, int) else None)
@@ -134,7 +137,8 @@ class TcpSource:
     def stop(self) -> None:
         """Close all connections."""
         self._endpoint.stop()
-        self._lines.clear()
+        self._blocks.clear()
+        self._held_lines = self._held_bytes = 0
 
     # ------------------------------------------------------------------------------------------------- lines.Owner
 
@@ -145,20 +149,32 @@ class TcpSource:
 
     def received(self, connection: Connection, data: bytes) -> None:
         """Cut into lines."""
-        *whole, connection.tail = (connection.tail + data).split(b"\n")
+        end = data.rfind(b"\n") + 1
+        whole, connection.tail = connection.tail + data[:end] if end else b"", data[end:] if end else connection.tail + data
         if whole and connection.skipping:
             connection.skipping = False
-            del whole[0]
+            whole = whole[whole.index(b"\n") + 1 :]
         if connection.skipping or len(connection.tail) > self._line_bytes_max:
             if not connection.skipping:
                 self._leave_out(connection.tail)
             connection.skipping, connection.tail = True, b""
-        kept = [line for line in whole if len(line) <= self._line_bytes_max]
-        if len(kept) != len(whole):
-            for line in whole:
-                if len(line) > self._line_bytes_max:
-                    self._leave_out(line)
-        self._keep(kept)
+        count = whole.count(b"\n")
+        if len(whole) > self._line_bytes_max:
+            whole, count = self._without_long(whole, count)
+        self._keep(whole, count)
+
+    def _without_long(self, data: bytes, count: int) -> tuple[bytes, int]:
+        """Whole lines without those that are too long, and how many are left."""
+        ends = line_ends(data)
+        if int(np.diff(ends, prepend=-1).max(initial=0)) <= self._line_bytes_max + 1:
+            return data, count
+        kept = []
+        for line in data[:-1].split(b"\n"):
+            if len(line) > self._line_bytes_max:
+                self._leave_out(line)
+            else:
+                kept.append(line + b"\n")
+        return b"".join(kept), len(kept)
 
     def _leave_out(self, line: bytes) -> None:
         text = f"the line is longer than {self._line_bytes_max} bytes (line_bytes_max)"
@@ -172,21 +188,38 @@ class TcpSource:
     def closed(self, connection: Connection) -> None:
         """A last line may lack its end."""
         if connection.tail.strip() and not connection.skipping:
-            self._keep([connection.tail])
+            self._keep(connection.tail + b"\n", 1)
         connection.tail = b""
 
-    def _keep(self, lines: list[bytes]) -> None:
-        if not lines:
+    def _keep(self, data: bytes, count: int) -> None:
+        if not count:
             return
-        empty = not self._lines
-        self._lines.extend(lines)
-        self._held_bytes += sum(map(len, lines))
+        empty = not self._held_lines
+        self._blocks.append((data, count))
+        self._held_lines += count
+        self._held_bytes += len(data)
         if self._held_bytes > self._buffer_bytes_max and not self._paused:
             self._paused = True
             for connection in self._endpoint.connections:
                 connection.pause()
         if empty and self._ready is not None:
             self._ready()
+
+    def _taken(self) -> tuple[bytes, int]:
+        """The next lines, at most `batch_rows_max`, and how many; no longer held."""
+        taken, room = [], self._batch_rows_max
+        while self._blocks and room:
+            data, count = self._blocks.popleft()
+            if count > room:
+                end = int(line_ends(data)[room - 1]) + 1
+                self._blocks.appendleft((data[end:], count - room))
+                data, count = data[:end], room
+            taken.append(data)
+            room -= count
+        block, count = b"".join(taken), self._batch_rows_max - room
+        self._held_lines -= count
+        self._held_bytes -= len(block)
+        return block, count
 
 
 def check_tcp_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> None:

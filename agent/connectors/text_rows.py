@@ -13,7 +13,7 @@ import polars as pl
 from sbon.misfits import Misfits
 from sbon.operators.casts import cast
 from sbon.operators.frames import polars_type
-from sbon.operators.times import parse_times, parse_timestamps
+from sbon.operators.times import parse_times, parse_timestamps, parse_whole_timestamps
 from sbon.query.schema import ColumnType, Field, Schema
 from sbon_agent.connectors.time_format import TimeFormat
 
@@ -28,6 +28,8 @@ _CAUSES = {
     ColumnType.TEXT: "is not UTF-8 (TEXT)",
     ColumnType.INTERVAL: "is not an interval such as '90 s'",
 }
+_TRIED = 8
+"""Times looked at to see whether they are numbers; where there are numbers only behind them, those go the long way."""
 BEYOND = "is beyond 64 bits (BIGINT)"
 
 
@@ -42,7 +44,7 @@ class TextRows:
     Parameters
     ----------
     misfits : counts what is left out
-    texts : names of the columns that come as text; the others have their types already
+    texts : names of the columns that come as text, or as what `plain_types` says; the others have their types already
     """
 
     def __init__(self, schema: Schema, times: TimeFormat, misfits: Misfits, texts: Collection[str]) -> None:
@@ -50,22 +52,40 @@ class TextRows:
         self._misfits = misfits
         self._names = [field.name for field in schema]
         self._typed = [field for field in schema if field.name in texts and field.type is not ColumnType.TEXT]
+        self.odd: set[str] = set()
+        """Columns that have had texts that are not written plainly."""
+        self.numbers: set[str] = set()
+        """Columns of times that have had nothing but whole numbers."""
 
     def convert(self, frame: pl.DataFrame, shown: Shown) -> tuple[pl.DataFrame, pl.Series | None]:
-        """The rows that fit, and which ones these are; None: all."""
+        """The rows that fit, and which ones these are; None: all.
+
+        Plain texts, such as `-12`, `1.5` and `true` without blanks, are read first, a column at once; only what is left goes the long way.
+        """
         values: list[pl.Series] = []
         fits: pl.Series | None = None
         for field in self._typed:
-            text = pl.col(field.name).str.strip_chars()
-            given = frame.select(pl.when(text != "").then(text)).to_series()
-            nothing = given.null_count() == len(given)
-            value = given.cast(polars_type(field.type)) if nothing else self._value(given, field.type)
-            if value.null_count() != given.null_count():
-                value = self._odd_value(given, value, field.type)
-                fits = self._count(field, given, value.is_null() & given.is_not_null(), fits, shown)
+            texts = frame[field.name]
+            value = self._plain_value(texts, field)
+            if value.null_count() != texts.null_count():
+                self.odd.add(field.name)
+                odd = (value.is_null() & texts.is_not_null()).arg_true()
+                given = texts.gather(odd).cast(pl.String())
+                given = given.to_frame("text").select(_trimmed(pl.col("text"))).to_series()
+                rest = self._odd_value(given, self._value(given, field.type), field.type)
+                value = value.scatter(odd, rest)
+                unfit = (rest.is_null() & given.is_not_null()).arg_true()
+                if len(unfit):
+                    fits = self._count(field, odd.gather(unfit), given.gather(unfit), fits, frame.height, shown)
             values.append(value.alias(field.name))
         rows = frame.select(self._names).with_columns(values)
         return (rows, None) if fits is None else (rows.filter(fits), fits)
+
+    def plain_types(self) -> dict[str, pl.DataType]:
+        """How a reader that refuses what it cannot read may make columns of text at once, as all texts so far would have allowed it."""
+        kinds = {field.name: field.type for field in self._typed if field.name not in self.odd}
+        types = {name: polars_type(kind) for name, kind in kinds.items() if kind in (ColumnType.BOOL, ColumnType.INT, ColumnType.FLOAT)}
+        return types | {name: polars_type(ColumnType.INT) for name in self.numbers if name in kinds}
 
     def leave_out(self, field: Field, rows: int, first: int, shown: Shown, why: str = "") -> None:
         """Count rows whose value in a column is of no use."""
@@ -76,24 +96,54 @@ class TextRows:
         else:
             self._misfits.add(field.name, why, rows=rows)
 
-    def _count(self, field: Field, given: pl.Series, bad: pl.Series, fits: pl.Series | None, shown: Shown) -> pl.Series:
-        """Count rows with a bad text that have fitted so far; those that still fit."""
-        new = bad if fits is None else bad & fits
-        beyond = new & given.str.contains(_WHOLE).fill_null(False) if field.type is ColumnType.INT else new & False
+    def _count(self, field: Field, bad: pl.Series, texts: pl.Series, fits: pl.Series | None, height: int, shown: Shown) -> pl.Series:
+        """Count rows with a bad text that have fitted so far; which rows of all still fit.
+
+        Parameters
+        ----------
+        bad : places of the rows
+        texts : of these rows
+        height : of all rows
+        """
+        fits = pl.repeat(True, height, dtype=pl.Boolean(), eager=True) if fits is None else fits
+        new = fits.gather(bad)
+        beyond = new & texts.str.contains(_WHOLE) if field.type is ColumnType.INT else new & False
         for found, why in ((new & ~beyond, ""), (beyond, BEYOND)):
             rows = int(found.sum())
             if rows:
-                self.leave_out(field, rows, found.arg_max() or 0, shown, why)
-        return ~bad if fits is None else fits & ~bad
+                self.leave_out(field, rows, int(bad[found.arg_max() or 0]), shown, why)
+        return fits.scatter(bad, False)
+
+    def _plain_value(self, texts: pl.Series, field: Field) -> pl.Series:
+        """Values of texts that are written plainly; NULL for all others, which may have a value nonetheless."""
+        dtype = polars_type(field.type)
+        if texts.null_count() == len(texts) or field.type is ColumnType.INTERVAL:
+            return pl.Series([], dtype=dtype).clear(len(texts))
+        if field.type is ColumnType.TIME:
+            begin = texts.head(_TRIED).cast(pl.Int64(), strict=False)
+            return parse_times(texts, self._times.text) if begin.null_count() == len(begin) else self._plain_times(texts, field.name)
+        if field.type is ColumnType.BOOL and texts.dtype != dtype:
+            text = pl.col("text")
+            return texts.to_frame("text").select(pl.when(text == "true").then(True).when(text == "false").then(False)).to_series()
+        return texts.cast(dtype, strict=False)
+
+    def _plain_times(self, texts: pl.Series, column: str = "") -> pl.Series:
+        if self._times.text is not None:
+            return parse_times(texts, self._times.text)
+        numbers = texts.cast(pl.Int64(), strict=False)
+        if numbers.null_count() == len(numbers):
+            return parse_times(texts)
+        times = parse_whole_timestamps(numbers, self._times.unit_us)
+        if numbers.null_count() == texts.null_count():
+            self.numbers.add(column)
+            return times
+        return times.fill_null(parse_times(texts))
 
     def _value(self, given: pl.Series, kind: ColumnType) -> pl.Series:
         text = pl.col("text")
         if kind is ColumnType.TIME:
-            times = parse_times(given, self._times.text)
-            if times.null_count() == given.null_count():
-                return times
             numbers = given.to_frame("text").select(parse_timestamps(text.cast(pl.Float64, strict=False), self._times.unit_us)).to_series()
-            return times.fill_null(numbers)
+            return self._plain_times(given).fill_null(numbers)
         if kind is ColumnType.INTERVAL:
             seconds = cast(text.cast(pl.Float64, strict=False), ColumnType.FLOAT, ColumnType.INTERVAL)
             value = pl.coalesce([seconds, cast(text, ColumnType.TEXT, ColumnType.INTERVAL)])
@@ -108,3 +158,9 @@ class TextRows:
         text = pl.col("text")
         whole = pl.when(text.str.contains(_WHOLE)).then(text.str.replace(r"\.0*$", ""))
         return value.fill_null(given.to_frame("text").select(cast(whole, ColumnType.TEXT, kind)).to_series())
+
+
+def _trimmed(text: pl.Expr) -> pl.Expr:
+    """Without blanks around it; NULL where nothing is left."""
+    text = text.str.strip_chars()
+    return pl.when(text != "").then(text)

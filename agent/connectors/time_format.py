@@ -11,7 +11,7 @@ from sbon.operators.times import parse_time
 from sbon_agent.connectors.options import Options
 
 ISO = "iso"
-UNITS_US = {"s": 1_000_000.0, "ms": 1_000.0, "us": 1.0}
+UNITS_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _EXPECTED = "iso (the default), or a format of strftime such as '%d/%m/%Y %H:%M:%S%.f'"
 
 
@@ -26,7 +26,7 @@ class TimeFormat(msgspec.Struct, frozen=True):
 
     text: str | None = None
     """Of strftime; None: ISO 8601."""
-    unit_us: float = UNITS_US["s"]
+    unit_us: int = UNITS_US["s"]
 
     @classmethod
     def read(cls, options: Options) -> TimeFormat:

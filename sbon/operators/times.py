@@ -6,13 +6,14 @@ offset) optional; no zone means UTC. Everything else is NULL.
 
 import polars as pl
 
+from sbon.operators.time_digits import regular_times
+
 TIME_MIN_US = -62_135_596_800_000_000
 """The year 1 in microseconds since 1970: below it, calendars of most programs end, and those of polars panic."""
 TIME_MAX_US = 253_402_300_799_999_999
 """The end of the year 9999."""
 
 _FORMATS = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M")
-_USUAL = ("%Y-%m-%dT%H:%M:%S%.fZ", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.fZ")
 _ZONED = ("%Y-%m-%d %H:%M:%S%.f%z", "%Y-%m-%d %H:%M%z")
 _PLAIN = r"^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ] *[0-9:.]+)? *([Zz]|[+-][0-9]{2}:?[0-9]{2})?$"
 BLANKS = " \t\n\v\f\r"
@@ -43,21 +44,35 @@ def parse_time(text: pl.Expr, time_format: str | None = None) -> pl.Expr:
 
 
 def parse_times(texts: pl.Series, time_format: str | None = None) -> pl.Series:
-    """The same for a whole column at once: a hundred times faster where all texts are of one of the usual forms.
+    """The same for a whole column at once: several times faster where ISO 8601 is written in a regular way.
 
     Examples
     --------
     >>> parse_times(pl.Series(["2018-01-31T01:49:59Z", None])).to_list()
     [datetime.datetime(2018, 1, 31, 1, 49, 59), None]
     """
-    known = texts.drop_nulls()
-    for usual in _USUAL if time_format is None and len(known) else ():
-        if known.head(1).str.to_datetime(usual, time_unit="us", strict=False).null_count() == 0:
-            times = texts.str.to_datetime(usual, time_unit="us", strict=False)
-            if times.null_count() == texts.null_count():
-                return pl.select(_within(times)).to_series()
-    parsed = parse_time(pl.col("text"), time_format)
-    return texts.to_frame("text").lazy().select(parsed).collect().to_series()  # lazily: what the formats share is done once
+    if time_format is not None:
+        return _parsed(texts, time_format)
+    times = regular_times(texts)
+    instants = times.to_physical()
+    if not instants.is_between(TIME_MIN_US, TIME_MAX_US).all():  # a zone may lead beyond
+        times = pl.select(_within(times)).to_series()
+    if times.null_count() == texts.null_count():
+        return times
+    odd = (times.is_null() & texts.is_not_null()).arg_true()
+    return times.scatter(odd, _parsed(texts.gather(odd), None))
+
+
+def _parsed(texts: pl.Series, time_format: str | None) -> pl.Series:
+    # Lazily: what the formats share is done once.
+    return texts.to_frame("text").lazy().select(parse_time(pl.col("text"), time_format)).collect().to_series()
+
+
+def parse_whole_timestamps(number: pl.Series, unit_us: int) -> pl.Series:
+    """Times of whole numbers that count units of `unit_us` microseconds since 1970; NULL outside the years 1 to 9999."""
+    column = pl.col("number")
+    inside = column.is_between(TIME_MIN_US // unit_us, TIME_MAX_US // unit_us)
+    return number.to_frame("number").select(pl.when(inside).then(column * unit_us).cast(pl.Datetime("us"))).to_series()
 
 
 def parse_timestamps(number: pl.Expr, unit_us: float) -> pl.Expr:

@@ -120,6 +120,25 @@ async def test_without_event_time_there_is_nothing_to_be_ahead():
         source("tcp", SCHEMA, where, port=0, ahead_max="1 hour")
 
 
+async def test_lines_that_came_at_once_are_cut_into_batches():
+    stream = Source(port=0, batch_rows_max=7, line_bytes_max=100)
+    host, port = await until(lambda: stream.connector.address)
+    _, writer = await asyncio.open_connection(host, port)
+    writer.write(lines(*range(20)) + b"z" * 101 + b"\n" + lines(*range(20, 40)) + b'{"n": 4')
+    await until(lambda: stream.connector.due_rows(0.0) == 40)
+
+    counts = [stream.poll() for _ in range(3)]
+    writer.write(b"0}\n")
+    await until(lambda: stream.poll() == 41)
+
+    assert counts == [7, 14, 21]
+    assert stream.numbers == list(range(41))
+    assert stream.connector.dropped_rows == 1
+    assert stream.connector.due_rows(0.0) == 0
+    writer.close()
+    stream.connector.stop()
+
+
 async def test_bad_and_endless_lines_are_counted_and_the_others_come_through():
     stream = Source(port=0, line_bytes_max=100)
     host, port = await until(lambda: stream.connector.address)

@@ -1,0 +1,216 @@
+"""Blocks of many lines, read in columns, give the rows and the misfits of the same lines read one by one."""
+
+import json
+from datetime import datetime
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from sbon.misfits import Misfits
+from sbon.operators.time_digits import regular_times
+from sbon.operators.times import parse_time, parse_times
+from sbon.operators.values import FEW_ROWS
+from sbon_agent.connectors.csv_rows import CsvRows
+from sbon_agent.connectors.json_blocks import NESTING_MAX, JsonBlocks
+from sbon_agent.connectors.json_rows import JsonRows
+from sbon_agent.connectors.time_format import TimeFormat
+from tests.connector_world import columns
+
+SCHEMA = columns(ts="time", n="int", x="float", s="text", b="bool")
+NAMES = [field.name for field in SCHEMA]
+GOOD = b'{"ts": "2026-01-31T12:00:00.250Z", "n": 7, "x": 0.5, "s": "a", "b": true}'
+RAW_TYPES = {"ts": pl.String(), "n": pl.Int64(), "x": pl.Float64(), "s": pl.String(), "b": pl.Boolean()}
+TRICKY = [
+    b'{"n": 1, "n": 2}',
+    b'{"n": null, "n": 2}',
+    b'{"n": 1, "q": {"n": 2}}',
+    b'{"n" : 1, "n" :2}',
+    b'{"n": 1, "\\u006e": 2}',
+    b'{"n": 1, "\\n": 2}',
+    b'{"s": 1.50}',
+    b'{"s": 1e3}',
+    b'{"s": -0}',
+    b'{"s": {"a":  1.0}}',
+    b'{"s": [1,2]}',
+    b'{"s": true, "b": null}',
+    b'{"s": "-5"}',
+    b'{"s": "\\ud800"}',
+    b'{"q": "\\ud800"}',
+    b'{"s": "\\ud83d\\ude00"}',
+    b'{"x": -0}',
+    b'{"x": -0.0}',
+    b'{"x": 18446744073709551615}',
+    b'{"n": 5.0}',
+    b'{"n": "7"}',
+    b'{"n": 1}, {"n": 2}',
+    b'{"n": 1}\r',
+    b'{"s": "\xff"}',
+    b'{"q": "\xff"}',
+    b"\xef\xbb\xbf{}",
+    b"[]",
+    b"null",
+    b" ",
+    b"\r",
+    b"\x0c",
+    b'{"ts": 1577836802.5}',
+    b'{"ts": 1e9}',
+    b'{"ts": true}',
+    b'{"ts": {"a": 1}}',
+    b'{"ts": "1577836802"}',
+    b'{"ts": "soon"}',
+    b'{"q": ' + b"[" * 2 * NESTING_MAX + b"]" * 2 * NESTING_MAX + b"}",
+]
+
+
+def line_by_line(lines: list[bytes], misfits: Misfits) -> pl.DataFrame:
+    reader = JsonRows(SCHEMA, TimeFormat(), misfits)
+    return pl.concat([reader.read_many([line]) for line in lines])
+
+
+def causes(misfits: Misfits) -> dict[tuple[str, str], int]:
+    return {(kind.column, kind.cause): kind.rows for kind in misfits.told()}
+
+
+def expect_same(lines: list[bytes]) -> None:
+    of_block, of_lines = Misfits(), Misfits()
+    many = [GOOD] * FEW_ROWS + lines + [GOOD]
+
+    block = JsonRows(SCHEMA, TimeFormat(), of_block).read_block(b"\n".join(many) + b"\n")
+
+    plain = line_by_line([*lines, GOOD], of_lines)
+    assert [repr(row) for row in block.rows()[FEW_ROWS:]] == [repr(row) for row in plain.rows()]  # -0.0 is not 0.0 here
+    assert block.schema == plain.schema
+    if len(lines) == 1:
+        assert of_block.told() == of_lines.told()
+    # Of several lines, those that are left out member by member are counted last.
+    assert causes(of_block) == causes(of_lines)
+
+
+@pytest.mark.parametrize("line", TRICKY)
+def test_a_tricky_line_among_many_is_read_as_alone(line: bytes) -> None:
+    expect_same([line])
+
+
+@settings(max_examples=40)
+@given(st.lists(st.sampled_from([GOOD, *TRICKY]), max_size=6))
+@example([b'{"n": 1}', b'{"n": 1, "n": 2}'])
+@example([b"{}", b'{"n": 1, "n": null}'])
+def test_tricky_lines_beside_each_other_are_read_as_alone(lines: list[bytes]) -> None:
+    expect_same(lines)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "n": st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1)),
+                "x": st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False), st.integers(-(2**64), 2**64)),
+                "s": st.one_of(st.none(), st.text(max_size=4), st.integers(), st.floats(allow_nan=False, allow_infinity=False)),
+                "b": st.one_of(st.none(), st.booleans()),
+                "q": st.recursive(st.none() | st.text(max_size=2), lambda inner: st.dictionaries(st.sampled_from([*NAMES, "z"]), inner)),
+            },
+        ),
+        max_size=6,
+    ),
+    st.booleans(),
+)
+def test_any_objects_among_many_are_read_as_alone(rows: list[dict[str, Any]], ascii_only: bool) -> None:
+    expect_same([json.dumps(row, ensure_ascii=ascii_only).encode() for row in rows])
+
+
+def test_regular_lines_are_read_in_columns() -> None:
+    """The way of the many is taken, not only right."""
+    lines = [
+        GOOD,
+        GOOD.replace(b": ", b":"),
+        GOOD.replace(b'"a"', b'"10.0.0.1"'),
+        GOOD.replace(b"7", b"null"),
+        GOOD.replace(b', "b": true', b""),
+        GOOD.replace(b"true}", b'true, "more": [1, {"a": 2}]}'),
+        GOOD.replace(b'"a"', b'"caf\\u00e9"'),
+    ]
+    for line in lines:
+        frame = JsonBlocks(SCHEMA, RAW_TYPES).read(b"\n".join([GOOD] * 9 + [line] * 9) + b"\n")
+        assert frame is not None, line
+        assert frame.height == 18
+
+
+def test_lines_nested_so_deep_that_a_stack_would_not_hold_them_are_left_out() -> None:
+    deep = b'{"q": ' + b"[" * 60_000 + b"]" * 60_000 + b"}"
+    misfits = Misfits()
+
+    rows = JsonRows(SCHEMA, TimeFormat(), misfits).read_block(b"\n".join([b""] * 60_000 + [GOOD] * FEW_ROWS + [deep, GOOD]) + b"\n")
+
+    assert (rows.height, [kind.cause for kind in misfits.told()]) == (FEW_ROWS + 1, ["is not JSON"])
+
+
+# --------------------------------------------------------------------------------------------------------------- CSV
+
+PLAIN = b"1577836800,1,1.5,a,true\n"
+ODD_NUMBERS = ["+5", " 5", "5 ", "5.0", "007", "1.50", "-0", '"5"', '" 5"', '""', " ", "", ".5", "5.", "1e3", "0x1", "1_0", "-", "--5"]
+NUMBERS = st.one_of(st.integers(-(2**64), 2**64).map(str), st.floats().map(repr), st.sampled_from(ODD_NUMBERS))
+FIELDS = st.one_of(NUMBERS, st.sampled_from(["true", "TRUE", "t", "0", "1577836802", "253402300800", "2026-01-31T12:00:00Z", "é"]))
+RECORDS = st.lists(st.tuples(*[FIELDS] * 5).map(lambda record: (",".join(record) + "\n").encode()), max_size=4).map(b"".join)
+
+
+@settings(max_examples=40)
+@given(st.lists(st.one_of(RECORDS, st.just(PLAIN)), max_size=4), st.booleans())
+@example([b"007,+5, 5,x,TRUE\n", b"1,5.0,1.50,x,true\n", b"2,6,7,x,true\n"], True)
+@example([b"253402300800,1,1,007,true\n"], True)
+def test_numbers_of_csv_are_the_same_read_as_numbers_or_as_texts(blocks: list[bytes], learns: bool) -> None:
+    """After a block of nothing but plain numbers, later ones are read as such; a reader that has seen others reads texts."""
+    at_once, as_texts = Misfits(), Misfits()
+    numbers, texts = (CsvRows(SCHEMA, NAMES, ",", TimeFormat(), misfits) for misfits in (at_once, as_texts))
+    if learns:
+        numbers.read(PLAIN)
+    texts.read(b"1.5, 1 ,1.0 ,a,t\n")
+
+    for block in blocks:
+        assert [repr(row) for row in numbers.read(block).rows()] == [repr(row) for row in texts.read(block).rows()]
+
+    assert at_once.told() == as_texts.told()
+
+
+# ------------------------------------------------------------------------------------------------------------- times
+
+ZONES = ("", "Z", "+02:00", "-11:30", "+23:59")
+CHARACTERS = "0123456789-:. TZ+/;é"
+
+
+@st.composite
+def near_times(draw: st.DrawFn) -> str:
+    """A time, with some characters changed."""
+    time = draw(st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59)))
+    digits = draw(st.integers(0, 7))
+    text = time.strftime("%m-%d" + draw(st.sampled_from("T ")) + "%H:%M:%S")
+    fraction = f".{time.microsecond:06}0"[: digits + 1] if digits else ""
+    written = list(f"{time.year:04}-{text}{fraction}{draw(st.sampled_from(ZONES))}")
+    for place in draw(st.lists(st.integers(0, len(written) - 1), max_size=2)):
+        written[place] = draw(st.sampled_from(CHARACTERS))
+    return "".join(written)
+
+
+@given(st.lists(st.one_of(st.none(), near_times()), max_size=12))
+@example(["2024-02-29T00:00:00", "2023-02-29T00:00:00", "1900-02-29T00:00:00", "2000-02-29T00:00:00", "2100-03-01T00:00:00"])
+@example(["2026-01-01T00:00:00", "2026-01-01T24:00:00", "2026-01-01T23:60:00", "2026-01-01T23:59:60", "2026-13-01T00:00:00"])
+@example(["0000-01-01T00:00:00", "0001-01-01T00:00:00", "9999-12-31T23:59:59", "2026-00-10T00:00:00", "2026-01-00T00:00:00"])
+@example(["2026-01-01T00:00:00.5+02:00", "2026-01-01T00:00:00.5+03:00", "2026-01-01T00:00:00x5+02:00", "2026-01-01x00:00:00.5+02:00"])
+@example(["0001-01-01T00:00:00+02:00", "0001-01-01T02:00:00+02:00"])
+def test_times_by_their_digits_are_those_of_the_general_way(texts: list[str | None]) -> None:
+    given_texts = pl.Series("text", texts, dtype=pl.String())
+    general = given_texts.to_frame().select(parse_time(pl.col("text"))).to_series()
+
+    assert parse_times(given_texts).to_list() == general.to_list()
+
+
+def test_regular_times_need_no_general_way() -> None:
+    time = datetime(2024, 2, 29, 23, 59, 58, 120_000)
+    written = ["2024-02-29T23:59:58.12Z", "2024-02-29T23:59:58.12Z", "2024-02-29T23:59:58.120000Z", "soon", None, "2024-02-30T23:59:58.12Z"]
+    assert regular_times(pl.Series(written)).to_list() == [time, time, time, None, None, None]
+    assert regular_times(pl.Series(["2024-02-29 23:59:58.12-01:30"])).to_list() == [datetime(2024, 3, 1, 1, 29, 58, 120_000)]
+    assert regular_times(pl.Series([], dtype=pl.String())).to_list() == []
