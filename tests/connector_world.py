@@ -23,6 +23,10 @@ class InlineHost:
         self.rng = np.random.default_rng(0)
         self.loop = loop
 
+    def random_bytes(self, count: int) -> bytes:
+        """From a seed."""
+        return bytes(self.rng.bytes(count))
+
     def execute(self, work: Callable[[], Any], done: Callable[[Any], None], *, rows: int) -> None:
         """Run now."""
         try:

@@ -20,11 +20,13 @@ _SOURCES = {
 }
 _SINKS = {
     "file": "sbon_agent.connectors.file_sink:build_file_sink",
+    "http": "sbon_agent.connectors.http_sink:HttpSink",
     "tcp": "sbon_agent.connectors.tcp:TcpSink",
     "discard": "sbon_agent.connectors.discard:DiscardSink",
 }
 _SINK_CHECKS = {
     "file": "sbon_agent.connectors.file_sink:check_file_sink",
+    "http": "sbon_agent.connectors.http_sink:check_http_sink",
     "tcp": "sbon_agent.connectors.tcp:check_tcp_sink",
     "discard": "sbon_agent.connectors.discard:DiscardSink",
 }

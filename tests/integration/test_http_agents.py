@@ -61,6 +61,28 @@ def test_posted_rows_arrive_and_a_restarted_agent_listens_again(tmp_path):
         agent.end()
 
 
+def test_rows_go_from_one_query_to_another_over_http(tmp_path):
+    """The sink of one query posts to the source of another, which is there only later."""
+    first, second = free_ports(2)
+    out = tmp_path / "out.ndjson"
+    agent = Process(tmp_path, "a", "--bind", "127.0.0.1:0").wait_until_ready()
+    listens = (
+        "CREATE SOURCE {} (n BIGINT) WITH (connector = 'http', listen = '127.0.0.1:{}', path = '/in', format = '{}', token_file = '{}');"
+    )
+    (tmp_path / "token").write_text("s3cret-word")
+    try:
+        agent.ask("submit", sql=listens.format("one", first, "ndjson", tmp_path / "token"))
+        options = f"connector = 'http', url = 'http://127.0.0.1:{second}/in', format = 'json', batch_rows_max = 700"
+        agent.ask("submit", sql=f"CREATE SINK over FROM (SELECT n + 1 AS n FROM one) WITH ({options}, token_file = '{tmp_path}/token')")
+        assert post(first, "".join(f'{{"n": {n}}}\n' for n in range(2000)).encode(), "k") == 200
+        agent.ask("submit", sql=listens.format("two", second, "json", tmp_path / "token"))
+        agent.ask("submit", sql=f"CREATE SINK kept FROM (SELECT n FROM two) WITH (connector = 'file', path = '{out}')")
+        wait_until(lambda: len(numbers(out)) == 2000)
+        assert numbers(out) == list(range(1, 2001))
+    finally:
+        agent.end()
+
+
 def test_curl_uploads_a_file_in_chunks(tmp_path):
     """A client that is not ours: `Transfer-Encoding: chunked` and `Expect: 100-continue` as curl does them."""
     port = free_ports(1)[0]
