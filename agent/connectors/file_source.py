@@ -10,6 +10,7 @@ speed : with `event_time`, how many times faster; default 1
 header : CSV: `true` (default) if the first record names the fields; without, they are the columns in order
 separator : CSV: one character, default `,` (tab for `.tsv`)
 time_format, time_unit : see `time_format.TimeFormat`
+check_every : behind FOR SYSTEM_TIME AS OF (`file_table`), how often the file is looked at for changes; default 10 s
 batch_rows_max : rows of a batch, default 65536; fewer where they would take longer than the engine's quantum
 
 The file is read in chunks of some MiB, one ahead, on an executor thread. Columns are found by name; a column that the file lacks is an
@@ -19,6 +20,7 @@ error, fields that are no column are ignored. Rows that cannot be read are left 
 from __future__ import annotations
 
 import gzip
+import os
 import threading
 import zlib
 from collections.abc import Callable, Generator
@@ -50,6 +52,7 @@ PARQUET_ROWS_MIN, PARQUET_ROWS_MAX = 16_384, 262_144
 """Rows of a Parquet file read at once: about `PARQUET_BYTES` in memory."""
 BATCH_ROWS = 65_536
 """Default of `batch_rows_max`."""
+CHECK_EVERY_S_MIN, CHECK_EVERY_S_MAX = 0.1, 86_400.0
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 _FORMATS = {
@@ -74,8 +77,12 @@ class FileSource:
         if self._replays and params.time_column is None:
             raise options.refuse("replay", "event_time", "fast: the source has no event time (WATERMARK FOR)")
         self._speed = options.number("speed", 1.0, 1e-6, 1e9)
-        self._batch_rows_max = options.integer("batch_rows_max", BATCH_ROWS, 1, 1_000_000)
+        self.batch_rows_max = options.integer("batch_rows_max", BATCH_ROWS, 1, 1_000_000)
         self.batch_rows = BATCH_ROWS_MAX
+        self.check_every_s = options.duration_us("check_every", 10_000_000) / 1e6
+        """How often a table is looked at; a stream is read once."""
+        if not CHECK_EVERY_S_MIN <= self.check_every_s <= CHECK_EVERY_S_MAX:
+            raise options.refuse("check_every", options.text("check_every", ""), "a span from '100 ms' to '1 day'")
         suffixes = [suffix.lower() for suffix in path.suffixes]
         zipped = suffixes[-1:] == [".gz"]
         suffix = (suffixes[:-1] if zipped else suffixes)[-1:]
@@ -89,7 +96,7 @@ class FileSource:
         times = TimeFormat.read(options)
         options.finish()
         self.misfits = Misfits()
-        self._reader = _Reader(self._what, path, context.reach, zipped, known, params.columns, header, separator, times, self.misfits)
+        self.reader = FileReader(self._what, path, context.reach, zipped, known, params.columns, header, separator, times, self.misfits)
         self._host = context.host
         self._watermark = Watermark(params)
         self._ready: Callable[[], None] | None = None
@@ -106,7 +113,7 @@ class FileSource:
 
     def open(self) -> None:
         """Open the file. One that cannot be opened at all is refused now, when somebody still listens."""
-        self._reader.open()
+        self.reader.open()
 
     def start(self, ready: Callable[[], None]) -> None:
         """Read the first chunk."""
@@ -125,7 +132,7 @@ class FileSource:
             self._read_ahead()
             return Polled(None, self._watermark.us, None)
         self._read_ahead()
-        count, due_at = self._due(self._chunk.head(min(self.batch_rows, self._batch_rows_max)), now)
+        count, due_at = self._due(self._chunk.head(min(self.batch_rows, self.batch_rows_max)), now)
         if count == 0:
             return Polled(None, self._watermark.us, due_at)
         frame = self._chunk.head(count)
@@ -137,7 +144,7 @@ class FileSource:
         """Close the file, as soon as no read is under way."""
         self._stopped = True
         if not self._reading:
-            self._reader.close()
+            self.reader.close()
 
     def _due(self, rows: pl.DataFrame, now: float) -> tuple[int, float]:
         """How many of these rows may go now, and when to ask again."""
@@ -161,27 +168,27 @@ class FileSource:
         if self._reading or self._ended or self._stopped or self._next is not None or self._error is not None:
             return
         self._reading = True
-        self._host.execute(self._reader.read, self._have_read, rows=BATCH_ROWS)
+        self._host.execute(self.reader.read, self._have_read, rows=BATCH_ROWS)
 
     def _have_read(self, result: pl.DataFrame | BaseException | None) -> None:
         self._reading = False
         if self._stopped:
-            self._reader.close()
+            self.reader.close()
             return
         if isinstance(result, ConnectorError):
             self._error = result
         elif isinstance(result, BaseException):
-            self._error = ConnectorError(f"{self._what}: {self._reader.path}: {type(result).__name__}: {result}")
+            self._error = ConnectorError(f"{self._what}: {self.reader.path}: {type(result).__name__}: {result}")
         elif result is None:
             self._ended = True
-            self._reader.close()
+            self.reader.close()
         else:
             self._next = result
         if self._ready is not None:
             self._ready()
 
 
-class _Reader:
+class FileReader:
     """The file itself; used on one executor thread at a time. `close` may come while `open` is still at it."""
 
     def __init__(
@@ -233,6 +240,11 @@ class _Reader:
                 self._file = file
                 return
         file.close()
+
+    def stamp(self) -> tuple[int, int, int, int]:
+        """Numbers that are others when another file has its place, or somebody has written to it. Of an open file."""
+        found = os.fstat(self._opened().fileno())
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
     def close(self) -> None:
         """Let go of the file."""

@@ -8,6 +8,8 @@ agent's own if exactly this definition was given over its control socket, before
 import os.path
 from pathlib import Path
 
+import msgspec
+
 from sbon.errors import ConfigError
 from sbon.query.plan import SinkParams, SourceParams
 from sbon.reach import ConnectorsConfig, Reach, reach_of_others
@@ -71,5 +73,6 @@ class Reaches:
         asked_by_us : this agent asks itself to run it
         """
         if isinstance(params, SourceParams):
-            return self.own if self._declared.get(params.name) == params else self._others
+            # Read as a stream or as a lookup table, it is one definition.
+            return self.own if self._declared.get(params.name) == msgspec.structs.replace(params, is_table=False) else self._others
         return self.own if asked_by_us else self._others

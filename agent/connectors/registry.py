@@ -41,6 +41,8 @@ def build_source(params: SourceParams, context: ConnectorContext) -> SourceConne
     ConnectorError
         There is no such connector, or an option is unknown or out of range; one line that names it and what is allowed.
     """
+    if params.is_table:
+        return _build_table(params, context)
     made: SourceConnector = _find("source", params.name, params.connector, _SOURCES, context)(params, context)
     if params.not_null:
         from sbon_agent.connectors.required import RequiredColumns
@@ -51,6 +53,14 @@ def build_source(params: SourceParams, context: ConnectorContext) -> SourceConne
 
         made = IdleSource(made, params)
     return made
+
+
+def _build_table(params: SourceParams, context: ConnectorContext) -> SourceConnector:
+    if params.connector != "file":
+        raise ConnectorError(f"table {params.name}: connector '{params.connector}' reads no tables, expected 'file'", option="connector")
+    from sbon_agent.connectors.file_table import FileTable
+
+    return FileTable(params, context)
 
 
 def check_source(params: SourceParams, context: ConnectorContext) -> None:
@@ -65,11 +75,13 @@ def check_source(params: SourceParams, context: ConnectorContext) -> None:
 
 
 def is_read_whole(params: SourceParams) -> bool:
-    """The source has all its rows from the start, gives them as fast as they are taken, and ends: each query wants all of them.
+    """The source has all its rows from the start, gives them as fast as they are taken, and ends, or it is a table: each query wants all.
 
     What goes by the clock is another matter, even a file that is replayed so: a later query joins it where it is.
     """
     options = dict(params.options)
+    if params.is_table:
+        return True
     if params.connector == "file":
         return options.get("replay", "fast") == "fast"
     return params.connector == "datagen" and "rows" in options and options.get("rows_per_second") == "max"

@@ -6,6 +6,7 @@ from sbon.operators.assign import Assign
 from sbon.operators.deduplicate import Deduplicate
 from sbon.operators.function import Function
 from sbon.operators.join import IntervalJoin
+from sbon.operators.lookup import Lookup
 from sbon.operators.map import Map
 from sbon.operators.multicast import Multicast
 from sbon.operators.operator import Operator
@@ -20,6 +21,7 @@ from sbon.query.plan import (
     DeduplicateParams,
     FunctionParams,
     JoinParams,
+    LookupParams,
     MapParams,
     MulticastParams,
     OverParams,
@@ -63,6 +65,8 @@ def build(params: Params, extensions: Extensions = NOTHING) -> Operator:
             return IntervalJoin(params)
         case WindowJoinParams():
             return WindowJoin(params)
+        case LookupParams():
+            return Lookup(params)
         case FunctionParams():
             return Function(params, extensions)
         case UnionParams():

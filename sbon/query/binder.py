@@ -44,8 +44,8 @@ _REFUSED = {
     "qualify": ("QUALIFY is not supported", "number in a SELECT in brackets, and write WHERE n = 1 around it"),
     "windows": ("WINDOW is not supported", "write what stands behind it into the brackets of each OVER (...)"),
     "version": (
-        "FOR SYSTEM_TIME AS OF is not supported: no table is kept to look up in",
-        "JOIN the stream of its changes within an interval, with AND d.ts BETWEEN a.ts - INTERVAL '1 hour' AND a.ts",
+        "FOR SYSTEM_TIME AS OF is not supported here: it goes with a table behind JOIN",
+        "write FROM s JOIN sites FOR SYSTEM_TIME AS OF s.ts ON s.site = sites.id",
     ),
     "replace": ("REPLACE is not supported here", "name the columns that you want"),
     "rename": ("RENAME is not supported here", "name the columns that you want, with AS"),
@@ -182,10 +182,14 @@ class Binder:
             bounded([relation])
         return relation, scope, call
 
-    def _table(self, tree: exp.Expr, *, window: bool) -> tuple[Relation, Scope, WindowCall | None]:
+    def count_input(self, tree: exp.Expr) -> None:
+        """One more input of the query, with its views; raises QueryError where these are too many."""
         self.environment.inputs += 1
         if self.environment.inputs > INPUTS_MAX:
             raise self.text.error(tree, f"more than {INPUTS_MAX} inputs, views worked in", "split the query")
+
+    def _table(self, tree: exp.Expr, *, window: bool) -> tuple[Relation, Scope, WindowCall | None]:
+        self.count_input(tree)
         alias_tree = tree.args.get("alias")
         if (foreign := foreign_input(self.text, tree)) is not None:
             raise foreign

@@ -18,6 +18,7 @@ from sbon.query.plan import (
     FunctionParams,
     JoinParams,
     LinkSpec,
+    LookupParams,
     MapParams,
     OperatorSpec,
     Plan,
@@ -123,6 +124,8 @@ def output_rows(params: object, schema: Schema, rates: Sequence[float]) -> float
             pairs = rates[0] * rates[1] * max(seconds, 1e-3) * DISTINCT_VALUES ** -len(params.left_keys)
             pairs *= predicate_selectivity(params.residual)
             return pairs if params.outer is None else max(pairs, rates[0])
+        case LookupParams():
+            return rates[0] if params.outer is not None else rates[0] * predicate_selectivity(params.residual)
         case WindowJoinParams():
             seconds, windows = params.size_us / 1e6, 1e6 / params.slide_us
             pairs = rates[0] * rates[1] * seconds**2 * windows * DISTINCT_VALUES ** -len(params.left_keys)

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from sbon.query.expression import Call, Cast, Column, Expression, Literal
+from sbon.query.expression import Call, Column, Expression, Literal
 from sbon.query.fold import fold
+from sbon.query.join_keys import crossing, key_of
 from sbon.query.literals import identifier
+from sbon.query.lookups import is_lookup, lookup_join, lookup_table
 from sbon.query.outer_joins import outer_join
 from sbon.query.relation import BOUNDS, Join, Relation, Select
-from sbon.query.rewrite import columns_of, conjuncts, type_of
+from sbon.query.rewrite import columns_of, conjuncts
 from sbon.query.scalar import Scalars
 from sbon.query.schema import ColumnType
 from sbon.query.scope import Scope
@@ -37,7 +39,9 @@ _INSTEAD = {
     "LEFT ANTI": "write LEFT JOIN, and WHERE b.key IS NULL",
     "ASOF": "write JOIN with AND b.ts BETWEEN a.ts - INTERVAL '5 seconds' AND a.ts: all partners of so long",
 }
-_STATIC = "a table that does not change is written as CASE k WHEN 'a' THEN 'b' END; for a stream, declare WATERMARK FOR its time"
+_STATIC = (
+    "a table that stands still is read FOR SYSTEM_TIME AS OF a time of the stream before it; for a stream, declare WATERMARK FOR its time"
+)
 _FLIPPED = {"le": "ge", "lt": "gt", "ge": "le", "gt": "lt", "eq": "eq"}
 
 
@@ -77,20 +81,25 @@ def join_inputs(
     """
     calls = [call]
     windows: WindowPair | None = None
-    rights: list[tuple[exp.Expr, Relation, list[Expression]]] = []
+    rights: list[tuple[exp.Expr, Select, list[Expression]]] = []
+    left: Relation
     left, names = _qualified(binder, joins[0], relation, scope)
     if call is not None:
         names = with_bounds(names, of_left=True)
     for tree in joins:
         _refuse_kind(binder, tree)
-        right, right_scope, right_call = binder.table(tree.this)
+        right: Relation
+        if is_lookup(tree.this):
+            (right, right_scope), right_call = lookup_table(binder, tree, names), None
+        else:
+            right, right_scope, right_call = binder.table(tree.this)
         calls.append(right_call)
         if any(calls):
             windows = window_pair(binder.text, tree, calls, (relation, right), (scope, right_scope))
         for alias in right_scope.aliases:
             if alias in names.aliases:
                 raise binder.text.error(tree.this, f"two inputs are named {alias or 'nothing'}", "name one of them with AS")
-        right, right_scope = _qualified(binder, tree.this, right, right_scope)
+        renamed, right_scope = _qualified(binder, tree.this, right, right_scope)
         if right_call is not None:
             right_scope = with_bounds(right_scope, of_left=False)
         conditions = _using(binder, tree, names, right_scope)
@@ -99,17 +108,20 @@ def join_inputs(
         if on is not None:
             # One by one: where one is never true, the others still say what is joined with what.
             conditions += [fold(part) for part in conjuncts(Scalars(binder.text, names).condition(on, "ON"))]
-        rights.append((tree, right, conditions))
+        rights.append((tree, renamed, conditions))
     if windows is not None and _side(joins[0]):
         names = bounds_behind(names, _side(joins[0]))
     waiting = [] if where is None else [fold(part) for part in conjuncts(Scalars(binder.text, names).condition(where, "WHERE"))]
-    for tree, right, conditions in rights:
-        known = {column.name for side in (left, right) for column in side.schema}
+    for tree, renamed, conditions in rights:
+        known = {column.name for side in (left, renamed) for column in side.schema}
         known |= {column.column for column in names.columns if column.name in BOUNDS} if windows is not None else set()
         # Behind an outer join WHERE sees NULLs where ON has found no partner: it takes no part in finding them.
         mine = [] if _side(tree) else [condition for condition in waiting if known.issuperset(columns_of([condition]))]
         waiting = [condition for condition in waiting if condition not in mine]
-        left = _join(binder, tree, left, right, [*conditions, *mine], windows)
+        if is_lookup(tree.this):
+            left = lookup_join(binder, tree, left, renamed, [*conditions, *mine])
+        else:
+            left = _join(binder, tree, left, renamed, [*conditions, *mine], windows)
     if windows is not None:
         return left, windows.named(names), tuple(windows.told(condition) for condition in waiting)
     return left, names, tuple(waiting)
@@ -142,7 +154,7 @@ def _together(binder: Binder, tree: exp.Expr, left: Scope, right: Scope) -> Scop
     return Scope((*sides[0], *sides[1]))
 
 
-def _qualified(binder: Binder, tree: exp.Expr, relation: Relation, scope: Scope) -> tuple[Relation, Scope]:
+def _qualified(binder: Binder, tree: exp.Expr, relation: Relation, scope: Scope) -> tuple[Select, Scope]:
     """The input with its columns named `alias.column`, so that they are unique in the join."""
     alias = scope.columns[0].alias
     if "." in alias:
@@ -169,13 +181,8 @@ def _join(
     """One join; conditions on one side stay conditions, which `sbon.query.lowering` moves to their side."""
     if windows is not None:
         conditions = windows.without_equality(binder.text, tree, conditions)
-    sides = tuple({column.name for column in side.schema} for side in (left, right))
-    both: list[Expression] = []
-    residual: list[Expression] = []
-    for condition in conditions:
-        used = columns_of([condition])
-        crossing = all(any(name in side for name in used) for side in sides)
-        (both if crossing else residual).append(condition)
+    sides = {column.name for column in left.schema}, {column.name for column in right.schema}
+    both, residual = crossing(conditions, sides)
     if windows is None:
         left_time, right_time, span, used_up = _span(binder, tree, left, right, both)
     else:
@@ -183,7 +190,7 @@ def _join(
     types = {column.name: column.type for side in (left, right) for column in side.schema}
     keys = []
     for condition in both:
-        key = _key(condition, sides, types)
+        key = key_of(condition, sides, types)
         if key is not None:
             keys.append(key)
         elif condition not in used_up:
@@ -196,27 +203,6 @@ def _join(
     window = windows.window if windows is not None else None
     join = Join(left, right, left_time, right_time, tuple(keys), -span.low, span.high, columns, tuple(residual), window=window)
     return outer_join(join, _side(tree))
-
-
-def _key(condition: Expression, sides: tuple[set[str], ...], types: dict[str, ColumnType]) -> tuple[Expression, Expression] | None:
-    """The left and right value of an equality between the sides."""
-    if not isinstance(condition, Call) or condition.function != "eq":
-        return None
-    for one, other in (condition.arguments, condition.arguments[::-1]):
-        names = columns_of([one]), columns_of([other])
-        if names[0] and names[1] and sides[0].issuperset(names[0]) and sides[1].issuperset(names[1]):
-            return _alike(one, other, types)
-    return None
-
-
-def _alike(left: Expression, right: Expression, types: dict[str, ColumnType]) -> tuple[Expression, Expression]:
-    """Whole numbers beside floats are widened: keys are compared as they are stored."""
-    kinds = [type_of(side, types) for side in (left, right)]
-    if kinds == [ColumnType.INT, ColumnType.FLOAT]:
-        return Cast(left, ColumnType.FLOAT), right
-    if kinds == [ColumnType.FLOAT, ColumnType.INT]:
-        return left, Cast(right, ColumnType.FLOAT)
-    return left, right
 
 
 def _span(

@@ -25,6 +25,7 @@ from sbon.query.relation import (
     Assigned,
     Deduplicate,
     Join,
+    Lookup,
     Numbered,
     Over,
     Relation,
@@ -108,6 +109,8 @@ def lower(relation: Relation, conditions: Iterable[Expression], wanted: Sequence
             return _lower_apply(relation, known, wanted)
         case Join():
             return _lower_join(relation, known, wanted)
+        case Lookup():
+            return _lower_lookup(relation, known, wanted)
 
 
 def _lower_union(union: Union, conditions: tuple[Expression, ...], wanted: Sequence[Expression]) -> Lowered:
@@ -338,6 +341,36 @@ def _lower_sides(join: Join, conditions: tuple[Expression, ...], wanted: Sequenc
         tuple(substitute(condition, renamed) for condition in residual),
         join.outer,
         join.window,
+    )
+    return mapped(stream, tuple(substitute(condition, renamed) for condition in above), [substitute(value, renamed) for value in wanted])
+
+
+def _lower_lookup(lookup: Lookup, conditions: tuple[Expression, ...], wanted: Sequence[Expression]) -> Lowered:
+    """Each left row is looked up by itself, so conditions on left rows alone come before; the table is always sent whole."""
+    inner_names = [{name: inner for name, at, inner in lookup.columns if at == side} for side in (0, 1)]
+    left_values: dict[str, Expression] = {name: Column(inner) for name, inner in inner_names[0].items()}
+    pushed, residual, above = list[Expression](), list[Expression](), list[Expression]()
+    for condition in met(lookup.residual):
+        of_left = left_values.keys() >= set(columns_of([condition]))
+        (pushed if of_left and not lookup.outer else residual).append(condition)
+    for condition in met(conditions):
+        of_left = left_values.keys() >= set(columns_of([condition]))
+        (pushed if of_left else above if lookup.outer else residual).append(condition)
+    outputs = set(columns_of([*residual, *above, *wanted])) or {next(iter(left_values))}  # a row has at least one column
+    asked = [*columns_of(left for left, _ in lookup.keys), *(inner for name, inner in inner_names[0].items() if name in outputs)]
+    asked = list(dict.fromkeys(asked))
+    left = lower(lookup.left, [substitute(condition, left_values) for condition in pushed], [Column(name) for name in asked])
+    table = Lowered(Scan(lookup.table, ()), tuple(column.name for column in lookup.table.columns))
+    places = dict(zip(asked, left.names, strict=True)), {name: name for name in table.names}
+    columns, renamed = _join_columns(inner_names, outputs, places, (left, table), ())
+    keys = {_join_key(pair, places) for pair in lookup.keys}
+    stream = Lookup(
+        left.relation,
+        lookup.table,
+        tuple(sorted(keys, key=lambda key: expression_text(key[0]) + "=" + expression_text(key[1]))),
+        columns,
+        tuple(substitute(condition, renamed) for condition in residual),
+        lookup.outer,
     )
     return mapped(stream, tuple(substitute(condition, renamed) for condition in above), [substitute(value, renamed) for value in wanted])
 

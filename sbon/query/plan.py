@@ -55,6 +55,8 @@ class SourceParams(msgspec.Struct, frozen=True, tag="source"):
     """After so long without a row the watermark follows the wall clock; 0: never."""
     not_null: tuple[str, ...] = ()
     """Columns that may not be NULL: rows with NULL there are left out where the source is read, and counted."""
+    is_table: bool = False
+    """Read as a lookup table: it gives versions (`sbon.query.table_versions`), each whole, and never ends."""
 
     def __post_init__(self) -> None:
         check_count("columns", len(self.columns))
@@ -343,12 +345,32 @@ class WindowJoinParams(msgspec.Struct, frozen=True, tag="window_join"):
         _check_join(self)
 
 
+class LookupParams(msgspec.Struct, frozen=True, tag="lookup"):
+    """Rows of port 0 (left), each with the rows of a table whose keys are equal (and not NULL).
+
+    The table comes by port 1 in versions (`sbon.query.table_versions`); the newest that is whole when a row is processed counts. Pairs with
+    `residual` (over the output columns) not true are left out. Output columns are given as (output name, side, input name). Event times
+    are those of the left rows, none of which is late.
+    """
+
+    left_keys: tuple[Expression, ...]
+    right_keys: tuple[Expression, ...]
+    columns: tuple[tuple[str, int, str], ...]
+    residual: Expression | None = None
+    outer: tuple[ColumnType, ...] | None = None
+    """A left outer join: left rows without a pair leave with NULLs for the table's columns, of these types in their order. None: an inner
+    join."""
+
+    def __post_init__(self) -> None:
+        _check_join(self)
+
+
 def _check_groups(keys: Sequence[tuple[str, Expression]], aggregates: Sequence[Aggregate]) -> None:
     check_count("keys and aggregates", len(keys) + len(aggregates))
     check_expressions((*(key for _, key in keys), *(part for aggregate in aggregates for part in (aggregate.operand, aggregate.by))))
 
 
-def _check_join(params: JoinParams | WindowJoinParams) -> None:
+def _check_join(params: JoinParams | WindowJoinParams | LookupParams) -> None:
     check_count("columns", len(params.columns))
     check_keys(params.left_keys, params.right_keys)
     check_outer(params.columns, params.outer)
@@ -415,6 +437,7 @@ Params: TypeAlias = (
     | DeduplicateParams
     | JoinParams
     | WindowJoinParams
+    | LookupParams
     | FunctionParams
     | UnionParams
     | MulticastParams

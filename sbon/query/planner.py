@@ -10,6 +10,8 @@ and `region` are worked out for each of them here, and nodes whose rows they wou
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from sbon.errors import QueryError
 from sbon.extensions import NOTHING, Extensions
 from sbon.query.binder import bind
@@ -23,6 +25,7 @@ from sbon.query.plan import (
     DeduplicateParams,
     JoinParams,
     LinkSpec,
+    LookupParams,
     MapParams,
     OperatorSpec,
     OverParams,
@@ -42,6 +45,7 @@ from sbon.query.relation import (
     Assigned,
     Deduplicate,
     Join,
+    Lookup,
     Numbered,
     Over,
     Relation,
@@ -57,6 +61,7 @@ from sbon.query.schema import ColumnType, Schema
 from sbon.query.signature import signature
 from sbon.query.sql import CreateSink, CreateView, SelectQuery
 from sbon.query.system import SourceDefinition, known_columns
+from sbon.query.table_versions import ROWS_PER_S, sent_columns
 from sbon.types import NodeId, QueryId
 
 OPERATORS_MAX = 5_000
@@ -198,6 +203,8 @@ class _Builder:
                 return self._emit_apply(relation)
             case Join():
                 return self._emit_join(relation)
+            case Lookup():
+                return self._emit_lookup(relation)
 
     def _hosts(self, source: SourceDefinition) -> list[NodeId]:
         hosts = source.hosts(self._nodes)
@@ -327,6 +334,30 @@ class _Builder:
             span = join.before_us, join.after_us
             params = JoinParams(join.left_time, join.right_time, left_keys, right_keys, *span, join.columns, residual, outer, apart)
         return [self._add(params, join.schema, _time(join), sides, None)]
+
+    def _emit_lookup(self, lookup: Lookup) -> list[OperatorSpec]:
+        """The table has one source, on the node of its file, and is sent whole from there."""
+        branches = self._emit(lookup.left)
+        if not branches:
+            return []
+        table = lookup.table
+        hosts = self._hosts(table)
+        if len(hosts) != 1:
+            where = (
+                f"it has {len(hosts)} files, on {_listed(hosts)}"
+                if hosts
+                else f"its node {_listed(table.absent(self._nodes))} is not alive"
+            )
+            hint = "name one node that is alive in its definition: nodes = 'NODE'; or leave nodes and labels out for the agent that is told"
+            raise QueryError(f"nothing can be looked up in table {table.name}: {where}", hint=hint)
+        params = msgspec.structs.replace(table.params, is_table=True)
+        source = self._add(params, sent_columns(table.columns), None, [], hosts[0], hosts[0])
+        self._rates[source.id] = ROWS_PER_S if table.rows_per_s is None else table.rows_per_s
+        left_keys, right_keys = (tuple(key[side] for key in lookup.keys) for side in (0, 1))
+        types = {column.name: column.type for column in table.columns}
+        outer = tuple(types[inner] for _, side, inner in lookup.columns if side == 1) if lookup.outer else None
+        join = LookupParams(left_keys, right_keys, lookup.columns, conjoin(lookup.residual), outer)
+        return [self._add(join, lookup.schema, _time(lookup), [branches, [source]], None)]
 
     def _emit_left_alone(self, join: Join, branches: list[OperatorSpec]) -> list[OperatorSpec]:
         """A left join whose right side has no row. Rows without an event time are late, as in any join."""

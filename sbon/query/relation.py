@@ -167,6 +167,33 @@ class Join:
 
 
 @dataclass(frozen=True)
+class Lookup:
+    """Rows with those of a table that have equal keys; see `LookupParams`."""
+
+    left: "Relation"
+    table: SourceDefinition
+    keys: tuple[tuple[Expression, Expression], ...]
+    columns: tuple[tuple[str, int, str], ...]
+    """Output name, side, input name: all columns of both sides."""
+    residual: tuple[Expression, ...]
+    """Over the output columns."""
+    outer: bool = False
+    """Left rows without a pair stay, with NULLs for the table's columns."""
+
+    @cached_property
+    def schema(self) -> Schema:
+        """Columns of the output."""
+        types = [{column.name: column.type for column in columns} for columns in (self.left.schema, self.table.columns)]
+        return tuple(Field(name, types[side][inner]) for name, side, inner in self.columns)
+
+    @cached_property
+    def times(self) -> Times:
+        """Columns that are event times; see the module."""
+        values = ((name, Column(inner), ColumnType.TIME) for name, side, inner in self.columns if side == 0)
+        return Select(self.left, (), tuple(values)).times
+
+
+@dataclass(frozen=True)
 class Top:
     """The first rows of each event time and partition; see `TopParams`."""
 
@@ -341,7 +368,7 @@ class Union:
         return {names[i]: (names[base], offset) for i, (base, offset) in common.items() if base in common}
 
 
-Relation: TypeAlias = Scan | Select | Window | Top | Over | Assigned | Deduplicate | Numbered | Join | Union | Apply
+Relation: TypeAlias = Scan | Select | Window | Top | Over | Assigned | Deduplicate | Numbered | Join | Lookup | Union | Apply
 
 
 def sent(relation: Relation) -> Schema:
@@ -364,6 +391,8 @@ def sources_of(relation: Relation) -> tuple[SourceDefinition, ...]:
             return sources_of(relation.input)
         case Numbered():
             return sources_of(relation.rows)
+        case Lookup():  # the table is no stream that one would wait for
+            return sources_of(relation.left)
         case Join():
             return (*sources_of(relation.left), *sources_of(relation.right))
         case Union():

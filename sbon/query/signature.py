@@ -20,6 +20,7 @@ from sbon.query.plan import (
     DeduplicateParams,
     FunctionParams,
     JoinParams,
+    LookupParams,
     MapParams,
     MulticastParams,
     OverParams,
@@ -93,6 +94,14 @@ def _form(params: Params) -> Any:
                 _predicate(params.residual),
             ]
             return form if params.outer is None else [*form, "left", msgspec.to_builtins(params.outer)]
+        case LookupParams():
+            keys = zip(params.left_keys, params.right_keys, strict=True)
+            return [
+                sorted((_expression(left), _expression(right)) for left, right in keys),
+                params.columns,
+                _predicate(params.residual),
+                None if params.outer is None else msgspec.to_builtins(params.outer),
+            ]
         case WindowJoinParams():
             keys = zip(params.left_keys, params.right_keys, strict=True)
             return [

@@ -12,6 +12,7 @@ from sbon.query.plan import (
     DeduplicateParams,
     FunctionParams,
     JoinParams,
+    LookupParams,
     MapParams,
     MulticastParams,
     OrderColumn,
@@ -145,6 +146,8 @@ def describe(params: Params) -> str:
     'window 10 s by region: count(*)'
     """
     match params:
+        case SourceParams(name=name, connector=connector, is_table=True):
+            return f"table {name} ({connector})"
         case SourceParams(name=name, connector=connector):
             return f"source {name}" if connector == "system" else f"source {name} ({connector})"
         case SinkParams(name=name, connector=connector, columns=columns):
@@ -157,6 +160,9 @@ def describe(params: Params) -> str:
             return _describe_join(params)
         case WindowJoinParams():
             return _describe_window_join(params)
+        case LookupParams():
+            text = f"{'left ' if params.outer is not None else ''}lookup on {_keys_text(params)}"
+            return text + (f" where {expression_text(params.residual)}" if params.residual is not None else "")
         case TopParams():
             return _describe_top(params)
         case OverParams(partition=partition, aggregates=aggregates, preceding=preceding):
@@ -232,7 +238,7 @@ def _order_text(word: str, order: Iterable[OrderColumn]) -> str:
     return word + ", ".join(columns) if columns else ""
 
 
-def _keys_text(params: JoinParams | WindowJoinParams) -> str:
+def _keys_text(params: JoinParams | WindowJoinParams | LookupParams) -> str:
     pairs = zip(params.left_keys, params.right_keys, strict=True)
     return ", ".join(f"{expression_text(left)} = {expression_text(right)}" for left, right in pairs)
 

@@ -14,7 +14,7 @@ from sbon.query.limits import LIMIT_MAX
 from sbon.query.literals import identifier
 from sbon.query.plan import OrderColumn
 from sbon.query.projection import free_name
-from sbon.query.relation import Apply, Assigned, Deduplicate, Join, Numbered, Over, Relation, Scan, Select, Top, Union, Window
+from sbon.query.relation import Apply, Assigned, Deduplicate, Join, Lookup, Numbered, Over, Relation, Scan, Select, Top, Union, Window
 from sbon.query.scalar import Scalars
 from sbon.query.schema import ColumnType
 
@@ -120,6 +120,8 @@ def _is_windowed(relation: Relation) -> bool:
             return False
         case Select() | Top():
             return _is_windowed(relation.input)
+        case Lookup():
+            return _is_windowed(relation.left)
         case Join():
             return relation.window is not None or (_is_windowed(relation.left) and _is_windowed(relation.right))
         case Union():

@@ -37,7 +37,7 @@ QUERIES = {
     ),
     "q13": Query(
         "bids with what a table says of their auction",
-        "a lookup in a table outside the streams needs a side input, which no connector offers",
+        "a lookup in a table needs a file beside the streams, which the bench does not write",
     ),
     "q14": Query("bids of a middle price, with the time of day and a count of letters"),
     "q15": Query("bids, bidders and auctions of each day, by class of price"),

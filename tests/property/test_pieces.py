@@ -23,6 +23,7 @@ from sbon.query.plan import (
     DeduplicateParams,
     FunctionParams,
     JoinParams,
+    LookupParams,
     MapParams,
     MulticastParams,
     OrderColumn,
@@ -78,6 +79,7 @@ def pieces(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 EXTENSIONS = Extensions(functions={"pieces": lambda: pieces})
+LOOKUP = LookupParams((K, N), (K, N), (("k", 0, "k"), ("i", 0, "i"), ("t", 0, "t"), ("x", 1, "x")))
 OPERATORS: dict[str, Params] = {
     **{f"filter {name}": MapParams(condition, None) for name, condition in MAYBE.items()},
     "projection": MapParams(None, tuple(MAYBE.items())),
@@ -94,6 +96,8 @@ OPERATORS: dict[str, Params] = {
     "left join": msgspec.structs.replace(JOIN, outer=(FLOAT,)),
     "window join": WINDOW_JOIN,
     "left window join": msgspec.structs.replace(WINDOW_JOIN, outer=(FLOAT,)),
+    "lookup": LOOKUP,
+    "left lookup": msgspec.structs.replace(LOOKUP, outer=(FLOAT,)),
     "function": FunctionParams("pieces", "1", (), pieces.input_schema, pieces.output_schema, None),
     "union": UnionParams(),
     "multicast": MulticastParams("q.1"),
@@ -128,7 +132,10 @@ def in_pieces(whole: pl.DataFrame, cuts: list[int]) -> pl.DataFrame:
 def answers(params: Params, left: pl.DataFrame, right: pl.DataFrame) -> list[tuple[Any, ...]]:
     operator = build(params, EXTENSIONS)
     given = list(operator.process(0, left))
-    if isinstance(params, JoinParams | WindowJoinParams):
+    if isinstance(params, LookupParams):
+        numbers = pl.lit(1, pl.Int64).alias("version"), pl.lit(right.height, pl.Int64).alias("rows")
+        right = right.with_columns(*numbers)
+    if isinstance(params, JoinParams | WindowJoinParams | LookupParams):
         given += operator.process(1, right)
     given += operator.advance(30)
     given += operator.advance(WATERMARK_END)

@@ -15,6 +15,7 @@ from sbon.query.plan import (
     DeduplicateParams,
     FunctionParams,
     JoinParams,
+    LookupParams,
     MapParams,
     MulticastParams,
     OperatorSpec,
@@ -124,6 +125,15 @@ CASES = {
             "allowed_lateness_us": LATENESS,
             "right_keys": [(), (K, K), (TOO_LARGE[0],)],
             "columns": [PAIR * MANY, (("k", -1, "k"),)],
+            "residual": TOO_LARGE,
+            "outer": [(), (ColumnType.INT,) * 2],
+        },
+    ),
+    "lookup": Case(
+        LookupParams((K,), (K,), PAIR),
+        {
+            "left_keys": [(), (K, K), (TOO_LARGE[0],)],
+            "columns": [PAIR * MANY, (("k", 2, "k"),)],
             "residual": TOO_LARGE,
             "outer": [(), (ColumnType.INT,) * 2],
         },

@@ -67,6 +67,8 @@ def test_a_sink_is_ours_if_we_ask_for_it_and_a_source_if_it_was_defined_here():
     assert reaches.of(SOURCE, asked_by_us=True) == others, "another agent may have defined it"
     reaches.declared(SOURCE)
     assert reaches.of(SOURCE, asked_by_us=False) == reaches.own, "this agent's statement lets others read it"
+    table = msgspec.structs.replace(SOURCE, is_table=True)
+    assert reaches.of(table, asked_by_us=False) == reaches.own, "read as a lookup table, it is the same definition"
     elsewhere = msgspec.structs.replace(SOURCE, options=(("path", "/etc/shadow"),))
     assert reaches.of(elsewhere, asked_by_us=True) == others, "another agent has replaced it in the catalogue"
     reaches.dropped("s")

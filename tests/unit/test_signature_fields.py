@@ -12,6 +12,7 @@ from sbon.query.plan import (
     DeduplicateParams,
     FunctionParams,
     JoinParams,
+    LookupParams,
     MapParams,
     MulticastParams,
     OrderColumn,
@@ -68,6 +69,10 @@ MEANINGS = [
             "residual": OVER,
             "outer": (),
         },
+    ),
+    (
+        LookupParams((K,), (K,), (("k", 0, "k"),)),
+        {"left_keys": (X,), "right_keys": (X,), "columns": (("k", 1, "k"),), "residual": OVER, "outer": ()},
     ),
     (
         FunctionParams("f", "1", (("factor", 2),), SCHEMA, SCHEMA, "ts"),

@@ -1,0 +1,41 @@
+"""Which conditions of a join say that something on its left equals something on its right."""
+
+from collections.abc import Iterable
+
+from sbon.query.expression import Call, Cast, Expression
+from sbon.query.rewrite import columns_of, type_of
+from sbon.query.schema import ColumnType
+
+Sides = tuple[set[str], set[str]]
+"""The columns of either side."""
+
+
+def crossing(conditions: Iterable[Expression], sides: Sides) -> tuple[list[Expression], list[Expression]]:
+    """Conditions on columns of both sides, and the others."""
+    both: list[Expression] = []
+    others: list[Expression] = []
+    for condition in conditions:
+        used = columns_of([condition])
+        (both if all(any(name in side for name in used) for side in sides) else others).append(condition)
+    return both, others
+
+
+def key_of(condition: Expression, sides: Sides, types: dict[str, ColumnType]) -> tuple[Expression, Expression] | None:
+    """The left and right value of an equality between the sides; None: the condition is none."""
+    if not isinstance(condition, Call) or condition.function != "eq":
+        return None
+    for one, other in (condition.arguments, condition.arguments[::-1]):
+        names = columns_of([one]), columns_of([other])
+        if names[0] and names[1] and sides[0].issuperset(names[0]) and sides[1].issuperset(names[1]):
+            return _alike(one, other, types)
+    return None
+
+
+def _alike(left: Expression, right: Expression, types: dict[str, ColumnType]) -> tuple[Expression, Expression]:
+    """Whole numbers beside floats are widened: keys are compared as they are stored."""
+    kinds = [type_of(side, types) for side in (left, right)]
+    if kinds == [ColumnType.INT, ColumnType.FLOAT]:
+        return Cast(left, ColumnType.FLOAT), right
+    if kinds == [ColumnType.FLOAT, ColumnType.INT]:
+        return left, Cast(right, ColumnType.FLOAT)
+    return left, right

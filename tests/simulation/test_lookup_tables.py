@@ -1,0 +1,128 @@
+"""Lookup tables among agents: the file is on one, the stream on another, the join moves; changes of the file reach it, damage does not."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from sbon.errors import SbonError
+from sbon_testbed.exactly_once.trouble import Trouble
+from sbon_testbed.virtual.harness import Tail, World
+
+SQL = """
+CREATE SOURCE s (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{stream}',
+    rows_per_second = 100, rows = {rows}, seed = 1, 'start' = '2026-01-01T00:00:00', fields.key.min = 0, fields.key.max = 9);
+CREATE TABLE sites (id BIGINT, name TEXT) WITH (connector = 'file', path = 'sites.csv', nodes = '{table}', check_every = '2 s');
+"""
+BOTH = "SELECT s.ts, s.key, s.value, d.name FROM s LEFT JOIN sites FOR SYSTEM_TIME AS OF s.ts AS d ON s.key = d.id"
+COUNTED = """WITH j AS (SELECT s.ts, d.name FROM s JOIN sites FOR SYSTEM_TIME AS OF s.ts AS d ON s.key = d.id)
+SELECT window_end, name, COUNT(*) AS n FROM TUMBLE(j, ts, INTERVAL '1 s') GROUP BY window_end, name"""
+
+
+class Overlay:
+    """Four agents; the file lies on the third."""
+
+    def __init__(self, folder: Path, seed: int, rows: int = 600, **settings: Any) -> None:
+        self.world = World(4, seed=seed, data_dir=folder, settings={"optimiser": {"enabled": False}, **settings})
+        self.world.start_all()
+        self.world.settle()
+        place = self.world.data_dir_of(2) / "files"
+        place.mkdir(parents=True, exist_ok=True)
+        self.file = place / "sites.csv"
+        self.sql = SQL.format(stream=self.world.nodes[1], table=self.world.nodes[2], rows=rows)
+
+    def write(self, rows: str) -> None:
+        """Put a new file in the place of the old one."""
+        fresh = self.file.with_suffix(".new")
+        fresh.write_text(f"id,name\n{rows}")
+        os.replace(fresh, self.file)
+
+    def query(self, sql: str) -> Tail:
+        return self.world.tail(self.world.submit(self.sql + sql))
+
+    def reasons(self) -> str:
+        return "; ".join(i.report(a.name).reason for a in self.world.agents if a is not None for i in a.engine.instances.values())
+
+
+def names(count: int, suffix: str = "") -> str:
+    return "".join(f"{n},name{n}{suffix}\n" for n in range(count)) + f"3,other{suffix}\n"
+
+
+def oracle(file: Path, sql: str, rows: list[tuple[Any, ...]]) -> list[str]:
+    """DuckDB's answer over the rows of the stream."""
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE s (ts TIMESTAMP, key BIGINT, value DOUBLE)")
+        connection.executemany("INSERT INTO s VALUES (?, ?, ?)", rows)
+        connection.execute(f"CREATE TABLE sites AS SELECT * FROM read_csv('{file}', columns = {{'id': 'BIGINT', 'name': 'TEXT'}})")
+        found = connection.execute(sql).fetchall()
+    return sorted(str((row[0].isoformat(), *row[1:])) for row in found)
+
+
+@pytest.fixture(scope="module")
+def stream(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Any, ...]]:
+    """The rows of the stream, which follow from the seed of its source."""
+    alone = Overlay(tmp_path_factory.mktemp("alone"), 1)
+    tail = alone.query("SELECT ts, key, value FROM s")
+    alone.world.run_until(lambda: tail.finished, 60.0)
+    assert len(tail.rows) == 600
+    return tail.rows
+
+
+DUCK = {
+    BOTH: "SELECT s.ts, s.key, s.value, d.name FROM s LEFT JOIN sites AS d ON s.key = d.id",
+    COUNTED: """SELECT time_bucket(INTERVAL 1 SECOND, s.ts) + INTERVAL 1 SECOND AS e, d.name, COUNT(*)
+                FROM s JOIN sites AS d ON s.key = d.id GROUP BY 1, 2""",
+}
+
+
+@pytest.mark.parametrize("sql", [BOTH, COUNTED], ids=["rows", "windows"])
+def test_answers_are_those_of_duckdb_while_the_join_moves(sql: str, stream: list[tuple[Any, ...]], tmp_path: Path) -> None:
+    moves = 0
+    for seed in range(2):
+        overlay = Overlay(tmp_path / str(seed), seed)
+        overlay.write(names(8))
+        tail = overlay.query(sql)
+        trouble = Trouble(overlay.world, seed)
+        while not tail.finished and overlay.world.now < 200:
+            overlay.world.run(0.3)
+            trouble.move_one()
+        assert tail.finished, f"seed {seed}"
+        moves += sum(record["committed"] for agent in overlay.world.agents for record in agent.measuring.migrations)
+        assert sorted(map(str, tail.rows)) == oracle(overlay.file, DUCK[sql], stream)
+    assert moves >= 2
+
+
+def test_rows_meet_the_version_of_the_file_that_has_come(tmp_path: Path) -> None:
+    overlay = Overlay(tmp_path, 3, rows=3000)
+    overlay.write(names(10, " old"))
+    tail = overlay.query(BOTH)
+    overlay.world.run_until(lambda: len(tail.rows) > 300)
+    overlay.write(names(10, " new"))
+    overlay.world.run_until(lambda: bool(tail.rows) and str(tail.rows[-1][3]).endswith("new"), 10.0, "the new version")
+    suffixes = [str(row[3]).split()[-1] for row in tail.rows]
+    assert suffixes == sorted(suffixes, reverse=True), "rows behind the first new one met the old version"
+    overlay.file.unlink()
+    overlay.world.run_until(lambda: "sites.csv cannot be read: No such file" in overlay.reasons(), 10.0, "the word that it is gone")
+    overlay.write("x,broken\n")
+    overlay.world.run_until(lambda: "1 rows that cannot be read" in overlay.reasons(), 10.0, "the word that it is damaged")
+    overlay.world.run_until(lambda: tail.finished, 60.0)
+    assert all(str(row[3]).endswith("new") for row in tail.rows[len(suffixes) :])
+    assert len({str(row[:3]) for row in tail.rows}) == 3000
+
+
+def test_a_later_query_gets_the_whole_table_too(tmp_path: Path) -> None:
+    overlay = Overlay(tmp_path, 4, rows=2000)
+    overlay.write(names(10))
+    first = overlay.query(BOTH)
+    overlay.world.run_until(lambda: len(first.rows) > 100)
+    second = overlay.world.tail(overlay.world.submit(BOTH))
+    overlay.world.run_until(lambda: len(second.rows) > 100)
+    assert all(row[3] is not None for row in second.rows)
+
+
+def test_a_query_whose_table_cannot_be_read_is_refused_with_the_reason(tmp_path: Path) -> None:
+    overlay = Overlay(tmp_path, 5)
+    with pytest.raises(SbonError, match=r"sites\.csv cannot be read: No such file"):
+        overlay.query(BOTH)
