@@ -61,9 +61,10 @@ def test_a_new_version_takes_effect_as_a_whole_and_the_old_one_until_then() -> N
 
 def test_a_version_that_never_became_whole_is_forgotten_with_the_next() -> None:
     join = lookup(rows=[(1, "first")])
-    join.process(1, pl.concat([table(2, [(1, "half")], count=2), table(3, [(1, "third")]), table(4, [(1, "half again")], count=5)]))
+    whole = table(3, [(1, "third"), (2, "more")])
+    join.process(1, pl.concat([table(2, [(1, "half")], count=2), whole, table(4, [(1, "half again")], count=5)]))
     assert rows_of(join.process(0, stream((1, 0.0)))) == [(1, 0.0, "third")]
-    assert join.state_rows == 2
+    assert join.state_rows == 3
 
 
 def test_a_version_without_rows_leaves_no_partner() -> None:
