@@ -17,12 +17,12 @@ def hashes(values: pl.Series) -> HashArray:
     Parameters
     ----------
     values : (n,)
-        Of any type of a stream, none NULL. NaNs are one value; of 0.0 and -0.0 the caller has made one.
+        Of any type of a stream, none NULL. NaNs are one value, and so are 0.0 and -0.0.
     """
     if values.dtype == pl.String():
         return _text_hashes(values)
     if values.dtype == pl.Float64():
-        numbers = values.to_numpy().astype(np.float64)
+        numbers = values.to_numpy().astype(np.float64) + 0.0  # by numpy: to polars x + 0.0 is x, even where x is -0.0
         bits = np.where(np.isnan(numbers), np.nan, numbers).view(np.uint64)
     else:
         bits = values.to_physical().cast(pl.Int64).to_numpy().astype(np.int64).view(np.uint64)

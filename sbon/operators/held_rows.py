@@ -218,7 +218,7 @@ def _bits(keys: pl.Series) -> HashArray:
         return found
     if keys.dtype == pl.Int64() or keys.dtype.is_temporal():
         return physical(keys).view(np.uint64)
-    return hashes(keys + 0.0 if keys.dtype == pl.Float64() else keys)  # 0.0 and -0.0 are one key
+    return hashes(keys)
 
 
 def _merged(runs: list[Run]) -> Run:

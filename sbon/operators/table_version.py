@@ -59,9 +59,7 @@ class TableVersion:
 def _hashes(rows: pl.DataFrame, keys: list[str]) -> npt.NDArray[np.uint64]:
     mixed = np.zeros(rows.height, np.uint64)
     for key in keys:
-        values = rows[key]
-        # 0.0 and -0.0 are one key.
-        mixed = (mixed ^ hashes(values + 0.0 if values.dtype == pl.Float64() else values)) * _FACTOR
+        mixed = (mixed ^ hashes(rows[key])) * _FACTOR
     return mixed
 
 

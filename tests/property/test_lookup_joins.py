@@ -42,6 +42,7 @@ QUERIES = [
     f"SELECT s.k, d.x FROM s, sites {AT} AS d WHERE s.k = d.id AND s.t = d.name",
     f"SELECT s.t, d.name FROM s JOIN sites {AT} AS d ON s.v = d.id",
     f"SELECT s.t, d.name FROM s JOIN sites {AT} AS d ON s.k = d.x",
+    f"SELECT s.t, d.name FROM s JOIN sites {AT} AS d ON s.v = d.x",
     f"SELECT d.name, s.k + 1 AS n FROM s LEFT JOIN sites {AT} AS d ON s.k + 1 = d.id - 1",
     f"SELECT upper(d.name) AS u, coalesce(d.x, s.v, 0) AS z FROM s LEFT JOIN sites {AT} AS d ON s.k = d.id",
     f"SELECT s.k, t, c.version, c.v AS w FROM s JOIN codes {AT} AS c USING (t)",
@@ -122,7 +123,7 @@ def test_duckdb_gives_the_same_rows(sql: str, stream: Any, sites: Any, codes: An
 
 
 def test_a_table_is_sent_whole_from_the_node_of_its_file_once_for_a_query() -> None:
-    made = planned(QUERIES[16])
+    made = planned(QUERIES[17])
     tables = [operator for operator in made.operators if isinstance(operator.params, SourceParams) and operator.params.is_table]
     assert [(operator.pinned, [field.name for field in operator.schema]) for operator in tables] == [
         ("b", ["id", "name", "x", "version", "rows"])

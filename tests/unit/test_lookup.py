@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sbon.errors import RemoteProtocolError
+from sbon.operators.hashes import hashes
 from sbon.operators.lookup import FRAME_ROWS_MAX, Lookup
 from sbon.operators.registry import build
 from sbon.operators.sizes import held_bytes
@@ -95,6 +96,15 @@ def test_many_rows_of_one_key_are_given_in_frames_of_a_bounded_size() -> None:
     frames = join.process(0, stream(*[(1, float(n)) for n in range(150)]))
     assert sum(frame.height for frame in frames) == 150_000
     assert max(frame.height for frame in frames) <= FRAME_ROWS_MAX
+
+
+def test_zero_has_no_sign_in_keys() -> None:
+    assert len(set(hashes(pl.Series([0.0, -0.0])).tolist())) == 1
+    by_value = LookupParams((Column("v"),), (Column("v"),), (("k", 0, "k"), ("name", 1, "name")))
+    versions = table(1, [(1, "a"), (2, "b")]).with_columns(v=pl.Series([-0.0, 1.0])).select("id", "name", "v", "version", "rows")
+    join = lookup(by_value)
+    join.process(1, versions)
+    assert rows_of(join.process(0, stream((1, 0.0), (2, -0.0), (3, 1.0)))) == [(1, "a"), (2, "a"), (3, "b")]
 
 
 def test_the_memory_of_the_table_is_counted() -> None:
