@@ -69,6 +69,7 @@ def test_the_first_version_is_given_at_once_and_its_end_lets_the_stream_go(tmp_p
     assert not any(polled.finished for polled in given)
     assert reader.rows(10) == []
     assert is_read_whole(params())
+    assert is_read_whole(params(replay="event_time")), "a later query wants the whole table, whatever the pace of the stream"
 
 
 def test_a_file_without_rows_is_a_version_too(tmp_path: Path) -> None:
