@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sbon.errors import ConfigError
+from sbon.errors import ConfigError, UsageError
 from sbon.types import FloatArray
 
 NODES_MAX = 20_000
@@ -34,6 +34,36 @@ def load_matrix(path: Path | str) -> FloatArray:
     diagonal = np.arange(rtt.shape[-1])
     rtt[..., diagonal, diagonal] = 0.0
     return rtt
+
+
+def slice_of(matrix: FloatArray, wanted: str) -> FloatArray:
+    """(n, n): one slice of a matrix over time.
+
+    Parameters
+    ----------
+    matrix : [n, n] or [t, n, n]
+    wanted : `first`, `median` (each pair's, over the slices that measured it), or the slice's number from 0
+
+    Raises
+    ------
+    UsageError
+        There is no such slice.
+    """
+    slices = matrix if matrix.ndim == 3 else matrix[None]
+    if wanted == "median":
+        return per_pair_median(slices)
+    number = "0" if wanted == "first" else wanted
+    if not (number.isascii() and number.isdecimal() and int(number) < len(slices)):
+        raise UsageError(f"--slice {wanted}, expected first, median or a number from 0 to {len(slices) - 1}")
+    return slices[int(number)]
+
+
+def per_pair_median(slices: FloatArray) -> FloatArray:
+    """(n, n) median over the slices that measured the pair; NaN where none did."""
+    measured = np.isfinite(slices).any(axis=0)
+    filled = np.where(measured, slices, 0.0)
+    median: FloatArray = np.where(measured, np.nanmedian(filled, axis=0), np.nan)
+    return median
 
 
 def _from_npz(path: Path) -> FloatArray:

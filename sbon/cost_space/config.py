@@ -17,9 +17,9 @@ class CoordinateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """What of the window counts as the RTT. Lower: less disturbed by queues and busy processes, more by a single low reading."""
     filter_span_s: float = 60.0
     """Older samples leave the window. Longer: steadier for peers that are seldom probed, slower to follow a change."""
-    filter_keep: int = 1
-    """So many samples stay however old they are. More: spikes stay hidden in overlays where a peer is probed less than once a span, and
-    changes show later."""
+    filter_keep: int = 4
+    """So many samples stay however old they are, while the newest is within `shift_ratio` of the filtered RTT. More: less noise in
+    overlays where a peer is probed less than once a span, and small changes of its RTT show later."""
     shift_samples: int = 4
     """So many samples in a row beyond `shift_ratio` of the filtered RTT are a new level, and the window starts again. Fewer: faster
     after a route change, more easily fooled by a burst."""

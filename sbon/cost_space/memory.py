@@ -6,6 +6,7 @@ from sbon.cost_space.config import CoordinateConfig
 from sbon.cost_space.coordinate import Coordinate
 from sbon.cost_space.peer_table import COLUMNS, PeerTable
 from sbon.cost_space.rtt_filter import RttFilter
+from sbon.cost_space.rtt_noise import RttNoise
 from sbon.types import FloatArray, NodeId
 
 YOUTH_EXPONENT_MAX = 100.0
@@ -29,6 +30,7 @@ class Memory:
         self._rtt_ms: FloatArray = np.zeros(room)
         self._square: FloatArray = np.zeros(room)
         self._youth: FloatArray = np.zeros(room)
+        self._noise = RttNoise()
         self._epoch_s: float | None = None
         self._extra_half_lives = 0.0
 
@@ -45,7 +47,7 @@ class Memory:
 
     @property
     def rtt_ms(self) -> FloatArray:
-        """(n,) filtered."""
+        """(n,) filtered, less the typical noise."""
         return self._rtt_ms[: len(self._peers)]
 
     @property
@@ -65,14 +67,18 @@ class Memory:
         return columns
 
     def add(self, peer: NodeId, coordinate: Coordinate, rtt_ms: float, now: float) -> float:
-        """Take a checked sample; returns the filtered RTT."""
+        """Take a checked sample; returns the filtered RTT, less the noise that is typical of so few samples."""
         slot = self._slots.get(peer)
         if slot is None:
             slot = self._new_slot(peer)
             self._rows[slot] = self._row(peer, coordinate)
         elif self._own:
             self._table.put(peer, coordinate)
-        filtered = self._filters[slot].add(rtt_ms, self._config, now)
+        rtt_filter = self._filters[slot]
+        rtt_filter.add(rtt_ms, self._config, now)
+        if rtt_filter.before_ms is not None:
+            self._noise.learn(rtt_filter.before_ms, rtt_ms, self._config.shift_ratio)
+        filtered = self._noise.without(rtt_filter.value_ms, rtt_filter.samples, rtt_filter.rank)
         self._rtt_ms[slot] = filtered
         self._square[slot] = max(filtered, self._config.rtt_floor_ms) ** 2
         self._youth[slot] = self._youth_at(now)

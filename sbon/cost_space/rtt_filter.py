@@ -3,7 +3,8 @@
 A percentile low in a window of ten hides single spikes, and would also hide a doubled latency until eight of ten samples show it. Two
 rules shorten this. Route changes differ from spikes in that *every* sample lies on the new level: so many samples in a row, all far on
 the same side of the filtered value, start the window again with only themselves in it. And samples grow old: a peer that is probed
-once a minute would else be judged by the last ten minutes.
+once a minute would else be judged by the last ten minutes. A few old samples stay nevertheless for as long as new ones agree with them:
+in a large overlay, where each peer's turn comes seldom, a single sample would have nothing against which its noise shows.
 """
 
 from sbon.cost_space.config import CoordinateConfig
@@ -12,12 +13,14 @@ from sbon.cost_space.config import CoordinateConfig
 class RttFilter:
     """Filtered RTT to one peer."""
 
-    __slots__ = ("_at", "_window", "value_ms")
+    __slots__ = ("_at", "_window", "rank", "value_ms")
 
     def __init__(self) -> None:
         self._window: list[float] = []
         self._at: list[float] = []
         self.value_ms = 0.0
+        self.rank = 0
+        """Which of the window's samples in ascending order, from 0, the value is."""
 
     def add(self, rtt_ms: float, config: CoordinateConfig, now: float) -> float:
         """Take a checked sample and return the filtered RTT in ms."""
@@ -25,15 +28,27 @@ class RttFilter:
         window.append(rtt_ms)
         at.append(now)
         stale = max(len(window) - config.filter_window, 0)
-        while stale < len(window) - config.filter_keep and at[stale] < now - config.filter_span_s:
+        keep = 1 if self._shifted([rtt_ms], config.shift_ratio) else config.filter_keep
+        while stale < len(window) - keep and at[stale] < now - config.filter_span_s:
             stale += 1
         count = config.shift_samples
         if len(window) > count and self._shifted(window[-count:], config.shift_ratio):
             stale = max(stale, len(window) - count)
         if stale:
             del window[:stale], at[:stale]
-        self.value_ms = percentile(window, config.filter_percentile)
+        self.rank = int((len(window) - 1) * config.filter_percentile / 100.0)
+        self.value_ms = sorted(window)[self.rank]
         return self.value_ms
+
+    @property
+    def samples(self) -> int:
+        """How many samples the window holds."""
+        return len(self._window)
+
+    @property
+    def before_ms(self) -> float | None:
+        """The sample before the last; None where the window begins with the last."""
+        return self._window[-2] if len(self._window) > 1 else None
 
     @property
     def last_at_s(self) -> float:

@@ -20,7 +20,7 @@ from sbon.errors import UsageError
 from sbon.types import FloatArray
 from sbon_testbed.coordinates.evaluation import evaluate
 from sbon_testbed.coordinates.liars import ATTACKS, Liar
-from sbon_testbed.matrix import load_matrix
+from sbon_testbed.matrix import load_matrix, slice_of
 
 
 class Honest:
@@ -100,7 +100,7 @@ def adversaries_command(
     fraction: Annotated[float, typer.Option(help="Share of the nodes that lie.")] = 0.1,
     rounds: Annotated[int, typer.Option(help="Each node probes one peer a round.")] = 500,
     neighbours: Annotated[str, typer.Option(metavar="K|all", help="Probe only K fixed random peers, or any.")] = "32",
-    slice_number: Annotated[int | None, typer.Option("--slice", metavar="N", help="Of several matrices only this one, from 0.")] = None,
+    taken: Annotated[str | None, typer.Option("--slice", metavar="first|median|N", help="Of a matrix over time only this slice.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same result.")] = 0,
     json: Annotated[str | None, typer.Option(metavar="FILE", help="Write the result as JSON; - for standard output.")] = None,
 ) -> None:
@@ -108,10 +108,8 @@ def adversaries_command(
     from sbon_testbed.cli import write_json
 
     loaded = load_matrix(matrix)
-    if slice_number is not None:
-        if loaded.ndim != 3 or not 0 <= slice_number < len(loaded):
-            raise UsageError(f"--slice {slice_number}, expected 0 to {len(loaded) - 1 if loaded.ndim == 3 else 'nothing: there is one'}")
-        loaded = loaded[slice_number]
+    if taken is not None:
+        loaded = slice_of(loaded, taken)
     if neighbours != "all" and not neighbours.isdecimal():
         raise UsageError(f"--neighbours {neighbours}, expected a number or all")
     result = attacked(

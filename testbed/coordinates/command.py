@@ -12,9 +12,15 @@ from sbon.cli.output import number, print_note, print_table
 from sbon.cli.tables import Column
 from sbon.cost_space.config import CoordinateConfig
 from sbon.errors import ConfigError, SbonError, UsageError
+from sbon.membership.config import MembershipConfig
 from sbon_testbed.coordinates.evaluation import evaluate
+from sbon_testbed.coordinates.jitter import JITTER_HELP, JITTER_SHARE
 from sbon_testbed.coordinates.liars import ATTACKS
-from sbon_testbed.matrix import load_matrix
+from sbon_testbed.matrix import load_matrix, slice_of
+
+TOLD = MembershipConfig().vitals_per_datagram
+"""Coordinates that an agent hears with the reply to its probe. It hears as many with each probe of another, which is left out here."""
+SLICE_HELP = "Of a matrix over time only this slice, or each pair's median; without it, they follow each other."
 
 
 def coordinates_command(
@@ -23,7 +29,9 @@ def coordinates_command(
     neighbours: Annotated[str, typer.Option(metavar="K|all", help="Probe only K fixed random peers, or any.")] = "32",
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same result.")] = 0,
     algorithm: Annotated[str, typer.Option(help="refit or vivaldi.")] = "refit",
-    gossip: Annotated[str, typer.Option(metavar="N|latest", help="Coordinates of others heard each round.")] = "latest",
+    gossip: Annotated[str, typer.Option(metavar="N|latest", help="Coordinates of others heard each round.")] = str(TOLD),
+    jitter: Annotated[float, typer.Option(metavar="SHARE", help=JITTER_HELP)] = JITTER_SHARE,
+    taken: Annotated[str | None, typer.Option("--slice", metavar="first|median|N", help=SLICE_HELP)] = None,
     attack: Annotated[str, typer.Option(metavar="NAME", help=f"Let a tenth of the nodes lie: {', '.join(ATTACKS)}.")] = "none",
     json: Annotated[str | None, typer.Option(metavar="FILE", help="Write the result as JSON; - for standard output.")] = None,
 ) -> None:
@@ -33,13 +41,15 @@ def coordinates_command(
             raise UsageError(f"--algorithm {algorithm}, expected refit or vivaldi")
         if attack not in (*ATTACKS, "none"):
             raise UsageError(f"--attack {attack}, expected one of {', '.join(ATTACKS)}, none")
+        loaded = load_matrix(matrix)
         result = evaluate(
-            load_matrix(matrix),
+            loaded if taken is None else slice_of(loaded, taken),
             rounds,
             _number("--neighbours", neighbours, "all"),
             seed,
             config=CoordinateConfig(algorithm="vivaldi" if algorithm == "vivaldi" else "refit"),
             gossip=_number("--gossip", gossip, "latest"),
+            jitter=jitter,
             liar=ATTACKS[attack]() if attack in ATTACKS else None,
             progress=_progress(rounds) if sys.stderr.isatty() else None,
         )
@@ -81,8 +91,12 @@ def _write(result: dict[str, Any], target: str | None) -> None:
 
 def show(result: dict[str, Any]) -> None:
     """The result as a table for people."""
-    print_note(f"{result['nodes']} nodes, {result['rounds']} rounds, neighbours {result['neighbours']}, seed {result['seed']}")
+    print_note(
+        f"{result['nodes']} nodes, {result['rounds']} rounds, neighbours {result['neighbours']}, gossip {result['gossip']}, "
+        f"jitter {result['jitter']:.1%}, seed {result['seed']}"
+    )
     rows = [(f"after {name} rounds", values) for name, values in result["warmup"].items()] + [("at the end", result)]
+    rows += [(f"{name} pairs", result[name]) for name in ("probed", "unprobed") if result[name] is not None]
     if "against_median" in result:
         rows.append(("against the median over time", result["against_median"]))
     columns = (Column("how far off"), *(Column(title, right=True) for title in ("median", "p90", "median ms")))

@@ -5,12 +5,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from sbon.cost_space.config import CoordinateConfig
 from sbon.errors import ShapeError, UsageError
 from sbon.types import FloatArray
 from sbon_testbed.coordinates.liars import Liar
 from sbon_testbed.coordinates.space import Space, draw_peers, play_round
+from sbon_testbed.matrix import per_pair_median
 
 WARMUP_ROUNDS = (20, 50, 100)
 
@@ -44,7 +46,7 @@ def score(positions: FloatArray, truth: FloatArray, only: Sequence[int] | None =
     if only is not None:
         chosen = np.asarray(only)
         positions, truth = positions[chosen], truth[np.ix_(chosen, chosen)]
-    measured = np.isfinite(truth) & ~np.eye(len(truth), dtype=bool)
+    measured = _pairs(truth)
     absolute = np.abs(predicted_rtt_ms(positions) - truth)[measured]
     relative = absolute / truth[measured]
     return {
@@ -52,6 +54,35 @@ def score(positions: FloatArray, truth: FloatArray, only: Sequence[int] | None =
         "p90_relative_error": float(np.percentile(relative, 90)),
         "median_absolute_error_ms": float(np.median(absolute)),
     }
+
+
+def score_by_probing(
+    positions: FloatArray, truth: FloatArray, probed: npt.NDArray[np.bool_], only: Sequence[int] | None = None
+) -> dict[str, dict[str, float] | None]:
+    """The same for the pairs of which a node has probed the other, and for the rest; None where there are no such pairs.
+
+    Parameters
+    ----------
+    positions, truth, only : as of `score`
+    probed : (n, n)
+
+    Returns
+    -------
+    dict
+        `probed` and `unprobed`: the errors, and `pairs`, how many ordered pairs they are over.
+    """
+    result: dict[str, dict[str, float] | None] = {}
+    for name, among in (("probed", probed), ("unprobed", ~probed)):
+        part = np.where(among, truth, np.nan)
+        chosen = np.arange(len(part)) if only is None else np.asarray(only)
+        pairs = int(_pairs(part[np.ix_(chosen, chosen)]).sum())
+        result[name] = {**score(positions, part, only), "pairs": pairs} if pairs else None
+    return result
+
+
+def _pairs(truth: FloatArray) -> npt.NDArray[np.bool_]:
+    """(n, n): whether it is a measured pair of different nodes."""
+    return np.logical_and(np.isfinite(truth), ~np.eye(len(truth), dtype=bool))
 
 
 def evaluate(
@@ -64,6 +95,7 @@ def evaluate(
     gossip: int | None = None,
     liar: Liar | None = None,
     liars_share: float = 0.1,
+    jitter: float = 0.0,
     progress: Callable[[int], None] | None = None,
     trace: dict[int, float] | None = None,
 ) -> dict[str, Any]:
@@ -77,18 +109,20 @@ def evaluate(
     seed : same seed, same numbers (times aside)
     gossip : random coordinates that a node hears each round; None: always the latest of the peers it remembers
     liar, liars_share : what so many of the nodes tell instead of the truth; then only honest pairs are scored
+    jitter : mean of the noise by which a probe exceeds the matrix, as a share of the RTT (`sbon_testbed.coordinates.jitter`)
     progress : called after each round
     trace : takes the median relative error against the current slice after each round
 
     Returns
     -------
     dict
-        Plain values for JSON; errors are relative to the measured RTT, over all measured pairs, against the last slice.
+        Plain values for JSON; errors are relative to the measured RTT, over all measured pairs, against the last slice. `probed` and
+        `unprobed` have them by whether either node has probed the other.
 
     Raises
     ------
     UsageError
-        Too few rounds or neighbours.
+        Too few rounds or neighbours, or a jitter out of range.
     """
     _check(rounds, neighbours, gossip)
     slices = matrix if matrix.ndim == 3 else matrix[None]
@@ -97,7 +131,7 @@ def evaluate(
     peers = draw_peers(slices, neighbours, rng)
     liars = tuple(int(i) for i in np.sort(rng.permutation(nodes)[: round(nodes * liars_share)])) if liar is not None else ()
     honest = None if liar is None else [i for i in range(nodes) if i not in frozenset(liars)]
-    space = Space(nodes, config or CoordinateConfig(), rng, gossip, liars, liar)
+    space = Space(nodes, config or CoordinateConfig(), rng, gossip, liars, liar, jitter)
 
     started = time.perf_counter()
     course = _Course(space, rounds, slices[-1], honest)
@@ -116,8 +150,10 @@ def evaluate(
         "neighbours": "all" if neighbours is None else neighbours,
         "seed": seed,
         "gossip": "latest" if gossip is None else gossip,
+        "jitter": jitter,
         **({} if liar is None else {"attack": type(liar).__name__.lower(), "liars": len(liars)}),
         **score(final, slices[-1], honest),
+        **score_by_probing(final, slices[-1], space.probed, honest),
         **({"against_median": score(final, per_pair_median(slices), honest)} if len(slices) > 1 else {}),
         "warmup": course.warmup,
         "drift_ms_per_round": course.drift_ms_per_round(),
@@ -160,11 +196,3 @@ class _Course:
         """Of the median node."""
         # Nodes do not move with every sample, so that the median over rounds would hide the moves; the mean over rounds does not.
         return float(np.median(np.mean(self._moved, axis=0))) if self._moved else 0.0
-
-
-def per_pair_median(slices: FloatArray) -> FloatArray:
-    """(n, n) median over the slices that measured the pair; NaN where none did."""
-    measured = np.isfinite(slices).any(axis=0)
-    filled = np.where(measured, slices, 0.0)
-    median: FloatArray = np.where(measured, np.nanmedian(filled, axis=0), np.nan)
-    return median

@@ -8,11 +8,13 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from sbon.cost_space.config import CoordinateConfig
 from sbon.cost_space.localiser import Localiser
 from sbon.cost_space.peer_table import PeerTable
 from sbon.types import FloatArray
+from sbon_testbed.coordinates.jitter import Jitter
 from sbon_testbed.coordinates.liars import Liar
 
 ROUND_S = 1.0
@@ -30,6 +32,7 @@ class Space:
         gossip: int | None,
         liars: Sequence[int] = (),
         liar: Liar | None = None,
+        jitter: float = 0.0,
     ) -> None:
         self.nodes = nodes
         self.names = [f"n{i}" for i in range(nodes)]
@@ -39,16 +42,20 @@ class Space:
         self._liars = frozenset(liars)
         self._liar = liar
         self.localisers = [Localiser(config, own, table=self._shared) for own in rng.spawn(nodes)]
+        self._jitter = Jitter(jitter, rng.spawn(1)[0])
         self._told = [localiser.coordinate for localiser in self.localisers]
+        self.probed: npt.NDArray[np.bool_] = np.zeros((nodes, nodes), dtype=np.bool_)
+        """(nodes, nodes): whether either node has measured its RTT to the other."""
         self.update_s = 0.0
         self.updates = 0
         for node in range(nodes):
             self._tell(node, 0)
 
     def probe(self, node: int, peer: int, rtt_ms: float, round_number: int) -> None:
-        """`node` measures its RTT to `peer`, and hears some gossip."""
+        """`node` measures its RTT to `peer`, longer than the path's by the noise, and hears some gossip."""
         localiser = self.localisers[node]
         now = round_number * ROUND_S
+        rtt_ms = self._jitter.measured_ms(rtt_ms)
         if self._liar is not None and peer in self._liars:
             rtt_ms = self._liar.rtt_ms(peer, rtt_ms, round_number)
         heard = self._rng.integers(self.nodes, size=self._gossip).tolist() if self._gossip else ()
@@ -58,6 +65,7 @@ class Space:
         localiser.observe(self.names[peer], self._told[peer], rtt_ms, now)
         self.update_s += time.thread_time() - started
         self.updates += 1
+        self.probed[node, peer] = self.probed[peer, node] = True
         self._tell(node, round_number)
 
     def _tell(self, node: int, round_number: int) -> None:

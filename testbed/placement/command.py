@@ -9,6 +9,7 @@ from sbon.cli.output import number, print_note, print_table
 from sbon.cli.tables import Column
 from sbon.cost_space.config import CoordinateConfig
 from sbon.errors import ConfigError
+from sbon_testbed.coordinates.jitter import JITTER_HELP, JITTER_SHARE
 from sbon_testbed.placement.evaluation import STRATEGIES, evaluate, strategies_for
 from sbon_testbed.placement.network import ROUNDS, read_network, transit_stub
 from sbon_testbed.progress import Progress
@@ -17,13 +18,14 @@ from sbon_testbed.progress import Progress
 def placement_command(
     matrix: Annotated[Path | None, typer.Option(metavar="FILE", help="RTTs in ms: .npz with key rtt, or a text matrix.")] = None,
     taken: Annotated[
-        Literal["first", "median"], typer.Option("--slice", help="Of a matrix over time: one slice, or each pair's median.")
+        str, typer.Option("--slice", metavar="first|median|N", help="Of a matrix over time: one slice, or each pair's median.")
     ] = "first",
     topology: Annotated[Literal["transit-stub"] | None, typer.Option(help="A generated network instead: 1,550 routers.")] = None,
     queries: Annotated[int, typer.Option(metavar="N", min=1, help="Queries to place.")] = 1000,
     shape: Annotated[Literal["aggregate", "join-tree", "mixed"], typer.Option(help="What they look like.")] = "aggregate",
     seed: Annotated[int, typer.Option(min=0, help="Of the generated network, coordinates, queries and draws.")] = 1,
     rounds: Annotated[int, typer.Option(metavar="N", min=1, help="RTTs that each node measures for its coordinate first.")] = ROUNDS,
+    jitter: Annotated[float, typer.Option(metavar="SHARE", help=JITTER_HELP)] = JITTER_SHARE,
     algorithm: Annotated[Literal["refit", "vivaldi"], typer.Option(help="How coordinates are found.")] = "refit",
     strategy: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help=f"Only this one; may be repeated. One of {', '.join(STRATEGIES)}.")
@@ -50,9 +52,17 @@ def placement_command(
     progress = Progress(wanted=not quiet)
     coordinates = CoordinateConfig(algorithm=algorithm)
     evaluation = evaluate(
-        network, queries=queries, shape=shape, seed=seed, rounds=rounds, strategies=names, coordinates=coordinates, report=progress
+        network,
+        queries=queries,
+        shape=shape,
+        seed=seed,
+        rounds=rounds,
+        strategies=names,
+        coordinates=coordinates,
+        jitter=jitter,
+        report=progress,
     )
-    result = {**evaluation.result(), "algorithm": algorithm}
+    result = {**evaluation.result(), "algorithm": algorithm, "jitter": jitter}
     if json is not None:
         write_json(json, result)
     if json != "-":
@@ -62,7 +72,7 @@ def placement_command(
 def show(result: dict[str, Any]) -> None:
     """The result as a table for people."""
     off = f"coordinates off by {result['coordinate_median_error']:.1%} (median)"
-    print_note(f"{result['nodes']} nodes, {result['queries']} queries ({result['shape']}), {off}")
+    print_note(f"{result['nodes']} nodes, {result['queries']} queries ({result['shape']}), jitter {result['jitter']:.1%}, {off}")
     titles = ("usage +", "80th pct", "together", "delay +", "probes", "ms")
     shares = ("usage_penalty_mean", "usage_penalty_p80", "usage_penalty_total", "delay_penalty_mean")
     rows = [

@@ -17,6 +17,7 @@ from sbon.cost.network_usage import usage_of_assignment
 from sbon.cost.space import CostSpace
 from sbon.cost_space.config import CoordinateConfig
 from sbon.errors import ConfigError
+from sbon.optimiser.asking import AskCandidate
 from sbon.optimiser.decision import Decision
 from sbon.optimiser.full import Action, FullOptimiser
 from sbon.placement.candidates import CandidateReport
@@ -24,6 +25,7 @@ from sbon.placement.config import PlacementConfig
 from sbon.placement.problem import PlacementProblem
 from sbon.placement.strategy import IpMulticast, Strategy
 from sbon.types import NodeId, OperatorId
+from sbon_testbed.coordinates.jitter import Jitter
 from sbon_testbed.placement.network import ROUNDS, Network, Report, coordinate_median_error, settled_space, unreported
 from sbon_testbed.placement.oracle import Oracle
 from sbon_testbed.placement.queries import Shape, draw_query
@@ -99,22 +101,26 @@ def evaluate(
     rounds: int = ROUNDS,
     strategies: Sequence[str] = (),
     coordinates: CoordinateConfig | None = None,
+    jitter: float = 0.0,
     report: Report = unreported,
 ) -> Evaluation:
     """Place queries by every strategy and compare with the optimum.
 
+    `jitter` is the mean noise of the RTTs that coordinates and candidates' reports rest on (`sbon_testbed.coordinates.jitter`).
+
     Raises
     ------
     ConfigError
-        A strategy is unknown or does not go with the network.
+        A strategy is unknown or does not go with the network, or the jitter is out of range.
     """
     names = strategies_for(network, strategies)
     coordinate_rng, query_rng = np.random.default_rng(seed).spawn(2)
-    space = settled_space(network, rounds, coordinate_rng, report, coordinates)
+    space = settled_space(network, rounds, coordinate_rng, report, coordinates, jitter)
     truth = KnownLatencies(network.names, network.rtt_ms)
     oracle = Oracle(network.names, truth)
     # By name, so that a strategy's draws do not depend on which others take part.
-    runners = {name: _Runner(name, network, space, truth, np.random.default_rng([seed, zlib.crc32(name.encode())])) for name in names[1:]}
+    generators = {name: np.random.default_rng([seed, zlib.crc32(name.encode())]) for name in names[1:]}
+    runners = {name: _Runner(name, network, space, truth, rng, jitter) for name, rng in generators.items()}
     tallies = {name: Tally() for name in names}
     for number in range(1, queries + 1):
         problem = draw_query(shape, list(network.names), query_rng)
@@ -130,12 +136,15 @@ def evaluate(
 
 
 class _Runner:
-    """One strategy: runs the full optimiser among candidates that answer truly."""
+    """One strategy: runs the full optimiser among candidates that answer with what they have measured."""
 
-    def __init__(self, name: str, network: Network, space: CostSpace, truth: KnownLatencies, rng: np.random.Generator) -> None:
+    def __init__(
+        self, name: str, network: Network, space: CostSpace, truth: KnownLatencies, rng: np.random.Generator, jitter: float
+    ) -> None:
         self._space = space
         self._truth = truth
         self._rng = rng
+        self._jitter = Jitter(jitter, rng.spawn(1)[0])
         self._config = CONFIGURED.get(name, PlacementConfig())
         self._strategy: Strategy | None = IpMulticast(network.routes) if name == IP_MULTICAST and network.routes is not None else None
 
@@ -150,10 +159,14 @@ class _Runner:
             for action in actions:
                 if isinstance(action, Decision):
                     return action.assignment
-                rtts = {peer: 2 * self._truth.one_way_ms(action.node, peer) for peer in action.about}
-                tally.probes += len(rtts)
-                report = CandidateReport(action.node, rtts, SLOTS, self._space.coordinates[action.node].load_ms)
+                report = self.report(action, tally)
                 started = time.thread_time()
                 following += optimiser.answered(report)
                 tally.seconds += time.thread_time() - started
             actions = following
+
+    def report(self, ask: AskCandidate, tally: Tally) -> CandidateReport:
+        """What a candidate answers: each RTT measured once, with its noise."""
+        rtts = {peer: self._jitter.measured_ms(2 * self._truth.one_way_ms(ask.node, peer)) for peer in ask.about}
+        tally.probes += len(rtts)
+        return CandidateReport(ask.node, rtts, SLOTS, self._space.coordinates[ask.node].load_ms)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -12,9 +12,8 @@ from sbon.cost_space.config import CoordinateConfig
 from sbon.errors import ConfigError
 from sbon.placement.baselines import Routes
 from sbon.types import FloatArray, NodeId
-from sbon_testbed.coordinates.evaluation import per_pair_median
 from sbon_testbed.coordinates.space import Space, draw_peers, play_round
-from sbon_testbed.matrix import load_matrix
+from sbon_testbed.matrix import load_matrix, slice_of
 from sbon_testbed.transit_stub import generate
 
 RTT_MS_MIN = 0.05
@@ -22,7 +21,6 @@ ROUNDS = 500
 """RTTs that each node measures for its coordinate. By then coordinates have settled: the next hundreds change the median error by less
 than differs between seeds."""
 
-Slice: TypeAlias = Literal["first", "median"]
 Report: TypeAlias = Callable[[str, int, int], None]
 """Called with what is going on, how much of it is done, and out of how much."""
 
@@ -42,23 +40,20 @@ class Network:
     """The network's own ways, for IP MULTICAST; a matrix of RTTs does not tell them."""
 
 
-def from_matrix(rtt_ms: FloatArray, taken: Slice = "first") -> Network:
+def from_matrix(rtt_ms: FloatArray, taken: str = "first") -> Network:
     """A network of which only RTTs are known.
 
     Parameters
     ----------
     rtt_ms : (nodes, nodes) or (times, nodes, nodes)
         NaN where not measured.
-    taken : of several times the first one, or each pair's median
+    taken : of several times this one (see `sbon_testbed.matrix.slice_of`)
     """
-    rtt = np.asarray(rtt_ms, dtype=np.float64)
-    if rtt.ndim == 3:
-        rtt = rtt[0] if taken == "first" else per_pair_median(rtt)
-    rtt = completed(rtt)
+    rtt = completed(slice_of(np.asarray(rtt_ms, dtype=np.float64), taken))
     return Network(_names(len(rtt)), rtt)
 
 
-def read_network(path: Path, taken: Slice = "first") -> Network:
+def read_network(path: Path, taken: str = "first") -> Network:
     """The same from a file."""
     return from_matrix(load_matrix(path), taken)
 
@@ -93,13 +88,19 @@ def completed(matrix: FloatArray) -> FloatArray:
 
 
 def settled_space(
-    network: Network, rounds: int, rng: np.random.Generator, report: Report = unreported, config: CoordinateConfig | None = None
+    network: Network,
+    rounds: int,
+    rng: np.random.Generator,
+    report: Report = unreported,
+    config: CoordinateConfig | None = None,
+    jitter: float = 0.0,
 ) -> CostSpace:
     """Coordinates after each node has measured one random other in each round, as agents do whose gossip has got about.
 
-    Every node runs the library's own `Localiser` and knows the latest coordinates of the peers that it remembers.
+    Every node runs the library's own `Localiser` and knows the latest coordinates of the peers that it remembers. Each RTT is longer than
+    the network's by the noise of `jitter`, a share.
     """
-    space = Space(len(network.names), config or CoordinateConfig(), rng, gossip=None)
+    space = Space(len(network.names), config or CoordinateConfig(), rng, gossip=None, jitter=jitter)
     peers = draw_peers(network.rtt_ms[None], None, rng)
     for number in range(1, rounds + 1):
         play_round(space, network.rtt_ms, peers, rng, number)

@@ -10,9 +10,8 @@ from sbon.cost_space.config import CoordinateConfig
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.local import LocalOptimiser
 from sbon.optimiser.views import Neighbour, OperatorView
-from sbon_testbed.coordinates.evaluation import per_pair_median
 from sbon_testbed.coordinates.space import Space, draw_peers, play_round
-from sbon_testbed.matrix import load_matrix
+from sbon_testbed.matrix import load_matrix, per_pair_median
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "rtt"
 QUERIES = 150

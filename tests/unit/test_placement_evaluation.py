@@ -8,10 +8,11 @@ from sbon.cli.__main__ import run
 from sbon.cost.latency import KnownLatencies
 from sbon.cost.network_usage import usage_of_assignment
 from sbon.errors import ConfigError
+from sbon.optimiser.asking import AskCandidate
 from sbon.placement.baselines import on_multicast_tree
 from sbon.placement.optimal import optimal_assignment
 from sbon.placement.problem import PlacementLink, PlacementProblem
-from sbon_testbed.placement.evaluation import CONFIGURED, STRATEGIES, evaluate, strategies_for
+from sbon_testbed.placement.evaluation import CONFIGURED, STRATEGIES, _Runner, evaluate, strategies_for
 from sbon_testbed.placement.network import completed, from_matrix, settled_space, transit_stub
 from sbon_testbed.placement.oracle import Oracle
 from sbon_testbed.placement.queries import aggregate, draw_query
@@ -134,6 +135,34 @@ def test_the_same_seed_gives_the_same_figures_and_another_seed_others():
     assert first["strategies"]["random"] != other["strategies"]["random"]
 
 
+def test_jitter_reaches_coordinates_and_what_candidates_report():
+    """Choices by measured RTTs alone (the consumer's choice rests on none) cost more when those are noisy."""
+    exact, noisy = (
+        evaluate(from_matrix(small_matrix()), queries=40, rounds=60, strategies=("least-usage", "consumer"), jitter=share)
+        for share in (0.0, 0.3)
+    )
+
+    assert exact.coordinate_median_error < noisy.coordinate_median_error
+    assert sum(exact.tallies["least-usage"].usage_penalty) < sum(noisy.tallies["least-usage"].usage_penalty)
+    assert exact.tallies["consumer"].usage_penalty == noisy.tallies["consumer"].usage_penalty
+
+
+def test_reports_are_as_noisy_as_probes():
+    network = from_matrix(small_matrix())
+    space = settled_space(network, 30, np.random.default_rng(1))
+    truth = KnownLatencies(network.names, network.rtt_ms)
+    problem = aggregate(list(network.names), np.random.default_rng(3))
+    told = {}
+    for share in (0.0, 0.1):
+        runner = _Runner("least-usage", network, space, truth, np.random.default_rng(1), share)
+        told[share] = runner.report(AskCandidate(network.names[0], network.names[1:], ()), Tally()).rtts_ms
+        assert runner.place(problem, Tally()).keys() == {*problem.pinned, *problem.unpinned}
+
+    excess = np.array([told[0.1][peer] / told[0.0][peer] - 1.0 for peer in network.names[1:]])
+    assert excess.min() >= 0.0
+    assert np.mean(excess) == pytest.approx(0.1, rel=0.5)  # observed 0.1
+
+
 def test_a_strategys_draws_do_not_depend_on_the_others():
     network = from_matrix(small_matrix())
     alone = evaluate(network, queries=5, rounds=20, strategies=("random",)).tallies["random"]
@@ -216,6 +245,8 @@ def test_an_unknown_strategy_is_named():
         (["--matrix", "m.npz", "--strategy", "best"], "strategy 'best' is unknown"),
         (["--matrix", "m.npz", "--strategy", "ip-multicast"], "needs the network's routes"),
         (["--matrix", "m.npz", "--queries", "0"], "--queries"),
+        (["--matrix", "m.npz", "--queries", "1", "--jitter", "-1"], "jitter = -1.0, expected 0 to 10"),
+        (["--matrix", "m.npz", "--slice", "last"], "--slice last, expected first, median or a number"),
         (["--matrix", "m.npz", "--seed", "-1"], "--seed"),
     ],
 )

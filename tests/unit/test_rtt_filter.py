@@ -56,3 +56,25 @@ def test_a_percentile_takes_no_share_of_the_outlier_above_it():
 def test_settings_out_of_range_are_refused(field: dict[str, float]):
     with pytest.raises(ValueError, match=next(iter(field)) if "scale_min" not in field else "scale_max"):
         CoordinateConfig(**field)
+
+
+def test_old_samples_stay_while_new_ones_agree_with_them():
+    """Probed once in two minutes: without the past, each sample's noise would be the RTT."""
+    assert fill([50.0, 58.0, 62.0, 55.0], interval_s=120.0) == [50.0, 50.0, 50.0, 50.0]
+    assert fill([50.0, 58.0, 62.0, 55.0, 57.0], interval_s=120.0)[-1] == 55.0
+
+
+@pytest.mark.parametrize("after", [70.0, 35.0])
+def test_old_samples_go_with_the_first_that_contradicts_them(after: float):
+    assert fill([50.0, 51.0, 52.0, after], interval_s=120.0)[-1] == after
+
+
+def test_the_window_tells_what_its_value_rests_on():
+    rtt_filter = RttFilter()
+    rtt_filter.add(50.0, CONFIG, 0.0)
+    assert (rtt_filter.samples, rtt_filter.rank, rtt_filter.before_ms) == (1, 0, None)
+    for rtt_ms in (55.0, 52.0, 51.0, 53.0, 54.0):
+        rtt_filter.add(rtt_ms, CONFIG, 1.0)
+
+    assert (rtt_filter.samples, rtt_filter.rank, rtt_filter.before_ms) == (6, 1, 53.0)
+    assert rtt_filter.value_ms == 51.0
