@@ -37,3 +37,7 @@ class Jitter:
     def measured_ms(self, rtt_ms: float) -> float:
         """What a probe measures on a path of this RTT."""
         return rtt_ms * (1.0 + self._share * float(self._rng.exponential())) if self._share else rtt_ms
+
+    def fastest_ms(self, rtt_ms: float, probes: int) -> float:
+        """The least that so many probes measure, as agents tell when they are asked to measure a peer."""
+        return min(self.measured_ms(rtt_ms) for _ in range(probes))

@@ -17,6 +17,7 @@ from sbon.cost.network_usage import usage_of_assignment
 from sbon.cost.space import CostSpace
 from sbon.cost_space.config import CoordinateConfig
 from sbon.errors import ConfigError
+from sbon.membership.config import MembershipConfig
 from sbon.optimiser.asking import AskCandidate
 from sbon.optimiser.decision import Decision
 from sbon.optimiser.full import Action, FullOptimiser
@@ -33,6 +34,7 @@ from sbon_testbed.placement.scores import Tally
 
 SLOTS = 1_000_000
 """Room of every node: the paper's simulation has no limits of resources either."""
+PINGS = MembershipConfig().ping_count
 
 OPTIMAL = "optimal"
 IP_MULTICAST = "ip-multicast"
@@ -166,7 +168,7 @@ class _Runner:
             actions = following
 
     def report(self, ask: AskCandidate, tally: Tally) -> CandidateReport:
-        """What a candidate answers: each RTT measured once, with its noise."""
-        rtts = {peer: self._jitter.measured_ms(2 * self._truth.one_way_ms(ask.node, peer)) for peer in ask.about}
+        """What a candidate answers: the fastest of a few noisy probes of each peer, as agents measure on request."""
+        rtts = {peer: self._jitter.fastest_ms(2 * self._truth.one_way_ms(ask.node, peer), PINGS) for peer in ask.about}
         tally.probes += len(rtts)
         return CandidateReport(ask.node, rtts, SLOTS, self._space.coordinates[ask.node].load_ms)

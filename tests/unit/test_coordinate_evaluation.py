@@ -128,10 +128,10 @@ def test_no_jitter_draws_nothing():
 
 
 def test_coordinates_see_through_a_tenth_of_exponential_noise():
-    """Each of 80 peers is probed four times; without the filter's old samples and what the noise has taught, the error is 6.9 %."""
-    errors = [evaluate(plane(80), rounds=320, neighbours=None, seed=seed, jitter=0.1)["median_relative_error"] for seed in (1, 2, 3)]
+    """Each of 60 peers is probed four times in 240 rounds."""
+    errors = [evaluate(plane(60), rounds=240, neighbours=None, seed=seed, jitter=0.1)["median_relative_error"] for seed in (1, 2)]
 
-    assert np.median(errors) < 0.03  # observed 0.000
+    assert max(errors) < 0.02  # observed 0.008; 0.036 where a sample is taken as it is
 
 
 def test_a_slice_is_taken_by_name_or_number():

@@ -147,7 +147,7 @@ def test_jitter_reaches_coordinates_and_what_candidates_report():
     assert exact.tallies["consumer"].usage_penalty == noisy.tallies["consumer"].usage_penalty
 
 
-def test_reports_are_as_noisy_as_probes():
+def test_reports_are_as_noisy_as_the_fastest_of_three_probes():
     network = from_matrix(small_matrix())
     space = settled_space(network, 30, np.random.default_rng(1))
     truth = KnownLatencies(network.names, network.rtt_ms)
@@ -160,7 +160,7 @@ def test_reports_are_as_noisy_as_probes():
 
     excess = np.array([told[0.1][peer] / told[0.0][peer] - 1.0 for peer in network.names[1:]])
     assert excess.min() >= 0.0
-    assert np.mean(excess) == pytest.approx(0.1, rel=0.5)  # observed 0.1
+    assert np.mean(excess) == pytest.approx(0.1 / 3, rel=0.5)  # observed 0.030
 
 
 def test_a_strategys_draws_do_not_depend_on_the_others():
