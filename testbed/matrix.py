@@ -55,7 +55,8 @@ def slice_of(matrix: FloatArray, wanted: str) -> FloatArray:
     number = "0" if wanted == "first" else wanted
     if not (number.isascii() and number.isdecimal() and int(number) < len(slices)):
         raise UsageError(f"--slice {wanted}, expected first, median or a number from 0 to {len(slices) - 1}")
-    return slices[int(number)]
+    one: FloatArray = slices[int(number)]
+    return one
 
 
 def per_pair_median(slices: FloatArray) -> FloatArray:
