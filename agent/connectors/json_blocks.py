@@ -1,15 +1,14 @@
 """Many NDJSON lines as columns at once, by the columnar library, where it reads them as `json_rows` reads each line by itself.
 
 The library refuses a block with a line that is no object, or with a member of another type than its column. What it takes without a word
-is looked for here: a name that stands twice in a line, a text that is none, half of a surrogate pair, a zero with a sign, and lines so
-deeply nested that reading them would exhaust the stack. A block with one of these is not read.
+is looked for here: a name that stands twice in a line, a text that is none, half of a surrogate pair, and a zero with a sign. A block with
+one of these is not read.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,16 +16,13 @@ import polars as pl
 
 from sbon.query.schema import ColumnType, Schema
 
-NESTING_MAX = 100
-"""Objects and arrays that begin in one line."""
-
 _NAME = re.compile(r"\w+", re.ASCII)
 _ESCAPE = re.compile(rb"\\u(?:[dD]|00[2-7])")
 """Halves of surrogate pairs, and letters that a name could be written with."""
 _SIGNED_ZERO = re.compile(rb"[:\s]-0(?![.\d])")
 _MAYBE_NO_TEXT = r"^[-0-9\[{]"
 """How numbers, arrays and objects begin. The library writes them its own way; `true` and `false` are the same everywhere."""
-_LINE_END, _BLANK, _QUOTE, _COLON, _OBJECT, _ARRAY = b'\n ":{['
+_LINE_END, _BLANK, _QUOTE, _COLON = b'\n ":'
 _OCTETS_AT_ONCE = 1 << 15
 """Few enough for what is made of them to stay in the cache of a core."""
 _Octets = npt.NDArray[np.uint8]
@@ -51,19 +47,17 @@ class JsonBlocks:
         """A row for each line that is not blank; None where some lines must be read one by one."""
         if not self._possible or not data or (b"\\" in data and _ESCAPE.search(data)):
             return None
-        octets = np.frombuffer(data, np.uint8)
-        looks = _look(octets)
-        if looks.nested > NESTING_MAX and _is_nested_deep(octets):
-            return None
         try:
             frame = pl.read_ndjson(data, schema=self._types)
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
             return None
-        return frame if self._is_read_well(frame, data, looks) else None
+        return frame if self._is_read_well(frame, data) else None
 
-    def _is_read_well(self, frame: pl.DataFrame, data: bytes, looks: _Looks) -> bool:
+    def _is_read_well(self, frame: pl.DataFrame, data: bytes) -> bool:
         # Each line has each column's name if there are no NULLs. With as many names in all, it has each once, and no others.
-        all_once = looks.names == len(frame) * len(self._types) and not any(frame[name].null_count() for name in self._types)
+        all_once = not any(frame[name].null_count() for name in self._types) and (
+            _names(np.frombuffer(data, np.uint8)) == len(frame) * len(self._types)
+        )
         if not all_once and not all(_is_once(name, frame, data) for name in self._types):
             return False
         for name in self._texts:
@@ -86,33 +80,16 @@ def lines_of(data: bytes) -> list[bytes]:
     return [line for line in data.split(b"\n") if line.strip()]
 
 
-class _Looks(NamedTuple):
-    """What a block looks like."""
-
-    nested: int
-    """Objects and arrays that begin within lines: no line is nested deeper."""
-    names: int
-    """Quotes with a colon behind them; -1: there are some with a blank between."""
-
-
-def _look(octets: _Octets) -> _Looks:
-    nested, names = int(octets[0] != _OBJECT), 0
+def _names(octets: _Octets) -> int:
+    """Quotes with a colon behind them, as behind the names of members; -1: there is one with a blank behind it."""
+    names = 0
     for first in range(0, len(octets), _OCTETS_AT_ONCE):
-        part = octets[first : first + _OCTETS_AT_ONCE]
         behind = octets[first + 1 : first + 1 + _OCTETS_AT_ONCE]
-        before = part[: len(behind)]
-        quotes, objects = before == _QUOTE, behind == _OBJECT
-        nested += int(np.count_nonzero(objects)) - int(np.count_nonzero(objects & (before == _LINE_END)))
-        nested += int(np.count_nonzero(part == _ARRAY))
-        if names >= 0:
-            names = -1 if (quotes & (behind <= _BLANK)).any() else names + int(np.count_nonzero(quotes & (behind == _COLON)))
-    return _Looks(nested, names)
-
-
-def _is_nested_deep(octets: _Octets) -> bool:
-    """Whether more than `NESTING_MAX` objects and arrays begin in one line."""
-    begins = np.flatnonzero((octets == _OBJECT) | (octets == _ARRAY))
-    return bool(np.bincount(_lines_at(octets, begins)).max() > NESTING_MAX)
+        quotes = octets[first : first + len(behind)] == _QUOTE
+        if (quotes & (behind <= _BLANK)).any():
+            return -1
+        names += int(np.count_nonzero(quotes & (behind == _COLON)))
+    return names
 
 
 def _is_once(name: str, frame: pl.DataFrame, data: bytes) -> bool:
