@@ -41,6 +41,10 @@ class Polled(NamedTuple):
     """Nothing will follow; `watermark_us` is then WATERMARK_END."""
     values: Values | None = None
     """A few rows, at least one, in this form instead of a frame: one that goes straight to a link, or on to a sink, is never made then."""
+    upto: int | None = None
+    """How far the source has come with this poll, in a number of its own that never goes back; given to `acknowledged` once all rows up to
+    here have been processed. None: the source does not want to know. Set it where a poll has no rows, too: those before may have been left
+    out."""
 
     @property
     def rows(self) -> int:
@@ -51,8 +55,8 @@ class Polled(NamedTuple):
 class SourceConnector(Protocol):
     """A physical source. Everything is called on the agent's thread.
 
-    A method and five attributes are optional. `open()`: takes hold of files; called once, before `start`, on a thread of its own, as it may
-    wait for a file system that does not answer. It raises ConnectorError where that is refused, and `stop` may be called meanwhile.
+    Three methods and four attributes are optional. `open()`: takes hold of files; called once, before `start`, on a thread of its own, as
+    it may wait for a file system that does not answer. It raises ConnectorError where that is refused, and `stop` may be called meanwhile.
     `remark`: a sentence for people who look at the running source, or nothing. `misfits`, an `sbon.misfits.Misfits` that the source makes
     and adds to: why it has left rows out, for `sbon queries`, `sbon operators`, the log and telemetry; its rows are among `dropped_rows`.
     `threaded = True`: `poll` is called on an executor thread (never two calls at once, and none during `start` or `stop`), so that a source
@@ -60,6 +64,9 @@ class SourceConnector(Protocol):
     there, before each poll, how many rows fit into its quantum, and the source gives at most so many. `due_rows(now)`, beside the other
     two: how many rows are due at that instant, be they ever so many; with it goes the promise that `poll` never waits, for a file or for
     anybody. A few rows that have cost little lately are then asked for on the agent's own thread, which takes less than waking another.
+    `acknowledged(upto)`: every operator that the rows of all polls up to that `Polled.upto` went to has processed them: they are in its
+    state, in what it has sent on, or in the sink. What an operator on another host holds is lost if that host crashes. Not called after
+    `stop`.
     """
 
     @property

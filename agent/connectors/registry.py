@@ -15,18 +15,21 @@ _SOURCES = {
     "datagen": "sbon_agent.connectors.datagen:DatagenSource",
     "file": "sbon_agent.connectors.file_source:FileSource",
     "http": "sbon_agent.connectors.http_source:build_http_source",
+    "mqtt": "sbon_agent.connectors.mqtt_source:MqttSource",
     "tcp": "sbon_agent.connectors.tcp:TcpSource",
     "system": "sbon_agent.connectors.system_source:SystemSource",
 }
 _SINKS = {
     "file": "sbon_agent.connectors.file_sink:build_file_sink",
     "http": "sbon_agent.connectors.http_sink:HttpSink",
+    "mqtt": "sbon_agent.connectors.mqtt_sink:MqttSink",
     "tcp": "sbon_agent.connectors.tcp:TcpSink",
     "discard": "sbon_agent.connectors.discard:DiscardSink",
 }
 _SINK_CHECKS = {
     "file": "sbon_agent.connectors.file_sink:check_file_sink",
     "http": "sbon_agent.connectors.http_sink:check_http_sink",
+    "mqtt": "sbon_agent.connectors.mqtt_sink:check_mqtt_sink",
     "tcp": "sbon_agent.connectors.tcp:check_tcp_sink",
     "discard": "sbon_agent.connectors.discard:DiscardSink",
 }

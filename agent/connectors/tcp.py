@@ -40,18 +40,15 @@ import numpy as np
 
 from sbon.errors import ConnectorError
 from sbon.misfits import Misfits
-from sbon.operators.values import FEW_ROWS, Values
+from sbon.operators.values import Values
 from sbon.query.plan import SinkParams, SourceParams
 from sbon.query.schema import Schema
-from sbon_agent.connectors.ahead import AheadGuard
-from sbon_agent.connectors.base import BATCH_ROWS_MAX, Congested, ConnectorContext, Polled
+from sbon_agent.connectors.base import Congested, ConnectorContext, Polled
 from sbon_agent.connectors.formatting import LineFormat
-from sbon_agent.connectors.json_blocks import line_ends, lines_of
-from sbon_agent.connectors.json_rows import JsonRows
+from sbon_agent.connectors.json_blocks import line_ends
+from sbon_agent.connectors.line_batches import LineBatches
 from sbon_agent.connectors.lines import Connection, Endpoint
 from sbon_agent.connectors.options import Options
-from sbon_agent.connectors.time_format import TimeFormat
-from sbon_agent.connectors.watermark import Watermark
 
 if TYPE_CHECKING:
     import polars as pl
@@ -69,13 +66,9 @@ class TcpSource:
         self._endpoint = Endpoint(what, options, "listen", context)
         self._line_bytes_max = options.integer("line_bytes_max", 65_536, 16, 16 << 20)
         self._buffer_bytes_max = options.integer("buffer_bytes_max", 1 << 20, 1024, 1 << 30)
-        self._batch_rows_max = options.integer("batch_rows_max", BATCH_ROWS_MAX, 1, 1_000_000)
         self.misfits = Misfits()
-        self._rows = JsonRows(params.columns, TimeFormat.read(options), self.misfits)
-        self._time_place = next((place for place, field in enumerate(params.columns) if field.name == params.time_column), None)
-        self._ahead = AheadGuard(options, params.columns, self._time_place, self.misfits)
+        self._batches = LineBatches(params, options, self.misfits)
         options.finish()
-        self._watermark = Watermark(params)
         self._blocks: deque[tuple[bytes, int]] = deque()
         """Whole lines as they came, and how many they are."""
         self._held_lines = self._held_bytes = 0
@@ -95,7 +88,7 @@ class TcpSource:
     @property
     def remark(self) -> str:
         """Of rows from the future."""
-        return self._ahead.remark
+        return self._batches.remark
 
     def open(self) -> None:
         """See whether its address may be used."""
@@ -119,20 +112,7 @@ class TcpSource:
             self._paused = False
             for connection in self._endpoint.connections:
                 connection.resume()
-        next_poll = now if self._held_lines else None
-        if not data:
-            return Polled(None, self._watermark.us, next_poll)
-        few = self._rows.read_few(lines_of(data)) if count <= FEW_ROWS else None
-        if few is not None:
-            values = self._ahead.taken(few, wall)
-            if self._time_place is not None:
-                self._watermark.seen(max((time for time in values.columns[self._time_place] if time is not None), default=None))
-            return Polled(None, self._watermark.us, next_poll, values=values if values.rows else None)
-        frame = self._ahead.taken_of_many(self._rows.read_block(data), wall)
-        if self._time_place is not None and frame.height:
-            newest = frame.to_series(self._time_place).to_physical().max()
-            self._watermark.seen(newest if isinstance(newest, int) else None)
-        return Polled(frame if frame.height else None, self._watermark.us, next_poll)
+        return self._batches.polled_block(data, count, wall, now if self._held_lines else None)
 
     def stop(self) -> None:
         """Close all connections."""
@@ -207,7 +187,7 @@ class TcpSource:
 
     def _taken(self) -> tuple[bytes, int]:
         """The next lines, at most `batch_rows_max`, and how many; no longer held."""
-        taken, room = [], self._batch_rows_max
+        taken, room = [], self._batches.rows_max
         while self._blocks and room:
             data, count = self._blocks.popleft()
             if count > room:
@@ -216,7 +196,7 @@ class TcpSource:
                 data, count = data[:end], room
             taken.append(data)
             room -= count
-        block, count = b"".join(taken), self._batch_rows_max - room
+        block, count = b"".join(taken), self._batches.rows_max - room
         self._held_lines -= count
         self._held_bytes -= len(block)
         return block, count

@@ -22,6 +22,8 @@ class WrappedSource:
             self.due_rows: Callable[[float], int] = source.due_rows
         if hasattr(source, "open"):
             self.open: Callable[[], None] = source.open
+        if hasattr(source, "acknowledged"):
+            self.acknowledged: Callable[[int], None] = source.acknowledged
 
     @property
     def dropped_rows(self) -> int:

@@ -10,6 +10,7 @@ from sbon_agent.engine.ends import Input
 from sbon_agent.engine.flow import Flow
 from sbon_agent.engine.instance import Instance, State
 from sbon_agent.engine.rows import PART_BYTES_MAX, Rows
+from sbon_agent.engine.source_acknowledgement import SourceAcknowledgement
 from sbon_agent.engine.sources import Polling
 from sbon_agent.engine.work import Task
 
@@ -26,10 +27,16 @@ class Books:
     """
 
     def __init__(
-        self, flow: Flow, polling: Polling, ended: Callable[[Instance], None], delivered: Callable[[Instance, Batch], None]
+        self,
+        flow: Flow,
+        polling: Polling,
+        acknowledgement: SourceAcknowledgement,
+        ended: Callable[[Instance], None],
+        delivered: Callable[[Instance, Batch], None],
     ) -> None:
         self._flow = flow
         self._polling = polling
+        self._acknowledgement = acknowledgement
         self._ended = ended
         self._delivered = delivered
 
@@ -55,6 +62,8 @@ class Books:
             batch = carried
             if instance.ended and instance.state is State.RUNNING:
                 self._ended(instance)
+        if source is not None and task.polled is not None and task.steps:
+            self._acknowledgement.entered(source, task.polled.upto)
 
     def _count(self, instance: Instance, incoming: Input, batch: Batch | None, task: Task, *, first: bool) -> None:
         """An operator has taken a batch, or a slice of one."""
@@ -112,4 +121,5 @@ class Books:
                 self._flow.transmit(output)
                 if source is not None and payload is not None:
                     self._polling.offered(source, output)
+                    self._acknowledgement.offered(output)
         return carried

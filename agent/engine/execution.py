@@ -28,6 +28,7 @@ from sbon_agent.engine.ends import Input
 from sbon_agent.engine.flow import Flow
 from sbon_agent.engine.instance import Instance, State
 from sbon_agent.engine.settings import EngineConfig
+from sbon_agent.engine.source_acknowledgement import SourceAcknowledgement
 from sbon_agent.engine.sources import Polling, is_threaded
 from sbon_agent.engine.work import Task, advancing, run
 from sbon_agent.host import Host
@@ -60,7 +61,8 @@ class Execution:
         self._failed = failed
         self._finished = finished
         self._polling = Polling(host, config, self._due)
-        self._books = Books(flow, self._polling, self._ended, delivered)
+        self._acknowledgement = SourceAcknowledgement(host, flow, instances)
+        self._books = Books(flow, self._polling, self._acknowledgement, self._ended, delivered)
         self._ready = EarliestStimulusFirst[OperatorId]()
         self._running = 0
         self._pumps_soon = False
@@ -73,6 +75,7 @@ class Execution:
     def consider(self, instance: Instance) -> None:
         """Something about the operator has changed: may it run?"""
         self._look_at(instance)
+        self._acknowledgement.look()
         self._pump()
 
     def pause(self, instance: Instance, then: Callable[[], None]) -> None:

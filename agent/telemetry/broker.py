@@ -16,12 +16,11 @@ import msgspec
 
 from sbon.errors import ConfigError
 from sbon.types import NodeId
+from sbon_agent.mqtt import KEEPALIVE_S, TIMEOUT_S, open_to_others, tls_context
 from sbon_agent.telemetry.spool import Line
 
 PASSWORD_VARIABLE = "SBON_MQTT_PASSWORD"
 PORTS = {"mqtt": 1883, "mqtts": 8883}
-RETRY_S_MIN, RETRY_S_MAX = 0.5, 30.0
-"""Pause before the broker is tried again, doubled each time; each pause is drawn between its half and the whole."""
 _PREFIX = re.compile(r"[^+#\x00]{1,200}")
 
 
@@ -108,7 +107,7 @@ def access(password_file: str, ca_file: str, environment: Mapping[str, str] = os
         except (OSError, UnicodeDecodeError) as problem:
             reason = problem.strerror if isinstance(problem, OSError) else "not UTF-8 text"
             raise ConfigError(f"cannot read the broker's password file {path}: {reason}") from None
-        if mode & 0o077:
+        if open_to_others(mode):
             raise ConfigError(f"others can read the broker's password file {path} (mode {mode:04o}): chmod 600 {path}")
     if ca_file and not Path(ca_file).expanduser().is_file():
         raise ConfigError(f"there is no certificates' file {ca_file}, expected PEM")
@@ -123,14 +122,12 @@ def client_options(broker: Broker, let_in: Access) -> dict[str, Any]:
     ConfigError
         The certificates' file is of no use.
     """
-    options: dict[str, Any] = {"hostname": broker.host, "port": broker.port, "timeout": 10.0, "keepalive": 20}
+    options: dict[str, Any] = {"hostname": broker.host, "port": broker.port, "timeout": TIMEOUT_S, "keepalive": KEEPALIVE_S}
     if broker.user:
         options |= {"username": broker.user, "password": let_in.password}
     if broker.tls:
-        import ssl
-
         try:
-            options["tls_context"] = ssl.create_default_context(cafile=let_in.ca_file or None)
-        except (ssl.SSLError, OSError) as problem:
+            options["tls_context"] = tls_context(Path(let_in.ca_file).read_text(encoding="utf-8") if let_in.ca_file else None)
+        except (ValueError, OSError) as problem:
             raise ConfigError(f"the certificates' file {let_in.ca_file} holds none: {problem}") from None
     return options

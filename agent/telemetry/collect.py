@@ -6,9 +6,7 @@ crash.
 """
 
 import asyncio
-import logging
 import os
-import random
 import re
 import time
 from collections.abc import Callable
@@ -21,7 +19,8 @@ from sbon.errors import SbonError
 from sbon.telemetry.rows import VERSION
 from sbon.types import NodeId
 from sbon_agent.config import NAME
-from sbon_agent.telemetry.broker import RETRY_S_MAX, RETRY_S_MIN, Access, Batch, Broker, client_options
+from sbon_agent.mqtt import Pauses, quiet_logger
+from sbon_agent.telemetry.broker import Access, Batch, Broker, client_options
 from sbon_agent.telemetry.spool import FOLDER, Spool, adopt, closed_pieces, encode_line, read_piece
 from sbon_agent.telemetry.writer import Outcome, convert
 
@@ -234,10 +233,6 @@ class _Inbox(asyncio.Queue[Any]):
 async def _take(broker: Broker, options: dict[str, object], client: str, collection: Collection, progress: Progress) -> None:
     import aiomqtt
 
-    from sbon_agent.telemetry.mqtt import QUIET
-
-    quiet = logging.getLogger("sbon.mqtt")
-    quiet.setLevel(QUIET)
     start = len(broker.topic(""))
     inbox = _Inbox(collection.counters)
 
@@ -247,7 +242,7 @@ async def _take(broker: Broker, options: dict[str, object], client: str, collect
             if isinstance(message.payload, bytes):
                 collection.take(message.payload, str(message.topic)[start:])
 
-    pause_s, down = RETRY_S_MIN, False
+    pauses, down = Pauses(), False
     while True:
         try:
             async with aiomqtt.Client(
@@ -256,11 +251,12 @@ async def _take(broker: Broker, options: dict[str, object], client: str, collect
                 clean_session=False,
                 # Ours, so that what has come and been acknowledged is still there when the connection is not.
                 queue_type=lambda maxsize=0: inbox,  # type: ignore[arg-type]
-                logger=quiet,
+                logger=quiet_logger(),
             ) as connected:
                 await connected.subscribe(broker.topic("+"), qos=1)
                 progress(f"connected to {broker}")
-                pause_s, down = RETRY_S_MIN, False
+                down = False
+                pauses.reset()
                 async for message in connected.messages:
                     if isinstance(message.payload, bytes):
                         collection.take(message.payload, str(message.topic)[start:])
@@ -272,5 +268,4 @@ async def _take(broker: Broker, options: dict[str, object], client: str, collect
             if not down:
                 down = True
                 progress(f"{broker} cannot be reached, trying again: {problem}")
-            await asyncio.sleep(random.uniform(pause_s / 2, pause_s))
-            pause_s = min(2 * pause_s, RETRY_S_MAX)
+            await asyncio.sleep(pauses.next())

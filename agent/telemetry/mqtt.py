@@ -1,8 +1,6 @@
 """Telemetry to a broker: a bounded queue of rows, published in batches, one in flight. The broker may be away; streams never notice."""
 
 import asyncio
-import logging
-import random
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -10,7 +8,8 @@ import msgspec
 
 from sbon.telemetry.rows import VERSION, Row
 from sbon_agent.logs import structlog
-from sbon_agent.telemetry.broker import RETRY_S_MAX, RETRY_S_MIN, Access, Broker, client_options
+from sbon_agent.mqtt import RETRY_S_MIN, Pauses, quiet_logger
+from sbon_agent.telemetry.broker import Access, Broker, client_options
 from sbon_agent.telemetry.log import Telemetry
 
 if TYPE_CHECKING:
@@ -23,8 +22,6 @@ LINGER_S = 1.0
 """Rows wait so long for company. Shorter: fresher, more messages."""
 FINISH_S_MAX = 5.0
 """How long the end of the agent waits for the broker to take what is left."""
-QUIET = 100
-"""The client library logs each failure itself, at levels up to this one; we say it once."""
 
 
 class MqttPublisher:
@@ -80,20 +77,18 @@ class MqttPublisher:
     async def _run(self) -> None:
         import aiomqtt
 
-        quiet = logging.getLogger("sbon.mqtt")
-        quiet.setLevel(QUIET)
+        quiet = quiet_logger()
         identifier = f"sbon-{self._telemetry.agent}-{self._telemetry.start}"
-        pause_s = RETRY_S_MIN
+        pauses = Pauses()
         while self._waiting or not self._closing.is_set():
             try:
                 async with aiomqtt.Client(**self._options, identifier=identifier, clean_session=True, logger=quiet) as client:
                     self._connected()
-                    pause_s = RETRY_S_MIN
+                    pauses.reset()
                     await self._publish(client)
             except (aiomqtt.MqttError, OSError, ValueError) as problem:
                 self._disconnected(problem)
-                await self._pause(random.uniform(pause_s / 2, pause_s))
-                pause_s = min(2 * pause_s, RETRY_S_MAX)
+                await self._pause(pauses.next())
 
     async def _publish(self, client: "aiomqtt.Client") -> None:
         topic = self._broker.topic(self._telemetry.agent)

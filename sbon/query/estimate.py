@@ -38,7 +38,7 @@ FIRST_ROWS = 0.5
 SESSION_GAPS = 10.0
 """From the start of a session to that of its key's next one, in gaps."""
 _DATAGEN_MAX_ROWS_PER_S = 100_000.0
-_CONNECTOR_ROWS_PER_S = {"datagen": 10.0, "file": 1_000.0, "http": 100.0, "tcp": 100.0, "system": 1.0}
+_CONNECTOR_ROWS_PER_S = {"datagen": 10.0, "file": 1_000.0, "http": 100.0, "mqtt": 100.0, "tcp": 100.0, "system": 1.0}
 _COMPARISON = {"eq": 1 / DISTINCT_VALUES, "ne": 1 - 1 / DISTINCT_VALUES, "lt": 1 / 3, "le": 1 / 3, "gt": 1 / 3, "ge": 1 / 3}
 
 

@@ -8,9 +8,9 @@ from sbon.query.plan import SourceParams
 from sbon.query.schema import ColumnType, Field, Schema
 from sbon.types import NodeId
 
-SOURCE_CONNECTORS = ("datagen", "file", "http", "tcp")
+SOURCE_CONNECTORS = ("datagen", "file", "http", "mqtt", "tcp")
 """What CREATE SOURCE may name, beside what is installed."""
-SINK_CONNECTORS = ("discard", "file", "http", "tcp")
+SINK_CONNECTORS = ("discard", "file", "http", "mqtt", "tcp")
 """What CREATE SINK may name, beside what is installed; plain queries use `tail`."""
 
 

@@ -1,0 +1,72 @@
+"""Lines of JSON as what a source gives the engine. Shared by the sources that others write to, `tcp` and `mqtt`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sbon.misfits import Misfits
+from sbon.operators.values import FEW_ROWS, Values
+from sbon.query.plan import SourceParams
+from sbon_agent.connectors.ahead import AheadGuard
+from sbon_agent.connectors.base import BATCH_ROWS_MAX, Polled
+from sbon_agent.connectors.json_blocks import lines_of
+from sbon_agent.connectors.json_rows import JsonRows
+from sbon_agent.connectors.options import Options
+from sbon_agent.connectors.time_format import TimeFormat
+from sbon_agent.connectors.watermark import Watermark
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+class LineBatches:
+    """Turns lines into rows, leaves out those from the future, and keeps the watermark.
+
+    Parameters
+    ----------
+    options : has `batch_rows_max`, `time_format`, `time_unit` and `ahead_max`
+    misfits : counts what is left out
+    """
+
+    def __init__(self, params: SourceParams, options: Options, misfits: Misfits) -> None:
+        self.rows_max = options.integer("batch_rows_max", BATCH_ROWS_MAX, 1, 1_000_000)
+        """Rows of a batch."""
+        self._rows = JsonRows(params.columns, TimeFormat.read(options), misfits)
+        self._time_place = next((place for place, field in enumerate(params.columns) if field.name == params.time_column), None)
+        self._ahead = AheadGuard(options, params.columns, self._time_place, misfits)
+        self._watermark = Watermark(params)
+
+    @property
+    def remark(self) -> str:
+        """Of rows from the future."""
+        return self._ahead.remark
+
+    def polled(self, lines: Sequence[bytes], wall: float, next_poll: float | None) -> Polled:
+        """Returns the rows of these lines, in the form that suits their number."""
+        if not lines:
+            return Polled(None, self._watermark.us, next_poll)
+        few = self._of_few(self._rows.read_few(lines), wall, next_poll)
+        return few if few is not None else self._of_many(self._rows.read_many(lines), wall, next_poll)
+
+    def polled_block(self, data: bytes, count: int, wall: float, next_poll: float | None) -> Polled:
+        """Returns the same for lines that stand behind each other, each ended; `count` says how many they are."""
+        if not data:
+            return Polled(None, self._watermark.us, next_poll)
+        few = self._of_few(self._rows.read_few(lines_of(data)) if count <= FEW_ROWS else None, wall, next_poll)
+        return few if few is not None else self._of_many(self._rows.read_block(data), wall, next_poll)
+
+    def _of_few(self, few: Values | None, wall: float, next_poll: float | None) -> Polled | None:
+        if few is None:
+            return None
+        values = self._ahead.taken(few, wall)
+        if self._time_place is not None:
+            self._watermark.seen(max((time for time in values.columns[self._time_place] if time is not None), default=None))
+        return Polled(None, self._watermark.us, next_poll, values=values if values.rows else None)
+
+    def _of_many(self, many: pl.DataFrame, wall: float, next_poll: float | None) -> Polled:
+        frame = self._ahead.taken_of_many(many, wall)
+        if self._time_place is not None and frame.height:
+            newest = frame.to_series(self._time_place).to_physical().max()
+            self._watermark.seen(newest if isinstance(newest, int) else None)
+        return Polled(frame if frame.height else None, self._watermark.us, next_poll)

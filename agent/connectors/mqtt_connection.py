@@ -1,0 +1,315 @@
+"""A connection to an MQTT broker that is made again whenever it has gone, on the agent's event loop. For the `mqtt` connector.
+
+MQTT 5, by aiomqtt and the paho client below it. One client lives as long as its source or sink, through all its connections: what paho
+knows of messages under way at QoS 2, in either direction, must not go with a connection. Of aiomqtt's client this module replaces what
+becomes of a message (a queue without bounds there), of an acknowledgement, and of a broker whose messages are not read for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import aiomqtt
+import paho.mqtt.client as paho
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from sbon.errors import ConnectorError
+from sbon_agent.connectors.addresses import loop_of
+from sbon_agent.connectors.base import ConnectorContext
+from sbon_agent.connectors.mqtt_settings import BrokerSettings
+from sbon_agent.logs import structlog
+from sbon_agent.mqtt import KEEPALIVE_S, TIMEOUT_S, Pauses, quiet_logger
+
+SHORT_S, SHORT_MAX = 1.0, 3
+"""So many connections in a row that did not last so long are taken as a quarrel with another client of our name."""
+CHECK_S = 1.0
+"""How often a client looks whether it is time for a ping."""
+_UNSPECIFIED = 0x80
+"""Reason that the client library gives for a socket that has been closed."""
+PACKET_BYTES_MAX = 16 * 2**20 + 70_000
+"""The broker is told to send no larger packet: room for a payload of 16 MiB, a topic and properties."""
+
+
+class Owner(Protocol):
+    """The source or sink behind a connection. Everything is called on the event loop's thread."""
+
+    async def connected(self, client: BrokerClient) -> None:
+        """The broker has let us in; `client.session_present` says whether it has kept the session."""
+
+    def received(self, message: paho.MQTTMessage) -> None:
+        """A message has come."""
+
+    def published(self, mid: int) -> None:
+        """The broker has acknowledged a message; at QoS 0, it has been written to the socket."""
+
+    def disconnected(self) -> None:
+        """The connection has gone, or could not be made; or the reason for good is in `BrokerConnection.error`."""
+
+
+class BrokerClient(aiomqtt.Client):
+    """A client of aiomqtt that gives messages and acknowledgements on at once, and may stop reading."""
+
+    def __init__(self, owner: Owner, *, manual: bool, **options: Any) -> None:
+        super().__init__(**options)
+        self._owner = owner
+        self._reader: tuple[int, Callable[[], None]] | None = None
+        self.session_present = False
+        self.receive_maximum = 65_535
+        """How many messages the broker takes before it has acknowledged one."""
+        self.reading = True
+        self._client.manual_ack_set(manual)
+
+    async def connect(self, address: str) -> None:
+        """Connects, and returns when the broker has let us in."""
+        self._hostname = address
+        self._connected = asyncio.Future()  # aiomqtt leaves the former one where the connection has broken
+        self.reading, self._reader = True, None
+        await self.__aenter__()
+        if not self._client.is_connected():  # gone again before this turn of the event loop: aiomqtt has forgotten that
+            raise aiomqtt.MqttError("the broker has closed the connection")
+
+    async def close(self) -> None:
+        """Disconnects, if that has not happened."""
+        with contextlib.suppress(aiomqtt.MqttError, OSError, ValueError):
+            await self.__aexit__(None, None, None)
+        self._client._sock_close()  # a socket that failed in reading is still open
+
+    async def lost(self) -> None:
+        """Returns when the connection has gone."""
+        await asyncio.wait({self._disconnected})
+
+    @property
+    def is_open(self) -> bool:
+        """The broker has let us in, and has not gone."""
+        return self._connected.done() and not self._disconnected.done() and self._client.is_connected()
+
+    @property
+    def loss(self) -> str:
+        """Why the connection has gone; empty where nobody said."""
+        if not self._disconnected.done() or self._disconnected.cancelled():
+            return ""
+        problem = self._disconnected.exception()
+        if problem is None or (isinstance(problem, aiomqtt.MqttCodeError) and getattr(problem.rc, "value", 0) == _UNSPECIFIED):
+            return ""
+        return str(problem) or type(problem).__name__
+
+    def send(self, topic: str, payload: bytes, qos: int, retain: bool) -> int | None:
+        """Begins to publish; returns the number that `published` will be called with; None: it has not been taken."""
+        info = self._client.publish(topic, payload, qos, retain)
+        kept = qos > 0 and info.rc == paho.MQTT_ERR_NO_CONN  # the client sends it when there is a connection again
+        return info.mid if kept or info.rc == paho.MQTT_ERR_SUCCESS else None
+
+    def acknowledge(self, mid: int) -> None:
+        """Tells the broker that a message at QoS 1 has been processed."""
+        self._client.ack(mid, 1)
+
+    def pause(self) -> None:
+        """Reads no more from the broker for now: it will feel it."""
+        if self.reading and self._reader is not None:
+            self.reading = False
+            self._loop.remove_reader(self._reader[0])
+
+    def resume(self) -> None:
+        """Reads again."""
+        if not self.reading and self._reader is not None:
+            self.reading = True
+            self._loop.add_reader(*self._reader)
+
+    # ------------------------------------------------------------------------------------ what the library calls
+
+    def _on_connect(self, client: Any, userdata: Any, flags: Any, reason_code: Any, properties: Any = None) -> None:
+        self.session_present = bool(flags.session_present)
+        self.receive_maximum = int(getattr(properties, "ReceiveMaximum", 65_535))
+        super()._on_connect(client, userdata, flags, reason_code, properties)
+
+    def _on_message(self, client: Any, userdata: Any, message: paho.MQTTMessage) -> None:
+        self._owner.received(message)
+
+    def _on_publish(self, client: Any, userdata: Any, mid: int, reason_code: Any, properties: Any) -> None:
+        self._owner.published(mid)
+
+    def _on_socket_open(self, client: Any, userdata: Any, sock: Any) -> None:
+        def read() -> None:
+            try:
+                while True:
+                    client.loop_read()
+                    # TLS may hold decoded bytes that the event loop does not see.
+                    if not self.reading or not hasattr(sock, "pending") or not sock.pending():
+                        break
+            except Exception as problem:
+                self._broken(problem)
+
+        def begin() -> None:
+            self._misc_task = self._loop.create_task(self._misc_loop())
+            if sock.fileno() > -1:
+                self._reader = (sock.fileno(), read)
+                self._loop.add_reader(*self._reader)
+
+        self._loop.call_soon_threadsafe(begin)  # the library connects on a thread of its own
+
+    def _on_socket_close(self, client: Any, userdata: Any, sock: Any) -> None:
+        self._reader = None
+        super()._on_socket_close(client, userdata, sock)
+
+    def _on_socket_register_write(self, client: Any, userdata: Any, sock: Any) -> None:
+        def write() -> None:
+            try:
+                client.loop_write()
+            except Exception as problem:
+                self._broken(problem)
+
+        def begin() -> None:
+            if sock.fileno() > -1:  # else it has been closed in the meantime
+                self._loop.add_writer(sock.fileno(), write)
+
+        self._loop.call_soon_threadsafe(begin)
+
+    def _broken(self, problem: Exception) -> None:
+        if not self._disconnected.done():
+            self._disconnected.set_exception(problem)
+
+    async def _misc_loop(self) -> None:
+        while self._client.loop_misc() == paho.MQTT_ERR_SUCCESS:
+            await asyncio.sleep(CHECK_S)
+            if not self.reading:
+                self._client._ping_t = 0.0  # the answer to a ping is not read either: it must not count as missing
+                self._client._last_bytes_received = time.monotonic()
+
+
+class BrokerConnection:
+    """Keeps a client connected.
+
+    Parameters
+    ----------
+    manual : messages at QoS 1 are acknowledged by the owner
+    session_expiry_s : how long the broker keeps the session after a connection; 0: not beyond it
+    clean_start : `True` for a new session with every connection, `False` for none, paho's `MQTT_CLEAN_START_FIRST_ONLY`
+    """
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        context: ConnectorContext,
+        *,
+        manual: bool,
+        clean_start: bool | int,
+        session_expiry_s: int,
+        receive_max: int | None = None,
+        in_flight_max: int | None = None,
+        will: aiomqtt.Will | None = None,
+    ) -> None:
+        self.loop = loop_of(settings.what, "mqtt", context)
+        self.settings = settings
+        self.error: ConnectorError | None = None
+        """Why it has been given up for good."""
+        self.trouble = "not connected yet"
+        """Why there is no connection at present; empty where there is one."""
+        self.client: BrokerClient | None = None
+        self._manual = manual
+        self._options: dict[str, Any] = {"clean_start": clean_start, "max_inflight_messages": in_flight_max, "will": will}
+        self._properties: Any = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        self._properties.SessionExpiryInterval = session_expiry_s
+        self._properties.MaximumPacketSize = PACKET_BYTES_MAX
+        if receive_max is not None:
+            self._properties.ReceiveMaximum = receive_max
+        self._log = structlog.get_logger("connector", of=settings.what, broker=str(settings))
+        self._told_down = False
+        self._short = 0
+        """How many connections in a row the broker has closed at once."""
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, owner: Owner) -> None:
+        """Begins to connect. On the loop's thread."""
+        self._task = self.loop.create_task(self._run(owner))
+
+    def stop(self) -> None:
+        """Disconnects, in the background. On the loop's thread."""
+        if self._task is not None:
+            self._task.cancel()
+
+    @property
+    def is_open(self) -> bool:
+        """There is a connection."""
+        return not self.trouble and self.client is not None and self.client.is_open
+
+    @property
+    def remark(self) -> str:
+        """What is wrong with the connection, for people; empty where nothing is."""
+        return f"no connection to {self.settings}: {self.trouble}; trying again" if self.trouble else ""
+
+    async def _run(self, owner: Owner) -> None:
+        pauses = Pauses()
+        client = self.client = self._made(owner)
+        try:
+            while True:
+                try:
+                    await self._connect(client)
+                    await owner.connected(client)
+                    self._up()
+                    began = time.monotonic()
+                    await client.lost()
+                    self._short = self._short + 1 if time.monotonic() - began < SHORT_S else 0
+                    self._down(client.loss or "the broker has closed the connection")
+                    if not self._short:
+                        pauses.reset()
+                except (aiomqtt.MqttError, OSError, ValueError) as problem:
+                    self._down(str(problem) or type(problem).__name__)
+                owner.disconnected()
+                await client.close()
+                await asyncio.sleep(pauses.next())
+        except ConnectorError as problem:
+            self.error, self.trouble = problem, str(problem)
+            owner.disconnected()
+        finally:
+            await client.close()
+
+    def _made(self, owner: Owner) -> BrokerClient:
+        settings = self.settings
+        return BrokerClient(
+            owner,
+            manual=self._manual,
+            hostname=settings.host,
+            port=settings.port,
+            identifier=settings.client_id,
+            protocol=aiomqtt.ProtocolVersion.V5,
+            logger=quiet_logger(),
+            timeout=TIMEOUT_S,
+            keepalive=KEEPALIVE_S,
+            properties=self._properties,
+            tls_context=settings.tls_context(),
+            **settings.credentials(),
+            **self._options,
+        )
+
+    async def _connect(self, client: BrokerClient) -> None:
+        """Connects to the first address of the broker that answers."""
+        problem: Exception = aiomqtt.MqttError("the broker's name leads to no address")
+        for address in await self.settings.place.addresses(self.loop):
+            try:
+                await client.connect(address)
+            except aiomqtt.MqttError as refused:
+                problem = refused
+            else:
+                return
+        raise problem
+
+    def _up(self) -> None:
+        self.trouble = ""
+        if self._short < SHORT_MAX:
+            self._told_down = False
+            self._log.info("mqtt.connected")
+
+    def _down(self, reason: str) -> None:
+        if self._short >= SHORT_MAX:
+            # Many brokers do not say it.
+            name = self.settings.client_id
+            reason += f" at once, again and again: does another client connect as client_id = '{name}'? give each its own"
+        self.trouble = reason
+        if not self._told_down:
+            self._told_down = True
+            self._log.warning("mqtt.connection_lost", reason=reason, doing="trying again")

@@ -1,0 +1,231 @@
+"""Connector `mqtt` (sink): a message for each row, by MQTT 5. `docs/mqtt.md` says what is kept through which failure.
+
+Options, beside those of `mqtt_settings`
+----------------------------------------
+topic : required, such as `alerts/{site}/{kind}` with the values of columns in their places, see `mqtt_topics.TopicTemplate`
+format : `json` (default), `msgpack` or `text`, see `mqtt_payloads`
+qos : 0, 1 (default) or 2
+retain : `true` or `false` (default): the broker keeps the last message of each topic
+in_flight_max : messages that the broker has not yet acknowledged, default 100; fewer where the broker says so
+will_topic, will_payload : what the broker publishes where the agent has gone without a word, with the same `qos` and `retain`
+
+`write` returns when the broker has acknowledged every message of the batch; at QoS 0, when they have been written to the socket. So the
+sink holds nothing, and its link holds all rows that the broker does not have. Messages go out in the order of the rows. Where the broker is
+slow or away the batch is refused, and what has gone out of it is remembered: it does not go out again when the batch is offered again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import aiomqtt
+from paho.mqtt.client import MQTT_CLEAN_START_FIRST_ONLY, MQTTMessage
+
+from sbon.errors import ConnectorError
+from sbon.operators.values import Values
+from sbon.query.plan import SinkParams
+from sbon.query.schema import Schema
+from sbon_agent.connectors.base import Congested, ConnectorContext
+from sbon_agent.connectors.formatting import LineFormat
+from sbon_agent.connectors.mqtt_connection import BrokerClient, BrokerConnection
+from sbon_agent.connectors.mqtt_payloads import Message, PayloadWriter
+from sbon_agent.connectors.mqtt_settings import BrokerSettings
+from sbon_agent.connectors.mqtt_topics import plain_topic
+from sbon_agent.connectors.options import Options
+
+if TYPE_CHECKING:
+    import polars as pl
+
+WAIT_S = 0.2
+"""How long `write` waits for the broker's next acknowledgement before it refuses a batch. It has one of few threads meanwhile."""
+WRITE_S = 1.0
+"""How long it waits in all; what is left then goes on when the batch is offered again."""
+RETRY_S, RETRY_SOON_S = 0.2, 0.01
+"""When to offer a batch again: where the broker stands still, and where it only takes longer."""
+SESSION_S = 3600
+"""How long the broker remembers which messages at QoS 2 it has."""
+WILL_BYTES_MAX = 65_535
+
+
+def check_mqtt_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> None:
+    """Refuse options as `MqttSink` would; nothing connects."""
+    MqttSink(params, schema, context)
+
+
+class MqttSink:
+    """Publishes rows. `write` comes on an executor thread; all else happens on the event loop's."""
+
+    def __init__(self, params: SinkParams, schema: Schema, context: ConnectorContext) -> None:
+        self._what = what = f"sink {params.name}"
+        options = Options(what, params.connector, params.options)
+        self._settings = BrokerSettings(what, options, f"sbon-{context.node}-{params.name}", context)
+        self._writer = PayloadWriter(what, options, schema)
+        self._qos = options.integer("qos", 1, 0, 2)
+        self._retain = options.flag("retain", False)
+        self._in_flight_max = options.integer("in_flight_max", 100, 1, 65_535)
+        will = self._will(options)
+        options.finish()
+        self._lines = LineFormat("ndjson", schema)
+        self._connection = BrokerConnection(
+            self._settings,
+            context,
+            manual=False,
+            # Once for each agent's life: a new life numbers its messages anew, and the broker must not take them for the former ones.
+            clean_start=MQTT_CLEAN_START_FIRST_ONLY,
+            session_expiry_s=SESSION_S,
+            in_flight_max=self._in_flight_max,
+            will=will,
+        )
+        self.dropped_rows = 0
+        self._changed = threading.Condition()
+        self._offered: list[Message] = []
+        """The batch that is being written, or was refused last, and what was left of one before it."""
+        self._sent = 0
+        """How many of them have gone out."""
+        self._done: set[int] = set()
+        """Numbers of those that the broker has acknowledged out of turn."""
+        self._acknowledged = 0
+        """How many of the first ones it has acknowledged."""
+        self._base = 0
+        """Number of the first of them, counted from the first message ever."""
+        self._under_way: dict[int, int] = {}
+        """Packet id -> number of a message that is not acknowledged."""
+        self._closed = False
+
+    def _will(self, options: Options) -> aiomqtt.Will | None:
+        topic = plain_topic(options, "will_topic", "agents/press-7")
+        payload = options.optional("will_payload")
+        if topic is None:
+            if payload is not None:
+                raise options.refuse("will_payload", payload, "will_topic = 'agents/press-7' beside it")
+            return None
+        data = (payload or "").encode()
+        if len(data) > WILL_BYTES_MAX:
+            raise options.refuse("will_payload", f"{len(data)} bytes", f"at most {WILL_BYTES_MAX}")
+        return aiomqtt.Will(topic, data, self._qos, self._retain)
+
+    def open(self) -> None:
+        """Read password and certificates, see whether the broker's address may be used, then connect."""
+        self._settings.open()
+        self._connection.loop.call_soon_threadsafe(self._start)
+
+    def _start(self) -> None:
+        if not self._closed:
+            self._connection.start(self)
+
+    def write(self, frame: pl.DataFrame) -> None:
+        """Publish a batch, and wait until the broker has it."""
+        self._write(self._lines.lines(frame))
+
+    def write_values(self, values: Values) -> None:
+        """The same for a few rows."""
+        self._write(self._lines.lines_of_values(values))
+
+    def _write(self, data: bytes) -> None:
+        self._expect_connection()
+        messages = self._writer.messages(data.splitlines())
+        with self._changed:
+            self._offer(messages)
+            self._connection.loop.call_soon_threadsafe(self._send)
+            retry_s = self._wait(len(messages))
+            if self._acknowledged < len(messages):
+                self._expect_connection()
+                left = len(messages) - self._acknowledged
+                raise Congested(f"{self._what}: {self._settings} has not yet acknowledged {left} messages", retry_s)
+            self._forget(len(messages))
+        self.dropped_rows += self._writer.too_long
+
+    def _wait(self, count: int) -> float:
+        """Waits for the broker to acknowledge the first messages, a bounded time; returns when to try again if it has not."""
+        until = time.monotonic() + WRITE_S
+        while self._acknowledged < count and not self._closed and self._connection.is_open:
+            before = self._acknowledged
+            self._changed.wait(WAIT_S)
+            if self._acknowledged == before:
+                return RETRY_S
+            if time.monotonic() > until:
+                return RETRY_SOON_S
+        return RETRY_S
+
+    def _expect_connection(self) -> None:
+        if self._connection.error is not None:
+            raise self._connection.error
+        if self._closed:
+            raise ConnectorError(f"{self._what}: is closed")
+        if not self._connection.is_open:
+            raise Congested(f"{self._what}: {self._connection.remark or f'no connection to {self._settings}'}", RETRY_S)
+
+    def _offer(self, messages: list[Message]) -> None:
+        """Puts a batch after what has gone out of the same rows before, or in its place."""
+        common = min(len(messages), len(self._offered))
+        if messages[:common] == self._offered[:common]:
+            self._offered += messages[common:]
+        else:
+            self._base += len(self._offered)
+            self._offered, self._sent, self._acknowledged = messages, 0, 0
+            self._done.clear()
+
+    def _forget(self, count: int) -> None:
+        """The first messages are the broker's."""
+        del self._offered[:count]
+        self._base += count
+        self._sent -= count
+        self._acknowledged -= count
+
+    def close(self) -> None:
+        """Disconnect. Nothing is held: what the broker has not acknowledged has never been taken."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        # The loop of an agent that is going down may have gone first, and every connection with it.
+        with contextlib.suppress(RuntimeError):
+            self._connection.loop.call_soon_threadsafe(self._connection.stop)
+
+    # -------------------------------------------------------------------------------------- on the event loop's thread
+
+    def _send(self) -> None:
+        """Publish as much as may be under way."""
+        client = self._connection.client
+        if client is None or not self._connection.is_open:
+            return
+        most = min(self._in_flight_max, client.receive_maximum if self._qos else self._in_flight_max)
+        with self._changed:
+            while self._sent < len(self._offered) and len(self._under_way) < most:
+                topic, payload = self._offered[self._sent]
+                mid = client.send(topic, payload, self._qos, self._retain)
+                if mid is None:
+                    return
+                self._under_way[mid] = self._base + self._sent
+                self._sent += 1
+
+    async def connected(self, client: BrokerClient) -> None:
+        """Go on. What was under way at QoS 1 and 2 has gone out again by itself."""
+        asyncio.get_running_loop().call_soon(self._send)
+
+    def received(self, message: MQTTMessage) -> None:
+        """A sink subscribes to nothing."""
+
+    def published(self, mid: int) -> None:
+        """The broker has a message."""
+        with self._changed:
+            number = self._under_way.pop(mid, None)
+            if number is not None and number >= self._base:
+                self._done.add(number)
+                while self._base + self._acknowledged in self._done:
+                    self._done.discard(self._base + self._acknowledged)
+                    self._acknowledged += 1
+            self._changed.notify_all()
+        self._send()
+
+    def disconnected(self) -> None:
+        """At QoS 0, what was not yet in the socket goes out again: nobody else would send it."""
+        with self._changed:
+            if self._qos == 0:
+                self._under_way.clear()
+                self._done.clear()
+                self._sent = self._acknowledged
+            self._changed.notify_all()

@@ -1,0 +1,77 @@
+"""Tells sources when what they gave has been processed, so that they can acknowledge it where it came from.
+
+Each poll of a source that wants to know says how far it has come (`Polled.upto`). Its rows leave in batches on links; once every one of
+these batches has been acknowledged (`sbon.links` says what that means), and those of all polls before, the source is told the number.
+A link that is here no longer counts as acknowledged: its query has been dropped, or its operator has gone elsewhere with what it held.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+
+from sbon.links import LinkSender
+from sbon.types import LinkId, OperatorId
+from sbon_agent.engine.ends import Output
+from sbon_agent.engine.flow import Flow
+from sbon_agent.engine.instance import Instance, State
+from sbon_agent.host import Host
+
+LOOK_AGAIN_S = 1.0
+"""Links that go away say nothing; they are looked for so often. Acknowledgements are seen at once."""
+_Sent = tuple[LinkId, LinkSender, int]
+
+
+class SourceAcknowledgement:
+    """Watches for the acknowledgements of what the sources of this host gave; a source bounds how much it gives ahead of them."""
+
+    def __init__(self, host: Host, flow: Flow, instances: Mapping[OperatorId, Instance]) -> None:
+        self._host = host
+        self._flow = flow
+        self._instances = instances
+        self._sent: list[_Sent] = []
+        self._waiting: dict[Instance, deque[tuple[int, list[_Sent]]]] = {}
+        self._timer_set = False
+
+    def offered(self, output: Output) -> None:
+        """Notes the last batch offered to an output, as part of the poll that is being entered."""
+        self._sent.append((output.link.id, output.sender, output.sender.offered))
+
+    def entered(self, source: Instance, upto: int | None) -> None:
+        """All that came of a poll is in the links; `upto` is what the poll said of itself."""
+        sent, self._sent = self._sent, []
+        if upto is None:
+            return
+        waiting = self._waiting.setdefault(source, deque())
+        if waiting and waiting[-1][0] == upto:
+            waiting[-1][1].extend(sent)
+        else:
+            waiting.append((upto, sent))
+        self.look()
+
+    def look(self) -> None:
+        """Tells every source how far its rows have been processed, where that is farther than before."""
+        for source in list(self._waiting):
+            self._look_at(source)
+        if self._waiting and not self._timer_set:
+            self._timer_set = True
+            self._host.call_at(self._host.now() + LOOK_AGAIN_S, self._look_again)
+
+    def _look_again(self) -> None:
+        self._timer_set = False
+        self.look()
+
+    def _look_at(self, source: Instance) -> None:
+        if self._instances.get(source.id) is not source or source.state is State.FAILED:
+            del self._waiting[source]
+            return
+        waiting, upto = self._waiting[source], None
+        while waiting and not any(self._is_under_way(*sent) for sent in waiting[0][1]):
+            upto, _ = waiting.popleft()
+        if not waiting:
+            del self._waiting[source]
+        acknowledged = getattr(source.source, "acknowledged", None)
+        if upto is not None and acknowledged is not None:
+            acknowledged(upto)
+
+    def _is_under_way(self, link: LinkId, sender: LinkSender, sequence: int) -> bool:
+        found = self._flow.carrier(link)
+        return found is not None and found[1].sender is sender and sender.offered - sender.held < sequence
