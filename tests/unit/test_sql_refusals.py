@@ -175,7 +175,7 @@ REFUSED = [
     ("SELECT ^`k` FROM s", "` does not quote names here", 'as "name"'),
     ("CREATE SOURCE t (^`k` TEXT) WITH (connector = 'tcp')", "` does not quote names here", "without quotes"),
     ("CREATE ^OR REPLACE VIEW t AS SELECT k FROM s", "OR REPLACE is not supported", "DROP it first"),
-    ("CREATE SOURCE t (a INT) WITH (^connector='kafka')", "there is no connector 'kafka'", "datagen, file, tcp"),
+    ("CREATE SOURCE t (a INT) WITH (^connector='kafka')", "there is no connector 'kafka'", "datagen, file, http, mqtt, tcp"),
     ("CREATE SOURCE t (a INT)^", "the connector is missing", "connector = 'datagen'"),
     ("CREATE SOURCE ^t WITH (connector='file')", "the columns of source t are missing", "(column type, ...)"),
     ("CREATE SOURCE t (a ^STRUCT<b INT>) WITH (connector='file')", "type STRUCT is not supported", "a column for each value"),
@@ -203,7 +203,7 @@ REFUSED = [
     ("CREATE SOURCE t (a INT) WITH (connector = 'tcp', ^idle_after = '1 s')", "the source has none", "WATERMARK FOR"),
     (TIMED.replace("tcp", "file") + "^idle_after = '1 s')", "a file is never idle", "leave idle_after out"),
     ("CREATE SOURCE t (a INT) WITH (^connector = 'datagne', nodes = 'a')", "there is no connector 'datagne'", "did you mean datagen?"),
-    ("CREATE SOURCE t (a INT) WITH (^connector = 'kafka')", "there is no connector 'kafka'", "there is datagen, file, tcp"),
+    ("CREATE SOURCE t (a INT) WITH (^connector = 'kafka')", "there is no connector 'kafka'", "there is datagen, file, http, mqtt, tcp"),
     ("CREATE SOURCE t (a INT) WITH (connector = 'file') ^FORMAT PLAIN ENCODE JSON", "FORMAT is not supported", "WITH (format = 'csv'"),
     ("CREATE VIEW v AS SELECT k FROM s WITH (^x = 1)", "a view takes no option but delay_bound", "sources and sinks"),
     ("CREATE VIEW v WITH (^x = 1, delay_bound = '1 s') AS SELECT k FROM s", "a view takes no option but delay_bound", "sources and sinks"),
@@ -288,7 +288,7 @@ INSTALLED = Extensions(("kafka", "nexmark"), offers=lambda name: ("source",) if 
 @pytest.mark.parametrize(
     ("connector", "message"),
     [
-        ("nexmark", "line 1, column 32: connector 'nexmark' is no sink; there is discard, file, tcp, kafka"),
+        ("nexmark", "line 1, column 32: connector 'nexmark' is no sink; there is discard, file, mqtt, tcp, kafka"),
         ("kafak", "line 1, column 32: there is no connector 'kafak' for this; did you mean kafka?"),
         ("nowhere", "line 1, column 32: there is no connector 'nowhere' for this; there is discard, file, kafka, tcp"),
     ],
