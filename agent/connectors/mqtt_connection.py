@@ -154,6 +154,8 @@ class BrokerClient(aiomqtt.Client):
 
     def _on_socket_close(self, client: Any, userdata: Any, sock: Any) -> None:
         self._reader = None
+        if sock.fileno() > -1:
+            self._loop.remove_writer(sock.fileno())
         super()._on_socket_close(client, userdata, sock)
 
     def _on_socket_register_write(self, client: Any, userdata: Any, sock: Any) -> None:
@@ -164,8 +166,12 @@ class BrokerClient(aiomqtt.Client):
                 self._broken(problem)
 
         def begin() -> None:
-            if sock.fileno() > -1:  # else it has been closed in the meantime
-                self._loop.add_writer(sock.fileno(), write)
+            # The library may have closed the socket or written all by now; it would not remove a writer that it does not know of.
+            if sock.fileno() > -1 and client._registered_write:
+                try:
+                    self._loop.add_writer(sock.fileno(), write)
+                except (RuntimeError, OSError) as problem:
+                    self._broken(problem)
 
         self._loop.call_soon_threadsafe(begin)
 
