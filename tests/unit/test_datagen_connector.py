@@ -233,5 +233,6 @@ def test_bad_options_are_refused_in_one_line_that_names_them(options: dict[str, 
 
 
 def test_an_unknown_connector_is_refused_with_the_known_ones():
-    with pytest.raises(ConnectorError, match=r"'datagn' is unknown, expected one of datagen, file, http, mqtt, tcp; did you mean 'datagen'\?"):
+    said = r"'datagn' is unknown, expected one of datagen, file, http, mqtt, tcp; did you mean 'datagen'\?"
+    with pytest.raises(ConnectorError, match=said):
         source("datagn", SCHEMA)
