@@ -207,7 +207,7 @@ RESULT_TABLES: dict[str, tuple[Callable[..., None], dict[str, Any], list[list[st
     ),
     "coordinates": (
         coordinates.show,
-        {"warmup": {"100": LARGE}, "against_median": LARGE},
+        {"warmup": {"100": LARGE}, "against_median": LARGE, "probed": LARGE, "unprobed": LARGE},
         [["how far off", "median", "p90", "median ms"]],
     ),
     "adversaries": (adversaries.show, {"honest": LARGE, "attacks": {"oscillation": LARGE}}, [["honest pairs", "median", "p90", "ratio"]]),
