@@ -231,6 +231,8 @@ class Execution:
 
     def _waits(self, instance: Instance, incoming: Input | None) -> bool:
         """Tells whether the next task of an operator begins a moment later, so that the operator behind it takes part."""
+        if not self._running and not self._flow.is_carrying:
+            return False  # nobody is at work
         if instance.state is not State.RUNNING or instance.busy or not instance.has_credit:
             return False
         return (instance.source is not None or incoming is not None) and joins_soon(instance, self._flow, self._me)
