@@ -161,7 +161,7 @@ def scheduling(
 
 def nexmark(
     query: Annotated[
-        list[str] | None, typer.Option(metavar="qN", help="Only these; q6, q12 and q13 have no equal.", show_default=False)
+        list[str] | None, typer.Option(metavar="qN", help="Only these; q12 and q13 have no equal.", show_default=False)
     ] = None,
     events: Annotated[int, typer.Option(metavar="N", help="Events of each timed run, all kinds together.")] = 20_000_000,
     runs: Annotated[int, typer.Option(metavar="R", help="Timed runs of each query; figures are their medians.")] = 1,

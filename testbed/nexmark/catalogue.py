@@ -22,10 +22,7 @@ QUERIES = {
     "q3": Query("who sells in category 10 in three states (join)"),
     "q4": Query("average closing price by category (join, two aggregates)"),
     "q5": Query("hot items: most bids in 10 s, every 2 s"),
-    "q6": Query(
-        "average closing price of each seller's last ten auctions",
-        "the mean moves with each row over the ten before it (AVG(...) OVER (... ROWS ...)), for which there is no operator",
-    ),
+    "q6": Query("average closing price of each seller's last auctions (join, first row, rows before a row)"),
     "q7": Query("the highest bids of each 10 s"),
     "q8": Query("who registers and sells in the same 10 s (join of windows)"),
     "q9": Query("the winning bid of each auction (join, first row)"),

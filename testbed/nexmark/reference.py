@@ -81,6 +81,17 @@ def _q9(tables: Tables) -> pl.LazyFrame:
     return won.select("id", "item_name", "seller", "category", "ts", "expires", "bidder", "price", "bid_ts")
 
 
+def _q6(tables: Tables) -> pl.LazyFrame:
+    won = _q9(tables).collect().sort("id")
+    rows: list[tuple[int, int, float]] = []
+    prices: dict[int, list[int]] = {}
+    for seller, auction, price in won.select("seller", "id", "price").iter_rows():
+        last = prices.setdefault(seller, [])
+        last.append(price)
+        rows.append((seller, auction, sum(last[-11:]) / len(last[-11:])))
+    return pl.LazyFrame(rows, schema={"seller": pl.Int64, "id": pl.Int64, "average": pl.Float64}, orient="row")
+
+
 def _q10(tables: Tables) -> pl.LazyFrame:
     time = pl.col("ts").dt
     return tables["bid"].select("auction", "bidder", "price", "ts", "extra", dt=time.strftime("%Y-%m-%d"), hm=time.strftime("%H:%M"))
@@ -183,6 +194,7 @@ _ANSWERS: dict[str, Callable[[Tables], pl.LazyFrame]] = {
     "q5": _q5,
     "q7": _q7,
     "q8": _q8,
+    "q6": _q6,
     "q9": _q9,
     "q10": _q10,
     "q11": _q11,

@@ -44,6 +44,8 @@ PUBLIC = {
         FROM auction JOIN bid ON id = auction WHERE bid.ts BETWEEN auction.ts AND expires GROUP BY ALL) GROUP BY ALL""",
     "q5": """SELECT time_bucket(INTERVAL '2 seconds', ts) - back * INTERVAL '2 seconds' + INTERVAL '10 seconds' AS window_end, auction,
         COUNT(*) AS num FROM bid, range(5) AS r(back) GROUP BY 1, 2 QUALIFY num = MAX(num) OVER (PARTITION BY window_end)""",
+    "q6": f"""SELECT seller, id, AVG(price) OVER (PARTITION BY seller ORDER BY id ROWS BETWEEN 10 PRECEDING AND CURRENT ROW) AS average
+        FROM ({WINNING})""",
     "q7": f"SELECT auction, price, bidder, ts, extra FROM bid QUALIFY price = MAX(price) OVER (PARTITION BY {WINDOW})",
     "q8": f"""SELECT DISTINCT id, name, window_end FROM (SELECT id, name, {WINDOW} AS window_end FROM person)
         JOIN (SELECT seller, {WINDOW} AS sold FROM auction) ON id = seller AND window_end = sold""",
