@@ -33,6 +33,7 @@ MEDIA_TYPES = {
     "application/json": "json",
     "text/csv": "csv",
 }
+CURLS_OWN = "application/x-www-form-urlencoded"
 KINDS_MAX = 8
 """Reasons that are told of one body."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -74,6 +75,8 @@ def format_of(content_type: str | None, given: str | None) -> str:
     known = given or MEDIA_TYPES.get(media.strip().lower())
     if known is None:
         said = f"Content-Type is '{media.strip()[:60]}'" if content_type else "there is no Content-Type"
+        if media.strip().lower() == CURLS_OWN:
+            said += " (what curl says by itself: add -H 'Content-Type: application/x-ndjson')"
         raise BodyError(f"{said}, expected application/x-ndjson, application/json or text/csv (or set the source's option format)")
     return known
 

@@ -52,6 +52,13 @@ def _case(scalars: Scalars, tree: exp.Expr) -> Bound:
 
 
 def chosen(scalars: Scalars, tree: exp.Expr, branches: list[tuple[Expression, Bound]], default: Bound) -> Bound:
+    """Makes a CASE of bound branches, in the type that all their values share.
+
+    Raises
+    ------
+    QueryError
+        The values have no type in common.
+    """
     try:
         result = common_type("case", [type_ for _, (_, type_) in branches] + [default[1]])
     except QueryError as error:
