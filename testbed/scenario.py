@@ -235,8 +235,7 @@ def _sentence(message: str) -> str:
     text = text[:1].lower() + text[1:]
     unknown = re.search(r"unknown field `(?P<name>[^`]*)`", text)
     if unknown:
-        near = difflib.get_close_matches(unknown["name"], sorted(_known_names()), n=1)
-        text += f"; did you mean {near[0]}?" if near else ""
+        text += _nearest_field(unknown["name"], path)
     wrong = re.search(r"invalid (?:enum )?value '(?P<value>[^']*)'", text)
     if wrong and (known := _alternatives(path)):
         near = difflib.get_close_matches(wrong["value"], known, n=1)
@@ -244,8 +243,23 @@ def _sentence(message: str) -> str:
     return f"{_place(path)}: {text}" if path else text
 
 
+def _nearest_field(name: str, path: str) -> str:
+    """What may have been meant by a name that the table at `path` does not have: one of its own, or one of the scenario itself."""
+    own = sorted({field.encode_name for kind in _found(path) for field in _fields(kind)})
+    if path and name in Scenario.__struct_fields__:
+        return f"; {name} stands before the first table"
+    if near := difflib.get_close_matches(name, own, n=1):
+        return f"; did you mean {near[0]}?"
+    return f"; there is {', '.join(own)}" if own else ""
+
+
 def _alternatives(path: str) -> list[str]:
     """Returns what a setting of words may say, sorted: tags of the structs that a table may be, or the words of a Literal."""
+    return sorted({value for value in _found(path) if isinstance(value, str)})
+
+
+def _found(path: str) -> list[Any]:
+    """Returns the structs and words that may stand at a place of a scenario."""
     found: list[Any] = [Scenario]
     for name in re.findall(r"[^.\[\]]+", re.sub(r"\[\d+\]", "", path)):
         tags = [
@@ -253,9 +267,13 @@ def _alternatives(path: str) -> list[str]:
             for kind in found
             if getattr(kind, "__struct_config__", None) and kind.__struct_config__.tag_field == name
         ]
-        fields = [field for kind in found if hasattr(kind, "__struct_fields__") for field in msgspec.structs.fields(kind)]
+        fields = [field for kind in found for field in _fields(kind)]
         found = tags + [part for field in fields if field.encode_name == name for part in _parts(field.type)]
-    return sorted({value for value in found if isinstance(value, str)})
+    return found
+
+
+def _fields(kind: Any) -> tuple[msgspec.structs.FieldInfo, ...]:
+    return msgspec.structs.fields(kind) if hasattr(kind, "__struct_fields__") else ()
 
 
 def _parts(annotation: Any) -> list[Any]:
@@ -268,23 +286,3 @@ def _parts(annotation: Any) -> list[Any]:
 def _place(path: str) -> str:
     """`statement[2].at_s` with counting from 1, as people do."""
     return re.sub(r"\[(\d+)\]", lambda number: f" {int(number[1]) + 1}", path)
-
-
-def _known_names() -> set[str]:
-    kinds = (
-        Scenario,
-        Statement,
-        Override,
-        Expectations,
-        Latency,
-        Load,
-        Kill,
-        Restart,
-        Leave,
-        Partition,
-        Heal,
-        Migrate,
-        NetworkConfig,
-        CpuConfig,
-    )
-    return {field.encode_name for kind in (*kinds, CitiesConfig) for field in msgspec.structs.fields(kind)}

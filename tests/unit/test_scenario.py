@@ -26,6 +26,12 @@ def test_events_are_told_apart_by_their_kind():
         ("name = ", "x.toml: not TOML"),
         ('name = "x"', "missing required field `duration_s`"),
         (HEAD + "node = 3", "unknown field `node`; did you mean nodes?"),
+        (
+            HEAD + '[topology]\nkind = "cities"\nnodes = 3',
+            "x.toml: topology: object contains unknown field `nodes`; nodes stands before the first table",
+        ),
+        (HEAD + '[topology]\nkind = "cities"\ncites = []', "topology: object contains unknown field `cites`; did you mean cities?"),
+        (HEAD + "[network]\nat_s = 1", "network: object contains unknown field `at_s`; there is bandwidth_bytes_per_s, "),
         (HEAD + '[[event]]\nat_s = 1\nkind = "explode"', "event 1.kind: invalid value 'explode'"),
         (HEAD + '[[event]]\nat_s = 1\nkind = "kill"\nagent = "a"', "event 1"),
         (HEAD + '[[event]]\nat_s = 1\nkind = "latency"\nfactor = 2', "names either a cable or two selections"),
