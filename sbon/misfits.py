@@ -93,6 +93,10 @@ class Misfits:
         """Adds all counts, without those of `beside`, to those of another, and begins again at zero."""
         for kind in self._kinds.values():
             other.add(kind.column, kind.cause, rows=kind.rows, text=kind.text, line=kind.line)
+        self.clear()
+
+    def clear(self) -> None:
+        """Begins again at zero, without those of `beside`."""
         self.rows = 0
         self._kinds.clear()
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 BATCH_ROWS_MAX = 4096
 """Rows of one batch of a source, unless its option `batch_rows_max` says otherwise."""
+BATCH_ROWS = 65_536
+"""The same of sources that are told how many rows fit into a quantum of the engine (`batch_rows`)."""
 
 
 class Polled(NamedTuple):

@@ -34,7 +34,7 @@ from sbon.misfits import Misfits
 from sbon.query.plan import SourceParams
 from sbon.query.schema import Schema
 from sbon.reach import Reach
-from sbon_agent.connectors.base import BATCH_ROWS_MAX, ConnectorContext, Polled
+from sbon_agent.connectors.base import BATCH_ROWS, BATCH_ROWS_MAX, ConnectorContext, Polled
 from sbon_agent.connectors.csv_rows import CsvRows, first_record_end, header_names
 from sbon_agent.connectors.json_rows import JsonRows
 from sbon_agent.connectors.opening import open_to_read, path_of
@@ -50,8 +50,6 @@ RECORD_BYTES_MAX = 16 << 20
 PARQUET_BYTES = 16 << 20
 PARQUET_ROWS_MIN, PARQUET_ROWS_MAX = 16_384, 262_144
 """Rows of a Parquet file read at once: about `PARQUET_BYTES` in memory."""
-BATCH_ROWS = 65_536
-"""Default of `batch_rows_max`."""
 CHECK_EVERY_S_MIN, CHECK_EVERY_S_MAX = 0.1, 86_400.0
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 

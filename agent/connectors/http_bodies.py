@@ -19,7 +19,9 @@ from sbon.query.plan import SourceParams
 from sbon.query.schema import Schema
 from sbon_agent.connectors.ahead import AheadGuard
 from sbon_agent.connectors.csv_rows import CsvRows, first_record_end, header_names
+from sbon_agent.connectors.json_blocks import lines_of
 from sbon_agent.connectors.json_rows import JsonRows
+from sbon_agent.connectors.json_texts import dense, of_array, of_object
 from sbon_agent.connectors.options import Options
 from sbon_agent.connectors.required import NullFilter
 from sbon_agent.connectors.time_format import TimeFormat
@@ -125,14 +127,29 @@ class BodyReader:
             It is not of that format at all. No row was counted.
         """
         data = data.removeprefix(_BYTE_ORDER_MARK)
-        rows: Rows = self._read_csv(data) if kind == "csv" else self._read_json(_lines(kind, data))
-        if isinstance(rows, Values):
-            rows = self._nulls.kept(self._ahead.taken(rows, wall))
-        else:
-            rows = self._nulls.kept_of_many(self._ahead.taken_of_many(rows, wall))
+        read = self._read_csv(data) if kind == "csv" else self._read_ndjson(data if kind == "ndjson" else _lines_of_document(data))
+        rows = self._taken(read, wall)
         body = Body(rows, self._own.rows, self._own.told(KINDS_MAX))
         self._own.move_to(self._misfits)
         return body
+
+    def read_together(self, bodies: Sequence[bytes], wall: float) -> tuple[Rows, list[int]] | None:
+        """Returns the rows of several bodies of NDJSON, and how many each of them has.
+
+        None where a row of one of them does not fit: its answer says why, so each is to be read by itself.
+        """
+        blocks = [dense(data.removeprefix(_BYTE_ORDER_MARK)) for data in bodies]
+        rows = self._taken(self._read_ndjson(b"\n".join([block.data for block in blocks if block.rows])), wall)
+        if self._own.rows:
+            self._own.clear()
+            return None
+        return rows, [block.rows for block in blocks]
+
+    def _taken(self, rows: Rows, wall: float) -> Rows:
+        """Returns the rows that are not too far ahead and have no NULL where none may be."""
+        if isinstance(rows, Values):
+            return self._nulls.kept(self._ahead.taken(rows, wall))
+        return self._nulls.kept_of_many(self._ahead.taken_of_many(rows, wall))
 
     def newest_us(self, rows: Rows) -> int | None:
         """Returns the latest event time of rows, None where they have none."""
@@ -143,9 +160,9 @@ class BodyReader:
         newest = rows.to_series(self.time_place).to_physical().max()
         return newest if isinstance(newest, int) else None
 
-    def _read_json(self, lines: Sequence[bytes]) -> Rows:
-        few = self._json.read_few(lines)
-        return self._json.read_many(lines) if few is None else few
+    def _read_ndjson(self, data: bytes) -> Rows:
+        few = self._json.read_few(lines_of(data)) if data.count(b"\n") <= FEW_ROWS else None
+        return self._json.read_block(data) if few is None else few
 
     def _read_csv(self, data: bytes) -> pl.DataFrame:
         end = first_record_end(data)
@@ -161,17 +178,13 @@ class BodyReader:
         return self._csv[1].read(data[end:])
 
 
-def _lines(kind: str, data: bytes) -> list[bytes]:
-    """Returns the JSON text of each row."""
-    if kind == "ndjson":
-        return data.split(b"\n")
+def _lines_of_document(data: bytes) -> bytes:
+    """Returns the rows of a JSON document as lines."""
     text = data.strip()
     if not text.startswith((b"[", b"{")):
         raise BodyError("the body is neither a JSON array nor a JSON object")
     try:
-        if text.startswith(b"{"):
-            return [bytes(msgspec.json.decode(text, type=msgspec.Raw))]
-        return [bytes(row) for row in msgspec.json.decode(text, type=list[msgspec.Raw])]
+        return of_object(text) if text.startswith(b"{") else of_array(text).data
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         detail = "it is nested too deep" if isinstance(error, RecursionError) else str(error).removeprefix("JSON is malformed: ")
         hint = "; for one object a line, send Content-Type: application/x-ndjson" if "trailing" in detail else ""

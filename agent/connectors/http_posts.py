@@ -14,7 +14,7 @@ import hmac
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -24,13 +24,18 @@ from sbon.misfits import Misfits
 from sbon.operators.values import Values
 from sbon.query.plan import SourceParams
 from sbon_agent.connectors.addresses import SocketPlace, loop_of
-from sbon_agent.connectors.base import BATCH_ROWS_MAX, ConnectorContext, Polled
+from sbon_agent.connectors.base import BATCH_ROWS, BATCH_ROWS_MAX, ConnectorContext, Polled
 from sbon_agent.connectors.http_bodies import FORMATS, BodyError, BodyReader, Rows, count, cut, format_of, joined
 from sbon_agent.connectors.http_repeats import KEY_CHARACTERS_MAX, Repeats
 from sbon_agent.connectors.http_server import REQUEST_OVERHEAD_BYTES, Answer, HttpServer, Request, refusal
 from sbon_agent.connectors.options import Options
 from sbon_agent.connectors.secret_files import SecretFile
 from sbon_agent.connectors.watermark import Watermark
+
+SMALL_BYTES_MAX = 64 * 1024
+"""Bodies of NDJSON up to this size are decoded together where several wait."""
+TOGETHER_BYTES_MAX = 1 << 20
+"""As long as they are no larger than this together. If a row does not fit, each is decoded again by itself."""
 
 
 class _Post(NamedTuple):
@@ -43,15 +48,28 @@ class _Post(NamedTuple):
     until: float
     """Monotonic instant at which it is given up."""
 
+    @property
+    def is_small(self) -> bool:
+        """It may be decoded together with others."""
+        return self.kind == "ndjson" and len(self.body) <= SMALL_BYTES_MAX
 
-class _Begun(NamedTuple):
-    """A body whose rows are being handed to the query."""
+
+class _Answered(NamedTuple):
+    """A request, and the answer that it gets when its rows have been handed on."""
 
     post: _Post
+    answer: Answer
+    rows: int
+    """Of its body, not yet handed on."""
+
+
+class _Begun(NamedTuple):
+    """Bodies whose rows are being handed to the query."""
+
     rows: Rows
     """Not yet handed on."""
-    answer: Answer
-    """For when all are."""
+    answers: list[_Answered]
+    """In the order of the rows."""
 
 
 class PostSource:
@@ -75,7 +93,7 @@ class PostSource:
             least = body_bytes_max + REQUEST_OVERHEAD_BYTES
             raise options.refuse("buffer_bytes_max", held_bytes_max, f"at least {least}, so that there is room for one body")
         self._answer_within_s = options.duration_us("answer_within", 10_000_000) / 1e6
-        self._batch_rows_max = options.integer("batch_rows_max", BATCH_ROWS_MAX, 1, 1_000_000)
+        self._batch_rows_max = options.integer("batch_rows_max", BATCH_ROWS, 1, 1_000_000)
         self.batch_rows = BATCH_ROWS_MAX
         self._server = HttpServer(
             what,
@@ -96,6 +114,8 @@ class PostSource:
         self._lock = threading.Lock()
         self._waiting: deque[_Post] = deque()
         self._begun: _Begun | None = None
+        self._alone = 0
+        """How many of the first that wait are to be decoded one by one: together, one of their rows did not fit."""
         self._timer: asyncio.TimerHandle | None = None
         self._ready: Callable[[], None] = lambda: None
         self._error: ConnectorError | None = None
@@ -144,8 +164,8 @@ class PostSource:
             begun, self._begun = self._begun, None
         for post in waiting:
             self._give_up(post, refusal(503, "the query has ended or the agent stops: none of these rows was taken", Retry_After="1"))
-        if begun is not None:
-            begun.post.request.abandon()
+        for one in begun.answers if begun is not None else ():
+            one.post.request.abandon()
         self._server.stop()
 
     # --------------------------------------------------------------------------------------------- http_server.Handler
@@ -217,20 +237,19 @@ class PostSource:
             raise self._error
         room = max(1, min(self.batch_rows, self._batch_rows_max))
         parts: list[Rows] = []
-        settled: list[tuple[_Post, Answer]] = []
+        settled: list[_Answered] = []
         while room > 0:
-            begun = self._next(wall)
+            begun = self._begun or self._next(wall)
             if begun is None:
                 break
             part, rest = cut(begun.rows, room)
-            room -= count(part)
-            if count(part):
+            given = count(part)
+            room -= given
+            if given:
                 parts.append(part)
-            if count(rest):
-                self._begun = begun._replace(rows=rest)
-            else:
-                self._begun = None
-                settled.append((begun.post, begun.answer))
+            over, left = _handed_on(begun.answers, given)
+            settled += over
+            self._begun = _Begun(rest, left) if left else None
         if settled:
             self._loop.call_soon_threadsafe(self._settle, settled)
         next_poll = now if self._begun is not None or self._waiting else None
@@ -243,30 +262,65 @@ class PostSource:
         return Polled(rows, self._watermark.us, next_poll)
 
     def _next(self, wall: float) -> _Begun | None:
-        """Returns the body that is being handed on, or the next one, decoded."""
-        if self._begun is not None:
-            return self._begun
+        """Returns the next body, decoded; small ones that wait behind each other together."""
+        posts = self._next_posts()
+        if not posts:
+            return None
+        if len(posts) > 1:
+            read = self._reader.read_together([post.body for post in posts], wall)
+            if read is not None:
+                rows, counts = read
+                return _Begun(rows, [_Answered(post, _taken(number), number) for post, number in zip(posts, counts, strict=True)])
+            with self._lock:
+                self._waiting.extendleft(reversed(posts[1:]))
+            self._alone = len(posts) - 1
+        return self._read(posts[0], wall)
+
+    def _next_posts(self) -> list[_Post]:
+        """Takes out the bodies to decode now: several where they are small, and no row of theirs is known not to fit."""
+        posts: list[_Post] = []
         with self._lock:
-            if not self._waiting:
-                return None
-            post = self._waiting.popleft()
+            size = 0
+            while self._waiting and (not posts or (self._waiting[0].is_small and posts[0].is_small and size < TOGETHER_BYTES_MAX)):
+                posts.append(self._waiting.popleft())
+                size += len(posts[-1].body)
+                if self._alone:
+                    self._alone -= 1
+                    break
+        return posts
+
+    def _read(self, post: _Post, wall: float) -> _Begun:
         try:
             body = self._reader.read(post.kind, post.body, wall)
         except BodyError as error:
-            return _Begun(post, Values(0, tuple(() for _ in self._schema)), refusal(400, str(error)))
+            return _Begun(Values(0, tuple(() for _ in self._schema)), [_Answered(post, refusal(400, str(error)), 0)])
         rows = count(body.rows)
-        why = [f"{kind.text} ({kind.rows:,} row{'' if kind.rows == 1 else 's'})" for kind in body.why]
-        told = {"rows": rows, "left_out": body.left_out, "why": why}
-        if rows == 0 and body.left_out:
-            return _Begun(post, body.rows, Answer(400, msgspec.json.encode({"error": f"no row fits: {why[0]}", **told})))
-        return _Begun(post, body.rows, Answer(200, msgspec.json.encode(told)))
+        answer = _taken(rows, body.left_out, [f"{kind.text} ({kind.rows:,} row{'' if kind.rows == 1 else 's'})" for kind in body.why])
+        return _Begun(body.rows, [_Answered(post, answer, rows)])
 
-    def _settle(self, settled: list[tuple[_Post, Answer]]) -> None:
+    def _settle(self, settled: list[_Answered]) -> None:
         """On the event loop: the query has these rows."""
-        for post, answer in settled:
-            if post.key is not None:
-                self._repeats.settle(post.key, answer)
-            post.request.answer(answer)
+        for one in settled:
+            if one.post.key is not None:
+                self._repeats.settle(one.post.key, one.answer)
+            one.post.request.answer(one.answer)
+
+
+def _handed_on(answers: list[_Answered], rows: int) -> tuple[list[_Answered], list[_Answered]]:
+    """Returns the requests all of whose rows are among the first ones, and the others, without the rows that are."""
+    for place, one in enumerate(answers):
+        if one.rows > rows:
+            return answers[:place], [one._replace(rows=one.rows - rows), *answers[place + 1 :]]
+        rows -= one.rows
+    return answers, []
+
+
+def _taken(rows: int, left_out: int = 0, why: Sequence[str] = ()) -> Answer:
+    """Returns the answer to a body that has been decoded."""
+    told = {"rows": rows, "left_out": left_out, "why": why}
+    if rows == 0 and left_out:
+        return Answer(400, msgspec.json.encode({"error": f"no row fits: {why[0]}", **told}))
+    return Answer(200, msgspec.json.encode(told))
 
 
 def read_listen(options: Options) -> tuple[str, int]:

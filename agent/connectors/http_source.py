@@ -18,7 +18,7 @@ idempotency_window, idempotency_keys_max : a request with an `Idempotency-Key` t
     answered as before and adds no rows; at most so many keys are known (default 10000), the oldest go first
 separator : of CSV, default ','
 time_format, time_unit : see `time_format.TimeFormat`
-batch_rows_max : rows of a batch, default 4096
+batch_rows_max : rows of a batch, default 65536; fewer where they would take longer than the engine's quantum
 ahead_max : as of `tcp`
 """
 

@@ -324,6 +324,45 @@ async def test_a_body_larger_than_a_batch_comes_in_batches_and_is_answered_after
     await stream.stop()
 
 
+async def waiting_bodies(stream: Taker, address: tuple[str, int], *bodies: bytes) -> list[asyncio.Future[Any]]:
+    """Bodies that wait in this order."""
+    said = []
+    for body in bodies:
+        said.append(asyncio.ensure_future(Client(address).post(body)))
+        await until(lambda: len(stream.source._waiting) == len(said))
+    return said
+
+
+@pytest.mark.parametrize("each", [1, 40])
+@pytest.mark.parametrize("batch_rows_max", [7, 1000])
+async def test_small_bodies_that_wait_are_decoded_at_once_and_answered_each_with_its_own_rows(each, batch_rows_max, monkeypatch):
+    stream, address = await taker(open_now=False, batch_rows_max=batch_rows_max)
+    decoded = []
+    monkeypatch.setattr(stream.source._reader, "read", lambda *given: decoded.append(given))
+    bodies = [lines(*range(each)), b"\n \n", b"\xef\xbb\xbf" + lines(*range(each, 3 * each)).replace(b"\n", b"\r\n\n"), lines(3 * each)]
+    said = await waiting_bodies(stream, address, *bodies)
+    stream.let(flow=True)
+    answers = await asyncio.gather(*said)
+    rows = [each, 0, 2 * each, 1]
+    assert [(one.status, one.document) for one in answers] == [(200, {"rows": count, "left_out": 0, "why": []}) for count in rows]
+    assert await stream.taken() == list(range(3 * each + 1))
+    assert decoded == []
+    await stream.stop()
+
+
+async def test_one_body_of_several_that_wait_has_rows_that_do_not_fit_and_only_its_answer_says_so():
+    stream, address = await taker(open_now=False)
+    said = await waiting_bodies(stream, address, lines(*range(50)), lines(50) + b'{"n": "x"}\n', b"no json\n", lines(51, 52))
+    stream.let(flow=True)
+    answers = await asyncio.gather(*said)
+    counts = [(one.status, one.document["rows"], one.document["left_out"]) for one in answers]
+    assert counts == [(200, 50, 0), (200, 1, 1), (400, 0, 1), (200, 2, 0)]
+    assert answers[1].document["why"] == ['column n: "x" is not an integer (BIGINT) (1 row)']
+    assert await stream.taken() == list(range(53))
+    assert stream.source.dropped_rows == 2
+    await stream.stop()
+
+
 async def test_slow_clients_are_cut_off(monkeypatch):
     monkeypatch.setattr(http_server, "HEAD_TIMEOUT_S", 0.3)
     stream, address = await taker(body_timeout="300 ms")
