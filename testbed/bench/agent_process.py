@@ -13,7 +13,6 @@ from sbon.errors import SbonError
 from sbon_testbed.bench.agents import agents
 
 START_TIMEOUT_S = 60.0
-_LOOK_S = 0.05
 
 
 class AgentProcess:
@@ -25,6 +24,9 @@ class AgentProcess:
     client : speaks to it
     data_dir : its data directory
     """
+
+    LOOK_S = 0.02
+    """Pause between two looks at how far it is."""
 
     def __init__(self, pid: int, client: ControlClient, data_dir: Path) -> None:
         self.data_dir = data_dir
@@ -57,6 +59,17 @@ class AgentProcess:
         """Rows that its sinks have taken."""
         return sum(operator["rows_in"] for operator in self.operators("sink"))
 
+    def finished(self, query: str) -> bool:
+        """Whether a query of this name has come to its end.
+
+        Raises
+        ------
+        SbonError
+            An operator has failed.
+        """
+        self.operators()
+        return any(one["name"] == query and one["state"] == "finished" for one in self.client.ask("queries"))
+
     def wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float = START_TIMEOUT_S) -> None:
         """Look until it is so.
 
@@ -69,7 +82,7 @@ class AgentProcess:
         while not condition():
             if time.monotonic() > deadline:
                 raise SbonError(f"{what}: not within {timeout_s:g} s")
-            time.sleep(_LOOK_S)
+            time.sleep(self.LOOK_S)
 
     def cpu_s(self) -> float:
         """Processor seconds used so far, by all its threads, in user space and in the kernel."""

@@ -19,7 +19,10 @@ def register(app: typer.Typer) -> None:
     bench.command("wan", epilog="Examples: sbon bench wan --seconds 5 --json")(wan)
     bench.command("placement", epilog="Examples: sbon bench placement; sbon bench placement --nodes 1000000 --json")(placement)
     bench.command("telemetry", epilog="Examples: sbon bench telemetry --agents 16 --queries 4")(telemetry)
-    bench.command("engine", epilog="Examples: sbon bench engine --seconds 10 --runs 5 --json; sbon bench engine --stalled 600")(engine)
+    bench.command(
+        "engine",
+        epilog="Examples: sbon bench engine --runs 5 --json; sbon bench engine --rows csv; sbon bench engine --stalled 600",
+    )(engine)
     bench.command("operators", epilog="Examples: sbon bench operators; sbon bench operators --rows 1000 --only session --json")(operators)
     bench.command("closing", epilog="Examples: sbon bench closing; sbon bench closing --keys 100000 --json")(closing)
     bench.command("link", epilog="Examples: sbon bench link; sbon bench link --seconds 5 --runs 5 --json")(link)
@@ -106,7 +109,14 @@ def engine(
         list[str] | None, typer.Option(metavar="W1|W2|W3", help="Only these: W1 filter, W2 window, W3 join.", show_default=False)
     ] = None,
     seconds: Annotated[float, typer.Option(metavar="S", help="How long each measurement takes, after warming up.")] = 10.0,
-    runs: Annotated[int, typer.Option(metavar="N", help="Runs of each; figures are their medians.")] = 1,
+    runs: Annotated[int, typer.Option(metavar="N", help="Runs of each; rates are medians, percentiles those of all rows.")] = 1,
+    rows: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND",
+            help="Where rows come from: fresh (each made anew), pool (a million, again and again), csv, csv-iso, ndjson, parquet, tcp.",
+        ),
+    ] = "fresh",
     stalled: Annotated[
         float | None,
         typer.Option(metavar="S", help="Only watch the memory of an agent whose sink is stuck.", show_default=False),
@@ -119,8 +129,10 @@ def engine(
     if stalled is not None:
         result = engine_stalled.measure(stalled, _progress)
     else:
-        result = engine.measure(workload or [], seconds, runs, _progress)
+        result = engine.measure(workload or [], seconds, runs, _progress, rows=rows)
     _tell(result, (engine_stalled if stalled is not None else engine).show, json)
+    if not all(one["answers_equal"] for one in result.get("workloads", {}).values()):
+        raise typer.Exit(1)
 
 
 def link(

@@ -1,12 +1,13 @@
 """`sbon bench engine`: what one agent computes, how soon, and what becomes of its event loop and its memory meanwhile.
 
-A real agent process for each measurement, fed by SQL over its control socket. Its sources make rows in memory and its sinks forget them.
-All figures come from the agent's own counters and from /proc; the agent has its default settings.
+A real agent process for each measurement, fed by SQL over its control socket; its sinks forget what they take. First a workload's answers
+are compared with those of a batch run. All figures come from the agent's own counters and from /proc; the agent has its default settings.
 """
 
 import os
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -15,7 +16,11 @@ from sbon.cli.tables import Column
 from sbon.errors import UsageError
 from sbon.telemetry.digest import quantile
 from sbon_testbed.bench.agent_process import AgentProcess, one_agent
-from sbon_testbed.bench.engine_workloads import WORKLOADS, statements
+from sbon_testbed.bench.rows import generated
+from sbon_testbed.bench.runs import answers_equal, idle_cores, timed
+from sbon_testbed.bench.supply import GENERATED, KINDS, supply
+from sbon_testbed.bench.workloads import WORKLOADS, statements
+from sbon_testbed.leftovers import run_directory
 from sbon_testbed.ranges import check_seconds
 
 SECONDS_MIN = 0.5
@@ -28,19 +33,29 @@ WARM_S = 3.0
 MEMORY_ROWS = 20_000_000
 """Rows after which the peak of memory counts."""
 MEMORY_TIMEOUT_S = 120.0
+CHECKED_ROWS = 450_000
+"""Rows of the run whose answers are compared: a few windows."""
+FILE_ROWS = 10_000_000
+"""Rows of each timed run that reads files or is sent them."""
+SAMPLES_MIN = 1_000
+"""Fewer make no percentiles."""
+DISCARD = "connector = 'discard'"
 
 Progress = Callable[[str], None]
 Buckets = dict[int, int]
 
 
-def measure(workloads: Sequence[str], seconds: float, runs: int, progress: Progress = lambda what: None) -> dict[str, Any]:
-    """Rows/s, latency, lag; medians over runs.
+def measure(
+    workloads: Sequence[str], seconds: float, runs: int, progress: Progress = lambda what: None, *, rows: str = "fresh"
+) -> dict[str, Any]:
+    """Rows/s, latency, lag. Rates are medians over runs; percentiles are those of the rows of all runs together.
 
     Parameters
     ----------
     workloads : names in `WORKLOADS`; all where empty
-    seconds : how long each measurement takes, after its warming up
+    seconds : how long each measurement takes, after its warming up; of files, that takes as long as `FILE_ROWS` do
     runs : of each measurement, each with an agent of its own
+    rows : one of `KINDS`; latency and lag are measured where the agent makes the rows
 
     Raises
     ------
@@ -53,37 +68,63 @@ def measure(workloads: Sequence[str], seconds: float, runs: int, progress: Progr
     unknown = [name for name in chosen if name not in WORKLOADS]
     if unknown:
         raise UsageError(f"--workload {unknown[0]}, expected one of {', '.join(WORKLOADS)}")
+    if rows not in KINDS:
+        raise UsageError(f"--rows {rows}, expected one of {', '.join(KINDS)}")
     check_seconds("--seconds", seconds, SECONDS_MIN)
     if runs < 1:
         raise UsageError(f"--runs {runs}, expected at least 1")
-    found: dict[str, list[dict[str, float]]] = {}
+    found: dict[str, list[dict[str, Any]]] = {}
+    by_clock = [name for name in chosen if name in LATENCY_OF] if rows in GENERATED else []
     for run in range(1, runs + 1):
         for name in chosen:
-            progress(f"run {run} of {runs}: {name} at full speed")
-            found.setdefault(f"workloads.{name}", []).append(_throughput(name, seconds))
-        for name in chosen:
-            if name in LATENCY_OF:
-                progress(f"run {run} of {runs}: latency of {name} at {LATENCY_ROWS_PER_S:,} rows/s")
-                found.setdefault(f"latency.{name}", []).append(_latency(name, seconds))
-        progress(f"run {run} of {runs}: lag of the event loop, all cores saturated")
-        found.setdefault("loop_lag", []).append(_lag(chosen, seconds))
-    result: dict[str, Any] = {"seconds": seconds, "runs": runs, "cores": os.cpu_count(), "workloads": {}, "latency": {}}
+            progress(f"run {run} of {runs}: {name} at full speed, rows: {rows}")
+            found.setdefault(f"workloads.{name}", []).append(_throughput(name, seconds, rows, progress))
+        for name in by_clock:
+            progress(f"run {run} of {runs}: latency of {name} at {LATENCY_ROWS_PER_S:,} rows/s")
+            found.setdefault(f"latency.{name}", []).append(_latency(name, seconds, rows))
+        if rows in GENERATED:
+            progress(f"run {run} of {runs}: lag of the event loop, all cores saturated")
+            found.setdefault("loop_lag", []).append(_lag(chosen, seconds, rows))
+    result: dict[str, Any] = {"rows": rows, "seconds": seconds, "runs": runs, "cores": os.cpu_count(), "workloads": {}, "latency": {}}
     for path, figures in found.items():
-        medians = {key: round(median(one[key] for one in figures), 3) for key in figures[0]}
+        together = _together(figures)
         group, _, name = path.partition(".")
         if name:
-            result[group][name] = medians
+            result[group][name] = together
         else:
-            result[group] = medians
+            result[group] = together
     return result
+
+
+def _together(figures: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Medians of all runs; percentiles over the rows of all of them, None of too few; and whether all answers were right."""
+    found: dict[str, Any] = {}
+    for key, first in figures[0].items():
+        values = [one[key] for one in figures]
+        if key == "buckets":
+            found |= percentiles([bucket for one in values for bucket in one.items()])
+        else:
+            found[key] = all(values) if isinstance(first, bool) else round(median(values), 3)
+    return found
+
+
+def percentiles(buckets: Sequence[tuple[int, int]]) -> dict[str, float | None]:
+    """Median and 99th percentile of samples, given as bucket and number of samples in it, and how many there are.
+
+    None where there are fewer than `SAMPLES_MIN`.
+    """
+    all_of: Buckets = {}
+    for bucket, samples in buckets:
+        all_of[bucket] = all_of.get(bucket, 0) + samples
+    samples = sum(all_of.values())
+    enough = samples >= SAMPLES_MIN
+    return {f"p{share}_ms": round(quantile(all_of, share / 100), 3) if enough else None for share in (50, 99)} | {"samples": samples}
 
 
 def show(result: dict[str, Any]) -> None:
     """The result as tables for people."""
-    columns = (
-        Column("workload"),
-        *(Column(title, right=True) for title in ("rows/s", "rows/s/core", "cores used", "peak MB", "longest quantum ms")),
-    )
+    titles = ("rows/s", "rows/s/core", "cores used", "peak MB", "longest quantum ms", "answers")
+    columns = (Column("workload"), *(Column(title, right=True) for title in titles))
     rows = [
         [
             name,
@@ -91,43 +132,72 @@ def show(result: dict[str, Any]) -> None:
             count(one["rows_per_s_per_core"]),
             number(one["cores_used"], 2),
             count(one["peak_memory_mb"]),
-            number(one["longest_quantum_ms"], 1),
+            number(one["longest_quantum_ms"], 1) if "longest_quantum_ms" in one else "-",
+            "right" if one["answers_equal"] else "WRONG",
         ]
         for name, one in result["workloads"].items()
     ]
-    print_table(columns, rows, title=f"at full speed, median of {result['runs']}")
+    print_table(columns, rows, title=f"at full speed, rows: {result['rows']}; median of {result['runs']}")
     for name, one in result["workloads"].items():
         parts = [(key.removesuffix("_ns_per_row"), value) for key, value in one.items() if key.endswith("_ns_per_row")]
-        print_note(f"{name}: processor time of a row: " + ", ".join(f"{kind} {value:.1f} ns" for kind, value in parts))
+        if parts:
+            print_note(f"{name}: processor time of a row: " + ", ".join(f"{kind} {value:.1f} ns" for kind, value in parts))
+    if "loop_lag" not in result:
+        return
     say()
-    columns = (Column("latency, lag"), *(Column(title, right=True) for title in ("median ms", "p99 ms", "cores used")))
-    timed = [(f"{name}, {LATENCY_ROWS_PER_S:,} rows/s", one) for name, one in result["latency"].items()]
-    timed.append(("event loop, saturated", result["loop_lag"]))
-    rows = [[title, number(one["p50_ms"], 2), number(one["p99_ms"], 2), number(one["cores_used"], 2)] for title, one in timed]
+    columns = (Column("latency, lag"), *(Column(title, right=True) for title in ("median ms", "p99 ms", "samples", "cores used")))
+    aged = [(f"{name}, {LATENCY_ROWS_PER_S:,} rows/s", one) for name, one in result["latency"].items()]
+    aged.append(("event loop, saturated", result["loop_lag"]))
+    rows = [[title, _ms(one["p50_ms"]), _ms(one["p99_ms"]), count(one["samples"]), number(one["cores_used"], 2)] for title, one in aged]
     print_table(columns, rows)
 
 
-def _throughput(name: str, seconds: float) -> dict[str, float]:
-    """One workload alone, as fast as it goes."""
-    with one_agent() as agent:
-        agent.submit(statements(name))
-        agent.wait_until(lambda: agent.rows_taken() > 0 and agent.rows_made() >= WARM_ROWS, f"{name} warms up")
-        before, used, began = _work(agent), agent.cpu_s(), time.monotonic()
-        time.sleep(seconds)
-        after, used, took_s = _work(agent), agent.cpu_s() - used, time.monotonic() - began
-        rows = after["rows"] - before["rows"]
-        by_kind = {kind: after[kind] - before[kind] for kind in after if kind != "rows"}
-        agent.wait_until(lambda: agent.rows_made() >= MEMORY_ROWS, f"{MEMORY_ROWS:,} rows of {name}", MEMORY_TIMEOUT_S)
-        return {
-            "rows_per_s": round(rows / took_s),
-            "rows_per_s_per_core": round(rows / used),
-            "cores_used": used / took_s,
-            "peak_memory_mb": agent.memory_mb("VmHWM"),
-            "memory_after_rows": agent.rows_made(),
-            "longest_quantum_ms": _longest_quantum_ms(agent),
-            **{f"{kind}_ns_per_row": cpu_ns / rows for kind, cpu_ns in by_kind.items()},
-            "rest_ns_per_row": (used * 1e9 - sum(by_kind.values())) / rows,
-        }
+def _ms(value: float | None) -> str:
+    return "too few" if value is None else number(value, 2)
+
+
+def _throughput(name: str, seconds: float, rows: str, progress: Progress) -> dict[str, Any]:
+    """One workload alone, as fast as it goes, after its answers have been compared."""
+    with run_directory() as directory, one_agent() as agent:
+        right = answers_equal(agent, name, supply(rows, name, CHECKED_ROWS, directory), "discard")
+        if not right:
+            progress(f"{name}: WRONG: its answers are not those of a batch run over the same rows")
+        figures = _steady(agent, name, seconds, rows) if rows in GENERATED else _of_files(agent, name, rows, directory)
+        return {**figures, "answers_equal": right}
+
+
+def _of_files(agent: AgentProcess, name: str, rows: str, directory: Path) -> dict[str, Any]:
+    """Rows that are read or sent."""
+    cost = timed(agent, name, supply(rows, name, FILE_ROWS, directory), "discard", idle_cores(agent))
+    return {
+        "rows_per_s": round(cost.rows / cost.wall_s),
+        "rows_per_s_per_core": round(cost.rows / cost.cpu_s),
+        "cores_used": cost.cpu_s / cost.wall_s,
+        "peak_memory_mb": agent.memory_mb("VmHWM"),
+        "memory_after_rows": cost.rows,
+    }
+
+
+def _steady(agent: AgentProcess, name: str, seconds: float, rows: str) -> dict[str, Any]:
+    """Rows that the agent makes, without end."""
+    agent.submit(_endless(name, 0, rows))
+    agent.wait_until(lambda: agent.rows_taken() > 0 and agent.rows_made() >= WARM_ROWS, f"{name} warms up")
+    before, used, began = _work(agent), agent.cpu_s(), time.monotonic()
+    time.sleep(seconds)
+    after, used, took_s = _work(agent), agent.cpu_s() - used, time.monotonic() - began
+    made = after["rows"] - before["rows"]
+    by_kind = {kind: after[kind] - before[kind] for kind in after if kind != "rows"}
+    agent.wait_until(lambda: agent.rows_made() >= MEMORY_ROWS, f"{MEMORY_ROWS:,} rows of {name}", MEMORY_TIMEOUT_S)
+    return {
+        "rows_per_s": round(made / took_s),
+        "rows_per_s_per_core": round(made / used),
+        "cores_used": used / took_s,
+        "peak_memory_mb": agent.memory_mb("VmHWM"),
+        "memory_after_rows": agent.rows_made(),
+        "longest_quantum_ms": _longest_quantum_ms(agent),
+        **{f"{kind}_ns_per_row": cpu_ns / made for kind, cpu_ns in by_kind.items()},
+        "rest_ns_per_row": (used * 1e9 - sum(by_kind.values())) / made,
+    }
 
 
 def _longest_quantum_ms(agent: AgentProcess) -> float:
@@ -145,28 +215,37 @@ def _work(agent: AgentProcess) -> dict[str, int]:
     return found
 
 
-def _latency(name: str, seconds: float) -> dict[str, float]:
+def _endless(name: str, copy: int, rows: str, rows_per_s: int = 0) -> str:
+    """A workload over rows that the agent makes, without end; where they come by the clock (`rows_per_s`), the sink notes their age."""
+    sides = range(WORKLOADS[name].sources)
+    pool = rows == "pool"
+    sources = [generated(name, side, pool=pool, copy=copy, rows_per_s=rows_per_s) for side in sides]
+    sink = f"{DISCARD}, latency_column = '{WORKLOADS[name].age_column}'" if rows_per_s else DISCARD
+    return statements(name, str(copy), sources, sink, aged=bool(rows_per_s))
+
+
+def _latency(name: str, seconds: float, rows: str) -> dict[str, Any]:
     """Age of the answers when the sink takes them, rows coming by the clock, and what of a core that takes."""
     with one_agent() as agent:
-        agent.submit(statements(name, rows_per_s=LATENCY_ROWS_PER_S, measured=True))
+        agent.submit(_endless(name, 0, rows, LATENCY_ROWS_PER_S))
         agent.wait_until(lambda: agent.rows_made() >= WARM_S * LATENCY_ROWS_PER_S, f"{name} warms up")
         before, used, began = _ages(agent), agent.cpu_s(), time.monotonic()
         time.sleep(seconds)
         after, used, took_s = _ages(agent), agent.cpu_s() - used, time.monotonic() - began
-        return {**_quantiles(after, before), "cores_used": used / took_s}
+        return {"buckets": _between(after, before), "cores_used": used / took_s}
 
 
-def _lag(names: Sequence[str], seconds: float) -> dict[str, float]:
+def _lag(names: Sequence[str], seconds: float, rows: str) -> dict[str, Any]:
     """How late timers of the event loop are while every core has queries at full speed."""
     with one_agent() as agent:
         for copy in range(os.cpu_count() or 1):
             for name in names:
-                agent.submit(statements(name, copy=copy))
+                agent.submit(_endless(name, copy, rows))
         agent.wait_until(lambda: all(sink["rows_in"] > 0 for sink in agent.operators("sink")), "all queries run")
         before, used, began = _looks(agent), agent.cpu_s(), time.monotonic()
         time.sleep(seconds)
         after, used, took_s = _looks(agent), agent.cpu_s() - used, time.monotonic() - began
-        return {**_quantiles(after, before), "cores_used": used / took_s}
+        return {"buckets": _between(after, before), "cores_used": used / took_s}
 
 
 def _ages(agent: AgentProcess) -> Buckets:
@@ -179,6 +258,5 @@ def _looks(agent: AgentProcess) -> Buckets:
     return dict(agent.client.ask("status")["loop_lag"]["buckets"])
 
 
-def _quantiles(after: Buckets, before: Buckets) -> dict[str, float]:
-    between = {number: rows - before.get(number, 0) for number, rows in after.items()}
-    return {"p50_ms": quantile(between, 0.5), "p99_ms": quantile(between, 0.99), "rows": sum(between.values())}
+def _between(after: Buckets, before: Buckets) -> Buckets:
+    return {number: rows - before.get(number, 0) for number, rows in after.items()}

@@ -8,7 +8,7 @@ from typing import Any
 from sbon.cli.output import count, number, print_table
 from sbon.cli.tables import Column
 from sbon_testbed.bench.agent_process import one_agent
-from sbon_testbed.bench.engine_workloads import EVENT_ROWS_PER_S
+from sbon_testbed.bench.workloads import EVENT_ROWS_PER_S
 from sbon_testbed.ranges import check_seconds
 
 SECONDS_MIN = 2.0

@@ -213,16 +213,3 @@ _ANSWERS: dict[str, Callable[[Tables], pl.LazyFrame]] = {
 def answer(query: str, tables: Tables) -> pl.DataFrame:
     """Returns all rows that a query of `catalogue.OFFERED` must give, in no particular order."""
     return _ANSWERS[query](tables).collect()
-
-
-def equal(found: pl.DataFrame, expected: pl.DataFrame) -> bool:
-    """Whether two answers have the same columns and the same rows, as often, in whatever order; floats as near as sums can be."""
-    if found.columns != expected.columns or found.height != expected.height:
-        return False
-    exact = [name for name, dtype in expected.schema.items() if not dtype.is_float()]
-    if found.select(exact).schema != expected.select(exact).schema:
-        return False
-    order = [*exact, *(name for name in expected.columns if name not in exact)]
-    one, other = found.sort(order, nulls_last=True), expected.sort(order, nulls_last=True)
-    near = [((one[name] - other[name]).abs() <= 1e-9 * other[name].abs()).all() for name in order if name not in exact]
-    return one.select(exact).equals(other.select(exact)) and all(near)

@@ -14,10 +14,11 @@ from sbon.query.plan import WATERMARK_END, SourceParams
 from sbon.query.planner import plan
 from sbon.query.sql import CreateSource, SelectQuery, parse
 from sbon_agent.connectors import Connector
+from sbon_testbed.answers import equal
 from sbon_testbed.nexmark.bench import show
 from sbon_testbed.nexmark.catalogue import OFFERED, QUERIES
 from sbon_testbed.nexmark.events import KINDS, SCHEMAS, Events
-from sbon_testbed.nexmark.reference import answer, equal
+from sbon_testbed.nexmark.reference import answer
 from sbon_testbed.nexmark.source import CONNECTOR, NexmarkSource
 from sbon_testbed.nexmark.stream import Stream
 from tests.connector_world import context

@@ -6,9 +6,10 @@ import duckdb
 import polars as pl
 import pytest
 
+from sbon_testbed.answers import equal
 from sbon_testbed.nexmark.catalogue import OFFERED
 from sbon_testbed.nexmark.events import KINDS, Events
-from sbon_testbed.nexmark.reference import answer, equal
+from sbon_testbed.nexmark.reference import answer
 from sbon_testbed.nexmark.stream import Stream
 
 EVENTS = 75_000

@@ -1,0 +1,127 @@
+"""The three workloads that stream engines are compared by, as SQL for one agent and as batch runs in polars.
+
+Rows are (ts, key, value) in order of event time, `EVENT_ROWS_PER_S` of them to a second of it; `value` is random from 0 up to below 1.
+
+W1 : filter and project: `SELECT key, value * 2 WHERE value > 0.5 AND key % 4 = 0`; 1,000 keys, equally often; one row in eight leaves
+W2 : count, sum and greatest value by key in tumbling windows of one second; 1,000 keys, the k-th in proportion to 1/k (Zipf)
+W3 : equi-join of two independent streams within windows of one second; keys are equally often and below 10 million: about one row in a
+     hundred has a partner
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import polars as pl
+
+EVENT_ROWS_PER_S = 100_000
+COLUMNS = "ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts"
+SIDES = ("left", "right")
+"""Streams of a workload that has two; one that has one has the first."""
+
+
+class Keys(NamedTuple):
+    """Which keys the rows of a workload have."""
+
+    kind: str
+    """`uniform`: each as often as any other; `zipf`: the k-th in proportion to 1/k."""
+    number: int
+    """Keys are whole numbers from 0 to below this."""
+
+
+class Workload(NamedTuple):
+    """One of them."""
+
+    sources: int
+    keys: Keys
+    select: str
+    """The query; `{left}` and `{right}` are its sources."""
+    aged_select: str
+    """The same with a column by which the age of the answers can be told; empty: `select` has it."""
+    age_column: str
+    """That column."""
+    batch: Callable[..., pl.LazyFrame]
+    """The answers to the query over a table of each source."""
+
+
+def _window_end() -> pl.Expr:
+    return (pl.col("ts").dt.truncate("1s") + pl.duration(seconds=1)).alias("window_end")
+
+
+def _filtered(left: pl.LazyFrame) -> pl.LazyFrame:
+    return left.filter((pl.col("value") > 0.5) & (pl.col("key") % 4 == 0)).select("key", doubled=pl.col("value") * 2)
+
+
+def _summed(left: pl.LazyFrame) -> pl.LazyFrame:
+    value = pl.col("value")
+    return left.group_by(_window_end(), "key").agg(n=pl.len().cast(pl.Int64), total=value.sum(), most=value.max())
+
+
+def _joined(left: pl.LazyFrame, right: pl.LazyFrame) -> pl.LazyFrame:
+    pairs = left.with_columns(_window_end()).join(right.with_columns(_window_end()), on=["window_end", "key"])
+    return pairs.select("key", left_value="value", right_value="value_right")
+
+
+WORKLOADS = {
+    "W1": Workload(
+        1,
+        Keys("uniform", 1_000),
+        "SELECT key, value * 2 AS doubled FROM {left} WHERE value > 0.5 AND key % 4 = 0",
+        "SELECT ts, key, value * 2 AS doubled FROM {left} WHERE value > 0.5 AND key % 4 = 0",
+        "ts",
+        _filtered,
+    ),
+    "W2": Workload(
+        1,
+        Keys("zipf", 1_000),
+        "SELECT window_end, key, COUNT(*) AS n, SUM(value) AS total, MAX(value) AS most "
+        "FROM TUMBLE({left}, ts, INTERVAL '1 second') GROUP BY window_end, key",
+        "",
+        "window_end",
+        _summed,
+    ),
+    "W3": Workload(
+        2,
+        Keys("uniform", 10_000_000),
+        "SELECT x.key, x.value AS left_value, y.value AS right_value "
+        "FROM TUMBLE({left}, ts, INTERVAL '1 second') x JOIN TUMBLE({right}, ts, INTERVAL '1 second') y "
+        "ON x.key = y.key AND x.window_start = y.window_start",
+        "SELECT x.window_end, x.key, x.value AS left_value, y.value AS right_value "
+        "FROM TUMBLE({left}, ts, INTERVAL '1 second') x JOIN TUMBLE({right}, ts, INTERVAL '1 second') y "
+        "ON x.key = y.key AND x.window_start = y.window_start",
+        "window_end",
+        _joined,
+    ),
+}
+
+
+def source_names(name: str, run: str) -> list[str]:
+    """Names of the sources of a workload; `run` tells runs in one agent apart."""
+    return [f"{name.lower()}_{run}_{side}" for side in SIDES[: WORKLOADS[name].sources]]
+
+
+def statements(name: str, run: str, sources: Sequence[str], sink: str, *, aged: bool = False) -> str:
+    """SQL: the sources of a workload, and a sink of its answers.
+
+    Parameters
+    ----------
+    run : names of sources and sink end so; several runs of a workload may be beside each other in an agent
+    sources : options (WITH) of each source
+    sink : options of the sink
+    aged : the answers have the column by which their age can be told
+    """
+    workload = WORKLOADS[name]
+    names = source_names(name, run)
+    texts = [f"CREATE SOURCE {source} ({COLUMNS}) WITH ({options});" for source, options in zip(names, sources, strict=True)]
+    select = (aged and workload.aged_select) or workload.select
+    texts.append(f"CREATE SINK {sink_name(name, run)} FROM ({select.format(**dict(zip(SIDES, names, strict=False)))}) WITH ({sink});")
+    return "\n".join(texts)
+
+
+def sink_name(name: str, run: str) -> str:
+    """Name of the sink that `statements` makes."""
+    return f"{name.lower()}_{run}_answers"
+
+
+def expected(name: str, tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """All answers of a workload over these tables, one a source, by a batch run; in no particular order."""
+    return WORKLOADS[name].batch(*(table.lazy() for table in tables)).collect()
