@@ -57,10 +57,11 @@ class Polled(NamedTuple):
 class SourceConnector(Protocol):
     """A physical source. Everything is called on the agent's thread.
 
-    Three methods and four attributes are optional. `open()`: takes hold of files; called once, before `start`, on a thread of its own, as
+    Three methods and five attributes are optional. `open()`: takes hold of files; called once, before `start`, on a thread of its own, as
     it may wait for a file system that does not answer. It raises ConnectorError where that is refused, and `stop` may be called meanwhile.
-    `remark`: a sentence for people who look at the running source, or nothing. `misfits`, an `sbon.misfits.Misfits` that the source makes
-    and adds to: why it has left rows out, for `sbon queries`, `sbon operators`, the log and telemetry; its rows are among `dropped_rows`.
+    `remark`: a sentence for people who look at the running source, or nothing. `stalled`: why the far end gives nothing at present, or
+    nothing; the source tries it again, and is shown as stalled meanwhile. `misfits`, an `sbon.misfits.Misfits` that the source makes and
+    adds to: why it has left rows out, for `sbon queries`, `sbon operators`, the log and telemetry; its rows are among `dropped_rows`.
     `threaded = True`: `poll` is called on an executor thread (never two calls at once, and none during `start` or `stop`), so that a source
     whose rows take work to make does not hold up the event loop. `batch_rows`: the engine writes
     there, before each poll, how many rows fit into its quantum, and the source gives at most so many. `due_rows(now)`, beside the other

@@ -18,6 +18,7 @@ from sbon.operators.values import FEW_ROWS, Values
 from sbon.query.plan import SourceParams
 from sbon.query.schema import Schema
 from sbon_agent.connectors.ahead import AheadGuard
+from sbon_agent.connectors.base import Polled
 from sbon_agent.connectors.csv_rows import CsvRows, first_record_end, header_names
 from sbon_agent.connectors.json_blocks import lines_of
 from sbon_agent.connectors.json_rows import JsonRows
@@ -25,6 +26,7 @@ from sbon_agent.connectors.json_texts import dense, of_array, of_object
 from sbon_agent.connectors.options import Options
 from sbon_agent.connectors.required import NullFilter
 from sbon_agent.connectors.time_format import TimeFormat
+from sbon_agent.connectors.watermark import Watermark
 
 FORMATS = ("ndjson", "json", "csv")
 MEDIA_TYPES = {
@@ -107,11 +109,17 @@ class BodyReader:
         self._json = JsonRows(params.columns, self._times, self._own)
         self._csv: tuple[bytes, CsvRows] | None = None
         """For the latest header."""
+        self._watermark = Watermark(params)
 
     @property
     def remark(self) -> str:
         """Tells of rows from the future."""
         return self._ahead.remark
+
+    @property
+    def none(self) -> Rows:
+        """No rows."""
+        return Values(0, tuple(() for _ in self._schema))
 
     def read(self, kind: str, data: bytes, wall: float) -> Body:
         """Returns the rows of a body, maybe none.
@@ -151,7 +159,18 @@ class BodyReader:
             return self._nulls.kept(self._ahead.taken(rows, wall))
         return self._nulls.kept_of_many(self._ahead.taken_of_many(rows, wall))
 
-    def newest_us(self, rows: Rows) -> int | None:
+    def polled(self, parts: Sequence[Rows], next_poll: float | None) -> Polled:
+        """Returns rows of several bodies as what a source gives the engine; maybe none."""
+        parts = [part for part in parts if count(part)]
+        if not parts:
+            return Polled(None, self._watermark.us, next_poll)
+        rows = joined(parts, self._schema)
+        self._watermark.seen(self._newest_us(rows))
+        if isinstance(rows, Values):
+            return Polled(None, self._watermark.us, next_poll, values=rows)
+        return Polled(rows, self._watermark.us, next_poll)
+
+    def _newest_us(self, rows: Rows) -> int | None:
         """Returns the latest event time of rows, None where they have none."""
         if self.time_place is None or count(rows) == 0:
             return None
@@ -187,7 +206,7 @@ def _lines_of_document(data: bytes) -> bytes:
         return of_object(text) if text.startswith(b"{") else of_array(text).data
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         detail = "it is nested too deep" if isinstance(error, RecursionError) else str(error).removeprefix("JSON is malformed: ")
-        hint = "; for one object a line, send Content-Type: application/x-ndjson" if "trailing" in detail else ""
+        hint = "; one object a line has the Content-Type application/x-ndjson (format = 'ndjson')" if "trailing" in detail else ""
         raise BodyError(f"the body is not JSON: {detail}{hint}") from None
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import email.utils
 import ssl
+import time
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urljoin, urlsplit
 
 import h11
 
@@ -15,6 +16,7 @@ from sbon.errors import ConnectorError
 from sbon.misfits import cut
 from sbon.reach import Reach
 from sbon_agent.connectors.addresses import SocketPlace
+from sbon_agent.connectors.http_urls import Url, parse_url
 from sbon_agent.connectors.opening import open_to_read, path_of
 from sbon_agent.connectors.options import Options
 from sbon_agent.connectors.secret_files import SecretFile
@@ -23,37 +25,14 @@ HEAD_BYTES_MAX = 64 * 1024
 _FILE_BYTES_MAX = 1 << 20
 _READ_BYTES = 64 * 1024
 _SHOWN_CHARACTERS = 200
-_PORTS = {"http": 80, "https": 443}
+RETRY_AFTER_S_MAX = 600.0
+"""A server may ask for a pause of at most so long."""
 
 Headers = tuple[tuple[str, str], ...]
 
 
 class AnswerTooLargeError(Exception):
     """The body of an answer is larger than it may be."""
-
-
-class Url(NamedTuple):
-    """Where to send requests."""
-
-    scheme: str
-    host: str
-    port: int
-    target: str
-    """Path and query."""
-
-    @property
-    def origin(self) -> tuple[str, str, int]:
-        """Scheme, host and port: secrets go to no other."""
-        return self.scheme, self.host, self.port
-
-    @property
-    def authority(self) -> str:
-        """Host and port as in a URL."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
-
-    def __str__(self) -> str:
-        return f"{self.scheme}://{self.authority}{self.target}"
 
 
 class Response(NamedTuple):
@@ -70,26 +49,16 @@ class Response(NamedTuple):
         text = cut(b" ".join(self.body[: 4 * _SHOWN_CHARACTERS].split()), _SHOWN_CHARACTERS)
         return f"{self.status}: {text}" if text else str(self.status)
 
-
-def parse_url(text: str) -> Url:
-    """Reads a URL.
-
-    Raises
-    ------
-    ValueError
-        It is none for this client; the message says why.
-    """
-    try:
-        parts = urlsplit(text)
-        port = parts.port
-    except ValueError:
-        raise ValueError("a URL such as 'https://example.org/in'") from None
-    if parts.scheme not in _PORTS or not parts.hostname or not text.isascii() or any(letter <= " " for letter in text):
-        raise ValueError("a URL such as 'https://example.org/in'")
-    if parts.username is not None or parts.password is not None:
-        raise ValueError("a URL without user and password: put a token into a file (token_file)")
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Url(parts.scheme, parts.hostname, port or _PORTS[parts.scheme], target)
+    @property
+    def retry_after_s(self) -> float:
+        """The pause that the server asks for (`Retry-After`), as a number of seconds or a date; 0 where it asks for none."""
+        text = self.headers.get("retry-after", "").strip()
+        if text.isascii() and text.isdecimal():
+            return min(RETRY_AFTER_S_MAX, float(text))
+        with contextlib.suppress(ValueError, OverflowError, IndexError, TypeError):  # what the parser makes of nonsense
+            date = email.utils.parsedate_tz(text)
+            return 0.0 if date is None else min(RETRY_AFTER_S_MAX, max(0.0, email.utils.mktime_tz(date) - time.time()))
+        return 0.0
 
 
 class HttpClient:
@@ -176,19 +145,6 @@ class HttpClient:
         if kept is not None:
             kept.close()
 
-    def redirected(self, url: Url, response: Response) -> Url:
-        """Returns where an answer leads to.
-
-        Raises
-        ------
-        ValueError
-            It leads nowhere, or from https to http.
-        """
-        found = parse_url(urljoin(str(url), response.headers.get("location", "")))
-        if url.scheme == "https" and found.scheme == "http":
-            raise ValueError("a URL with https again")
-        return found
-
     async def _connected(self, url: Url) -> _Kept:
         place = self._place(url)
         tls = self._tls if url.scheme == "https" else None
@@ -262,11 +218,18 @@ class _Kept:
             await asyncio.gather(writing, return_exceptions=True)
 
     async def _answer(self, answer_bytes_max: int) -> Response:
-        status, headers, parts, size = 0, {}, [], 0
+        status, headers, parts, size, ended = 0, {}, [], 0, False
         while True:
-            event = self._http.next_event()
+            try:
+                event = self._http.next_event()
+            except h11.RemoteProtocolError:
+                if not ended:
+                    raise
+                raise ConnectionResetError(f"the connection was closed {'in the midst of' if status else 'without'} an answer") from None
             if event is h11.NEED_DATA:
-                self._http.receive_data(await self._reader.read(_READ_BYTES))
+                data = await self._reader.read(_READ_BYTES)
+                ended = not data
+                self._http.receive_data(data)
             elif isinstance(event, h11.Response):
                 status = event.status_code
                 headers = {bytes(name).decode("ascii"): bytes(value).decode("latin-1") for name, value in event.headers}

@@ -21,16 +21,14 @@ import msgspec
 
 from sbon.errors import ConnectorError
 from sbon.misfits import Misfits
-from sbon.operators.values import Values
 from sbon.query.plan import SourceParams
 from sbon_agent.connectors.addresses import SocketPlace, loop_of
 from sbon_agent.connectors.base import BATCH_ROWS, BATCH_ROWS_MAX, ConnectorContext, Polled
-from sbon_agent.connectors.http_bodies import FORMATS, BodyError, BodyReader, Rows, count, cut, format_of, joined
+from sbon_agent.connectors.http_bodies import FORMATS, BodyError, BodyReader, Rows, count, cut, format_of
 from sbon_agent.connectors.http_repeats import KEY_CHARACTERS_MAX, Repeats
 from sbon_agent.connectors.http_server import REQUEST_OVERHEAD_BYTES, Answer, HttpServer, Request, refusal
 from sbon_agent.connectors.options import Options
 from sbon_agent.connectors.secret_files import SecretFile
-from sbon_agent.connectors.watermark import Watermark
 
 SMALL_BYTES_MAX = 64 * 1024
 """Bodies of NDJSON up to this size are decoded together where several wait."""
@@ -107,10 +105,8 @@ class PostSource:
         keys_max = options.integer("idempotency_keys_max", 10_000, 0, 1_000_000)
         self._repeats = Repeats(keys_max, options.duration_us("idempotency_window", 600_000_000) / 1e6, time.monotonic)
         self.misfits = Misfits()
-        self._schema = params.columns
         self._reader = BodyReader(params, options, self.misfits)
         options.finish()
-        self._watermark = Watermark(params)
         self._lock = threading.Lock()
         self._waiting: deque[_Post] = deque()
         self._begun: _Begun | None = None
@@ -253,13 +249,7 @@ class PostSource:
         if settled:
             self._loop.call_soon_threadsafe(self._settle, settled)
         next_poll = now if self._begun is not None or self._waiting else None
-        if not parts:
-            return Polled(None, self._watermark.us, next_poll)
-        rows = joined(parts, self._schema)
-        self._watermark.seen(self._reader.newest_us(rows))
-        if isinstance(rows, Values):
-            return Polled(None, self._watermark.us, next_poll, values=rows)
-        return Polled(rows, self._watermark.us, next_poll)
+        return self._reader.polled(parts, next_poll)
 
     def _next(self, wall: float) -> _Begun | None:
         """Returns the next body, decoded; small ones that wait behind each other together."""
@@ -293,7 +283,7 @@ class PostSource:
         try:
             body = self._reader.read(post.kind, post.body, wall)
         except BodyError as error:
-            return _Begun(Values(0, tuple(() for _ in self._schema)), [_Answered(post, refusal(400, str(error)), 0)])
+            return _Begun(self._reader.none, [_Answered(post, refusal(400, str(error)), 0)])
         rows = count(body.rows)
         answer = _taken(rows, body.left_out, [f"{kind.text} ({kind.rows:,} row{'' if kind.rows == 1 else 's'})" for kind in body.why])
         return _Begun(body.rows, [_Answered(post, answer, rows)])

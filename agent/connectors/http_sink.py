@@ -36,7 +36,7 @@ from sbon.query.schema import Schema
 from sbon_agent.connectors.addresses import loop_of
 from sbon_agent.connectors.base import Congested, ConnectorContext
 from sbon_agent.connectors.formatting import LineFormat
-from sbon_agent.connectors.http_client import AnswerTooLargeError, HttpClient, Response
+from sbon_agent.connectors.http_client import AnswerTooLargeError, HttpClient
 from sbon_agent.connectors.options import Options
 
 if TYPE_CHECKING:
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 RETRY_S_MIN = 0.2
 RETRY_S_MAX = 30.0
 """Pause between attempts: doubles from the least to the most, with up to a quarter off at random."""
-RETRY_AFTER_S_MAX = 600.0
-"""A server may ask for a pause of at most so long."""
 FLUSH_ON_CLOSE_S = 5.0
 """Time that a closing sink has to deliver what it holds."""
 ANSWER_BYTES_MAX = 64 * 1024
@@ -270,7 +268,7 @@ class HttpSink:
             return True
         if response.status in _AGAIN or response.status >= 500:
             self._problem = f"{url} has answered {response.shown}"
-            self._asked_pause_s = _retry_after_s(response)
+            self._asked_pause_s = response.retry_after_s
             return False
         location = cut(response.headers.get("location", ""), 200) if 300 <= response.status < 400 else ""
         where = f", write url = '{location}'" if location else ""
@@ -280,9 +278,3 @@ class HttpSink:
         if self._options.format == "json":
             return b"[" + data.removesuffix(b"\n").replace(b"\n", b",") + b"]"
         return self._lines.header + data
-
-
-def _retry_after_s(response: Response) -> float:
-    """Returns the pause that a server asks for, in seconds; 0 where it does not, or gives a date."""
-    text = response.headers.get("retry-after", "").strip()
-    return min(RETRY_AFTER_S_MAX, float(text)) if text.isascii() and text.isdecimal() else 0.0

@@ -1,6 +1,7 @@
-"""Connector `http` as a source. With `listen` it takes rows by POST over HTTP/1.1.
+"""Connector `http` as a source. With `listen` it takes rows by POST over HTTP/1.1; with `url` it asks for them by GET, again and again.
 
-What another agent's statement asks for may listen on the addresses of the setting `connectors.tcp.allow`, by default those of loopback.
+What another agent's statement asks for may listen on, and connect to, the addresses of the setting `connectors.tcp.allow`, by default those
+of loopback.
 
 Options of a source that takes POST
 -----------------------------------
@@ -20,12 +21,26 @@ separator : of CSV, default ','
 time_format, time_unit : see `time_format.TimeFormat`
 batch_rows_max : rows of a batch, default 65536; fewer where they would take longer than the engine's quantum
 ahead_max : as of `tcp`
+
+Options of a source that asks
+-----------------------------
+url, token_file, headers_file, ca_file, timeout : see `http_client.HttpClient`
+interval : from one request to the next, 100 ms to 7 days; default '10 s'. A request waits until the rows of the last answer have been taken
+format : as above
+rows : `all` (default): every row of an answer is a row; or `new`: only those that the answer before had not
+body_bytes_max : of one body; a larger one is a failure; default 4 MiB
+separator, time_format, time_unit, batch_rows_max, ahead_max : as above
+
+A body with the same `ETag` or `Last-Modified` as the last one gives no rows. Up to 5 redirections are followed. After a failure the URL is
+asked again, with pauses that grow to a minute, or as `Retry-After` says; the source is shown as stalled until then.
 """
 
 from __future__ import annotations
 
+from sbon.errors import ConnectorError
 from sbon.query.plan import SourceParams
 from sbon_agent.connectors.base import ConnectorContext, SourceConnector
+from sbon_agent.connectors.http_polls import PollSource
 from sbon_agent.connectors.http_posts import PostSource
 from sbon_agent.connectors.options import Options
 
@@ -38,5 +53,16 @@ def build_http_source(params: SourceParams, context: ConnectorContext) -> Source
     ConnectorError
         An option is missing, unknown or out of range.
     """
-    options = Options(f"source {params.name}", params.connector, params.options)
+    what = f"source {params.name}"
+    options = Options(what, params.connector, params.options)
+    if options.given("url"):
+        if options.given("listen"):
+            raise options.refuse("listen", options.text("listen", ""), "none beside url: a source either listens or asks")
+        return PollSource(params, context, options)
+    if not options.given("listen"):
+        raise ConnectorError(
+            f"{what}: connector 'http' needs option listen or url: write listen = '127.0.0.1:8080' to take rows by POST, "
+            "or url = 'https://example.org/rows' to ask for them",
+            option="listen",
+        )
     return PostSource(params, context, options)

@@ -35,6 +35,11 @@ class WrappedSource:
         """What the other source has to say."""
         return str(getattr(self._source, "remark", ""))
 
+    @property
+    def stalled(self) -> str:
+        """Why the other source has nothing."""
+        return str(getattr(self._source, "stalled", ""))
+
     def start(self, ready: Callable[[], None]) -> None:
         """Begin."""
         self._source.start(ready)

@@ -37,7 +37,8 @@ class State(Enum):
     PAUSED = "paused"
     """About to migrate: nothing is processed."""
     STALLED = "stalled"
-    """A sink whose far end or disk takes nothing at present: it is offered the same batch again soon."""
+    """A sink whose far end or disk takes nothing at present: it is offered the same batch again soon. (Reported of a source, too, whose far
+    end gives nothing: `SourceConnector.stalled`.)"""
     PREPARED = "prepared"
     """Has arrived by migration and waits for the word."""
     FINISHING = "finishing"
@@ -326,8 +327,11 @@ class Instance:
         """The figures, for the owners of queries and for `sbon operators`."""
         late = self.operator.late_rows if self.operator is not None else self._late_rows
         waits = self.blocked or (self.held_port is not None and not self._heads)
+        stalled = str(getattr(self.source, "stalled", "")) if self.state is State.RUNNING else ""
         state = "blocked" if waits and self.state is State.RUNNING else "degraded" if self.starved else self.state.value
         waiting = self.held_back_by if state == "blocked" else self.stalled_by if self.state is State.STALLED else self.starved
+        if stalled and state == State.RUNNING.value:
+            state, waiting = State.STALLED.value, stalled
         return OperatorReport(
             id=self.id,
             state=state,

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sbon_testbed.processes.local import free_ports
+from tests.http_servers import serving
 from tests.processes import Process, wait_until
 
 STATEMENTS = """
@@ -81,6 +82,32 @@ def test_rows_go_from_one_query_to_another_over_http(tmp_path):
         assert numbers(out) == list(range(1, 2001))
     finally:
         agent.end()
+
+
+def test_a_url_is_asked_through_failures_and_again_after_a_crash(tmp_path):
+    """A failure is shown as `stalled`, with its reason, and ends nothing. After the crash all rows of the first answer come again."""
+    out = tmp_path / "out.ndjson"
+    agent = Process(tmp_path, "a", "--bind", "127.0.0.1:0").wait_until_ready()
+    with serving((404, b"not yet", {})) as server:
+        try:
+            server.page = (200, b'{"n": 1}\n{"n": 2}\n', {"Content-Type": "application/x-ndjson", "ETag": '"1"'})
+            asks = f"CREATE SOURCE asked (n BIGINT) WITH (connector = 'http', url = '{server.url}', interval = '100 ms', rows = 'new');"
+            agent.ask("submit", sql=f"{asks} CREATE SINK kept FROM asked WITH (connector = 'file', path = '{out}', mode = 'append')")
+            wait_until(lambda: numbers(out) == [1, 2])
+            server.page = (200, b'{"n": 2}\n{"n": 3}\n', {"Content-Type": "application/x-ndjson", "ETag": '"2"'})
+            wait_until(lambda: numbers(out) == [1, 2, 3])
+            server.page = (503, b"closed today", {})
+            reason = f"waits on a: {server.url} has answered 503: closed today"
+            wait_until(lambda: '"state": "stalled"' in json.dumps(agent.ask("operators")))
+            wait_until(lambda: reason in json.dumps(agent.ask("queries")))
+            agent.end(signal.SIGKILL)
+            server.page = (200, b'{"n": 3}\n{"n": 4}\n', {"Content-Type": "application/x-ndjson", "ETag": '"3"'})
+            agent = Process(tmp_path, "a", "--bind", "127.0.0.1:0").wait_until_ready()
+            wait_until(lambda: numbers(out) == [1, 2, 3, 3, 4])
+            server.page = (200, b'{"n": 4}\n{"n": 5}\n', {"Content-Type": "application/x-ndjson", "ETag": '"4"'})
+            wait_until(lambda: numbers(out) == [1, 2, 3, 3, 4, 5])
+        finally:
+            agent.end()
 
 
 def test_curl_uploads_a_file_in_chunks(tmp_path):

@@ -476,7 +476,7 @@ async def test_an_address_that_is_in_use_fails_the_source_with_its_name():
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({}, "needs option listen: write listen = '127.0.0.1:8080'"),
+        ({}, "needs option listen or url: write listen = '127.0.0.1:8080'"),
         ({"listen": "8080"}, "option listen = '8080', expected an address and a port such as"),
         ({"listen": "::1:80"}, "option listen = '::1:80', expected an address and a port such as"),
         ({"listen": "a:99999"}, "option listen = 'a:99999', expected"),

@@ -1,0 +1,118 @@
+"""Gets a URL again and again: asks for what has changed, follows redirections, and says in one line why there is no body.
+
+A body that was of use is remembered by its `ETag` and `Last-Modified`, and with the next request the server is asked for another one only
+(RFC 9110, section 13). The two are sent to the URL that they came from and to no other.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import NamedTuple
+
+import h11
+
+from sbon.errors import ConnectorError
+from sbon.misfits import cut
+from sbon_agent.connectors.http_bodies import MEDIA_TYPES
+from sbon_agent.connectors.http_client import AnswerTooLargeError, Headers, HttpClient, Response
+from sbon_agent.connectors.http_urls import Url, redirected
+
+REDIRECTS_MAX = 5
+_ACCEPT = ", ".join(dict.fromkeys(MEDIA_TYPES))
+_REDIRECTIONS = (301, 302, 303, 307, 308)
+_SHOWN_CHARACTERS = 200
+_VALIDATOR_CHARACTERS_MAX = 1024
+
+
+class FetchError(Exception):
+    """There is no body; the message says why in one line."""
+
+    def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+        """The pause that the server asks for."""
+
+
+class Validators(NamedTuple):
+    """What tells whether a body has changed."""
+
+    url: Url
+    headers: Headers
+
+
+class Fetched(NamedTuple):
+    """A body."""
+
+    content_type: str | None
+    body: bytes
+    validators: Validators | None
+    """For `Fetcher.unchanged_since`, once the body has been of use."""
+
+
+class Fetcher:
+    """Gets the URL of a client.
+
+    Parameters
+    ----------
+    body_bytes_max : larger bodies are errors
+    """
+
+    def __init__(self, client: HttpClient, body_bytes_max: int) -> None:
+        self._client = client
+        self._body_bytes_max = body_bytes_max
+        self._validators: Validators | None = None
+
+    def unchanged_since(self, validators: Validators | None) -> None:
+        """From now on, only a body that differs from this one is wanted; None: any."""
+        self._validators = validators
+
+    async def fetch(self) -> Fetched | None:
+        """Returns the body; None where it is the one that is known, or where there is none (204).
+
+        Raises
+        ------
+        FetchError
+            There is no answer, or none that could be used.
+        """
+        url = self._client.url
+        for _ in range(REDIRECTS_MAX + 1):
+            response = await self._answer(url)
+            if response.status not in _REDIRECTIONS:
+                return self._body(url, response)
+            location = response.headers.get("location", "")
+            try:
+                url = redirected(url, location)
+            except ValueError as error:
+                shown = cut(location, _SHOWN_CHARACTERS)
+                raise FetchError(f"{url} has answered {response.status} and leads to '{shown}', expected {error}") from None
+        raise FetchError(f"{self._client.url} leads on more than {REDIRECTS_MAX} times, last to {cut(str(url), _SHOWN_CHARACTERS)}")
+
+    async def _answer(self, url: Url) -> Response:
+        shown = cut(str(url), _SHOWN_CHARACTERS)
+        known = self._validators.headers if self._validators is not None and self._validators.url == url else ()
+        try:
+            return await self._client.ask("GET", url, (("Accept", _ACCEPT), *known), b"", self._body_bytes_max)
+        except ssl.SSLCertVerificationError as error:
+            raise FetchError(f"{shown}: the certificate is not trusted: {error.verify_message}") from error
+        except TimeoutError:
+            raise FetchError(f"{shown} has not answered within {self._client.timeout_s:g} s") from None
+        except AnswerTooLargeError as error:
+            raise FetchError(f"{shown} has answered {error} (body_bytes_max)") from None
+        except (OSError, h11.RemoteProtocolError) as error:
+            raise FetchError(f"{shown}: {error}") from error
+        except ConnectorError as error:  # it leads where it may not go
+            raise FetchError(str(error)) from error
+
+    def _body(self, url: Url, response: Response) -> Fetched | None:
+        shown = cut(str(url), _SHOWN_CHARACTERS)
+        if response.status == 204 or (response.status == 304 and self._validators is not None):
+            return None
+        if response.status != 200:
+            raise FetchError(f"{shown} has answered {response.shown}", response.retry_after_s)
+        encoding = response.headers.get("content-encoding", "identity").lower()
+        if encoding != "identity":
+            raise FetchError(f"{shown} has answered with Content-Encoding '{cut(encoding, 40)}', which was not asked for")
+        named = (("If-None-Match", "etag"), ("If-Modified-Since", "last-modified"))
+        headers = tuple((name, response.headers[said]) for name, said in named if said in response.headers)
+        usable = headers and all(len(value) <= _VALIDATOR_CHARACTERS_MAX for _, value in headers)
+        return Fetched(response.headers.get("content-type"), response.body, Validators(url, headers) if usable else None)
