@@ -10,6 +10,7 @@ would make seed 1 the stream of seed 0 moved by some rows.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import TypeAlias
@@ -30,6 +31,11 @@ Column: TypeAlias = Callable[[Index], pl.Series]
 COUNT_MAX = 1_000_000
 """Ranks of a zipf column: its table takes 8 bytes each."""
 
+TEXTS_MAX = 65_536
+"""Ranks of a column of texts whose texts are made once and kept."""
+STEPS_PER_RANK = 64
+STEPS_MAX = 65_536
+"""Of the table that finds the rank of a number."""
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _KINDS = {
     ColumnType.INT: ("random", "sequence", "normal", "zipf", "choice"),
@@ -56,11 +62,21 @@ def uniform(seed: int, purpose: str, index: Index) -> FloatArray:
         Numbers of the rows.
     """
     with np.errstate(over="ignore"):
-        z = index.astype(np.uint64) * _STEP + np.uint64(_first(seed, purpose))
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        z = z ^ (z >> np.uint64(31))
-    return (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        z = index.astype(np.uint64)
+        z *= _STEP
+        z += np.uint64(_first(seed, purpose))
+        # In place: two arrays of a large batch stay in a core's cache where ten would not.
+        shifted = z >> np.uint64(30)
+        z ^= shifted
+        z *= np.uint64(0xBF58476D1CE4E5B9)
+        np.right_shift(z, np.uint64(27), out=shifted)
+        z ^= shifted
+        z *= np.uint64(0x94D049BB133111EB)
+        np.right_shift(z, np.uint64(31), out=shifted)
+        z ^= shifted
+        z >>= np.uint64(11)
+    # 53 bits are left: as signed numbers, which processors turn into floats faster.
+    return np.multiply(z.view(np.int64), 2.0**-53, out=shifted.view(np.float64))
 
 
 @lru_cache(maxsize=4096)
@@ -116,12 +132,27 @@ def _random(field: Field, prefix: str, options: Options, seed: int, context: Con
     if field.type is ColumnType.INT:
         least = options.integer(prefix + "min", 0, -(2**52), 2**52)
         most = options.integer(prefix + "max", max(1000, least), least, 2**52)
-        return lambda index: pl.Series(least + np.floor(chance(index) * (most - least + 1)).astype(np.int64))
+        return lambda index: pl.Series(_whole(chance(index), most - least + 1, least))
     low = options.number(prefix + "min", 0.0, -1e300, 1e300)
     high = options.number(prefix + "max", max(low, 1.0 if field.type is ColumnType.FLOAT else 60.0), low, 1e300)
     if field.type is ColumnType.FLOAT:
-        return lambda index: pl.Series(low + chance(index) * (high - low))
-    return lambda index: pl.Series(np.round((low + chance(index) * (high - low)) * 1e6).astype(np.int64))
+        return lambda index: pl.Series(_between(chance(index), low, high))
+    return lambda index: pl.Series(np.round(_between(chance(index), low, high) * 1e6).astype(np.int64))
+
+
+def _whole(chance: FloatArray, count: int, least: int) -> Index:
+    """Whole numbers from `least` on, so many different ones; in the place of `chance`."""
+    chance *= count
+    numbers = chance.astype(np.int64)  # rounds down, as there are no negative ones
+    numbers += least
+    return numbers
+
+
+def _between(chance: FloatArray, low: float, high: float) -> FloatArray:
+    """Numbers from `low` up to `high`; in the place of `chance`."""
+    chance *= high - low
+    chance += low
+    return chance
 
 
 def _sequence(field: Field, prefix: str, options: Options, seed: int, context: ConnectorContext) -> Column:
@@ -165,11 +196,43 @@ def _zipf(field: Field, prefix: str, options: Options, seed: int, context: Conne
     exponent = options.number(prefix + "exponent", 1.0, 0.0, 20.0)
     shares = np.cumsum(np.arange(1, count + 1, dtype=np.float64) ** -exponent)
     shares /= shares[-1]
+    ranks = Ranks(shares)
     if field.type is ColumnType.INT:
         least = options.integer(prefix + "min", 0, -(2**62), 2**62)
-        return lambda index: pl.Series(least + np.searchsorted(shares, chance(index), side="right").astype(np.int64))
+        return lambda index: pl.Series(ranks.of(chance(index)) + least)
     text = options.text(prefix + "prefix", f"{field.name}-")
-    return lambda index: _prefixed(text, pl.Series(np.searchsorted(shares, chance(index), side="right")))
+    if count > TEXTS_MAX:
+        return lambda index: _prefixed(text, pl.Series(ranks.of(chance(index))))
+    texts = _prefixed(text, pl.Series(np.arange(count)))
+    return lambda index: texts.gather(ranks.of(chance(index)))
+
+
+class Ranks:
+    """Finds the share that a number falls into: as `np.searchsorted` on the right side does, which takes twenty times as long.
+
+    Numbers from 0 up to below 1 are cut into equal steps. Most steps lie within one share, which is looked up; numbers of the others are
+    searched for.
+
+    Parameters
+    ----------
+    shares : (ranks,)
+        Where each share ends; the last one at 1.
+    """
+
+    def __init__(self, shares: FloatArray) -> None:
+        self._shares = shares
+        # A power of two: which step a number belongs to is exact then.
+        self._steps = int(min(STEPS_MAX, 2 ** math.ceil(math.log2(STEPS_PER_RANK * len(shares)))))
+        edges = np.searchsorted(shares, np.arange(self._steps + 1) / self._steps, side="right")
+        self._known = np.where(edges[:-1] == edges[1:], edges[:-1], -1)
+
+    def of(self, chance: FloatArray) -> Index:
+        """The ranks of numbers from 0 up to below 1."""
+        ranks: Index = self._known.take((chance * self._steps).astype(np.int64))
+        unknown = np.flatnonzero(ranks < 0)
+        if len(unknown):
+            ranks[unknown] = np.searchsorted(self._shares, chance[unknown], side="right")
+        return ranks
 
 
 def _choice(field: Field, prefix: str, options: Options, seed: int, context: ConnectorContext) -> Column:
@@ -187,7 +250,8 @@ def _choice(field: Field, prefix: str, options: Options, seed: int, context: Con
     shares /= shares[-1]
     values = pl.Series(_parsed(field, prefix, options, words))
     last = len(words) - 1
-    return lambda index: values.gather(np.minimum(np.searchsorted(shares, chance(index), side="right"), last))
+    ranks = Ranks(shares)
+    return lambda index: values.gather(np.minimum(ranks.of(chance(index)), last))
 
 
 def _parsed(field: Field, prefix: str, options: Options, words: list[str]) -> list[int] | list[float] | list[bool] | list[str]:

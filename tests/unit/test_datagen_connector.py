@@ -14,6 +14,7 @@ from polars.testing import assert_frame_equal
 from sbon.errors import ConnectorError
 from sbon.query.plan import WATERMARK_END
 from sbon.types import FloatArray
+from sbon_agent.connectors.fields import TEXTS_MAX, Ranks
 from tests.connector_world import WALL, columns, context, drain, source
 
 SCHEMA = columns(ts="time", i="int", f="float", s="text", b="bool", d="interval")
@@ -196,6 +197,30 @@ def test_every_kind_fills_its_column_as_described():
     assert rows["u"].is_null().mean() == pytest.approx(0.5, abs=0.02)
     assert rows["u"].mean() == pytest.approx(0.5, abs=0.02)  # which rows are NULL does not depend on the value
     assert rows.schema["d"] == pl.Duration("us")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from([0.0, 1e-9, 0.25, 1.0, 3.0]), min_size=1, max_size=70).filter(any), st.integers(0, 2**32))
+def test_the_rank_of_a_number_is_the_share_that_it_falls_into(weights: list[float], seed: int):
+    shares = np.cumsum(weights) / sum(weights)
+    shares[-1] = 1.0
+    edges = np.concatenate([shares, np.arange(64 * len(weights)) / (64 * len(weights)), [0.0]])
+    numbers = np.concatenate([np.random.default_rng(seed).random(500), edges, np.nextafter(edges, 0), np.nextafter(edges, 1)])
+    numbers = numbers[(numbers >= 0) & (numbers < 1)]
+
+    ranks = Ranks(shares).of(numbers)
+
+    expected = [next(rank for rank, end in enumerate(shares) if number < end) for number in numbers.tolist()]
+    assert ranks.tolist() == expected
+
+
+@pytest.mark.parametrize("count", [7, TEXTS_MAX, TEXTS_MAX + 1])
+def test_texts_by_rank_are_prefix_and_rank_however_many_there_are(count: int):
+    options = {"rows": 3000, "rows_per_second": "max", "fields__x__kind": "zipf", "fields__x__count": count, "fields__x__exponent": 0}
+    texts, _ = drain(source("datagen", columns(x="text"), fields__x__prefix="p/", **options))
+    ranks, _ = drain(source("datagen", columns(x="int"), **options))
+    assert texts["x"].to_list() == [f"p/{rank}" for rank in ranks["x"]]
+    assert len(set(ranks["x"])) > min(count, 2000) * 0.9
 
 
 def test_disorder_moves_event_times_back_by_less_than_it_says():
