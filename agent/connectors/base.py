@@ -102,12 +102,13 @@ class SourceConnector(Protocol):
 class SinkConnector(Protocol):
     """A physical sink. `write` and `close` are called on an executor thread, never two at once.
 
-    Two attributes and four methods are optional. `open()`: as of a source, before the first `write`. `finish()`: every row has been
+    Three attributes and four methods are optional. `open()`: as of a source, before the first `write`. `finish()`: every row has been
     written, and the sink counts as finished when this returns; it may raise as `write` does. `abandon()`: instead of `close` where the
     sink has failed, or its query has not begun. `remains`: a text for the reason of a failed sink, on what is left of its rows. `brief =
     True`: `write` never waits, for a file or for anybody, so that it may also be called on the event loop's thread, with a few rows
     (still never two calls at once). `write_values(values)`: as `write`, for a few rows in the form of `sbon.operators.values`, their
-    columns as in the schema that the sink was made for; such rows are then never made a frame.
+    columns as in the schema that the sink was made for; such rows are then never made a frame. `quanta`: so many quanta of the rows that
+    wait are written at once, because each `write` has a cost of its own; default 1.
     """
 
     dropped_rows: int

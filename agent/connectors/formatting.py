@@ -8,6 +8,7 @@ A few rows come as plain values and become the same bytes without the columnar l
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -19,7 +20,8 @@ import polars as pl
 
 from sbon.operators.division import quotient
 from sbon.operators.frames import frame_of_values
-from sbon.operators.times import TIME_MAX_US, TIME_MIN_US, format_time
+from sbon.operators.time_texts import format_times
+from sbon.operators.times import TIME_MAX_US, TIME_MIN_US
 from sbon.operators.values import Values
 from sbon.query.schema import ColumnType, Schema
 
@@ -37,14 +39,6 @@ class LineFormat:
     def __init__(self, kind: str, schema: Schema) -> None:
         self._kind, self._schema = kind, schema
         self._names = [field.name for field in schema]
-        self._columns: list[pl.Expr] = []
-        for field in schema:
-            value = pl.col(field.name)
-            if field.type is ColumnType.TIME:
-                value = format_time(value)
-            elif field.type is ColumnType.INTERVAL:
-                value = quotient(value.cast(pl.Int64), _SECOND_US)
-            self._columns.append(value.alias(field.name))
         self._as_they_are = not any(field.type in _JSON_MEMBERS for field in schema)
         self._floats = [place for place, field in enumerate(schema) if field.type is ColumnType.FLOAT]
         self._convert = [(_CSV_TEXTS if kind == "csv" else _JSON_MEMBERS).get(field.type) for field in schema]
@@ -56,8 +50,17 @@ class LineFormat:
 
     def lines(self, frame: pl.DataFrame) -> bytes:
         """One line a row, each ended."""
-        texts = frame if self._as_they_are and frame.columns == self._names else frame.select(self._columns)
-        return (texts.write_csv(include_header=False) if self._kind == "csv" else texts.write_ndjson()).encode()
+        written = frame if self._as_they_are and frame.columns == self._names else self._plain(frame)
+        buffer = io.BytesIO()
+        if self._kind == "csv":
+            written.write_csv(buffer, include_header=False)
+        else:
+            written.write_ndjson(buffer)
+        return buffer.getvalue()
+
+    def _plain(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Returns the columns in order, times as texts and intervals as numbers."""
+        return frame.select(_plain_column(frame[field.name], field.type) for field in self._schema)
 
     def lines_of_values(self, values: Values) -> bytes:
         """The same bytes for rows that are plain values."""
@@ -74,6 +77,13 @@ class LineFormat:
         if self._kind == "csv":
             return "".join([",".join(row) + "\n" for row in zip(*written, strict=True)]).encode()
         return _JSON.encode_lines([dict(zip(self._names, row, strict=True)) for row in zip(*written, strict=True)])
+
+
+def _plain_column(column: pl.Series, kind: ColumnType) -> pl.Expr:
+    value = pl.col(column.name)
+    if kind is ColumnType.TIME:
+        return format_times(column)
+    return quotient(value.cast(pl.Int64), _SECOND_US).alias(column.name) if kind is ColumnType.INTERVAL else value
 
 
 def _time_text(us: int) -> str | None:

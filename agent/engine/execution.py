@@ -250,6 +250,7 @@ class Execution:
         task = Task(stages, batch.stimulus_s, self._quantum, self._budget, (batch,))
         most = instance.cost.rows_within(self._config.quantum_s, self._config.quantum_rows)
         most = max(most, min(SLICE_ROWS_MIN, self._config.quantum_rows))
+        most = min(most * getattr(instance.sink, "quanta", 1), max(most, self._config.quantum_rows))
         spread = instance.operator.spread if instance.operator is not None else 1
         most = min(most, max(1, self._config.quantum_rows // spread))
         begin, hurried = incoming.sliced, instance.when_idle is not None and spread == 1

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import polars as pl
+import pytest
 
+from sbon.batching import Cost
 from sbon_agent.connectors.base import Congested
 from sbon_agent.connectors.discard import DiscardSink
 from sbon_agent.engine.instance import Instance
@@ -163,6 +165,29 @@ def test_a_backlog_is_worked_on_as_one_batch():
     reference = make_world()
     reference.submit(SOURCE.format(node=reference.nodes[0]))
     assert sorted(tail.rows) == finished(reference, QUERY)
+
+
+@pytest.mark.parametrize("quanta", [1, 4])
+def test_a_sink_takes_as_many_quanta_of_a_backlog_as_it_asks_for(quanta: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(DiscardSink, "quanta", quanta, raising=False)
+    monkeypatch.setattr(Cost, "rows_within", lambda self, seconds, most: min(500, most))
+    world = make_world()
+    world.submit(
+        "CREATE SOURCE fast (ts TIMESTAMP, key BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = "
+        f"'{world.nodes[0]}', rows_per_second = 'max', event_rows_per_second = 1000, batch_rows_max = 100, rows = 10000)"
+    )
+    world.submit("CREATE SINK k FROM (SELECT ts, key FROM fast) WITH (connector = 'discard')")
+    engine = agent_of(world).engine
+    sink = next(instance for instance in engine.instances.values() if instance.sink is not None)
+    engine._execution.pause(sink, lambda: None)
+    world.run_until(lambda: sum(len(incoming.queue) for incoming in sink.inputs.values()) > 25)
+    writes: list[int] = []
+    write = DiscardSink.write
+    monkeypatch.setattr(DiscardSink, "write", lambda self, frame: (writes.append(frame.height), write(self, frame)))
+    engine.resume(sink.id)
+    world.run_until(lambda: sink.rows_in == 10_000)
+
+    assert max(writes) == 500 * quanta
 
 
 def test_a_sink_that_stalls_holds_its_batch_and_the_source_goes_on_afterwards(monkeypatch):

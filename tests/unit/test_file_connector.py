@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
+import sbon_agent.connectors.file_sink as file_sink
 import sbon_agent.connectors.file_source as file_source
 from sbon.errors import ConnectorError
 from sbon.operators.values import Values
@@ -287,6 +288,20 @@ def test_parquet_parts_are_whole_after_every_write(tmp_path: Path):
     assert_frame_equal(pl.read_parquet(tmp_path / "out.parquet" / "*.parquet"), pl.concat([FRAME] * 4))
     sink("file", READINGS, context(tmp_path), path="out.parquet", mode="replace").write(FRAME)
     assert_frame_equal(pl.read_parquet(tmp_path / "out.parquet" / "*.parquet"), FRAME)
+
+
+def test_a_part_takes_the_whole_batch_that_fills_it_unless_its_rows_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(file_sink, "PART_ROWS", 4)
+    for options, expected in (({}, [[3], [6], [6, 3]]), ({"rows_per_file": 7}, [[3], [6], [7, 2]])):
+        folder = tmp_path / f"out{len(options)}.parquet"
+        out = sink("file", READINGS, context(tmp_path), path=folder.name, **options)
+        counts = []
+        for _ in range(3):
+            out.write(FRAME)
+            counts.append([pl.read_parquet(part).height for part in sorted(folder.iterdir())])
+        out.close()
+        assert counts == expected
+        assert_frame_equal(pl.read_parquet(folder / "*.parquet"), pl.concat([FRAME] * 3))
 
 
 class Full:
