@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sbon.errors import SbonError
-from sbon.query.schema import ColumnType, Field, Schema
+from sbon.query.schema import PLAIN_TYPES, ColumnType, Field, Schema
 
 if TYPE_CHECKING:
     import polars as pl
@@ -31,7 +31,7 @@ Value: TypeAlias = bool | int | float | str
 """What an argument may be."""
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
-_TYPES = tuple(kind.value for kind in ColumnType)
+_TYPES = tuple(kind.value for kind in PLAIN_TYPES)
 _KINDS: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
 

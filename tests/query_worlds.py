@@ -10,6 +10,7 @@ from sbon.operators.registry import build
 from sbon.query.catalog import Catalog
 from sbon.query.plan import WATERMARK_END, OperatorSpec, Plan, SinkParams, SourceParams
 from sbon.query.planner import plan
+from sbon.query.schema import held_type
 from sbon.query.sql import CreateSink, CreateSource, CreateView, SelectQuery, parse
 from sbon.query.text import describe
 
@@ -70,7 +71,7 @@ def rows_of(source: OperatorSpec, count: int = 40) -> pl.DataFrame:
         "time": pl.Series([i * 1_000_000 for i in range(count)]).cast(pl.Datetime("us")),
         "interval": pl.Series([i * 1_000 for i in range(count)]).cast(pl.Duration("us")),
     }
-    frame = pl.DataFrame({column.name: values[column.type.value] for column in source.schema})
+    frame = pl.DataFrame({column.name: values[held_type(column.type).value] for column in source.schema})
     assert isinstance(source.params, SourceParams)
     if source.params.time_column is None:
         return frame

@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from sbon.errors import ConnectorError
 from sbon.operators.frames import polars_type
-from sbon.query.schema import ColumnType, Field
+from sbon.query.schema import TYPE_NAMES, ColumnType, Field
 from sbon.types import FloatArray
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.options import Options
@@ -101,6 +102,9 @@ def build_column(field: Field, options: Options, seed: int, context: ConnectorCo
     if field.type is ColumnType.TIME:
         return None
     prefix = f"fields.{field.name}."
+    if field.type not in _KINDS:
+        held = f"column {field.name} is {TYPE_NAMES[field.type]}, which the generator does not make"
+        raise ConnectorError(f"{held}: make a TEXT and cast it in a SELECT, CAST(x AS {TYPE_NAMES[field.type]})")
     kinds = _KINDS[field.type]
     kind = options.choice(prefix + "kind", kinds, kinds[0])
     values = _BUILDERS[kind](field, prefix, options, seed, context)

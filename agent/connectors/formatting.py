@@ -41,6 +41,7 @@ class LineFormat:
         self._names = [field.name for field in schema]
         self._as_they_are = not any(field.type in _JSON_MEMBERS for field in schema)
         self._floats = [place for place, field in enumerate(schema) if field.type is ColumnType.FLOAT]
+        self._documents = {field.name for field in schema if field.type is ColumnType.JSON}
         self._convert = [(_CSV_TEXTS if kind == "csv" else _JSON_MEMBERS).get(field.type) for field in schema]
 
     @property
@@ -54,6 +55,8 @@ class LineFormat:
         buffer = io.BytesIO()
         if self._kind == "csv":
             written.write_csv(buffer, include_header=False)
+        elif self._documents:
+            return self._with_documents(written)
         else:
             written.write_ndjson(buffer)
         return buffer.getvalue()
@@ -61,6 +64,23 @@ class LineFormat:
     def _plain(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Returns the columns in order, times as texts and intervals as numbers."""
         return frame.select(_plain_column(frame[field.name], field.type) for field in self._schema)
+
+    def _with_documents(self, texts: pl.DataFrame) -> bytes:
+        """NDJSON with the values of JSON columns as they are, between runs of other columns as JSON objects without their brackets."""
+        members: list[pl.Expr] = []
+        run: list[str] = []
+        for name in [*self._names, None]:
+            if name is not None and name not in self._documents:
+                run.append(name)
+                continue
+            if run:
+                document = pl.struct(run).struct.json_encode()
+                members.append(document.str.slice(1, document.str.len_chars() - 2))
+                run = []
+            if name is not None:
+                members.append(pl.concat_str(pl.lit(_JSON.encode(name).decode() + ":"), pl.col(name).fill_null("null")))
+        lines = pl.concat_str([pl.lit("{"), pl.concat_str(members, separator=","), pl.lit("}\n")])
+        return "".join(texts.select(lines).to_series().to_list()).encode()
 
     def lines_of_values(self, values: Values) -> bytes:
         """The same bytes for rows that are plain values."""
@@ -107,6 +127,7 @@ def _quoted(text: str) -> str:
 _JSON_MEMBERS: Mapping[ColumnType, Callable[[Any], object]] = {
     ColumnType.TIME: _time_text,
     ColumnType.INTERVAL: lambda us: us / _SECOND_US,
+    ColumnType.JSON: lambda text: msgspec.Raw(text.encode()),
 }
 """Values that JSON has no form for; the others are as they are."""
 _CSV_TEXTS: Mapping[ColumnType, Callable[[Any], str]] = {
@@ -114,6 +135,7 @@ _CSV_TEXTS: Mapping[ColumnType, Callable[[Any], str]] = {
     ColumnType.INT: str,
     ColumnType.FLOAT: lambda value: _JSON.encode(value).decode(),
     ColumnType.TEXT: _quoted,
+    ColumnType.JSON: _quoted,
     ColumnType.TIME: lambda us: _time_text(us) or "",
     ColumnType.INTERVAL: lambda us: _JSON.encode(us / _SECOND_US).decode(),
 }

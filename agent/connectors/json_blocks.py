@@ -38,7 +38,8 @@ class JsonBlocks:
 
     def __init__(self, schema: Schema, types: Mapping[str, pl.DataType]) -> None:
         self._types = dict(types)
-        self._possible = all(_NAME.fullmatch(field.name) for field in schema)
+        # The library writes the values of JSON columns its own way.
+        self._possible = all(_NAME.fullmatch(field.name) and field.type is not ColumnType.JSON for field in schema)
         self._texts = [field.name for field in schema if field.type is ColumnType.TEXT]
         self._floats = [field.name for field in schema if field.type is ColumnType.FLOAT]
         self._patterns = {name: re.compile(rb'"%b"[ \t]*:[ \t]*"' % name.encode()) for name in self._texts if self._possible}

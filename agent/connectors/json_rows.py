@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
+from sbon.json_texts import json_text
 from sbon.misfits import Misfits
 from sbon.operators.frames import frame_of_values, polars_schema, polars_type
 from sbon.operators.values import FEW_ROWS, Values, fits
@@ -34,16 +35,19 @@ _MICROSECOND = timedelta(microseconds=1)
 _DIGITS_MAX = 400
 """Of a whole number written with an exponent: beyond that of any float."""
 
-_TYPES: dict[ColumnType, Any] = {
-    ColumnType.BOOL: bool | None,
-    ColumnType.INT: int | None,
-    ColumnType.FLOAT: float | None,
-    ColumnType.TEXT: str | None,
-    ColumnType.TIME: str | int | float | None,
-    ColumnType.INTERVAL: str | int | float | None,
+_TYPES: dict[ColumnType, tuple[Any, Any]] = {
+    ColumnType.BOOL: (bool | None, None),
+    ColumnType.INT: (int | None, None),
+    ColumnType.FLOAT: (float | None, None),
+    ColumnType.TEXT: (str | None, None),
+    ColumnType.TIME: (str | int | float | None, None),
+    ColumnType.INTERVAL: (str | int | float | None, None),
+    ColumnType.JSON: (msgspec.Raw, msgspec.Raw()),
 }
-_TEXTS = (ColumnType.TIME, ColumnType.INTERVAL)
-"""Types that have no form of their own in JSON."""
+"""What a member is read as, and what stands for one that is not there."""
+_TEXTS = (ColumnType.TIME, ColumnType.INTERVAL, ColumnType.JSON)
+"""Types whose members are read by way of their text."""
+_NULL = b"null"
 _REFUSED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _NO_VALUE = "\0"
 """Text of what no column of another type than TEXT takes: objects, arrays, and truth where no truth is wanted."""
@@ -68,7 +72,7 @@ class JsonRows:
         self._misfits = misfits
         self._slots = [f"f{i}" for i in range(len(schema))]
         names = {slot: field.name for slot, field in zip(self._slots, schema, strict=True)}
-        typed = [(slot, _TYPES[field.type], None) for slot, field in zip(self._slots, schema, strict=True)]
+        typed = [(slot, *_TYPES[field.type]) for slot, field in zip(self._slots, schema, strict=True)]
         self._decode = msgspec.json.Decoder(msgspec.defstruct("Row", typed, rename=names, gc=False)).decode
         untyped = [(slot, msgspec.Raw, msgspec.Raw()) for slot in self._slots]
         self._decode_odd = msgspec.json.Decoder(msgspec.defstruct("OddRow", untyped, rename=names, gc=False)).decode
@@ -77,6 +81,7 @@ class JsonRows:
         self._odd_rows = TextRows(schema, times, misfits, [field.name for field in schema])
         self._blocks = JsonBlocks(schema, self._raw)
         self._times = [place for place, field in enumerate(schema) if field.type is ColumnType.TIME]
+        self._documents = [place for place, field in enumerate(schema) if field.type is ColumnType.JSON]
         self._plain = times.text is None and all(field.type is not ColumnType.INTERVAL for field in schema)
 
     def read(self, lines: Sequence[bytes]) -> pl.DataFrame:
@@ -96,6 +101,8 @@ class JsonRows:
         try:
             for place in self._times:
                 columns[place] = [None if value is None else _plain_time_us(value) for value in columns[place]]
+            for place in self._documents:
+                columns[place] = [_document(value) for value in columns[place]]
         except ValueError:
             return None
         values = Values(len(rows), tuple(columns))
@@ -164,7 +171,7 @@ class JsonRows:
         for slot, field in zip(self._slots, self._schema, strict=True):
             values = [getattr(row, slot) for row in rows]
             if field.type in _TEXTS:
-                values = [None if value is None else str(value) for value in values]
+                values = [_member_text(value) for value in values]
             columns[field.name] = values
         return columns
 
@@ -231,8 +238,10 @@ def _text(raw: bytes, kind: ColumnType) -> str | None:
     UnicodeDecodeError
         It is a text, and not UTF-8.
     """
-    if not raw or raw == b"null":
+    if not raw or raw == _NULL:
         return None
+    if kind is ColumnType.JSON:
+        return raw.decode()
     first = raw[:1]
     if first == b'"':
         try:
@@ -272,6 +281,24 @@ def _placed(frame: pl.DataFrame, places: Sequence[int], kept: pl.Series | None) 
     """The rows with the places of their lines."""
     numbers = pl.Series(_PLACE, places, dtype=pl.Int64())
     return frame.with_columns(numbers if kept is None else numbers.filter(kept))
+
+
+def _member_text(value: object) -> str | None:
+    """The text of a member that `_TEXTS` are read from."""
+    if isinstance(value, msgspec.Raw):
+        raw = bytes(value)
+        return raw.decode() if raw and raw != _NULL else None
+    return None if value is None else str(value)
+
+
+def _document(value: Any) -> str | None:
+    raw = bytes(value)
+    if not raw or raw == _NULL:
+        return None
+    text = json_text(raw)
+    if text is None:
+        raise ValueError("nested too deep")
+    return text
 
 
 def _plain_time_us(value: object) -> int:

@@ -22,8 +22,11 @@ _NEAR: dict[ColumnType, tuple[type[pl.DataType], ...]] = {
     ColumnType.TEXT: (pl.String, pl.Categorical, pl.Enum, pl.Binary),
     ColumnType.TIME: (pl.Datetime, pl.Date),
     ColumnType.INTERVAL: (pl.Duration,),
+    ColumnType.JSON: (),
 }
 """Types that need no text between."""
+_OF_NESTED = (ColumnType.TEXT, ColumnType.JSON)
+"""Types that take lists and structs, as JSON."""
 
 
 class ParquetRows:
@@ -56,7 +59,7 @@ class ParquetRows:
         ]
         for field, column in zip(schema, self._columns, strict=True):
             try:
-                if (found[field.name].is_nested() or isinstance(found[field.name], pl.Binary)) and field.type is not ColumnType.TEXT:
+                if (found[field.name].is_nested() or isinstance(found[field.name], pl.Binary)) and field.type not in _OF_NESTED:
                     raise ConnectorError(f"its values are no {field.type.value}")
                 pl.DataFrame(schema=found).select(column)
             except (pl.exceptions.PolarsError, ConnectorError) as error:

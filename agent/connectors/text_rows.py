@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import polars as pl
 
+from sbon.json_texts import DEPTH_MAX, json_text
 from sbon.misfits import Misfits
 from sbon.operators.casts import cast
 from sbon.operators.frames import polars_type
@@ -27,6 +28,7 @@ _CAUSES = {
     ColumnType.FLOAT: "is not a number (FLOAT)",
     ColumnType.TEXT: "is not UTF-8 (TEXT)",
     ColumnType.INTERVAL: "is not an interval such as '90 s'",
+    ColumnType.JSON: f"is not JSON, or nested more than {DEPTH_MAX} deep (JSON)",
 }
 _TRIED = 8
 """Times looked at to see whether they are numbers; where there are numbers only behind them, those go the long way."""
@@ -119,6 +121,8 @@ class TextRows:
         dtype = polars_type(field.type)
         if texts.null_count() == len(texts) or field.type is ColumnType.INTERVAL:
             return pl.Series([], dtype=dtype).clear(len(texts))
+        if field.type is ColumnType.JSON:
+            return _documents(texts)
         if field.type is ColumnType.TIME:
             begin = texts.head(_TRIED).cast(pl.Int64(), strict=False)
             return parse_times(texts, self._times.text) if begin.null_count() == len(begin) else self._plain_times(texts, field.name)
@@ -141,6 +145,8 @@ class TextRows:
 
     def _value(self, given: pl.Series, kind: ColumnType) -> pl.Series:
         text = pl.col("text")
+        if kind is ColumnType.JSON:
+            return _documents(given)
         if kind is ColumnType.TIME:
             numbers = given.to_frame("text").select(parse_timestamps(text.cast(pl.Float64, strict=False), self._times.unit_us)).to_series()
             return self._plain_times(given).fill_null(numbers)
@@ -158,6 +164,11 @@ class TextRows:
         text = pl.col("text")
         whole = pl.when(text.str.contains(_WHOLE)).then(text.str.replace(r"\.0*$", ""))
         return value.fill_null(given.to_frame("text").select(cast(whole, ColumnType.TEXT, kind)).to_series())
+
+
+def _documents(texts: pl.Series) -> pl.Series:
+    """Texts of JSON as they are kept; NULL for all others."""
+    return pl.Series(texts.name, [None if text is None else json_text(text) for text in texts], dtype=pl.String)
 
 
 def _trimmed(text: pl.Expr) -> pl.Expr:

@@ -12,7 +12,7 @@ import msgspec
 from sbon.compression import SMALL_BYTES, Codec
 from sbon.link_frames import Buffer
 from sbon.operators.values import FEW_ROWS, Values, decode_values, encode_values
-from sbon.query.schema import ColumnType, Schema
+from sbon.query.schema import ColumnType, Schema, held_type
 
 if TYPE_CHECKING:
     import polars as pl
@@ -62,7 +62,7 @@ class Rows:
         frame = frame.rechunk()
         texts = 0
         for place, field in enumerate(schema):
-            if field.type is ColumnType.TEXT:
+            if held_type(field.type) is ColumnType.TEXT:
                 # Not what the column says of its own size: one text for all rows, such as a constant, counts only once there.
                 texts += int(frame.to_series(place).str.len_bytes().sum())
         return cls(frame.height, _size_bytes(frame.height, schema, texts), schema, frame)
@@ -72,7 +72,7 @@ class Rows:
         """A few rows that came in here."""
         texts = 0
         for field, column in zip(schema, values.columns, strict=True):
-            if field.type is ColumnType.TEXT:
+            if held_type(field.type) is ColumnType.TEXT:
                 texts += sum(len(text.encode()) for text in column if text)
         made = cls(values.rows, _size_bytes(values.rows, schema, texts), schema, None)
         made._values = values
@@ -186,7 +186,7 @@ def _size_bytes(rows: int, schema: Schema, texts: int) -> int:
     """What rows with so many bytes of text take as Arrow IPC, about."""
     size = HEADER_BYTES + FRAME_BYTES + COLUMN_BYTES * len(schema) + texts
     for field in schema:
-        if field.type is ColumnType.TEXT:
+        if held_type(field.type) is ColumnType.TEXT:
             size += TEXT_COLUMN_BYTES + TEXT_BYTES * rows
         else:
             size += (rows + 7) // 8 if field.type is ColumnType.BOOL else 8 * rows

@@ -19,7 +19,7 @@ from sbon.query.expression import Call, Case, Cast, Column, Expression, Literal,
 from sbon.query.functions import MaybeType, common_type, result_type
 from sbon.query.limits import DEPTH_MAX
 from sbon.query.literal_arguments import check_literals
-from sbon.query.schema import ColumnType
+from sbon.query.schema import ColumnType, held_type
 
 BRANCHES_MAX = 64
 """Branches of a CASE within each other in one expression."""
@@ -71,7 +71,7 @@ def compile_column(expression: Expression, columns: Mapping[str, ColumnType]) ->
     compiled = compile_expression(expression, columns)
     if compiled.type is not None:
         return compiled.value, compiled.type, compiled.constant
-    kind = expression.type if isinstance(expression, Literal) else ColumnType.TEXT
+    kind = held_type(expression.type) if isinstance(expression, Literal) else ColumnType.TEXT
     return compiled.value.cast(polars_type(kind)), kind, compiled.constant
 
 
@@ -140,7 +140,7 @@ def _compile(expression: Expression, columns: Mapping[str, ColumnType], depth: i
 
 
 def _literal(literal: Literal) -> Compiled:
-    value, kind = literal.value, literal.type
+    value, kind = literal.value, held_type(literal.type)
     if value is None:
         return Compiled(pl.lit(None), None, True) if is_bare_null(literal) else Compiled(pl.lit(None, dtype=polars_type(kind)), kind, True)
     if type(value) not in _LITERALS.get(kind, (int,)):
@@ -163,11 +163,12 @@ def _call(call: Call, columns: Mapping[str, ColumnType], depth: int) -> Compiled
     types = [argument.type for argument in arguments]
     literals = [argument.value if isinstance(argument, Literal) else None for argument in call.arguments]
     try:
-        kind = result_type(call.function, types)
+        result = result_type(call.function, types)
         if None not in types or call.function in NULL_TAKERS:
             check_literals(call.function, literals)
     except QueryError as error:
         raise RemoteProtocolError(str(error)) from error
+    kind = None if result is None else held_type(result)
     constant = all(argument.constant for argument in arguments)
     if None in types and call.function not in NULL_TAKERS:
         return Compiled(pl.lit(None) if kind is None else pl.lit(None, dtype=polars_type(kind)), kind, True)

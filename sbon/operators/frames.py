@@ -19,7 +19,7 @@ from sbon.errors import LocalProtocolError, RemoteProtocolError
 from sbon.operators import ipc
 from sbon.operators.ipc_layout import columns_of
 from sbon.operators.values import Values, encode_values
-from sbon.query.schema import ColumnType, Schema
+from sbon.query.schema import ColumnType, Schema, held_type
 
 ROWS_MAX = 2**26
 """A frame that claims more rows than this is nonsense."""
@@ -36,6 +36,7 @@ _DTYPES: dict[ColumnType, pl.DataType] = {
     ColumnType.INTERVAL: pl.Duration("us"),
 }
 _TYPES: dict[Any, ColumnType] = {dtype: kind for kind, dtype in _DTYPES.items()}
+_DTYPES |= {kind: _DTYPES[held_type(kind)] for kind in ColumnType}
 
 
 def polars_type(kind: ColumnType) -> pl.DataType:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from sbon.link_frames import Buffer
-from sbon.query.schema import ColumnType, Schema
+from sbon.query.schema import ColumnType, Schema, held_type
 
 Pairs: TypeAlias = Sequence[tuple[int, int]]
 
@@ -199,4 +199,4 @@ def _padded(size_bytes: int) -> int:
 @lru_cache(maxsize=256)
 def columns_of(schema: Schema) -> Columns:
     """How the record batches of a schema are laid out."""
-    return Columns([field.type for field in schema])
+    return Columns([held_type(field.type) for field in schema])

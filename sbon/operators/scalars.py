@@ -16,6 +16,7 @@ from sbon.operators.builder import Builder, literal_text, plainly
 from sbon.operators.contained import contained, halved
 from sbon.operators.division import quotient
 from sbon.operators.frames import polars_type
+from sbon.operators.json_calls import JSON_CALLS
 from sbon.operators.texts import TEXTS
 from sbon.operators.times import calendar, parse_time
 from sbon.query.functions import MaybeType, common_type
@@ -361,6 +362,7 @@ SCALARS: dict[str, Builder] = {
     "concat": plainly(lambda *texts: pl.concat_str(texts)),
     "starts_with": plainly(lambda text, start: text.str.starts_with(start)),
     **TEXTS,
+    **JSON_CALLS,
     "date_trunc": _date_trunc,
     "to_char": _to_char,
     "to_timestamp": _to_timestamp,

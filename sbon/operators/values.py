@@ -17,7 +17,7 @@ from sbon.errors import LocalProtocolError, RemoteProtocolError
 from sbon.link_frames import Buffer
 from sbon.operators.ipc import check
 from sbon.operators.ipc_layout import NUMBERS, PAD_BYTES, Columns, Metadata, Shape, columns_of
-from sbon.query.schema import ColumnType, Schema
+from sbon.query.schema import ColumnType, Schema, held_type
 
 FEW_ROWS = 32
 """A batch of more rows is read as a frame."""
@@ -139,7 +139,7 @@ def _misfit(values: Values, schema: Schema) -> str:
             return f"column {field.name!r} of {len(column)} values in {values.rows} rows"
         for value in column:
             try:
-                _encode(Values(1, ((value,),)), Columns((field.type,)))
+                _encode(Values(1, ((value,),)), Columns((held_type(field.type),)))
             except (struct.error, OverflowError, TypeError, ValueError, AttributeError):
                 return f"column {field.name!r} of type {field.type.value} has no place for {repr(value)[:100]} ({type(value).__name__})"
     return f"{len(values.columns)} columns, expected {len(schema)}"

@@ -36,6 +36,15 @@ class _Parser(RisingWaveParser):
         name: read for name, read in RisingWaveParser.FUNCTION_PARSERS.items() if name not in READ_BY_NAME
     }
 
+    # Within brackets, too, `x -> 'name'` is a member of JSON, and no function of an x.
+    LAMBDAS: ClassVar[dict[Any, Any]] = {token: read for token, read in RisingWaveParser.LAMBDAS.items() if token != TokenType.ARROW}
+    # The keys stay as they are written: as paths of JSON they would lose their places.
+    COLUMN_OPERATORS: ClassVar[dict[Any, Any]] = {
+        **RisingWaveParser.COLUMN_OPERATORS,
+        TokenType.ARROW: lambda self, this, key: self.expression(exp.JSONExtract(this=this, expression=key)),
+        TokenType.DARROW: lambda self, this, key: self.expression(exp.JSONExtractScalar(this=this, expression=key)),
+    }
+
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         self._called: list[Token | None] = []
@@ -76,6 +85,18 @@ class _Parser(RisingWaveParser):
         if isinstance(tree, exp.Neg | exp.Not) and first is not None:
             tree.meta.setdefault("start", first.start)
         return tree
+
+    def _parse_column_reference(self) -> exp.Expr | None:
+        # `x -> -1 ->> 'a'`: the parser would take all behind the minus for one value.
+        minus, number = self._curr, self._next
+        behind = self._prev and self._prev.token_type in (TokenType.ARROW, TokenType.DARROW)
+        if behind and minus.token_type == TokenType.DASH and number and number.token_type == TokenType.NUMBER:
+            self._advance()
+            tree = exp.Neg(this=self._parse_primary())
+            tree.meta["start"], tree.meta["end"] = minus.start, self._prev.end
+            return tree
+        found: exp.Expr | None = super()._parse_column_reference()
+        return found
 
     def validate_expression(self, expression: Any, args: list[Any] | None = None) -> Any:
         name = self._called[-1] if self._called else None

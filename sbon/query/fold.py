@@ -11,7 +11,7 @@ from functools import reduce
 from sbon.errors import RemoteProtocolError
 from sbon.query.expression import Call, Case, Cast, Expression, Literal, is_bare_null
 from sbon.query.functions import result_type
-from sbon.query.rewrite import FALSE, TRUE, children, columns_of, conjoin, conjuncts, rebuild
+from sbon.query.rewrite import FALSE, TRUE, children, columns_of, conjoin, conjuncts, rebuild, type_of
 from sbon.query.schema import ColumnType
 
 TEXT_FOLDED_MAX = 200
@@ -52,6 +52,8 @@ def _computed(expression: Expression) -> Expression:
         folded = constant(expression)
     except RemoteProtocolError:
         return expression
+    if folded is not None and type_of(expression, {}) is ColumnType.JSON:  # the engine knows it as a text
+        folded = Literal(folded.value, ColumnType.JSON)
     long = folded is not None and isinstance(folded.value, str) and len(folded.value) > TEXT_FOLDED_MAX
     return expression if folded is None or long else folded
 

@@ -20,9 +20,10 @@ Rule: TypeAlias = Callable[[str, Sequence[MaybeType]], MaybeType]
 """Function name and argument types to the result's type; raises QueryError where they do not fit."""
 
 BOOL, INT, FLOAT = ColumnType.BOOL, ColumnType.INT, ColumnType.FLOAT
-TEXT, TIME, INTERVAL = ColumnType.TEXT, ColumnType.TIME, ColumnType.INTERVAL
+TEXT, TIME, INTERVAL, JSON = ColumnType.TEXT, ColumnType.TIME, ColumnType.INTERVAL, ColumnType.JSON
 _NUMBERS = (INT, FLOAT)
 _NUMBERS_ONLY = "use CAST(... AS DOUBLE), of an INTERVAL EXTRACT(EPOCH FROM ...)"
+_MEMBER_HINT = "take a value out of it as text, x ->> 'name', and CAST that"
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "in", "=")
 
 TIME_UNITS = ("microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "quarter", "year")
@@ -81,6 +82,8 @@ def common_type(name: str, types: Sequence[MaybeType]) -> MaybeType:
         told = "compares" if name in _COMPARISONS else "has values of"
         # A text converts to all types, a number to most.
         target = next((t for t in different if t is not TEXT), None) if {TEXT, INT, FLOAT} & set(different) else None
+        if JSON in different:
+            raise TypeMismatchError(name, f"{told} {types_text(different, ' with ' if told == 'compares' else ' and ')}", _MEMBER_HINT)
         hint = "all of them need one type" + (f": use CAST(... AS {TYPE_NAMES[target]})" if target is not None else "")
         raise TypeMismatchError(name, f"{told} {types_text(different, ' with ' if told == 'compares' else ' and ')}", hint)
     return known[0]
@@ -141,8 +144,16 @@ def _neg(name: str, types: Sequence[MaybeType]) -> MaybeType:
 
 
 def _comparison(name: str, types: Sequence[MaybeType]) -> MaybeType:
-    common_type(name, types)
+    _ordered(name, types)
     return BOOL
+
+
+def _ordered(name: str, types: Sequence[MaybeType]) -> MaybeType:
+    common = common_type(name, types)
+    if common is JSON:
+        told = "compares" if name in _COMPARISONS else "takes"
+        raise TypeMismatchError(name, f"{told} JSON, whose values have no order and no equality", _MEMBER_HINT)
+    return common
 
 
 def _boolean(name: str, types: Sequence[MaybeType]) -> MaybeType:
@@ -177,6 +188,20 @@ def _typed(result: ColumnType, *expected: ColumnType) -> Rule:
                 raise TypeMismatchError(
                     name, f"takes {TYPE_NAMES[want]}{place}, not {TYPE_NAMES[t]}", f"use CAST(... AS {TYPE_NAMES[want]})"
                 )
+        return result
+
+    return rule
+
+
+def _of_json(result: ColumnType, *, keys: bool = False) -> Rule:
+    def rule(name: str, types: Sequence[MaybeType]) -> MaybeType:
+        # A host knows JSON as TEXT: `sbon.query.schema.held_type`.
+        if types[0] not in (JSON, TEXT, None):
+            raise _refuse(name, types[:1], "JSON", "declare the column JSON, or CAST a TEXT to it")
+        if keys and any(t not in (TEXT, INT, None) for t in types[1:]):
+            raise _refuse(
+                name, types[1:], "the name of a member (TEXT) or the place of an element (BIGINT)", "write x -> 'name', or x -> 0"
+            )
         return result
 
     return rule
@@ -221,8 +246,8 @@ _TABLE = (
     Function("ilike", 2, 2, _typed(BOOL, TEXT), "LIKE without regard to case."),
     Function("in", 2, None, _comparison, "First argument equals any other, which are literals and not NULL."),
     Function("coalesce", 1, None, common_type, "The first argument that is not NULL."),
-    Function("greatest", 1, None, common_type, "The greatest argument that is not NULL."),
-    Function("least", 1, None, common_type, "The least argument that is not NULL."),
+    Function("greatest", 1, None, _ordered, "The greatest argument that is not NULL."),
+    Function("least", 1, None, _ordered, "The least argument that is not NULL."),
     Function("abs", 1, 1, _neg, "Absolute value, also of intervals."),
     Function("sign", 1, 1, _numeric, "-1, 0 or 1, in the argument's type."),
     Function(
@@ -332,6 +357,19 @@ _TABLE = (
         _typed(INT, TEXT, TIME),
         "Whole units (a literal, microsecond to week) from the first time to the second, cut toward zero.",
     ),
+    Function("json", 1, 1, _of_json(JSON), "The JSON that a text is; NULL where it is none, or nested more than 100 deep."),
+    Function(
+        "json_get",
+        2,
+        None,
+        _of_json(JSON, keys=True),
+        "What a name (TEXT) or a place (BIGINT, from 0; from -1 at the end) leads to in JSON, and so on for each further one. NULL where "
+        "there is no such member or element.",
+    ),
+    Function("json_text", 2, None, _of_json(TEXT, keys=True), "As json_get, as text: of a string what it says; NULL of null."),
+    Function("json_length", 1, 1, _of_json(INT), "Number of elements of an array; NULL of other JSON."),
+    Function("json_typeof", 1, 1, _of_json(TEXT), "object, array, string, number, boolean or null."),
+    Function("to_json", 1, 1, _any_to(JSON), "The value as JSON, as sinks write it; NaN and the infinities are null."),
     Function("extract_year", 1, 1, _extract(INT), "Year."),
     Function("extract_quarter", 1, 1, _extract(INT), "1 to 4."),
     Function("extract_month", 1, 1, _extract(INT), "1 to 12."),
@@ -394,6 +432,8 @@ def aggregate_type(function: str, operand: MaybeType, by: MaybeType = None) -> C
     QueryError
         The operands' types do not fit.
     """
+    if JSON in (operand, by) and (by is JSON or function not in _OF_ANY):
+        raise _refuse(function, [operand] if by is not JSON else [by], "values that can be compared", _MEMBER_HINT)
     if function in ("count", "count_distinct") or (function == "approx_count_distinct" and operand is not None):
         return INT
     if operand is None:
@@ -415,5 +455,7 @@ def aggregate_type(function: str, operand: MaybeType, by: MaybeType = None) -> C
     return operand
 
 
+_OF_ANY = ("count", "first", "last", "arg_min", "arg_max")
+"""Aggregates that neither compare nor compute with their operand."""
 _OF_NUMBERS = ("sum", "avg", "stddev", "stddev_pop", "var_samp", "var_pop", "approx_percentile", "percentile_cont")
 _OF_PAIRS = ("covar_samp", "covar_pop", "corr", "regr_slope", "regr_intercept")

@@ -5,9 +5,10 @@ from sqlglot import exp
 NOW_HINT = "queries depend on their rows alone: use the event time, such as ts"
 FUNCTIONS_HINT = "the functions that there are stand in the README, section SQL"
 _JSON = (
-    "JSON within a text cannot be taken apart yet: declare the members of each NDJSON line as columns in CREATE SOURCE, or take a flat one "
-    'out of a text with REGEXP_EXTRACT(text, \'"name": *"([^"]*)"\', 1)'
+    "write x -> 'name' for a member and x -> 0 for an element as JSON, ->> for its text, and CAST that: "
+    "CAST(payload -> 'user' ->> 'age' AS BIGINT)"
 )
+_ALIKE = "compare what -> and ->> take out of it: x ->> 'name' = 'value'"
 _ARRAY = "arrays come in a later release: give each element a row of its own before it is sent, or a column of its own"
 _RANDOM = "queries depend on their rows alone: let the source give each row its number"
 _BITS = "compute with * / % and comparisons"
@@ -18,11 +19,12 @@ _DAY = "times are TIMESTAMPs: DATE_TRUNC('day', ts) is the start of the day"
 INSTEAD: dict[str, str] = {
     **dict.fromkeys(("now", "proctime", "current_timestamp", "current_date", "current_time", "localtime", "localtimestamp"), NOW_HINT),
     **dict.fromkeys(("current_row_timestamp", "clock_timestamp", "statement_timestamp", "transaction_timestamp", "getdate"), NOW_HINT),
-    **dict.fromkeys(("->", "->>", "#>", "#>>", "@>", "<@", "?", "#-", "@?", "@@"), _JSON),
-    **dict.fromkeys(("json_value", "json_query", "json_exists", "json_extract", "json_extract_path", "json_extract_path_text"), _JSON),
-    **dict.fromkeys(("jsonb_extract_path", "jsonb_extract_path_text", "jsonb_array_elements", "json_array_elements"), _JSON),
-    **dict.fromkeys(("get_json_object", "parse_json", "json_string", "to_json", "to_jsonb", "json_object", "json_array"), _JSON),
-    **dict.fromkeys(("jsonb_typeof", "json_typeof", "json_array_length", "jsonb_array_length", "jsonb_build_object"), _JSON),
+    **dict.fromkeys(("#>", "#>>", "#-"), _JSON),
+    **dict.fromkeys(("@>", "<@", "?", "@?", "@@"), _ALIKE),
+    **dict.fromkeys(("json_value", "json_query", "json_exists", "json_extract", "jsonb_path_query"), _JSON),
+    **dict.fromkeys(("get_json_object", "json_object", "json_array", "jsonb_build_object", "json_build_object"), _JSON),
+    "parse_json": "write CAST(text AS JSON)",
+    "json_string": "write TO_JSON(x)",
     **dict.fromkeys(("unnest", "explode", "array", "cardinality", "array_length", "array_contains", "array_position"), _ARRAY),
     **dict.fromkeys(("array_concat", "array_append", "array_cat", "array_to_string", "element", "&&"), _ARRAY),
     **dict.fromkeys(("string_to_array", "split", "regexp_split_to_array"), "SPLIT_PART(text, ',', 1) gives one part of a text"),

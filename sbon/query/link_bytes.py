@@ -31,6 +31,7 @@ VALUE_BYTES = {
     ColumnType.TEXT: 8.0 + TEXT_BYTES,
     ColumnType.TIME: 8.0,
     ColumnType.INTERVAL: 8.0,
+    ColumnType.JSON: 8.0 + TEXT_BYTES,
 }
 """Bytes of one more value in a batch; of a text, its offset and its characters."""
 

@@ -25,6 +25,8 @@ _TYPES = {
     "TIMESTAMPLTZ": ColumnType.TIME,
     "TIMESTAMPNTZ": ColumnType.TIME,
     "INTERVAL": ColumnType.INTERVAL,
+    "JSON": ColumnType.JSON,
+    "JSONB": ColumnType.JSON,
 }
 
 
@@ -40,7 +42,11 @@ def column_type(text: Text, kind: exp.Expr | None, where: exp.Expr) -> ColumnTyp
     if name == "" and isinstance(kind, exp.Interval):
         name = "INTERVAL"
     if name not in _TYPES:
-        hint = "write TIMESTAMP for an instant" if name in ("TIME", "DATE") else "use BOOLEAN, BIGINT, DOUBLE, TEXT, TIMESTAMP or INTERVAL"
+        hint = (
+            "write TIMESTAMP for an instant"
+            if name in ("TIME", "DATE")
+            else "use BOOLEAN, BIGINT, DOUBLE, TEXT, TIMESTAMP, INTERVAL or JSON"
+        )
         shown = kind.sql(dialect="risingwave") if kind is not None else "no type"
         typed = f"{text.written(where)}: " if isinstance(where, exp.Cast) and "typed" in where.meta else ""
         raise text.error(where, f"{typed}type {shown} is not supported", hint)

@@ -14,6 +14,7 @@ from sbon.query.expression import Literal
 from sbon.query.function_names import EXTRACTS, SYNONYMS
 from sbon.query.functions import FUNCTIONS
 from sbon.query.literal_arguments import SPANS_US
+from sbon.query.nested import NESTED_NAMES
 from sbon.query.scalar_calls import Bound, chosen
 from sbon.query.schema import ColumnType
 from sbon.query.time_formats import of_flink
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 INT, FLOAT, TEXT, TIME = ColumnType.INT, ColumnType.FLOAT, ColumnType.TEXT, ColumnType.TIME
 INTERVAL = ColumnType.INTERVAL
 _HIDDEN = frozenset({
+    "json", "json_get", "json_text", "json_length",
     "add", "sub", "mul", "div", "neg", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "in", "is_null", "like", "ilike",
 })  # fmt: skip
 """Functions of the table that are written as operators."""
@@ -182,4 +184,5 @@ _BY_NAME: dict[str, Callable[[Scalars, exp.Expr], Bound]] = {
     "to_timestamp_ltz": _to_timestamp_ltz,
     "timestampdiff": _timestampdiff,
     "timestampadd": _timestampadd,
+    **NESTED_NAMES,
 }

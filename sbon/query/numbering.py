@@ -164,7 +164,7 @@ def numbered(text: Text, numbering: Numbering, select: Select, scalars: Scalars)
     partition: list[str] = []
     bounded = False
     for tree in map(end_of, numbering.partition):
-        value, type_ = scalars.value(tree)
+        value, type_ = scalars.key(tree, numbering.what)
         name = named(value, type_)
         if session and value == Column(BOUNDS[0]):
             bounded = True
@@ -176,7 +176,7 @@ def numbered(text: Text, numbering: Numbering, select: Select, scalars: Scalars)
         message = f"{numbering.what} without a time window among its keys would keep rows for ever"
         form = "write DISTINCT ON (window_start, key)" if numbering.name is None else "PARTITION BY window_start, key"
         raise text.keyword_error(numbering.tree, "" if numbering.name else "DISTINCT", message, _WINDOWED.format(form=form))
-    order = [OrderColumn(named(*scalars.value(item.tree)), item.descending, item.nulls_first) for item in numbering.order]
+    order = [OrderColumn(named(*scalars.key(item.tree, "ORDER BY")), item.descending, item.nulls_first) for item in numbering.order]
     if not order and isinstance(select.input, Assigned):  # any row is right, and the first by event time leaves first
         order = [OrderColumn(named(Column(select.input.time_column), ColumnType.TIME), False, False)]
     if time is not None:

@@ -122,7 +122,7 @@ class OverRows(Scalars):
             bases = [column.name for column in self.scope.columns if self._relation.times.get(column.column) == (column.column, 0)]
             hint = f"write ORDER BY {bases[0]}" if bases else "declare WATERMARK FOR it in CREATE SOURCE, and keep the column in subqueries"
             raise self.text.error(items[0].this, f"{found.name} is not the event time, by which OVER goes", hint)
-        bound = [self.value(part) for part in tree.args.get("partition_by") or ()]
+        bound = [self.key(part, "PARTITION BY") for part in tree.args.get("partition_by") or ()]
         partition = tuple(value for value, _ in bound)
         self._types |= dict(bound)
         if self._partition not in (None, partition) or self._time not in (None, found.column):

@@ -17,14 +17,15 @@ from sbon.query.instead import FUNCTIONS_HINT, INSTEAD, INSTEAD_OF_TREES, NOW_HI
 from sbon.query.literal_arguments import ArgumentError, check_literals, check_slips
 from sbon.query.literals import interval_of
 from sbon.query.named_calls import function_names, named
+from sbon.query.nested import NESTED_TREES
 from sbon.query.rewrite import check_size
 from sbon.query.scalar_calls import CALLS, NULL, Bound, widen
-from sbon.query.schema import TYPE_NAMES, ColumnType
+from sbon.query.schema import TYPE_NAMES, ColumnType, held_type
 from sbon.query.scope import Scope
 from sbon.query.spans import parse_interval, parse_time
 
 BOOL, INT, FLOAT = ColumnType.BOOL, ColumnType.INT, ColumnType.FLOAT
-TEXT, TIME, INTERVAL = ColumnType.TEXT, ColumnType.TIME, ColumnType.INTERVAL
+TEXT, TIME, INTERVAL, JSON = ColumnType.TEXT, ColumnType.TIME, ColumnType.INTERVAL, ColumnType.JSON
 
 CONVERTIBLE = frozenset(
     {(BOOL, t) for t in (INT, FLOAT, TEXT)}
@@ -33,6 +34,8 @@ CONVERTIBLE = frozenset(
     | {(TEXT, t) for t in (BOOL, INT, FLOAT, TIME, INTERVAL)}
     | {(TIME, t) for t in (INT, FLOAT, TEXT)}
     | {(INTERVAL, t) for t in (INT, FLOAT, TEXT)}
+    | {(JSON, t) for t in (BOOL, INT, FLOAT, TEXT)}
+    | {(TEXT, JSON)}
 )
 """What CAST takes."""
 
@@ -224,6 +227,14 @@ class Scalars:
         bound = self.call(tree, name, [left, right])
         return self.call(tree, "not", [bound]) if tree.args.get("negate") else bound
 
+    def key(self, tree: exp.Expr, clause: str) -> tuple[Expression, ColumnType]:
+        """The expression of a tree by which rows are told apart or put in order."""
+        expression, type_ = self.value(tree)
+        if held_type(type_) is not type_:
+            what = f"{clause} {self.text.written(tree)}: {TYPE_NAMES[type_]} has no order and no equality"
+            raise self.refuse(tree, what, "take a value out of it, x ->> 'name', or CAST it to TEXT")
+        return expression, type_
+
     def as_text(self, tree: exp.Expr, bound: Bound) -> Bound:
         """The value as a text."""
         return bound if bound[1] in (TEXT, None) else self.cast(tree, bound, TEXT)
@@ -242,7 +253,12 @@ class Scalars:
             return Literal(None, target), target
         if (type_, target) not in CONVERTIBLE:
             what = f"{self.text.written(tree)}: {TYPE_NAMES[type_]} does not convert to {TYPE_NAMES[target]}"
-            raise self.refuse(tree, what, "go through TEXT, or EXTRACT(EPOCH FROM ...)")
+            hint = "write TO_JSON(x)" if target is JSON else "take a value out of it as text, x ->> 'name', and CAST that"
+            raise self.refuse(tree, what, hint if JSON in (type_, target) else "go through TEXT, or EXTRACT(EPOCH FROM ...)")
+        if target is JSON:
+            return self.call(tree, "json", [bound])
+        if type_ is JSON and target is not TEXT:  # of a number or a truth; a string of JSON has quotes, and is NULL
+            return Cast(Cast(expression, TEXT), target), target
         if isinstance(expression, Literal) and isinstance(expression.value, str) and target in (TIME, INTERVAL):
             return self._literal_of(tree, expression.value, target), target
         return Cast(expression, target), target
@@ -365,4 +381,5 @@ _HANDLERS: dict[type[exp.Expr], Callable[[Scalars, exp.Expr], Bound]] = {
     exp.In: Scalars._in,
     exp.Anonymous: named,
     **CALLS,
+    **NESTED_TREES,
 }

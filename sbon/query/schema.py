@@ -19,6 +19,8 @@ class ColumnType(enum.Enum):
     """An instant, microseconds since 1970 in UTC; polars Datetime("us") without a zone."""
     INTERVAL = "interval"
     """A span of microseconds; polars Duration("us")."""
+    JSON = "json"
+    """Any value of JSON, held as its text without blanks between: members in their order, numbers and texts as they were written."""
 
     __hash__ = object.__hash__  # members are singletons; that of Enum is a function of its own for every look into a dict
 
@@ -39,5 +41,18 @@ TYPE_NAMES: dict[ColumnType, str] = {
     ColumnType.TEXT: "TEXT",
     ColumnType.TIME: "TIMESTAMP",
     ColumnType.INTERVAL: "INTERVAL",
+    ColumnType.JSON: "JSON",
 }
 """Types as CREATE SOURCE and CAST have them."""
+
+_HELD_AS = {ColumnType.JSON: ColumnType.TEXT}
+PLAIN_TYPES: tuple[ColumnType, ...] = tuple(kind for kind in ColumnType if kind not in _HELD_AS)
+"""Types that are held as themselves."""
+
+
+def held_type(kind: ColumnType) -> ColumnType:
+    """Returns the type whose values stand for those of a type in frames, on links and in snapshots: TEXT for JSON, otherwise the type.
+
+    What JSON a text is, and whether, is known where a query is planned, and to sources and sinks; operators see texts.
+    """
+    return _HELD_AS.get(kind, kind)

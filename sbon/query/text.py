@@ -67,6 +67,8 @@ def literal_text(literal: Literal) -> str:
         return f"interval '{duration_text(value)}'"
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, str) and literal.type is ColumnType.JSON:
+        return f"json {literal_text(Literal(value, ColumnType.TEXT))}"
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'"
     return repr(value)
@@ -109,6 +111,9 @@ def _call_text(name: str, arguments: tuple[Expression, ...], own: int) -> str:
         return f"{parts[0]} {name} {parts[1]}"
     if name == "in":
         return f"{parts[0]} in ({', '.join(expression_text(argument) for argument in arguments[1:])})"
+    if name in ("json_get", "json_text"):
+        last = "->" if name == "json_get" else "->>"
+        return f"{' -> '.join(parts[:-1])} {last} {parts[-1]}"
     function = FUNCTIONS.get(name)
     if function is not None and function.symbol:
         return f" {function.symbol} ".join(parts)

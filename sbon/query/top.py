@@ -95,7 +95,7 @@ def first_rows(text: Text, tree: exp.Select, select: Select, scalars: Scalars, o
 
     ordered = []
     for item in order:
-        value, type_ = scalars.value(item.tree)
+        value, type_ = scalars.key(item.tree, "ORDER BY")
         ordered.append(OrderColumn(named(value, type_), item.descending, item.nulls_first))
     time = named(Column(base), ColumnType.TIME)
     ties = tuple(name for name, _, _ in select.columns)

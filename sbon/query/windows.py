@@ -155,7 +155,7 @@ def aggregated(
     for item in trees:
         if any(item is bound for bound in windowed):
             continue
-        expression, type_ = inner.value(item)
+        expression, type_ = inner.key(item, "GROUP BY")
         form = canonical(expression)
         if form in keys:
             continue

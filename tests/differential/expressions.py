@@ -75,6 +75,12 @@ _TO_CHAR = (
 )
 _TEXT_LITERALS = ("", "a", "é", "B", "abc", "日本", "%", "it''s")
 
+_JSON = (
+    "CAST('{{\"a\":' || COALESCE(CAST(TO_JSON({0}) AS TEXT), 'null') || "
+    "',\"b\":[' || COALESCE(CAST(TO_JSON({1}) AS TEXT), 'null') || ',2]}}' AS JSON)"
+)
+_DUCK_JSON = "json_object('a', {0}, 'b', json_array({1}, 2))"
+
 FORMS: tuple[Form, ...] = (
     *_common(),
     Form("null", INT, "ii", "COALESCE(NULL, {0}, NULL, {1})", "COALESCE({0}, {1})"),
@@ -214,6 +220,18 @@ FORMS: tuple[Form, ...] = (
     Form("cast", TEXT, "b", "CAST({0} AS TEXT)", "{0}::TEXT"),
     Form("cast", TEXT, "m", "CAST({0} AS TEXT)", "m_text(dated({0}))"),
     Form("cast", TEXT, "h", "CAST({0} AS TEXT)", "{0}::TEXT"),
+    Form("json", TEXT, "t", "({0} ->> 0)", "CASE WHEN json_valid({0}) THEN {0}::JSON ->> 0 END"),
+    Form("json", INT, "t", "JSON_ARRAY_LENGTH({0})", "j_length(CASE WHEN json_valid({0}) THEN {0}::JSON END)"),
+    Form("json_text", TEXT, "tt", f"({_JSON} ->> 'a')", f"({_DUCK_JSON} ->> 'a')"),
+    Form("json_text", TEXT, "tt", f"({_JSON} -> 'b' ->> -2)", f"({_DUCK_JSON} -> 'b' ->> -2)"),
+    Form("json_text", TEXT, "tts", f"({_JSON} -> 'b' ->> {{2}})", f"({_DUCK_JSON} -> 'b' ->> {{2}})"),
+    Form("json_get", BOOL, "tt", f"(({_JSON} -> 'c') IS NULL)", f"(({_DUCK_JSON} -> 'c') IS NULL)"),
+    Form("json_get", INT, "tt", f"CAST({_JSON} -> 'b' -> 1 AS BIGINT)", f"CAST({_DUCK_JSON} -> 'b' -> 1 AS BIGINT)"),
+    Form("json_length", INT, "tt", f"JSONB_ARRAY_LENGTH({_JSON} -> 'b')", f"j_length({_DUCK_JSON} -> 'b')"),
+    Form("json_typeof", TEXT, "tt", f"JSON_TYPEOF({_JSON} -> 'a')", f"j_type({_DUCK_JSON} -> 'a')"),
+    Form("to_json", TEXT, "b", "CAST(TO_JSON({0}) AS TEXT)", "to_json({0})::TEXT"),
+    Form("to_json", TEXT, "t", "(TO_JSON({0}) ->> NULL)", "NULL::TEXT"),
+    Form("to_json", FLOAT, "f", "CAST(TO_JSON({0}) AS DOUBLE)", "CASE WHEN isfinite({0}) THEN {0} END"),
     Form("and", BOOL, "bb", "({0} AND {1})", "({0} AND {1})"),
     Form("and", BOOL, "bbb", "({0} AND {1} AND {2})", "({0} AND {1} AND {2})"),
     Form("or", BOOL, "bb", "({0} OR {1})", "({0} OR {1})"),

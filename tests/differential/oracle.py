@@ -68,6 +68,8 @@ CREATE MACRO v_scaled(us, a) AS TRY_CAST(trunc(us::DOUBLE * a) AS BIGINT);
 CREATE MACRO v_shared(us, a) AS TRY_CAST(trunc(us::DOUBLE / (CASE WHEN a <> 0 THEN a END)) AS BIGINT);
 CREATE MACRO v_seconds(us) AS f_int(us / 1000000);
 CREATE MACRO m_seconds(a) AS i_floor(epoch_us(a), 1000000) // 1000000;
+CREATE MACRO j_length(a) AS CASE WHEN json_type(a) = 'ARRAY' THEN json_array_length(a)::BIGINT END;
+CREATE MACRO j_type(a) AS CASE json_type(a) WHEN 'VARCHAR' THEN 'string' ELSE lower(json_type(a)) END;
 CREATE MACRO dated(a) AS CASE WHEN epoch_us(a) BETWEEN -62135596800000000 AND 253402300799999999 THEN a END;
 CREATE MACRO m_text(a) AS strftime(a, '%Y-%m-%dT%H:%M:%S.%fZ');
 """

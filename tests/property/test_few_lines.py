@@ -16,7 +16,9 @@ SCHEMA = (
     Field("x", ColumnType.FLOAT),
     Field("s", ColumnType.TEXT),
     Field("b", ColumnType.BOOL),
+    Field("j", ColumnType.JSON),
 )
+DEEP = json.loads("[" * 101 + "]" * 101)
 TIMES = st.one_of(
     st.datetimes().map(lambda time: time.isoformat()),
     st.datetimes().map(lambda time: time.isoformat(" ")),
@@ -37,6 +39,8 @@ ROWS = st.fixed_dictionaries(
         "x": st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False), st.integers(-9, 9)),
         "s": st.one_of(st.none(), st.text(max_size=4)),
         "b": st.one_of(st.none(), st.booleans()),
+        "j": st.recursive(st.none() | st.integers() | st.text(max_size=3), lambda part: st.lists(part) | st.dictionaries(st.text(), part))
+        | st.just(DEEP),
     },
 )
 

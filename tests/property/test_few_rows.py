@@ -13,7 +13,7 @@ from sbon.operators import ipc
 from sbon.operators.frames import decode_batch, encode_batch, frame_of_values, polars_schema
 from sbon.operators.ipc_layout import columns_of
 from sbon.operators.values import FEW_ROWS, Values, decode_values, encode_values, fits
-from sbon.query.schema import ColumnType, Field, Schema
+from sbon.query.schema import PLAIN_TYPES, ColumnType, Field, Schema
 
 WHOLE = st.one_of(st.integers(-(2**63), 2**63 - 1), st.sampled_from([-(2**63), 2**63 - 1, 0, -1]))
 KINDS = {
@@ -23,6 +23,7 @@ KINDS = {
     ColumnType.TEXT: st.one_of(st.text(max_size=5), st.sampled_from(["", "\0", "é\0ü", "a text that is longer than one word or two" * 3])),
     ColumnType.TIME: WHOLE,
     ColumnType.INTERVAL: WHOLE,
+    **{kind: st.sampled_from(["null", '{"a":[1,"é"]}']) for kind in ColumnType if kind not in PLAIN_TYPES},
 }
 ALL = tuple(Field(kind.value, kind) for kind in ColumnType)
 

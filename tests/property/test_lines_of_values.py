@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sbon.operators.frames import frame_of_values
 from sbon.operators.values import FEW_ROWS, Values
-from sbon.query.schema import ColumnType, Field, Schema
+from sbon.query.schema import PLAIN_TYPES, ColumnType, Field, Schema
 from sbon_agent.connectors.formatting import LineFormat
 
 WHOLE = st.integers(-(2**63), 2**63 - 1)
@@ -20,6 +20,7 @@ VALUES = {
     ColumnType.TEXT: st.text(CHARACTERS, max_size=12) | st.sampled_from(["null", "NaN", "1", "true"]),
     ColumnType.TIME: WHOLE | st.integers(-62_135_596_800_000_001, 253_402_300_800_000_000) | SMALL,
     ColumnType.INTERVAL: WHOLE | SMALL,
+    **{kind: st.sampled_from(["null", '{"a":[1,"é,"]}', '"x\\n"', "[]"]) for kind in ColumnType if kind not in PLAIN_TYPES},
 }
 NAMES = st.lists(st.text(CHARACTERS, min_size=1, max_size=8).filter(lambda name: name[0] not in "*^"), min_size=1, max_size=5, unique=True)
 """Not those that polars takes for patterns."""
@@ -53,7 +54,7 @@ def test_plain_values_are_written_as_their_frame_is(kind: str, given_rows: tuple
 
 @pytest.mark.parametrize("kind", ["ndjson", "csv"])
 def test_usual_values_never_become_a_frame(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    schema = tuple(Field(kind.value, kind) for kind in ColumnType)
+    schema = tuple(Field(kind.value, kind) for kind in PLAIN_TYPES)
     lines = LineFormat(kind, schema)
     monkeypatch.setattr(lines, "lines", None)
     assert lines.lines_of_values(Values(1, ((True,), (7,), (0.1,), ("x",), (0,), (1,)))).endswith(b"\n")

@@ -16,9 +16,9 @@ from sbon.link_frames import HEAD, LINKS_MAX, Data, LinkFrameReader, LinkFrameWr
 from sbon.operators import ipc
 from sbon.operators.frames import decode_batch, encode_batch, polars_schema
 from sbon.operators.ipc_layout import columns_of
-from sbon.query.schema import ColumnType, Field
+from sbon.query.schema import PLAIN_TYPES, Field
 
-SCHEMA = tuple(Field(kind.value, kind) for kind in ColumnType)
+SCHEMA = tuple(Field(kind.value, kind) for kind in PLAIN_TYPES)
 COLUMNS = columns_of(SCHEMA)
 
 batches = st.builds(

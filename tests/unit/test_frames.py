@@ -12,9 +12,9 @@ from polars.testing import assert_frame_equal
 
 from sbon.errors import RemoteProtocolError
 from sbon.operators.frames import decode, decode_batch, empty, encode, encode_batch, polars_schema
-from sbon.query.schema import ColumnType, Field
+from sbon.query.schema import PLAIN_TYPES, ColumnType, Field
 
-SCHEMA = tuple(Field(kind.value, kind) for kind in ColumnType)
+SCHEMA = tuple(Field(kind.value, kind) for kind in PLAIN_TYPES)
 
 
 def sample() -> pl.DataFrame:

@@ -1,0 +1,153 @@
+"""JSON as texts: whether a text is JSON, and its parts as they are written in it.
+
+A text of JSON is kept as it came, but for the blanks between its tokens: members in their order, numbers and texts as they were written.
+What is nested deeper than `DEPTH_MAX` counts as no JSON, so that no reader needs an unbounded stack.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import msgspec
+
+DEPTH_MAX = 100
+"""Arrays and objects within each other."""
+
+Key: TypeAlias = str | int
+"""Name of a member, or place of an element: from 0, and from -1 at the end."""
+
+_NONE = msgspec.Raw()
+_REFUSED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_BRACKETS = {ord(b"["): 1, ord(b"{"): 1, ord(b"]"): -1, ord(b"}"): -1}
+_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_text = msgspec.json.Decoder(str).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def json_text(text: str | bytes) -> str | None:
+    """Returns the text without blanks between its tokens; None where it is no JSON, or nested too deep.
+
+    Examples
+    --------
+    >>> json_text(' {"b": [1, 2.50], "a": "x y"} '), json_text("{a: 1}")
+    ('{"b":[1,2.50],"a":"x y"}', None)
+    """
+    try:
+        compact = msgspec.json.format(text.encode() if isinstance(text, str) else text, indent=-1)
+        if compact.count(b"[") + compact.count(b"{") > DEPTH_MAX and _depth(compact) > DEPTH_MAX:
+            return None
+        return compact.decode()
+    except _REFUSED:
+        return None
+
+
+def _depth(text: bytes) -> int:
+    depth = deepest = 0
+    for octet in _TEXT.sub(b"", text):
+        depth += _BRACKETS.get(octet, 0)
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def part_of(text: str, keys: Sequence[Key]) -> str | None:
+    """Returns what a path of keys leads to in a text of JSON, as JSON; None where it leads nowhere.
+
+    Of members with one name the last counts. A name leads nowhere in an array, a place nowhere in an object.
+
+    Examples
+    --------
+    >>> part_of('{"a":[1,{"b":null}]}', ["a", -1, "b"]), part_of('{"a":[1]}', ["a", 1])
+    ('null', None)
+    """
+    found = _part(text, keys)
+    return None if found is None else found.decode()
+
+
+def text_of_part(text: str, keys: Sequence[Key]) -> str | None:
+    """As `part_of`, but of a text what it says, and of `null` None.
+
+    Examples
+    --------
+    >>> text_of_part('{"a":"x\\\\ty"}', ["a"]), text_of_part('{"a":null}', ["a"])
+    ('x\\ty', None)
+    """
+    found = _part(text, keys)
+    if found is None or found == b"null":
+        return None
+    try:
+        return _text(found) if found[:1] == b'"' else found.decode()
+    except _REFUSED:
+        return None
+
+
+def _part(text: str, keys: Sequence[Key]) -> bytes | None:
+    part: Any = text
+    try:
+        for key in keys:
+            if isinstance(key, int):
+                elements = _elements(part)
+                if not -len(elements) <= key < len(elements):
+                    return None
+                part = elements[key]
+            else:
+                part = _member(key)(part)
+                if not part:
+                    return None
+        return bytes(part) if keys else text.encode()
+    except _REFUSED:
+        return None
+
+
+@lru_cache(1024)
+def _member(name: str) -> Callable[[Any], Any]:
+    """Returns what gives the member of this name; empty where there is none."""
+    try:
+        kind = msgspec.defstruct("Object", [("value", msgspec.Raw, _NONE)], rename={"value": name}, gc=False)
+    except (ValueError, TypeError):  # a name with a quote or a control character in it
+        return lambda text: _members(text).get(name, _NONE)
+    decode: Callable[[Any], Any] = msgspec.json.Decoder(kind).decode
+    return lambda text: decode(text).value
+
+
+def elements_of(text: str) -> list[str] | None:
+    """Returns the elements of an array, as JSON; None where the text is no array.
+
+    Examples
+    --------
+    >>> elements_of('[1,"a",[2]]'), elements_of("{}")
+    (['1', '"a"', '[2]'], None)
+    """
+    try:
+        return [bytes(element).decode() for element in _elements(text)]
+    except _REFUSED:
+        return None
+
+
+def length_of(text: str) -> int | None:
+    """Returns the number of elements of an array; None where the text is no array."""
+    try:
+        return len(_elements(text))
+    except _REFUSED:
+        return None
+
+
+_KINDS = {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "boolean", "n": "null"}
+
+
+def kind_of(text: str) -> str | None:
+    """Returns `object`, `array`, `string`, `number`, `boolean` or `null` of a text of JSON; None of an empty text."""
+    return _KINDS.get(text[:1], "number") if text else None
+
+
+def json_of_text(text: str) -> str:
+    """Returns a text as JSON: in quotes.
+
+    Examples
+    --------
+    >>> json_of_text('say "é"')
+    '"say \\\\"é\\\\""'
+    """
+    return _encode(text).decode()

@@ -1,0 +1,78 @@
+"""Functions of JSON as polars expressions; what each computes is written in `sbon.query.functions`, how JSON is held in `sbon.json_texts`.
+
+The library has none that keep a value as it is written: each value is looked at by itself, which takes about a microsecond.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import repeat
+from typing import Any
+
+import polars as pl
+
+from sbon.errors import RemoteProtocolError
+from sbon.json_texts import Key, json_of_text, json_text, kind_of, length_of, part_of, text_of_part
+from sbon.operators.builder import Builder, each, plainly
+from sbon.operators.division import quotient
+from sbon.operators.times import format_time
+from sbon.query.functions import MaybeType
+from sbon.query.schema import ColumnType
+
+_SECOND_US = 1_000_000
+
+
+def _path(take: Callable[[str, Sequence[Key]], str | None]) -> Builder:
+    """The builder of a function of JSON and the keys that lead into it."""
+
+    def build(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
+        keys: list[Any] = list(literals[1:])
+        if any(isinstance(key, bool | float) for key in keys):
+            raise RemoteProtocolError(f"keys {keys!r} of JSON, expected texts and whole numbers")
+        if None not in keys:
+            return each(lambda text: take(text, keys), pl.String())(values[0])
+        varying = [place for place, key in enumerate(keys) if key is None]
+
+        def apply(columns: Sequence[pl.Series]) -> pl.Series:
+            rows = max(map(len, columns))
+            texts, *others = (repeat(column[0], rows) if len(column) == 1 else column for column in columns)
+            found: list[str | None] = []
+            for text, *given in zip(texts, *others, strict=True):
+                if text is None or None in given:
+                    found.append(None)
+                    continue
+                path = list(keys)
+                for place, key in zip(varying, given, strict=True):
+                    path[place] = key
+                found.append(take(text, path))
+            return pl.Series(found, dtype=pl.String)
+
+        parts = [values[0], *(values[1 + place] for place in varying)]
+        return pl.map_batches(parts, apply, return_dtype=pl.String(), is_elementwise=True)
+
+    return build
+
+
+def _to_json(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
+    value = values[0]
+    match types[0]:
+        case ColumnType.TEXT:
+            return each(json_of_text, pl.String())(value)
+        case ColumnType.FLOAT:
+            return pl.when(value.is_finite()).then(value.cast(pl.String)).when(value.is_not_null()).then(pl.lit("null"))
+        case ColumnType.BOOL:
+            return pl.when(value).then(pl.lit("true")).when(~value).then(pl.lit("false"))
+        case ColumnType.TIME:
+            return pl.concat_str([pl.lit('"'), format_time(value), pl.lit('"')])
+        case ColumnType.INTERVAL:
+            return quotient(value.cast(pl.Int64), _SECOND_US).cast(pl.String)
+        case _:
+            return value.cast(pl.String)
+
+
+JSON_CALLS: dict[str, Builder] = {
+    "json": plainly(each(json_text, pl.String())),
+    "json_get": _path(part_of),
+    "json_text": _path(text_of_part),
+    "json_length": plainly(each(length_of, pl.Int64())),
+    "json_typeof": plainly(each(kind_of, pl.String())),
+    "to_json": _to_json,
+}

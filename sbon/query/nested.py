@@ -1,0 +1,97 @@
+"""JSON in expressions: -> and ->>, and the functions by whose names PostgreSQL has the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from sbon.query.dialect import counted
+from sbon.query.expression import Call
+from sbon.query.scalar_calls import Bound
+from sbon.query.schema import TYPE_NAMES, ColumnType
+
+if TYPE_CHECKING:
+    from sbon.query.scalar import Scalars
+
+JSON, TEXT, INT = ColumnType.JSON, ColumnType.TEXT, ColumnType.INT
+_PATH_HINT = "write x -> 'a' -> 0 ->> 'b': names of members, and places of elements from 0"
+
+
+def as_json(scalars: Scalars, tree: exp.Expr, bound: Bound) -> Bound:
+    """The value as JSON; a text is read as such.
+
+    Raises
+    ------
+    QueryError
+        It is of another type.
+    """
+    if bound[1] in (JSON, None):
+        return bound
+    if bound[1] is not TEXT:
+        what = f"{scalars.text.written(tree)} is {TYPE_NAMES[bound[1]]}, expected JSON or a TEXT that is JSON"
+        raise scalars.refuse(tree, what, "declare the column JSON")
+    return scalars.call(tree, "json", [bound])
+
+
+def _step(scalars: Scalars, tree: exp.Expr) -> Bound:
+    """x -> key and x ->> key; a chain is one call, which reads its JSON once."""
+    name = "json_text" if isinstance(tree, exp.JSONExtractScalar) else "json_get"
+    if "typed" in tree.meta:  # JSON_EXTRACT(x, '$.a') and its like
+        raise scalars.refuse(tree, f"{scalars.typed(tree)}: paths of JSON are not supported", _PATH_HINT)
+    return _path(scalars, tree, name, tree.this, [tree.expression])
+
+
+def _path(scalars: Scalars, tree: exp.Expr, name: str, document: exp.Expr, keys: list[exp.Expr]) -> Bound:
+    value = as_json(scalars, document, scalars.bind(document))
+    bound = [scalars.bind(key) for key in keys]
+    inner = value[0]
+    if isinstance(inner, Call) and inner.function == "json_get":
+        scalars.call(tree, name, [value, *bound])  # for its checks
+        whole, result = Call(name, (*inner.arguments, *(key for key, _ in bound))), JSON if name == "json_get" else TEXT
+        return whole, result
+    return scalars.call(tree, name, [value, *bound], [document, *keys])
+
+
+def _extract_path(name: str) -> Callable[[Scalars, exp.Expr], Bound]:
+    def bind(scalars: Scalars, tree: exp.Expr) -> Bound:
+        if len(tree.expressions) < 2:
+            raise scalars.refuse(tree, f"{tree.this} got {counted(len(tree.expressions), 'argument')}, expected 2 or more", _PATH_HINT)
+        return _path(scalars, tree, name, tree.expressions[0], list(tree.expressions[1:]))
+
+    return bind
+
+
+def _of_json(name: str) -> Callable[[Scalars, exp.Expr], Bound]:
+    def bind(scalars: Scalars, tree: exp.Expr) -> Bound:
+        if len(tree.expressions) != 1:
+            raise scalars.refuse(tree, f"{tree.this} got {counted(len(tree.expressions), 'argument')}, expected 1", f"write {tree.this}(x)")
+        (value,) = tree.expressions
+        return scalars.call(tree, name, [as_json(scalars, value, scalars.bind(value))])
+
+    return bind
+
+
+def to_json(scalars: Scalars, tree: exp.Expr, bound: Bound) -> Bound:
+    """The value as JSON, as sinks write it: a text in quotes."""
+    return bound if bound[1] is JSON else scalars.call(tree, "to_json", [bound])
+
+
+def _to_json(scalars: Scalars, tree: exp.Expr) -> Bound:
+    if len(tree.expressions) != 1:
+        raise scalars.refuse(tree, f"{tree.this} got {counted(len(tree.expressions), 'argument')}, expected 1", f"write {tree.this}(x)")
+    return to_json(scalars, tree, scalars.bind(tree.expressions[0]))
+
+
+NESTED_TREES: dict[type[exp.Expr], Callable[[Scalars, exp.Expr], Bound]] = {
+    exp.JSONExtract: _step,
+    exp.JSONExtractScalar: _step,
+}
+NESTED_NAMES: dict[str, Callable[[Scalars, exp.Expr], Bound]] = {
+    **dict.fromkeys(("json_extract_path", "jsonb_extract_path"), _extract_path("json_get")),
+    **dict.fromkeys(("json_extract_path_text", "jsonb_extract_path_text"), _extract_path("json_text")),
+    **dict.fromkeys(("json_array_length", "jsonb_array_length"), _of_json("json_length")),
+    **dict.fromkeys(("json_typeof", "jsonb_typeof"), _of_json("json_typeof")),
+    **dict.fromkeys(("to_json", "to_jsonb"), _to_json),
+}
