@@ -1,7 +1,10 @@
 """One Spark session and one generated log, with its report, for all tests of the analysis."""
 
+import fcntl
 import json
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,24 +52,46 @@ def analyse(spark):
     from sbon.analysis.run import analyse_logs
 
     def run(log: Path, out: Path, **options: Any) -> Analysed:
-        report = analyse_logs([log], out, spark=spark, **options)
-        return Analysed(log, out, json.loads((out / "report.json").read_text()), report.path.read_text())
+        analyse_logs([log], out, spark=spark, **options)
+        return read_report(log, out)
 
     return run
 
 
 @pytest.fixture(scope="session")
-def generated(tmp_path_factory) -> Path:
-    """Fifty-four minutes of twelve agents, one of which crashes: so long that a moment is 20 s and holds two samples of everything."""
-    log = tmp_path_factory.mktemp("generated")
-    generate(log, agents=12, hours=0.9, queries=10, probe_interval_s=2.0, seed=14)
-    return log
+def made_once(tmp_path_factory, worker_id) -> Callable[[str, Callable[[Path], object]], Path]:
+    """Makes a folder, or takes it from the process beside this one that has made it: what is in it costs half a minute."""
+    base = tmp_path_factory.getbasetemp()
+    shared = (base if worker_id == "master" else base.parent) / "analysis"
+    shared.mkdir(exist_ok=True)
+
+    def folder(name: str, make: Callable[[Path], object]) -> Path:
+        with open(shared / f"{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            done = shared / f"{name}.done"
+            if not done.exists():
+                shutil.rmtree(shared / name, ignore_errors=True)
+                (shared / name).mkdir()
+                make(shared / name)
+                done.touch()
+        return shared / name
+
+    return folder
 
 
 @pytest.fixture(scope="session")
-def overlay(tmp_path_factory) -> Path:
+def generated(made_once) -> Path:
+    """Fifty-four minutes of twelve agents, one of which crashes: so long that a moment is 20 s and holds two samples of everything."""
+    return made_once("generated", partial(generate, agents=12, hours=0.9, queries=10, probe_interval_s=2.0, seed=14))
+
+
+@pytest.fixture(scope="session")
+def overlay(made_once) -> Path:
     """What five real agents recorded in the virtual world: two queries that share, an operator moved by hand, a crash."""
-    log = tmp_path_factory.mktemp("overlay")
+    return made_once("overlay", record)
+
+
+def record(log: Path) -> None:
     world = World(build(CitiesConfig(), 5, 3), seed=3, data_dir=log, settings=SETTINGS)
     for name in world.nodes:
         world.start(name)
@@ -81,9 +106,17 @@ def overlay(tmp_path_factory) -> Path:
     world.run(20)
     world.close()
     write_tables(log)
-    return log
 
 
 @pytest.fixture(scope="session", params=["generated", "overlay"])
-def analysed(request, analyse, tmp_path_factory) -> Analysed:
-    return analyse(request.getfixturevalue(request.param), tmp_path_factory.mktemp("analysed"))
+def analysed(request, made_once) -> Analysed:
+    log = request.getfixturevalue(request.param)
+
+    def analyse(out: Path) -> None:
+        request.getfixturevalue("analyse")(log, out)
+
+    return read_report(log, made_once(f"{request.param}-analysed", analyse))
+
+
+def read_report(log: Path, out: Path) -> Analysed:
+    return Analysed(log, out, json.loads((out / "report.json").read_text()), (out / "report.html").read_text())

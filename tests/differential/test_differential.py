@@ -100,7 +100,8 @@ def test_a_function_that_is_wrong_is_noticed_with_the_rows_that_show_it(tmp_path
     monkeypatch.setitem(scalars.SCALARS, "abs", lambda values, types, literals: values[0])
     monkeypatch.setattr(run, "SHRINK_TRIES", 8)
 
-    _, failures = failures_of(1, range(QUERIES), tmp_path / "all")
+    asked = [number for number, query in enumerate(queries_of(make_data(1), range(QUERIES))) if "ABS(" in query.ours]
+    _, failures = failures_of(1, asked[:8], tmp_path / "all")
 
     assert failures
     assert all("ABS(" in failure.query.ours or any("ABS(" in view for view, _ in failure.query.before) for failure in failures)

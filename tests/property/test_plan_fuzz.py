@@ -65,8 +65,8 @@ def fuzzed(seed: int, cases: int, timeout_s: float) -> list[str]:
 
 
 def test_parameters_at_their_extremes_are_refused_or_run():
-    lines = fuzzed(1, 100, 120.0)
-    assert len(lines) == 100
+    lines = fuzzed(1, 40, 120.0)
+    assert len(lines) == 40
     assert any("refused" in line for line in lines)
     assert any("gave" in line for line in lines)
 
