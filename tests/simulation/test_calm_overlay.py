@@ -57,7 +57,7 @@ def test_equal_places_and_jitter_move_an_operator_at_most_once_an_hour_and_a_las
     world.run(300.0)
     began = world.agents[0].host.wall()
 
-    world.run(3 * HOUR_S)
+    world.run(2 * HOUR_S)
     moved = migrations(world, began)
     for at, operator in moved:
         within = [other for other in moved if other[1] == operator and at <= other[0] < at + HOUR_S]

@@ -50,7 +50,7 @@ def rings(world: World) -> set[tuple[str, ...]]:
     return {agent.key_ring.ids for agent in world.agents if agent is not None}
 
 
-@pytest.mark.parametrize("pause_s", [0.0, 20.0])
+@pytest.mark.parametrize("pause_s", [0.0, 5.0])
 def test_a_cluster_of_eight_changes_its_key_without_losing_anybody(tmp_path, pause_s):
     world = sealed_world(tmp_path)
     world.submit(SOURCE.format(node=world.nodes[1]), at=3)
@@ -68,10 +68,10 @@ def test_a_cluster_of_eight_changes_its_key_without_losing_anybody(tmp_path, pau
         world.run(pause_s)
 
     assert all(statuses(world, at) == {"alive"} for at in range(8))
-    world.run(60)
+    world.run(30)
     assert all(statuses(world, at) == {"alive"} for at in range(8))
     numbers = [row[1] for row in tail.rows]
-    assert len(numbers) > 500
+    assert len(numbers) > 200
     assert numbers == list(range(len(numbers))), "a stream goes on through the change, without a gap"
     if pause_s:
         # Without a pause, what was sealed with the old key and is still under way is refused: lost as datagrams may be.
