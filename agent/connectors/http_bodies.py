@@ -6,7 +6,7 @@ Rows that do not fit are counted for each body by itself, so that an answer can 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import msgspec
 import polars as pl
@@ -25,8 +25,8 @@ from sbon_agent.connectors.json_rows import JsonRows
 from sbon_agent.connectors.json_texts import dense, of_array, of_object
 from sbon_agent.connectors.options import Options
 from sbon_agent.connectors.required import NullFilter
+from sbon_agent.connectors.row_batches import RowBatches, Rows, no_rows
 from sbon_agent.connectors.time_format import TimeFormat
-from sbon_agent.connectors.watermark import Watermark
 
 FORMATS = ("ndjson", "json", "csv")
 MEDIA_TYPES = {
@@ -41,8 +41,6 @@ CURLS_OWN = "application/x-www-form-urlencoded"
 KINDS_MAX = 8
 """Reasons that are told of one body."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-
-Rows: TypeAlias = Values | pl.DataFrame
 
 
 class BodyError(ConnectorError):
@@ -103,13 +101,13 @@ class BodyReader:
         self._separator = options.text("separator", ",")
         if len(self._separator) != 1 or not self._separator.isascii():
             raise options.refuse("separator", self._separator, "one character")
-        self.time_place = next((place for place, field in enumerate(params.columns) if field.name == params.time_column), None)
-        self._ahead = AheadGuard(options, params.columns, self.time_place, self._own)
+        time_place = next((place for place, field in enumerate(params.columns) if field.name == params.time_column), None)
+        self._ahead = AheadGuard(options, params.columns, time_place, self._own)
         self._nulls = NullFilter(params, self._own)
         self._json = JsonRows(params.columns, self._times, self._own)
         self._csv: tuple[bytes, CsvRows] | None = None
         """For the latest header."""
-        self._watermark = Watermark(params)
+        self._batches = RowBatches(params)
 
     @property
     def remark(self) -> str:
@@ -119,7 +117,7 @@ class BodyReader:
     @property
     def none(self) -> Rows:
         """No rows."""
-        return Values(0, tuple(() for _ in self._schema))
+        return no_rows(self._schema)
 
     def read(self, kind: str, data: bytes, wall: float) -> Body:
         """Returns the rows of a body, maybe none.
@@ -161,23 +159,7 @@ class BodyReader:
 
     def polled(self, parts: Sequence[Rows], next_poll: float | None) -> Polled:
         """Returns rows of several bodies as what a source gives the engine; maybe none."""
-        parts = [part for part in parts if count(part)]
-        if not parts:
-            return Polled(None, self._watermark.us, next_poll)
-        rows = joined(parts, self._schema)
-        self._watermark.seen(self._newest_us(rows))
-        if isinstance(rows, Values):
-            return Polled(None, self._watermark.us, next_poll, values=rows)
-        return Polled(rows, self._watermark.us, next_poll)
-
-    def _newest_us(self, rows: Rows) -> int | None:
-        """Returns the latest event time of rows, None where they have none."""
-        if self.time_place is None or count(rows) == 0:
-            return None
-        if isinstance(rows, Values):
-            return max((time for time in rows.columns[self.time_place] if time is not None), default=None)
-        newest = rows.to_series(self.time_place).to_physical().max()
-        return newest if isinstance(newest, int) else None
+        return self._batches.polled(parts, next_poll)
 
     def _read_ndjson(self, data: bytes) -> Rows:
         few = self._json.read_few(lines_of(data)) if data.count(b"\n") <= FEW_ROWS else None
@@ -208,27 +190,3 @@ def _lines_of_document(data: bytes) -> bytes:
         detail = "it is nested too deep" if isinstance(error, RecursionError) else str(error).removeprefix("JSON is malformed: ")
         hint = "; one object a line has the Content-Type application/x-ndjson (format = 'ndjson')" if "trailing" in detail else ""
         raise BodyError(f"the body is not JSON: {detail}{hint}") from None
-
-
-def count(rows: Rows) -> int:
-    """Returns how many rows these are."""
-    return rows.rows if isinstance(rows, Values) else rows.height
-
-
-def cut(rows: Rows, first: int) -> tuple[Rows, Rows]:
-    """Returns the first rows and the others."""
-    if isinstance(rows, Values):
-        head, tail = (tuple(column[part] for column in rows.columns) for part in (slice(first), slice(first, None)))
-        return Values(min(first, rows.rows), head), Values(max(0, rows.rows - first), tail)
-    return rows.head(first), rows.slice(first)
-
-
-def joined(parts: Sequence[Rows], schema: Schema) -> Rows:
-    """Returns the rows of several bodies as one batch; as plain values if they are few and all are."""
-    if len(parts) == 1:
-        return parts[0]
-    values = [part for part in parts if isinstance(part, Values)]
-    if len(values) == len(parts) and sum(part.rows for part in values) <= FEW_ROWS:
-        columns = tuple([value for part in values for value in part.columns[place]] for place in range(len(schema)))
-        return Values(sum(part.rows for part in values), columns)
-    return pl.concat([frame_of_values(part, schema) if isinstance(part, Values) else part for part in parts])

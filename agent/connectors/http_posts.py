@@ -24,10 +24,11 @@ from sbon.misfits import Misfits
 from sbon.query.plan import SourceParams
 from sbon_agent.connectors.addresses import SocketPlace, loop_of
 from sbon_agent.connectors.base import BATCH_ROWS, BATCH_ROWS_MAX, ConnectorContext, Polled
-from sbon_agent.connectors.http_bodies import FORMATS, BodyError, BodyReader, Rows, count, cut, format_of
+from sbon_agent.connectors.http_bodies import FORMATS, BodyError, BodyReader, format_of
 from sbon_agent.connectors.http_repeats import KEY_CHARACTERS_MAX, Repeats
 from sbon_agent.connectors.http_server import REQUEST_OVERHEAD_BYTES, Answer, HttpServer, Request, refusal
 from sbon_agent.connectors.options import Options
+from sbon_agent.connectors.row_batches import Rows, count, cut
 from sbon_agent.connectors.secret_files import SecretFile
 
 SMALL_BYTES_MAX = 64 * 1024

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import polars as pl
@@ -57,6 +57,14 @@ LINES_BYTES_MAX = 64 * 1024
 """Blocks with no more in them are read line by line where they are refused."""
 _PLACE = "\0place"
 """Name of a column beside those of the schema, which cannot have it."""
+
+
+class Placed(NamedTuple):
+    """Rows, and which lines they are of."""
+
+    frame: pl.DataFrame
+    places: pl.Series | None
+    """Of each row's line among those that are not blank; None: each line has its row."""
 
 
 class JsonRows:
@@ -110,17 +118,37 @@ class JsonRows:
 
     def read_block(self, data: bytes) -> pl.DataFrame:
         """Rows of a block of whole lines."""
+        return self.read_block_placed(data).frame
+
+    def read_block_placed(self, data: bytes) -> Placed:
+        """The same, with the places of their lines in the block."""
         if len(data) <= LINES_BYTES_MAX and data.count(b"\n") <= FEW_ROWS:
-            return self.read(lines_of(data))
+            lines = lines_of(data)
+            few = self.read_few(lines)
+            return self._read_many(lines) if few is None else Placed(frame_of_values(few, self._schema), None)
         frame = self._blocks.read(data)
         if frame is not None:
-            return self._rows.convert(frame, lambda row, column: self._shown(lines_of(data)[row], column))[0]
+            converted, kept = self._rows.convert(frame, lambda row, column: self._shown(lines_of(data)[row], column))
+            return Placed(converted, None if kept is None else kept.arg_true())
         parts = [] if len(data) <= LINES_BYTES_MAX else list(_parts(data))
-        return pl.concat(map(self.read_block, parts)) if len(parts) > 1 else self.read_many(lines_of(data))
+        return self._read_parts(parts) if len(parts) > 1 else self._read_many(lines_of(data))
 
     def read_many(self, lines: Sequence[bytes]) -> pl.DataFrame:
         """The same for any lines, by the columnar library."""
-        lines = [line for line in lines if line.strip()]
+        return self._read_many([line for line in lines if line.strip()]).frame
+
+    def _read_parts(self, parts: Sequence[bytes]) -> Placed:
+        read = [self.read_block_placed(part) for part in parts]
+        frame = pl.concat([part.frame for part in read])
+        if all(part.places is None for part in read):
+            return Placed(frame, None)
+        places, first = [], 0
+        for part, block in zip(read, parts, strict=True):
+            places.append((pl.arange(part.frame.height, eager=True) if part.places is None else part.places).cast(pl.Int64()) + first)
+            first += len(lines_of(block))
+        return Placed(frame, pl.concat(places))
+
+    def _read_many(self, lines: Sequence[bytes]) -> Placed:
         rows, odd = self._decoded(lines)
         try:
             frame = pl.DataFrame(self._columns(rows), schema=self._raw)
@@ -128,14 +156,15 @@ class JsonRows:
             rows, odd = self._without_large(rows, odd, len(lines))
             frame = pl.DataFrame(self._columns(rows), schema=self._raw)
         if not odd:
-            return self._rows.convert(frame, lambda row, column: self._shown(lines[row], column))[0]
+            converted, kept = self._rows.convert(frame, lambda row, column: self._shown(lines[row], column))
+            return Placed(converted, None if kept is None else kept.arg_true())
         refused = set(odd)
         usual = [place for place in range(len(lines)) if place not in refused]
         converted, kept = self._rows.convert(frame, lambda row, column: self._shown(lines[usual[row]], column))
-        odd_rows = self._read_odd(lines, odd)
-        if odd_rows.is_empty():
-            return converted
-        return pl.concat([_placed(converted, usual, kept), odd_rows]).sort(_PLACE).drop(_PLACE)
+        placed, odd_rows = _placed(converted, usual, kept), self._read_odd(lines, odd)
+        if not odd_rows.is_empty():
+            placed = pl.concat([placed, odd_rows]).sort(_PLACE)
+        return Placed(placed.drop(_PLACE), placed[_PLACE])
 
     def _decoded(self, lines: Sequence[bytes]) -> tuple[list[Any], list[int]]:
         """Rows of the lines whose members have the right types, and the places of the others."""

@@ -70,6 +70,12 @@ def line_by_line(lines: list[bytes], misfits: Misfits) -> pl.DataFrame:
     return pl.concat([reader.read_many([line]) for line in lines])
 
 
+def places_of(lines: list[bytes]) -> list[int]:
+    """Of the lines that have a row."""
+    reader = JsonRows(SCHEMA, TimeFormat(), Misfits())
+    return [place for place, line in enumerate(lines) if line == GOOD or reader.read_many([line]).height]
+
+
 def causes(misfits: Misfits) -> dict[tuple[str, str], int]:
     return {(kind.column, kind.cause): kind.rows for kind in misfits.told()}
 
@@ -78,7 +84,7 @@ def expect_same(lines: list[bytes]) -> None:
     of_block, of_lines = Misfits(), Misfits()
     many = [GOOD] * FEW_ROWS + lines + [GOOD]
 
-    block = JsonRows(SCHEMA, TimeFormat(), of_block).read_block(b"\n".join(many) + b"\n")
+    block, places = JsonRows(SCHEMA, TimeFormat(), of_block).read_block_placed(b"\n".join(many) + b"\n")
 
     plain = line_by_line([*lines, GOOD], of_lines)
     assert [repr(row) for row in block.rows()[FEW_ROWS:]] == [repr(row) for row in plain.rows()]  # -0.0 is not 0.0 here
@@ -87,6 +93,8 @@ def expect_same(lines: list[bytes]) -> None:
         assert of_block.told() == of_lines.told()
     # Of several lines, those that are left out member by member are counted last.
     assert causes(of_block) == causes(of_lines)
+    kept = places_of([line for line in many if line.strip()])
+    assert (list(range(len(kept))) if places is None else places.to_list()) == kept
 
 
 @pytest.mark.parametrize("line", TRICKY)
@@ -214,3 +222,13 @@ def test_regular_times_need_no_general_way() -> None:
     assert regular_times(pl.Series(written)).to_list() == [time, time, time, None, None, None]
     assert regular_times(pl.Series(["2024-02-29 23:59:58.12-01:30"])).to_list() == [datetime(2024, 3, 1, 1, 29, 58, 120_000)]
     assert regular_times(pl.Series([], dtype=pl.String())).to_list() == []
+
+
+def test_rows_of_a_block_that_is_read_in_parts_have_the_places_of_their_lines() -> None:
+    lines = [b'{"n": %d, "s": "%s"}' % (n, b"x" * 60) for n in range(4000)]
+    lines[10], lines[2000], lines[2001], lines[3999] = b"no", b"", b'{"n": "x"}', b"{}"
+    found = JsonRows(SCHEMA, TimeFormat(), Misfits()).read_block_placed(b"\n".join(lines))
+    assert found.places is not None
+    there = [line for line in lines if line]
+    assert [json.loads(there[place]).get("n") for place in found.places] == found.frame["n"].to_list()
+    assert found.places.to_list() == [place for place, line in enumerate(there) if line not in (b"no", b'{"n": "x"}')]
