@@ -63,10 +63,10 @@ class SourceConnector(Protocol):
     nothing; the source tries it again, and is shown as stalled meanwhile. `misfits`, an `sbon.misfits.Misfits` that the source makes and
     adds to: why it has left rows out, for `sbon queries`, `sbon operators`, the log and telemetry; its rows are among `dropped_rows`.
     `threaded = True`: `poll` is called on an executor thread (never two calls at once, and none during `start` or `stop`), so that a source
-    whose rows take work to make does not hold up the event loop. `batch_rows`: the engine writes
-    there, before each poll, how many rows fit into its quantum, and the source gives at most so many. `due_rows(now)`, beside the other
-    two: how many rows are due at that instant, be they ever so many; with it goes the promise that `poll` never waits, for a file or for
-    anybody. A few rows that have cost little lately are then asked for on the agent's own thread, which takes less than waking another.
+    whose rows take work to make does not hold up the event loop; it is looked at before each poll, and may change. `batch_rows`: the engine
+    writes there, before each poll, how many rows fit into its quantum, and the source gives at most so many. `due_rows(now)`, beside the
+    other two: how many rows are due at that instant, be they ever so many; with it goes the promise that `poll` never waits, for a file or
+    for anybody. A few rows that have cost little lately are then asked for on the agent's own thread, which takes less than waking another.
     `acknowledged(upto)`: every operator that the rows of all polls up to that `Polled.upto` went to has processed them: they are in its
     state, in what it has sent on, or in the sink. What an operator on another host holds is lost if that host crashes. Not called after
     `stop`.

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sbon.misfits import Misfits
-from sbon.operators.values import FEW_ROWS, Values
+from sbon.operators.values import Values
 from sbon.query.plan import SourceParams
 from sbon_agent.connectors.ahead import AheadGuard
 from sbon_agent.connectors.base import BATCH_ROWS_MAX, Polled
-from sbon_agent.connectors.json_blocks import lines_of
 from sbon_agent.connectors.json_rows import JsonRows
 from sbon_agent.connectors.options import Options
 from sbon_agent.connectors.time_format import TimeFormat
@@ -27,10 +26,11 @@ class LineBatches:
     ----------
     options : has `batch_rows_max`, `time_format`, `time_unit` and `ahead_max`
     misfits : counts what is left out
+    rows_max : default of `batch_rows_max`
     """
 
-    def __init__(self, params: SourceParams, options: Options, misfits: Misfits) -> None:
-        self.rows_max = options.integer("batch_rows_max", BATCH_ROWS_MAX, 1, 1_000_000)
+    def __init__(self, params: SourceParams, options: Options, misfits: Misfits, rows_max: int = BATCH_ROWS_MAX) -> None:
+        self.rows_max = options.integer("batch_rows_max", rows_max, 1, 1_000_000)
         """Rows of a batch."""
         self._rows = JsonRows(params.columns, TimeFormat.read(options), misfits)
         self._time_place = next((place for place, field in enumerate(params.columns) if field.name == params.time_column), None)
@@ -49,12 +49,13 @@ class LineBatches:
         few = self._of_few(self._rows.read_few(lines), wall, next_poll)
         return few if few is not None else self._of_many(self._rows.read_many(lines), wall, next_poll)
 
-    def polled_block(self, data: bytes, count: int, wall: float, next_poll: float | None) -> Polled:
-        """Returns the same for lines that stand behind each other, each ended; `count` says how many they are."""
-        if not data:
-            return Polled(None, self._watermark.us, next_poll)
-        few = self._of_few(self._rows.read_few(lines_of(data)) if count <= FEW_ROWS else None, wall, next_poll)
-        return few if few is not None else self._of_many(self._rows.read_block(data), wall, next_poll)
+    def decoded(self, data: bytes) -> pl.DataFrame:
+        """Returns the rows of lines that stand behind each other, each ended, for `polled_part`."""
+        return self._rows.read_block(data)
+
+    def polled_part(self, frame: pl.DataFrame, wall: float, next_poll: float | None) -> Polled:
+        """Returns the next rows of what has been decoded."""
+        return self._of_many(frame, wall, next_poll)
 
     def _of_few(self, few: Values | None, wall: float, next_poll: float | None) -> Polled | None:
         if few is None:

@@ -44,7 +44,7 @@ class Connection(asyncio.Protocol):
         self._endpoint = endpoint
         self.transport: asyncio.Transport | None = None
         self.full = False
-        self.tail = b""
+        self.tail = bytearray()
         """The source's: a line not yet whole."""
         self.skipping = False
         """The source's: inside a line that is too long."""

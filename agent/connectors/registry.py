@@ -16,7 +16,7 @@ _SOURCES = {
     "file": "sbon_agent.connectors.file_source:FileSource",
     "http": "sbon_agent.connectors.http_source:build_http_source",
     "mqtt": "sbon_agent.connectors.mqtt_source:MqttSource",
-    "tcp": "sbon_agent.connectors.tcp:TcpSource",
+    "tcp": "sbon_agent.connectors.tcp_source:TcpSource",
     "system": "sbon_agent.connectors.system_source:SystemSource",
 }
 _SINKS = {

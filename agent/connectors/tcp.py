@@ -1,4 +1,4 @@
-"""Connector `tcp`: NDJSON lines over TCP, one object a line, UTF-8. As a source it reads rows, as a sink it writes them.
+"""Connector `tcp`: NDJSON lines over TCP, one object a line, UTF-8. As a source (`tcp_source`) it reads rows, as a sink it writes them.
 
 Options of both
 ---------------
@@ -13,9 +13,9 @@ of loopback.
 Options of a source
 -------------------
 line_bytes_max : longer lines are left out and counted; default 65536
-buffer_bytes_max : lines waiting for the overlay; beyond it the peers' sockets are no longer read; default 1 MiB
+buffer_bytes_max : lines waiting for the overlay; beyond it the peers' sockets are no longer read; default 8 MiB
 time_format, time_unit : see `time_format.TimeFormat`
-batch_rows_max : rows of a batch, default 4096
+batch_rows_max : rows of a batch, default 65536; fewer where they would take longer than the engine's quantum
 ahead_max : rows whose event time is farther ahead of this machine's clock are left out and counted, such as '1 hour'; default: none are,
     and `sbon operators` tells of the first that is a day ahead
 
@@ -33,20 +33,14 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from sbon.errors import ConnectorError
-from sbon.misfits import Misfits
 from sbon.operators.values import Values
-from sbon.query.plan import SinkParams, SourceParams
+from sbon.query.plan import SinkParams
 from sbon.query.schema import Schema
-from sbon_agent.connectors.base import Congested, ConnectorContext, Polled
+from sbon_agent.connectors.base import Congested, ConnectorContext
 from sbon_agent.connectors.formatting import LineFormat
-from sbon_agent.connectors.json_blocks import line_ends
-from sbon_agent.connectors.line_batches import LineBatches
 from sbon_agent.connectors.lines import Connection, Endpoint
 from sbon_agent.connectors.options import Options
 
@@ -55,151 +49,6 @@ if TYPE_CHECKING:
 
 FLUSH_ON_CLOSE_S = 5.0
 """How long a closing sink may take to deliver what it holds."""
-
-
-class TcpSource:
-    """Reads lines from all connections, in the order in which they came."""
-
-    def __init__(self, params: SourceParams, context: ConnectorContext) -> None:
-        what = f"source {params.name}"
-        options = Options(what, params.connector, params.options)
-        self._endpoint = Endpoint(what, options, "listen", context)
-        self._line_bytes_max = options.integer("line_bytes_max", 65_536, 16, 16 << 20)
-        self._buffer_bytes_max = options.integer("buffer_bytes_max", 1 << 20, 1024, 1 << 30)
-        self.misfits = Misfits()
-        self._batches = LineBatches(params, options, self.misfits)
-        options.finish()
-        self._blocks: deque[tuple[bytes, int]] = deque()
-        """Whole lines as they came, and how many they are."""
-        self._held_lines = self._held_bytes = 0
-        self._paused = False
-        self._ready: Callable[[], None] | None = None
-
-    @property
-    def dropped_rows(self) -> int:
-        """Lines that could not be read, or whose event time is too far ahead."""
-        return self.misfits.rows
-
-    @property
-    def address(self) -> tuple[str, int] | None:
-        """Where it listens, once it does."""
-        return self._endpoint.address
-
-    @property
-    def remark(self) -> str:
-        """Of rows from the future."""
-        return self._batches.remark
-
-    def open(self) -> None:
-        """See whether its address may be used."""
-        self._endpoint.check()
-
-    def start(self, ready: Callable[[], None]) -> None:
-        """Listen or connect."""
-        self._ready = ready
-        self._endpoint.start(self)
-
-    def due_rows(self, now: float) -> int:
-        """Lines that are here."""
-        return self._held_lines
-
-    def poll(self, now: float, wall: float) -> Polled:
-        """Rows of the lines that are here."""
-        if self._endpoint.error is not None:
-            raise self._endpoint.error
-        data, count = self._taken()
-        if self._paused and self._held_bytes <= self._buffer_bytes_max // 2:
-            self._paused = False
-            for connection in self._endpoint.connections:
-                connection.resume()
-        return self._batches.polled_block(data, count, wall, now if self._held_lines else None)
-
-    def stop(self) -> None:
-        """Close all connections."""
-        self._endpoint.stop()
-        self._blocks.clear()
-        self._held_lines = self._held_bytes = 0
-
-    # ------------------------------------------------------------------------------------------------- lines.Owner
-
-    def connected(self, connection: Connection) -> None:
-        """A peer; it waits with the others while the buffer is full."""
-        if self._paused:
-            connection.pause()
-
-    def received(self, connection: Connection, data: bytes) -> None:
-        """Cut into lines."""
-        end = data.rfind(b"\n") + 1
-        whole, connection.tail = connection.tail + data[:end] if end else b"", data[end:] if end else connection.tail + data
-        if whole and connection.skipping:
-            connection.skipping = False
-            whole = whole[whole.index(b"\n") + 1 :]
-        if connection.skipping or len(connection.tail) > self._line_bytes_max:
-            if not connection.skipping:
-                self._leave_out(connection.tail)
-            connection.skipping, connection.tail = True, b""
-        count = whole.count(b"\n")
-        if len(whole) > self._line_bytes_max:
-            whole, count = self._without_long(whole, count)
-        self._keep(whole, count)
-
-    def _without_long(self, data: bytes, count: int) -> tuple[bytes, int]:
-        """Whole lines without those that are too long, and how many are left."""
-        ends = line_ends(data)
-        if int(np.diff(ends, prepend=-1).max(initial=0)) <= self._line_bytes_max + 1:
-            return data, count
-        kept = []
-        for line in data[:-1].split(b"\n"):
-            if len(line) > self._line_bytes_max:
-                self._leave_out(line)
-            else:
-                kept.append(line + b"\n")
-        return b"".join(kept), len(kept)
-
-    def _leave_out(self, line: bytes) -> None:
-        text = f"the line is longer than {self._line_bytes_max} bytes (line_bytes_max)"
-        self.misfits.add("", "is too long", text=text, line=line)
-
-    def writable(self) -> None:
-        """Something has happened that a poll should see."""
-        if self._ready is not None:
-            self._ready()
-
-    def closed(self, connection: Connection) -> None:
-        """A last line may lack its end."""
-        if connection.tail.strip() and not connection.skipping:
-            self._keep(connection.tail + b"\n", 1)
-        connection.tail = b""
-
-    def _keep(self, data: bytes, count: int) -> None:
-        if not count:
-            return
-        empty = not self._held_lines
-        self._blocks.append((data, count))
-        self._held_lines += count
-        self._held_bytes += len(data)
-        if self._held_bytes > self._buffer_bytes_max and not self._paused:
-            self._paused = True
-            for connection in self._endpoint.connections:
-                connection.pause()
-        if empty and self._ready is not None:
-            self._ready()
-
-    def _taken(self) -> tuple[bytes, int]:
-        """The next lines, at most `batch_rows_max`, and how many; no longer held."""
-        taken, room = [], self._batches.rows_max
-        while self._blocks and room:
-            data, count = self._blocks.popleft()
-            if count > room:
-                end = int(line_ends(data)[room - 1]) + 1
-                self._blocks.appendleft((data[end:], count - room))
-                data, count = data[:end], room
-            taken.append(data)
-            room -= count
-        block, count = b"".join(taken), self._batches.rows_max - room
-        self._held_lines -= count
-        self._held_bytes -= len(block)
-        return block, count
 
 
 def check_tcp_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> None:

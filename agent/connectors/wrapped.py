@@ -14,7 +14,6 @@ class WrappedSource:
 
     def __init__(self, source: SourceConnector) -> None:
         self._source: Any = source
-        self.threaded = bool(getattr(source, "threaded", False))
         self.misfits: Misfits | None = getattr(source, "misfits", None)
         if hasattr(source, "batch_rows"):
             self.batch_rows = source.batch_rows
@@ -24,6 +23,11 @@ class WrappedSource:
             self.open: Callable[[], None] = source.open
         if hasattr(source, "acknowledged"):
             self.acknowledged: Callable[[int], None] = source.acknowledged
+
+    @property
+    def threaded(self) -> bool:
+        """Whether it should be asked on a thread now."""
+        return bool(getattr(self._source, "threaded", False))
 
     @property
     def dropped_rows(self) -> int:

@@ -171,18 +171,74 @@ async def test_a_full_buffer_reaches_back_to_the_peer():
 
     sending = asyncio.create_task(send())
     await until(lambda: stream.connector._paused)
-    held = stream.connector._held_bytes
+    held = stream.connector._buffer.size_bytes
     assert held < 10_000 + 2**18  # one read beyond the limit
     assert not sending.done()
 
     def fast() -> bool:
-        stream.connector._batch_rows_max = 100_000
+        stream.connector._batches.rows_max = 100_000
         stream.connector._buffer_bytes_max = 1 << 20
         return stream.poll() == len(numbers)
 
     await until(fast)
     assert stream.numbers == numbers
     await sending
+    writer.close()
+    stream.connector.stop()
+
+
+async def test_a_flood_is_decoded_on_a_thread_and_a_row_alone_at_once():
+    """Nothing is lost, changes places or counts twice while lines come in on the event loop and a poll takes others on a thread."""
+    stream = Source(port=0, line_bytes_max=100)
+    host, port = await until(lambda: stream.connector.address)
+    _, writer = await asyncio.open_connection(host, port)
+    writer.write(lines(0))
+    await until(lambda: stream.connector.due_rows(0.0))
+    assert not stream.connector.threaded
+    stream.poll()
+
+    async def send() -> None:
+        for at in range(1, 100_001, 1000):
+            writer.write(lines(*range(at, at + 1000)) + b'{"n": "' + str(at).encode() + b'x"}\n' + b"z" * 101 + b"\n")
+            await writer.drain()
+        writer.write(b'{"n": 1')  # cut in the middle of a line
+        writer.close()
+
+    sending = asyncio.create_task(send())
+    await until(lambda: stream.connector.threaded)
+    stream.connector.batch_rows = 10_000
+    deadline = time.monotonic() + DEADLINE_S
+    while len(stream.numbers) < 100_001 or stream.connector.dropped_rows < 201:
+        assert time.monotonic() < deadline, "waited in vain"
+        await (asyncio.to_thread(stream.poll) if stream.connector.threaded else asyncio.sleep(0, stream.poll()))
+    await sending
+
+    assert stream.numbers == list(range(100_001))
+    assert {kind.text: (kind.rows, kind.line) for kind in stream.connector.misfits.told()} == {
+        'column n: "1x" is not an integer (BIGINT)': (100, '{"n": "1x"}'),
+        "the line is longer than 100 bytes (line_bytes_max)": (100, "z" * 101),
+        "the line is not JSON: Input data was truncated": (1, '{"n": 1'),
+    }
+    stream.connector.stop()
+
+
+async def test_a_poll_that_may_give_few_rows_takes_few_lines():
+    """The engine asks for few rows on the event loop: as many lines are decoded there, and no block of some MiB."""
+    stream = Source(port=0)
+    host, port = await until(lambda: stream.connector.address)
+    _, writer = await asyncio.open_connection(host, port)
+    writer.write(lines(*range(3000)))
+    await until(lambda: stream.connector.due_rows(0.0) == 3000)
+
+    stream.connector.batch_rows = 100
+    stream.poll()
+    assert stream.connector._buffer.lines == 2900
+    stream.connector.batch_rows = 2000
+    stream.poll()
+    assert (stream.connector._buffer.lines, stream.connector.due_rows(0.0)) == (0, 900)
+
+    stream.poll()
+    assert stream.numbers == list(range(3000))
     writer.close()
     stream.connector.stop()
 

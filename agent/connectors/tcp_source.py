@@ -1,0 +1,151 @@
+"""Connector `tcp` as a source; its options are at the head of `tcp`.
+
+The event loop only collects lines. They are decoded when the engine asks, on an executor thread: some MiB at once in columns, given out in
+batches. A few that are all there is become plain values at once, on the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sbon.misfits import Misfits
+from sbon.operators.values import FEW_ROWS
+from sbon.query.plan import SourceParams
+from sbon_agent.connectors.base import BATCH_ROWS_MAX, ConnectorContext, Polled
+from sbon_agent.connectors.json_blocks import lines_of
+from sbon_agent.connectors.line_batches import LineBatches
+from sbon_agent.connectors.line_buffer import LineBuffer
+from sbon_agent.connectors.lines import Connection, Endpoint
+from sbon_agent.connectors.options import Options
+
+if TYPE_CHECKING:
+    import polars as pl
+
+BLOCK_BYTES = 2 << 20
+"""Decoded at once. More takes longer than other work should wait for a thread; less costs more for each row."""
+SMALL_ROWS_MAX = 1024
+SMALL_BYTES_MAX = 256 * 1024
+"""A poll that is allowed no more rows than this decodes no more, and no more bytes: it may have been asked on the event loop."""
+BUFFER_BYTES = 8 << 20
+"""Default of `buffer_bytes_max`."""
+BATCH_ROWS = 65_536
+"""Default of `batch_rows_max`."""
+
+
+class TcpSource:
+    """Reads lines from all connections, in the order in which they came."""
+
+    def __init__(self, params: SourceParams, context: ConnectorContext) -> None:
+        what = f"source {params.name}"
+        options = Options(what, params.connector, params.options)
+        self._endpoint = Endpoint(what, options, "listen", context)
+        line_bytes_max = options.integer("line_bytes_max", 65_536, 16, 16 << 20)
+        self._buffer_bytes_max = options.integer("buffer_bytes_max", BUFFER_BYTES, 1024, 1 << 30)
+        self._long = Misfits()
+        self.misfits = Misfits(beside=self._long)
+        self._buffer = LineBuffer(line_bytes_max, self._long)
+        self._batches = LineBatches(params, options, self.misfits, BATCH_ROWS)
+        self.batch_rows = BATCH_ROWS_MAX
+        options.finish()
+        self._rest: pl.DataFrame | None = None
+        """Decoded, and not yet given."""
+        self._paused = False
+        self._ready: Callable[[], None] | None = None
+
+    @property
+    def dropped_rows(self) -> int:
+        """Lines that could not be read, or whose event time is too far ahead."""
+        return self.misfits.rows + self._long.rows
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Where it listens, once it does."""
+        return self._endpoint.address
+
+    @property
+    def remark(self) -> str:
+        """Of rows from the future."""
+        return self._batches.remark
+
+    @property
+    def threaded(self) -> bool:
+        """There is more than a handful of rows: a poll should not hold up the event loop."""
+        return self._rest is not None or self._buffer.lines > FEW_ROWS
+
+    def open(self) -> None:
+        """See whether its address may be used."""
+        self._endpoint.check()
+
+    def start(self, ready: Callable[[], None]) -> None:
+        """Listen or connect."""
+        self._ready = ready
+        self._endpoint.start(self)
+
+    def due_rows(self, now: float) -> int:
+        """Lines that are here."""
+        rest = self._rest
+        return self._buffer.lines + (rest.height if rest is not None else 0)
+
+    def poll(self, now: float, wall: float) -> Polled:
+        """Rows of the lines that are here. On any thread."""
+        if self._endpoint.error is not None:
+            raise self._endpoint.error
+        rows = min(self.batch_rows, self._batches.rows_max)
+        if self._rest is None and self._buffer.lines:
+            few, small = self._buffer.lines <= FEW_ROWS, rows <= SMALL_ROWS_MAX
+            data = self._buffer.take_lines(rows, SMALL_BYTES_MAX) if few or small else self._buffer.take(BLOCK_BYTES)
+            self._let_in()
+            if few:
+                return self._batches.polled(lines_of(data), wall, now if self._buffer.lines else None)
+            self._rest = self._batches.decoded(data)
+        if self._rest is None:
+            return self._batches.polled([], wall, None)
+        part = self._rest.head(rows)
+        self._rest = self._rest.slice(rows) if rows < self._rest.height else None
+        return self._batches.polled_part(part, wall, now if self._rest is not None or self._buffer.lines else None)
+
+    def stop(self) -> None:
+        """Close all connections."""
+        self._endpoint.stop()
+        self._buffer.clear()
+        self._rest = None
+
+    def _let_in(self) -> None:
+        """Read from the peers again where there is room."""
+        if self._paused and self._buffer.size_bytes <= self._buffer_bytes_max // 2:
+            self._endpoint.loop.call_soon_threadsafe(self._resume)
+
+    def _resume(self) -> None:
+        if self._paused and self._buffer.size_bytes <= self._buffer_bytes_max // 2:
+            self._paused = False
+            for connection in self._endpoint.connections:
+                connection.resume()
+
+    # ------------------------------------------------------------------------------------------------- lines.Owner
+
+    def connected(self, connection: Connection) -> None:
+        """A peer; it waits with the others while the buffer is full."""
+        if self._paused:
+            connection.pause()
+
+    def received(self, connection: Connection, data: bytes) -> None:
+        """Keep its whole lines."""
+        begins = self._buffer.received(connection, data)
+        if self._buffer.size_bytes > self._buffer_bytes_max and not self._paused:
+            self._paused = True
+            for one in self._endpoint.connections:
+                one.pause()
+            self._let_in()  # a poll on another thread may have made room just before
+        if begins:
+            self.writable()
+
+    def writable(self) -> None:
+        """Something has happened that a poll should see."""
+        if self._ready is not None:
+            self._ready()
+
+    def closed(self, connection: Connection) -> None:
+        """A last line may lack its end."""
+        if self._buffer.closed(connection):
+            self.writable()
