@@ -28,7 +28,7 @@ class SocketPlace:
         self._what = what
         self._reach = reach
         self._does = "listen on" if listens else "connect to"
-        self._option = option
+        self.option = option
 
     def check(self) -> None:
         """Looks the host up and checks whether its addresses may be used. Blocks until the name is resolved.
@@ -65,7 +65,7 @@ class SocketPlace:
             raise ConnectorError(
                 f"{self._what}: other agents may not have {node} {self._does} {self.host}:{self.port}: to allow it, add its address to "
                 f"connectors.tcp.allow in the configuration of {node}",
-                option=self._option,
+                option=self.option,
             )
         return usable
 

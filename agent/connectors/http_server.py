@@ -19,6 +19,7 @@ import msgspec
 
 from sbon.errors import ConnectorError
 from sbon_agent.connectors.addresses import SocketPlace
+from sbon_agent.connectors.listening import Listener
 
 HEAD_BYTES_MAX = 16 * 1024
 """Of the first line and the headers of a request."""
@@ -168,8 +169,6 @@ class HttpServer:
         held_bytes_max: int,
         body_timeout_s: float,
     ) -> None:
-        self._what = what
-        self._place = place
         self.handler = handler
         self.connections_max = connections_max
         self.body_bytes_max = body_bytes_max
@@ -177,24 +176,21 @@ class HttpServer:
         self._held_bytes_max = held_bytes_max
         self.held_bytes = 0
         self.connections: set[_Connection] = set()
-        self.address: tuple[str, int] | None = None
-        self._server: asyncio.Server | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._stopped = False
+        self._listener = Listener(what, place, lambda: _Connection(self))
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Where it listens, once it does."""
+        return self._listener.address
 
     def start(self, loop: asyncio.AbstractEventLoop, failed: Callable[[ConnectorError], None]) -> None:
         """Begins to listen. `failed` is called if that is not possible."""
         self.loop = loop
-        self._task = loop.create_task(self._listen(failed))
+        self._listener.start(loop, failed)
 
     def stop(self) -> None:
         """Closes everything; answers that are on their way still leave."""
-        self._stopped = True
-        if self._task is not None:
-            self._task.cancel()
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        self._listener.stop()
         for connection in list(self.connections):
             connection.close()
 
@@ -208,24 +204,6 @@ class HttpServer:
     def release(self, size: int) -> None:
         """Bytes are held no more."""
         self.held_bytes -= size
-
-    async def _listen(self, failed: Callable[[ConnectorError], None]) -> None:
-        place = f"{self._place.host}:{self._place.port}"
-        try:
-            addresses = await self._place.addresses(self.loop)
-            server = await self.loop.create_server(lambda: _Connection(self), addresses, self._place.port)
-        except OSError as error:
-            failed(ConnectorError(f"{self._what}: cannot listen on {place}: {error.strerror or error}", option="listen"))
-            return
-        except ConnectorError as error:
-            failed(error)
-            return
-        if self._stopped:
-            server.close()
-            return
-        self._server = server
-        name = server.sockets[0].getsockname()
-        self.address = name[0], name[1]
 
 
 class _State(enum.Enum):

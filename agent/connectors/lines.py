@@ -12,6 +12,7 @@ from typing import Protocol, cast
 from sbon.errors import ConnectorError
 from sbon_agent.connectors.addresses import SocketPlace, loop_of
 from sbon_agent.connectors.base import ConnectorContext
+from sbon_agent.connectors.listening import Listener
 from sbon_agent.connectors.options import Options
 
 RECONNECT_S_MIN = 0.1
@@ -99,14 +100,18 @@ class Endpoint:
         self.connections: list[Connection] = []
         self.owner: Owner = cast("Owner", None)
         self.error: ConnectorError | None = None
-        self.address: tuple[str, int] | None = None
         self._agent_host = context.host
         self._place = SocketPlace(what, self.host, self.port, context.reach, listens=self.listens)
         self.loop = loop_of(what, "tcp", context)
         self._task: asyncio.Task[None] | None = None
-        self._server: asyncio.Server | None = None
+        self._listener = Listener(what, self._place, lambda: Connection(self)) if self.listens else None
         self._lost = asyncio.Event()
         self._stopped = False
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Where it listens, once it does."""
+        return None if self._listener is None else self._listener.address
 
     def check(self) -> None:
         """Look the host up, and see whether its addresses may be used. Blocks until the name is resolved.
@@ -121,16 +126,18 @@ class Endpoint:
     def start(self, owner: Owner) -> None:
         """Begin to listen or connect. On the loop's thread."""
         self.owner = owner
-        self._task = self.loop.create_task(self._listen() if self.listens else self._connect())
+        if self._listener is not None:
+            self._listener.start(self.loop, self._fail)
+        else:
+            self._task = self.loop.create_task(self._connect())
 
     def stop(self) -> None:
         """Close everything; what connections hold still leaves. On the loop's thread."""
         self._stopped = True
         if self._task is not None:
             self._task.cancel()
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._listener is not None:
+            self._listener.stop()
         for connection in list(self.connections):
             if connection.transport is not None:
                 connection.transport.close()
@@ -150,19 +157,6 @@ class Endpoint:
         if connection in self.connections:
             self.connections.remove(connection)
             self.owner.closed(connection)
-
-    async def _listen(self) -> None:
-        try:
-            addresses = await self._place.addresses(self.loop)
-            self._server = await self.loop.create_server(lambda: Connection(self), addresses, self.port)
-        except OSError as error:
-            self._fail(ConnectorError(f"{self.what}: cannot listen on {self.host}:{self.port}: {error.strerror or error}"))
-            return
-        except ConnectorError as error:
-            self._fail(error)
-            return
-        name = self._server.sockets[0].getsockname()
-        self.address = name[0], name[1]
 
     async def _connect(self) -> None:
         pause_s = RECONNECT_S_MIN
