@@ -30,6 +30,7 @@ from sbon_agent.connectors.http_server import REQUEST_OVERHEAD_BYTES, Answer, Ht
 from sbon_agent.connectors.options import Options
 from sbon_agent.connectors.row_batches import Rows, count, cut
 from sbon_agent.connectors.secret_files import SecretFile
+from sbon_agent.connectors.tls_files import TlsFiles
 
 SMALL_BYTES_MAX = 64 * 1024
 """Bodies of NDJSON up to this size are decoded together where several wait."""
@@ -80,7 +81,7 @@ class PostSource:
         what = f"source {params.name}"
         self._loop = loop_of(what, params.connector, context)
         host, port = read_listen(options)
-        self._place = SocketPlace(what, host, port, context.reach, listens=True, option="listen")
+        place = SocketPlace(what, host, port, context.reach, listens=True, option="listen")
         self._path = options.text("path", "/")
         if not self._path.startswith("/") or not self._path.isascii() or any(mark in self._path for mark in "?# "):
             raise options.refuse("path", self._path, "a path such as '/in'")
@@ -96,7 +97,8 @@ class PostSource:
         self.batch_rows = BATCH_ROWS_MAX
         self._server = HttpServer(
             what,
-            self._place,
+            place,
+            TlsFiles.of_options(what, options, context.reach),
             self,
             connections_max=options.integer("connections_max", 64, 1, 4096),
             body_bytes_max=body_bytes_max,
@@ -125,8 +127,8 @@ class PostSource:
 
     @property
     def remark(self) -> str:
-        """Tells of rows from the future."""
-        return self._reader.remark
+        """Tells of rows from the future, or of a new certificate that is of no use."""
+        return "; ".join(filter(None, (self._reader.remark, self._server.remark)))
 
     @property
     def address(self) -> tuple[str, int] | None:
@@ -139,8 +141,8 @@ class PostSource:
         return self._server.held_bytes
 
     def open(self) -> None:
-        """Checks the address and reads the token."""
-        self._place.check()
+        """Checks the address and reads token, certificate and key."""
+        self._server.check()
         if self._token is not None:
             self._token.read()
 

@@ -20,6 +20,7 @@ import msgspec
 from sbon.errors import ConnectorError
 from sbon_agent.connectors.addresses import SocketPlace
 from sbon_agent.connectors.listening import Listener
+from sbon_agent.connectors.tls_files import TlsFiles
 
 HEAD_BYTES_MAX = 16 * 1024
 """Of the first line and the headers of a request."""
@@ -162,6 +163,7 @@ class HttpServer:
         self,
         what: str,
         place: SocketPlace,
+        tls: TlsFiles | None,
         handler: Handler,
         *,
         connections_max: int,
@@ -176,12 +178,27 @@ class HttpServer:
         self._held_bytes_max = held_bytes_max
         self.held_bytes = 0
         self.connections: set[_Connection] = set()
-        self._listener = Listener(what, place, lambda: _Connection(self))
+        self._listener = Listener(what, place, lambda: _Connection(self), tls)
 
     @property
     def address(self) -> tuple[str, int] | None:
         """Where it listens, once it does."""
         return self._listener.address
+
+    @property
+    def remark(self) -> str:
+        """Why a new certificate is not in use, or nothing."""
+        return self._listener.remark
+
+    def check(self) -> None:
+        """Looks whether it may listen, and reads certificate and key. May block.
+
+        Raises
+        ------
+        ConnectorError
+            It may not, or they are of no use.
+        """
+        self._listener.check()
 
     def start(self, loop: asyncio.AbstractEventLoop, failed: Callable[[ConnectorError], None]) -> None:
         """Begins to listen. `failed` is called if that is not possible."""
@@ -234,7 +251,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(high=0)
+        self._transport.set_write_buffer_limits(high=1, low=0)  # a TLS transport takes 0 for always full
         server = self.server
         if len(server.connections) >= server.connections_max:
             said = f"{server.connections_max} connections are open (connections_max): try again later"
@@ -260,7 +277,8 @@ class _Connection(asyncio.Protocol):
             return False
         self._http.receive_data(b"")
         self._advance()
-        return self._state is _State.WAITING  # a peer that has closed its half may still read the answer
+        # A peer that has closed its half may still read the answer; TLS knows no half.
+        return self._state is _State.WAITING and self._transport.get_extra_info("sslcontext") is None
 
     def pause_writing(self) -> None:
         self._full = True

@@ -10,6 +10,7 @@ path : of the requests, default '/'
 format : `ndjson`, `json` (an array of objects, or one object) or `csv` (with a header); without it the header Content-Type says it
 token_file : a file with one line; requests must then have `Authorization: Bearer` and that line. It is read when the source starts. Without
     it everybody who reaches the address may send rows, but no web page: requests with the header Origin are refused
+tls_certificate, tls_key : as of `tcp`
 body_bytes_max : of one body, after decompression; larger ones get status 413; default 1 MiB
 buffer_bytes_max : of all bodies that are being read or wait; beyond it requests get status 429; default 16 MiB
 answer_within : a body that has waited so long for the query is taken out and gets status 429; default '10 s'

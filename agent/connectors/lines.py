@@ -14,6 +14,7 @@ from sbon_agent.connectors.addresses import SocketPlace, loop_of
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.listening import Listener
 from sbon_agent.connectors.options import Options
+from sbon_agent.connectors.tls_files import TlsFiles
 
 RECONNECT_S_MIN = 0.1
 RECONNECT_S_MAX = 10.0
@@ -88,6 +89,7 @@ class Endpoint:
     host : to connect to, or to listen on; default 127.0.0.1
     port : of the peer; to listen on, 0 takes a free one
     connections_max : with `listen`, default 16; further peers are closed at once
+    tls_certificate, tls_key : with `listen`, see `tls_files.TlsFiles`
     """
 
     def __init__(self, what: str, options: Options, default_mode: str, context: ConnectorContext) -> None:
@@ -95,6 +97,9 @@ class Endpoint:
         self.listens = options.choice("mode", ("connect", "listen"), default_mode) == "listen"
         self.host = options.text("host", "127.0.0.1")
         options.required("port", "9000")
+        if not self.listens and (options.given("tls_certificate") or options.given("tls_key")):
+            given = "tls_certificate" if options.given("tls_certificate") else "tls_key"
+            raise options.refuse(given, options.text(given, ""), "mode = 'listen' beside it: connections to others are plain text")
         self.port = options.integer("port", 0, 0 if self.listens else 1, 65_535)
         self.connections_max = options.integer("connections_max", 16, 1, 1024) if self.listens else 1
         self.connections: list[Connection] = []
@@ -104,7 +109,8 @@ class Endpoint:
         self._place = SocketPlace(what, self.host, self.port, context.reach, listens=self.listens)
         self.loop = loop_of(what, "tcp", context)
         self._task: asyncio.Task[None] | None = None
-        self._listener = Listener(what, self._place, lambda: Connection(self)) if self.listens else None
+        tls = TlsFiles.of_options(what, options, context.reach) if self.listens else None
+        self._listener = Listener(what, self._place, lambda: Connection(self), tls) if self.listens else None
         self._lost = asyncio.Event()
         self._stopped = False
 
@@ -113,15 +119,23 @@ class Endpoint:
         """Where it listens, once it does."""
         return None if self._listener is None else self._listener.address
 
+    @property
+    def remark(self) -> str:
+        """Why a new certificate is not in use, or nothing."""
+        return "" if self._listener is None else self._listener.remark
+
     def check(self) -> None:
-        """Look the host up, and see whether its addresses may be used. Blocks until the name is resolved.
+        """Look the host up, and see whether its addresses may be used; read certificate and key. Blocks until the name is resolved.
 
         Raises
         ------
         ConnectorError
-            None of them may; the line names the setting to change.
+            None of them may; the line names the setting to change. Or the files are of no use.
         """
-        self._place.check()
+        if self._listener is not None:
+            self._listener.check()
+        else:
+            self._place.check()
 
     def start(self, owner: Owner) -> None:
         """Begin to listen or connect. On the loop's thread."""

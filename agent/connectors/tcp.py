@@ -6,6 +6,8 @@ port : required
 host : default 127.0.0.1; to let others in, name an address of the machine, or 0.0.0.0 - there is no password on this port
 mode : `listen` (default of sources) or `connect` (default of sinks), which connects again whenever the peer has gone
 connections_max : with `listen`, default 16
+tls_certificate, tls_key : with `listen`: files with the certificate (chain) and its key, PEM; peers must then speak TLS. The key must be
+    readable for its owner alone. Files that change are taken for new connections within 10 s. Default: plain text
 
 What another agent's statement asks for may listen on and connect to the addresses of the setting `connectors.tcp.allow`, by default those
 of loopback.

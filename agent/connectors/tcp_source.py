@@ -65,8 +65,8 @@ class TcpSource:
 
     @property
     def remark(self) -> str:
-        """Of rows from the future."""
-        return self._batches.remark
+        """Of rows from the future, or of a new certificate that is of no use."""
+        return "; ".join(filter(None, (self._batches.remark, self._endpoint.remark)))
 
     @property
     def threaded(self) -> bool:

@@ -4,13 +4,14 @@ import http.client
 import json
 import os
 import signal
+import ssl
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from sbon_testbed.processes.local import free_ports
-from tests.http_servers import serving
+from tests.http_servers import certificate, serving
 from tests.processes import Process, wait_until
 
 STATEMENTS = """
@@ -80,6 +81,42 @@ def test_rows_go_from_one_query_to_another_over_http(tmp_path):
         agent.ask("submit", sql=f"CREATE SINK kept FROM (SELECT n FROM two) WITH (connector = 'file', path = '{out}')")
         wait_until(lambda: len(numbers(out)) == 2000)
         assert numbers(out) == list(range(1, 2001))
+    finally:
+        agent.end()
+
+
+def test_an_agent_takes_posts_over_tls(tmp_path):
+    """With the event loop that agents use, which has TLS of its own."""
+    port = free_ports(1)[0]
+    out = tmp_path / "out.ndjson"
+    certificate(tmp_path)
+    agent = Process(tmp_path, "a", "--bind", "127.0.0.1:0").wait_until_ready()
+    files = f"tls_certificate = '{tmp_path}/ca.pem', tls_key = '{tmp_path}/key.pem'"
+    takes = f"CREATE SOURCE two (n BIGINT) WITH (connector = 'http', listen = '127.0.0.1:{port}', {files});"
+    client = ssl.create_default_context(cafile=tmp_path / "ca.pem")
+    statuses: list[int] = []
+
+    def sent() -> bool:
+        connection = http.client.HTTPSConnection("localhost", port, context=client, timeout=60)
+        try:
+            for body in (b'{"n": 1}', b"".join(b'{"n": %d}\n' % n for n in range(2, 20_000))):
+                connection.request("POST", "/", body, {"Content-Type": "application/x-ndjson"})
+                response = connection.getresponse()
+                response.read()
+                statuses.append(response.status)
+        except OSError:
+            return False
+        finally:
+            connection.close()
+        return True
+
+    try:
+        agent.ask("submit", sql=f"{takes} CREATE SINK kept FROM two WITH (connector = 'file', path = '{out}')")
+        wait_until(sent)
+        assert statuses == [200, 200]
+        wait_until(lambda: len(numbers(out)) == 19_999)
+        assert numbers(out) == list(range(1, 20_000))
+        assert "Traceback" not in agent.log.read_text()
     finally:
         agent.end()
 
