@@ -1,0 +1,135 @@
+"""Row groups of a Parquet file and the bounds of their columns, from its footer (Thrift, compact protocol).
+
+The columnar library reads the footer, too, but does not tell of row groups. What is not as it should be here makes `None`: the file is then
+read without this knowledge, and the library says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import IO, Any, NamedTuple
+
+FOOTER_BYTES_MAX = 4 << 20
+"""A larger footer is not looked at: about 30,000 pieces of columns, half a second."""
+_DEPTH_MAX = 32
+_MARK = b"PAR1"
+_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 12
+_INTEGERS = (4, 5, 6)
+
+
+class Bounds(NamedTuple):
+    """Statistics of a column in a row group. They bound its values that are neither NULL nor NaN, and may be wider than these are."""
+
+    kind: int
+    """Physical type: 1 INT32, 2 INT64, 4 FLOAT, 5 DOUBLE, 6 BYTE_ARRAY."""
+    least: bytes
+    greatest: bytes
+
+
+class RowGroup(NamedTuple):
+    """A part of the file that can be read by itself."""
+
+    rows: int
+    bounds: Mapping[str, Bounds]
+    """Of the columns that have them; nested ones have none here."""
+
+
+def row_groups(file: IO[bytes]) -> list[RowGroup] | None:
+    """Returns the row groups in order; None where the footer is too large or is not understood."""
+    try:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - 8))
+        tail = file.read(8)
+        length = int.from_bytes(tail[:4], "little")
+        if tail[4:] != _MARK or not 0 < length <= min(FOOTER_BYTES_MAX, size - 8):
+            return None
+        file.seek(size - 8 - length)
+        meta = _Thrift(file.read(length)).structure()
+        groups = [_row_group(group) for group in meta[4]]
+        return groups if all(group.rows >= 0 for group in groups) and sum(group.rows for group in groups) == meta[3] else None
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError, struct.error):  # whatever a damaged one has in these places
+        return None
+
+
+def _row_group(group: dict[int, Any]) -> RowGroup:
+    bounds = {}
+    for chunk in group[1]:
+        column = chunk.get(3, {})
+        statistics = column.get(12, {})
+        if len(column.get(3, ())) == 1 and isinstance(statistics.get(5), bytes) and isinstance(statistics.get(6), bytes):
+            bounds[column[3][0].decode()] = Bounds(column[1], statistics[6], statistics[5])
+    return RowGroup(group[3], bounds)
+
+
+class _Thrift:
+    """Reads values of the compact protocol. A structure is a dictionary of field ids."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def structure(self, depth: int = 0) -> dict[int, Any]:
+        """Returns a structure.
+
+        Raises
+        ------
+        ValueError, IndexError, struct.error
+            The bytes are none.
+        """
+        if depth > _DEPTH_MAX:
+            raise ValueError("too deep")
+        fields: dict[int, Any] = {}
+        field = 0
+        while True:
+            head = self._data[self._at]
+            self._at += 1
+            if head == 0:
+                return fields
+            field = field + (head >> 4) if head >> 4 else self._number()
+            kind = head & 15
+            fields[field] = kind == _TRUE if kind in (_TRUE, _FALSE) else self._value(kind, depth)
+
+    def _value(self, kind: int, depth: int) -> Any:
+        if kind in _INTEGERS:
+            return self._number()
+        if kind == _BINARY:
+            length = self._count()
+            self._at += length
+            return self._data[self._at - length : self._at]
+        if kind == _STRUCT:
+            return self.structure(depth + 1)
+        if kind in (_LIST, _SET):
+            head = self._data[self._at]
+            self._at += 1
+            count = head >> 4 if head >> 4 != 15 else self._count()
+            return [self._value(head & 15, depth + 1) for _ in range(count)]
+        if kind in (_TRUE, _FALSE, _BYTE):  # in a list, a truth value takes a byte
+            self._at += 1
+            return self._data[self._at - 1]
+        if kind == _DOUBLE:
+            self._at += 8
+            return struct.unpack_from("<d", self._data, self._at - 8)[0]
+        raise ValueError(f"type {kind}")
+
+    def _varint(self) -> int:
+        value = shift = 0
+        while True:
+            octet = self._data[self._at]
+            self._at += 1
+            value |= (octet & 127) << shift
+            if octet < 128:
+                return value
+            shift += 7
+            if shift > 63:
+                raise ValueError("a number of more than 64 bits")
+
+    def _number(self) -> int:
+        value = self._varint()
+        return value >> 1 ^ -(value & 1)
+
+    def _count(self) -> int:
+        """Returns how many bytes or items follow: no more than there are bytes left."""
+        count = self._varint()
+        if count > len(self._data) - self._at:
+            raise IndexError("beyond the end")
+        return count
