@@ -10,6 +10,10 @@ from sbon.cli.options import Wide
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
+PEERS_EXAMPLES = (
+    "sbon bench peers --flink flink/bin/python; sbon bench peers --flink flink/bin/python --workload W2 --source csv --runs 5 --json"
+)
+
 
 def register(app: typer.Typer) -> None:
     """Add `sbon bench` to the program; called through the entry point group `sbon.commands`."""
@@ -30,6 +34,11 @@ def register(app: typer.Typer) -> None:
     bench.command("scheduling", epilog="Examples: sbon bench scheduling --json")(scheduling)
     bench.command("nexmark", epilog="Examples: sbon bench nexmark --query q5 --query q7; sbon bench nexmark --runs 5 --json")(nexmark)
     bench.command("migrate", epilog="Examples: sbon bench migrate; sbon bench migrate --states 1MB --rtt 0 --runs 1 --json")(migrate)
+    bench.command(
+        "input",
+        epilog="Examples: sbon bench input --json input.json; sbon bench input --source csv --workload W1 --sink discard --rows 1000000",
+    )(input_)
+    bench.command("peers", epilog="Examples: sbon bench peers --flink flink/bin/python; sbon bench peers --flink PYTHON --json")(peers)
     app.add_typer(bench, name="bench")
 
 
@@ -114,7 +123,7 @@ def engine(
         str,
         typer.Option(
             metavar="KIND",
-            help="Where rows come from: fresh (each made anew), pool (a million, again and again), csv, csv-iso, ndjson, parquet, tcp.",
+            help="Where rows come from: fresh (made anew), pool (a million, again and again), csv, csv-iso, ndjson, parquet, tcp, http.",
         ),
     ] = "fresh",
     stalled: Annotated[
@@ -185,6 +194,58 @@ def nexmark(
     result = measure(query or [], events, runs, _progress)
     _tell(result, show, json)
     if not all(one["answers_equal"] for one in result["queries"].values()):
+        raise typer.Exit(1)
+
+
+def input_(
+    source: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND", help="Only from these: fresh, csv, csv-iso, ndjson, parquet, tcp, http, mqtt.", show_default=False),
+    ] = None,
+    workload: Annotated[
+        list[str] | None, typer.Option(metavar="W1|W2|W3", help="Only these: W1 filter, W2 window, W3 join.", show_default=False)
+    ] = None,
+    sink: Annotated[
+        list[str] | None, typer.Option(metavar="KIND", help="Only into these: discard, parquet, csv, ndjson.", show_default=False)
+    ] = None,
+    rows: Annotated[int, typer.Option(metavar="N", help="Rows of a run.")] = 4_000_000,
+    runs: Annotated[int, typer.Option(metavar="R", help="Runs of each; figures are their medians.")] = 1,
+    json: Annotated[str | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON; - for standard output.")] = None,
+) -> None:
+    """Show what one agent takes from each source, through each workload, into each sink, beside polars and cat over the same bytes."""
+    from sbon_testbed.bench.input import measure, show
+    from sbon_testbed.cli import write_json
+
+    result = measure(source or [], workload or [], sink or [], rows, runs, _progress)
+    if json is not None:
+        write_json(json, result)
+    if json != "-":
+        show(result)
+    if not all(one["answers_equal"] for one in result["figures"]):
+        raise typer.Exit(1)
+
+
+def peers(
+    flink: Annotated[
+        str, typer.Option("--flink", metavar="PYTHON", help="A Python that has Flink: pip install apache-flink into a new venv.")
+    ] = "",
+    workload: Annotated[
+        list[str] | None, typer.Option(metavar="W1|W2|W3", help="Only these: W1 filter, W2 window, W3 join.", show_default=False)
+    ] = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(metavar="csv|generated", help="Only rows from here: files, or made by each engine.", show_default=False),
+    ] = None,
+    rows: Annotated[int, typer.Option(metavar="N", help="Rows of a run; more where they would pass too soon.")] = 8_000_000,
+    runs: Annotated[int, typer.Option(metavar="R", help="Runs of each engine, in turn; figures are their medians.")] = 3,
+    json: Json = False,
+) -> None:
+    """Run sbon and Flink SQL in turn, from the same files and on the same definitions, and show how many times as fast sbon is."""
+    from sbon_testbed.bench.peers import measure, show
+
+    result = measure(flink, workload or [], source or [], rows, runs, _progress)
+    _tell(result, show, json)
+    if not all(right for one in result["figures"] for right in one["answers_equal"].values()):
         raise typer.Exit(1)
 
 

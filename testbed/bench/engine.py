@@ -21,7 +21,7 @@ from sbon_testbed.bench.runs import answers_equal, idle_cores, timed
 from sbon_testbed.bench.supply import GENERATED, KINDS, supply
 from sbon_testbed.bench.workloads import WORKLOADS, statements
 from sbon_testbed.leftovers import run_directory
-from sbon_testbed.ranges import check_seconds
+from sbon_testbed.ranges import check_seconds, chosen
 
 SECONDS_MIN = 0.5
 LATENCY_ROWS_PER_S = 100_000
@@ -33,6 +33,8 @@ WARM_S = 3.0
 MEMORY_ROWS = 20_000_000
 """Rows after which the peak of memory counts."""
 MEMORY_TIMEOUT_S = 120.0
+ROWS = tuple(kind for kind in KINDS if kind != "mqtt")
+"""Where rows come from."""
 CHECKED_ROWS = 450_000
 """Rows of the run whose answers are compared: a few windows."""
 FILE_ROWS = 10_000_000
@@ -55,7 +57,7 @@ def measure(
     workloads : names in `WORKLOADS`; all where empty
     seconds : how long each measurement takes, after its warming up; of files, that takes as long as `FILE_ROWS` do
     runs : of each measurement, each with an agent of its own
-    rows : one of `KINDS`; latency and lag are measured where the agent makes the rows
+    rows : one of `ROWS`; latency and lag are measured where the agent makes the rows
 
     Raises
     ------
@@ -64,19 +66,16 @@ def measure(
     SbonError
         An agent does not start, or an operator fails.
     """
-    chosen = list(dict.fromkeys(workloads)) or list(WORKLOADS)
-    unknown = [name for name in chosen if name not in WORKLOADS]
-    if unknown:
-        raise UsageError(f"--workload {unknown[0]}, expected one of {', '.join(WORKLOADS)}")
-    if rows not in KINDS:
-        raise UsageError(f"--rows {rows}, expected one of {', '.join(KINDS)}")
+    names = chosen("--workload", workloads, list(WORKLOADS))
+    if rows not in ROWS:
+        raise UsageError(f"--rows {rows}, expected one of {', '.join(ROWS)}")
     check_seconds("--seconds", seconds, SECONDS_MIN)
     if runs < 1:
         raise UsageError(f"--runs {runs}, expected at least 1")
     found: dict[str, list[dict[str, Any]]] = {}
-    by_clock = [name for name in chosen if name in LATENCY_OF] if rows in GENERATED else []
+    by_clock = [name for name in names if name in LATENCY_OF] if rows in GENERATED else []
     for run in range(1, runs + 1):
-        for name in chosen:
+        for name in names:
             progress(f"run {run} of {runs}: {name} at full speed, rows: {rows}")
             found.setdefault(f"workloads.{name}", []).append(_throughput(name, seconds, rows, progress))
         for name in by_clock:
@@ -84,7 +83,7 @@ def measure(
             found.setdefault(f"latency.{name}", []).append(_latency(name, seconds, rows))
         if rows in GENERATED:
             progress(f"run {run} of {runs}: lag of the event loop, all cores saturated")
-            found.setdefault("loop_lag", []).append(_lag(chosen, seconds, rows))
+            found.setdefault("loop_lag", []).append(_lag(names, seconds, rows))
     result: dict[str, Any] = {"rows": rows, "seconds": seconds, "runs": runs, "cores": os.cpu_count(), "workloads": {}, "latency": {}}
     for path, figures in found.items():
         together = _together(figures)
@@ -158,7 +157,7 @@ def _ms(value: float | None) -> str:
 
 def _throughput(name: str, seconds: float, rows: str, progress: Progress) -> dict[str, Any]:
     """One workload alone, as fast as it goes, after its answers have been compared."""
-    with run_directory() as directory, one_agent() as agent:
+    with run_directory() as directory, one_agent() as agent:  # first: ports of sources must be others than the agent's
         right = answers_equal(agent, name, supply(rows, name, CHECKED_ROWS, directory), "discard")
         if not right:
             progress(f"{name}: WRONG: its answers are not those of a batch run over the same rows")
@@ -219,7 +218,7 @@ def _endless(name: str, copy: int, rows: str, rows_per_s: int = 0) -> str:
     """A workload over rows that the agent makes, without end; where they come by the clock (`rows_per_s`), the sink notes their age."""
     sides = range(WORKLOADS[name].sources)
     pool = rows == "pool"
-    sources = [generated(name, side, pool=pool, copy=copy, rows_per_s=rows_per_s) for side in sides]
+    sources = [[generated(name, side, pool=pool, copy=copy, rows_per_s=rows_per_s)] for side in sides]
     sink = f"{DISCARD}, latency_column = '{WORKLOADS[name].age_column}'" if rows_per_s else DISCARD
     return statements(name, str(copy), sources, sink, aged=bool(rows_per_s))
 

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from sbon.errors import UsageError
-from sbon_testbed.bench.workloads import EVENT_ROWS_PER_S, SIDES, WORKLOADS
+from sbon_testbed.bench.workloads import EVENT_ROWS_PER_S, SIDES, WORKLOADS, Keys
 
 START_MS = 1_700_000_000_000
 """Event time of the first row: 2023-11-14 22:13:20 UTC."""
@@ -114,7 +114,9 @@ def read_from(path: Path, form: str) -> str:
     return f"connector = 'file', path = '{path}', {FORMS[form].options}"
 
 
-def generated(name: str, side: int, *, rows: int = 0, rows_per_s: int = 0, pool: bool = False, copy: int = 0) -> str:
+def generated(
+    name: str, side: int, *, rows: int = 0, rows_per_s: int = 0, pool: bool = False, copy: int = 0, keys: Keys | None = None
+) -> str:
     """Options of a source that makes the rows in the agent.
 
     Parameters
@@ -124,8 +126,9 @@ def generated(name: str, side: int, *, rows: int = 0, rows_per_s: int = 0, pool:
         event times that begin at `START`, as those of the files
     pool : a million rows are made once and given again and again while event time goes on; else every row is made anew
     copy : the rows of another copy are independent
+    keys : None: those of the workload
     """
-    keys = WORKLOADS[name].keys
+    keys = keys or WORKLOADS[name].keys
     options = ["connector = 'datagen'", f"seed = {2 * copy + side}"]
     if rows_per_s:
         options.append(f"rows_per_second = {rows_per_s}")

@@ -12,7 +12,7 @@ from sbon_testbed.answers import equal, written
 from sbon_testbed.bench.agent_process import AgentProcess
 from sbon_testbed.bench.rows import table
 from sbon_testbed.bench.supply import GENERATED, Senders, Supply, sending
-from sbon_testbed.bench.workloads import SIDES, WORKLOADS, expected, sink_name, source_names, statements
+from sbon_testbed.bench.workloads import SIDES, WORKLOADS, expected, removal, sink_name, source_names, statements
 
 TIMEOUT_S = 600.0
 IDLE_S = 0.5
@@ -132,7 +132,5 @@ def _wait(agent: AgentProcess, name: str, run: str, supply: Supply, senders: Sen
 
 def _drop(agent: AgentProcess, name: str, run: str, supply: Supply) -> None:
     """End what does not end by itself, and wait until it has left."""
-    agent.submit(f"DROP SINK {sink_name(name, run)}")
-    for source in source_names(name, run):
-        agent.submit(f"DROP SOURCE {source}")
+    agent.submit(removal(name, run, supply.parts))
     agent.wait_until(lambda: not agent.operators(), "the operators of the last run leave")

@@ -1,19 +1,29 @@
-"""A process that sends the rows of a file to a source of an agent: `python -m sbon_testbed.bench.sender tcp PORT FILE`.
+"""A process that sends the lines of a file to a source of an agent: `python -m sbon_testbed.bench.sender KIND PLACE FILE BROKER_PORT`.
+
+tcp : the file as it is, to the port PLACE
+http : bodies of some `BODY_BYTES` by POST over one connection, each when the last has been answered, to the port PLACE
+mqtt : messages of `MESSAGE_ROWS` rows at QoS 1, as many under way as the broker takes, to the topic `rows/PLACE`
 
 It connects, says `ready` on standard output, and sends when a line comes on standard input; it ends when all has been sent, or with the
 process that started it.
 """
 
+import http.client
 import os
 import socket
 import sys
 import time
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from sbon_testbed.kernel import die_with_parent
 
 CONNECT_TIMEOUT_S = 30.0
 RETRY_S = 0.02
+BODY_BYTES = 512 << 10
+MESSAGE_ROWS = 100
+SENT_TIMEOUT_S = 600.0
 
 
 def connected(port: int) -> socket.socket:
@@ -35,11 +45,56 @@ def wait_for_start() -> None:
         sys.exit("nobody waits for rows any more")
 
 
-def tcp(port: int, path: Path) -> None:
+def tcp(port: int, path: Path, broker_port: int) -> None:
     """Send the file's lines as they are."""
     with connected(port) as line, path.open("rb") as file:
         wait_for_start()
         line.sendfile(file)
+
+
+def http_post(port: int, path: Path, broker_port: int) -> None:
+    """Send the lines in bodies; one that is not taken for lack of room is sent again."""
+    connected(port).close()
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    connection.connect()
+    wait_for_start()
+    for body in bodies(path):
+        while True:
+            connection.request("POST", "/", body)
+            answer = connection.getresponse()
+            told = answer.read()
+            if answer.status < 300:
+                break
+            if answer.status != http.HTTPStatus.TOO_MANY_REQUESTS:
+                sys.exit(f"a body got status {answer.status}: {told[:200]!r}")
+            time.sleep(RETRY_S)
+
+
+def bodies(path: Path) -> Iterator[bytes]:
+    """The lines of a file, some `BODY_BYTES` at a time."""
+    with path.open("rb") as file:
+        while lines := file.readlines(BODY_BYTES):
+            yield b"".join(lines)
+
+
+def mqtt(topic: int, path: Path, broker_port: int) -> None:
+    """Publish the lines, `MESSAGE_ROWS` of them in a message."""
+    from paho.mqtt.client import Client
+    from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+
+    client = Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5)
+    client.max_inflight_messages_set(1_000)
+    client.connect("127.0.0.1", broker_port)
+    client.loop_start()
+    wait_for_start()
+    last = None
+    with path.open("rb") as file:
+        while lines := list(islice(file, MESSAGE_ROWS)):
+            last = client.publish(f"rows/{topic}", b"".join(lines), qos=1)
+    if last is not None:
+        last.wait_for_publish(SENT_TIMEOUT_S)
+    client.disconnect()
+    client.loop_stop()
 
 
 def main() -> None:
@@ -48,8 +103,8 @@ def main() -> None:
     die_with_parent()
     if os.getppid() != parent:
         sys.exit("the process that started this one has ended")
-    kind, port, path = sys.argv[1:]
-    {"tcp": tcp}[kind](int(port), Path(path))
+    kind, place, path, broker_port = sys.argv[1:]
+    {"tcp": tcp, "http": http_post, "mqtt": mqtt}[kind](int(place), Path(path), int(broker_port))
 
 
 if __name__ == "__main__":

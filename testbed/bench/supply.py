@@ -3,17 +3,17 @@
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from sbon.errors import SbonError
 from sbon_testbed.bench.rows import FORMS, generated, read_from, write_workload
-from sbon_testbed.bench.workloads import WORKLOADS
+from sbon_testbed.bench.workloads import WORKLOADS, Keys
 from sbon_testbed.processes.local import free_ports
 
 GENERATED = ("fresh", "pool")
-SENT = {"tcp": "ndjson"}
+SENT = {"tcp": "ndjson", "http": "ndjson", "mqtt": "ndjson"}
 """Kinds for which a process beside the agent sends a file, and the file's form."""
 KINDS = (*GENERATED, *FORMS, *SENT)
 """`fresh`: every row is made anew; `pool`: a million rows are given again and again; a form of file; or how rows are sent."""
@@ -25,10 +25,10 @@ class Supply(NamedTuple):
     kind: str
     rows: int
     """Of all sources together."""
-    options: list[str]
-    """Of each source."""
+    options: list[list[str]]
+    """Of each source: several where it is a union."""
     files: list[Path]
-    """With the rows of each source; none where the agent makes them."""
+    """With the rows; none where the agent makes them."""
     senders: list[list[str]]
     """Arguments of each process that sends a source its rows; none where the agent has them."""
 
@@ -38,29 +38,49 @@ class Supply(NamedTuple):
         return not self.senders
 
     @property
+    def parts(self) -> int:
+        """Of which each source is the union."""
+        return len(self.options[0])
+
+    @property
     def size_bytes(self) -> int:
         """Of the files."""
         return sum(path.stat().st_size for path in self.files)
 
 
-def supply(kind: str, name: str, rows: int, directory: Path) -> Supply:
+def supply(kind: str, name: str, rows: int, directory: Path, *, parts: int = 1, keys: Keys | None = None, broker_port: int = 0) -> Supply:
     """Rows of one of `KINDS` for a workload; writes the files that there must be into the directory.
 
     Parameters
     ----------
     rows : of all sources together
+    parts : files of a source, which are read as a union; of `FORMS` only
+    keys : other keys than the workload's, of `GENERATED` only
+    broker_port : of the broker of loopback that `mqtt` goes through
     """
     sources = WORKLOADS[name].sources
     rows = rows // sources * sources
     if kind in GENERATED:
-        return Supply(kind, rows, [generated(name, side, rows=rows // sources, pool=kind == "pool") for side in range(sources)], [], [])
+        made = [[generated(name, side, rows=rows // sources, pool=kind == "pool", keys=keys)] for side in range(sources)]
+        return Supply(kind, rows, made, [], [])
     form = SENT.get(kind, kind)
-    files = [paths[0] for paths in write_workload(directory, name, form, rows)]
+    written = write_workload(directory, name, form, rows, parts)
+    files = [path for paths in written for path in paths]
     if kind in SENT:
-        ports = free_ports(sources)
-        options = [f"connector = '{kind}', port = {port}, time_unit = 'ms'" for port in ports]
-        return Supply(kind, rows, options, files, [[kind, str(port), str(path)] for port, path in zip(ports, files, strict=True)])
-    return Supply(kind, rows, [read_from(path, form) for path in files], files, [])
+        places = [str(place) for place in (range(sources) if kind == "mqtt" else free_ports(sources))]
+        options = [[f"connector = '{kind}', time_unit = 'ms', {_where(kind, place, broker_port)}"] for place in places]
+        arguments = [[kind, place, str(path), str(broker_port)] for place, path in zip(places, files, strict=True)]
+        return Supply(kind, rows, options, files, arguments)
+    return Supply(kind, rows, [[read_from(path, form) for path in paths] for paths in written], files, [])
+
+
+def _where(kind: str, place: str, broker_port: int) -> str:
+    """Options of a source that is sent its rows: at a port, or a topic of the broker."""
+    return {
+        "tcp": f"port = {place}",
+        "http": f"listen = '127.0.0.1:{place}', format = 'ndjson'",
+        "mqtt": f"broker = '127.0.0.1:{broker_port}', topics = 'rows/{place}', session = 'clean'",
+    }[kind]
 
 
 class Senders:
@@ -73,8 +93,8 @@ class Senders:
         """Let them send."""
         for process in self._processes:
             assert process.stdin is not None
-            process.stdin.write(b"go\n")
-            process.stdin.flush()
+            with suppress(BrokenPipeError):  # `check` tells of it
+                process.stdin.write(b"go\n")
 
     def check(self) -> None:
         """Raise SbonError where one has failed."""
@@ -100,7 +120,9 @@ def sending(senders: Sequence[Sequence[str]]) -> Iterator[Senders]:
         processes = []
         for arguments in senders:
             command = [sys.executable, "-P", "-m", "sbon_testbed.bench.sender", *arguments]
-            process = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0))
+            process = stack.enter_context(
+                subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
+            )
             stack.callback(process.kill)
             processes.append(process)
         for process in processes:

@@ -99,22 +99,41 @@ def source_names(name: str, run: str) -> list[str]:
     return [f"{name.lower()}_{run}_{side}" for side in SIDES[: WORKLOADS[name].sources]]
 
 
-def statements(name: str, run: str, sources: Sequence[str], sink: str, *, aged: bool = False) -> str:
+def statements(name: str, run: str, sources: Sequence[Sequence[str]], sink: str, *, aged: bool = False) -> str:
     """SQL: the sources of a workload, and a sink of its answers.
 
     Parameters
     ----------
     run : names of sources and sink end so; several runs of a workload may be beside each other in an agent
-    sources : options (WITH) of each source
+    sources : options (WITH) of each source; of several parts where it is their union
     sink : options of the sink
     aged : the answers have the column by which their age can be told
     """
     workload = WORKLOADS[name]
     names = source_names(name, run)
-    texts = [f"CREATE SOURCE {source} ({COLUMNS}) WITH ({options});" for source, options in zip(names, sources, strict=True)]
+    texts = []
+    for source, parts in zip(names, sources, strict=True):
+        made = part_names(source, len(parts))
+        texts += [f"CREATE SOURCE {part} ({COLUMNS}) WITH ({options});" for part, options in zip(made, parts, strict=True)]
+        if len(parts) > 1:
+            texts.append(f"CREATE VIEW {source} AS {' UNION ALL '.join(f'SELECT ts, key, value FROM {part}' for part in made)};")
     select = (aged and workload.aged_select) or workload.select
     texts.append(f"CREATE SINK {sink_name(name, run)} FROM ({select.format(**dict(zip(SIDES, names, strict=False)))}) WITH ({sink});")
     return "\n".join(texts)
+
+
+def removal(name: str, run: str, parts: int) -> str:
+    """SQL that takes away what `statements` has made; `parts` of each source."""
+    texts = [f"DROP SINK {sink_name(name, run)};"]
+    for source in source_names(name, run):
+        texts += [f"DROP VIEW {source};"] if parts > 1 else []
+        texts += [f"DROP SOURCE {part};" for part in part_names(source, parts)]
+    return "\n".join(texts)
+
+
+def part_names(source: str, parts: int) -> list[str]:
+    """Names of the sources that make one source: itself where it is not a union."""
+    return [source] if parts == 1 else [f"{source}_{part}" for part in range(parts)]
 
 
 def sink_name(name: str, run: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 from sbon.errors import ConfigError
 from sbon_testbed.answers import equal, written
 from sbon_testbed.bench.rows import FORMS, START_MS, check_rows, read_from, table, write_workload
-from sbon_testbed.bench.workloads import EVENT_ROWS_PER_S, WORKLOADS, expected, statements
+from sbon_testbed.bench.workloads import EVENT_ROWS_PER_S, WORKLOADS, expected, removal, statements
 
 SQL = {
     "W1": "SELECT key, value * 2 AS doubled FROM a WHERE value > 0.5 AND key % 4 = 0",
@@ -85,11 +85,19 @@ def test_a_number_of_rows_beyond_memory_is_refused() -> None:
 
 
 def test_statements_name_each_source_of_a_run_once() -> None:
-    text = statements("W3", "r1", ["connector = 'x'", "connector = 'y'"], "connector = 'discard'")
+    text = statements("W3", "r1", [["connector = 'x'"], ["connector = 'y'"]], "connector = 'discard'")
     assert text.count("CREATE SOURCE w3_r1_left (ts TIMESTAMP") == 1
     assert text.count("FROM TUMBLE(w3_r1_left, ") == text.count("JOIN TUMBLE(w3_r1_right, ") == 1
     assert "CREATE SINK w3_r1_answers FROM (SELECT x.key" in text
-    assert "CREATE SINK w3_r1_answers FROM (SELECT x.window_end" in statements("W3", "r1", ["a = 'b'"] * 2, "c = 'd'", aged=True)
+    assert "CREATE SINK w3_r1_answers FROM (SELECT x.window_end" in statements("W3", "r1", [["a = 'b'"]] * 2, "c = 'd'", aged=True)
+
+
+def test_a_source_of_several_parts_is_their_union_and_all_is_taken_away() -> None:
+    text = statements("W1", "r", [["a = '0'", "a = '1'"]], "c = 'd'")
+    assert "CREATE VIEW w1_r_left AS SELECT ts, key, value FROM w1_r_left_0 UNION ALL SELECT ts, key, value FROM w1_r_left_1;" in text
+    made = {line.split()[2] for line in text.splitlines()}
+    assert {line.split()[2].rstrip(";") for line in removal("W1", "r", 2).splitlines()} == made
+    assert removal("W3", "r", 1).split("\n") == ["DROP SINK w3_r_answers;", "DROP SOURCE w3_r_left;", "DROP SOURCE w3_r_right;"]
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv", "ndjson"])
