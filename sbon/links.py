@@ -314,13 +314,6 @@ class LinkReceiver:
         self.rows_processed += rows
         self._queued_bytes -= self._queued.popleft()
 
-    def forget_queue(self) -> None:
-        """Accepted batches that were not processed have been thrown away: the sender will send them again."""
-        self.received = self.processed
-        self._gap_told = self._turned_away = False
-        self._queued.clear()
-        self._queued_bytes = 0
-
     def wants_more(self) -> bool:
         """True, once, when there is room again for what was turned away: ask the sender to resume after `processed`."""
         below = len(self._queued) <= self._config.window_batches and self._queued_bytes <= self._config.window_bytes

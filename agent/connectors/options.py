@@ -133,10 +133,6 @@ class Options:
             return []
         return [word.strip() for word in value.split(",")]
 
-    def with_prefix(self, prefix: str) -> list[str]:
-        """Keys that begin so, sorted."""
-        return sorted(key for key in self._given if key.startswith(prefix))
-
     def finish(self) -> None:
         """Refuse what nobody asked for.
 

@@ -261,13 +261,6 @@ class Instance:
         link = self._heads.first()
         return None if link is None else self.inputs[link]
 
-    def watermark_with(self, changed: Input, watermark_us: int) -> int:
-        """The least watermark of all inputs that are not lost, once `changed` has this one; never less than before."""
-        least = min(
-            watermark_us if other is changed else other.watermark_us for other in self.inputs.values() if other is changed or not other.lost
-        )
-        return max(least, self.watermark_us)
-
     def watermark_without_lost(self, for_good: Callable[[NodeId], bool | None]) -> int | None:
         """Where the watermark could go now that lost inputs hold it back no more; None where they do not, or nothing else is left.
 

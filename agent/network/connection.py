@@ -181,11 +181,6 @@ class Connection:
         return not self._finished and not self._closing and bool(self.node)
 
     @property
-    def is_finished(self) -> bool:
-        """Nothing will come of it any more."""
-        return self._finished
-
-    @property
     def is_busy(self) -> bool:
         """A request of either end waits for its reply."""
         return bool(self._asked or self._answering)

@@ -102,7 +102,6 @@ class OwnedQueries:
         self._bounds = DelayBounds(directory)
         self._refeeding = Refeeding(directory)
         self._numbers = count(1)
-        self._last_report = host.now()
         self._log = structlog.get_logger("agent").bind(node=directory.me)
 
     # --------------------------------------------------------------------------------------------------- statements

@@ -149,11 +149,6 @@ class Membership:
         return self._roster.own
 
     @property
-    def reachable_count(self) -> int:
-        """Other members that are alive or only suspected."""
-        return len(self._peers)
-
-    @property
     def health_score(self) -> int:
         """How much we doubt ourselves; 0 is well."""
         return self._health.score

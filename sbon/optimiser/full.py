@@ -86,11 +86,6 @@ class FullOptimiser:
         self._begun = self._done = False
         self._k = self._first_k()
 
-    @property
-    def outstanding(self) -> tuple[NodeId, ...]:
-        """Nodes whose answer is awaited, in order of name."""
-        return tuple(sorted(self._outstanding))
-
     def begin(self) -> list[Action]:
         """The first questions; or the decision, if there is nothing to ask.
 

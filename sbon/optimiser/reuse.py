@@ -1,9 +1,9 @@
-"""Which running operators serve a new query, and which queries an operator serves (SBON, section 3.2)."""
+"""Which operators of a new query running ones may stand in for (SBON, section 3.2)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from sbon.query.plan import Plan, SinkParams, SourceParams
-from sbon.types import OperatorId, QueryId
+from sbon.types import OperatorId
 
 
 def shareable_signatures(plan: Plan, read_whole: Callable[[SourceParams], bool] = lambda params: False) -> dict[OperatorId, str]:
@@ -22,34 +22,3 @@ def shareable_signatures(plan: Plan, read_whole: Callable[[SourceParams], bool] 
         for operator in plan.operators
         if operator.signature and operator.id not in own and not isinstance(operator.params, SinkParams)
     }
-
-
-class Uses:
-    """Which queries use an operator. The operator may go when the last of them has ended."""
-
-    def __init__(self) -> None:
-        self._queries: dict[OperatorId, set[QueryId]] = {}
-
-    def add(self, operator: OperatorId, query: QueryId) -> None:
-        """The query uses the operator from now on; saying it twice counts once."""
-        self._queries.setdefault(operator, set()).add(query)
-
-    def remove(self, operator: OperatorId, query: QueryId) -> bool:
-        """The query does not use the operator any more; True if no other does."""
-        queries = self._queries.get(operator, set())
-        queries.discard(query)
-        if not queries:
-            self._queries.pop(operator, None)
-        return not queries
-
-    def end(self, query: QueryId) -> list[OperatorId]:
-        """The query has ended: the operators that nobody uses any more, in order of id."""
-        return [operator for operator in sorted(self._queries) if query in self._queries[operator] and self.remove(operator, query)]
-
-    def queries(self, operator: OperatorId) -> tuple[QueryId, ...]:
-        """Queries that use an operator, in order of id."""
-        return tuple(sorted(self._queries.get(operator, ())))
-
-    def operators(self) -> Iterable[OperatorId]:
-        """Operators in use, in order of id."""
-        return sorted(self._queries)

@@ -6,7 +6,7 @@ from typing import Protocol
 import numpy as np
 
 from sbon.cost.delay import longest_delay_ms
-from sbon.cost.latency import KnownLatencies, Latencies
+from sbon.cost.latency import Latencies
 from sbon.cost.space import CostSpace
 from sbon.errors import DelayBoundError
 from sbon.placement import baselines
@@ -14,7 +14,6 @@ from sbon.placement.candidates import CandidateReport, Choice, Regions, begun_ms
 from sbon.placement.config import PlacementConfig
 from sbon.placement.joint import JointProblem
 from sbon.placement.mapping import walk
-from sbon.placement.optimal import optimal_assignment
 from sbon.placement.problem import PlacementProblem
 from sbon.placement.regions import Ranking, ranked_regions
 from sbon.placement.relaxation import relax
@@ -173,18 +172,6 @@ class IpMulticast(_Walking):
     def regions(self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator) -> Regions:
         """The branching point of the tree first."""
         return _around(problem, baselines.on_multicast_tree(problem, self._routes), space, k)
-
-
-class Optimal(_Walking):
-    """OPTIMAL, where all latencies are known and every node has room."""
-
-    def __init__(self, truth: KnownLatencies) -> None:
-        self._truth = truth
-
-    def regions(self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator) -> Regions:
-        """The node of the best placement alone."""
-        assignment, _ = optimal_assignment(problem, self._truth, space.names)
-        return {operator: (assignment[operator],) for operator in problem.unpinned}
 
 
 def _around(problem: PlacementProblem, assignment: Mapping[OperatorId, NodeId], space: CostSpace, k: int) -> Regions:

@@ -124,7 +124,7 @@ def _plan(
     bound, delay_bound_ms = bind(statement, catalog, nodes, extensions)
     lowered = lower_query(bound)
     columns = None if lowered.is_plain else lowered.columns
-    builder = _Builder(query, nodes, here, notes)
+    builder = _Builder(query, nodes, notes)
     if isinstance(statement, CreateSink):
         name, sql = statement.name, statement.sql
         sink = SinkParams(name, statement.connector, statement.options, columns)
@@ -153,10 +153,10 @@ def check_view(statement: CreateView, catalog: Catalog, nodes: Labels) -> Schema
 class _Builder:
     """Collects the operators and links of one plan; equal operators are made once."""
 
-    def __init__(self, query: QueryId, nodes: Labels, here: NodeId, notes: list[str]) -> None:
+    def __init__(self, query: QueryId, nodes: Labels, notes: list[str]) -> None:
         self.operators: list[OperatorSpec] = []
         self.links: list[LinkSpec] = []
-        self._query, self._nodes, self._here, self._notes = query, nodes, here, notes
+        self._query, self._nodes, self._notes = query, nodes, notes
         self._made: dict[tuple[str, NodeId | None], OperatorSpec] = {}
         self._rates: dict[str, float] = {}
         self._empty: list[str] = []

@@ -145,17 +145,6 @@ def test_batches_are_processed_in_the_order_of_acceptance_only():
     assert (receiver.processed, receiver.rows_processed) == (1, 5)
 
 
-def test_a_forgotten_queue_is_asked_for_again():
-    receiver = LinkReceiver("a>b:0", LinkConfig())
-    receiver.accept(1)
-    receiver.accept(2)
-    receiver.process(1, rows=1)
-
-    receiver.forget_queue()
-
-    assert receiver.accept(2) is Verdict.ACCEPTED
-
-
 def test_what_a_receiver_has_no_room_for_is_asked_for_again_when_it_has():
     receiver = LinkReceiver("a>b:0", LinkConfig(window_batches=64, window_bytes=1024))
     assert receiver.accept(1, 1500) is Verdict.ACCEPTED

@@ -4,13 +4,13 @@ import pytest
 
 from sbon.errors import PlacementError
 from sbon.optimiser.config import OptimiserConfig
-from sbon.optimiser.reuse import Uses, shareable_signatures
+from sbon.optimiser.reuse import shareable_signatures
 from sbon.placement.baselines import at_consumer, at_producer, at_random, on_multicast_tree
 from sbon.placement.config import PlacementConfig
 from sbon.placement.problem import PlacementLink, PlacementProblem, problem_of
-from sbon.placement.strategy import IpMulticast, Optimal
+from sbon.placement.strategy import IpMulticast
 from sbon.query.plan import LinkSpec, MapParams, OperatorSpec, Plan, SinkParams, SourceParams, link_id
-from tests.placement_worlds import synthetic_space, truth_of
+from tests.placement_worlds import synthetic_space
 
 JOIN = PlacementProblem(
     {"p": "a", "q": "b", "s": "z"},
@@ -53,12 +53,11 @@ def test_a_query_without_pinned_ends_is_refused():
             place()
 
 
-def test_optimal_and_multicast_are_strategies_too():
+def test_multicast_is_a_strategy_too():
     space = synthetic_space(20, 1)
     problem = PlacementProblem({"p": "n000", "s": "n007"}, ("f",), (PlacementLink("p", "f", 10.0), PlacementLink("f", "s", 1.0)))
     rng = np.random.default_rng(1)
 
-    assert Optimal(truth_of(space, 0.2, 1)).regions(problem, space, 5, rng) == {"f": ("n000",)}
     assert IpMulticast(lambda a, b: [a, "n003", b]).regions(problem, space, 2, rng)["f"][0] == "n000"
 
 
@@ -90,18 +89,6 @@ def test_what_is_read_from_its_beginning_is_not_shared_nor_what_is_behind_it():
 
     assert shareable_signatures(whole, lambda params: params.connector == "file") == {}
     assert shareable_signatures(whole, lambda params: params.connector != "file") == {"q.0": "sig0", "q.1": "sig1"}
-
-
-def test_an_operator_goes_with_the_last_query_that_uses_it():
-    uses = Uses()
-    for operator, query in (("f", "q1"), ("f", "q2"), ("g", "q1"), ("f", "q1")):
-        uses.add(operator, query)
-
-    assert uses.queries("f") == ("q1", "q2")
-    assert uses.end("q1") == ["g"]
-    assert uses.operators() == ["f"]
-    assert uses.remove("f", "q2")
-    assert uses.end("q2") == []
 
 
 @pytest.mark.parametrize(
