@@ -26,7 +26,7 @@ from sbon_agent.connectors.addresses import SocketPlace, loop_of
 from sbon_agent.connectors.base import BATCH_ROWS, BATCH_ROWS_MAX, ConnectorContext, Polled
 from sbon_agent.connectors.http_bodies import FORMATS, BodyError, BodyReader, format_of
 from sbon_agent.connectors.http_repeats import KEY_CHARACTERS_MAX, Repeats
-from sbon_agent.connectors.http_server import REQUEST_OVERHEAD_BYTES, Answer, HttpServer, Request, refusal
+from sbon_agent.connectors.http_server import REQUEST_OVERHEAD_BYTES, Answer, HttpServer, Request, read_listen, read_path, refusal
 from sbon_agent.connectors.options import Options
 from sbon_agent.connectors.row_batches import Rows, count, cut
 from sbon_agent.connectors.secret_files import SecretFile
@@ -82,9 +82,7 @@ class PostSource:
         self._loop = loop_of(what, params.connector, context)
         host, port = read_listen(options)
         place = SocketPlace(what, host, port, context.reach, listens=True, option="listen")
-        self._path = options.text("path", "/")
-        if not self._path.startswith("/") or not self._path.isascii() or any(mark in self._path for mark in "?# "):
-            raise options.refuse("path", self._path, "a path such as '/in'")
+        self._path = read_path(options)
         self._format = options.choice("format", FORMATS, "") or None
         self._token = SecretFile.of_option(what, options, "token_file", context.reach)
         body_bytes_max = options.integer("body_bytes_max", 1 << 20, 1, 256 << 20)
@@ -314,16 +312,3 @@ def _taken(rows: int, left_out: int = 0, why: Sequence[str] = ()) -> Answer:
     if rows == 0 and left_out:
         return Answer(400, msgspec.json.encode({"error": f"no row fits: {why[0]}", **told}))
     return Answer(200, msgspec.json.encode(told))
-
-
-def read_listen(options: Options) -> tuple[str, int]:
-    """Returns the host and port of the option `listen`."""
-    text = options.required("listen", "127.0.0.1:8080")
-    host, colon, port = text.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        host = ""
-    if not colon or not host or not port.isascii() or not port.isdecimal() or int(port) > 65_535:
-        raise options.refuse("listen", text, "an address and a port such as '127.0.0.1:8080' or '[::1]:8080'")
-    return host, int(port)

@@ -13,6 +13,7 @@ import http
 import zlib
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, cast
+from urllib.parse import parse_qs
 
 import h11
 import msgspec
@@ -20,6 +21,8 @@ import msgspec
 from sbon.errors import ConnectorError
 from sbon_agent.connectors.addresses import SocketPlace
 from sbon_agent.connectors.listening import Listener
+from sbon_agent.connectors.options import Options
+from sbon_agent.connectors.push_clients import Client
 from sbon_agent.connectors.tls_files import TlsFiles
 
 HEAD_BYTES_MAX = 16 * 1024
@@ -29,6 +32,7 @@ HEAD_TIMEOUT_S = 30.0
 DRAIN_TIMEOUT_S = 2.0
 """After an answer to a request that was not read to its end. To close at once could destroy the answer on its way."""
 DRAIN_BYTES_MAX = 4 << 20
+PARAMETERS_MAX = 16
 REQUEST_OVERHEAD_BYTES = 1024
 """Counted for each request beside its body, so that small bodies are limited, too."""
 
@@ -64,7 +68,7 @@ class Request:
         self._connection: _Connection | None = connection
         self._server = connection.server
         self.method = bytes(event.method).decode("ascii")
-        self.path = bytes(event.target).decode("ascii").partition("?")[0]
+        self.path, _, self._query = bytes(event.target).decode("ascii").partition("?")
         self._headers = [(bytes(name), bytes(value)) for name, value in event.headers]
         self.body = b""
         self._parts: list[bytes] = []
@@ -82,6 +86,14 @@ class Request:
         """Whether the request has a header, once or several times."""
         wanted = name.lower().encode()
         return any(key == wanted for key, _ in self._headers)
+
+    def parameter(self, name: str) -> str:
+        """Returns a parameter of the request's target, empty where it is not there exactly once."""
+        try:
+            found = parse_qs(self._query, max_num_fields=PARAMETERS_MAX).get(name, [])
+        except ValueError:
+            return ""
+        return found[0] if len(found) == 1 else ""
 
     def begin_body(self) -> Answer | None:
         """Looks at the headers of the body. Returns a refusal, or None."""
@@ -124,6 +136,13 @@ class Request:
         self.release()
         if connection is not None:
             connection.answered(answer)
+
+    def begin_stream(self, client: Client, status: int, headers: tuple[tuple[str, str], ...]) -> None:
+        """Answers with a stream (or, with status 101, with another protocol), instead of `answer`: the connection is the client's then."""
+        connection, self._connection = self._connection, None
+        self.release()
+        if connection is not None:
+            connection.begin_stream(client, status, headers)
 
     def abandon(self) -> None:
         """Closes the connection without an answer: whether the rows were taken is not known to the peer then."""
@@ -177,7 +196,7 @@ class HttpServer:
         self.body_timeout_s = body_timeout_s
         self._held_bytes_max = held_bytes_max
         self.held_bytes = 0
-        self.connections: set[_Connection] = set()
+        self.connections: set[_Connection | Client] = set()
         self._listener = Listener(what, place, lambda: _Connection(self), tls)
 
     @property
@@ -244,6 +263,8 @@ class _Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._advancing = self._full = False
         self._drained = 0
+        self._client: Client | None = None
+        """Who has taken the connection over."""
         self._head_only = False
         """The request is a HEAD, whose answer has no body."""
 
@@ -290,6 +311,8 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._disarm()
+        if self._client is not None:  # it was on its way already when the client took over
+            self._client.connection_lost(error)
         self.server.connections.discard(self)
         if self._request is not None and self._state is not _State.WAITING:
             self._request.release()
@@ -371,6 +394,22 @@ class _Connection(asyncio.Protocol):
         else:
             self._next()
 
+    def begin_stream(self, client: Client, status: int, headers: tuple[tuple[str, str], ...]) -> None:
+        """The handler answers with a stream."""
+        self._disarm()
+        self._request, self._client = None, client
+        connections, transport = self.server.connections, self._transport
+        connections.discard(self)
+        connections.add(client)
+        client.when_gone(lambda: connections.discard(client))
+        event = h11.InformationalResponse if status == 101 else h11.Response
+        reason = http.HTTPStatus(status).phrase.encode()
+        self._write(self._http.send(event(status_code=status, headers=list(headers), reason=reason)))
+        transport.set_protocol(client)
+        if not transport.is_closing() and not self._full:
+            transport.resume_reading()
+        client.begin(transport, self._http, bytes(self._http.trailing_data[0]), full=self._full)
+
     def _refuse(self, answer: Answer) -> None:
         """Answers a request that has not been read to its end, and closes in a way that lets the answer arrive."""
         if self._request is not None:
@@ -425,3 +464,24 @@ class _Connection(asyncio.Protocol):
             self._refuse(refusal(408, f"the body has not come within {self.server.body_timeout_s:g} s (body_timeout)"))
         else:
             self.abort()
+
+
+def read_listen(options: Options) -> tuple[str, int]:
+    """Returns the host and port of the option `listen`."""
+    text = options.required("listen", "127.0.0.1:8080")
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        host = ""
+    if not colon or not host or not port.isascii() or not port.isdecimal() or int(port) > 65_535:
+        raise options.refuse("listen", text, "an address and a port such as '127.0.0.1:8080' or '[::1]:8080'")
+    return host, int(port)
+
+
+def read_path(options: Options) -> str:
+    """Returns the option `path`."""
+    path = options.text("path", "/")
+    if not path.startswith("/") or not path.isascii() or any(mark in path for mark in "?# "):
+        raise options.refuse("path", path, "a path such as '/in'")
+    return path

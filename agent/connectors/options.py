@@ -42,7 +42,7 @@ class Options:
 
     def __init__(self, what: str, connector: str, options: Iterable[tuple[str, str]]) -> None:
         self._what = what
-        self._connector = connector
+        self.connector = connector
         self._given = dict(options)
         self._asked: dict[str, None] = {}
 
@@ -71,7 +71,7 @@ class Options:
         """A text that must be there."""
         value = self._take(key)
         if not value:
-            raise ConnectorError(f"{self._what}: connector '{self._connector}' needs option {key}: write {key} = '{example}'", option=key)
+            raise ConnectorError(f"{self._what}: connector '{self.connector}' needs option {key}: write {key} = '{example}'", option=key)
         return value
 
     def choice(self, key: str, allowed: tuple[str, ...], default: str) -> str:
@@ -145,4 +145,4 @@ class Options:
             if key not in self._asked:
                 near = difflib.get_close_matches(key, self._asked, n=1)
                 hint = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(self._asked)}"
-                raise ConnectorError(f"{self._what}: option {key} is unknown to connector '{self._connector}'{hint}", option=key)
+                raise ConnectorError(f"{self._what}: option {key} is unknown to connector '{self.connector}'{hint}", option=key)

@@ -23,6 +23,7 @@ _SINKS = {
     "file": "sbon_agent.connectors.file_sink:build_file_sink",
     "http": "sbon_agent.connectors.http_sink:HttpSink",
     "mqtt": "sbon_agent.connectors.mqtt_sink:MqttSink",
+    "sse": "sbon_agent.connectors.sse:build_sse_sink",
     "tcp": "sbon_agent.connectors.tcp:TcpSink",
     "discard": "sbon_agent.connectors.discard:DiscardSink",
 }
@@ -30,6 +31,7 @@ _SINK_CHECKS = {
     "file": "sbon_agent.connectors.file_sink:check_file_sink",
     "http": "sbon_agent.connectors.http_sink:check_http_sink",
     "mqtt": "sbon_agent.connectors.mqtt_sink:check_mqtt_sink",
+    "sse": "sbon_agent.connectors.sse:check_sse_sink",
     "tcp": "sbon_agent.connectors.tcp:check_tcp_sink",
     "discard": "sbon_agent.connectors.discard:DiscardSink",
 }

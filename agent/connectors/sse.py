@@ -1,0 +1,123 @@
+"""Connector `sse` (sink): rows as server-sent events, for browsers (`EventSource`) and whatever reads lines over HTTP.
+
+Its options are in `push_sink`. Each row is an event whose data is the row as JSON, with an id: `RUN-NUMBER`. A client that comes back with
+`Last-Event-ID`, as browsers do, is sent the rows since then that are kept; if some are not, an event `missed` comes first and says how many
+(`null` where nobody knows, as after a restart of the agent). The last event of a connection is `end`, with the reason.
+
+The format is that of the HTML standard, section 9.2 (server-sent events).
+"""
+
+from __future__ import annotations
+
+import h11
+import msgspec
+
+from sbon.query.plan import SinkParams
+from sbon.query.schema import Schema
+from sbon_agent.connectors.base import ConnectorContext
+from sbon_agent.connectors.http_server import Answer, Request
+from sbon_agent.connectors.options import Options
+from sbon_agent.connectors.push_clients import Client
+from sbon_agent.connectors.push_feed import Feed
+from sbon_agent.connectors.push_sink import PushOptions, PushSink
+
+_HEADERS = (("Content-Type", "text/event-stream"), ("Cache-Control", "no-store"))
+_SAID_BYTES_MAX = 64 * 1024
+"""Of what a client says behind its request, which means nothing."""
+
+
+def check_sse_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> None:
+    """Refuses options as `build_sse_sink` would; nothing listens."""
+    _read_options(params, context)
+
+
+def build_sse_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> PushSink:
+    """Returns the sink, which does not listen yet.
+
+    Raises
+    ------
+    ConnectorError
+        An option is missing, unknown or out of range.
+    """
+    return PushSink(_read_options(params, context), schema, context, EventStreams(context.host.random_bytes(6).hex()))
+
+
+def _read_options(params: SinkParams, context: ConnectorContext) -> PushOptions:
+    return PushOptions.read(f"sink {params.name}", Options(f"sink {params.name}", params.connector, params.options), context)
+
+
+class EventStreams:
+    """What `PushSink` must know of server-sent events.
+
+    Parameters
+    ----------
+    run : tells the ids of this sink from those of others
+    """
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+
+    def frame(self, number: int, line: bytes) -> bytes:
+        """Returns a row as an event."""
+        return b"id: %s-%d\ndata: %s\n\n" % (self._run.encode(), number, line)
+
+    def admit(self, request: Request) -> Answer | None:
+        """Takes every request that `PushSink` takes."""
+        return None
+
+    def answer(self, request: Request) -> tuple[int, tuple[tuple[str, str], ...]]:
+        """Returns status and headers."""
+        return 200, _HEADERS
+
+    def client(self, request: Request, feed: Feed, begins_at: int) -> Client:
+        """Returns who sends the events."""
+        known = request.header("last-event-id")
+        if not known:
+            return _EventClient(feed, begins_at, 0)
+        return _EventClient(feed, *self._resumed(known, feed))
+
+    def _resumed(self, known: str, feed: Feed) -> tuple[int, int | None]:
+        """Returns the first row to send to a client that has had one of this id, and how many it has missed; None: unknown."""
+        run, _, number = known.rpartition("-")
+        if run != self._run or not number.isascii() or not number.isdecimal() or len(number) > 18 or int(number) > feed.last:
+            return feed.first, None
+        return max(feed.first, int(number) + 1), max(0, feed.first - int(number) - 1)
+
+
+class _EventClient(Client):
+    """A client that is sent events in chunks of its answer.
+
+    Parameters
+    ----------
+    missed : rows before the first one that it has not had; None: nobody knows
+    """
+
+    def __init__(self, feed: Feed, begins_at: int, missed: int | None) -> None:
+        super().__init__(feed, begins_at)
+        self._missed = missed
+        self._said_bytes = 0
+
+    def framed(self, data: bytes) -> bytes:
+        """Returns a chunk."""
+        return (self.http.send(h11.Data(data=data)) if self.http is not None else None) or b""
+
+    def greeting(self) -> bytes:
+        """Tells of rows that are not kept any more."""
+        if self._missed == 0:
+            return self.framed(b":\n\n")
+        return self.framed(b"event: missed\ndata: %s\n\n" % msgspec.json.encode({"rows": self._missed}))
+
+    def heartbeat(self) -> bytes:
+        """Returns a comment."""
+        return self.framed(b":\n\n")
+
+    def farewell(self, reason: str, *, over: bool) -> bytes:
+        """Returns the last event."""
+        last = self.framed(b"event: end\ndata: %s\n\n" % msgspec.json.encode({"reason": reason}))
+        return last + ((self.http.send(h11.EndOfMessage()) if self.http is not None else None) or b"")
+
+    def received(self, data: bytes) -> None:
+        """Throws away what the client says, up to a limit."""
+        self._said_bytes += len(data)
+        if self._said_bytes > _SAID_BYTES_MAX:
+            self.end("this client sends requests behind each other: one is all that a stream answers", over=False)
