@@ -8,7 +8,13 @@ import typer
 
 Socket = Annotated[
     str | None,
-    typer.Option("--socket", metavar="PATH", help="Control socket or data directory of the agent. [env: SBON_SOCKET]", show_default=False),
+    typer.Option(
+        "--socket",
+        "--data-dir",
+        metavar="PATH",
+        help="Control socket or data directory of the agent. [env: SBON_SOCKET]",
+        show_default=False,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Wide = Annotated[bool, typer.Option("--wide", "-w", help="Show all columns; a block for each row where they do not fit on a line.")]

@@ -23,6 +23,7 @@ print(code, [name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr
         (["testbed", "run", "--help"], 0),
         (["sql", "--help"], 0),
         (["status", "--socket", "nothing-there"], 1),
+        (["status", "--data-dir", "nothing-there"], 1),
         (["sql", "-c", "SELECT 1", "--socket", "nothing-there"], 1),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
