@@ -25,6 +25,9 @@ class Lines(NamedTuple):
     rows: int
 
 
+NO_LINES = Lines(b"", 0)
+
+
 def dense(data: bytes) -> Lines:
     """Returns lines without those that are blank, which are no rows.
 
@@ -35,7 +38,7 @@ def dense(data: bytes) -> Lines:
     """
     text = data.strip()
     if not text:
-        return Lines(b"", 0)
+        return NO_LINES
     if _BLANK_LINE.search(text):
         text = b"\n".join(lines_of(text))
     return Lines(text, text.count(b"\n") + 1)

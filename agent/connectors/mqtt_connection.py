@@ -1,8 +1,9 @@
 """A connection to an MQTT broker that is made again whenever it has gone, on the agent's event loop. For the `mqtt` connector.
 
 MQTT 5, by aiomqtt and the paho client below it. One client lives as long as its source or sink, through all its connections: what paho
-knows of messages under way at QoS 2, in either direction, must not go with a connection. Of aiomqtt's client this module replaces what
-becomes of a message (a queue without bounds there), of an acknowledgement, and of a broker whose messages are not read for a while.
+knows of messages under way at QoS 2 must not go with a connection. Of aiomqtt's client this module replaces what becomes of a broker whose
+messages are not read for a while, and how messages are read: what a socket has brought is cut into packets by `mqtt_packets`; the messages
+among them go to the owner, who acknowledges them, and all else goes on to paho.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from paho.mqtt.properties import Properties
 from sbon.errors import ConnectorError
 from sbon_agent.connectors.addresses import loop_of
 from sbon_agent.connectors.base import ConnectorContext
+from sbon_agent.connectors.mqtt_packets import Message, PacketReader
 from sbon_agent.connectors.mqtt_settings import BrokerSettings
 from sbon_agent.logs import structlog
 from sbon_agent.mqtt import KEEPALIVE_S, TIMEOUT_S, Pauses, quiet_logger
@@ -29,6 +31,8 @@ SHORT_S, SHORT_MAX = 1.0, 3
 """So many connections in a row that did not last so long are taken as a quarrel with another client of our name."""
 CHECK_S = 1.0
 """How often a client looks whether it is time for a ping."""
+READ_BYTES_MIN, READ_BYTES_MAX = 4096, 256 * 1024
+"""Read from a socket at once."""
 _UNSPECIFIED = 0x80
 """Reason that the client library gives for a socket that has been closed."""
 PACKET_BYTES_MAX = 16 * 2**20 + 70_000
@@ -41,8 +45,11 @@ class Owner(Protocol):
     async def connected(self, client: BrokerClient) -> None:
         """The broker has let us in; `client.session_present` says whether it has kept the session."""
 
-    def received(self, message: paho.MQTTMessage) -> None:
-        """A message has come."""
+    def received(self, messages: list[Message]) -> None:
+        """Messages have come; those at QoS 1 and 2 are to be acknowledged by `BrokerClient.write`."""
+
+    def released(self, mids: list[int]) -> None:
+        """The broker has released messages at QoS 2; it waits for an answer by `BrokerClient.write`."""
 
     def published(self, mid: int) -> None:
         """The broker has acknowledged a message; at QoS 0, it has been written to the socket."""
@@ -54,21 +61,28 @@ class Owner(Protocol):
 class BrokerClient(aiomqtt.Client):
     """A client of aiomqtt that gives messages and acknowledgements on at once, and may stop reading."""
 
-    def __init__(self, owner: Owner, *, manual: bool, **options: Any) -> None:
+    def __init__(self, owner: Owner, read_bytes: int, **options: Any) -> None:
         super().__init__(**options)
-        self._owner = owner
+        self._owner, self._read_bytes = owner, read_bytes
+        self._packets = PacketReader(PACKET_BYTES_MAX)
+        self._receive: Callable[[int], bytes] = self._client._sock_recv
+        self._client._sock_recv = self._octets_for_library  # type: ignore[method-assign]
+        self._for_library = b""
+        """What paho has still to read of a packet that is not for us."""
+        self._ended = False
+        """The broker has closed the connection."""
         self._reader: tuple[int, Callable[[], None]] | None = None
         self.session_present = False
         self.receive_maximum = 65_535
         """How many messages the broker takes before it has acknowledged one."""
         self.reading = True
-        self._client.manual_ack_set(manual)
 
     async def connect(self, address: str) -> None:
         """Connects, and returns when the broker has let us in."""
         self._hostname = address
         self._connected = asyncio.Future()  # aiomqtt leaves the former one where the connection has broken
         self.reading, self._reader = True, None
+        self._packets, self._for_library, self._ended = PacketReader(PACKET_BYTES_MAX), b"", False
         await self.__aenter__()
         if not self._client.is_connected():  # gone again before this turn of the event loop: aiomqtt has forgotten that
             raise aiomqtt.MqttError("the broker has closed the connection")
@@ -104,9 +118,10 @@ class BrokerClient(aiomqtt.Client):
         kept = qos > 0 and info.rc == paho.MQTT_ERR_NO_CONN  # the client sends it when there is a connection again
         return info.mid if kept or info.rc == paho.MQTT_ERR_SUCCESS else None
 
-    def acknowledge(self, mid: int) -> None:
-        """Tells the broker that a message at QoS 1 has been processed."""
-        self._client.ack(mid, 1)
+    def write(self, packets: bytes) -> None:
+        """Sends whole packets, such as acknowledgements."""
+        if packets:
+            self._client._packet_queue(packets[0], packets, 0, 0)
 
     def pause(self) -> None:
         """Reads no more from the broker for now: it will feel it."""
@@ -127,9 +142,6 @@ class BrokerClient(aiomqtt.Client):
         self.receive_maximum = int(getattr(properties, "ReceiveMaximum", 65_535))
         super()._on_connect(client, userdata, flags, reason_code, properties)
 
-    def _on_message(self, client: Any, userdata: Any, message: paho.MQTTMessage) -> None:
-        self._owner.received(message)
-
     def _on_publish(self, client: Any, userdata: Any, mid: int, reason_code: Any, properties: Any) -> None:
         self._owner.published(mid)
 
@@ -137,7 +149,7 @@ class BrokerClient(aiomqtt.Client):
         def read() -> None:
             try:
                 while True:
-                    client.loop_read()
+                    self._read()
                     # TLS may hold decoded bytes that the event loop does not see.
                     if not self.reading or not hasattr(sock, "pending") or not sock.pending():
                         break
@@ -151,6 +163,34 @@ class BrokerClient(aiomqtt.Client):
                 self._loop.add_reader(*self._reader)
 
         self._loop.call_soon_threadsafe(begin)  # the library connects on a thread of its own
+
+    def _read(self) -> None:
+        """Reads what is there, gives messages to the owner and all else to paho."""
+        try:
+            data = self._receive(self._read_bytes)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._ended = True
+            self._client.loop_read()
+            return
+        packets = self._packets.take(data)
+        for self._for_library in packets.others:
+            while self._for_library and self._client.loop_read() == paho.MQTT_ERR_SUCCESS:
+                pass
+        if packets.messages:
+            self._owner.received(packets.messages)
+        if packets.released:
+            self._owner.released(packets.released)
+
+    def _octets_for_library(self, bufsize: int) -> bytes:
+        """As paho reads from its socket."""
+        if not self._for_library and not self._ended:
+            raise BlockingIOError
+        octets, self._for_library = self._for_library[:bufsize], self._for_library[bufsize:]
+        return octets
 
     def _on_socket_close(self, client: Any, userdata: Any, sock: Any) -> None:
         self._reader = None
@@ -176,6 +216,8 @@ class BrokerClient(aiomqtt.Client):
         self._loop.call_soon_threadsafe(begin)
 
     def _broken(self, problem: Exception) -> None:
+        if not self._connected.done():  # `connect` waits for it
+            self._connected.set_exception(aiomqtt.MqttError(str(problem)))
         if not self._disconnected.done():
             self._disconnected.set_exception(problem)
 
@@ -192,8 +234,8 @@ class BrokerConnection:
 
     Parameters
     ----------
-    manual : messages at QoS 1 are acknowledged by the owner
     session_expiry_s : how long the broker keeps the session after a connection; 0: not beyond it
+    read_bytes : from the socket at once
     clean_start : `True` for a new session with every connection, `False` for none, paho's `MQTT_CLEAN_START_FIRST_ONLY`
     """
 
@@ -202,12 +244,12 @@ class BrokerConnection:
         settings: BrokerSettings,
         context: ConnectorContext,
         *,
-        manual: bool,
         clean_start: bool | int,
         session_expiry_s: int,
         receive_max: int | None = None,
         in_flight_max: int | None = None,
         will: aiomqtt.Will | None = None,
+        read_bytes: int = READ_BYTES_MAX,
     ) -> None:
         self.loop = loop_of(settings.what, "mqtt", context)
         self.settings = settings
@@ -216,7 +258,7 @@ class BrokerConnection:
         self.trouble = "not connected yet"
         """Why there is no connection at present; empty where there is one."""
         self.client: BrokerClient | None = None
-        self._manual = manual
+        self._read_bytes = max(READ_BYTES_MIN, min(read_bytes, READ_BYTES_MAX))
         self._options: dict[str, Any] = {"clean_start": clean_start, "max_inflight_messages": in_flight_max, "will": will}
         self._properties: Any = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         self._properties.SessionExpiryInterval = session_expiry_s
@@ -278,7 +320,7 @@ class BrokerConnection:
         settings = self.settings
         return BrokerClient(
             owner,
-            manual=self._manual,
+            self._read_bytes,
             hostname=settings.host,
             port=settings.port,
             identifier=settings.client_id,

@@ -1,4 +1,4 @@
-"""Payloads of MQTT messages: a source's into lines of JSON, which `json_rows` reads, and a sink's from lines of JSON.
+"""Payloads of MQTT messages: a source's as lines of JSON, which `json_rows` reads, and a sink's from lines of JSON.
 
 json : a source takes one object, an array of objects, or NDJSON; a sink writes one object a message
 msgpack : a source takes one map or an array of maps; a sink writes one map a message. Times are as in JSON, or MessagePack's own
@@ -15,7 +15,8 @@ import msgspec
 from sbon.errors import ConnectorError
 from sbon.misfits import Misfits
 from sbon.query.schema import Schema
-from sbon_agent.connectors.mqtt_topics import TopicColumns, TopicTemplate, column_names, json_value
+from sbon_agent.connectors.json_texts import NO_LINES, Lines, dense, of_array, of_object
+from sbon_agent.connectors.mqtt_topics import TopicTemplate, column_names, json_value
 from sbon_agent.connectors.options import Options
 
 FORMATS = ("json", "msgpack", "text")
@@ -25,26 +26,26 @@ _REFUSED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError
 
 
 class PayloadReader:
-    """Payloads of one source, as lines of JSON that have the members of the topic's columns, too.
+    """Payloads of one source, as lines of JSON.
 
     Parameters
     ----------
+    schema : the columns that no topic fills
     misfits : counts payloads that are of no use as a whole
     """
 
     def __init__(self, what: str, options: Options, schema: Schema, misfits: Misfits) -> None:
         self._kind = options.choice("format", FORMATS, "json")
-        self._topics = TopicColumns(options, schema)
         self._misfits = misfits
         readers = {"json": _json_lines, "msgpack": self._msgpack_lines, "text": self._text_line}
-        self._lines: Callable[[bytes], list[bytes]] = readers[self._kind]
-        left = [field for field in schema if field.name not in self._topics.names]
-        if self._kind == "text" and len(left) != 1:
-            names = ", ".join(field.name for field in left)
+        self.lines: Callable[[bytes], Lines] = readers[self._kind]
+        """Returns the rows of a payload, one a line."""
+        if self._kind == "text" and len(schema) != 1:
+            names = ", ".join(field.name for field in schema)
             raise ConnectorError(
                 f"{what}: format = 'text' fills one column, and the source has {names} beside those of the topic", option="format"
             )
-        self._text = left[0]
+        self._text = schema[0]
 
     def rows_max(self, payload: bytes) -> int:
         """Returns a bound on the rows of a payload, found without reading it."""
@@ -52,57 +53,41 @@ class PayloadReader:
             return 1
         return len(payload) if self._kind == "msgpack" else payload.count(b"{") + payload.count(b"\n") + 1
 
-    def lines(self, topic: str, payload: bytes) -> list[bytes]:
-        """Returns the rows of a message."""
-        lines = self._lines(payload)
-        members = self._topics.members(topic) if self._topics.names else b""
-        return [_with_members(line, members) for line in lines] if members else lines
-
-    def _msgpack_lines(self, payload: bytes) -> list[bytes]:
+    def _msgpack_lines(self, payload: bytes) -> Lines:
         try:
             given = msgspec.msgpack.decode(payload)
         except _REFUSED as problem:
             detail = "it is nested too deep" if isinstance(problem, RecursionError) else str(problem)
             self._misfits.add("", "is not MessagePack", text=f"the payload is not MessagePack: {detail}", line=payload)
-            return []
+            return NO_LINES
         lines = []
         for row in given if isinstance(given, list) else [given]:
             try:
                 lines.append(msgspec.json.encode(row))
             except (*_REFUSED, TypeError):
                 self._misfits.add("", "has a value that is no column's", text="the payload has a value that is no column's", line=payload)
-        return lines
+        return Lines(b"\n".join(lines), len(lines))
 
-    def _text_line(self, payload: bytes) -> list[bytes]:
+    def _text_line(self, payload: bytes) -> Lines:
         try:
             text = payload.decode()
         except UnicodeDecodeError:
             self._misfits.add(self._text.name, "is not UTF-8 (TEXT)", line=payload)
-            return []
-        return [b"{" + msgspec.json.encode(self._text.name) + b":" + json_value(text, self._text.type) + b"}"]
+            return NO_LINES
+        return Lines(b"{" + msgspec.json.encode(self._text.name) + b":" + json_value(text, self._text.type) + b"}", 1)
 
 
-def _json_lines(payload: bytes) -> list[bytes]:
-    """Returns the rows of a payload as they stand there; what is no JSON is left to the reader of lines, which says so."""
-    stripped = payload.strip()
+def _json_lines(payload: bytes) -> Lines:
+    """Returns the rows of a payload; what is no JSON is left to the reader of lines, which says so."""
+    text = payload.strip()
     try:
-        if stripped.startswith(b"["):
-            return [bytes(row) for row in msgspec.json.decode(stripped, type=list[msgspec.Raw])]
-        if b"\n" not in stripped:
-            return [stripped]
-        msgspec.json.decode(stripped, type=msgspec.Raw)
+        if text.startswith(b"["):
+            return of_array(text)
+        if b"\n" not in text:
+            return Lines(text, 1) if text else NO_LINES
+        return Lines(of_object(text), 1)
     except _REFUSED:
-        return [stripped] if stripped.startswith(b"[") else stripped.split(b"\n")
-    return [stripped]  # one object, written over several lines
-
-
-def _with_members(line: bytes, members: bytes) -> bytes:
-    """Returns an object with further members behind its own; they count where it has some of the same name. What is no object stays so."""
-    line = line.strip()
-    if not (line.startswith(b"{") and line.endswith(b"}")):
-        return line
-    own = line[1:-1].strip()
-    return b"{" + (own + b"," if own else b"") + members + b"}"
+        return Lines(text.replace(b"\n", b" "), 1) if text.startswith(b"[") else dense(text)
 
 
 class PayloadWriter:

@@ -20,6 +20,7 @@ certificates from the folders of `connectors.file.allow`.
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import ssl
@@ -88,6 +89,12 @@ class BrokerSettings:
         """For logs and messages."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'mqtts' if self.tls else 'mqtt'}://{host}:{self.port}"
+
+    def with_number(self, number: int) -> BrokerSettings:
+        """Returns the same for a further connection, as which the broker must see another client."""
+        other = copy.copy(self)
+        other.client_id = f"{self.client_id}-{number}"
+        return other
 
     def open(self, environment: Mapping[str, str] = os.environ) -> None:
         """Reads password and certificates, and looks whether the broker's address may be used. May block.

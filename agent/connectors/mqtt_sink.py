@@ -23,7 +23,7 @@ import time
 from typing import TYPE_CHECKING
 
 import aiomqtt
-from paho.mqtt.client import MQTT_CLEAN_START_FIRST_ONLY, MQTTMessage
+from paho.mqtt.client import MQTT_CLEAN_START_FIRST_ONLY
 
 from sbon.errors import ConnectorError
 from sbon.operators.values import Values
@@ -32,6 +32,7 @@ from sbon.query.schema import Schema
 from sbon_agent.connectors.base import Congested, ConnectorContext
 from sbon_agent.connectors.formatting import LineFormat
 from sbon_agent.connectors.mqtt_connection import BrokerClient, BrokerConnection
+from sbon_agent.connectors.mqtt_packets import Message as Received
 from sbon_agent.connectors.mqtt_payloads import Message, PayloadWriter
 from sbon_agent.connectors.mqtt_settings import BrokerSettings
 from sbon_agent.connectors.mqtt_topics import plain_topic
@@ -73,7 +74,6 @@ class MqttSink:
         self._connection = BrokerConnection(
             self._settings,
             context,
-            manual=False,
             # Once for each agent's life: a new life numbers its messages anew, and the broker must not take them for the former ones.
             clean_start=MQTT_CLEAN_START_FIRST_ONLY,
             session_expiry_s=SESSION_S,
@@ -206,8 +206,11 @@ class MqttSink:
         """Go on. What was under way at QoS 1 and 2 has gone out again by itself."""
         asyncio.get_running_loop().call_soon(self._send)
 
-    def received(self, message: MQTTMessage) -> None:
+    def received(self, messages: list[Received]) -> None:
         """A sink subscribes to nothing."""
+
+    def released(self, mids: list[int]) -> None:
+        """Likewise."""
 
     def published(self, mid: int) -> None:
         """The broker has a message."""

@@ -11,11 +11,16 @@ from urllib.parse import quote
 import msgspec
 
 from sbon.errors import ConnectorError
+from sbon.misfits import Misfit, Misfits
 from sbon.query.schema import ColumnType, Schema
+from sbon_agent.connectors.json_rows import JsonRows
 from sbon_agent.connectors.options import Options
+from sbon_agent.connectors.time_format import TimeFormat
 
 TOPIC_BYTES_MAX = 65_535
 FILTERS_MAX = 64
+TOPICS_KNOWN_MAX, TOPIC_BYTES_KNOWN_MAX = 4096, 1024
+"""Topics whose values are remembered, and how long they are at most."""
 NULL_LEVEL = "%NULL"
 """Stands in a topic for a value that is NULL; no value becomes the same, as `%` is written `%25`."""
 _PLACE = re.compile(r"\{([^{}]*)\}")
@@ -87,7 +92,7 @@ class TopicColumns:
         They name no column of the source, or one twice.
     """
 
-    def __init__(self, options: Options, schema: Schema) -> None:
+    def __init__(self, options: Options, schema: Schema, times: TimeFormat) -> None:
         types = {field.name: field.type for field in schema}
         self._levels: list[tuple[int, str, ColumnType]] = []
         self._whole = options.optional("topic_column")
@@ -108,16 +113,34 @@ class TopicColumns:
             raise options.refuse("topic_columns", ", ".join(names), "each column once")
         if len(self.names) == len(schema):
             raise options.refuse("topic_columns", ", ".join(names), "a column that is left for the payload")
-        self.members = lru_cache(4096)(self._members)
-        """JSON members, without braces, for the columns of a topic; empty where no column wants one."""
+        self.schema = tuple(field for field in schema if field.name in self.names)
+        self._misfits = Misfits()
+        self._rows = JsonRows(self.schema, times, self._misfits)
+        self._known = lru_cache(TOPICS_KNOWN_MAX)(self._read)
 
-    def _members(self, topic: str) -> bytes:
+    def values(self, topic: bytes) -> tuple[Any, ...] | Misfit:
+        """Returns the values of the columns in `schema`, as `sbon.operators.values` has them, or why a level does not fit its column."""
+        return self._known(topic) if len(topic) <= TOPIC_BYTES_KNOWN_MAX else self._read(topic)
+
+    def _read(self, topic: bytes) -> tuple[Any, ...] | Misfit:
+        line = self._line(topic.decode("utf-8", "replace"))
+        values = self._rows.read_few([line])
+        if values is not None:
+            return tuple(column[0] for column in values.columns)
+        frame = self._rows.read([line])
+        if frame.is_empty():
+            [misfit] = self._misfits.told()
+            self._misfits.clear()
+            return misfit
+        return tuple(column.to_physical()[0] for column in frame)
+
+    def _line(self, topic: str) -> bytes:
+        """Returns the columns of a topic as JSON."""
         found: list[tuple[str, bytes]] = [] if self._whole is None else [(self._whole, msgspec.json.encode(topic))]
         levels = topic.split("/")
         for place, name, kind in self._levels:
-            level = levels[place] if place < len(levels) else None
-            found.append((name, json_value(level, kind)))
-        return b",".join(msgspec.json.encode(name) + b":" + value for name, value in found)
+            found.append((name, json_value(levels[place] if place < len(levels) else None, kind)))
+        return b"{" + b",".join(msgspec.json.encode(name) + b":" + value for name, value in found) + b"}"
 
 
 def json_value(text: str | None, kind: ColumnType) -> bytes:

@@ -81,7 +81,7 @@ class Source:
 
     @property
     def ready(self) -> bool:
-        return self.connector._connection.is_open
+        return self.connector._subscribers[0].connection.is_open
 
     def acknowledge(self) -> None:
         if self.upto is not None:
@@ -154,16 +154,77 @@ async def test_a_shared_group_gives_each_message_to_one_of_its_members(broker: B
     to.close()
 
 
+@pytest.mark.parametrize("qos", [0, 1, 2])
+async def test_several_connections_of_one_source_share_its_messages(broker: Broker, qos: int):
+    stream = Source(broker, shared_connections=3, qos=qos)
+    connections = [one.connection for one in stream.connector._subscribers]
+    await until(lambda: all(one.is_open for one in connections))
+    assert len({one.settings.client_id for one in connections}) == 3
+    to = out(broker, qos=qos)
+    await written(to, *range(300))
+    await until(lambda: len(stream.poll()) == 300)
+    assert sorted(stream.numbers) == list(range(300))
+    took = [one.acknowledging for one in stream.connector._subscribers]
+    await until(lambda: stream.poll() and not any(one.unacknowledged for one in took))
+    sent = [broker.log.read_text().count(f"Sending PUBLISH to {one.settings.client_id} ") for one in connections]
+    assert all(sent)
+    assert sum(sent) == 300
+    stream.connector.stop()
+    to.close()
+
+
+async def test_a_broker_that_speaks_no_mqtt_is_left_with_a_reason(tmp_path: Path):
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"\x30\x02\x00\x09")
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    broker = Broker(tmp_path / "broker")
+    broker.port = server.sockets[0].getsockname()[1]
+    stream = Source(broker)
+    await until(lambda: "a packet that ends in the midst of its head" in stream.connector.remark)
+    stream.connector.stop()
+    server.close()
+
+
+async def test_a_large_message_comes_in_pieces_and_in_order(broker: Broker):
+    stream = Source(broker)
+    await until(lambda: stream.ready)
+    large = json.dumps([{"n": n, "pad": "x" * 50} for n in range(12_000)]).encode()
+    await published(broker, "plant/ams", b'{"n": -1}', large, b'{"n": 12000}')
+    await until(lambda: len(stream.poll()) == 12_002)
+    assert stream.numbers == list(range(-1, 12_001))
+    stream.connector.stop()
+
+
+async def test_a_message_counts_as_given_when_its_last_row_is(broker: Broker):
+    stream = Source(broker, keep=True, batch_rows_max=10)
+    await until(lambda: stream.ready)
+    await published(broker, "plant/ams", json.dumps([{"n": n} for n in range(25)]).encode(), b'{"n": 25}')
+    given = []
+
+    def polled() -> bool:
+        if len(stream.poll()) > (given[-1][0] if given else 0):
+            given.append((len(stream.rows), stream.upto))
+        return len(stream.rows) == 26
+
+    await until(lambda: len(stream.connector._held) == 2)
+    await until(polled)
+    assert given == [(10, 0), (20, 0), (26, 2)]
+    stream.connector.stop()
+
+
 async def test_a_source_that_nobody_asks_leaves_messages_with_the_broker(broker: Broker):
     stream = Source(broker, keep=True, receive_max=50)
     await until(lambda: stream.ready)
     to = out(broker)
     await written(to, *range(500))
-    await until(lambda: len(stream.connector._messages) == 50)
+    await until(lambda: len(stream.connector._held) == 50)
     await published(broker, "other", b"x")  # time for more to come, if any did
-    assert len(stream.connector._messages) == 50
+    assert len(stream.connector._held) == 50
     while len(stream.poll()) < 500:
-        assert len(stream.connector._unacknowledged) <= 50
         stream.acknowledge()
         await asyncio.sleep(0.001)
     assert stream.numbers == list(range(500))
@@ -178,31 +239,32 @@ async def test_a_full_buffer_stops_reading_and_the_connection_stands(broker: Bro
     stream = Source(broker, buffer_bytes_max=20_000, client_id="slow")
     await until(lambda: stream.ready)
     await published(broker, "plant/ams", *[json.dumps({"n": n, "pad": "x" * 2000}).encode() for n in range(100)])
-    await until(lambda: not stream.connector._connection.client.reading)
-    held = len(stream.connector._messages)
+    await until(lambda: not stream.connector._subscribers[0].connection.client.reading)
+    held = len(stream.connector._held)
     assert held < 15
     await until(lambda: broker.log.read_text().count("Received PINGREQ from slow") >= 3)
     assert stream.ready
-    assert len(stream.connector._messages) == held
+    assert len(stream.connector._held) == held
     await until(lambda: len(stream.poll()) == 100)
     assert stream.numbers == list(range(100))
     assert "Client slow closed" not in broker.log.read_text()
     stream.connector.stop()
 
 
-async def test_what_is_not_acknowledged_comes_again_and_what_is_does_not(broker: Broker):
-    first = Source(broker, keep=True)
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_what_is_not_acknowledged_comes_again_and_what_is_does_not(broker: Broker, qos: int):
+    first = Source(broker, keep=True, qos=qos)
     await until(lambda: first.ready)
-    to = out(broker)
+    to = out(broker, qos=qos)
     await written(to, *range(10))
     await until(lambda: len(first.poll()) == 10)
     first.acknowledge()
     await written(to, *range(10, 20))
     await until(lambda: len(first.poll()) == 20)
     first.connector.stop()  # with 10 to 19 given, and not processed
-    await until(lambda: first.connector._connection._task.done())
+    await until(lambda: first.connector._subscribers[0].connection._task.done())
     await written(to, *range(20, 30))  # while nobody is there
-    second = Source(broker)
+    second = Source(broker, qos=qos)
     await until(lambda: len(second.poll()) == 20)
     assert second.numbers == list(range(10, 30))
     second.connector.stop()
@@ -226,7 +288,7 @@ async def test_a_broken_connection_repeats_nothing_that_is_still_here(broker: Br
     await until(lambda: len(stream.poll()) >= 40)
     assert stream.numbers == list(range(40))
     stream.acknowledge()
-    assert not stream.connector._owed
+    assert not stream.connector._subscribers[0].acknowledging.unacknowledged
     assert stream.connector.remark == ""
     stream.connector.stop()
     to.close()
@@ -317,7 +379,7 @@ async def test_a_message_that_is_too_large_is_left_out_and_counted(broker: Broke
     assert stream.numbers == [1, 3]
     assert stream.connector.misfits.told()[0].text == "the message is larger than 100 bytes (message_bytes_max)"
     stream.acknowledge()
-    assert not stream.connector._owed
+    assert not stream.connector._subscribers[0].acknowledging.unacknowledged
     stream.connector.stop()
 
 
@@ -380,6 +442,7 @@ BAD_SOURCE = [
     ({"topics": "a/#/b"}, "option topics = 'a/#/b', expected topic filters separated by commas"),
     ({"session": "clean", "session_expiry": "1 h"}, "option session_expiry = '1 h', expected session = 'persistent' beside it"),
     ({"shared_group": "a/b"}, "option shared_group = 'a/b', expected a name without '/', '+' and '#'"),
+    ({"shared_connections": "17"}, "option shared_connections = '17', expected a whole number from 1 to 16"),
     ({"receive_max": "0"}, "option receive_max = '0', expected a whole number from 1 to 65535"),
 ]
 BAD_SINK = [
@@ -455,7 +518,7 @@ async def test_a_password_from_the_environment_that_is_not_there_is_refused(brok
 async def test_a_name_that_leads_elsewhere_later_is_not_followed(broker: Broker, tmp_path: Path):
     """A name is looked up and checked for each connection, and the address that was checked is the one that is used."""
     stream = Source(broker, others(tmp_path), broker=f"localhost:{broker.port}")
-    connection = stream.connector._connection
+    connection = stream.connector._subscribers[0].connection
     await until(lambda: stream.ready)
     assert connection.client._hostname == "127.0.0.1"
 

@@ -1,20 +1,23 @@
 """Topics and payloads of the `mqtt` connector, without a broker."""
 
 import json
+from collections import Counter
 from urllib.parse import unquote
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sbon.errors import ConnectorError
 from sbon.misfits import Misfits
-from sbon_agent.connectors.json_rows import JsonRows
-from sbon_agent.connectors.mqtt_payloads import PayloadReader, PayloadWriter
+from sbon.operators.frames import frame_of_values, polars_schema
+from sbon.operators.values import Values
+from sbon.query.plan import SourceParams
+from sbon_agent.connectors.mqtt_payloads import PayloadWriter
+from sbon_agent.connectors.mqtt_rows import MessageRows
 from sbon_agent.connectors.mqtt_topics import TopicTemplate, level_of, topic_filters
 from sbon_agent.connectors.options import Options
-from sbon_agent.connectors.time_format import TimeFormat
 from tests.connector_world import columns
 
 SCHEMA = columns(site="text", press="int", x="float")
@@ -24,13 +27,27 @@ def options(**given: str) -> Options:
     return Options("source s", "mqtt", given.items())
 
 
-def rows(payload: bytes, topic: str = "plant/ams/7/temp", schema=SCHEMA, **given: str) -> tuple[list[tuple], Misfits]:
-    """The rows of a payload, as the source reads them."""
+def read(messages: list[tuple[str, bytes]], schema=SCHEMA, **given: str) -> tuple[list[tuple], Misfits]:
+    """The rows of messages that are read together."""
     misfits = Misfits()
-    reader = PayloadReader("source s", options(**given), schema, misfits)
-    lines = reader.lines(topic, payload)
-    assert len(lines) <= reader.rows_max(payload)
-    return JsonRows(schema, TimeFormat(), misfits).read(lines).rows(), misfits
+    reader = MessageRows("source s", SourceParams("s", "mqtt", (), schema, None), options(**given), misfits)
+    for topic, payload in messages:
+        before = reader.rows
+        reader.take(topic.encode(), payload)
+        assert reader.rows - before <= reader.rows_max(payload)
+    found = reader.given(0.0)
+    frame = frame_of_values(found, schema) if isinstance(found, Values) else found
+    assert dict(frame.schema) == dict(polars_schema(schema))
+    return frame.rows(), misfits
+
+
+def rows(payload: bytes, topic: str = "plant/ams/7/temp", schema=SCHEMA, **given: str) -> tuple[list[tuple], Misfits]:
+    """The rows of a payload; many of it that are read together give the same."""
+    alone, misfits = read([(topic, payload)], schema, **given)
+    among, of_all = read([(topic, payload)] * 40, schema, **given)
+    assert among == alone * 40
+    assert [(kind.text, kind.rows) for kind in of_all.told()] == [(kind.text, 40 * kind.rows) for kind in misfits.told()]
+    return alone, misfits
 
 
 @pytest.mark.parametrize(
@@ -122,6 +139,43 @@ def test_members_of_the_topic_make_no_object_of_what_was_none(payload):
     assert [row[:1] for row in both] == plain
 
 
+PAYLOADS = [
+    b'{"press": 1, "x": 0.5}',
+    b'{"press": 2}\n\n{"press": "three"}\r\n{"press": 4}',
+    b'[{"press": 5}, {"x": true},\n{"press": 6}]',
+    b'{"press":\n 7}',
+    b"",
+    b"no json",
+    b"[1",
+    b'{"press": 8}{"press": 9}',
+]
+TOPICS = ["plant/ams/1", "plant/ber/2", "plant", "plant/ams/seven", "plant//-3/x"]
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.sampled_from(TOPICS), st.sampled_from(PAYLOADS)), max_size=12), st.sampled_from([1, 30]))
+def test_messages_that_are_read_together_give_the_rows_of_each_by_itself(messages, times):
+    schema = columns(press="int", site="text", x="float", number="int")
+    given = {"topic_columns": "_, site, number"}
+    found, misfits = read(messages * times, schema, **given)
+    expected, counts = [], Counter()
+    for topic, payload in messages:
+        alone, of_one = read([(topic, payload)], schema, **given)
+        expected += alone
+        counts += Counter({(kind.column, kind.cause): kind.rows * times for kind in of_one.told()})
+    assert found == expected * times
+    assert {(kind.column, kind.cause): kind.rows for kind in misfits.told()} == counts
+
+
+def test_a_row_by_hand_for_each_message_in_the_order_of_the_columns():
+    schema = columns(press="int", site="text", x="float", number="int")
+    many = [(f"plant/s{n % 3}/{n}", b'{"press": %d, "x": 0.5}\n{"press": -1}' % n) for n in range(100)]
+    found, misfits = read([*many, ("plant/s/none", b'{"press": 1}\n{"press": 2}')], schema, topic_columns="_, site, number")
+    assert found == [row for n in range(100) for row in ((n, f"s{n % 3}", 0.5, n), (-1, f"s{n % 3}", None, n))]
+    [kind] = misfits.told()
+    assert (kind.column, kind.rows, kind.line) == ("number", 2, "plant/s/none")
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -135,7 +189,7 @@ def test_members_of_the_topic_make_no_object_of_what_was_none(payload):
 )
 def test_options_of_payloads_are_refused_with_what_to_write(given, message):
     with pytest.raises(ConnectorError) as refused:
-        PayloadReader("source s", options(**given), SCHEMA, Misfits())
+        read([], **given)
     assert message in str(refused.value)
 
 
