@@ -169,9 +169,13 @@ class AsyncioHost:
         *,
         rows: int | Callable[[], Sequence[int]],
         brief: bool = False,
+        spare: bool = False,
     ) -> None:
-        """Run `work` on an executor thread, or on the loop's if it is brief and the loop has time to spare, then `done` on the loop's."""
-        self._executor.submit(work, done, brief=brief)
+        """Run `work` on an executor thread, or on the loop's if it is brief and the loop has time to spare, then `done` on the loop's.
+
+        `spare`: on a thread that would have nothing to do otherwise.
+        """
+        self._executor.submit(work, done, brief=brief, spare=spare)
 
     def execute_apart(self, work: Callable[[], T], done: Callable[[T | BaseException], None], limit_s: float) -> None:
         """Run `work` on a thread of its own, then `done` on the loop's, at the latest after `limit_s`."""

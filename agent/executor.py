@@ -55,20 +55,24 @@ class Executor:
         self._idle: list[ThreadPoolExecutor] = []
         """The last one was at work last."""
         self._waiting: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
+        self._spare: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
         self._done: deque[Callable[[], None]] = deque()
         self._woken = False
         self._spare_s = BRIEF_S_MAX
         self._spare_at = time.monotonic()
 
-    def submit(self, work: Callable[[], T], done: Callable[[T | BaseException], None], *, brief: bool = False) -> None:
-        """Run `work` on a thread, or here if it is brief and the event loop has time to spare; then, later, `done` on the event loop's."""
+    def submit(self, work: Callable[[], T], done: Callable[[T | BaseException], None], *, brief: bool = False, spare: bool = False) -> None:
+        """Run `work` on a thread, or here if it is brief and the event loop has time to spare; then, later, `done` on the event loop's.
+
+        What is `spare` begins on a thread that would have nothing to do otherwise.
+        """
         if brief and self._may_run_here():
             self._run_here(work, done)
             return
         with self._lock:
             if not self._idle:
                 if len(self._threads) >= self.workers:
-                    self._waiting.append((work, done))
+                    (self._spare if spare else self._waiting).append((work, done))
                     return
                 self._idle.append(ThreadPoolExecutor(1, f"operator-{len(self._threads)}", _stand_behind))
                 self._threads += self._idle
@@ -79,6 +83,7 @@ class Executor:
         """Forget what waits; what is under way ends, untold. `wait`: until it has."""
         with self._lock:
             self._waiting.clear()
+            self._spare.clear()
         for thread in self._threads:
             thread.shutdown(wait=wait, cancel_futures=True)
 
@@ -100,7 +105,8 @@ class Executor:
         while True:
             told = partial(done, _outcome(work))
             with self._lock:
-                more = self._waiting.popleft() if self._waiting else None
+                queue = self._waiting or self._spare
+                more = queue.popleft() if queue else None
                 if more is None:
                     self._idle.append(thread)  # before the event loop is told: what it gives next comes here
             self._done.append(told)

@@ -152,12 +152,14 @@ class Host(Protocol):
         *,
         rows: int | Callable[[], Sequence[int]],
         brief: bool = False,
+        spare: bool = False,
     ) -> None:
         """Run `work` on an executor thread, then `done`, later, with its result or the exception that it raised.
 
         `rows` is the size of the batch, from which the virtual world takes the time that the work would need; or, asked when the work is
         done, the sizes of several. What is `brief` is known to wait for nothing and to be over in a fraction of a millisecond: it may be
-        done at once, on the agent's own thread, which is less work than waking another one.
+        done at once, on the agent's own thread, which is less work than waking another one. What is `spare` begins only on a thread for
+        which there is nothing else.
         """
 
     def execute_apart(self, work: Callable[[], T], done: Callable[[T | BaseException], None], limit_s: float) -> None:

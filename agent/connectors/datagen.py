@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -119,6 +120,20 @@ class DatagenSource:
             return Polled(frame, self._watermark.us, now)
         return Polled(frame, self._watermark.us, self._began + self._sent / self._rate)
 
+    def prefetch(self, now: float, wall: float) -> Callable[[], Polled] | None:
+        """The next batch, where one is due in full and is not the last."""
+        count = min(self.batch_rows, self._batch_rows_max)
+        first = self._sent
+        if self._began is None or self._pool_rows or first + count > self._due(now) or first + count >= self._limit:
+            return None
+        self._sent += count
+        return partial(self._promised, first, count, now)
+
+    def _promised(self, first: int, count: int, promised_at: float) -> Polled:
+        """Rows that have been promised; on any thread, beside others."""
+        frame, newest = self._rows(first, count)
+        return Polled(frame, self._watermark.after(newest if self._params.time_column is not None else None), promised_at)
+
     def due_rows(self, now: float) -> int:
         """That a poll would give now, if no batch were too large."""
         return max(0, self._due(now) - self._sent)
@@ -153,10 +168,11 @@ class DatagenSource:
             scattered: Index = self._start_us + offsets.astype(np.int64)
             return pl.Series(scattered), int(scattered.max())
         step_us = int(self._event_step_us)
-        if self._steps is None or len(self._steps) < count:
-            self._steps = pl.Series(np.arange(count, dtype=np.int64) * step_us)
+        steps = self._steps
+        if steps is None or len(steps) < count:
+            self._steps = steps = pl.Series(np.arange(count, dtype=np.int64) * step_us)
         first_us = self._start_us + first * step_us
-        return self._steps.slice(0, count) + first_us, first_us + (count - 1) * step_us
+        return steps.slice(0, count) + first_us, first_us + (count - 1) * step_us
 
     def _values(self, first: int, count: int) -> pl.DataFrame:
         """The columns but the event time."""

@@ -17,9 +17,14 @@ class Watermark:
 
     def seen(self, newest_us: int | None) -> int:
         """A batch with this newest event time (None: without any) has left."""
-        if newest_us is not None and newest_us <= TIME_MAX_US:
-            self.us = max(self.us, newest_us - self._delay_us, WATERMARK_MIN)
+        self.us = max(self.us, self.after(newest_us))
         return self.us
+
+    def after(self, newest_us: int | None) -> int:
+        """Where a batch with this newest event time alone would bring it; callable from any thread."""
+        if newest_us is None or newest_us > TIME_MAX_US:
+            return WATERMARK_MIN
+        return max(newest_us - self._delay_us, WATERMARK_MIN)
 
     def end(self) -> int:
         """Nothing will follow."""

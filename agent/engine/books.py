@@ -57,6 +57,7 @@ class Books:
             if step.state_bytes is not None:
                 instance.state_bytes = step.state_bytes
             instance.accounts.quantum(step.rows, step.cpu_ns, max(step.spent_s, step.cpu_ns / 1e9))
+            instance.step_cost.took(step.rows, step.cpu_ns / 1e9)
             if stage.incoming is not None:
                 self._count(instance, stage.incoming, batch, task, first=number == 0)
             batch = carried

@@ -5,7 +5,7 @@ that nothing needs to be undone when an operator moves, is shared, or gets anoth
 the batches had travelled (`Flow.carried`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from sbon.compression import Codec
@@ -15,12 +15,17 @@ from sbon.types import NodeId, OperatorId
 from sbon_agent.engine.ends import Input, Output
 from sbon_agent.engine.flow import Flow
 from sbon_agent.engine.instance import Instance, State
+from sbon_agent.engine.sources import can_promise
 from sbon_agent.engine.work import Stage
 
 BATCHES_MAX = 256
 """So many batches of one link are worked on as if they were one."""
 SOON_S = 0.0002
 """An operator whose tasks take at most this long is waited for: as long as a task takes to get to a thread and back."""
+PART_S_MIN = 0.0004
+"""Each part of a chain takes at least so long for one batch where the parts get threads of their own: several hand-overs."""
+PART_SHARE_MIN = 0.15
+"""Of the whole chain's time, likewise: two threads gain no more than the shorter part takes."""
 
 
 def chain(
@@ -52,6 +57,25 @@ def joins_soon(instance: Instance, flow: Flow, me: NodeId) -> bool:
             return moves_on and behind.closing is None and behind.cost.is_known and behind.cost.per_batch_s <= SOON_S
         seen.append(behind)
     return False
+
+
+def first_part(stages: Sequence[Stage]) -> int:
+    """How many of the stages of a chain one thread should do, so that the others can be another thread's while it works on the next batch.
+
+    Both parts must take long beside the hand-over, by what batches have cost lately; of the possible places it is the one with the
+    shortest longer part. All stages, where there is none. A source that promises batches stays with the operators behind it: threads make
+    its rows without that (`sbon_agent.engine.prefetching`).
+    """
+    costs_s = [0.0 if can_promise(stage.instance) else stage.instance.step_cost.per_batch_s for stage in stages]
+    whole_s = sum(costs_s)
+    least_s = max(PART_S_MIN, PART_SHARE_MIN * whole_s)
+    best, best_s, before_s = len(stages), whole_s, 0.0
+    for count, cost_s in enumerate(costs_s[:-1], 1):
+        before_s += cost_s
+        shorter_s, longer_s = sorted((before_s, whole_s - before_s))
+        if shorter_s >= least_s and longer_s < best_s:
+            best, best_s = count, longer_s
+    return best
 
 
 def _stage(instance: Instance, incoming: Input | None, me: NodeId) -> Stage:

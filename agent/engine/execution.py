@@ -22,11 +22,12 @@ from sbon.types import NodeId, OperatorId
 from sbon_agent.connectors.base import Congested
 from sbon_agent.engine.books import Books
 from sbon_agent.engine.brief import is_brief
-from sbon_agent.engine.chains import backlog, chain, joins_soon
+from sbon_agent.engine.chains import backlog, chain, first_part, joins_soon
 from sbon_agent.engine.closing import Closing, Quantum
 from sbon_agent.engine.ends import Input
 from sbon_agent.engine.flow import Flow
 from sbon_agent.engine.instance import Instance, State
+from sbon_agent.engine.prefetching import Prefetching
 from sbon_agent.engine.settings import EngineConfig
 from sbon_agent.engine.source_acknowledgement import SourceAcknowledgement
 from sbon_agent.engine.sources import Polling, is_threaded
@@ -61,6 +62,7 @@ class Execution:
         self._failed = failed
         self._finished = finished
         self._polling = Polling(host, config, self._due)
+        self._prefetching = Prefetching(host, self._polling, self._due)
         self._acknowledgement = SourceAcknowledgement(host, flow, instances)
         self._books = Books(flow, self._polling, self._acknowledgement, self._ended, delivered)
         self._ready = EarliestStimulusFirst[OperatorId]()
@@ -116,6 +118,7 @@ class Execution:
     def stop(self, instance: Instance) -> None:
         """Let go of files, sockets and timers."""
         self._ready.remove(instance.id)
+        instance.fetches.clear()
         if instance.timer is not None:
             instance.timer.cancel()
             instance.timer = None
@@ -214,7 +217,7 @@ class Execution:
             elif instance.source is not None:
                 instance.blocked = instance.state is State.RUNNING and not instance.has_credit
                 if instance.state is State.RUNNING and not instance.blocked:
-                    self._poll(instance, threaded=True)
+                    self._take(instance)
             elif instance.closing is not None and self._may_end_its_batch(instance):
                 self._close(instance, instance.closing)
             elif incoming is not None and self._may_end_its_batch(instance):
@@ -262,12 +265,19 @@ class Execution:
             task.batches = backlog(incoming, most)
             if len(task.batches) > 1:
                 task.stimulus_s = max(one.stimulus_s for one in task.batches)
+        if task.end or len(incoming.queue) > len(task.batches):
+            self._share(task)
         self._execute(task)
 
     def _close(self, instance: Instance, closing: Closing) -> None:
         """More of what an operator gives for its last batch."""
         stages = chain(instance, None, closing.stimulus_s, self._flow, self._me, self._instances)
         self._execute(Task(stages, closing.stimulus_s, self._quantum, self._budget, closing=closing))
+
+    def _share(self, task: Task) -> None:
+        """Leave the later stages of a task that will be followed by another to a thread that has nothing to do."""
+        if self._running + 1 < self._host.workers and not self._ready:
+            del task.stages[first_part(task.stages) :]
 
     def _execute(self, task: Task) -> None:
         for stage in task.stages:
@@ -394,6 +404,23 @@ class Execution:
         else:
             self._poll(instance, threaded=False)
 
+    def _take(self, instance: Instance) -> None:
+        """Let a source that may be asked on a thread give its next batch: the one that it has promised, where it has."""
+        if not instance.fetches:
+            self._poll(instance, threaded=True)
+            return
+        fetch = instance.fetches[0]
+        if not fetch.is_made and not fetch.begin():
+            return  # a thread is at it, and will tell
+        instance.fetches.popleft()
+        if fetch.problem is not None:
+            self._failed_at(instance, fetch.problem)
+            return
+        self._prefetching.look(instance)
+        task = Task([], fetch.wall, self._quantum, self._budget, now=fetch.now, polled=fetch.polled, make=fetch.make)
+        task.before_s, task.before_cpu_ns = fetch.spent_s, fetch.cpu_ns
+        self._go(instance, task)
+
     def _poll(self, instance: Instance, *, threaded: bool) -> None:
         """Ask a source and hand on what it gives: in one task if it wants a thread, and otherwise as far as threads are free."""
         source, now, wall = instance.source, self._host.now(), self._host.wall()
@@ -414,13 +441,19 @@ class Execution:
                 task.before_cpu_ns = meter.lap(0)
                 meter.end()
             task.before_s = self._host.stopwatch() - began
-        task.stages = chain(instance, None, wall, self._flow, self._me, self._instances)
+        self._go(instance, task, threaded=threaded)
+
+    def _go(self, instance: Instance, task: Task, *, threaded: bool = True) -> None:
+        """Hand on what a source gives, or has given."""
+        task.stages = chain(instance, None, task.stimulus_s, self._flow, self._me, self._instances)
         if not threaded and (self._running >= self._host.workers or (len(task.stages) == 1 and not task.stages[0].packing)):
             del task.stages[1:]
             task.stages[0] = msgspec.structs.replace(task.stages[0], packing=())
             instance.busy, instance.task = True, task
             self._settle(run(task, self._host.stopwatch, self._host.meter))
         else:
+            if instance.has_more:
+                self._share(task)
             self._execute(task)
 
     def _polled(self, instance: Instance, task: Task) -> None:
@@ -434,7 +467,11 @@ class Execution:
                 instance.source.stop()
                 self._finished(instance)
         else:
-            self._polling.again(instance, polled, task.now, gave=bool(task.steps and task.steps[0].rows))
+            gave = bool(task.steps and task.steps[0].rows)
+            instance.has_more = bool(instance.fetches) or (gave and polled.next_poll is not None and polled.next_poll <= task.now)
+            if self._instances.get(instance.id) is instance:
+                self._prefetching.look(instance)
+            self._polling.again(instance, polled, task.now)
 
 
 def _ignored(result: object) -> None:

@@ -1,6 +1,7 @@
 """One operator as it runs on this host: what it is made of, what waits for it, its figures."""
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from sbon_agent.connectors.base import SinkConnector, SourceConnector
     from sbon_agent.engine.closing import Closing
     from sbon_agent.engine.copying import InputLog
+    from sbon_agent.engine.prefetching import Fetch
     from sbon_agent.engine.work import Task
     from sbon_agent.host import Timer
 
@@ -91,6 +93,12 @@ class Instance:
         """What it has still to give for its last batch; it is busy until then."""
         self.cost = Cost()
         """Of what begins with this operator, with those behind it that run in the same task."""
+        self.step_cost = Cost()
+        """Of this operator alone, in processor time."""
+        self.has_more = False
+        """A source that would have given more the last time it was asked."""
+        self.fetches: deque[Fetch] = deque()
+        """Of a source: batches that it has promised, in order."""
         self.batch_cost = Cost()
         """Of a source: processor time of a batch, with its share of the event loop."""
         self.accounts = Accounts()

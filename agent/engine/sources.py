@@ -32,6 +32,11 @@ def is_threaded(instance: Instance) -> bool:
     return bool(getattr(instance.source, "threaded", False))
 
 
+def can_promise(instance: Instance) -> bool:
+    """The source promises batches that any thread may make (`prefetch`)."""
+    return is_threaded(instance) and hasattr(instance.source, "prefetch")
+
+
 class Polling:
     """The timers of the sources of this host. `due(instance)` is called when it is time to ask one."""
 
@@ -65,11 +70,11 @@ class Polling:
             due = None if due is None else min(most, due)
         return due
 
-    def again(self, instance: Instance, polled: Polled, asked_at: float, *, gave: bool) -> None:
-        """A source has answered: arrange the next question."""
+    def again(self, instance: Instance, polled: Polled, asked_at: float) -> None:
+        """A source has answered, and what it has more is known: arrange the next question."""
         waiting, instance.due = instance.due, False
         self._look_around()  # now, and not when the next row has come: it would wait for that
-        if gave and polled.next_poll is not None and polled.next_poll <= asked_at:
+        if instance.has_more:
             # More is waiting: only credit holds it back. Others get their turn between two batches.
             if is_threaded(instance):
                 self._due(instance)

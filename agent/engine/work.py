@@ -79,6 +79,8 @@ class Task(msgspec.Struct, eq=False):
     """The rows of a single batch that are this task's; `end` 0: all."""
     polled: "Polled | None" = None
     """What the source gave; None: it is still to be asked, at these instants."""
+    make: "Callable[[], Polled] | None" = None
+    """What the source has promised, still to be made; None: it is to be asked."""
     now: float = 0.0
     asked_rows: int | None = None
     """That it may give at most where it has told how many are due; None: it has not, or it is to be asked on a thread all the same."""
@@ -199,7 +201,7 @@ def _give(task: Task, stage: Stage) -> tuple[int, Made]:
     source = stage.instance.source
     assert source is not None
     if task.polled is None:
-        task.polled = source.poll(task.now, task.stimulus_s)
+        task.polled = source.poll(task.now, task.stimulus_s) if task.make is None else task.make()
     frame, values, schema = task.polled.frame, task.polled.values, stage.instance.spec.schema
     payload = None
     if frame is not None and frame.height:

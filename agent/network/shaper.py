@@ -213,9 +213,10 @@ class ShapedHost:
         *,
         rows: int | Callable[[], Sequence[int]],
         brief: bool = False,
+        spare: bool = False,
     ) -> None:
         """The host's."""
-        self._host.execute(work, done, rows=rows, brief=brief)
+        self._host.execute(work, done, rows=rows, brief=brief, spare=spare)
 
     def execute_apart(self, work: Callable[[], T], done: Callable[[T | BaseException], None], limit_s: float) -> None:
         """The host's."""

@@ -158,6 +158,7 @@ class SimulatedHost:
         *,
         rows: int | Callable[[], Sequence[int]],
         brief: bool = False,
+        spare: bool = False,
     ) -> None:
         """Run `work` at once; `done` comes when a virtual core has had the time for it."""
         outcome: T | BaseException

@@ -334,6 +334,19 @@ def test_work_for_which_no_thread_is_free_waits_in_order(loop):
     assert begun == list(range(20))
 
 
+def test_spare_work_begins_only_when_nothing_else_waits(loop):
+    host, begun, done, held = loop.host(workers=1), [], [], threading.Event()
+    host.execute(held.wait, done.append, rows=1)
+    for name in ("first spare", "second spare"):
+        host.execute(lambda name=name: begun.append(name), done.append, rows=1, spare=True)
+    for name in ("first", "second"):
+        host.execute(lambda name=name: begun.append(name), done.append, rows=1)
+    held.set()
+    loop.until(lambda: len(done) == 5)
+
+    assert begun == ["first", "second", "first spare", "second spare"]
+
+
 def test_brief_work_is_done_on_the_loops_thread_and_told_later(loop):
     host, outcomes, failures = loop.host(workers=1), [], []
     host.execute(threading.get_ident, outcomes.append, rows=1, brief=True)

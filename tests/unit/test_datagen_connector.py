@@ -1,7 +1,8 @@
 """Rows from a seed."""
 
 from datetime import datetime
-from itertools import product
+from itertools import accumulate, product
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -14,6 +15,7 @@ from polars.testing import assert_frame_equal
 from sbon.errors import ConnectorError
 from sbon.query.plan import WATERMARK_END
 from sbon.types import FloatArray
+from sbon_agent.connectors import Polled
 from sbon_agent.connectors.fields import TEXTS_MAX, Ranks
 from tests.connector_world import WALL, columns, context, drain, source
 
@@ -63,6 +65,45 @@ def test_rows_of_a_pool_come_again_and_again_with_event_times_of_their_own(pool:
     again = [row % pool for row in range(200)]
     assert_frame_equal(pooled.drop("ts"), made.drop("ts")[again])
     assert max(answer.frame.height for answer in answers if answer.frame is not None) <= batch
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 120), st.sampled_from(["0 s", "1 ms"]), st.data())
+def test_promised_batches_are_those_of_polls_in_whatever_order_they_are_made(batch: int, behind: str, data: st.DataObject):
+    options = {"rows": 500, "rows_per_second": "max", "start": "2020-01-01", "disorder": behind, "batch_rows_max": batch}
+    whole, polls = drain(source("datagen", SCHEMA, time="ts", **options))
+    stream: Any = source("datagen", SCHEMA, time="ts", **options)
+
+    answers: list[Polled] = [stream.poll(0.0, WALL)]
+    while not answers[-1].finished:
+        promises = [work for _ in range(data.draw(st.integers(0, 4))) if (work := stream.prefetch(1.0, WALL)) is not None]
+        made = {number: promises[number]() for number in data.draw(st.permutations(range(len(promises))))}
+        answers += [made[number] for number in range(len(promises))]
+        answers.append(stream.poll(1.0, WALL))
+
+    assert_frame_equal(pl.concat([answer.frame for answer in answers if answer.frame is not None]), whole)
+    assert [answer.rows for answer in answers] == [answer.rows for answer in polls]
+    reached = list(accumulate((answer.watermark_us for answer in answers), max))
+    assert reached == [answer.watermark_us for answer in polls], "the greatest so far counts"
+
+
+def test_only_whole_batches_that_are_due_and_have_others_behind_them_are_promised():
+    stream: Any = source("datagen", SCHEMA, time="ts", rows=100, rows_per_second=10, batch_rows_max=20)
+    assert stream.prefetch(100.0, WALL) is None, "the clock starts with the first poll"
+    assert stream.poll(100.0, WALL).rows == 1
+    assert stream.prefetch(101.8, WALL) is None, "19 rows are due"
+    work = stream.prefetch(102.0, WALL)
+    assert work is not None
+    assert (work().rows, work().next_poll) == (20, 102.0)
+    assert stream.due_rows(102.0) == 0
+    assert [stream.prefetch(1000.0, WALL) is not None for _ in range(4)] == [True, True, True, False], "poll tells of the end"
+    assert stream.poll(1000.0, WALL).finished
+
+
+def test_rows_of_a_pool_are_not_promised():
+    stream: Any = source("datagen", SCHEMA, time="ts", rows_per_second="max", pool_rows=100)
+    stream.poll(0.0, WALL)
+    assert stream.prefetch(0.0, WALL) is None
 
 
 def test_a_source_of_nothing_but_times_may_have_a_pool_too():

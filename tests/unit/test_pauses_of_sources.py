@@ -35,9 +35,17 @@ def pause_s(use: float, cost_s: float, config: EngineConfig) -> float:
     cost.took(1, cost_s)
     instance = type("Instance", (), {"__hash__": object.__hash__})()
     vars(instance).update(
-        state=State.RUNNING, timer=None, due=False, batch_cost=cost, unanswered=[], answered_s=0.0, polled_at=100.0, source=None
+        state=State.RUNNING,
+        timer=None,
+        due=False,
+        has_more=False,
+        batch_cost=cost,
+        unanswered=[],
+        answered_s=0.0,
+        polled_at=100.0,
+        source=None,
     )
-    polling.again(instance, Polled(None, 0, 100.0001), 100.0, gave=False)
+    polling.again(instance, Polled(None, 0, 100.0001), 100.0)
     return host.calls[-1] - 100.0
 
 
