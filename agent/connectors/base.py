@@ -70,8 +70,8 @@ class SourceConnector(Protocol):
     `prefetch(now, wall)`, of a source that is `threaded`: promises the next batch, as `poll` would give it, and returns the work that makes
     it. The engine calls that once, on any thread, maybe beside the work of other promises, a `poll` for later rows, or after `stop`; or
     never, if it stops the source. So it must depend on nothing that changes, and change nothing that is looked at. It gives at least one
-    row, its own watermark (of all so far, the greatest counts) and, as `next_poll`, `now`. None: `poll` is to be asked, as for the last
-    rows. Batches are handed on in the order of promises and polls.
+    row, its own watermark (of all so far, the greatest counts) and, as `next_poll`, `now`; that nothing will follow, only `poll` tells.
+    None: `poll` is to be asked. Batches are handed on in the order of promises and polls.
     `acknowledged(upto)`: every operator that the rows of all polls up to that `Polled.upto` went to has processed them: they are in its
     state, in what it has sent on, or in the sink. What an operator on another host holds is lost if that host crashes. Not called after
     `stop`.

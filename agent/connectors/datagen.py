@@ -121,10 +121,10 @@ class DatagenSource:
         return Polled(frame, self._watermark.us, self._began + self._sent / self._rate)
 
     def prefetch(self, now: float, wall: float) -> Callable[[], Polled] | None:
-        """The next batch, where one is due in full and is not the last."""
+        """The next batch, where one is due in full. `poll` tells of the end."""
         count = min(self.batch_rows, self._batch_rows_max)
         first = self._sent
-        if self._began is None or self._pool_rows or first + count > self._due(now) or first + count >= self._limit:
+        if self._began is None or self._pool_rows or first + count > self._due(now):
             return None
         self._sent += count
         return partial(self._promised, first, count, now)
