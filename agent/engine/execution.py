@@ -27,7 +27,7 @@ from sbon_agent.engine.closing import Closing, Quantum
 from sbon_agent.engine.ends import Input
 from sbon_agent.engine.flow import Flow
 from sbon_agent.engine.instance import Instance, State
-from sbon_agent.engine.prefetching import Prefetching
+from sbon_agent.engine.prefetching import Prefetching, may_spread
 from sbon_agent.engine.settings import EngineConfig
 from sbon_agent.engine.source_acknowledgement import SourceAcknowledgement
 from sbon_agent.engine.sources import Polling, is_threaded
@@ -276,7 +276,7 @@ class Execution:
 
     def _share(self, task: Task) -> None:
         """Leave the later stages of a task that will be followed by another to a thread that has nothing to do."""
-        if self._running + 1 < self._host.workers and not self._ready:
+        if self._running + 1 < self._host.workers and not self._ready and may_spread(self._host):
             del task.stages[first_part(task.stages) :]
 
     def _execute(self, task: Task) -> None:

@@ -22,6 +22,17 @@ MAKING_S_MIN = 0.0004
 """Processor time that a source needs for a batch before it is worth a thread: several times what the hand-over between threads takes."""
 
 
+LOAD_MAX = 1.5
+"""Load of the machine (`Host.load_fraction`) up to which one query is given several threads. Two threads of one query, with the event
+loop, make others wait for a moment now and then, about a quarter of the time; beyond that, others want the cores, and rows that change
+cores cost more than they gain."""
+
+
+def may_spread(host: Host) -> bool:
+    """Tells whether the machine has cores to spare for a query that has a thread already."""
+    return host.workers > 1 and host.load_fraction() <= LOAD_MAX
+
+
 class Fetch:
     """One promised batch."""
 
@@ -64,13 +75,13 @@ class Prefetching:
         self._host = host
         self._polling = polling
         self._due = due
-        self._most = min(host.workers, BATCHES_MAX) + 1 if host.workers > 1 else 0
+        self._most = min(host.workers, BATCHES_MAX) + 1
 
     def look(self, instance: Instance) -> None:
         """Let more batches of a source be made, where that pays and there is room. Nobody else may be asking the source meanwhile."""
         if not can_promise(instance) or not instance.has_more or instance.state is not State.RUNNING:
             return
-        if instance.task is not None or instance.step_cost.per_batch_s < MAKING_S_MIN:
+        if instance.task is not None or instance.step_cost.per_batch_s < MAKING_S_MIN or not may_spread(self._host):
             return
         source: Any = instance.source
         while len(instance.fetches) < self._most:

@@ -18,6 +18,7 @@ class Host:
 
     def __init__(self, workers: int = 2) -> None:
         self.workers = workers
+        self.load = 1.0
         self.waiting: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
 
     def now(self) -> float:
@@ -25,6 +26,9 @@ class Host:
 
     def wall(self) -> float:
         return 1000.0
+
+    def load_fraction(self) -> float:
+        return self.load
 
     def stopwatch(self) -> float:
         return 0.0
@@ -106,6 +110,17 @@ def test_nothing_is_promised_by_a_source_that(due: list[Any], other: dict[str, A
     host, instance, _ = worlds(due, **other)
     assert not instance.fetches
     assert not host.waiting
+
+
+def test_nothing_is_promised_on_a_machine_that_others_wait_for(due: list[Any]):
+    host, instance, prefetching = worlds(due)
+    instance.fetches.clear()
+    host.load = 1.9
+    prefetching.look(instance)
+    assert not instance.fetches
+    host.load = 1.2
+    prefetching.look(instance)
+    assert len(instance.fetches) == 3
 
 
 def test_the_engine_is_told_when_the_batch_whose_turn_it_is_has_been_made(due: list[Any]):
