@@ -57,7 +57,7 @@ class Polled(NamedTuple):
 class SourceConnector(Protocol):
     """A physical source. Everything is called on the agent's thread.
 
-    Three methods and five attributes are optional. `open()`: takes hold of files; called once, before `start`, on a thread of its own, as
+    Four methods and five attributes are optional. `open()`: takes hold of files; called once, before `start`, on a thread of its own, as
     it may wait for a file system that does not answer. It raises ConnectorError where that is refused, and `stop` may be called meanwhile.
     `remark`: a sentence for people who look at the running source, or nothing. `stalled`: why the far end gives nothing at present, or
     nothing; the source tries it again, and is shown as stalled meanwhile. `misfits`, an `sbon.misfits.Misfits` that the source makes and
