@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from sbon.query.plan import SinkParams, SourceParams
+from sbon.query.plan import Reads, SinkParams, SourceParams
 from sbon.query.schema import ColumnType, Field, Schema
 from sbon.reach import Reach
 from sbon_agent.connectors import ConnectorContext, Polled, SinkConnector, SourceConnector, SystemStreams, build_sink, build_source
@@ -65,11 +65,14 @@ def source(
     time: str | None = None,
     delay_us: int = 0,
     idle_us: int = 0,
+    reads: Reads | None = None,
+    not_null: tuple[str, ...] = (),
     **options: object,
 ) -> SourceConnector:
     """A source that has been opened; `fields__x__kind` stands for the option `fields.x.kind`."""
     given = tuple(sorted((key.replace("__", "."), str(value)) for key, value in options.items()))
-    made: SourceConnector = opened(build_source(SourceParams(name, connector, given, schema, time, delay_us, idle_us), where or context()))
+    params = SourceParams(name, connector, given, schema, time, delay_us, idle_us, not_null, reads=reads)
+    made: SourceConnector = opened(build_source(params, where or context()))
     return made
 
 

@@ -13,6 +13,9 @@ time_format, time_unit : see `time_format.TimeFormat`
 check_every : behind FOR SYSTEM_TIME AS OF (`file_table`), how often the file is looked at for changes; default 10 s
 batch_rows_max : rows of a batch, default 65536; fewer where they would take longer than the engine's quantum
 
+Of a Parquet file that is read `fast`, only the columns are read that the query needs, and no row group that the query's conditions leave
+out by its statistics (`parquet_pruning`).
+
 The file is read in chunks of some MiB, one ahead, on an executor thread. Columns are found by name; a column that the file lacks is an
 error, fields that are no column are ignored. Rows that cannot be read are left out and counted.
 """
@@ -23,9 +26,7 @@ import gzip
 import os
 import threading
 import zlib
-from bisect import bisect_right
 from collections.abc import Callable, Generator
-from itertools import accumulate
 from pathlib import Path
 from typing import IO, cast
 
@@ -34,7 +35,6 @@ import polars as pl
 from sbon.errors import ConnectorError
 from sbon.misfits import Misfits
 from sbon.query.plan import SourceParams
-from sbon.query.schema import Schema
 from sbon.reach import Reach
 from sbon_agent.connectors.base import BATCH_ROWS, BATCH_ROWS_MAX, ConnectorContext, Polled
 from sbon_agent.connectors.csv_rows import CsvRows, first_record_end, header_names
@@ -42,7 +42,8 @@ from sbon_agent.connectors.json_rows import JsonRows
 from sbon_agent.connectors.opening import open_to_read, path_of
 from sbon_agent.connectors.options import Options
 from sbon_agent.connectors.parquet_footer import row_groups
-from sbon_agent.connectors.parquet_rows import ParquetRows
+from sbon_agent.connectors.parquet_pruning import ChunkPlan, Pruning
+from sbon_agent.connectors.parquet_rows import ParquetRows, needed_columns
 from sbon_agent.connectors.time_format import TimeFormat
 from sbon_agent.connectors.watermark import Watermark
 
@@ -97,12 +98,14 @@ class FileSource:
         times = TimeFormat.read(options)
         options.finish()
         self.misfits = Misfits()
-        self.reader = FileReader(self._what, path, context.reach, zipped, known, params.columns, header, separator, times, self.misfits)
+        self.reader = FileReader(self._what, path, context.reach, zipped, known, params, header, separator, times, self.misfits)
         self._host = context.host
         self._watermark = Watermark(params)
         self._ready: Callable[[], None] | None = None
         self._chunk: pl.DataFrame | None = None
         self._next: pl.DataFrame | None = None
+        self._left_out_us: int | None = None
+        """Newest event time of what was left out before `_next`."""
         self._reading = self._ended = self._stopped = False
         self._error: ConnectorError | None = None
         self._began: tuple[float, int] | None = None
@@ -123,6 +126,9 @@ class FileSource:
 
     def poll(self, now: float, wall: float) -> Polled:
         """The next rows that are here and due."""
+        if self._chunk is None and self._left_out_us is not None:
+            left_out_us, self._left_out_us = self._left_out_us, None
+            return Polled(None, self._watermark.seen(left_out_us), now)
         if self._chunk is None:
             self._chunk, self._next = self._next, None
         if self._chunk is None:
@@ -184,7 +190,7 @@ class FileSource:
             self._ended = True
             self.reader.close()
         else:
-            self._next = result
+            self._next, self._left_out_us = result, self.reader.left_out_us
         if self._ready is not None:
             self._ready()
 
@@ -199,7 +205,7 @@ class FileReader:
         reach: Reach,
         zipped: bool,
         kind: str,
-        schema: Schema,
+        params: SourceParams,
         header: bool,
         separator: str,
         times: TimeFormat,
@@ -209,7 +215,10 @@ class FileReader:
         self._reach = reach
         self._what = what
         self._zipped = zipped
-        self._schema = schema
+        self._params = params
+        self._schema = params.columns
+        self.left_out_us: int | None = None
+        """Newest event time of the row groups that were left out just before what was read last."""
         self._header = header
         self._separator = separator
         self._times = times
@@ -315,27 +324,25 @@ class FileReader:
         lazy = pl.scan_parquet(f"/proc/self/fd/{self._opened().fileno()}", glob=False)
         found = lazy.collect_schema()
         self._need(found.names())
-        rows = ParquetRows(f"{self._what}: {self.path}", self._schema, found, self._times, self._misfits)
-        names = [field.name for field in self._schema]
-        ends = list(accumulate(group.rows for group in row_groups(self._opened()) or ()))
+        names = needed_columns(self._params, found)
+        rows = ParquetRows(f"{self._what}: {self.path}", self._schema, found, self._times, self._misfits, names)
+        groups = row_groups(self._opened()) or []
+        plan = ChunkPlan(groups, Pruning(self._params, found))
         offset, count = 0, PARQUET_ROWS_MIN
+        self.left_out_us = None
         while True:
-            frame = lazy.slice(offset, _chunk_end(ends, offset, count) - offset).select(names).collect()
+            offset, left_out_us = plan.begin(offset)
+            self.left_out_us = max((us for us in (self.left_out_us, left_out_us) if us is not None), default=None)
+            frame = lazy.slice(offset, plan.end(offset, count) - offset).select(names).collect()
             if frame.is_empty():
                 return
             offset += frame.height
             row_bytes = frame.estimated_size() / frame.height
             count = max(PARQUET_ROWS_MIN, min(PARQUET_ROWS_MAX, int(PARQUET_BYTES // max(1.0, row_bytes))))
-            yield rows.read(frame)
-
-
-def _chunk_end(ends: list[int], offset: int, count: int) -> int:
-    """Returns where a chunk of at most `count` rows ends: with a row group, if one ends there.
-
-    The library reads a row group from its beginning for each chunk that has rows of it.
-    """
-    place = bisect_right(ends, offset + count) - 1
-    return ends[place] if place >= 0 and ends[place] > offset else offset + count
+            read = rows.read(frame)
+            if read.height:
+                yield read
+                self.left_out_us = None
 
 
 def _last_record_end(data: bytes, quoted: bool) -> int:

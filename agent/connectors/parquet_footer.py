@@ -25,6 +25,10 @@ class Bounds(NamedTuple):
     """Physical type: 1 INT32, 2 INT64, 4 FLOAT, 5 DOUBLE, 6 BYTE_ARRAY."""
     least: bytes
     greatest: bytes
+    is_exact: bool
+    """These are values of the column, not only bounds."""
+    nulls: int | None
+    """How many NULLs there are; None: not told."""
 
 
 class RowGroup(NamedTuple):
@@ -58,7 +62,8 @@ def _row_group(group: dict[int, Any]) -> RowGroup:
         column = chunk.get(3, {})
         statistics = column.get(12, {})
         if len(column.get(3, ())) == 1 and isinstance(statistics.get(5), bytes) and isinstance(statistics.get(6), bytes):
-            bounds[column[3][0].decode()] = Bounds(column[1], statistics[6], statistics[5])
+            is_exact = statistics.get(7) is not False and statistics.get(8) is not False
+            bounds[column[3][0].decode()] = Bounds(column[1], statistics[6], statistics[5], is_exact, statistics.get(3))
     return RowGroup(group[3], bounds)
 
 

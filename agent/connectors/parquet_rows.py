@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import partial
 
 import polars as pl
@@ -10,6 +11,7 @@ import polars as pl
 from sbon.errors import ConnectorError
 from sbon.misfits import Misfits
 from sbon.operators.frames import polars_schema
+from sbon.query.plan import SourceParams
 from sbon.query.schema import ColumnType, Schema
 from sbon_agent.connectors.text_rows import TextRows
 from sbon_agent.connectors.time_format import TimeFormat
@@ -25,8 +27,35 @@ _NEAR: dict[ColumnType, tuple[type[pl.DataType], ...]] = {
     ColumnType.JSON: (),
 }
 """Types that need no text between."""
+_ALWAYS_CONVERTS = _NEAR | {
+    ColumnType.FLOAT: (pl.Float64, pl.Float32, *_INTEGERS),
+    ColumnType.TEXT: (pl.String, pl.Categorical, pl.Enum),
+    ColumnType.TIME: (pl.Datetime,),
+}
+"""Types whose every value becomes one of the source."""
 _OF_NESTED = (ColumnType.TEXT, ColumnType.JSON)
 """Types that take lists and structs, as JSON."""
+
+
+def always_converts(kind: ColumnType, found: pl.DataType) -> bool:
+    """Whether every value of such a column of a file becomes one of the source."""
+    if isinstance(found, pl.Datetime | pl.Duration) and found.time_unit != "us":  # some times are beyond those of the source
+        return False
+    return isinstance(found, _ALWAYS_CONVERTS[kind])
+
+
+def needed_columns(params: SourceParams, found: pl.Schema) -> list[str]:
+    """Returns the columns of a file that a source has to read, in the order of its own.
+
+    Those that its query uses, its event time and its NOT NULL columns, and such as may have values that do not convert: their rows are
+    left out, whoever uses them.
+    """
+    names = [field.name for field in params.columns]
+    if params.reads is None:
+        return names
+    used = {*params.reads.columns, *params.not_null, params.time_column}
+    used.update(field.name for field in params.columns if not always_converts(field.type, found[field.name]))
+    return [name for name in names if name in used] or names[:1]
 
 
 class ParquetRows:
@@ -37,6 +66,7 @@ class ParquetRows:
     what : for messages
     found : names and types of the file's columns
     misfits : counts what is left out
+    names : columns that frames have; the source's other ones become NULL
 
     Raises
     ------
@@ -44,8 +74,10 @@ class ParquetRows:
         A column holds what its column in the source has no place for.
     """
 
-    def __init__(self, what: str, schema: Schema, found: pl.Schema, times: TimeFormat, misfits: Misfits) -> None:
-        self._schema = schema
+    def __init__(self, what: str, schema: Schema, found: pl.Schema, times: TimeFormat, misfits: Misfits, names: Sequence[str]) -> None:
+        types = polars_schema(schema)
+        self._whole = [pl.col(name) if name in names else pl.lit(None, dtype=types[name]).alias(name) for name in types]
+        schema = tuple(field for field in schema if field.name in names)
         wanted = polars_schema(schema)
         texts = [field.name for field in schema if not isinstance(found[field.name], _NEAR[field.type])]
         numbers = [field.name for field in schema if field.type is ColumnType.TIME and times.text is None]
@@ -70,14 +102,15 @@ class ParquetRows:
         self._converted = [field for field in schema if field.name not in texts or field.type is ColumnType.TEXT]
 
     def read(self, raw: pl.DataFrame) -> pl.DataFrame:
-        """The rows of a frame with these columns."""
+        """The rows of a frame with the columns that are read."""
         frame = raw.with_columns(_texts(raw[name]) for name in self._octets).select(self._columns)
         for field in self._converted:
             if frame[field.name].null_count() != raw[field.name].null_count():
                 lost = frame[field.name].is_null() & raw[field.name].is_not_null()
                 self._rows.leave_out(field, int(lost.sum()), lost.arg_max() or 0, partial(_shown, raw))
                 frame, raw = frame.filter(~lost), raw.filter(~lost)
-        return self._rows.convert(frame, partial(_shown, raw))[0]
+        rows = self._rows.convert(frame, partial(_shown, raw))[0]
+        return rows if len(self._whole) == rows.width else rows.select(self._whole)
 
 
 def _texts(octets: pl.Series) -> pl.Series:

@@ -73,6 +73,7 @@ class Reaches:
         asked_by_us : this agent asks itself to run it
         """
         if isinstance(params, SourceParams):
-            # Read as a stream or as a lookup table, it is one definition.
-            return self.own if self._declared.get(params.name) == msgspec.structs.replace(params, is_table=False) else self._others
+            # Read as a stream or as a lookup table, in whole or in part, it is one definition.
+            definition = msgspec.structs.replace(params, is_table=False, reads=None)
+            return self.own if self._declared.get(params.name) == definition else self._others
         return self.own if asked_by_us else self._others

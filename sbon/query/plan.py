@@ -39,6 +39,21 @@ WATERMARK_END = 2**62
 """The stream has ended: no row will follow."""
 
 
+class Reads(msgspec.Struct, frozen=True):
+    """What the operators behind a source need of it. A connector may give NULL in other columns, and leave out rows of which a condition is
+    not true, though not the event times of these: the watermark goes on as if they had come."""
+
+    columns: tuple[str, ...]
+    """Sorted. The event time and NOT NULL columns count even where they are not here."""
+    conditions: tuple[Expression, ...] = ()
+    """Each compares a column with a constant; those that do not come from that are left out."""
+
+    def __post_init__(self) -> None:
+        check_count("columns", len(self.columns))
+        check_count("conditions", len(self.conditions))
+        check_expressions(self.conditions)
+
+
 class SourceParams(msgspec.Struct, frozen=True, tag="source"):
     """One physical source. `connector` and `options` are those of its CREATE SOURCE."""
 
@@ -57,6 +72,8 @@ class SourceParams(msgspec.Struct, frozen=True, tag="source"):
     """Columns that may not be NULL: rows with NULL there are left out where the source is read, and counted."""
     is_table: bool = False
     """Read as a lookup table: it gives versions (`sbon.query.table_versions`), each whole, and never ends."""
+    reads: Reads | None = None
+    """What the query needs of it; None: all."""
 
     def __post_init__(self) -> None:
         check_count("columns", len(self.columns))

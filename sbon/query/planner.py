@@ -40,6 +40,7 @@ from sbon.query.plan import (
     link_id,
 )
 from sbon.query.projection import types_of
+from sbon.query.reads import with_reads
 from sbon.query.relation import (
     Apply,
     Assigned,
@@ -136,7 +137,7 @@ def _plan(
         line, column = statement.places.get("node", (0, 0))
         raise QueryError(f"the sink's node {place} is not alive", line=line, column=column, hint=did_you_mean(place, nodes))
     builder.sink(lowered, sink, place)
-    return estimate(Plan(query, name, sql, tuple(builder.operators), tuple(builder.links), delay_bound_ms))
+    return estimate(with_reads(Plan(query, name, sql, tuple(builder.operators), tuple(builder.links), delay_bound_ms)))
 
 
 def check_view(statement: CreateView, catalog: Catalog, nodes: Labels) -> Schema:

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from sbon.errors import ConfigError
-from sbon.query.plan import SinkParams, SourceParams
+from sbon.query.plan import Reads, SinkParams, SourceParams
 from sbon.query.schema import ColumnType, Field
 from sbon.reach import ConnectorsConfig, FileConfig, Reach, TcpConfig, is_within, parse_range
 from sbon_agent.connectors.reaches import DECLARED_MAX, Reaches
@@ -69,6 +69,8 @@ def test_a_sink_is_ours_if_we_ask_for_it_and_a_source_if_it_was_defined_here():
     assert reaches.of(SOURCE, asked_by_us=False) == reaches.own, "this agent's statement lets others read it"
     table = msgspec.structs.replace(SOURCE, is_table=True)
     assert reaches.of(table, asked_by_us=False) == reaches.own, "read as a lookup table, it is the same definition"
+    part = msgspec.structs.replace(SOURCE, reads=Reads(("n",)))
+    assert reaches.of(part, asked_by_us=False) == reaches.own, "so is what one query needs of it"
     elsewhere = msgspec.structs.replace(SOURCE, options=(("path", "/etc/shadow"),))
     assert reaches.of(elsewhere, asked_by_us=True) == others, "another agent has replaced it in the catalogue"
     reaches.dropped("s")

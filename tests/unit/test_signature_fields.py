@@ -18,6 +18,7 @@ from sbon.query.plan import (
     OrderColumn,
     OverParams,
     Params,
+    Reads,
     SessionParams,
     SinkParams,
     SourceParams,
@@ -36,7 +37,7 @@ ORDER = (OrderColumn("x", False, False),)
 COUNT, SUM = Aggregate("n", "count", None), Aggregate("n", "sum", X)
 
 MEANINGS = [
-    (SourceParams("s", "file", (("path", "a"),), SCHEMA, "ts"), {"not_null": ("k",)}),
+    (SourceParams("s", "file", (("path", "a"),), SCHEMA, "ts"), {"not_null": ("k",), "reads": Reads(("k",))}),
     (MapParams(OVER, (("k", K),)), {"predicate": None, "columns": None}),
     (WindowParams("ts", 10, 5, (("k", K),), (COUNT,)), {"keys": (("k", X),), "aggregates": (SUM,)}),
     (SessionParams("ts", 10, (("k", K),), (COUNT,)), {"keys": (("k", X),), "aggregates": (SUM,)}),
