@@ -122,7 +122,7 @@ def percentiles(buckets: Sequence[tuple[int, int]]) -> dict[str, float | None]:
 
 def show(result: dict[str, Any]) -> None:
     """The result as tables for people."""
-    titles = ("rows/s", "rows/s/core", "cores used", "peak MB", "longest quantum ms", "answers")
+    titles = ("rows/s", "rows/s/core", "cores used", "peak MB", "quantum ms", "answers")
     columns = (Column("workload"), *(Column(title, right=True) for title in titles))
     rows = [
         [

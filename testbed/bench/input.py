@@ -128,17 +128,23 @@ def _beside(costs: Sequence[Cost], limits: Sequence[tuple[Limit, Limit]]) -> dic
 
 def show(result: dict[str, Any]) -> None:
     """The result as a table for people."""
-    titles = ("rows/s", "rows/core s", "cores", "polars rows/core s", "cat rows/s", "answers")
-    columns = (Column("source"), Column("workload"), Column("sink"), *(Column(title, right=True) for title in titles))
+    titles = ("rows/s", "rows/core s", "cores")
+    columns = (
+        *(Column(title) for title in ("source", "workload", "sink")),
+        *(Column(title, right=True) for title in titles),
+        Column("answers", keep=True),
+        Column("polars rows/core s", right=True),
+        Column("cat rows/s", right=True),
+    )
     rows = [
         [
             *(one[key] for key in ("source", "workload", "sink")),
             count(one["rows_per_s"]),
             count(one["rows_per_cpu_s"]),
             number(one["cores_used"], 2),
+            "right" if one["answers_equal"] else "WRONG",
             count(one["polars_rows_per_cpu_s"]) if "cat_rows_per_s" in one else "-",
             count(one["cat_rows_per_s"]) if "cat_rows_per_s" in one else "-",
-            "right" if one["answers_equal"] else "WRONG",
         ]
         for one in result["figures"]
     ]

@@ -187,13 +187,18 @@ def _flink_right(peer: Flink, work: str, kind: str, directory: Path) -> bool:
 
 def show(result: dict[str, Any]) -> None:
     """The result as a table for people."""
-    titles = ("sbon rows/s", "cores", "Flink rows/s", "cores", "ratio", "ratio a core s", "answers")
-    columns = (Column("workload"), Column("source"), *(Column(title, right=True) for title in titles))
+    titles = ("sbon rows/s", "cores", "Flink rows/s", "cores", "ratio")
+    columns = (
+        *(Column(title) for title in ("workload", "source")),
+        *(Column(title, right=True) for title in titles),
+        Column("answers", keep=True),
+        Column("ratio a core s", right=True),
+    )
     rows = []
     for one in result["figures"]:
         figures = [text for engine in ENGINES for text in (count(one[engine]["rows_per_s"]), number(one[engine]["cores_used"], 2))]
         wrong = [engine for engine, right in one["answers_equal"].items() if not right]
         verdict = f"WRONG: {', '.join(wrong)}" if wrong else "right"
-        rows.append([one["workload"], one["source"], *figures, number(one["ratio"], 2), number(one["ratio_per_cpu_s"], 2), verdict])
+        rows.append([one["workload"], one["source"], *figures, number(one["ratio"], 2), verdict, number(one["ratio_per_cpu_s"], 2)])
     print_table(columns, rows, title=f"sbon beside Flink {result['flink']}, median of {result['runs']} runs in turn")
     print_note("ratio: rows/s of sbon by those of Flink; a core s: rows of a second of processor time by the same. Start-up is left out.")

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+import sbon_testbed.nexmark.bench as bench
 from sbon.errors import ConfigError
+from sbon_testbed.bench.agent_process import AgentProcess
 from sbon_testbed.nexmark.bench import measure
 from tests.entry_points import install
 
@@ -17,8 +19,19 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), root, os.environ.get("PYTHONPATH", "")]))
 
 
-def test_a_join_of_windows_is_right_and_timed():
+def test_a_join_of_windows_is_right_and_timed(monkeypatch):
+    monkeypatch.setattr(bench, "EVENTS_PER_S", 5_000)  # so that few events pass several windows, and laps of the pool
+    monkeypatch.setattr(bench, "POOL_EVENTS", 50_000)
+    submitted: list[str] = []
+    submit = AgentProcess.submit
+    monkeypatch.setattr(AgentProcess, "submit", lambda agent, sql: submitted.append(sql) or submit(agent, sql))
+
     result = measure(["q8"], events=50_000, checked_events=120_000)
+
+    checked, timed = (next(sql for sql in submitted if sink in sql and "CREATE" in sql) for sink in ("checked_q8", "timed_q8"))
+    checked = checked.replace("checked_q8", "timed_q8").replace("events = 120000", "events = 50000")
+    assert checked.rsplit("WITH", 1)[0] == timed.rsplit("WITH", 1)[0]
+    assert "events_per_second = 5000, pool_events = 50000" in timed
 
     figures = result["queries"]["q8"]
     assert figures["answers_equal"] is True

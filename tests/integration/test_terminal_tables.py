@@ -20,7 +20,21 @@ from sbon.cli.tables import display_width, plain
 from sbon.cli.top import screen
 from sbon_agent.control import ControlConfig
 from sbon_testbed import cli as testbed_cli
-from sbon_testbed.bench import closing, engine, engine_stalled, link, migrate, operators, outage, placement, probe, scheduling, telemetry
+from sbon_testbed.bench import (
+    closing,
+    engine,
+    engine_stalled,
+    link,
+    migrate,
+    operators,
+    outage,
+    peers,
+    placement,
+    probe,
+    scheduling,
+    telemetry,
+)
+from sbon_testbed.bench import input as input_
 from sbon_testbed.coordinates import adversaries
 from sbon_testbed.coordinates import command as coordinates
 from sbon_testbed.demo import view
@@ -146,6 +160,9 @@ LARGE = defaultdict(lambda: 98_765.4)
 SIZES = {"1000": 98_765_432.1, "8192": 98_765_432.1, "65536": 98_765_432.1}
 OUTAGE_TITLES = ["outage s", "rows", "lost", "MiB on disk", "caught up in s", "MB at most", "MB before"]
 ENGINE = {"workloads": {"W1": LARGE, "W2": LARGE}, "latency": {"W1": LARGE}, "loop_lag": LARGE}
+BUSY = {"rows_per_s": 98_765_432, "cores_used": 1.98}
+PEERS = {"sbon": BUSY, "flink": BUSY, "ratio": 12.34, "ratio_per_cpu_s": 12.34, "answers_equal": {"sbon": True, "flink": True}}
+INPUT = defaultdict(LARGE.default_factory, source="csv-iso", workload="W1", sink="discard", rows_per_s=98_765_432)
 RESTED = {"idle": LARGE, "slow": LARGE, "formation": LARGE, "half_restarted": LARGE, "partition": LARGE, "lower_incarnation": LARGE}
 
 RESULT_TABLES: dict[str, tuple[Callable[..., None], dict[str, Any], list[list[str]]]] = {
@@ -153,14 +170,24 @@ RESULT_TABLES: dict[str, tuple[Callable[..., None], dict[str, Any], list[list[st
         engine.show,
         ENGINE,
         [
-            ["workload", "rows/s", "rows/s/core", "cores used", "peak MB", "longest quantum ms"],
-            ["latency, lag", "median ms", "p99 ms", "cores used"],
+            ["workload", "rows/s", "rows/s/core", "cores used", "peak MB", "quantum ms", "answers"],
+            ["latency, lag", "median ms", "p99 ms", "samples", "cores used"],
         ],
     ),
     "engine --stalled": (
         engine_stalled.show,
         {"stalled": LARGE},
         [["seconds", "first MB", "last MB", "most MB", "rows taken", "cores used"]],
+    ),
+    "input": (
+        input_.show,
+        {"figures": [INPUT]},
+        [["source", "workload", "sink", "rows/s", "rows/core s", "cores", "answers"]],
+    ),
+    "peers": (
+        peers.show,
+        {"figures": [{"workload": "W1", "source": "generated", **PEERS}]},
+        [["workload", "source", "sbon rows/s", "cores", "Flink rows/s", "cores", "ratio", "answers"]],
     ),
     "link": (link.show, {}, [["way", "rows/s", "MiB/s", "CPU cores", "p50 ms", "p99 ms"]]),
     "migrate": (
