@@ -44,6 +44,8 @@ class Client(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._full = self._ending = self._finishing = False
         self._beats = 0
+        self.awaits_answer = False
+        """The peer answers the farewell; the connection is not closed before."""
         self._timer: asyncio.TimerHandle | None = None
 
     # ------------------------------------------------------------------------------------- what the kinds of clients do
@@ -73,6 +75,9 @@ class Client(asyncio.Protocol):
         """Takes what the peer says."""
         raise NotImplementedError
 
+    def received_at_the_end(self, data: bytes) -> None:
+        """Takes what the peer says behind the end of the stream."""
+
     # ----------------------------------------------------------------------------------------------- asyncio.Protocol
 
     def when_gone(self, call: Callable[[], None]) -> None:
@@ -96,7 +101,9 @@ class Client(asyncio.Protocol):
         self.flush()
 
     def data_received(self, data: bytes) -> None:
-        if not self._ending:
+        if self._ending:
+            self.received_at_the_end(data)
+        else:
             self.received(data)
 
     def pause_writing(self) -> None:
@@ -150,13 +157,21 @@ class Client(asyncio.Protocol):
 
     def end(self, reason: str, *, over: bool) -> None:
         """Says why, and closes the connection when that has left, or some time later."""
-        if self._ending:
-            return
+        if not self._ending:
+            self.end_with(self.farewell(reason, over=over))
+
+    def end_with(self, last: bytes) -> None:
+        """Sends this, and closes the connection when that has left, or some time later."""
         self._ending = True
-        self.write(self.farewell(reason, over=over))
+        self.write(last)
+        if not self.awaits_answer:
+            self.hang_up()
+        self._close_later()
+
+    def hang_up(self) -> None:
+        """Closes the connection when what was written has left."""
         if self._transport is not None:
             self._transport.close()
-        self._close_later()
 
     def close(self) -> None:
         """Sends the rows that are left, then ends; gives up on a peer that does not take them."""

@@ -26,6 +26,7 @@ _SINKS = {
     "sse": "sbon_agent.connectors.sse:build_sse_sink",
     "tcp": "sbon_agent.connectors.tcp:TcpSink",
     "discard": "sbon_agent.connectors.discard:DiscardSink",
+    "websocket": "sbon_agent.connectors.websocket:build_websocket_sink",
 }
 _SINK_CHECKS = {
     "file": "sbon_agent.connectors.file_sink:check_file_sink",
@@ -34,6 +35,7 @@ _SINK_CHECKS = {
     "sse": "sbon_agent.connectors.sse:check_sse_sink",
     "tcp": "sbon_agent.connectors.tcp:check_tcp_sink",
     "discard": "sbon_agent.connectors.discard:DiscardSink",
+    "websocket": "sbon_agent.connectors.websocket:check_websocket_sink",
 }
 """Likewise, but nothing outside is touched."""
 

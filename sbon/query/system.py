@@ -10,7 +10,7 @@ from sbon.types import NodeId
 
 SOURCE_CONNECTORS = ("datagen", "file", "http", "mqtt", "tcp")
 """What CREATE SOURCE may name, beside what is installed."""
-SINK_CONNECTORS = ("discard", "file", "http", "mqtt", "sse", "tcp")
+SINK_CONNECTORS = ("discard", "file", "http", "mqtt", "sse", "tcp", "websocket")
 """What CREATE SINK may name, beside what is installed; plain queries use `tail`."""
 
 

@@ -32,6 +32,13 @@ source.onopen = () => say("/open");
 source.onmessage = event => { const row = JSON.parse(event.data); show(`${row.n} ${row.t}`); if (row.n == 5) say("/seen"); };
 source.addEventListener("end", event => { source.close(); show(JSON.parse(event.data).reason); say("/done"); });
 """
+SOCKET = """
+const socket = new WebSocket("ws://ADDRESS/rows?kept=true&token=s3cret-word");
+socket.onopen = () => say("/open");
+socket.onmessage = event => { const row = JSON.parse(event.data); show(`${row.n} ${row.t}`); if (row.n == 5) say("/seen"); };
+socket.onclose = event => { show(`${event.code} ${event.reason} ${event.wasClean}`); say("/done"); };
+"""
+OVER = "the query has ended, or the agent stops"
 
 
 class Pages:
@@ -82,9 +89,13 @@ def post(port: int, body: bytes) -> None:
     wait_until(sent)
 
 
-@pytest.mark.parametrize(("connector", "script", "reason"), [("sse", EVENTS, "the query has ended, or the agent stops")])
+@pytest.mark.parametrize(
+    ("connector", "script", "reason"), [("sse", EVENTS, OVER), ("websocket", SOCKET, f"1000 {OVER} true")], ids=["sse", "websocket"]
+)
 def test_a_page_shows_the_rows_of_a_query(tmp_path, connector, script, reason):
     """Rows that were there before, rows that come while it listens, and the end of the query."""
+    if connector == "websocket":
+        pytest.importorskip("wsproto", reason="the library wsproto is not installed: pip install -e .")
     posted_at, listened_at = free_ports(2)
     (tmp_path / "token").write_text("s3cret-word")
     pages = Pages(PAGE.replace("SCRIPT", script.replace("ADDRESS", f"127.0.0.1:{listened_at}")))

@@ -288,9 +288,12 @@ INSTALLED = Extensions(("kafka", "nexmark"), offers=lambda name: ("source",) if 
 @pytest.mark.parametrize(
     ("connector", "message"),
     [
-        ("nexmark", "line 1, column 32: connector 'nexmark' is no sink; there is discard, file, http, mqtt, sse, tcp, kafka"),
+        ("nexmark", "line 1, column 32: connector 'nexmark' is no sink; there is discard, file, http, mqtt, sse, tcp, websocket, kafka"),
         ("kafak", "line 1, column 32: there is no connector 'kafak' for this; did you mean kafka?"),
-        ("nowhere", "line 1, column 32: there is no connector 'nowhere' for this; there is discard, file, http, kafka, mqtt, sse, tcp"),
+        (
+            "nowhere",
+            "line 1, column 32: there is no connector 'nowhere' for this; there is discard, file, http, kafka, mqtt, sse, tcp, websocket",
+        ),
     ],
 )
 def test_a_connector_that_is_only_a_source_is_offered_for_no_sink(connector: str, message: str) -> None:
