@@ -46,17 +46,20 @@ class Misfits:
     Parameters
     ----------
     beside : counted elsewhere for the same source, and told with these
+    after : to these, all will be moved: what is known there is not new here
     """
 
-    def __init__(self, beside: "Misfits | None" = None) -> None:
+    def __init__(self, beside: "Misfits | None" = None, after: "Misfits | None" = None) -> None:
         self.rows = 0
         """All of them, without those of `beside`."""
         self._beside = beside
+        self._after = after
         self._kinds: dict[tuple[str, str], Misfit] = {}
 
     def is_new(self, column: str, cause: str) -> bool:
         """Whether a row of this kind would be the first one: only then are its value and line wanted."""
-        return len(self._kinds) < KINDS_MAX and (cut(column, VALUE_CHARACTERS_MAX), cut(cause, CAUSE_CHARACTERS_MAX)) not in self._kinds
+        known = (cut(column, VALUE_CHARACTERS_MAX), cut(cause, CAUSE_CHARACTERS_MAX)) in self._kinds
+        return len(self._kinds) < KINDS_MAX and not known and (self._after is None or self._after.is_new(column, cause))
 
     def add(self, column: str, cause: str, *, rows: int = 1, value: str = "", text: str = "", line: str | bytes = "") -> None:
         """Count rows.

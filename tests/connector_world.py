@@ -22,6 +22,7 @@ class InlineHost:
     def __init__(self, loop: Any = None) -> None:
         self.rng = np.random.default_rng(0)
         self.loop = loop
+        self.workers = 2
 
     def random_bytes(self, count: int) -> bytes:
         """From a seed."""

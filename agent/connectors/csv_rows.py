@@ -13,6 +13,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +49,13 @@ class CsvRows:
         self._rows = TextRows(schema, times, misfits, self._places)
         end = re.escape(separator)
         self._field = re.compile(rf'("(?:[^"]|"")*"|[^"\r\n{end}]*)(?:{end}|\r?\n?$)')
+
+    def counting(self, misfits: Misfits) -> CsvRows:
+        """The same reader, with what it has learnt and will learn, counting there what is left out."""
+        other = copy(self)
+        other._misfits = misfits
+        other._rows = self._rows.counting(misfits)
+        return other
 
     def read(self, data: bytes) -> pl.DataFrame:
         """Rows of whole records. Blank lines do not count."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from copy import copy
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -91,6 +92,13 @@ class JsonRows:
         self._times = [place for place, field in enumerate(schema) if field.type is ColumnType.TIME]
         self._documents = [place for place, field in enumerate(schema) if field.type is ColumnType.JSON]
         self._plain = times.text is None and all(field.type is not ColumnType.INTERVAL for field in schema)
+
+    def counting(self, misfits: Misfits) -> JsonRows:
+        """The same reader, with what it has learnt and will learn, counting there what is left out."""
+        other = copy(self)
+        other._misfits = misfits
+        other._rows, other._odd_rows = self._rows.counting(misfits), self._odd_rows.counting(misfits)
+        return other
 
     def read(self, lines: Sequence[bytes]) -> pl.DataFrame:
         """Rows of lines."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from copy import copy
 from functools import partial
 
 import polars as pl
@@ -100,6 +101,12 @@ class ParquetRows:
         self._rows = TextRows(schema, times, misfits, texts)
         self._octets = [field.name for field in schema if isinstance(found[field.name], pl.Binary)]
         self._converted = [field for field in schema if field.name not in texts or field.type is ColumnType.TEXT]
+
+    def counting(self, misfits: Misfits) -> ParquetRows:
+        """The same reader, with what it has learnt and will learn, counting there what is left out."""
+        other = copy(self)
+        other._rows = self._rows.counting(misfits)
+        return other
 
     def read(self, raw: pl.DataFrame) -> pl.DataFrame:
         """The rows of a frame with the columns that are read."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sbon.misfits import Misfits
 from sbon.operators.values import FEW_ROWS
 from sbon.query.plan import SourceParams
-from sbon_agent.connectors.base import BATCH_ROWS_MAX, ConnectorContext, Polled
+from sbon_agent.connectors.base import BATCH_ROWS, BATCH_ROWS_MAX, ConnectorContext, Polled
 from sbon_agent.connectors.json_blocks import lines_of
 from sbon_agent.connectors.line_batches import LineBatches
 from sbon_agent.connectors.line_buffer import LineBuffer
@@ -29,8 +29,6 @@ SMALL_BYTES_MAX = 256 * 1024
 """A poll that is allowed no more rows than this decodes no more, and no more bytes: it may have been asked on the event loop."""
 BUFFER_BYTES = 8 << 20
 """Default of `buffer_bytes_max`."""
-BATCH_ROWS = 65_536
-"""Default of `batch_rows_max`."""
 
 
 class TcpSource:

@@ -6,6 +6,7 @@ Text that is no value of its column's type leaves its row out. The row counts on
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from copy import copy
 from typing import TypeAlias
 
 import polars as pl
@@ -58,6 +59,12 @@ class TextRows:
         """Columns that have had texts that are not written plainly."""
         self.numbers: set[str] = set()
         """Columns of times that have had nothing but whole numbers."""
+
+    def counting(self, misfits: Misfits) -> TextRows:
+        """The same, with what it has learnt and will learn, counting there what is left out."""
+        other = copy(self)
+        other._misfits = misfits
+        return other
 
     def convert(self, frame: pl.DataFrame, shown: Shown) -> tuple[pl.DataFrame, pl.Series | None]:
         """The rows that fit, and which ones these are; None: all.

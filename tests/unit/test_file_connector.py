@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
+import sbon_agent.connectors.file_blocks as file_blocks
 import sbon_agent.connectors.file_sink as file_sink
-import sbon_agent.connectors.file_source as file_source
 from sbon.errors import ConnectorError
 from sbon.operators.values import Values
 from sbon.query.plan import WATERMARK_END
@@ -91,7 +91,7 @@ def test_rows_that_cannot_be_read_are_left_out_and_counted(tmp_path: Path):
 
 
 def test_records_larger_than_a_chunk_and_breaks_between_quotes_are_no_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(file_source, "CHUNK_BYTES", 7)
+    monkeypatch.setattr(file_blocks, "BLOCK_BYTES", 7)
     (tmp_path / "r.csv").write_text(CSV.replace('the ""second""', "the\nsecond"))
     rows, _ = read(tmp_path / "r.csv")
     assert rows["sensor"].to_list() == ["a", "b, the\nsecond", None]
@@ -112,12 +112,12 @@ def test_what_a_sink_writes_a_source_reads(tmp_path: Path, rows: list[Any], chun
     if rows:
         out.write_values(Values(1, tuple((value,) for value in rows[-1])))
     out.close()
-    before, file_source.CHUNK_BYTES = file_source.CHUNK_BYTES, chunk
+    before, file_blocks.BLOCK_BYTES = file_blocks.BLOCK_BYTES, chunk
     try:
         stream = source("file", schema, context(tmp_path), path=f"x.{kind}")
         read_back, _ = drain(stream)
     finally:
-        file_source.CHUNK_BYTES = before
+        file_blocks.BLOCK_BYTES = before
     assert stream.dropped_rows == 0
     assert read_back.rows() == frame.rows()
 
@@ -167,8 +167,8 @@ def test_a_file_that_cannot_be_read_gives_one_clear_line(tmp_path: Path, name: s
 
 
 def test_an_endless_record_is_an_error_not_a_full_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(file_source, "RECORD_BYTES_MAX", 1000)
-    monkeypatch.setattr(file_source, "CHUNK_BYTES", 100)
+    monkeypatch.setattr(file_blocks, "RECORD_BYTES_MAX", 1000)
+    monkeypatch.setattr(file_blocks, "BLOCK_BYTES", 100)
     (tmp_path / "r.csv").write_text(CSV + '"' + "never closed\n" * 500)
     with pytest.raises(ConnectorError, match="unclosed"):
         read(tmp_path / "r.csv")
@@ -191,7 +191,7 @@ def test_bad_options_of_a_source_are_refused(options: dict[str, str], message: s
 
 
 def test_a_stopped_source_lets_go_of_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(file_source, "CHUNK_BYTES", 7)
+    monkeypatch.setattr(file_blocks, "BLOCK_BYTES", 7)
     (tmp_path / "r.csv").write_text(CSV)
 
     def is_open() -> bool:

@@ -200,3 +200,17 @@ def test_the_log_forgets_sources_that_have_gone():
         log.look([], 1.0)
         log.look([instance], 2.0)
     assert len(said) == 2
+
+
+def test_what_is_known_where_all_will_be_moved_needs_no_other_sample():
+    known = Misfits()
+    known.add("n", "is not an integer (BIGINT)", value='"x"', line="x,1")
+    part = Misfits(after=known)
+    assert not part.is_new("n", "is not an integer (BIGINT)")
+    assert part.is_new("x", "is not a number (FLOAT)")
+
+    part.add("n", "is not an integer (BIGINT)", rows=2)
+    part.move_to(known)
+
+    assert [(kind.rows, kind.line) for kind in known.told()] == [(3, "x,1")]
+    assert part.rows == 0

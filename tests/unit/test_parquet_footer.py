@@ -11,7 +11,7 @@ import duckdb
 import polars as pl
 import pytest
 
-import sbon_agent.connectors.file_source as file_source
+import sbon_agent.connectors.file_reader as file_reader
 from sbon_agent.connectors.parquet_footer import RowGroup, row_groups
 from tests.connector_world import columns, context, source
 
@@ -89,8 +89,8 @@ def test_a_list_that_claims_more_than_there_is_costs_nothing() -> None:
 
 @pytest.mark.parametrize("most", [1_000, 2_500, 6_000])
 def test_chunks_end_with_row_groups_where_one_ends(tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_source, "PARQUET_ROWS_MIN", 100)
-    monkeypatch.setattr(file_source, "PARQUET_ROWS_MAX", most)
+    monkeypatch.setattr(file_reader, "PARQUET_ROWS_MIN", 100)
+    monkeypatch.setattr(file_reader, "PARQUET_ROWS_MAX", most)
     written_by_polars(tmp_path / "a.parquet")
     groups = found((tmp_path / "a.parquet").read_bytes())
     assert groups is not None

@@ -1,0 +1,95 @@
+"""A text file in blocks of whole records.
+
+A block of a plain file ends where a look at a few KiB around its wanted end has found a line end, and is then read at once into memory of
+exactly its size: nothing of it is copied. Where there are quotes in a CSV block, its end counts only if they are even in number from
+there back to the end of the block before, which was certain itself; else it is moved back.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Generator
+from typing import IO
+
+from sbon.errors import ConnectorError
+
+BLOCK_BYTES = 4 << 20
+"""Read at once."""
+RECORD_BYTES_MAX = 16 << 20
+"""Longest record; beyond it the file is not what it is said to be."""
+_LOOK_BYTES = 1 << 16
+"""Looked through for a line end."""
+
+
+def blocks(file: IO[bytes], what: str, *, zipped: bool, quoted: bool) -> Generator[bytes, None, None]:
+    """Whole records, about `BLOCK_BYTES` at a time; the last one may lack its end.
+
+    Parameters
+    ----------
+    what : file and source, for messages
+    quoted : a line break between quotes ends no record
+
+    Raises
+    ------
+    ConnectorError
+        A record is too long.
+    """
+    return _unzipped(file, what, quoted) if zipped else _plain(file, what, quoted)
+
+
+def _plain(file: IO[bytes], what: str, quoted: bool) -> Generator[bytes, None, None]:
+    descriptor, offset, wanted = file.fileno(), 0, BLOCK_BYTES
+    while True:
+        size = _line_end(descriptor, offset, offset + wanted) - offset
+        data = os.pread(descriptor, size, offset)
+        end = _last_record_end(data, quoted)
+        if end:
+            yield data[:end]
+            offset, wanted = offset + end, BLOCK_BYTES
+        elif len(data) < size:  # the end of the file
+            if data.strip():
+                yield data
+            return
+        else:
+            _check_length(data, what)
+            wanted += BLOCK_BYTES
+
+
+def _line_end(descriptor: int, offset: int, wanted: int) -> int:
+    """The last line end shortly before `wanted`; `wanted` where there is none."""
+    first = max(offset, wanted - _LOOK_BYTES)
+    end = os.pread(descriptor, wanted - first, first).rfind(b"\n") + 1
+    return first + end if end else wanted
+
+
+def _unzipped(file: IO[bytes], what: str, quoted: bool) -> Generator[bytes, None, None]:
+    held = b""
+    with gzip.open(file, "rb") as unzipped:
+        while data := unzipped.read(BLOCK_BYTES):
+            held += data
+            end = _last_record_end(held, quoted)
+            if end:
+                yield held[:end]
+                held = held[end:]
+            else:
+                _check_length(held, what)
+    if held.strip():
+        yield held
+
+
+def _check_length(data: bytes, what: str) -> None:
+    if len(data) > RECORD_BYTES_MAX:
+        raise ConnectorError(f"{what} has a record of more than {RECORD_BYTES_MAX} bytes, expected lines (is a quote unclosed?)")
+
+
+def _last_record_end(data: bytes, quoted: bool) -> int:
+    """Where the last whole record ends; 0 where none does."""
+    end = data.rfind(b"\n") + 1
+    # To look for one quote is much faster than to count them.
+    quotes = data.count(b'"', 0, end) if quoted and b'"' in data else 0
+    while end and quotes % 2:
+        before = data.rfind(b"\n", 0, end - 1) + 1
+        quotes -= data.count(b'"', before, end)
+        end = before
+    return end

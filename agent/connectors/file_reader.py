@@ -1,0 +1,229 @@
+"""A file in parts, each a frame of rows: CSV, NDJSON or Parquet.
+
+Parts are read from the file one after the other, and numbered; what has been read is decoded beside other parts, on as many threads as
+ask. What a part leaves out is counted by itself, so that whoever puts the parts in order counts it in order.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import zlib
+from collections.abc import Callable, Generator
+from functools import partial
+from pathlib import Path
+from typing import IO, NamedTuple, TypeVar
+
+import polars as pl
+
+from sbon.errors import ConnectorError
+from sbon.misfits import Misfits
+from sbon.query.plan import SourceParams
+from sbon.reach import Reach
+from sbon_agent.connectors.csv_rows import CsvRows, first_record_end, header_names
+from sbon_agent.connectors.file_blocks import blocks
+from sbon_agent.connectors.json_rows import JsonRows
+from sbon_agent.connectors.opening import open_to_read
+from sbon_agent.connectors.parquet_footer import row_groups
+from sbon_agent.connectors.parquet_pruning import ChunkPlan, Pruning
+from sbon_agent.connectors.parquet_rows import ParquetRows, needed_columns
+from sbon_agent.connectors.time_format import TimeFormat
+
+PARQUET_BYTES = 16 << 20
+PARQUET_ROWS_MIN, PARQUET_ROWS_MAX = 16_384, 524_288
+"""Rows of a Parquet file read at once: about `PARQUET_BYTES` in memory."""
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+T = TypeVar("T")
+
+
+class _Undecoded(NamedTuple):
+    """A part that has been read from the file."""
+
+    decode: Callable[[Misfits], pl.DataFrame]
+    left_out_us: int | None = None
+
+
+class Part(NamedTuple):
+    """Some rows of a file, in order, or its end."""
+
+    number: int
+    frame: pl.DataFrame | None
+    """None: the file has ended before this part, or `error` says why there is nothing."""
+    misfits: Misfits
+    """What this part has left out. A sample is there only for what `FileReader` had not counted when the part was read."""
+    error: ConnectorError | None = None
+    left_out_us: int | None = None
+    """Newest event time of the row groups that were left out just before this part."""
+
+
+class FileReader:
+    """The file itself. `close` may come while `open` is still at it, but not during a read.
+
+    Parameters
+    ----------
+    misfits : counts what `read` leaves out; for the parts of `read_part` that is left to the caller
+    """
+
+    def __init__(
+        self,
+        what: str,
+        path: Path,
+        reach: Reach,
+        zipped: bool,
+        kind: str,
+        params: SourceParams,
+        header: bool,
+        separator: str,
+        times: TimeFormat,
+        misfits: Misfits,
+    ) -> None:
+        self.path = path
+        self._reach = reach
+        self._what = what
+        self._zipped = zipped
+        self._params = params
+        self._schema = params.columns
+        self._header = header
+        self._separator = separator
+        self._times = times
+        self._misfits = misfits
+        self._lock = threading.Lock()
+        self._file: IO[bytes] | None = None
+        self._closed = False
+        self._turn = threading.Lock()
+        """Of reading from the file, which gives the parts their order."""
+        self._parts = {"csv": self._csv, "ndjson": self._ndjson, "parquet": self._parquet}[kind]()
+        self._number = 0
+
+    def read(self) -> pl.DataFrame | None:
+        """The next rows, at least one; None at the end."""
+        while True:
+            part = self.read_part()
+            part.misfits.move_to(self._misfits)
+            if part.error is not None:
+                raise part.error
+            if part.frame is None or part.frame.height:
+                return part.frame
+
+    def read_part(self) -> Part:
+        """The next part; on any thread, also while others do the same."""
+        found = Misfits(after=self._misfits)
+        with self._turn:
+            number = self._number
+            self._number += 1
+            part = self._guarded(lambda: next(self._parts, None))
+        if isinstance(part, ConnectorError) or part is None:
+            return Part(number, None, found, part)
+        frame = self._guarded(lambda: part.decode(found))
+        if isinstance(frame, ConnectorError):
+            return Part(number, None, found, frame)
+        return Part(number, frame, found, left_out_us=part.left_out_us)
+
+    def open(self) -> None:
+        """Raise ConnectorError if the file cannot be opened."""
+        file = open_to_read(self._what, self.path, self._reach)
+        with self._lock:
+            if not self._closed:
+                self._file = file
+                return
+        file.close()
+
+    def stamp(self) -> tuple[int, int, int, int]:
+        """Numbers that are others when another file has its place, or somebody has written to it. Of an open file."""
+        found = os.fstat(self._opened().fileno())
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._parts.close()
+        with self._lock:
+            self._closed = True
+            file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def _guarded(self, work: Callable[[], T]) -> T | ConnectorError:
+        """What comes of work, or what to tell of its problem."""
+        try:
+            return work()
+        except ConnectorError as error:
+            return error
+        except (OSError, EOFError, zlib.error) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            return self._unreadable(reason, error)
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            first = str(error).strip().splitlines()
+            return self._unreadable(first[0][:200] if first else "malformed", error)
+
+    def _unreadable(self, reason: str, cause: BaseException) -> ConnectorError:
+        problem = ConnectorError(f"{self._what}: {self.path} cannot be read: {reason}")
+        problem.__cause__ = cause
+        return problem
+
+    def _opened(self) -> IO[bytes]:
+        if self._file is None:
+            raise ConnectorError(f"{self._what}: {self.path} is closed")
+        return self._file
+
+    def _blocks(self, quoted: bool) -> Generator[bytes, None, None]:
+        return blocks(self._opened(), f"{self._what}: {self.path}", zipped=self._zipped, quoted=quoted)
+
+    def _csv(self) -> Generator[_Undecoded, None, None]:
+        rows: CsvRows | None = None
+        for block in self._blocks(quoted=True):
+            data = block.removeprefix(_BYTE_ORDER_MARK) if rows is None else block
+            if rows is None:
+                names = [field.name for field in self._schema]
+                if self._header:
+                    end = first_record_end(data)
+                    names, data = self._header_of(data[:end]), data[end:]
+                rows = CsvRows(self._schema, names, self._separator, self._times, self._misfits)
+            if data and not data.isspace():
+                yield _Undecoded(partial(_read_csv, rows, data))
+
+    def _header_of(self, record: bytes) -> list[str]:
+        names = header_names(record, self._separator)
+        self._need(names)
+        return names
+
+    def _need(self, names: list[str]) -> None:
+        missing = [field.name for field in self._schema if field.name not in names]
+        if missing:
+            raise ConnectorError(f"{self._what}: {self.path} has no column {missing[0]}, it has {', '.join(names)[:300]}")
+
+    def _ndjson(self) -> Generator[_Undecoded, None, None]:
+        rows = JsonRows(self._schema, self._times, self._misfits)
+        for number, block in enumerate(self._blocks(quoted=False)):
+            yield _Undecoded(partial(_read_json, rows, block if number else block.removeprefix(_BYTE_ORDER_MARK)))
+
+    def _parquet(self) -> Generator[_Undecoded, None, None]:
+        # By its descriptor: the name may lead elsewhere by now. A path as polars understands it could also be a pattern.
+        lazy = pl.scan_parquet(f"/proc/self/fd/{self._opened().fileno()}", glob=False)
+        found = lazy.collect_schema()
+        self._need(found.names())
+        names = needed_columns(self._params, found)
+        rows = ParquetRows(f"{self._what}: {self.path}", self._schema, found, self._times, self._misfits, names)
+        plan = ChunkPlan(row_groups(self._opened()) or [], Pruning(self._params, found))
+        offset, count = 0, PARQUET_ROWS_MIN
+        while True:
+            offset, left_out_us = plan.begin(offset)
+            frame = lazy.slice(offset, plan.end(offset, count) - offset).select(names).collect()
+            if frame.is_empty():
+                return
+            offset += frame.height
+            row_bytes = frame.estimated_size() / frame.height
+            count = max(PARQUET_ROWS_MIN, min(PARQUET_ROWS_MAX, int(PARQUET_BYTES // max(1.0, row_bytes))))
+            yield _Undecoded(partial(_read_parquet, rows, frame), left_out_us)
+
+
+def _read_csv(rows: CsvRows, data: bytes, misfits: Misfits) -> pl.DataFrame:
+    return rows.counting(misfits).read(data)
+
+
+def _read_json(rows: JsonRows, data: bytes, misfits: Misfits) -> pl.DataFrame:
+    return rows.counting(misfits).read_block(data)
+
+
+def _read_parquet(rows: ParquetRows, frame: pl.DataFrame, misfits: Misfits) -> pl.DataFrame:
+    return rows.counting(misfits).read(frame)
