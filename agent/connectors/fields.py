@@ -63,8 +63,7 @@ def uniform(seed: int, purpose: str, index: Index) -> FloatArray:
         Numbers of the rows.
     """
     with np.errstate(over="ignore"):
-        z = index.astype(np.uint64)
-        z *= _STEP
+        z = index.view(np.uint64) * _STEP
         z += np.uint64(_first(seed, purpose))
         # In place: two arrays of a large batch stay in a core's cache where ten would not.
         shifted = z >> np.uint64(30)
@@ -146,16 +145,20 @@ def _random(field: Field, prefix: str, options: Options, seed: int, context: Con
 
 def _whole(chance: FloatArray, count: int, least: int) -> Index:
     """Whole numbers from `least` on, so many different ones; in the place of `chance`."""
+    # Here and below, calls that would change nothing are left out: after each, the thread waits for the interpreter, if another has it.
     chance *= count
     numbers = chance.astype(np.int64)  # rounds down, as there are no negative ones
-    numbers += least
+    if least:
+        numbers += least
     return numbers
 
 
 def _between(chance: FloatArray, low: float, high: float) -> FloatArray:
     """Numbers from `low` up to `high`; in the place of `chance`."""
-    chance *= high - low
-    chance += low
+    if high - low != 1.0:
+        chance *= high - low
+    if low:
+        chance += low
     return chance
 
 
