@@ -19,10 +19,9 @@ from sbon.query.schema import ColumnType, Schema
 _NAME = re.compile(r"\w+", re.ASCII)
 _ESCAPE = re.compile(rb"\\u(?:[dD]|00[2-7])")
 """Halves of surrogate pairs, and letters that a name could be written with."""
-_SIGNED_ZERO = re.compile(rb"[:\s]-0(?![.\d])")
 _MAYBE_NO_TEXT = r"^[-0-9\[{]"
 """How numbers, arrays and objects begin. The library writes them its own way; `true` and `false` are the same everywhere."""
-_LINE_END, _BLANK, _QUOTE, _COLON = b'\n ":'
+_LINE_END, _BLANK, _QUOTE, _COLON, _MINUS, _POINT, _ZERO, _NINE = b'\n ":-.09'
 _OCTETS_AT_ONCE = 1 << 15
 """Few enough for what is made of them to stay in the cache of a core."""
 _Octets = npt.NDArray[np.uint8]
@@ -64,7 +63,7 @@ class JsonBlocks:
         for name in self._texts:
             if frame[name].str.contains(_MAYBE_NO_TEXT).any() and not self._are_texts(name, len(frame) - frame[name].null_count(), data):
                 return False
-        return not any((frame[name] == 0.0).any() for name in self._floats) or _SIGNED_ZERO.search(data) is None
+        return not any((frame[name] == 0.0).any() for name in self._floats) or not _has_signed_zero(np.frombuffer(data, np.uint8))
 
     def _are_texts(self, name: str, count: int, data: bytes) -> bool:
         """Whether this name stands so often in a block, and behind it always a text."""
@@ -91,6 +90,18 @@ def _names(octets: _Octets) -> int:
             return -1
         names += int(np.count_nonzero(quotes & (behind == _COLON)))
     return names
+
+
+def _has_signed_zero(octets: _Octets) -> bool:
+    """Whether a zero is written with a sign and without a point, or something in a text looks like one."""
+    for first in range(0, len(octets), _OCTETS_AT_ONCE):
+        part = octets[first : first + _OCTETS_AT_ONCE + 3]
+        before, sign, digit, behind = part[:-3], part[1:-2], part[2:-1], part[3:]
+        # Dates have many of these, behind digits.
+        found = (sign == _MINUS) & ((before == _COLON) | (before <= _BLANK)) & (digit == _ZERO)
+        if found.any() and (found & (behind != _POINT) & ((behind < _ZERO) | (behind > _NINE))).any():
+            return True
+    return False
 
 
 def _is_once(name: str, frame: pl.DataFrame, data: bytes) -> bool:

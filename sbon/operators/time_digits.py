@@ -61,7 +61,7 @@ def _times_of_one_length(texts: pl.Series) -> pl.Series:
     form = next(filter(None, map(_FORM.fullmatch, texts.head(_FORMS_TRIED))), None)
     if form is None:
         return pl.Series([], dtype=_TIME).clear(len(texts))
-    data = str(texts.str.join("").item()).encode()
+    data = texts.str.join("").cast(pl.Binary()).item()
     characters = np.frombuffer(data, np.uint8).reshape(len(texts), -1)
     times, good = np.empty(len(texts), np.int64), np.empty(len(texts), np.bool_)
     for first in range(0, len(texts), _ROWS_AT_ONCE):

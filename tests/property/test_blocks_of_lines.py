@@ -13,6 +13,7 @@ from sbon.misfits import Misfits
 from sbon.operators.time_digits import regular_times
 from sbon.operators.times import parse_time, parse_times
 from sbon.operators.values import FEW_ROWS
+from sbon_agent.connectors import json_blocks
 from sbon_agent.connectors.csv_rows import CsvRows
 from sbon_agent.connectors.json_blocks import JsonBlocks
 from sbon_agent.connectors.json_rows import JsonRows
@@ -146,6 +147,19 @@ def test_regular_lines_are_read_in_columns() -> None:
         frame = JsonBlocks(SCHEMA, RAW_TYPES).read(b"\n".join([GOOD] * 9 + [line] * 9) + b"\n")
         assert frame is not None, line
         assert frame.height == 18
+
+
+@pytest.mark.parametrize("place", range(4))
+@pytest.mark.parametrize("zero", [b"-0", b" -0", b"-0e1", b"\t-0"])
+def test_zeros_with_a_sign_are_found_wherever_a_block_is_cut(zero: bytes, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_blocks, "_OCTETS_AT_ONCE", 64 + place)
+    for before in range(5):
+        line = b'{"s": "' + b"a" * before + b'", "x":' + zero + b"}\n"
+        for padding in range(0, 70, 3):
+            data = b'{"x": 0.0, "ts": "2026-01-05T00:00:00", "s": "' + b"b" * padding + b'"}\n' + line
+            assert JsonBlocks(SCHEMA, RAW_TYPES).read(data) is None
+    good = b'{"x": -0.5, "ts": "2026-01-05T00:00:00"}\n{"x": -0.0}\n{"x": 0}\n{"x": -7}\n{"n": -1}\n'
+    assert JsonBlocks(SCHEMA, RAW_TYPES).read(good) is not None
 
 
 def test_lines_nested_so_deep_that_a_stack_would_not_hold_them_are_left_out() -> None:
