@@ -177,7 +177,8 @@ class Agent:
         self.sharing = Sharing(self.engine, config.hosting, lambda: self.measuring.cpu)
         self.surveying = Surveying(host, self.directory, self.gossip, self.engine, self.sharing)
         self.replication = Replication(self.directory, self.gossip, host.wall, lambda why: self.log.warning("table.refused", reason=why))
-        self.placing = Placing(host, self.gossip, self.surveying, config.placement, config.optimiser)
+        self.remembering = Remembering(host, self.directory, self.gossip, config.optimiser)
+        self.placing = Placing(host, self.gossip, self.surveying, self.remembering, config.placement, config.optimiser)
         self.homes = Homes(host, self.directory, self.gossip, self.engine, self.replication)
         file = KeptFile(_path(config.data_dir) if config.data_dir else "")
         self.resuming = Resuming(host, self.directory, self.gossip, self.replication, self.reaches, file)
@@ -188,7 +189,6 @@ class Agent:
     def _make_optimisers(self) -> None:
         """What changes the places of running operators."""
         config, host = self.config, self.host
-        self.remembering = Remembering(host, self.directory, self.gossip, config.optimiser)
         self.handing = Handing(host, self.directory, self.engine, self.migrations)
         around = Surroundings(
             host, self.directory, self.gossip, self.engine, self.surveying, self.migrations, self.remembering, self.recording

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
+from sbon.cost_space.localiser import Localiser
 from sbon.errors import SbonError
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.knowledge import RttKnowledge
@@ -64,6 +65,11 @@ class Remembering:
 
     def answer(self, question: RttsAsk, respond: Done) -> None:
         """Tell what probing has shown."""
-        nearest = min(max(question.nearest, 0), NEAREST_MAX)
-        told = self._gossip.localiser.remembered(nearest, question.about[:ABOUT_MAX], self._host.now())
-        respond(Rtts(remembered=tuple((peer, round(rtt_ms, 3), round(age_s, 1)) for peer, rtt_ms, age_s in told)))
+        respond(told_by(self._gossip.localiser, question, self._host.now()))
+
+
+def told_by(localiser: Localiser, question: RttsAsk, now: float) -> Rtts:
+    """What a node tells of its probing, to anybody who asks."""
+    nearest = min(max(question.nearest, 0), NEAREST_MAX)
+    told = localiser.remembered(nearest, question.about[:ABOUT_MAX], now)
+    return Rtts(remembered=tuple((peer, round(rtt_ms, 3), round(age_s, 1)) for peer, rtt_ms, age_s in told))

@@ -21,12 +21,14 @@ from sbon.types import NodeId, OperatorId
 from sbon_agent.connectors.registry import is_read_whole
 from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host
+from sbon_agent.optimising.remembering import Remembering
 from sbon_agent.optimising.surveying import Surveying
 
 if TYPE_CHECKING:
     from sbon.optimiser.decision import Decision
     from sbon.optimiser.full import Action
     from sbon.placement.candidates import CandidateReport
+    from sbon.placement.remembered import Remembered
 
     Answered = Callable[[NodeId, CandidateReport | None], None]
 
@@ -111,10 +113,19 @@ class Placed:
 class Placing:
     """Runs a full optimiser for each query that is placed."""
 
-    def __init__(self, host: Host, gossip: Gossip, surveying: Surveying, config: PlacementConfig, optimiser: OptimiserConfig) -> None:
+    def __init__(
+        self,
+        host: Host,
+        gossip: Gossip,
+        surveying: Surveying,
+        remembering: Remembering,
+        config: PlacementConfig,
+        optimiser: OptimiserConfig,
+    ) -> None:
         self.host = host
         self.gossip = gossip
         self.surveying = surveying
+        self.remembering = remembering
         self.config = config
         self.optimiser = optimiser
         self.rng = host.rng.spawn(1)[0]
@@ -182,6 +193,7 @@ class _Placement:
         self._until = placing.host.now() + ROOM_WAIT_S * float(placing.rng.uniform(0.5, 1.0))
         self._reports: dict[NodeId, CandidateReport] = {}
         self._slots: dict[NodeId, int] = {}
+        self._remembered: Remembered | None = None
 
     def begin(self) -> None:
         """Ask the first candidates."""
@@ -196,11 +208,12 @@ class _Placement:
             placing.config,
             placing.rng,
             hosts=placing.hosts(self._signatures),
+            neighbour_rtts=placing.optimiser.neighbour_rtts,
         )
         self._perform(self._full.begin)
 
     def _perform(self, step: "Callable[[], list[Action]]") -> None:
-        from sbon.optimiser.full import AskCandidate
+        from sbon.optimiser.full import AskCandidate, AskRemembered
 
         try:
             actions = step()
@@ -210,8 +223,23 @@ class _Placement:
         for action in actions:
             if isinstance(action, AskCandidate):
                 self._ask(action.node, action.about, action.signatures, self._answered)
+            elif isinstance(action, AskRemembered):
+                self._recall(action.about)
             else:
                 self._decided(action)
+
+    def _recall(self, about: Mapping[NodeId, Sequence[NodeId]]) -> None:
+        """Ask nodes which RTTs they remember; once a query, as those who wait for room would ask every second."""
+        remembering = self._placing.remembering
+
+        def told() -> None:
+            self._remembered = remembered = remembering.remembered(about)
+            self._perform(lambda: self._full.recalled(remembered))
+
+        if (known := self._remembered) is not None:
+            self._perform(lambda: self._full.recalled(known))
+        else:
+            remembering.refresh(about, told)
 
     def _ask(self, node: NodeId, about: Sequence[NodeId], signatures: Sequence[str], answered: "Answered") -> None:
         """Ask a node, and let it keep room for all that may come: whatever is pinned there, and every unpinned operator."""

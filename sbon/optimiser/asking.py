@@ -1,9 +1,12 @@
-"""What the full optimiser asks of candidates."""
+"""What the full optimiser asks of candidates and of the nodes that they would be linked to."""
+
+from itertools import islice
 
 import msgspec
 
-from sbon.placement.candidates import Choice
+from sbon.placement.candidates import Choice, Regions
 from sbon.placement.problem import PlacementProblem
+from sbon.placement.remembered import interleaved
 from sbon.types import NodeId
 
 
@@ -15,6 +18,28 @@ class AskCandidate(msgspec.Struct, frozen=True):
     """Nodes whose RTT it should report, the most important first."""
     signatures: tuple[str, ...]
     """Of which it should tell what it runs."""
+
+
+class AskRemembered(msgspec.Struct, frozen=True):
+    """Ask nodes which RTTs they remember. Answer once with `recalled`, with what those have told that answered in time."""
+
+    about: dict[NodeId, tuple[NodeId, ...]]
+    """For each node that is asked: peers whose RTT it should tell beside those to its nearest, the most important first."""
+
+
+def ends_of_candidates(problem: PlacementProblem, regions: Regions, nodes_max: int, peers_max: int) -> dict[NodeId, tuple[NodeId, ...]]:
+    """The nodes to which unpinned operators are linked, those of the highest rates first, each with these operators' candidates."""
+    rates: dict[NodeId, float] = {}
+    candidates: dict[NodeId, list[tuple[NodeId, ...]]] = {}
+    links = problem.links_of_each()
+    for operator in problem.unpinned:
+        for other, rate in links[operator]:
+            if other in problem.pinned:
+                node = problem.pinned[other]
+                rates[node] = rates.get(node, 0.0) + rate
+                candidates.setdefault(node, []).append(regions.get(operator, ()))
+    heaviest = sorted(rates, key=lambda node: (-rates[node], node))[:nodes_max]
+    return {node: tuple(islice((peer for peer in interleaved(*candidates[node]) if peer != node), peers_max)) for node in heaviest}
 
 
 def links_chosen(problem: PlacementProblem, choice: Choice) -> list[tuple[NodeId, NodeId]]:

@@ -17,9 +17,9 @@ class OptimiserConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     lookup_interval_s: float = 60.0
     """Candidates are looked for after this time in any case, since nodes and loads change without moving the point."""
     neighbour_rtts: int = 64
-    """Before candidates are looked for, the nodes of an operator's neighbours are asked which RTTs they remember, to so many nodes nearby
-    and to as many promising ones. More: better candidates where coordinates are poor, larger answers (20 bytes each, once in
-    lookup_interval_s); 0: coordinates alone."""
+    """Before candidates are looked for, of a new query too, the nodes of an operator's neighbours are asked which RTTs they remember, to so
+    many nodes nearby and to as many promising ones. More: better candidates where coordinates are poor, larger answers (20 bytes each, for
+    each query that is placed and once in lookup_interval_s); 0: coordinates alone."""
     candidates: int = 10
     """Nodes asked about one operator, its neighbours' nodes included. More: better places found, more questions."""
     saving_min_fraction: float = 0.01

@@ -1,9 +1,15 @@
 """The full optimiser: finds nodes for all operators of a new query, once, at the agent that takes it. A machine without I/O.
 
-    begin -> ASKING -> (all answered or given up) -> choose
+    begin -> RECALLING -> (pinned nodes have told which RTTs they remember, or have had their time)
+                |
+             ASKING -> (all answered or given up) -> choose
                 ^                                      |-- links of the choice and of its rivals are not measured: ask about them
                 |--------------------------------------|-- no room among the candidates: ask twice as many
                                                        |-- Decision
+Coordinates alone miss good candidates, and the budget of probes is small. But every node measures its RTTs to many others all the time:
+the nodes that unpinned operators are linked to are asked which of those they remember, and candidates are the best by these and by
+coordinates, in turn (`sbon.placement.regions`). Where all nodes are candidates anyway, nobody is asked that.
+
 Candidates are asked before they are used: they answer with RTTs that they have measured, their room, and what they run already. The
 strategy chooses. A choice that rests on predicted RTTs is verified, because among many predictions the best is often just the most
 wrong: its links, and those of the next best nodes of each operator, are measured and it is made again, until all those are known, for at
@@ -23,11 +29,13 @@ from sbon.cost.space import CostSpace
 from sbon.cost_space.coordinate import Coordinate
 from sbon.errors import DelayBoundError, LocalProtocolError, PlacementError
 from sbon.optimiser.asking import AskCandidate as AskCandidate  # those who perform actions find them here
-from sbon.optimiser.asking import links_chosen
+from sbon.optimiser.asking import AskRemembered as AskRemembered
+from sbon.optimiser.asking import ends_of_candidates, links_chosen
 from sbon.optimiser.decision import Decision, decide
 from sbon.placement.candidates import CandidateReport, Choice, Regions
 from sbon.placement.config import PlacementConfig
 from sbon.placement.problem import PlacementProblem
+from sbon.placement.remembered import NOTHING, Remembered
 from sbon.placement.strategy import Strategy, strategy_named
 from sbon.types import NodeId, OperatorId
 
@@ -39,8 +47,10 @@ LATE_MAX = 2
 """Times that the circle widens because the candidates allow no placement within a delay bound."""
 FIRST_SHARE = 0.5
 """Share of the probes spent on the first questions, where several operators depend on each other's places."""
+RECALLING_NODES_MAX = 16
+"""Pinned nodes asked which RTTs they remember, those of the highest rates. Of more, each has less to say about where an operator goes."""
 
-Action: TypeAlias = AskCandidate | Decision
+Action: TypeAlias = AskRemembered | AskCandidate | Decision
 
 
 class FullOptimiser:
@@ -55,6 +65,7 @@ class FullOptimiser:
     rng : drawn from once
     hosts : for a signature, nodes said (by gossip) to run it: they are asked too
     strategy : instead of the configured one
+    neighbour_rtts : candidates by coordinates about which each pinned node is asked what it remembers; 0: nobody is asked
     """
 
     def __init__(
@@ -66,6 +77,7 @@ class FullOptimiser:
         rng: np.random.Generator,
         hosts: Mapping[str, Sequence[NodeId]] | None = None,
         strategy: Strategy | None = None,
+        neighbour_rtts: int = 0,
     ) -> None:
         space = coordinates if isinstance(coordinates, CostSpace) else CostSpace(coordinates)
         self._space = space.with_strangers(problem.pinned_nodes)
@@ -83,7 +95,9 @@ class FullOptimiser:
         self._outstanding: set[NodeId] = set()
         self._asked: dict[NodeId, set[NodeId]] = {}
         self._verifications = self._late = 0
-        self._begun = self._done = False
+        self._neighbour_rtts = neighbour_rtts
+        self._remembered: Remembered = NOTHING
+        self._begun = self._recalling = self._done = False
         self._k = self._first_k()
 
     def begin(self) -> list[Action]:
@@ -97,8 +111,25 @@ class FullOptimiser:
         if self._begun:
             raise LocalProtocolError("begin called twice, expected once")
         self._begun = True
-        asks = self._widen()
-        return asks or self._advance()
+        about = self._recallers()
+        if about:
+            self._recalling = True
+            return [AskRemembered(about)]
+        return self._widen() or self._advance()
+
+    def recalled(self, remembered: Remembered) -> list[Action]:
+        """Take the RTTs that the nodes asked have told; the first questions to candidates.
+
+        Raises
+        ------
+        LocalProtocolError
+            Nobody was asked what it remembers.
+        """
+        if not self._recalling:
+            raise LocalProtocolError("recalled called, expected only once after AskRemembered")
+        self._recalling = False
+        self._remembered = remembered
+        return self._widen() or self._advance()
 
     def answered(self, report: CandidateReport) -> list[Action]:
         """Take an answer; what nobody has asked for is ignored (it may come after its time-out).
@@ -186,6 +217,13 @@ class FullOptimiser:
             return config.candidates
         return min(2 * config.candidates, config.candidates_max, max(config.candidates, self._probes_left() // max(1, anchors)))
 
+    def _recallers(self) -> dict[NodeId, tuple[NodeId, ...]]:
+        """The pinned nodes to be asked which RTTs they remember; {} where that would change no candidate."""
+        if not self._neighbour_rtts or len(self._space) <= self._k or self._probes_left() <= 0:
+            return {}
+        regions = self._strategy.regions(self._problem, self._space, self._neighbour_rtts, np.random.default_rng(self._seed))
+        return ends_of_candidates(self._problem, regions, RECALLING_NODES_MAX, self._neighbour_rtts)
+
     def _widen(self) -> list[Action]:
         """Ask the candidates of a wider circle that have not been asked; [] if there are none."""
         while True:
@@ -196,7 +234,7 @@ class FullOptimiser:
             if self._problem.unpinned and not self._space:
                 raise PlacementError(f"no node is known that could host operator {self._problem.unpinned[0]!r}")
             rng = np.random.default_rng(self._seed)  # the same draws for every width
-            fresh = self._strategy.regions(self._problem, self._space, self._k, rng) if self._problem.unpinned else {}
+            fresh = self._strategy.regions(self._problem, self._space, self._k, rng, self._remembered) if self._problem.unpinned else {}
             for operator, region in fresh.items():
                 rumoured = sorted(self._hosts.get(self._signatures.get(operator, ""), ()))
                 wider = dict.fromkeys((*self._regions.get(operator, ()), *region, *rumoured))

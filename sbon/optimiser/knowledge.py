@@ -9,15 +9,13 @@ anything moves; what is remembered only decides who is asked.
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import zip_longest
-from types import MappingProxyType
-from typing import TypeAlias
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from sbon.cost.space import CostSpace
 from sbon.placement.candidates import CandidateReport
+from sbon.placement.remembered import Remembered
 from sbon.types import FloatArray, NodeId
 
 NODES_MAX = 1024
@@ -27,10 +25,6 @@ RTTS_MAX = 512
 RTT_MS_MAX = 60_000.0
 AGE_S_MAX = 3600.0
 """Older measurements say less than a fresh coordinate."""
-
-Remembered: TypeAlias = Mapping[NodeId, Mapping[NodeId, float]]
-"""For each neighbour's node: the RTTs in ms that it remembers."""
-NOTHING: Remembered = MappingProxyType({})
 
 
 class RttKnowledge:
@@ -75,17 +69,6 @@ class RttKnowledge:
             _, known = self._heard.get(node, (0.0, {}))
             found[node] = {peer: rtt_ms for peer, (rtt_ms, at_s) in known.items() if now - at_s <= AGE_S_MAX}
         return found
-
-
-def interleaved(*rankings: Iterable[NodeId]) -> Iterator[NodeId]:
-    """The first of each ranking, then the second of each, and so on; each node once.
-
-    Examples
-    --------
-    >>> list(interleaved(["a", "b", "c"], ["b", "d"]))
-    ['a', 'b', 'd', 'c']
-    """
-    return iter(dict.fromkeys(node for rank in zip_longest(*rankings) for node in rank if node is not None))
 
 
 def measured_rtt_ms(a: NodeId, b: NodeId, asked: CandidateReport | None, other: CandidateReport | None = None) -> float | None:

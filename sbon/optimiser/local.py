@@ -13,8 +13,7 @@ each migration that lies not long behind, so that even nodes that are really equ
 """
 
 import math
-from collections.abc import Container, Mapping, Sequence
-from itertools import islice
+from collections.abc import Container, Mapping
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from sbon.cost.network_usage import MS_PER_S
 from sbon.cost.space import CostSpace
 from sbon.cost_space.coordinate import Coordinate
 from sbon.optimiser.config import OptimiserConfig
-from sbon.optimiser.knowledge import NOTHING, Remembered, interleaved, measured_rtt_ms, rtt_matrix_ms
+from sbon.optimiser.knowledge import measured_rtt_ms
 from sbon.optimiser.slack import Way, lengthening_ms
 from sbon.optimiser.trials import REMEMBERED_MAX, REQUIRED_FRACTION_MAX, Certainty, Trials, noise_of_a_node, raised
 from sbon.optimiser.views import Alternative, Ask, Migrate, OperatorView, Stay, Verdict
@@ -30,8 +29,9 @@ from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
 from sbon.placement.median import median_points
 from sbon.placement.problem import PlacementLink, PlacementProblem
-from sbon.placement.regions import NEARBY, SCAN_MAX, ranked_regions
+from sbon.placement.regions import ranked_regions
 from sbon.placement.relaxation import relax
+from sbon.placement.remembered import NOTHING, Remembered
 from sbon.types import FloatArray, NodeId, OperatorId
 
 Point = tuple[float, float, float]
@@ -227,20 +227,7 @@ class LocalOptimiser:
         self, problem: PlacementProblem, space: CostSpace, view: OperatorView, points: FloatArray, k: int, remembered: Remembered
     ) -> tuple[NodeId, ...]:
         """The `k` nodes of least cost: by the RTTs that the neighbours remember, and by coordinates alone, in turn."""
-        load_weight = self._placement.load_weight
-        predicted = ranked_regions(problem, space, k, load_weight, points=points)[view.id]
-        if not any(remembered.get(neighbour.node) for neighbour in view.neighbours):
-            return predicted
-        names: Sequence[NodeId] = space.names
-        if len(space) > SCAN_MAX:
-            near = set(ranked_regions(problem, space, NEARBY, load_weight, points=points)[view.id])
-            known = {peer for neighbour in view.neighbours for peer in remembered.get(neighbour.node, ()) if peer in space}
-            names = sorted(near | known)
-        rates = np.array([neighbour.rate_bytes_per_s for neighbour in view.neighbours])
-        rtt_ms = rtt_matrix_ms(space, names, [neighbour.node for neighbour in view.neighbours], remembered)
-        cost = rtt_ms @ rates + load_weight * rates.sum() * space.loads_ms[space.rows(names)]
-        known_best = [names[index] for index in np.argsort(cost, kind="stable")[:k].tolist()]
-        return tuple(islice(interleaved(known_best, predicted), k))
+        return ranked_regions(problem, space, k, self._placement.load_weight, points=points, remembered=remembered)[view.id]
 
     def _remember(self, view: OperatorView) -> _Memory:
         memory = self._memory.pop(view.operators, None)

@@ -23,12 +23,13 @@ from sbon.cost.network_usage import MS_PER_S
 from sbon.cost.space import CostSpace
 from sbon.cost_space.coordinate import Coordinate
 from sbon.optimiser.config import OptimiserConfig
-from sbon.optimiser.knowledge import NOTHING, Remembered, interleaved, measured_rtt_ms, rtt_matrix_ms
+from sbon.optimiser.knowledge import measured_rtt_ms, rtt_matrix_ms
 from sbon.optimiser.multicast_views import BRANCHES_MIN, Decision, Insert, NoInsert, Site, SourceView
 from sbon.optimiser.trials import REMEMBERED_MAX, REQUIRED_FRACTION_MAX, Certainty, Trials, noise_of_a_node, raised
 from sbon.optimiser.views import Ask
 from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
+from sbon.placement.remembered import NOTHING, Remembered, interleaved
 from sbon.types import FloatArray, LinkId, NodeId, OperatorId
 
 

@@ -1,6 +1,7 @@
 """Where to look for an operator's node: the candidates of least predicted network usage."""
 
 from collections.abc import Mapping
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -9,6 +10,7 @@ from sbon.cost.space import CostSpace
 from sbon.placement.candidates import Regions
 from sbon.placement.median import median_points
 from sbon.placement.problem import PlacementProblem, reachable
+from sbon.placement.remembered import NOTHING, Remembered, interleaved
 from sbon.types import FloatArray, NodeId, OperatorId
 
 SCAN_MAX = 4096
@@ -24,13 +26,28 @@ def ranked_regions(
     load_weight: float,
     placed: Mapping[OperatorId, NodeId] | None = None,
     points: FloatArray | None = None,
+    *,
+    cautious: bool = False,
+    remembered: Remembered = NOTHING,
 ) -> Regions:
     """The `k` best nodes for each operator by predicted usage of its links, load included.
 
     The other ends are taken to be at their nodes, where pinned or `placed`, else at the points where they would minimise usage (without
     a height, which is the same for every candidate). `points`, (unpinned, 3), may be given where they are known already.
+
+    Where pinned nodes have told RTTs that they remember, every other candidate is the best by those where they are known; the rest are the
+    best by coordinates alone, which rest on many samples, and so outlast a single RTT that has changed or was never true.
     """
-    return Ranking(problem, space, k, load_weight, points).regions(placed or {}) if problem.unpinned else {}
+    if not problem.unpinned:
+        return {}
+    placed = placed or {}
+    points = median_points(problem, space) if points is None else points
+    predicted = Ranking(problem, space, k, load_weight, points, cautious=cautious).regions(placed)
+    if not any(remembered.get(node) for node in problem.pinned_nodes):
+        return predicted
+    known = Ranking(problem, space, k, load_weight, points, cautious=cautious, remembered=remembered).regions(placed)
+    must = _last_resort(problem, space)
+    return {operator: _with(must, tuple(islice(interleaved(known[operator], region), k)), k) for operator, region in predicted.items()}
 
 
 class Ranking:
@@ -43,6 +60,7 @@ class Ranking:
     ----------
     points : (unpinned, 3), where they are known already
     cautious : nodes whose coordinates are less to be relied upon come later
+    remembered : RTTs that pinned nodes have told; they count instead of predicted ones
     """
 
     def __init__(
@@ -54,10 +72,12 @@ class Ranking:
         points: FloatArray | None = None,
         *,
         cautious: bool = False,
+        remembered: Remembered = NOTHING,
     ) -> None:
         self._problem = problem
         self._space = space
         self._k = k
+        self._remembered = remembered
         self._links = problem.links_of_each()
         self._column = {operator: column for column, operator in enumerate(problem.unpinned)}
         self._points = median_points(problem, space) if points is None else points
@@ -82,8 +102,7 @@ class Ranking:
             # Rows are in order of name, which decides between equals.
             order = near[np.lexsort((near, costs[near]))]
             region = tuple(self._space.names[row] for row in self._rows[order].tolist())
-            must = self._last_resort
-            result[operator] = region if must is None or must in region else (*region[: self._k - 1], must)
+            result[operator] = _with(self._last_resort, region, self._k)
         return result
 
     def _rows_ranked(self) -> npt.NDArray[np.intp]:
@@ -92,7 +111,8 @@ class Ranking:
             return np.arange(len(space))
         near = space.index.around(self._points, max(NEARBY, 4 * self._k))
         pinned = np.array([space.row[node] for node in self._problem.pinned_nodes if node in space], dtype=np.intp)
-        return np.union1d(near, pinned)
+        known = {peer for node in self._problem.pinned_nodes for peer in self._remembered.get(node, ()) if peer in space}
+        return np.union1d(np.union1d(near, pinned), np.array([space.row[peer] for peer in sorted(known)], dtype=np.intp))
 
     def _predicted_cost(self, fixed: Mapping[OperatorId, NodeId]) -> FloatArray:
         """(unpinned, rows): rate x predicted RTT over an operator's links, in no particular unit."""
@@ -114,9 +134,17 @@ class Ranking:
         if node not in self._rtt_ms:
             row = self._space.rows([node])[0]
             rtt = self._distance_to(self._space.columns[:3, row], float(self._heights_ms[row]))
+            self._put_remembered(node, rtt)
             rtt[self._rows == row] = 0.0
             self._rtt_ms[node] = rtt
         return self._rtt_ms[node]
+
+    def _put_remembered(self, node: NodeId, rtt_ms: FloatArray) -> None:
+        """Put the RTTs that the node has told in place of predicted ones."""
+        told = [(self._space.row[peer], rtt) for peer, rtt in self._remembered.get(node, {}).items() if peer in self._space]
+        if told:
+            rows, rtts = zip(*told, strict=True)
+            rtt_ms[np.searchsorted(self._rows, rows)] = rtts
 
     def _distance_to(self, point: FloatArray, height_ms: float) -> FloatArray:
         squared = np.zeros(len(self._rows))
@@ -141,6 +169,11 @@ class Ranking:
                 departure = np.maximum(departure, self._rtt_to(self._problem.pinned[consumer]) / 2)
             late[column] = arrival + departure > bound_ms
         return late
+
+
+def _with(must: NodeId | None, region: tuple[NodeId, ...], k: int) -> tuple[NodeId, ...]:
+    """Up to `k` candidates, this one among them."""
+    return region if must is None or must in region else (*region[: k - 1], must)
 
 
 def _last_resort(problem: PlacementProblem, space: CostSpace) -> NodeId | None:

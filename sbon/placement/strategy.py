@@ -15,8 +15,9 @@ from sbon.placement.config import PlacementConfig
 from sbon.placement.joint import JointProblem
 from sbon.placement.mapping import walk
 from sbon.placement.problem import PlacementProblem
-from sbon.placement.regions import Ranking, ranked_regions
+from sbon.placement.regions import ranked_regions
 from sbon.placement.relaxation import relax
+from sbon.placement.remembered import NOTHING, Remembered
 from sbon.types import NodeId, OperatorId
 
 
@@ -26,8 +27,13 @@ class Strategy(Protocol):
     measures: bool
     """Whether RTTs reported by candidates change the choice."""
 
-    def regions(self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator) -> Regions:
-        """Up to `k` nodes for each unpinned operator, best first, from coordinates alone."""
+    def regions(
+        self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator, remembered: Remembered = NOTHING
+    ) -> Regions:
+        """Up to `k` nodes for each unpinned operator, best first, from coordinates, and from RTTs that pinned nodes remember.
+
+        Only strategies that measure use what is remembered.
+        """
 
     def around(self, problem: PlacementProblem, space: CostSpace, k: int, assignment: Mapping[OperatorId, NodeId]) -> Regions:
         """Up to `k` nodes for each unpinned operator, best first, given where the others go; {} if that changes nothing."""
@@ -59,7 +65,9 @@ class LeastUsage:
     def __init__(self, config: PlacementConfig) -> None:
         self._config = config
 
-    def regions(self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator) -> Regions:
+    def regions(
+        self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator, remembered: Remembered = NOTHING
+    ) -> Regions:
         """Nodes of least predicted usage, given the other operators' best points.
 
         Candidates of all operators and the pinned operators' nodes compete for every operator, so that neighbours may share a node.
@@ -67,7 +75,8 @@ class LeastUsage:
         guess, which may be wrong.)
         """
         # Where nothing will be measured, a candidate that only looks good stays chosen.
-        return Ranking(problem, space, k, self._config.load_weight, cautious=self._config.probes == 0).regions({})
+        cautious = self._config.probes == 0
+        return ranked_regions(problem, space, k, self._config.load_weight, cautious=cautious, remembered=remembered)
 
     def around(self, problem: PlacementProblem, space: CostSpace, k: int, assignment: Mapping[OperatorId, NodeId]) -> Regions:
         """The best nodes beside those of `assignment`; a single operator's neighbours are pinned, and its candidates stay the same."""
@@ -133,7 +142,9 @@ class Relaxation(_Walking):
     def __init__(self, config: PlacementConfig) -> None:
         self._config = config
 
-    def regions(self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator) -> Regions:
+    def regions(
+        self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator, remembered: Remembered = NOTHING
+    ) -> Regions:
         """The `k` nodes nearest to each operator's rest point."""
         points = relax(problem, space, self._config, rng)
         return {operator: tuple(node for node, _ in space.index.nearest(point, k)) for operator, point in points.items()}
@@ -142,7 +153,9 @@ class Relaxation(_Walking):
 class Producer(_Walking):
     """PRODUCER; where that node has no room, other nodes near it."""
 
-    def regions(self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator) -> Regions:
+    def regions(
+        self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator, remembered: Remembered = NOTHING
+    ) -> Regions:
         """The node of one producer first."""
         return _around(problem, baselines.at_producer(problem, rng), space, k)
 
@@ -150,7 +163,9 @@ class Producer(_Walking):
 class Consumer(_Walking):
     """CONSUMER; where that node has no room, other nodes near it."""
 
-    def regions(self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator) -> Regions:
+    def regions(
+        self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator, remembered: Remembered = NOTHING
+    ) -> Regions:
         """The consumer's node first."""
         return _around(problem, baselines.at_consumer(problem), space, k)
 
@@ -158,7 +173,9 @@ class Consumer(_Walking):
 class Random(_Walking):
     """RANDOM; where that node has no room, other nodes near it."""
 
-    def regions(self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator) -> Regions:
+    def regions(
+        self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator, remembered: Remembered = NOTHING
+    ) -> Regions:
         """Any node first."""
         return _around(problem, baselines.at_random(problem, space.names, rng), space, k)
 
@@ -169,7 +186,9 @@ class IpMulticast(_Walking):
     def __init__(self, routes: baselines.Routes) -> None:
         self._routes = routes
 
-    def regions(self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator) -> Regions:
+    def regions(
+        self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator, remembered: Remembered = NOTHING
+    ) -> Regions:
         """The branching point of the tree first."""
         return _around(problem, baselines.on_multicast_tree(problem, self._routes), space, k)
 

@@ -16,7 +16,7 @@ from sbon.cli.tables import Column
 from sbon.cost.space import CostSpace
 from sbon.errors import UsageError
 from sbon.optimiser.decision import Decision
-from sbon.optimiser.full import FullOptimiser
+from sbon.optimiser.full import AskCandidate, FullOptimiser
 from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
 from sbon.placement.problem import PlacementProblem
@@ -100,6 +100,7 @@ def _place(problem: PlacementProblem, space: CostSpace, rng: np.random.Generator
         for action in actions:
             if isinstance(action, Decision):
                 return action
+            assert isinstance(action, AskCandidate), "without probes, nobody is asked what it remembers"
             following += optimiser.answered(CandidateReport(action.node, {}, len(problem.unpinned) + len(problem.pinned)))
         actions = following
 

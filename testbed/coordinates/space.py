@@ -13,7 +13,7 @@ import numpy.typing as npt
 from sbon.cost_space.config import CoordinateConfig
 from sbon.cost_space.localiser import Localiser
 from sbon.cost_space.peer_table import PeerTable
-from sbon.types import FloatArray
+from sbon.types import FloatArray, NodeId
 from sbon_testbed.coordinates.jitter import Jitter
 from sbon_testbed.coordinates.liars import Liar
 
@@ -33,9 +33,10 @@ class Space:
         liars: Sequence[int] = (),
         liar: Liar | None = None,
         jitter: float = 0.0,
+        names: Sequence[NodeId] | None = None,
     ) -> None:
         self.nodes = nodes
-        self.names = [f"n{i}" for i in range(nodes)]
+        self.names = [f"n{i}" for i in range(nodes)] if names is None else list(names)
         self._shared = PeerTable() if gossip is None else None
         self._gossip = gossip or 0
         self._rng = rng

@@ -1,7 +1,8 @@
 """How near placement comes to the optimum on a real or generated network (after SBON, section 4.1).
 
 Coordinates come from the library's own code, run on RTTs drawn from the network; strategies see those estimates, and RTTs that candidates
-are asked for, which are counted; usage and delay are computed on the true latencies. A link's latency is half the RTT.
+are asked for, which are counted, and RTTs that nodes remember from finding their coordinates; usage and delay are computed on the true
+latencies. A link's latency is half the RTT.
 """
 
 import time
@@ -14,11 +15,11 @@ import numpy as np
 
 from sbon.cost.latency import KnownLatencies
 from sbon.cost.network_usage import usage_of_assignment
-from sbon.cost.space import CostSpace
 from sbon.cost_space.config import CoordinateConfig
 from sbon.errors import ConfigError
 from sbon.membership.config import MembershipConfig
-from sbon.optimiser.asking import AskCandidate
+from sbon.optimiser.asking import AskCandidate, AskRemembered
+from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.decision import Decision
 from sbon.optimiser.full import Action, FullOptimiser
 from sbon.placement.candidates import CandidateReport
@@ -27,7 +28,7 @@ from sbon.placement.problem import PlacementProblem
 from sbon.placement.strategy import IpMulticast, Strategy
 from sbon.types import NodeId, OperatorId
 from sbon_testbed.coordinates.jitter import Jitter
-from sbon_testbed.placement.network import ROUNDS, Network, Report, coordinate_median_error, settled_space, unreported
+from sbon_testbed.placement.network import ROUNDS, Network, Report, Settled, coordinate_median_error, settled, unreported
 from sbon_testbed.placement.oracle import Oracle
 from sbon_testbed.placement.queries import Shape, draw_query
 from sbon_testbed.placement.scores import Tally
@@ -35,6 +36,7 @@ from sbon_testbed.placement.scores import Tally
 SLOTS = 1_000_000
 """Room of every node: the paper's simulation has no limits of resources either."""
 PINGS = MembershipConfig().ping_count
+NEIGHBOUR_RTTS = OptimiserConfig().neighbour_rtts
 
 OPTIMAL = "optimal"
 IP_MULTICAST = "ip-multicast"
@@ -117,12 +119,12 @@ def evaluate(
     """
     names = strategies_for(network, strategies)
     coordinate_rng, query_rng = np.random.default_rng(seed).spawn(2)
-    space = settled_space(network, rounds, coordinate_rng, report, coordinates, jitter)
+    found = settled(network, rounds, coordinate_rng, report, coordinates, jitter)
     truth = KnownLatencies(network.names, network.rtt_ms)
     oracle = Oracle(network.names, truth)
     # By name, so that a strategy's draws do not depend on which others take part.
     generators = {name: np.random.default_rng([seed, zlib.crc32(name.encode())]) for name in names[1:]}
-    runners = {name: _Runner(name, network, space, truth, rng, jitter) for name, rng in generators.items()}
+    runners = {name: _Runner(name, network, found, truth, rng, jitter) for name, rng in generators.items()}
     tallies = {name: Tally() for name in names}
     for number in range(1, queries + 1):
         problem = draw_query(shape, list(network.names), query_rng)
@@ -134,16 +136,15 @@ def evaluate(
         for name, runner in runners.items():
             tallies[name].score(problem, runner.place(problem, tallies[name]), truth, best)
         report("queries", number, queries)
-    return Evaluation(len(network.names), queries, shape, seed, rounds, coordinate_median_error(space, network), tallies)
+    return Evaluation(len(network.names), queries, shape, seed, rounds, coordinate_median_error(found.space, network), tallies)
 
 
 class _Runner:
     """One strategy: runs the full optimiser among candidates that answer with what they have measured."""
 
-    def __init__(
-        self, name: str, network: Network, space: CostSpace, truth: KnownLatencies, rng: np.random.Generator, jitter: float
-    ) -> None:
-        self._space = space
+    def __init__(self, name: str, network: Network, found: Settled, truth: KnownLatencies, rng: np.random.Generator, jitter: float) -> None:
+        self._found = found
+        self._space = found.space
         self._truth = truth
         self._rng = rng
         self._jitter = Jitter(jitter, rng.spawn(1)[0])
@@ -153,7 +154,7 @@ class _Runner:
     def place(self, problem: PlacementProblem, tally: Tally) -> dict[OperatorId, NodeId]:
         """Where the operators of one query go; only the time inside the optimiser counts."""
         started = time.thread_time()
-        optimiser = FullOptimiser(problem, {}, self._space, self._config, self._rng, strategy=self._strategy)
+        optimiser = FullOptimiser(problem, {}, self._space, self._config, self._rng, strategy=self._strategy, neighbour_rtts=NEIGHBOUR_RTTS)
         actions = optimiser.begin()
         tally.seconds += time.thread_time() - started
         while True:
@@ -161,9 +162,14 @@ class _Runner:
             for action in actions:
                 if isinstance(action, Decision):
                     return action.assignment
-                report = self.report(action, tally)
-                started = time.thread_time()
-                following += optimiser.answered(report)
+                if isinstance(action, AskRemembered):
+                    remembered = self._found.remembered(action.about, NEIGHBOUR_RTTS)
+                    started = time.thread_time()
+                    following += optimiser.recalled(remembered)
+                else:
+                    report = self.report(action, tally)
+                    started = time.thread_time()
+                    following += optimiser.answered(report)
                 tally.seconds += time.thread_time() - started
             actions = following
 

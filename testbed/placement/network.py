@@ -1,6 +1,6 @@
 """Networks to place queries in: RTTs from a matrix or generated, own routes where they are known, coordinates found on them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -9,10 +9,15 @@ import numpy as np
 
 from sbon.cost.space import CostSpace
 from sbon.cost_space.config import CoordinateConfig
+from sbon.cost_space.localiser import Localiser
 from sbon.errors import ConfigError
+from sbon.optimiser.knowledge import RttKnowledge
 from sbon.placement.baselines import Routes
+from sbon.placement.remembered import Remembered
 from sbon.types import FloatArray, NodeId
-from sbon_testbed.coordinates.space import Space, draw_peers, play_round
+from sbon.wire.candidates import RttsAsk
+from sbon_agent.optimising.remembering import told_by
+from sbon_testbed.coordinates.space import ROUND_S, Space, draw_peers, play_round
 from sbon_testbed.matrix import load_matrix, slice_of
 from sbon_testbed.transit_stub import generate
 
@@ -87,25 +92,46 @@ def completed(matrix: FloatArray) -> FloatArray:
     return result
 
 
-def settled_space(
+@dataclass(frozen=True)
+class Settled:
+    """What the nodes of a network have found out about it."""
+
+    space: CostSpace
+    localisers: Mapping[NodeId, Localiser]
+    now: float
+    """When the last of them has measured."""
+
+    def remembered(self, about: Mapping[NodeId, Sequence[NodeId]], nearest: int) -> Remembered:
+        """What agents would tell that are asked for the RTTs to their `nearest` peers and to these, as who asks would keep it."""
+        knowledge = RttKnowledge()
+        for node, peers in about.items():
+            told = told_by(self.localisers[node], RttsAsk(nearest=nearest, about=tuple(peers)), self.now)
+            knowledge.heard(node, told.remembered, self.now)
+        return knowledge.remembered(about, self.now)
+
+
+def settled(
     network: Network,
     rounds: int,
     rng: np.random.Generator,
     report: Report = unreported,
     config: CoordinateConfig | None = None,
     jitter: float = 0.0,
-) -> CostSpace:
-    """Coordinates after each node has measured one random other in each round, as agents do whose gossip has got about.
+) -> Settled:
+    """Coordinates, and RTTs that nodes remember, after each has measured one random other in each round, as agents do whose gossip has got
+    about.
 
     Every node runs the library's own `Localiser` and knows the latest coordinates of the peers that it remembers. Each RTT is longer than
     the network's by the noise of `jitter`, a share.
     """
-    space = Space(len(network.names), config or CoordinateConfig(), rng, gossip=None, jitter=jitter)
+    space = Space(len(network.names), config or CoordinateConfig(), rng, gossip=None, jitter=jitter, names=network.names)
     peers = draw_peers(network.rtt_ms[None], None, rng)
     for number in range(1, rounds + 1):
         play_round(space, network.rtt_ms, peers, rng, number)
         report("coordinates, rounds", number, rounds)
-    return CostSpace({name: localiser.coordinate for name, localiser in zip(network.names, space.localisers, strict=True)})
+    localisers = dict(zip(network.names, space.localisers, strict=True))
+    coordinates = CostSpace({name: localiser.coordinate for name, localiser in localisers.items()})
+    return Settled(coordinates, localisers, rounds * ROUND_S)
 
 
 def coordinate_median_error(space: CostSpace, network: Network) -> float:

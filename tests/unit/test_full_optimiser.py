@@ -4,11 +4,13 @@ import pytest
 from sbon.cost.space import CostSpace
 from sbon.errors import DelayBoundError, LocalProtocolError, PlacementError
 from sbon.optimiser.decision import Decision
-from sbon.optimiser.full import AskCandidate, FullOptimiser
+from sbon.optimiser.full import RECALLING_NODES_MAX, AskCandidate, AskRemembered, FullOptimiser
+from sbon.placement import regions
 from sbon.placement.candidates import CandidateReport, Reuse
 from sbon.placement.config import PlacementConfig
 from sbon.placement.optimal import optimal_assignment
 from sbon.placement.problem import PlacementLink, PlacementProblem
+from sbon.placement.regions import ranked_regions
 from tests.placement_worlds import aggregate, join_tree, node, place, synthetic_space, truth_of, truthful, usage
 
 LINE = CostSpace({"a": node(0.0), "b": node(10.0), "c": node(50.0), "d": node(100.0)})
@@ -295,3 +297,93 @@ def test_usage_at_the_producers_is_the_mean_over_them():
     there = sorted({problem.pinned[producer] for producer in problem.producers})
     each = [usage(problem, {**dict.fromkeys(problem.unpinned, node), **problem.pinned}, truth) for node in there]
     assert decision.usage_producer == pytest.approx(sum(each) / len(each))
+
+
+# One line of ten, and a node off it that looks far: 300 ms from everybody by coordinates.
+TEN = CostSpace({f"n{i}": node(10.0 * i) for i in range(10)} | {"odd": node(0.0, 300.0)})
+UNION = PlacementProblem(
+    {"p": "n0", "q": "n4", "s": "n9"},
+    ("f",),
+    (PlacementLink("p", "f", 2000.0), PlacementLink("q", "f", 3000.0), PlacementLink("f", "s", 4000.0)),
+)
+FEW = {"candidates": 2, "candidates_max": 4}
+
+
+def recalling(problem=UNION, space=TEN, neighbour_rtts=3, **config):
+    return FullOptimiser(problem, {}, space, PlacementConfig(**{**FEW, **config}), np.random.default_rng(1), neighbour_rtts=neighbour_rtts)
+
+
+def asked_first(remembered):
+    machine = recalling()
+    machine.begin()
+    return [action.node for action in machine.recalled(remembered)]
+
+
+def test_pinned_nodes_are_first_asked_what_they_remember_of_the_candidates_those_of_the_highest_rates_first():
+    (question,) = recalling().begin()
+
+    assert isinstance(question, AskRemembered)
+    assert list(question.about) == ["n9", "n4", "n0"]
+    assert question.about == {"n9": ("n4", "n5", "n6"), "n4": ("n5", "n6"), "n0": ("n4", "n5", "n6")}
+
+
+def test_a_node_that_looks_far_becomes_a_candidate_once_its_neighbours_remember_it_near():
+    near = {"n0": {"odd": 1.0}, "n4": {"odd": 1.0}, "n9": {"odd": 1.0}}
+
+    assert asked_first({}) == ["n4", "n5", "n6", "n7"]
+    assert asked_first(near) == ["odd", "n4", "n5", "n6"]
+
+
+def test_every_other_candidate_is_one_by_coordinates_whatever_is_said_to_be_remembered():
+    lies = {pinned: dict.fromkeys((f"n{i}" for i in (1, 2, 7, 8)), 0.001) for pinned in ("n0", "n4", "n9")}
+
+    assert asked_first(lies)[1::2] == ["n4", "n5"]
+    assert set(asked_first(lies)[::2]) < {"n1", "n2", "n7", "n8"}
+
+
+def test_what_strangers_are_said_to_be_is_ignored():
+    assert asked_first({"n4": {"stranger": 0.1, "n4": 99.0}, "stranger": {"n1": 0.1}}) == asked_first({})
+
+
+@pytest.mark.parametrize("settings", [{"candidates": 10, "candidates_max": 20}, {"probes": 0}, {"strategy": "relaxation"}])
+def test_nobody_is_asked_what_it_remembers_where_that_changes_no_candidate(settings):
+    assert all(isinstance(action, AskCandidate) for action in recalling(**settings).begin())
+    assert all(isinstance(action, AskCandidate) for action in recalling(neighbour_rtts=0).begin())
+
+
+def test_of_many_sources_a_bounded_number_is_asked_what_it_remembers():
+    space = CostSpace({f"m{i:02d}": node(float(i)) for i in range(60)})
+    links = tuple(PlacementLink(f"p{i}", "f", 1000.0 + i) for i in range(40))
+    (question,) = recalling(PlacementProblem({f"p{i}": f"m{i:02d}" for i in range(40)}, ("f",), links), space).begin()
+
+    assert list(question.about) == [f"m{i}" for i in range(39, 39 - RECALLING_NODES_MAX, -1)]
+
+
+def test_what_is_remembered_is_taken_once_and_only_when_asked_for():
+    machine = recalling()
+    with pytest.raises(LocalProtocolError, match="recalled"):
+        machine.recalled({})
+    machine.begin()
+    machine.recalled({})
+    with pytest.raises(LocalProtocolError, match="recalled"):
+        machine.recalled({})
+
+
+def test_the_last_resort_of_a_bounded_query_stays_among_the_candidates():
+    bounded = PlacementProblem(UNION.pinned, UNION.unpinned, UNION.links, delay_bound_ms=1000.0)
+    told = {pinned: dict.fromkeys((f"n{i}" for i in (1, 2, 7, 8)), 0.001) for pinned in ("n0", "n4", "n9")}
+
+    assert "n9" not in ranked_regions(UNION, TEN, 4, 1.0, remembered=told)["f"]
+    assert "n9" in ranked_regions(bounded, TEN, 4, 1.0, remembered=told)["f"]
+
+
+def test_in_a_large_space_remembered_nodes_are_ranked_with_those_nearby(monkeypatch):
+    monkeypatch.setattr(regions, "SCAN_MAX", 5)
+    monkeypatch.setattr(regions, "NEARBY", 3)
+
+    crowd = {f"m{i}": node(1000.0 + 10 * i) for i in range(3000)} | {"odd": node(0.0, 20_000.0)}
+    space = CostSpace({f"n{i}": node(10.0 * i) for i in range(10)} | crowd)
+    told = {pinned: {"odd": 1.0} for pinned in ("n0", "n4", "n9")}
+
+    assert ranked_regions(UNION, space, 1, 1.0)["f"] == ("n4",)
+    assert ranked_regions(UNION, space, 1, 1.0, remembered=told)["f"] == ("odd",)

@@ -10,10 +10,12 @@ from sbon.cost.network_usage import usage_of_assignment
 from sbon.errors import ConfigError
 from sbon.optimiser.asking import AskCandidate
 from sbon.placement.baselines import on_multicast_tree
+from sbon.placement.config import PlacementConfig
 from sbon.placement.optimal import optimal_assignment
 from sbon.placement.problem import PlacementLink, PlacementProblem
+from sbon_testbed.placement import evaluation
 from sbon_testbed.placement.evaluation import CONFIGURED, STRATEGIES, _Runner, evaluate, strategies_for
-from sbon_testbed.placement.network import completed, from_matrix, settled_space, transit_stub
+from sbon_testbed.placement.network import completed, from_matrix, settled, transit_stub
 from sbon_testbed.placement.oracle import Oracle
 from sbon_testbed.placement.queries import aggregate, draw_query
 from sbon_testbed.placement.scores import Tally, direct_delay_ms
@@ -149,18 +151,51 @@ def test_jitter_reaches_coordinates_and_what_candidates_report():
 
 def test_reports_are_as_noisy_as_the_fastest_of_three_probes():
     network = from_matrix(small_matrix())
-    space = settled_space(network, 30, np.random.default_rng(1))
+    found = settled(network, 30, np.random.default_rng(1))
     truth = KnownLatencies(network.names, network.rtt_ms)
     problem = aggregate(list(network.names), np.random.default_rng(3))
     told = {}
     for share in (0.0, 0.1):
-        runner = _Runner("least-usage", network, space, truth, np.random.default_rng(1), share)
+        runner = _Runner("least-usage", network, found, truth, np.random.default_rng(1), share)
         told[share] = runner.report(AskCandidate(network.names[0], network.names[1:], ()), Tally()).rtts_ms
         assert runner.place(problem, Tally()).keys() == {*problem.pinned, *problem.unpinned}
 
     excess = np.array([told[0.1][peer] / told[0.0][peer] - 1.0 for peer in network.names[1:]])
     assert excess.min() >= 0.0
     assert np.mean(excess) == pytest.approx(0.1 / 3, rel=0.5)  # observed 0.030
+
+
+def test_nodes_tell_what_they_have_measured_as_agents_would():
+    network = from_matrix(small_matrix())
+    me, other = network.names[0], network.names[7]
+    found = settled(network, 60, np.random.default_rng(1))
+    known = {peer for peer in network.names if found.localisers[me].measured_rtt_ms(peer) is not None}
+
+    told = found.remembered({me: (other,)}, 3)[me]
+
+    nearest = sorted(known, key=lambda peer: network.rtt_ms[0, network.names.index(peer)])[:3]
+    assert set(told) == {*nearest, *({other} & known)}
+    assert all(rtt_ms == pytest.approx(network.rtt_ms[0, network.names.index(peer)], abs=0.001) for peer, rtt_ms in told.items())
+
+
+def test_what_nodes_remember_brings_placement_nearer_to_the_optimum(monkeypatch):
+    space = synthetic_space(60, 21)
+    truth = truth_of(space, 0.6, 21)  # no coordinates tell such latencies well
+    network = from_matrix(2 * truth.matrix_ms(space.names, space.names))
+    found = settled(network, 40, np.random.default_rng(1))
+    truth = KnownLatencies(network.names, network.rtt_ms)
+    rng = np.random.default_rng(3)
+    problems = [aggregate(list(network.names), rng) for _ in range(15)]
+    monkeypatch.setitem(CONFIGURED, "few", PlacementConfig(candidates=2, candidates_max=4, probes=20))
+    usage = {}
+    for neighbour_rtts in (0, 64):
+        monkeypatch.setattr(evaluation, "NEIGHBOUR_RTTS", neighbour_rtts)
+        runner, tally = _Runner("few", network, found, truth, np.random.default_rng(1), 0.1), Tally()
+        placed = [runner.place(problem, tally) for problem in problems]
+        usage[neighbour_rtts] = sum(usage_of_assignment(p.links, where, truth) for p, where in zip(problems, placed, strict=True))
+        assert tally.probes <= 20 * len(problems)
+
+    assert usage[64] < 0.95 * usage[0]  # observed 0.83
 
 
 def test_a_strategys_draws_do_not_depend_on_the_others():
@@ -203,9 +238,9 @@ def test_relaxation_is_the_papers_whatever_the_defaults_are():
 def test_coordinates_settle_and_progress_is_told():
     network = from_matrix(small_matrix(12))
     told = []
-    space = settled_space(network, 3, np.random.default_rng(1), lambda *step: told.append(step))
+    found = settled(network, 3, np.random.default_rng(1), lambda *step: told.append(step))
 
-    assert space.names == network.names
+    assert found.space.names == network.names
     assert told == [("coordinates, rounds", number, 3) for number in (1, 2, 3)]
 
 
