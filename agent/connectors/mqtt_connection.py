@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import aiomqtt
 import paho.mqtt.client as paho
+from paho.mqtt.enums import MessageState
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
@@ -140,7 +141,19 @@ class BrokerClient(aiomqtt.Client):
     def _on_connect(self, client: Any, userdata: Any, flags: Any, reason_code: Any, properties: Any = None) -> None:
         self.session_present = bool(flags.session_present)
         self.receive_maximum = int(getattr(properties, "ReceiveMaximum", 65_535))
+        if not reason_code.is_failure:
+            if self._clean_start == paho.MQTT_CLEAN_START_FIRST_ONLY:
+                self._clean_start = False  # paho takes each call of its `connect` for the first one
+            if not self.session_present:
+                self._publish_again(client)
         super()._on_connect(client, userdata, flags, reason_code, properties)
+
+    def _publish_again(self, client: paho.Client) -> None:
+        """The broker has lost the session: releases (PUBREL) would say nothing to it, so their messages go out once more."""
+        for message in client._out_messages.values():
+            message.dup = False
+            if message.state == MessageState.MQTT_MS_RESEND_PUBREL:
+                message.state = MessageState.MQTT_MS_PUBLISH
 
     def _on_publish(self, client: Any, userdata: Any, mid: int, reason_code: Any, properties: Any) -> None:
         self._owner.published(mid)

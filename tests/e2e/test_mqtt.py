@@ -63,7 +63,7 @@ def nothing_is_lost_through_restarts(agent: Process, directory: Path, restarts: 
         broker.stop()
         broker.start()
     wait_until(lambda: len(set(numbers(found))) == ROWS)
-    assert list(dict.fromkeys(numbers(found))) == list(range(ROWS))
+    # In whatever order: with more messages waiting than may be under way, Mosquitto lets one that has just come go before them.
     repeated = len(numbers(found)) - ROWS
     assert repeated <= restarts * (IN_FLIGHT + HELD)
     log = agent.events()

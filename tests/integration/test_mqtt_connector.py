@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from sbon.operators.values import Values
 from sbon.query.plan import SinkParams
 from sbon.reach import ConnectorsConfig, FileConfig, TcpConfig
 from sbon_agent.connectors.base import Congested, ConnectorContext
+from sbon_agent.connectors.mqtt_packets import PUBCOMP, PUBREC, PacketReader, answers
 from sbon_agent.connectors.reaches import Reaches
 from tests.brokers import Broker, certificates, end_all, needs_broker, passwords
 from tests.connector_world import columns, context, sink, source
@@ -329,6 +331,56 @@ async def test_a_batch_that_the_broker_took_in_part_goes_on_where_it_was(broker:
     assert to._base == 3001  # each was published once, but for what the client library repeats in the session
     stream.connector.stop()
     to.close()
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_a_sink_goes_on_in_its_session_after_a_break(broker: Broker, qos: int):
+    to = out(broker, qos=qos)
+    await written(to, 1)
+    assert not to._connection.client.session_present  # each life of an agent begins a new one
+    to._connection.client._client.socket().shutdown(socket.SHUT_RDWR)
+    await until(lambda: not to._connection.is_open)
+    await written(to, 2)
+    assert to._connection.client.session_present
+    broker.stop()  # Mosquitto stores sessions that have not begun clean
+    await until(lambda: not to._connection.is_open)
+    broker.start()
+    await written(to, 3)
+    assert to._connection.client.session_present
+    to.close()
+
+
+@pytest.mark.parametrize("keeps_session", [True, False])
+async def test_a_row_at_qos_2_that_was_not_released_goes_out_again_only_where_the_broker_has_lost_it(tmp_path: Path, keeps_session: bool):
+    """A broker hands a message at QoS 2 on when it is released. This one goes away in between."""
+    came: list[list[str]] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        first, packets = not came, PacketReader(1 << 20)
+        said: list[str] = []
+        came.append(said)
+        while data := await reader.read(4096):
+            messages, released, others = packets.take(data)
+            if any(one[0] == 0x10 for one in others):
+                writer.write(bytes((0x20, 3, int(keeps_session and not first), 0, 0)))
+            for one in messages:
+                said.append("message")
+                writer.write(answers(PUBREC, [one.mid]))
+            if released:
+                said.append("release")
+                if first:
+                    break
+                writer.write(answers(PUBCOMP, released))
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    broker = Broker(tmp_path / "broker")
+    broker.port = server.sockets[0].getsockname()[1]
+    to = out(broker, qos=2)
+    await written(to, 1)
+    assert came == [["message", "release"], ["release"] if keeps_session else ["message", "release"]]
+    to.close()
+    server.close()
 
 
 async def test_another_batch_than_the_refused_one_is_published_whole(broker: Broker):
