@@ -20,6 +20,7 @@ TIME, INTERVAL = ColumnType.TIME, ColumnType.INTERVAL
 NUMBERS = [Literal(-7, INT), Literal(3, INT), Literal(2.5, FLOAT), Literal(-0.5, FLOAT), Literal(0, INT)]
 TEXTS = [Literal("aBa", TEXT), Literal("a", TEXT), Literal("b", TEXT)]
 WHEN = Literal(86_400_000_001, TIME)
+DOCUMENT = Literal('{"a":[1.50,"x"]}', TEXT)
 ARGUMENTS: dict[str, list[tuple[Literal, ...]]] = {
     **{
         name: [(one, other) for one in NUMBERS for other in NUMBERS]
@@ -52,6 +53,10 @@ ARGUMENTS: dict[str, list[tuple[Literal, ...]]] = {
     "not": [(Literal(True, BOOL),)],
     "is_null": [(Literal(2.5, FLOAT),)],
     "coalesce": [(Literal(None, FLOAT), Literal(2.5, FLOAT))],
+    **{name: [(one,) for one in (DOCUMENT, *TEXTS)] for name in ("json", "json_length")},
+    **{name: [(DOCUMENT, Literal("a", TEXT), Literal(n, INT)) for n in (-1, 0, 1, 2)] for name in ("json_get", "json_text")},
+    "json_typeof": [(DOCUMENT,)],
+    "to_json": [*((one,) for one in (*NUMBERS, *TEXTS)), (WHEN,), (Literal(True, BOOL),)],
 }
 MUST_BE_LITERAL = {
     "round": 1, "like": 1, "ilike": 1, "replace": 1, "in": 1, "trunc": 1, "lpad": 2, "rpad": 2, "regexp_like": 1, "regexp_extract": 1,
