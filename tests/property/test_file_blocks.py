@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from sbon.errors import ConnectorError
@@ -77,7 +77,8 @@ GOOD = '{"ts": "2026-01-01T00:00:01Z", "n": %d}\n'
 ODD = ["{}\n", '{"n": "x%d"}\n', "no %d\n", '{"ts": "day %d"}\n', "\n"]
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+# A smaller example shows no more than the first, and takes minutes to find: each one reads a file.
+@settings(max_examples=40, phases=(Phase.explicit, Phase.generate), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_rows_keep_their_order_whatever_part_is_ready_first(folder: Path, monkeypatch: pytest.MonkeyPatch, data: st.DataObject) -> None:
     kinds = data.draw(st.lists(st.sampled_from([GOOD, GOOD, GOOD, *ODD]), min_size=8, max_size=40))
