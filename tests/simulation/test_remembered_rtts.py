@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from sbon.wire.candidates import CandidateAsk
+from sbon_agent.optimising.remembering import Remembering
 from sbon_agent.optimising.surveying import Surveying
 from sbon_testbed.topology import Topology
 from sbon_testbed.virtual.harness import World
@@ -97,3 +99,22 @@ def test_a_node_that_does_not_answer_holds_a_query_up_for_one_time_out(worlds, m
 
     assert where
     assert ANSWER_TIMEOUT_S <= asked_at[0] - began <= ANSWER_TIMEOUT_S + 0.1
+
+
+def test_a_query_that_waits_for_room_asks_once_what_is_remembered(monkeypatch):
+    world, asked = make_world(64, hosting={"reservation_s": 5.0}), []
+    answer = Remembering.answer
+
+    def counted(self, question, respond):
+        asked.append(self._directory.me)
+        answer(self, question, respond)
+
+    for agent in world.agents:
+        agent.surveying.answer(CandidateAsk(about=(), signatures=(), query="another", slots=10_000), lambda told: None)
+    monkeypatch.setattr(Remembering, "answer", counted)
+    began = world.now
+    world.submit(QUERY, at=TAKER)
+
+    assert world.now - began > 1.5, "it has not waited for room"
+    assert sorted(asked) == ["a", "b", "c"]
+    world.close()
