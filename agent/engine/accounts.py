@@ -1,8 +1,13 @@
-"""What an operator has cost on this host, and what has come of it: the figures that models of load are made of."""
+"""Counters of what one operator has cost on this host and how many rows it has processed.
+
+The engine adds to them after every task; reports and load models read them.
+"""
 
 
 class Accounts:
-    """Of one operator since it came to this host; rates need rows and cost counted over the same time.
+    """Cost counters of one operator since it came to this host.
+
+    Rows and processor time cover the same period, so that their quotient is a cost per row.
 
     Examples
     --------
@@ -17,29 +22,29 @@ class Accounts:
 
     def __init__(self) -> None:
         self.quanta = 0
-        """Batches, or slices of batches, and questions to a source."""
+        """Batches or slices of batches processed; for a source, number of polls."""
         self.rows = 0
-        """Taken; of a source: given."""
+        """Rows taken in; for a source, rows given out."""
         self.cpu_ns = 0
         self.longest_s = 0.0
-        """Time that its part of a quantum took at most."""
+        """Longest time that one quantum of this operator took, in seconds."""
         self._told: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
 
     def quantum(self, rows: int, cpu_ns: int, seconds: float) -> None:
-        """It has worked on so many rows."""
+        """Adds one quantum: the rows worked on, its processor time and its duration."""
         self.quanta += 1
         self.rows += rows
         self.cpu_ns += cpu_ns
         self.longest_s = max(self.longest_s, seconds)
 
     def sample(self) -> None:
-        """Every now and then: what is recent ends one or two samples with rows ago."""
+        """Takes a sample, periodically. `cpu_ns_per_row` covers the time since the last sample but one in which rows had arrived."""
         if self.rows > self._told[1][0]:
             self._told = (self._told[1], (self.rows, self.cpu_ns))
 
     @property
     def cpu_ns_per_row(self) -> float | None:
-        """Processor nanoseconds for each row lately, what batches cost whatever their size included; None before the first row."""
+        """Recent processor time for each row in nanoseconds, fixed costs of batches included; None before the first row."""
         rows, cpu_ns = self._told[0]
         if self.rows == rows:
             return None

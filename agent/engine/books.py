@@ -1,6 +1,8 @@
-"""What a task has done takes its place in the books: operators' figures and states, and the links between them, in order.
+"""Applies finished tasks to the counters, watermarks and states of their operators and to the links between them.
 
-On the event loop, in one turn, so that nobody sees half of it.
+`sbon_agent.engine.execution` calls it.
+
+Each task is applied in a single turn of the event loop, so that no other code sees it half done.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,11 +17,12 @@ from sbon_agent.engine.sources import Polling
 from sbon_agent.engine.work import Task
 
 LOCAL_BYTES_MAX = 4 * PART_BYTES_MAX
-"""A larger batch is cut even where its consumer is here: that may move while the batch waits for it, and a frame has a greatest size."""
+"""Bytes of a batch above which it is cut even for a consumer on this host: the consumer may move while the batch waits, and frames have a
+maximum size."""
 
 
 class Books:
-    """Of the operators of this host.
+    """Applies the results of tasks to the operators of this host.
 
     Parameters
     ----------
@@ -41,7 +44,7 @@ class Books:
         self._delivered = delivered
 
     def enter(self, task: Task) -> None:
-        """All steps of a task."""
+        """Applies all steps of a task, in order."""
         batch, path = task.batches[0] if task.batches else None, task.path
         source = task.stages[0].instance if task.stages[0].instance.source is not None else None
         for number, step in enumerate(task.steps):
@@ -67,7 +70,7 @@ class Books:
             self._acknowledgement.entered(source, task.polled.upto)
 
     def _count(self, instance: Instance, incoming: Input, batch: Batch | None, task: Task, *, first: bool) -> None:
-        """An operator has taken a batch, or a slice of one."""
+        """Counts a batch, or a slice of one, that an operator has processed, and tells its link."""
         if first and not task.last:
             incoming.sliced = task.end
             return
@@ -93,7 +96,10 @@ class Books:
         joined: Sequence[Instance],
         source: Instance | None,
     ) -> Batch | None:
-        """Offer what an operator has given to its outputs. Returns the batch that has gone on by the link `onward` in the same task."""
+        """Offers an operator's result to its outputs.
+
+        Returns the batch that the next operator of the same task took by the link `onward`.
+        """
         if payload is None and watermark_us <= instance.watermark_out_us:
             return None
         before_us, instance.watermark_out_us = instance.watermark_out_us, max(instance.watermark_out_us, watermark_us)

@@ -1,8 +1,10 @@
-"""Which tasks are brief: over before a thread has been woken for them, and has told that they are done.
+"""Decides which tasks are so short that they run on the event loop instead of an executor thread.
 
-A lone message is one row, and what operators do to it takes less than the two wake-ups of a hop to an executor thread and back. Such a
-task may be done on the event loop (`sbon_agent.host.Host.execute`), if nothing in it can wait or take long: no file, no user's function,
-and no state, as the next watermark may close a window over all of it.
+`sbon_agent.engine.execution` asks for each task.
+
+A lone message is one row, and processing it takes less than the two wake-ups that a detour over an executor thread costs. Such a task may
+run on the event loop (`sbon_agent.host.Host.execute`) if nothing in it can block or take long: no file, no user's function, and no operator
+with state, since the next watermark may close a window over all of that state.
 """
 
 from sbon.query.plan import FunctionParams
@@ -10,19 +12,19 @@ from sbon_agent.engine.instance import Instance
 from sbon_agent.engine.work import Task
 
 BRIEF_S_MAX = 0.002
-"""What the task is expected to take at most, by what those before it have taken. On a thread that had to be woken, that was about twice as
-long as it is here."""
+"""Longest expected duration of a brief task, in seconds, judged by earlier tasks. On a thread that has to be woken first, such a task takes
+about twice as long."""
 BRIEF_ROWS_MAX = 1024
 BRIEF_BYTES_MAX = 64 * 1024
-"""Of what comes by a link: one long text may take as long as a thousand short ones. What a source gives is made on the event loop, or few
-rows by a rule that has been tried (`due_rows` of `sbon_agent.connectors.base.SourceConnector`)."""
+"""Largest input from a link: one long text may take as long as a thousand short ones. It does not apply to sources, which make their rows
+on the event loop anyway, or have said how few they will give (`due_rows` of `sbon_agent.connectors.base.SourceConnector`)."""
 
 
 def is_brief(task: Task) -> bool:
-    """It may be done on the event loop.
+    """Tells whether a task may run on the event loop.
 
-    Never the first of its kind, which loads libraries, nor to ask a source that wants to be asked on a thread and has not told before how
-    many rows it will give.
+    The first task of its kind may not, because it loads libraries; nor may a poll of a source that wants a thread and has not said how many
+    rows it will give.
     """
     if task.stages[0].instance.source is not None and task.polled is None:
         if task.asked_rows is None:

@@ -1,4 +1,7 @@
-"""From what an operator is to the object that does its work: an operator of the library, or a connector of the agent."""
+"""Makes the object that does an operator's work: an operator of the library, or a connector of the agent.
+
+The engine calls it when an operator is instantiated.
+"""
 
 from collections.abc import Callable
 
@@ -8,11 +11,11 @@ from sbon_agent.engine.instance import Instance
 
 
 def build(instance: Instance, context: ConnectorContext, make_sink: Callable[[Instance, SinkParams], SinkConnector | None]) -> None:
-    """Give an instance its operator, source or sink; on an executor thread, as what it imports is heavy.
+    """Gives an instance its operator, source or sink. Runs on an executor thread, because it imports heavy libraries.
 
     Parameters
     ----------
-    context : with what this source or sink may touch
+    context : carries what this source or sink may access
     make_sink : a sink of the agent's own, or None for one of the connectors
 
     Raises
@@ -37,6 +40,6 @@ def build(instance: Instance, context: ConnectorContext, make_sink: Callable[[In
 
 
 def opening(instance: Instance) -> Callable[[], None] | None:
-    """What takes hold of the files of a source or sink, and may hang in doing so; None where there is nothing to take hold of."""
+    """Returns the call that opens the files of a source or sink, which may block; None if there is nothing to open."""
     found: Callable[[], None] | None = getattr(instance.source or instance.sink, "open", None)
     return found

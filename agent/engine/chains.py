@@ -1,8 +1,8 @@
-"""Which operators a batch goes through in one task: those behind each other on this host that have nothing else to do.
+"""Decides which operators of this host a batch passes through in one task. `sbon_agent.engine.execution` asks before each task.
 
-Rows then pass from one to the next as they are, on one thread, without a queue, a hop or an encoding. It is decided anew for each task, so
-that nothing needs to be undone when an operator moves, is shared, or gets another consumer. The links between them go on to count as if
-the batches had travelled (`Flow.carried`).
+Rows pass directly from one operator to the next on one thread, without a queue, a change of thread or an encoding. The decision is made
+anew for each task, so nothing has to be undone when an operator moves, is shared, or gets another consumer. The links between the operators
+count as if the batches had travelled (`Flow.carried`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,19 +19,22 @@ from sbon_agent.engine.sources import can_promise
 from sbon_agent.engine.work import Stage
 
 BATCHES_MAX = 256
-"""So many batches of one link are worked on as if they were one."""
+"""Most batches of one link that are processed as if they were one."""
 SOON_S = 0.0002
-"""An operator whose tasks take at most this long is waited for: as long as a task takes to get to a thread and back."""
+"""A busy operator is waited for if its tasks take at most this long, in seconds: about the time that a task needs to reach a thread and
+come back."""
 PART_S_MIN = 0.0004
-"""Each part of a chain takes at least so long for one batch where the parts get threads of their own: several hand-overs."""
+"""When a chain is split between two threads, each part takes at least this long for a batch, in seconds: several times the cost of a
+hand-over."""
 PART_SHARE_MIN = 0.15
-"""Of the whole chain's time, likewise: two threads gain no more than the shorter part takes."""
+"""When a chain is split, each part takes at least this share of the whole chain's time: two threads gain at most the time of the shorter
+part."""
 
 
 def chain(
     instance: Instance, incoming: Input | None, stimulus_s: float, flow: Flow, me: NodeId, instances: Mapping[OperatorId, Instance]
 ) -> list[Stage]:
-    """The operator, and those behind it that can be run in the same task, in order."""
+    """Returns the stages of a task: the operator, and those behind it that can run in the same task, in order."""
     stages = [_stage(instance, incoming, me)]
     while (found := _behind(stages[-1].instance, stimulus_s, flow, me)) is not None:
         behind, by = found
@@ -42,9 +45,10 @@ def chain(
 
 
 def joins_soon(instance: Instance, flow: Flow, me: NodeId) -> bool:
-    """Tells whether the next task waits, as an operator behind this one will soon be done with earlier batches and can join the chain.
+    """Tells whether the next task should wait because an operator behind this one will soon finish earlier batches and can then join the
+    chain.
 
-    Without this wait a backlog never ends: each task would find that operator busy with the batch before, and leave it another one.
+    Without this wait a backlog would never end: each task would find that operator busy with the batch before, and leave it another one.
     """
     seen = [instance]
     while (found := _local_consumer(seen[-1], flow, me)) is not None:
@@ -60,11 +64,11 @@ def joins_soon(instance: Instance, flow: Flow, me: NodeId) -> bool:
 
 
 def first_part(stages: Sequence[Stage]) -> int:
-    """How many of the stages of a chain one thread should do, so that the others can be another thread's while it works on the next batch.
+    """Returns how many stages of a chain one thread should run; another thread can run the others while the first works on the next batch.
 
-    Both parts must take long beside the hand-over, by what batches have cost lately; of the possible places it is the one with the
-    shortest longer part. All stages, where there is none. A source that promises batches stays with the operators behind it: threads make
-    its rows without that (`sbon_agent.engine.prefetching`).
+    Both parts must take long compared with the hand-over, judged by the recent cost of batches. Among the possible splits, the one with the
+    shortest longer part is chosen; without any, all stages are returned. A source that promises batches stays with the operators behind it,
+    because threads make its rows anyway (`sbon_agent.engine.prefetching`).
     """
     costs_s = [0.0 if can_promise(stage.instance) else stage.instance.step_cost.per_batch_s for stage in stages]
     whole_s = sum(costs_s)
@@ -91,7 +95,7 @@ def _stage(instance: Instance, incoming: Input | None, me: NodeId) -> Stage:
 
 
 def _behind(instance: Instance, stimulus_s: float, flow: Flow, me: NodeId) -> tuple[Instance, Input] | None:
-    """The operator that the only output leads to, if it could take a batch of this stimulus time now, before anything else."""
+    """Returns the operator that the only output leads to, if it could process a batch of this stimulus time now, before anything else."""
     found = _local_consumer(instance, flow, me)
     if found is None:
         return None
@@ -102,7 +106,7 @@ def _behind(instance: Instance, stimulus_s: float, flow: Flow, me: NodeId) -> tu
 
 
 def _local_consumer(instance: Instance, flow: Flow, me: NodeId) -> tuple[Instance, Input] | None:
-    """The operator on this host that the only output leads to, and the end of the link there."""
+    """Returns the operator on this host that the only output leads to, with its end of the link."""
     if len(instance.outputs) != 1:
         return None
     output = _only_output(instance)
@@ -114,20 +118,23 @@ def _only_output(instance: Instance) -> Output:
 
 
 def _takes_whole_batches(behind: Instance, incoming: Input) -> bool:
-    """It runs, the input is not held back, and its batches need no slices."""
+    """Tells whether the operator runs, does not hold this input back, and takes batches without slicing."""
     if behind.state is not State.RUNNING or incoming.link.port == behind.held_port:
         return False
     return behind.operator is None or behind.operator.spread <= 1
 
 
 def _is_empty(output: Output, incoming: Input) -> bool:
-    """Nothing is under way on the link, and both ends have counted alike."""
+    """Tells whether no batch is in transit on the link and both ends agree on the count."""
     receiver = incoming.receiver
     return output.sender.is_settled and receiver.received == receiver.processed == output.sender.offered
 
 
 def backlog(incoming: Input, rows_max: int) -> list[Batch]:
-    """The first batch of a link, and what waits behind it and fits into the same quantum: a backlog turns into large batches by itself."""
+    """Returns the first batch of a link and as many of the following ones as fit into the same quantum.
+
+    A backlog thus turns into large batches.
+    """
     batches = [incoming.queue.head]
     if len(incoming.queue) > 1:
         rows = batches[0].rows

@@ -1,7 +1,7 @@
-"""What an operator has still to give for a watermark: a large window is closed over several quanta, and others run in between.
+"""Splits the answers of an operator to a watermark into several quanta, so that other operators run in between while a large window closes.
 
-The batch that brought the watermark counts as processed, for the operator has taken it in; but the operator stays busy until its last
-answer is out, so that nobody copies or moves it in the midst of this, and its watermark does not rise before.
+The batch that brought the watermark counts as processed, because the operator has taken it in. The operator stays busy until its last
+answer is out, so that it is neither copied nor moved in between; its watermark rises only then.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
 
 class Quantum(NamedTuple):
-    """When an operator that has much to give should let others run."""
+    """Limits of one quantum, after which an operator lets others run."""
 
     seconds: float
-    """Since the task began."""
+    """Time since the task began."""
     rows: int
-    """That it has given in it."""
+    """Rows that the operator has produced in the task."""
 
 
 class Closing:
-    """Answers to one watermark that are yet to be computed.
+    """Answers to one watermark that are still to be computed.
 
     Parameters
     ----------
-    steps : of `Operator.advance_in_steps`
+    steps : result of `Operator.advance_in_steps`
     watermark_us : which they answer
     """
 
@@ -35,14 +35,14 @@ class Closing:
         self._steps = steps
         self.watermark_us = watermark_us
         self.done = False
-        """The last answer has been taken."""
+        """True once the last answer has been taken."""
         self.stimulus_s = 0.0
-        """Of the batch that brought the watermark: the rest is as urgent."""
+        """Stimulus time of the batch that brought the watermark: its answers are equally urgent."""
         self.path = 0
-        """By which that came."""
+        """Path id of that batch."""
 
     def part(self, rows_max: int, is_over: Callable[[], bool]) -> "list[pl.DataFrame]":
-        """The answers of the next steps, at least one, until there are so many rows or the time is over."""
+        """Returns the answers of the next steps, at least one step, until `rows_max` rows are reached or the time is over."""
         given: list[pl.DataFrame] = []
         rows = 0
         for frames in self._steps:

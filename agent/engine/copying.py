@@ -1,11 +1,11 @@
-"""The pieces of an operator's state, as it moves while it runs: made on the old host, put together on the new one.
+"""Cuts the state of a running operator into pieces on the old host of a migration, and puts it together on the new one.
 
-First the state as it was at one instant: its head and its frames, cut into pieces, or a snapshot where an operator has no frames. Then
-the input that it has been given since, in the calls in which it was given: the copy repeats them and throws its answers away, for what an
-operator returns and keeps depends on its input alone. Last, with the operator at rest, all that is the host's:
-`sbon_agent.engine.handover`.
+The first pieces hold the state at one instant: its head and its frames, cut, or a snapshot where an operator has no frames. The next ones
+hold the input that the operator has received since, call by call: the copy repeats these calls and discards the answers, which works
+because an operator's results and state depend on its input alone. The last pieces come when the operator has been paused, and hold the
+engine's own record of it: `sbon_agent.engine.handover`.
 
-The work is for executor threads; what the event loop shares with it is an `InputLog`.
+The work runs on executor threads; an `InputLog` is all that they share with the event loop.
 """
 
 from collections import deque
@@ -24,36 +24,36 @@ if TYPE_CHECKING:
     from sbon.operators.operator import Operator
 
 _CALL_BYTES = 64
-"""Kept for each call beside its rows, so that watermarks are not free."""
+"""Bytes counted for each logged call beside its rows, so that watermarks are not free."""
 CALL_WORK_BYTES = 8192
-"""A call costs as much to repeat as so many bytes of rows, about, however few it has."""
+"""Bytes of rows that cost about as much to repeat as one call does, however few rows it has."""
 
 
 class Begin(msgspec.Struct, frozen=True, tag="begin"):
-    """The head of a state in parts: `sbon.operators.snapshots.Head`, encoded."""
+    """Head of a state in parts: `sbon.operators.snapshots.Head`, encoded."""
 
     head: bytes
 
 
 class Slice(msgspec.Struct, frozen=True, tag="slice"):
-    """The next rows of a frame."""
+    """Next rows of a frame."""
 
     name: str
     data: bytes
 
 
 class Opaque(msgspec.Struct, frozen=True, tag="opaque"):
-    """The next bytes of a snapshot."""
+    """Next bytes of a snapshot."""
 
     data: bytes
 
 
 class Whole(msgspec.Struct, frozen=True, tag="whole"):
-    """That was the state: build the operator, before anybody waits for it."""
+    """Marks the end of the state: the receiver builds the operator now, while nobody waits for it yet."""
 
 
 class Call(msgspec.Struct, frozen=True, array_like=True):
-    """Rows of a port, or, without a port, a watermark."""
+    """One call to the operator: rows for a port, or a watermark (port -1)."""
 
     port: int
     watermark_us: int
@@ -61,13 +61,13 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Calls(msgspec.Struct, frozen=True, tag="calls"):
-    """What the operator has been given next."""
+    """Next calls that the operator received on the old host."""
 
     calls: tuple[Call, ...]
 
 
 class Rest(msgspec.Struct, frozen=True, tag="rest"):
-    """The next bytes of what `sbon_agent.engine.handover` exports."""
+    """Next bytes of what `sbon_agent.engine.handover` exports."""
 
     data: bytes
 
@@ -80,42 +80,42 @@ _decoder: msgspec.msgpack.Decoder[Begin | Slice | Opaque | Whole | Calls | Rest]
 
 
 class InputLog:
-    """What an operator is given while its state is on the way. Appended to by the thread that runs it, emptied by the event loop."""
+    """Calls that an operator receives while its state is copied. The thread that runs the operator appends; the event loop takes out."""
 
     def __init__(self) -> None:
         self._calls: deque[tuple[int, int, pl.DataFrame | None, int]] = deque()
         self.added_bytes = 0
-        """Ever; changed by the operator's thread alone."""
+        """Total ever added; only the operator's thread changes it."""
         self.added_calls = 0
-        """Ever, as `added_bytes`."""
+        """Total ever added; only the operator's thread changes it."""
         self.taken_bytes = 0
-        """Ever; changed by the loop alone."""
+        """Total ever taken out; only the event loop changes it."""
 
     @property
     def size_bytes(self) -> int:
-        """About how many bytes wait here."""
+        """Approximate bytes waiting in the log."""
         return self.added_bytes - self.taken_bytes
 
     @property
     def work_bytes(self) -> int:
-        """How much there is to repeat, counted as if it were bytes of rows in large calls."""
+        """Work that waiting calls need to be repeated, in bytes of rows in large calls."""
         return self.size_bytes + CALL_WORK_BYTES * len(self._calls)
 
     def share_of(self, calls: "list[tuple[int, int, pl.DataFrame | None, int]]") -> float:
-        """Of the work that was ever added, so much is in these calls."""
+        """Share of all work ever added that these calls make up, 0 to 1."""
         work_bytes = sum(call[3] for call in calls) + CALL_WORK_BYTES * len(calls)
         return work_bytes / max(1, self.added_bytes + CALL_WORK_BYTES * self.added_calls)
 
     def process(self, port: int, frame: "pl.DataFrame") -> None:
-        """It is given rows."""
+        """Logs rows given to the operator."""
         self._add(port, 0, frame, int(frame.estimated_size()))
 
     def advance(self, watermark_us: int) -> None:
-        """It is given a watermark."""
+        """Logs a watermark given to the operator."""
         self._add(_WATERMARK, watermark_us, None, 0)
 
     def take(self, work_bytes_max: int) -> "list[tuple[int, int, pl.DataFrame | None, int]]":
-        """The first calls, up to so much work (`work_bytes`) and one call more."""
+        """Takes out the first calls: those up to `work_bytes_max` of work (see `work_bytes`), and the one that goes beyond it."""
         taken: list[tuple[int, int, pl.DataFrame | None, int]] = []
         size_bytes = 0
         while self._calls and size_bytes + CALL_WORK_BYTES * len(taken) < work_bytes_max:
@@ -132,7 +132,7 @@ class InputLog:
 
 
 def state_pieces(operator: "Operator", piece_bytes: Callable[[], int]) -> Iterator[bytes]:
-    """The state of an operator at rest (a fork), one piece of the size wanted then each time it is asked for."""
+    """Yields the state of a fork of an operator, piece by piece. Each piece has the size that `piece_bytes` asks for at that moment."""
     parts = operator.parts()
     if parts is None:
         yield from _cut(operator.snapshot(), piece_bytes, lambda data: Opaque(data))
@@ -152,7 +152,7 @@ def state_pieces(operator: "Operator", piece_bytes: Callable[[], int]) -> Iterat
 
 
 def call_pieces(calls: "Iterable[tuple[int, int, pl.DataFrame | None, int]]") -> bytes:
-    """Logged input as a piece."""
+    """Encodes logged calls as one piece."""
     from sbon.operators.frames import encode
 
     encoded = tuple(Call(port, watermark, b"" if frame is None else encode(frame)) for port, watermark, frame, _ in calls)
@@ -160,12 +160,12 @@ def call_pieces(calls: "Iterable[tuple[int, int, pl.DataFrame | None, int]]") ->
 
 
 def rest_pieces(rest: bytes, piece_bytes: int) -> list[bytes]:
-    """What the host adds; at least one piece."""
+    """Encodes what the engine adds as pieces, at least one."""
     return list(_cut(rest, lambda: piece_bytes, lambda data: Rest(data)))
 
 
 def _cut(data: bytes, piece_bytes: Callable[[], int], make: Callable[[bytes], Any]) -> Iterator[bytes]:
-    """Bytes as pieces, at least one."""
+    """Cuts bytes into encoded pieces, at least one."""
     start = 0
     while start < max(1, len(data)):
         end = start + piece_bytes()
@@ -174,7 +174,7 @@ def _cut(data: bytes, piece_bytes: Callable[[], int], make: Callable[[bytes], An
 
 
 class Assembly:
-    """The state as it arrives. Its calls come one at a time, in the order of the pieces, on executor threads."""
+    """The state as it arrives on the new host. It is called for one piece at a time, in order, on executor threads."""
 
     def __init__(self, spec: OperatorSpec, extensions: Callable[[], Extensions]) -> None:
         self._spec = spec
@@ -187,11 +187,11 @@ class Assembly:
 
     @property
     def is_built(self) -> bool:
-        """The state is complete; what comes is input since then."""
+        """True once the state is complete; the pieces after that are input."""
         return self._operator is not None
 
     def load(self) -> None:
-        """Load what the operator needs, on an executor thread.
+        """Loads what the operator needs, on an executor thread.
 
         Raises
         ------
@@ -205,12 +205,12 @@ class Assembly:
             self._extensions().function(params.name, params.version)
 
     def take(self, data: bytes) -> None:
-        """Take the next piece.
+        """Takes the next piece.
 
         Raises
         ------
         RemoteProtocolError
-            It is none, or does not fit what came before.
+            The bytes are not a piece, or do not fit those before.
         """
         try:
             piece = _decoder.decode(data)
@@ -235,7 +235,7 @@ class Assembly:
                 self._opaque.append(snapshot)
 
     def finished(self) -> "tuple[Operator, bytes]":
-        """The operator, and what the old host adds; after the last piece."""
+        """Returns the operator and the engine's record of it from the old host. Called after the last piece."""
         return self._built(), b"".join(self._rest)
 
     def _repeat(self, calls: tuple[Call, ...]) -> None:
@@ -245,7 +245,7 @@ class Assembly:
         for call in calls:
             if call.port == _WATERMARK:
                 for _ in operator.advance_in_steps(call.watermark_us):
-                    pass  # the old host gives the answers; none is kept here
+                    pass  # the old host gives the answers; these are discarded
             else:
                 operator.process(call.port, decode_any(call.data))
 

@@ -1,8 +1,11 @@
-"""How long the way from the producers to each operator here is: every host adds its links to what the hosts upstream have told.
+"""Measures the network delay from the producers to each operator of this host, and tells it to the hosts downstream.
 
-The delay of an operator is the longest way to it over the links alone: of each input, the delay where it begins plus half the RTT from
-there. Hosts tell it along their outgoing links when it has changed, and now and then in any case, since the word may be lost. So the
-host of a running operator knows what a query that shares it has behind it, and the host of a sink knows the delay of its query.
+The agent calls `sample` every second.
+
+The delay of an operator is that of the longest way to it, counting links only: over all inputs, the greatest sum of the delay where the
+link begins and half the RTT from there. Hosts tell their operators' delays along outgoing links when they change, and repeat them
+periodically because messages may be lost. The host of a running operator thus knows the delay upstream of it for a query that wants to
+share it, and the host of a sink knows the delay of its query.
 """
 
 from sbon.types import LinkId, NodeId
@@ -15,15 +18,15 @@ from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host
 
 CHANGE_MS = 0.5
-"""Changes below it, or below CHANGE_FRACTION, are noise that nobody needs to hear of."""
+"""Smallest change worth telling, in ms; it must also exceed CHANGE_FRACTION of the delay. Smaller changes are noise."""
 CHANGE_FRACTION = 0.02
 REPEAT_S = 30.0
 DELAY_MS_MAX = 1e7
-"""Hours. More is nonsense."""
+"""Greatest plausible delay, in ms (hours); greater ones are ignored."""
 
 
 class Delays:
-    """Keeps the delays of one host's operators."""
+    """Computes and exchanges the delays of this host's operators."""
 
     def __init__(self, host: Host, router: Router, gossip: Gossip, engine: Engine) -> None:
         self._host = host
@@ -33,7 +36,7 @@ class Delays:
         self._told: dict[LinkId, tuple[NodeId, float, float]] = {}
 
     def sample(self) -> None:
-        """Once a second: add up, and tell the hosts downstream."""
+        """Computes all delays and tells those that have changed; called once a second."""
         now = self._host.now()
         told: dict[LinkId, tuple[NodeId, float, float]] = {}
         for instance in self._engine.instances.values():
@@ -49,12 +52,12 @@ class Delays:
         self._told = told
 
     def told(self, message: UpstreamDelay) -> None:
-        """The host upstream of a link has told; nonsense is not believed."""
+        """Takes the delay that the host upstream of a link has sent. Implausible values are ignored."""
         if 0 <= message.delay_ms <= DELAY_MS_MAX:
             self._set(message.link, message.delay_ms)
 
     def _delay_ms(self, instance: Instance) -> float | None:
-        """None while something is not known."""
+        """Delay of an operator in ms; None while part of it is unknown."""
         longest = 0.0
         for incoming in instance.inputs.values():
             way = self._latency_ms(incoming.node)
@@ -64,7 +67,7 @@ class Delays:
         return longest
 
     def _latency_ms(self, node: NodeId) -> float | None:
-        """One way: measured, or what the coordinates say."""
+        """One-way latency to a node in ms: half the measured RTT, or half of what the coordinates predict."""
         if node == self._router.me:
             return 0.0
         rtt_ms = self._gossip.localiser.measured_rtt_ms(node)

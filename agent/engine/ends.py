@@ -1,4 +1,7 @@
-"""The ends of links on this host: inputs with their queues, outputs with what is not acknowledged."""
+"""The two ends of a link as the engine keeps them: inputs with their queues, outputs with their senders.
+
+Operators (`sbon_agent.engine.instance`) hold them.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +18,7 @@ from sbon_agent.engine.rates import Rate, SteadyRate
 
 
 class Input(Whereabouts):
-    """One incoming link; `node` is where it comes from."""
+    """Receiving end of a link; `node` is the host of its source."""
 
     __slots__ = (
         "byte_rate",
@@ -49,27 +52,27 @@ class Input(Whereabouts):
         self.schema = schema
         self.receiver = receiver
         self.watermark_us = watermark_us
-        """Of the last processed batch."""
+        """Watermark of the last processed batch, in microseconds."""
         self.queue = StimulusFifo[Batch]()
-        """What waits; changed by `Instance.enqueue` and `dequeue` alone."""
+        """Batches waiting to be processed; only `Instance.enqueue` and `dequeue` change it."""
         self.queued_rows = 0
         self.sliced = 0
-        """Rows of the first batch of the queue that have been processed already, in slices."""
+        """Rows of the first queued batch that have already been processed in slices."""
         self.reply: Callable[[Any], bool] | None = None
         """Sends a message back on the connection that brought the last batch; None for a link within this host."""
         self.lost = self.told_lost = False
-        """What feeds it is no more, as far as is known: nobody waits for its watermark."""
+        """True if, as far as is known, the source is gone: its watermark is no longer waited for. `told_lost`: another agent said so."""
         self.unheard = 0
-        """Acknowledgements in a row that found no connection to go by."""
+        """Number of successive acknowledgements for which there was no connection."""
         self.bytes_in = 0
         self.byte_rate = Rate()
         self.steady_rate = SteadyRate(link.rate_bytes_per_s)
         self.delay_ms: float | None = None
-        """Latency of the longest way from a producer to where the link begins; None until its host has told."""
+        """Latency of the longest way from a producer to the source of this link, in ms; None until its host has sent it."""
 
 
 class Output(Whereabouts):
-    """One outgoing link; `node` is where it leads to."""
+    """Sending end of a link; `node` is the host of its target."""
 
     __slots__ = (
         "absence",
@@ -99,24 +102,24 @@ class Output(Whereabouts):
         self.sender = sender
         self.users = users
         self.missing = 0
-        """How often in a row the other end said that it has no such link."""
+        """Number of successive answers from the other end that it has no such link."""
         self.absence: Absence | None = None
-        """Of the node, when it was last looked at; kept when its row is forgotten."""
+        """Absence of the node when last looked up; kept after the membership has forgotten the node."""
         self.dead_end: Obstruction | None = None
-        """What the node has told of the target's own ways."""
+        """What the target's host has reported about the consumers behind it."""
         self.dead_end_until_s = 0.0
-        """For how long that counts."""
+        """Monotonic time until which that report counts."""
         self.obstructed = ""
-        """Why nothing that goes out here arrives; empty: it may (`sbon.dead_ends`)."""
+        """Reason why nothing sent here arrives; empty if it may arrive (`sbon.dead_ends`)."""
         self.told = True
-        """The receiver knows whose the link is; until it does, the operator stays on this host."""
+        """True if the receiver knows which operator sends on this link; until then that operator stays on this host."""
         self.packing = Packing(sender.compression)
         self.is_packing = False
-        """A batch is on an executor thread to be packed again; those behind it wait."""
+        """A batch is being packed on an executor thread; those behind it wait."""
         self.left_out = 0
-        """Batches that could not be packed, and went without their rows."""
+        """Number of batches that could not be packed and were sent without their rows."""
         self.left_out_because = ""
-        """What was wrong with the first of them."""
+        """Error of the first such batch."""
         self.bytes_out = 0
         self.byte_rate = Rate()
         self.steady_rate = SteadyRate(link.rate_bytes_per_s)

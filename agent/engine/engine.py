@@ -1,7 +1,8 @@
-"""The built-in engine: what the overlay layer asks of a node (SBON, section 3, figure 2).
+"""The built-in engine of an agent: it runs the operators that the overlay layer places here (SBON, section 3, figure 2).
 
-Instantiate, destroy, connect, disconnect and hand over operators, and read their figures. How batches travel is `sbon_agent.engine.flow`,
-when operators run is `sbon_agent.engine.execution`, what moves with an operator is `sbon_agent.engine.handover`.
+It instantiates, destroys, connects, disconnects and hands over operators, and reports their figures. `sbon_agent.engine.flow` transports
+batches, `sbon_agent.engine.execution` runs operators, and `sbon_agent.engine.handover` encodes what moves with an operator. The agent's
+node, and the modules for queries and migrations, call it.
 """
 
 import os
@@ -42,15 +43,15 @@ if TYPE_CHECKING:
 Answer = Callable[[SbonError | None], None]
 
 SPILL_FOLDER = "spill"
-"""In the data directory: what links keep on disk while their far ends are away."""
+"""Folder in the data directory for batches that links keep on disk while their receivers are unreachable."""
 
 
 OPEN_S_MAX = 5.0
-"""How long a source or sink may take to open its file; shorter than the time-out of the request that asks for it."""
+"""Time that a source or sink may take to open its file, in seconds; shorter than the timeout of the request that asks for it."""
 
 
 class Engine:
-    """All operators on this host."""
+    """All operators on this host, and what may be done with them."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class Engine:
         self.instances: dict[OperatorId, Instance] = {}
         self.reservations = Reservations(hosting if hosting is not None else HostingConfig())
         self.is_leaving = False
-        """This host is about to go: it has room for nothing more, and nothing that it runs is offered to others."""
+        """True while this host is leaving: it takes no operators, and offers none of its own for sharing."""
         self._host = host
         self._me = router.me
         self._events = events
@@ -92,54 +93,54 @@ class Engine:
     # ----------------------------------------------------------------------------------- what the flow tells (FlowEvents)
 
     def runnable(self, instance: Instance) -> None:
-        """Something to process, or new credit."""
+        """Lets an operator run that has new input or credit."""
         self._execution.consider(instance)
 
     def arrived_at_prepared(self, operator: OperatorId) -> None:
-        """Data for an operator that waits for the word to run."""
+        """Passes on that data has arrived for a PREPARED operator."""
         self._events.arrived_at_prepared(operator)
 
     def disk_lost(self, instance: Instance, reason: str) -> None:
-        """What a link had put on disk cannot be had back: better no answer than one with a hole in it."""
+        """Fails an operator whose spilled batches are unreadable, rather than skip rows."""
         self._execution.fail(instance, reason)
 
     def rows_left_out(self, output: Output, rows: int, reason: str) -> None:
-        """A batch of a link could not be packed."""
+        """Passes on that a batch of a link could not be packed."""
         self._events.rows_left_out(output, rows, reason)
 
     def disk_told(self, output: Output, event: str, reason: str) -> None:
-        """A link's disk."""
+        """Passes on an event of a link's disk."""
         self._events.link_spills(output, event, reason)
 
     # ------------------------------------------------------------------------------------------------ the interface
 
     @property
     def me(self) -> NodeId:
-        """This host's name."""
+        """Name of this host."""
         return self._me
 
     @property
     def extensions(self) -> Callable[[], Extensions]:
-        """What is installed here."""
+        """Returns the installed extensions, when called."""
         return self._context.extensions
 
     @property
     def free_slots(self) -> int:
-        """How many more operators would be taken, without what is promised."""
+        """Number of further operators that could be taken, reserved slots excluded."""
         return max(0, self.empty_slots - self.reservations.held(self._host.now()))
 
     @property
     def empty_slots(self) -> int:
-        """Slots without an operator, promised ones included."""
+        """Number of slots without an operator, reserved ones included."""
         return 0 if self.is_leaving else max(0, self._config.operators_max - len(self.instances))
 
     def check_memory(self, spec: OperatorSpec) -> None:
-        """Ask whether the state of one more operator may begin to grow here.
+        """Checks whether there is memory for one more operator with state.
 
         Raises
         ------
         PlacementError
-            The states of those that run leave too little memory.
+            The states of the running operators leave too little memory.
         """
         if keeps_state(spec.params) and self.budget.is_nearly_full:
             raise PlacementError(
@@ -148,7 +149,7 @@ class Engine:
             )
 
     def shareable(self) -> Iterator[tuple[str, Instance]]:
-        """Operators here that other queries may use, with their signatures."""
+        """Yields the operators that other queries may use, with their signatures."""
         for instance in self.instances.values():
             if instance.state is State.RUNNING and not instance.starved and not isinstance(instance.spec.params, SinkParams):
                 yield instance.spec.signature, instance
@@ -158,11 +159,13 @@ class Engine:
         return frozenset(signature for signature, _ in self.shareable())
 
     def instantiate(self, request: Instantiate, answer: Answer, *, asked_by: NodeId) -> None:
-        """Make an operator and run it, a sink once `begin` is called; `answer(None)` when it is made, `answer(error)` when it cannot be.
+        """Makes an operator and runs it; a sink runs only after `begin`.
+
+        Calls `answer(None)` when the operator is made, `answer(error)` when it cannot be.
 
         Parameters
         ----------
-        asked_by : who asks, as its connection has proved; this agent itself for statements given over its control socket
+        asked_by : the agent that asks, as authenticated by its connection; this agent for statements from its control socket
         """
         spec = request.spec
         if spec.id in self.instances:
@@ -242,12 +245,12 @@ class Engine:
         self._host.execute(lambda: build(instance, context, self._events.make_sink), built, rows=0)
 
     def begin(self, query: QueryId) -> None:
-        """Let the sinks of a query take rows: all its operators run. Called again, it does nothing.
+        """Starts the sinks of a query, once all its operators run. A repeated call does nothing.
 
         Raises
         ------
         LocalProtocolError
-            None of its sinks is here.
+            No sink of the query is here.
         """
         sinks = [instance for instance in self.instances.values() if instance.sink is not None and query in instance.users]
         if not sinks:
@@ -257,7 +260,7 @@ class Engine:
                 self._execution.start(instance)
 
     def destroy(self, operator: OperatorId) -> None:
-        """Stop and forget an operator, if it is here."""
+        """Stops and removes an operator, if it is here."""
         instance = self.instances.get(operator)
         if instance is not None:
             self._execution.stop(instance)
@@ -265,7 +268,7 @@ class Engine:
             self._events.operator_destroyed(operator)
 
     def connect(self, operator: OperatorId, end: End, query: QueryId) -> None:
-        """Give an operator one more output, from its next batch on.
+        """Gives an operator one more output, starting with its next batch.
 
         Raises
         ------
@@ -280,23 +283,23 @@ class Engine:
         sender = LinkSender(end.link.id, self._links)
         output = Output(end.link, end.node, end.epoch, instance.spec.schema, sender, {query})
         if instance.watermark_out_us >= 0 and instance.state is not State.BUILDING:
-            # What has been promised holds for the newcomer too, and it may wait for nothing else (an ended source says no more).
+            # Earlier watermarks hold for the new consumer too, and nothing else may follow them: an ended source sends no more.
             sender.offer(self._host.wall(), instance.watermark_out_us, None)
         self.flow.add_output(instance, output)
         self.flow.transmit(output)
 
     def disconnect(self, operator: OperatorId, link: LinkId) -> None:
-        """Take an output away; what is not acknowledged on it is lost, on purpose."""
+        """Removes an output; batches not acknowledged on it are lost, on purpose."""
         instance = self._known(operator)
         self.flow.remove_output(instance, link)
         self._execution.consider(instance)
 
     def look_at_outputs(self, absence: Callable[[NodeId], Absence | None], patience_s: float) -> None:
-        """Give up outputs whose consumers are gone, where others wait behind them for the operator's credit; see `sbon.dead_ends`.
+        """Gives up outputs whose consumers are gone, where they block an operator that has other consumers; see `sbon.dead_ends`.
 
         Parameters
         ----------
-        absence : of a node that is gone; it raises KeyError for one that is not known (yet, or any more), which stays as it was
+        absence : tells how a node is absent, None if it is not; raises KeyError for an unknown node, whose state then stays as it was
         """
         now = self._host.now()
         for instance in list(self.instances.values()):
@@ -327,11 +330,11 @@ class Engine:
         )
 
     def look_at_inputs(self, dead: Callable[[NodeId], bool | None], for_good: Callable[[NodeId], bool | None]) -> None:
-        """Wait no more for inputs from nodes that are `dead`: one crashed source must not hold up the answers of all others.
+        """Marks inputs from nodes that are `dead` as lost, so that one crashed source does not hold up the answers of all others.
 
-        A node that comes back (a partition has healed) counts again; what it brings behind the watermark is late, and counted. Of one that
-        is not known (None: a member that has been dead for long is forgotten) it stays as it was. Where all others have ended, the
-        operator ends without those that are dead `for_good`.
+        A node that comes back (after a partition) counts again; its rows behind the watermark count as late. For an unknown node (`dead`
+        returns None: membership has forgotten it) the mark stays as it was. Where all other inputs have ended, the operator ends without
+        those that are dead `for_good`.
         """
         for instance in list(self.instances.values()):
             instance.look_for_input(lambda node: node != self._me and bool(for_good(node)))
@@ -343,12 +346,14 @@ class Engine:
                 self._execution.advance(instance, least_us)
 
     def input_lost(self, operator: OperatorId, link: LinkId, back: bool = False) -> None:
-        """The taker of the query, or a multicast, says that what feeds a link is no more; or, `back`, that it feeds it again.
+        """Notes that the source of a link is gone, or with `back` that it is there again.
+
+        The home of the query says so, or a multicast upstream.
 
         Raises
         ------
         LocalProtocolError
-            The operator is not here, or on its way elsewhere with what it knew: say it again, there.
+            The operator is not here, or is moving away and its record has been read: repeat the message at its new host.
         """
         instance = self.instances.get(operator)
         if instance is None or link not in instance.inputs or instance.exported:
@@ -356,16 +361,16 @@ class Engine:
         instance.inputs[link].lost = instance.inputs[link].told_lost = not back
 
     def use(self, operator: OperatorId, user: User, outputs: tuple[End, ...], through: LinkId | None) -> Instance:
-        """Let another query use an operator, by a link that it has; returns it.
+        """Lets another query use an operator, through a link that the operator has; returns the operator.
 
-        It is another one than who asks may know, where the link has gone to a multicast, or come back from one, in the meantime.
+        It may be another operator than the caller knows, where the link has been handed to a multicast, or back, in the meantime.
 
         Raises
         ------
         LocalProtocolError
-            The operator is not here (any more).
+            The operator is not here (any more), or has failed.
         PlacementError
-            It is moving: what it takes along has been read, and would not know of the newcomer.
+            It is moving: its users have been exported already, and the new one would be missing.
         """
         carrier = self.flow.carrier(through) if through is not None else None
         instance = carrier[0] if carrier is not None else self._known(operator)
@@ -381,13 +386,13 @@ class Engine:
         return instance
 
     def slack_told(self, query: QueryId, slack_ms: float | None) -> None:
-        """By how much the ways of a query may still grow."""
+        """Sets by how much the delay of a query's longest way may still grow, in ms."""
         for instance in self.instances.values():
             if query in instance.users:
                 instance.slack_told(query, slack_ms)
 
     def release(self, query: QueryId) -> list[OperatorId]:
-        """A query has ended: destroy what only it used. Returns what was destroyed."""
+        """Ends the use by a query: destroys operators that only it used. Returns their ids."""
         destroyed = []
         for instance in list(self.instances.values()):
             if not instance.unused_by(query):
@@ -403,20 +408,23 @@ class Engine:
         return destroyed
 
     def reports(self, operators: tuple[OperatorId, ...] | None = None, query: QueryId = "") -> list[OperatorReport]:
-        """Figures of these operators, or of all here, for a query. One that has left is reported `moved`, an unknown one `missing`."""
+        """Reports the figures of these operators, or of all here, for a query.
+
+        One that has left is reported as `moved`, an unknown one as `missing`.
+        """
         if operators is None:
             return [instance.report(self._me) for instance in self.instances.values()]
         return [self._report(operator, query) for operator in operators]
 
     def sample(self, now: float) -> None:
-        """Take the rates; called every `sample_interval_s`."""
+        """Samples all rates; called every `sample_interval_s`."""
         for instance in self.instances.values():
             instance.sample(now)
 
     # ---------------------------------------------------------------------------------------------------- multicasts
 
     def split(self, operator: OperatorId, links: Sequence[LinkId], name: OperatorId) -> Instance:
-        """Make a multicast beside an operator, with these outputs of it; it runs."""
+        """Makes and starts a multicast beside an operator, and moves these outputs of the operator to it."""
         parent = self._known(operator)
         relay = split(parent, links, name, self._links, self._me)
         self.instances[name] = relay
@@ -431,9 +439,11 @@ class Engine:
         return relay
 
     def fold(self, relay: OperatorId, operator: OperatorId, free: Callable[[], bool], done: Callable[[list[Output]], None]) -> None:
-        """Give the outputs of a multicast back to the operator beside it that feeds it. If that is not possible now, it runs on.
+        """Moves the outputs of a multicast back to the operator beside it that feeds it.
 
-        `free` is asked at the last moment; `done` gets the outputs once it is done.
+        If that is not possible now, the multicast runs on.
+
+        `free` is asked just before the change; `done` gets the outputs after it.
         """
         instance = self._known(relay)
 
@@ -454,9 +464,9 @@ class Engine:
     # ---------------------------------------------------------------------------------------------------- migration
 
     def fork(self, operator: OperatorId, done: "Callable[[Operator | BaseException | None], None]") -> None:
-        """A fork of an operator as it is between two batches; from there on what it is given is logged (`Instance.log`).
+        """Forks an operator between two batches; from then on its input is logged (`Instance.log`).
 
-        It stands still for a moment only. None for an operator without state, which needs neither.
+        The operator pauses only for the fork. `done` gets None for an operator without state, which needs neither fork nor log.
         """
         instance = self._known(operator)
         if instance.is_multicast or (instance.operator is not None and instance.operator.is_stateless):
@@ -469,7 +479,7 @@ class Engine:
                 instance.log = InputLog()
             self.resume(operator)
             if self.instances.get(operator) is instance:
-                self._execution.consider(instance)  # called off meanwhile, it was resumed while it was still being read
+                self._execution.consider(instance)  # the copy was called off while the state was being read: the operator was resumed then
             done(result)
 
         def work() -> "Operator":
@@ -477,34 +487,34 @@ class Engine:
             return instance.operator.fork()
 
         def idle() -> None:
-            instance.busy = True  # whatever happens meanwhile, no batch may change what is being read
+            instance.busy = True  # no batch may change the state while it is being read
             self._host.execute(work, forked, rows=0)
 
         self._rest(instance, idle, done)
 
     def stop_copying(self, operator: OperatorId) -> None:
-        """The copy is not wanted any more: log no further input."""
+        """Stops logging input: the copy has been called off."""
         instance = self.instances.get(operator)
         if instance is not None:
             instance.log = None
 
     def pause(self, operator: OperatorId, done: Callable[[BaseException | None], None]) -> None:
-        """Let an operator come to rest. `resume` or `hand_over` must follow."""
+        """Pauses an operator after its current batch. `resume` or `hand_over` must follow."""
         self._rest(self._known(operator), lambda: done(None), done)
 
     def export(self, operator: OperatorId, done: Callable[[bytes | BaseException], None]) -> None:
-        """What a paused operator takes along beside its own state."""
+        """Encodes the engine's record of a paused operator, on an executor thread; `done` gets the bytes."""
         instance = self._known(operator)
         try:
             work = export(instance)
         except LocalProtocolError as problem:
-            done(problem)  # called off meanwhile
+            done(problem)  # called off in the meantime
             return
         instance.exported = True
         self._host.execute(work, done, rows=0)
 
     def _rest(self, instance: Instance, then: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
-        """Let an operator finish its batch and run no further one."""
+        """Lets an operator finish its batch and start no other; calls `then` or `failed`."""
 
         def idle() -> None:
             if instance.state is State.PAUSED and self.instances.get(instance.id) is instance:
@@ -518,7 +528,7 @@ class Engine:
             self._host.call_soon(idle)
 
     def resume(self, operator: OperatorId) -> None:
-        """The migration is off: the operator goes on."""
+        """Runs a paused operator again, after a migration that was abandoned."""
         instance = self.instances.get(operator)
         if instance is not None and instance.state is State.PAUSED:
             instance.when_idle = None
@@ -527,16 +537,16 @@ class Engine:
             self._execution.consider(instance)
 
     def hand_over(self, operator: OperatorId, node: NodeId, epoch: int) -> None:
-        """The migration is decided: the operator is there now. Queues are dropped, their senders send to the new host."""
+        """Removes an operator whose migration is committed. Queued batches are dropped; their senders send them to the new host."""
         instance = self._known(operator)
         self._remove(instance)
         self.flow.left(operator, node, epoch)
-        # A large state takes its time to free: not on the event loop, while the others wait for word of the move.
+        # Freeing a large state takes long: do it on a thread, so that the event loop can report the move.
         gone = [instance.drop_operator()]
         self._host.execute(gone.clear, lambda result: None, rows=0)
 
     def install(self, assembly: Assembly, epoch: int, done: Callable[[Instance | BaseException], None]) -> None:
-        """Let an operator whose state has arrived be here, PREPARED; `activate` or `destroy` must follow."""
+        """Adds an operator whose state has arrived, as PREPARED; `activate` or `destroy` must follow."""
 
         def installed(result: Instance | BaseException) -> None:
             if isinstance(result, Instance):
@@ -560,7 +570,7 @@ class Engine:
         self._host.execute(lambda: install(*assembly.finished(), epoch, self._links), installed, rows=0)
 
     def activate(self, operator: OperatorId) -> None:
-        """Run a PREPARED operator; its unacknowledged output goes out again, from here."""
+        """Runs a PREPARED operator and resends its unacknowledged output from here."""
         instance = self._known(operator)
         if instance.state is not State.PREPARED:
             return
@@ -570,7 +580,7 @@ class Engine:
             self.flow.transmit(output)
 
     def close(self) -> None:
-        """Stop everything."""
+        """Stops all operators and deletes spilled batches."""
         self.flow.spilling.close()
         for instance in list(self.instances.values()):
             self.destroy(instance.id)

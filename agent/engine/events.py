@@ -1,4 +1,4 @@
-"""What the engine tells the agent."""
+"""The interface through which the engine tells the agent about its operators and links; the agent's node implements it."""
 
 from typing import Protocol
 
@@ -11,34 +11,36 @@ from sbon_agent.engine.instance import Instance
 
 
 class EngineEvents(Protocol):
-    """Whom the engine tells."""
+    """Callbacks of the engine."""
 
     def operator_failed(self, instance: Instance) -> None:
-        """It can do no more; `instance.reason` says why."""
+        """An operator has failed; `instance.reason` says why."""
 
     def operator_refused(self, operator: OperatorId, asked_by: NodeId, reason: str) -> None:
-        """Another agent has asked for an operator that cannot be made here, or for a file or address that it may not have."""
+        """Another agent has asked for an operator that cannot be made here, or for a file or address that it may not use."""
 
     def operator_finished(self, instance: Instance) -> None:
-        """All its input has ended and been processed."""
+        """All input of an operator has ended and been processed."""
 
     def operator_destroyed(self, operator: OperatorId) -> None:
-        """Nobody uses it any more (or the agent stops)."""
+        """An operator has been removed: nobody uses it any more, or the agent stops."""
 
     def delivered(self, instance: Instance, batch: Batch) -> None:
         """A sink has taken a batch."""
 
     def link_broken(self, instance: Instance, output: Output, reason: str) -> None:
-        """The other end of an output is no more; the output has been removed."""
+        """An output has been removed because its consumer is gone."""
 
     def link_spills(self, output: Output, event: str, reason: str) -> None:
-        """What a link cannot deliver has `began` to go to disk, has `stopped` to (the reason says why), `goes_on`, or is `drained`."""
+        """Batches of a link go to disk (`began`), cannot go there (`stopped`, with a reason), can again (`goes_on`), or have all left it
+        (`drained`).
+        """
 
     def rows_left_out(self, output: Output, rows: int, reason: str) -> None:
-        """A batch of an output could not be packed, and goes without its rows."""
+        """A batch could not be packed and is sent without its rows."""
 
     def arrived_at_prepared(self, operator: OperatorId) -> None:
-        """Data has come for an operator that waits for the word to run."""
+        """Data has arrived for a PREPARED operator, which has not been told to run."""
 
     def make_sink(self, instance: Instance, params: SinkParams) -> SinkConnector | None:
-        """A sink of the agent's own (`tail`), or None for one of the connectors."""
+        """Returns a sink of the agent's own (`tail`), or None if a connector is to be used."""

@@ -1,11 +1,12 @@
-"""Running operators: earliest stimulus first, a quantum at a time each, on executor threads, only with credit on every output.
+"""Runs the operators of this host on executor threads: the batch with the earliest stimulus time first, one quantum at a time, and only
+while every output has credit. `sbon_agent.engine.engine` owns it.
 
-A batch is acknowledged when its effects are in the operator's state and its output is in the senders; so an operator that has stopped
-between two batches can be taken away with nothing lost (`sbon.links`). A batch that takes longer than a quantum is worked on in slices, and
-so is what an operator gives for a watermark (`sbon_agent.engine.closing`), whose batch is acknowledged when that begins, for the operator
-has all of it; the operator stays busy until the last of either, and so is never taken away in the midst of a batch.
+A batch is acknowledged when the operator's state reflects it and its output is in the senders; an operator that stops between two batches
+can therefore move without loss (`sbon.links`). A batch that takes longer than a quantum is processed in slices, and the answers to a
+watermark likewise (`sbon_agent.engine.closing`). The batch that brought a watermark is acknowledged when the answers begin, since the
+operator has taken it in whole. The operator stays busy until the last slice or answer, and so never moves in the middle of a batch.
 
-Operators behind each other on this host run in one task where they can (`sbon_agent.engine.chains`).
+Consecutive operators on this host run in one task where possible (`sbon_agent.engine.chains`).
 """
 
 from collections.abc import Callable, Mapping
@@ -35,11 +36,11 @@ from sbon_agent.engine.work import Task, advancing, run
 from sbon_agent.host import Host
 
 SLICE_ROWS_MIN = 64
-"""A batch is never cut finer: below, what every batch costs is all that a slice costs."""
+"""Smallest slice of a batch: in smaller ones the fixed cost of a batch outweighs the rows."""
 
 
 class Execution:
-    """The scheduler's loop over the operators of this host."""
+    """Scheduler of the operators of this host."""
 
     def __init__(
         self,
@@ -69,34 +70,34 @@ class Execution:
         self._running = 0
         self._pumps_soon = False
         self._on_threads = 0
-        """Of those, tasks that were not brief."""
+        """Running tasks that are not brief, a subset of `_running`."""
         self._quantum = Quantum(config.quantum_s, config.quantum_rows)
 
     # -------------------------------------------------------------------------------------------------- scheduling
 
     def consider(self, instance: Instance) -> None:
-        """Something about the operator has changed: may it run?"""
+        """Reconsiders whether an operator can run, after something about it has changed."""
         self._look_at(instance)
         self._acknowledgement.look()
         self._pump()
 
     def pause(self, instance: Instance, then: Callable[[], None]) -> None:
-        """Run no further batch; `then` follows when the one under way, if any, is done."""
+        """Pauses an operator; calls `then` when the batch under way, if any, is done."""
         instance.state = State.PAUSED
         self._ready.remove(instance.id)
         if instance.busy:
             instance.when_idle = then
-            self.consider(instance)  # what is left of a batch in slices is done first
+            self.consider(instance)  # the rest of a batch in slices is processed first
         else:
             self._host.call_soon(then)
 
     def start(self, instance: Instance) -> None:
-        """The operator may run."""
+        """Lets an operator run; a finished one stays finished."""
         instance.state = State.FINISHED if instance.ended else State.RUNNING
         if instance.source is not None:
             try:
                 instance.source.start(lambda: self._polling.at(instance, self._host.now()))
-            except Exception as problem:  # whatever a connector may raise: nobody would ask it again, or say why
+            except Exception as problem:  # a connector may raise anything: report it
                 self._failed_at(instance, problem)
                 return
             self._polling.at(instance, self._host.now())
@@ -104,7 +105,7 @@ class Execution:
             self.consider(instance)
 
     def fail(self, instance: Instance, reason: str) -> None:
-        """The operator can do no more; its inputs stay unacknowledged."""
+        """Fails an operator; its input stays unacknowledged."""
         if instance.state is State.FAILED:
             return
         remains = getattr(instance.sink, "remains", "")
@@ -116,7 +117,7 @@ class Execution:
         self._failed(instance)
 
     def stop(self, instance: Instance) -> None:
-        """Let go of files, sockets and timers."""
+        """Stops an operator: closes its files and sockets and cancels its timers, once its task has ended."""
         self._ready.remove(instance.id)
         instance.fetches.clear()
         if instance.timer is not None:
@@ -125,34 +126,35 @@ class Execution:
         if instance.finishing:
             instance.when_idle = lambda: self._let_go(instance)
         elif instance.task is None:
-            instance.busy, instance.closing = False, None  # whatever is left of a batch in slices
+            instance.busy, instance.closing = False, None  # drops the rest of a batch in slices
             self._let_go(instance)
         elif instance.source is not None or instance.sink is not None:
             instance.when_idle = lambda: self._let_go(instance)
 
     def advance(self, instance: Instance, watermark_us: int) -> None:
-        """The watermark of an idle operator has risen without a batch: it gives its answers to it."""
+        """Raises the watermark of an idle operator without a batch, and lets it give its answers."""
         instance.closing = Closing(advancing(instance, watermark_us), watermark_us)
         instance.closing.stimulus_s = self._host.wall()
         instance.busy = True
         self.consider(instance)
 
     def join(self, operator: Instance, made: Instance) -> None:
-        """A multicast has just been made behind an operator. If that is in the midst of a task, the multicast takes part in it, and
-        passes on what comes of it at once: the operators behind it may have it already.
+        """Adds a new multicast to the task that the operator before it is in, if any.
+
+        It passes on that task's results at once, because the operators behind it may be part of the task too.
         """
         if operator.task is not None:
             made.busy, made.task = True, operator.task
             operator.task.joined.append(made)
 
     def _drop_operator(self, instance: Instance) -> None:
-        """Free the state of an operator that has failed, on a thread."""
+        """Frees the state of a failed operator on a thread."""
         self._budget.forget(instance.id)
         gone = [instance.drop_operator()]
         self._host.execute(gone.clear, _ignored, rows=0)
 
     def _look_at_state(self, instance: Instance) -> None:
-        """Count a state that has been measured; where all together are too large, the largest one's operator ends."""
+        """Records a measured state size. If all states together exceed the limit, the operator with the largest one fails."""
         if self._instances.get(instance.id) is not instance or instance.state is State.FAILED:
             return
         excess = self._budget.measured(instance.id, instance.state_bytes)
@@ -168,11 +170,12 @@ class Execution:
             self._host.execute(let_go, _ignored, rows=0)
 
     def _look_at(self, instance: Instance) -> None:
-        """Bring the queue of those ready to run up to date with one operator."""
+        """Updates an operator's entry in the queue of those ready to run."""
         instance.align(self._config.ahead_rows_max)
-        incoming = instance.earliest()  # what has been begun, or else what is most urgent
+        incoming = instance.earliest()  # a batch in slices, or else the most urgent one
         if instance.closing is not None and instance.task is None:
-            # However many answers there are, no more of them wait for the consumers than of any others, whoever waits for the last.
+            # Each part of the answers needs credit, even while a migration waits for the last one: consumers never get more batches than
+            # they have granted.
             instance.blocked = not instance.has_credit
             if not instance.blocked and self._may_end_its_batch(instance):
                 self._ready.push(instance.id, instance.closing.stimulus_s)
@@ -181,7 +184,7 @@ class Execution:
         elif instance.task is not None or incoming is None:
             self._look_at_source(instance)
         elif instance.busy:
-            # In slices: the rest needs credit as the first did, unless somebody waits for it.
+            # The rest of a sliced batch needs credit as the first slice did, unless a pause waits for it.
             instance.blocked = not instance.has_credit
             if instance.when_idle is not None or (instance.state is State.RUNNING and not instance.blocked):
                 self._ready.push(instance.id, instance.earliest_s)
@@ -224,7 +227,7 @@ class Execution:
                 self._run(instance, incoming)
         for operator, stimulus_s in waiting:
             self._ready.push(operator, stimulus_s)
-        if waiting and self._flow.is_carrying and not self._pumps_soon:  # else a task that is settled goes on here
+        if waiting and self._flow.is_carrying and not self._pumps_soon:  # otherwise the end of a running task pumps again
             self._pumps_soon = True
             self._host.call_soon(self._pump_again)
 
@@ -233,21 +236,21 @@ class Execution:
         self._pump()
 
     def _waits(self, instance: Instance, incoming: Input | None) -> bool:
-        """Tells whether the next task of an operator begins a moment later, so that the operator behind it takes part."""
+        """Tells whether the next task of an operator is put off for a moment, so that the operator behind it can take part."""
         if not self._running and not self._flow.is_carrying:
-            return False  # nobody is at work
+            return False  # no operator behind it is at work
         if instance.state is not State.RUNNING or instance.busy or not instance.has_credit:
             return False
         return (instance.source is not None or incoming is not None) and joins_soon(instance, self._flow, self._me)
 
     def _may_end_its_batch(self, instance: Instance) -> bool:
-        """It may run, or has been paused in the midst of a batch and is waited for."""
+        """Tells whether an operator may run, or was paused in the middle of a batch that must be finished."""
         return instance.state is State.RUNNING or (instance.busy and instance.when_idle is not None)
 
     # ---------------------------------------------------------------------------------------------------------- tasks
 
     def _run(self, instance: Instance, incoming: Input) -> None:
-        """The next batch of an operator, or as much of it as a quantum takes."""
+        """Runs the next batch of an operator, or as much of it as fits into a quantum."""
         batch = incoming.queue.head
         stages = chain(instance, incoming, batch.stimulus_s, self._flow, self._me, self._instances)
         task = Task(stages, batch.stimulus_s, self._quantum, self._budget, (batch,))
@@ -258,7 +261,7 @@ class Execution:
         most = min(most, max(1, self._config.quantum_rows // spread))
         begin, hurried = incoming.sliced, instance.when_idle is not None and spread == 1
         if instance.is_multicast:
-            pass  # batches go on as they came
+            pass  # a multicast passes batches on unchanged
         elif begin or (batch.rows > 2 * most and not hurried):
             task.begin, task.end = begin, batch.rows if hurried else min(batch.rows, begin + most)
         else:
@@ -270,12 +273,12 @@ class Execution:
         self._execute(task)
 
     def _close(self, instance: Instance, closing: Closing) -> None:
-        """More of what an operator gives for its last batch."""
+        """Runs the next part of an operator's answers to a watermark."""
         stages = chain(instance, None, closing.stimulus_s, self._flow, self._me, self._instances)
         self._execute(Task(stages, closing.stimulus_s, self._quantum, self._budget, closing=closing))
 
     def _share(self, task: Task) -> None:
-        """Leave the later stages of a task that will be followed by another to a thread that has nothing to do."""
+        """Cuts the later stages off a task that another one will follow, so that an idle thread can run them."""
         if self._running + 1 < self._host.workers and not self._ready and may_spread(self._host):
             del task.stages[first_part(task.stages) :]
 
@@ -297,7 +300,7 @@ class Execution:
         self._host.execute(work, done, rows=task.sizes, brief=brief)
 
     def _settle(self, task: Task) -> None:
-        """On the event loop: what was done on the thread takes its place in the books of operators and links, in order."""
+        """Applies a finished task to its operators and links, on the event loop, then schedules what follows."""
         began = self._host.stopwatch()
         self._books.enter(task)
         head = task.stages[0].instance
@@ -321,7 +324,7 @@ class Execution:
         self._pump()
 
     def _free(self, task: Task) -> list[Instance]:
-        """The operators of a task are busy no more, except for the first with the rest of its batch, and those with more to give."""
+        """Marks the operators of a task idle, except those with the rest of a batch or of answers. Returns them all."""
         instances = [stage.instance for stage in task.stages] + task.joined
         head, incoming = task.stages[0].instance, task.stages[0].incoming
         for instance in instances:
@@ -342,7 +345,7 @@ class Execution:
         self.fail(instance, str(problem) if isinstance(problem, SbonError) else f"{type(problem).__name__}: {problem}")
 
     def _retry_later(self, instance: Instance, problem: Congested) -> None:
-        """The sink's far end or disk is full: hold still for a while, with everything where it is."""
+        """Pauses a sink for a while whose receiver or disk is full; nothing is dropped."""
         if instance.state is not State.RUNNING:
             return
 
@@ -353,7 +356,7 @@ class Execution:
         self._stall(instance, problem, resume)
 
     def _stall(self, instance: Instance, problem: Congested, resume: Callable[[], None]) -> None:
-        """Show what the sink waits for, and try again in a while."""
+        """Marks an operator STALLED with the sink's reason, and calls `resume` after the pause that the sink asked for."""
         instance.state, instance.stalled_by, instance.blocked = State.STALLED, str(problem), True
 
         def again() -> None:
@@ -365,7 +368,7 @@ class Execution:
     # ----------------------------------------------------------------------------------------------------- the end
 
     def _ended(self, instance: Instance) -> None:
-        """All its input has been processed. A sink that has something to put in its place does that before it counts as finished."""
+        """Finishes an operator whose input has all been processed. A sink with a `finish` method runs that first."""
         finish = getattr(instance.sink, "finish", None)
         if finish is None or self._instances.get(instance.id) is not instance:
             instance.state = State.FINISHED
@@ -375,7 +378,7 @@ class Execution:
 
         def done(result: object) -> None:
             instance.finishing = False
-            if instance.when_idle is not None:  # stopped meanwhile
+            if instance.when_idle is not None:  # stopped in the meantime
                 then, instance.when_idle = instance.when_idle, None
                 then()
             elif isinstance(result, Congested):
@@ -391,7 +394,7 @@ class Execution:
     # ------------------------------------------------------------------------------------------------------ sources
 
     def _due(self, instance: Instance) -> None:
-        """It is time to ask a source."""
+        """Polls a source whose time has come, or arranges for it."""
         if instance.state is not State.RUNNING or self._instances.get(instance.id) is not instance:
             return
         if instance.task is not None:
@@ -405,13 +408,13 @@ class Execution:
             self._poll(instance, threaded=False)
 
     def _take(self, instance: Instance) -> None:
-        """Let a source that may be asked on a thread give its next batch: the one that it has promised, where it has."""
+        """Takes the next batch of a source that can be polled on a thread: the one that it has promised, if any."""
         if not instance.fetches:
             self._poll(instance, threaded=True)
             return
         fetch = instance.fetches[0]
         if not fetch.is_made and not fetch.begin():
-            return  # a thread is at it, and will tell
+            return  # a thread is making it, and reports when it is done
         instance.fetches.popleft()
         if fetch.problem is not None:
             self._failed_at(instance, fetch.problem)
@@ -422,15 +425,16 @@ class Execution:
         self._go(instance, task)
 
     def _poll(self, instance: Instance, *, threaded: bool) -> None:
-        """Ask a source and hand on what it gives: in one task if it wants a thread, and otherwise as far as threads are free."""
+        """Polls a source and passes on the result: in one task if it is polled on a thread, otherwise as far as threads are free."""
         source, now, wall = instance.source, self._host.now(), self._host.wall()
         assert source is not None
         task = Task([], wall, self._quantum, self._budget, now=now, asked_rows=self._polling.allow(instance, now))
         if threaded and self._on_threads:
-            # The event loop is left free: there, too, it would wait for the interpreter's lock and for polars as these do.
+            # With other tasks on threads, this one goes to a thread too: on the event loop it would also wait for the interpreter's lock
+            # and for polars.
             task.asked_rows = None
         if not threaded:
-            few = task.asked_rows is not None and task.asked_rows <= FEW_ROWS  # no work for threads of polars
+            few = task.asked_rows is not None and task.asked_rows <= FEW_ROWS  # too few rows for polars to use its threads
             began, meter = self._host.stopwatch(), self._host.meter(brief=few)
             try:
                 task.polled = source.poll(now, wall)
@@ -444,7 +448,7 @@ class Execution:
         self._go(instance, task, threaded=threaded)
 
     def _go(self, instance: Instance, task: Task, *, threaded: bool = True) -> None:
-        """Hand on what a source gives, or has given."""
+        """Runs the task of a source's batch, with the operators behind it."""
         task.stages = chain(instance, None, task.stimulus_s, self._flow, self._me, self._instances)
         if not threaded and (self._running >= self._host.workers or (len(task.stages) == 1 and not task.stages[0].packing)):
             del task.stages[1:]
@@ -457,7 +461,7 @@ class Execution:
             self._execute(task)
 
     def _polled(self, instance: Instance, task: Task) -> None:
-        """A source has been asked: end it, or ask again in time."""
+        """Ends a source that has finished, or arranges its next poll."""
         polled = task.polled
         if polled is None or instance.source is None:
             return
@@ -475,4 +479,4 @@ class Execution:
 
 
 def _ignored(result: object) -> None:
-    """A sink that was closed in vain has already been reported as failed."""
+    """Ignores the result: a sink that could not be closed has been reported as failed already."""

@@ -1,7 +1,10 @@
-"""Batches between operators: over the network when the other end is elsewhere, by hand within this host. The same machines serve both.
+"""Transports batches between operators: over the network to other hosts, or directly within this host.
 
-The two ends of a link are `LinkSender` and `LinkReceiver` (`sbon.links`); this module carries what they say. Whatever cannot be carried now
-(no connection, full buffer) stays in the sender and goes when the connection is back or has room.
+The same state machines serve both.
+
+The ends of a link are `LinkSender` and `LinkReceiver` (`sbon.links`); this module carries their messages. What cannot be sent now (no
+connection, full buffer) stays in the sender, and is sent when the connection is back or has room. The engine owns it; the agent's node
+gives it incoming messages.
 """
 
 from collections import OrderedDict, deque
@@ -31,41 +34,43 @@ from sbon_agent.host import Disk, Host
 Reply = Callable[[Message], bool]
 
 MISSING_MAX = 6
-"""So many times in a row may the other end not know a link before it is taken to be gone for good; half a minute."""
+"""Number of successive answers that the other end does not know a link, about half a minute, after which the link counts as gone for
+good."""
 MISSING_RETRY_S_MIN = 0.5
-"""Pause before what the other end did not know is sent again; doubles each time. An end that is being made needs one or two."""
+"""First pause before batches of a link unknown at the other end are sent again; it doubles each time. An end that is being made needs one
+or two."""
 MISSING_RETRY_S_MAX = 30.0
 ACKNOWLEDGE_RETRY_S = 0.1
 ACKNOWLEDGE_TRIES = 50
-"""An acknowledgement that finds its connection full is tried again so often; a connection that stays full for longer is broken."""
+"""Retries of an acknowledgement whose connection is full; a connection that stays full for longer is broken."""
 
 
 class Router(Protocol):
-    """How a message reaches a node; the agent's directory and connections behind one call."""
+    """Sends messages to nodes: the agent's directory and connections behind one call."""
 
     me: NodeId
 
     def send(self, node: NodeId, message: Message | Data) -> bool:
-        """True if it is on its way; False if there is no connection with room: `Flow.reconnected` or `Flow.writable` will follow."""
+        """Sends a message. Returns False if there is no connection with room; `Flow.reconnected` or `Flow.writable` follows later."""
 
 
 class FlowEvents(Protocol):
-    """Whom the flow tells."""
+    """Callbacks of the flow; the engine implements them."""
 
     def runnable(self, instance: Instance) -> None:
-        """Something to process, or new credit."""
+        """An operator has a batch to process, or new credit."""
 
     def arrived_at_prepared(self, operator: OperatorId) -> None:
-        """Data for an operator that waits for the word to run: its senders have been told, so the migration is decided."""
+        """Data has arrived for a PREPARED operator. Its senders know the new host, so the migration is committed."""
 
     def disk_lost(self, instance: Instance, reason: str) -> None:
-        """What a link of the operator had put on disk cannot be had back."""
+        """What a link of the operator had put on disk cannot be read back."""
 
     def disk_told(self, output: Output, event: str, reason: str) -> None:
-        """A link's disk: see `sbon_agent.engine.spilling.SpillEvents`."""
+        """Something happened to a link's disk; see `sbon_agent.engine.spilling.SpillEvents`."""
 
     def rows_left_out(self, output: Output, rows: int, reason: str) -> None:
-        """A batch could not be packed, and goes without its rows."""
+        """A batch could not be packed and is sent without its rows."""
 
 
 class Flow:
@@ -96,47 +101,47 @@ class Flow:
     # -------------------------------------------------------------------------------------------------- the ends
 
     def add(self, instance: Instance) -> None:
-        """Begin to carry for all links of an operator."""
+        """Starts to transport for all links of an operator."""
         for incoming in instance.inputs.values():
             self._inputs[incoming.link.id] = (instance, incoming)
         for outgoing in instance.outputs.values():
             self.add_output(instance, outgoing)
 
     def add_output(self, instance: Instance, output: Output) -> None:
-        """Begin to carry for one more output."""
+        """Starts to transport for one more output."""
         output.sender.may_spill(self.spilling.budget)
         instance.outputs[output.link.id] = output
         self._outputs[output.link.id] = (instance, output)
 
     def input(self, link: LinkId) -> Input | None:
-        """The receiving end of a link, if it is here."""
+        """Returns the receiving end of a link, if it is here."""
         found = self._inputs.get(link)
         return None if found is None else found[1]
 
     def consumer(self, link: LinkId) -> tuple[Instance, Input] | None:
-        """The operator here that has the receiving end of a link."""
+        """Returns the operator here that has the receiving end of a link, with that end."""
         return self._inputs.get(link)
 
     def replace_input(self, instance: Instance, old: Input, new: Input) -> None:
-        """What comes by the old link is nobody's any more."""
+        """Replaces an input of an operator by a new link; batches that arrive by the old link are refused."""
         instance.inputs = {one.link.id: one for one in (new if incoming is old else incoming for incoming in instance.inputs.values())}
         self._inputs.pop(old.link.id, None)
         self._acks.pop(old.link.id, None)
         self._inputs[new.link.id] = (instance, new)
 
     def far_ends(self, operator: OperatorId) -> list[tuple[Instance, Input | Output]]:
-        """The ends of links here whose other end is an operator's, with those here that have them."""
+        """Returns the local ends of all links to or from this operator, each with the operator that has it."""
         feeding: list[tuple[Instance, Input | Output]] = [(i, end) for i, end in self._inputs.values() if end.link.source == operator]
         return feeding + [(i, end) for i, end in self._outputs.values() if end.link.target == operator]
 
     def taken(self, instance: Instance) -> LinkId | None:
-        """One of the links of an operator that is to be added whose end is another operator's here already; None: there is none."""
+        """Returns a link of a new operator whose end here belongs to another operator already; None if there is none."""
         inputs = (link for link in instance.inputs if link in self._inputs and self._inputs[link][0] is not instance)
         outputs = (link for link in instance.outputs if link in self._outputs and self._outputs[link][0] is not instance)
         return next(inputs, next(outputs, None))
 
     def remove(self, instance: Instance) -> None:
-        """The operator is not here any more; batches waiting in its queues are forgotten, their senders keep them."""
+        """Removes an operator's links. Batches waiting in its queues are dropped; their senders keep them."""
         for incoming in instance.inputs.values():
             self._inputs.pop(incoming.link.id, None)
             self._acks.pop(incoming.link.id, None)
@@ -144,47 +149,47 @@ class Flow:
             self._outputs.pop(outgoing.link.id, None)
 
     def remove_output(self, instance: Instance, link: LinkId) -> None:
-        """Nobody listens at the other end of this link any more."""
+        """Removes an output that has no consumer any more."""
         instance.outputs.pop(link, None)
         self._outputs.pop(link, None)
         self.spilling.drop(link)
 
     def carrier(self, link: LinkId) -> tuple[Instance, Output] | None:
-        """The operator here that has the sending end of a link."""
+        """Returns the operator here that has the sending end of a link, with that end."""
         return self._outputs.get(link)
 
     def handed(self, link: LinkSpec, node: NodeId) -> None:
-        """The sending end of an input belongs to another operator now. Older news than what is known changes nothing."""
+        """Notes that another operator has the sending end of an input now. Older news than what is known is ignored."""
         found = self._inputs.get(link.id)
         if found is not None and link.handed > found[1].link.handed:
             incoming = found[1]
             incoming.link = msgspec.structs.replace(incoming.link, source=link.source, handed=link.handed)
             incoming.moved(node, 0)
-            incoming.named.clear()  # next hosts were those of the source that it had before
+            incoming.named.clear()  # earlier announced hosts were those of the previous source
 
     def left(self, operator: OperatorId, node: NodeId, epoch: int) -> None:
-        """An operator has moved from here: tell latecomers. The oldest such notes are dropped."""
+        """Notes where an operator has moved to, for senders that do not know yet. The oldest notes are dropped."""
         self._gone[operator] = (node, epoch)
         self._gone.move_to_end(operator)
         while len(self._gone) > self._remembered:
             self._gone.popitem(last=False)
 
     def places(self, operator: OperatorId) -> list[Whereabouts]:
-        """All that is known here of where an operator is that is elsewhere."""
+        """Returns all that is known here about where an operator on another host runs."""
         ends: list[Whereabouts] = [end for _, end in self.far_ends(operator)]
         gone = self._gone.get(operator)
         return ends if gone is None else [*ends, Whereabouts(*gone)]
 
     def whereabouts(self, operator: OperatorId) -> tuple[NodeId, int] | None:
-        """Where an operator that was here has gone."""
+        """Returns where an operator that was here has gone, with the epoch of the move; None if unknown."""
         return self._gone.get(operator)
 
     def forget_whereabouts(self, operator: OperatorId) -> None:
-        """The operator is back."""
+        """Forgets where an operator went: it is here again."""
         self._gone.pop(operator, None)
 
     def moved(self, operator: OperatorId, node: NodeId, epoch: int) -> None:
-        """An operator has a new host: send there what is not acknowledged. Older news than what is known changes nothing."""
+        """Notes the new host of an operator and sends unacknowledged batches there. Older news than what is known is ignored."""
         if operator in self._gone and self._gone[operator][1] < epoch:
             self.left(operator, node, epoch)
         for _, output in list(self._outputs.values()):
@@ -196,22 +201,22 @@ class Flow:
         for _, incoming in self._inputs.values():
             if incoming.link.source == operator and epoch > incoming.epoch:
                 if incoming.node != node:
-                    incoming.delay_ms = None  # it was that of the old place
+                    incoming.delay_ms = None  # it was that of the old host
                 incoming.moved(node, epoch)
 
     # ------------------------------------------------------------------------------------------------------ sending
 
     def leaves(self, output: Output) -> bool:
-        """The link leads to another host."""
+        """Tells whether the link leads to another host."""
         return output.node != self._router.me
 
     def transmit(self, output: Output) -> None:
-        """Send what may be sent, and let what cannot wait in memory wait on disk."""
+        """Sends what may be sent, and lets batches beyond the memory limit spill to disk."""
         found = self._outputs.get(output.link.id)
         if found is None or found[1] is not output:
-            return  # what gave it has ended or left in the meantime: nothing more of it may go out, or to a disk that nobody would empty
+            return  # the operator has ended or left: nothing more may be sent for it, or written to a disk that nobody would empty
         self._send_on(output)
-        # A far end that is away may come back; one that answers and does not know the link will hardly, and must not fill the disk.
+        # An unreachable receiver may come back. One that answers and does not know the link hardly will, and must not fill the disk.
         away = output.node != self._router.me and output.missing < MISSING_MAX
         self.spilling.look(output.link.id, output.sender, output.schema, may_spill=away)
 
@@ -235,7 +240,7 @@ class Flow:
     def _send_away(self, output: Output, batch: Batch) -> bool:
         rows, codec = batch.payload, output.packing.codec
         if isinstance(rows, Rows) and not rows.is_packed(codec):
-            # Made when the link led elsewhere, or when the line looked faster.
+            # The batch was made when the link led to an operator here, or for another compression.
             if not output.is_packing:
                 output.is_packing = True
                 self._host.execute(lambda: rows.pack(codec, self._host.stopwatch), partial(self._packed, output, batch), rows=rows.rows)
@@ -257,7 +262,7 @@ class Flow:
         self.transmit(output)
 
     def _leave_out(self, output: Output, batch: Batch, reason: str) -> None:
-        """The rows of one batch are lost, those behind it go on."""
+        """Drops the rows of one batch; those behind it are sent."""
         rows = output.sender.leave_out(batch.sequence)
         if not rows:
             return  # acknowledged in the meantime
@@ -270,20 +275,20 @@ class Flow:
     # --------------------------------------------------------------------------------- what the disk tells (SpillEvents)
 
     def disk_done(self, link: LinkId) -> None:
-        """Something may be sent that was on disk, or there is room for more."""
+        """Transmits after disk work: batches have come back from disk, or there is room for more."""
         found = self._outputs.get(link)
         if found is not None:
             self.transmit(found[1])
             self._events.runnable(found[0])
 
     def disk_lost(self, link: LinkId, reason: str) -> None:
-        """What was on disk cannot be had back."""
+        """Passes on that spilled batches of a link cannot be read back."""
         found = self._outputs.get(link)
         if found is not None:
             self._events.disk_lost(found[0], f"link to {found[1].link.target}: {reason}")
 
     def disk_told(self, link: LinkId, event: str, reason: str) -> None:
-        """For the log."""
+        """Passes on an event of a link's disk, for the log."""
         found = self._outputs.get(link)
         if found is not None:
             self._events.disk_told(found[1], event, reason)
@@ -291,14 +296,14 @@ class Flow:
     # -------------------------------------------------------------------------------------------------- connections
 
     def reconnected(self, node: NodeId) -> None:
-        """A new connection: what the old one swallowed goes again."""
+        """Resends to a node with a new connection, because unacknowledged batches may have been lost with the old one."""
         for _, output in list(self._outputs.values()):
             if output.node == node:
                 output.sender.rewind()
                 self.transmit(output)
 
     def writable(self, node: NodeId, drained_bytes_per_s: float = 0.0) -> None:
-        """The connection has room again; it drained at this rate, where that is known."""
+        """Sends to a node whose connection has room again. `drained_bytes_per_s` is the rate at which it drained, 0 if unknown."""
         for _, output in list(self._outputs.values()):
             if output.node == node:
                 if drained_bytes_per_s > 0:
@@ -306,11 +311,11 @@ class Flow:
                 self.transmit(output)
 
     def destinations(self) -> set[NodeId]:
-        """The other nodes that links lead to."""
+        """Returns the other nodes that links lead to."""
         return {output.node for _, output in self._outputs.values()} - {self._router.me}
 
     def acknowledged(self, message: Acknowledge) -> None:
-        """The other end of an output has processed batches."""
+        """Takes an acknowledgement: the other end of an output has processed batches."""
         found = self._outputs.get(message.link)
         if found is None:
             return
@@ -325,7 +330,9 @@ class Flow:
         self._events.runnable(instance)
 
     def unknown_there(self, message: NoSuchLink) -> None:
-        """The other end does not know the link: it may be in the making, or have failed, or be gone with a crash (`sbon.dead_ends`)."""
+        """Schedules a resend on a link that the other end does not know: its end may be in the making, have failed, or have gone in a crash
+        (`sbon.dead_ends`).
+        """
         found = self._outputs.get(message.link)
         if found is None or self._again.get(message.link):
             return
@@ -335,7 +342,7 @@ class Flow:
 
         def retry() -> None:
             self._again.pop(message.link, None)
-            found = self._outputs.get(message.link)  # it may have left and come back
+            found = self._outputs.get(message.link)  # the operator may have left and come back
             if found is not None:
                 found[1].sender.rewind()
                 self.transmit(found[1])
@@ -344,7 +351,7 @@ class Flow:
         self._host.call_at(self._host.now() + pause_s, retry)
 
     def dead_end_told(self, message: DeadEnd) -> None:
-        """The host of an output's target says that all which the target feeds is gone."""
+        """Notes the report of a target's host that all consumers behind the target are gone."""
         found = self._outputs.get(message.link)
         if found is not None:
             reason = message.obstruction.reason[:REASON_LENGTH_MAX]
@@ -352,7 +359,10 @@ class Flow:
             found[1].dead_end_until_s = self._host.now() + TOLD_S
 
     def tell_dead_end(self, instance: Instance, obstruction: Obstruction) -> None:
-        """Tell whoever feeds an operator that all which it feeds is gone. What has brought nothing yet waits for nothing."""
+        """Tells the sources of an operator that all its consumers are gone.
+
+        Inputs that have brought nothing yet wait for no credit, and are not told.
+        """
         for incoming in instance.inputs.values():
             message = DeadEnd(link=incoming.link.id, obstruction=obstruction)
             if incoming.reply is not None:
@@ -363,7 +373,7 @@ class Flow:
     # ---------------------------------------------------------------------------------------------------- receiving
 
     def receive(self, message: Data, reply: Reply) -> None:
-        """Data from another host."""
+        """Takes a batch from another host."""
         found = self._inputs.get(message.link)
         if found is None:
             reply(self._whereabouts_of(message.link))
@@ -377,7 +387,7 @@ class Flow:
         self._take(found, Batch(message.sequence, message.stimulus_s, message.watermark_us, payload, message.path))
 
     def processed(self, incoming: Input, batch: Batch) -> None:
-        """A batch has had its effect: acknowledge, soon, with others."""
+        """Counts a batch as processed; its acknowledgement follows soon, together with others."""
         incoming.receiver.process(batch.sequence, batch.rows)
         incoming.bytes_in += batch.size_bytes
         incoming.watermark_us = max(incoming.watermark_us, batch.watermark_us)
@@ -387,7 +397,7 @@ class Flow:
             self._acknowledge_soon(incoming)
 
     def carried(self, output: Output, incoming: Input, batch: Batch) -> None:
-        """A batch just offered has had its effect on the next operator, in the same task: both ends count as if it had travelled."""
+        """Counts a batch that the next operator processed in the same task: both ends count as if it had travelled over the link."""
         output.bytes_out += batch.size_bytes
         output.missing = 0
         output.sender.sent(batch)
@@ -425,7 +435,7 @@ class Flow:
 
     @property
     def is_carrying(self) -> bool:
-        """Batches or acknowledgements between operators of this host are on their way: they arrive in this turn of the event loop."""
+        """True while batches or acknowledgements between operators here are in transit; they arrive in this turn of the event loop."""
         return bool(self._local or self._acks)
 
     def _carry_local(self) -> None:
@@ -463,8 +473,8 @@ class Flow:
         elif incoming.reply(message):
             incoming.unheard = 0
         elif incoming.unheard < ACKNOWLEDGE_TRIES:
-            # The connection that brought the data is full, or gone. If gone, the sender comes again and hears it then; if full, it
-            # may wait for just this word before it sends anything at all.
+            # The connection that brought the data is full or gone. If gone, the sender reconnects and is acknowledged then; if full, it may
+            # need this message before it can send at all.
             incoming.unheard += 1
             self._host.call_at(self._host.now() + ACKNOWLEDGE_RETRY_S, lambda: self._acknowledge(incoming, resume=resume))
 

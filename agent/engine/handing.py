@@ -1,7 +1,9 @@
-"""What the receiving end of a link must know when its sending end has gone to a multicast, or back: the new name of its source.
+"""Tells receivers of links which operator sends on them now, after a link has been handed to a multicast or back.
 
-Until it has answered, the operator that has the sending end stays on this host (`Output.told`), so that whatever the receiver does by the
-old name (a migration's lock, a query that is to use all upstream) still comes here, where links are known by their own names.
+The multicasting module calls it.
+
+Until the receiver has answered, the sending operator stays on this host (`Output.told`). Whatever the receiver asks under the old name (a
+migration's lock, a query that wants to use everything upstream) then still arrives here, where links are found by their own ids.
 """
 
 from collections.abc import Callable
@@ -22,11 +24,11 @@ from sbon_agent.optimising.migrations import Migrations
 
 RETRY_S_MIN = 0.5
 RETRY_S_MAX = 15.0
-"""A receiver that does not answer, or that is moving, is told again after a pause that doubles."""
+"""Longest pause in seconds; a receiver that does not answer, or is moving, is told again after a pause that doubles."""
 
 
 class Handing:
-    """Both sides of the word."""
+    """Sender and receiver of the message about a link's new source."""
 
     def __init__(self, host: Host, directory: Directory, engine: Engine, migrations: Migrations) -> None:
         self._host = host
@@ -35,12 +37,12 @@ class Handing:
         self._migrations = migrations
         self._telling: set[LinkId] = set()
         self._lost: dict[LinkId, bool] = {}
-        """Outputs of multicasts whose receivers have been told that nothing feeds the multicast any more."""
+        """Outputs of multicasts, and whether their receivers were last told that the multicast has lost its source."""
 
     # ----------------------------------------------------------------------------------------------------- telling
 
     def tell(self, outputs: list[Output], told: Callable[[], None] = lambda: None) -> None:
-        """Tell the receivers of these outputs whose they are; `told` each time one has answered."""
+        """Tells the receivers of these outputs which operator has the sending end now; calls `told` for each that has answered."""
         for output in outputs:
             output.told = False
             if output.link.id not in self._telling:
@@ -69,9 +71,9 @@ class Handing:
         self._directory.request(output.node, Handed(link=sent, node=self._directory.me), answered)
 
     def look_at_losses(self) -> None:
-        """Tell on what multicasts have been told of their only input: behind a lost one nobody should wait either; called every second.
+        """Tells the receivers of multicasts whether the multicast has lost its only input; called every second.
 
-        An operator whose source has crashed waits for it no more. With a multicast between the two, only its host would see it.
+        An operator stops waiting for a source that has crashed. With a multicast between the two, only the multicast's host sees the crash.
         """
         outputs: dict[LinkId, tuple[Output, bool]] = {}
         for instance in self._engine.instances.values():
@@ -89,7 +91,7 @@ class Handing:
         output.told = False
 
         def answered(result: Message | SbonError) -> None:
-            output.told = output.link.id not in self._telling  # whose it is may have to be told as well
+            output.told = output.link.id not in self._telling  # the receiver may also have to be told the new source
             if not isinstance(result, SbonError):
                 self._lost[output.link.id] = lost
 
@@ -99,12 +101,12 @@ class Handing:
     # ------------------------------------------------------------------------------------------------------ being told
 
     def handle(self, message: Handed, respond: Done) -> None:
-        """The sending end of an input has another owner.
+        """Takes the message that another operator has the sending end of an input.
 
         Raises
         ------
         LocalProtocolError
-            The receiver is not here, or on its way elsewhere with what it knew: tell it again, there.
+            The receiver is not here, or is moving away and its record has been read: repeat the message at its new host.
         """
         link = message.link
         instance = self._engine.instances.get(link.target)
@@ -115,5 +117,5 @@ class Handing:
 
 
 def settled(instance: Instance) -> bool:
-    """Whether all receivers of an operator know whose their inputs are."""
+    """Tells whether all receivers of an operator know which operator sends on their inputs."""
     return all(output.told for output in instance.outputs.values())

@@ -1,7 +1,7 @@
-"""What a migrating operator takes along beside its own state: the host's share, as bytes.
+"""Encodes and installs the engine's record of a migrating operator: everything but the operator's own state.
 
-The number of the last batch processed on each input, and the output that is not acknowledged; `sbon.links` says why that is all. The
-operator's own state has gone before (`sbon_agent.engine.copying`).
+It holds the number of the last batch processed on each input, and the unacknowledged output; `sbon.links` explains why that is enough. The
+operator's own state is sent before (`sbon_agent.engine.copying`).
 """
 
 from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ class HeldBatch(msgspec.Struct, frozen=True, array_like=True):
 
 
 class InputState(msgspec.Struct, frozen=True, array_like=True):
-    """How far an input has been processed."""
+    """Progress of an input."""
 
     link: LinkSpec
     node: NodeId
@@ -65,7 +65,7 @@ class OutputState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class OperatorState(msgspec.Struct, frozen=True):
-    """One operator, between two batches, without its own state."""
+    """Record of one operator between two batches, without the operator's own state."""
 
     spec: OperatorSpec
     users: tuple[User, ...]
@@ -84,9 +84,15 @@ _decoder = msgspec.msgpack.Decoder(OperatorState)
 
 
 def export(instance: Instance) -> Callable[[], bytes]:
-    """The operator, which must be paused and idle, as work for an executor thread: it takes as long as the output held is large.
+    """Returns the encoding of a paused, idle operator's record as work for an executor thread, since it takes time in proportion to the
+    held output.
 
-    What acknowledgements may still change in the meantime is read at once; a batch sent twice for it is dropped by its number.
+    What later acknowledgements may change is read at once. A batch that is sent twice because of that is dropped by its number.
+
+    Raises
+    ------
+    LocalProtocolError
+        The operator is not paused.
     """
     if instance.operator is None or instance.state is not State.PAUSED:
         raise LocalProtocolError(f"operator {instance.id} is {instance.state.value}, expected paused")
@@ -146,12 +152,14 @@ def _output_state(output: Output, exported: tuple[int, int, int, tuple[Batch, ..
 
 
 def _as_measured(end: Input | Output) -> LinkSpec:
-    """The link with the rate that it has shown here: the next host's optimiser goes on from it."""
+    """Returns the link with the rate measured here, from which the next host's optimiser goes on."""
     return msgspec.structs.replace(end.link, rate_bytes_per_s=end.steady_rate.per_s)
 
 
 def install(operator: "Operator", data: bytes, epoch: int, links: LinkConfig) -> Instance:
-    """The operator with what `export` gave, PREPARED: it takes batches but processes none yet. Call it on an executor thread.
+    """Makes an operator from the result of `export`, as PREPARED: it accepts batches but processes none yet.
+
+    Call it on an executor thread.
 
     Raises
     ------

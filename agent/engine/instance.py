@@ -1,4 +1,7 @@
-"""One operator as it runs on this host: what it is made of, what waits for it, its figures."""
+"""One operator as it runs on this host: its connector or library object, its inputs and outputs, and its figures.
+
+The engine and its parts share it.
+"""
 
 import math
 from collections import deque
@@ -34,19 +37,19 @@ class State(Enum):
     """What an operator on this host is doing."""
 
     BUILDING = "building"
-    """Being made, or a sink of a query that does not run in full yet; batches wait."""
+    """Being made, or a sink of a query whose operators do not all run yet; batches wait."""
     RUNNING = "running"
     PAUSED = "paused"
-    """About to migrate: nothing is processed."""
+    """Processes nothing, because it is about to migrate."""
     STALLED = "stalled"
-    """A sink whose far end or disk takes nothing at present: it is offered the same batch again soon. (Reported of a source, too, whose far
-    end gives nothing: `SourceConnector.stalled`.)"""
+    """A sink whose receiver or disk accepts nothing at present; the same batch is offered again soon. A source whose sender gives nothing
+    is reported so, too (`SourceConnector.stalled`)."""
     PREPARED = "prepared"
-    """Has arrived by migration and waits for the word."""
+    """Has arrived by migration and waits to be told to run."""
     FINISHING = "finishing"
-    """A sink that has been given every row, and puts what it has made in its place."""
+    """A sink that has received every row and is putting its result in place."""
     FINISHED = "finished"
-    """Every input has ended, and all of it has been processed."""
+    """Every input has ended and has been processed."""
     FAILED = "failed"
 
 
@@ -60,60 +63,61 @@ class Instance:
         self.state = State.BUILDING
         self.reason = ""
         self.dead_end: Obstruction | None = None
-        """All that it feeds is gone (`sbon.dead_ends`)."""
+        """Set if all consumers of the operator are gone (`sbon.dead_ends`)."""
         self.starved = ""
-        """What has become of its inputs, where all of them are gone for good before they had ended; empty: not so."""
+        """What happened to the inputs if all of them are gone for good before they ended; otherwise empty."""
         self.stalled_by = ""
-        """What the sink last said of its far end or disk."""
+        """What the sink last said about its receiver or disk."""
         self.finishing = False
-        """The sink is putting what it has made in its place, on an executor thread."""
+        """The sink is putting its result in place, on an executor thread."""
         self.users: dict[QueryId, NodeId] = {}
-        """The queries that use the operator, with the agents that took them."""
+        """Queries that use the operator, with the agents that are their homes."""
         self.slack_ms: dict[QueryId, float] = {}
-        """Of those with a delay bound: by how much their longest way may still grow."""
+        """For queries with a delay bound: by how much their longest way may still grow, in ms."""
         self.upstream_delay_ms: float | None = None
-        """Latency of the longest way from a producer to here, as far as all hosts on it have told."""
+        """Latency of the longest way from a producer to here, in ms; None until all hosts on it have sent theirs."""
         self.inputs: dict[LinkId, Input] = {}
         self._heads = EarliestStimulusFirst[LinkId]()
         self.outputs: dict[str, Output] = {}
         self.operator: Operator | None = None
         self.log: InputLog | None = None
-        """Of what it is given, while its state is on the way to another host."""
+        """Log of the operator's input while its state is copied to another host; None at other times."""
         self.exported = False
-        """What it takes along has been read: until it has gone, or the migration is off, nothing may be added to it here."""
+        """The record for the new host has been read: until the operator has moved, or the migration is abandoned, nothing may be added to
+        it here."""
         self.source: SourceConnector | None = None
         self.sink: SinkConnector | None = None
         self.watermark_us = WATERMARK_MIN
         self.watermark_out_us = WATERMARK_MIN
         self.busy = False
-        """In the midst of a batch: on an executor thread, or between two slices of it, or of what it has led to."""
+        """In the middle of a batch: on an executor thread, or between two slices of it or of its answers."""
         self.task: Task | None = None
-        """What it is taking part in on an executor thread."""
+        """The task on an executor thread that the operator is part of."""
         self.closing: Closing | None = None
-        """What it has still to give for its last batch; it is busy until then."""
+        """Answers that are still to be given for the last batch; the operator is busy until then."""
         self.cost = Cost()
-        """Of what begins with this operator, with those behind it that run in the same task."""
+        """Cost of tasks that begin with this operator, including those behind it in the same task."""
         self.step_cost = Cost()
-        """Of this operator alone, in processor time."""
+        """Processor time of this operator alone."""
         self.has_more = False
-        """A source that would have given more the last time it was asked."""
+        """The source had more to give when it was last polled."""
         self.fetches: deque[Fetch] = deque()
-        """Of a source: batches that it has promised, in order."""
+        """Batches that the source has promised, in order."""
         self.batch_cost = Cost()
-        """Of a source: processor time of a batch, with its share of the event loop."""
+        """Processor time of one batch of the source, including work on the event loop."""
         self.accounts = Accounts()
         self.unanswered: list[tuple[LinkSender, int, float]] = []
-        """Of a source: batches whose acknowledgement is watched for, by sender and number, with the instants at which they left."""
+        """Batches of the source whose acknowledgement is awaited: sender, number, and time of sending."""
         self.answered_s = 0.0
-        """How long acknowledgements take, smoothed."""
+        """Smoothed time until a source's batches are acknowledged."""
         self.due = False
-        """A source that has something, and is busy."""
+        """The source is due to be polled, but is busy."""
         self.held_port: int | None = None
-        """The input port that is ahead of another, and waits for it."""
+        """The input port that is ahead of another in event time, and is held back until that one has caught up."""
         self.blocked = False
-        """Something to do, but no credit on some output."""
+        """The operator has something to do, but no credit on some output."""
         self.blocked_samples = 0
-        """How many samples in a row have found it so."""
+        """Number of successive samples at which it was blocked."""
         self.when_idle: Callable[[], None] | None = None
         self.timer: Timer | None = None
         self.polled_at = float("-inf")
@@ -122,60 +126,60 @@ class Instance:
         self.batches_in = 0
         self.migrations = 0
         self.arrived_at_s: float | None = None
-        """When it came here by migration."""
+        """When the operator came here by migration."""
         self.state_bytes = 0
-        """Of the operator's state, when it was last measured."""
+        """Size of the operator's state when last measured."""
         self.unmeasured = (0, 0)
-        """Batches and bytes that it has taken since then."""
+        """Batches and bytes taken since then."""
         self._late_rows = 0
-        """Of an operator that is no more."""
+        """Late rows of an operator that has been dropped."""
         self.rate_in = Rate()
         self.rate_out = Rate()
 
     @property
     def movable(self) -> bool:
-        """May run elsewhere."""
+        """True if the operator may run on another host."""
         return self.spec.pinned is None and not isinstance(self.spec.params, SourceParams | SinkParams)
 
     @property
     def delay_slack_ms(self) -> float:
-        """By how much the longest way through here may grow: the least slack of its users."""
+        """By how much the longest way through here may grow, in ms: the least slack of its queries."""
         return least_slack_ms(self.slack_ms.values())
 
     def used_by(self, user: User) -> None:
-        """Another query uses the operator, or its slack is another."""
+        """Adds a query that uses the operator, or updates its slack."""
         self.users[user.query] = user.owner
         self.slack_told(user.query, user.delay_slack_ms)
 
     def slack_told(self, query: QueryId, slack_ms: float | None) -> None:
-        """The taker of a query has told its slack; None: it has no bound. What is no number counts as no room at all."""
+        """Sets the slack of a query; None means that it has no bound. A slack that is not finite counts as 0."""
         if slack_ms is None or query not in self.users:
             self.slack_ms.pop(query, None)
         else:
             self.slack_ms[query] = slack_ms if math.isfinite(slack_ms) else 0.0
 
     def unused_by(self, query: QueryId) -> bool:
-        """The query uses the operator no more; False if it did not."""
+        """Removes a query; returns False if it did not use the operator."""
         self.slack_ms.pop(query, None)
         return self.users.pop(query, None) is not None
 
     @property
     def has_credit(self) -> bool:
-        """Every output would take another batch."""
+        """True if every output would accept another batch."""
         for output in self.outputs.values():  # noqa: SIM110 - asked several times for each batch: without a generator
             if not output.sender.has_credit:
                 return False
         return True
 
     def enqueue(self, incoming: Input, batch: Batch) -> None:
-        """A batch waits at the end of one of the inputs."""
+        """Appends a batch to the queue of an input."""
         incoming.queue.append(batch)
         incoming.queued_rows += batch.rows
         if incoming.link.port != self.held_port:
             self._heads.push(incoming.link.id, incoming.queue.earliest_s)
 
     def dequeue(self, incoming: Input) -> Batch:
-        """Take out the first batch of one of the inputs."""
+        """Takes out the first batch of an input."""
         batch = incoming.queue.popleft()
         incoming.queued_rows -= batch.rows
         if incoming.queue and incoming.link.port != self.held_port:
@@ -185,9 +189,9 @@ class Instance:
         return batch
 
     def align(self, rows_max: int) -> None:
-        """Hold an input port back that is ahead of another, while so many of its rows are kept in the operator for that one.
+        """Holds an input port back that is ahead of another, while the operator keeps more than `rows_max` of its rows for the other.
 
-        What waits on the links then takes up their credit, and the sources' own pace follows.
+        Batches that wait on its links then use up their credit, which slows down the sources.
         """
         if self.operator is None or self.busy:
             return
@@ -212,13 +216,13 @@ class Instance:
 
     @property
     def earliest_s(self) -> float:
-        """The earliest stimulus time of all that waits here; infinite where nothing does."""
+        """Earliest stimulus time of all waiting batches; infinite if none waits."""
         link = self._heads.first()
         return math.inf if link is None else self.inputs[link].queue.earliest_s
 
     @property
     def held_back_by(self) -> str:
-        """Which consumers take no more, and what their disk says; empty where all do."""
+        """Describes the consumers that accept no more, and the trouble of their disks; empty if all accept."""
         if self.held_port is not None:
             ahead = self.operator.rows_ahead()[self.held_port] if self.operator is not None else 0
             return f"input {self.held_port} waits until the other has caught up: {ahead} of its rows are kept for that one"
@@ -235,11 +239,11 @@ class Instance:
 
     @property
     def held_up_by(self) -> str:
-        """Which consumers that take no more are gone; empty where it is none of them."""
+        """Describes the consumers that accept no more because they are gone; empty if there is none."""
         return " and ".join(output.obstructed for output in self.outputs.values() if output.obstructed and not output.sender.has_credit)
 
     def look_for_input(self, for_good: Callable[[NodeId], bool]) -> None:
-        """Note whether there is anything left that this operator could ever be given."""
+        """Sets `starved` if no input can ever bring anything again."""
         waits = self.state is State.RUNNING and not self.ended and not self._heads
         gone = [incoming for incoming in self.inputs.values() if incoming.told_lost or for_good(incoming.node)]
         if not waits or not gone or len(gone) < len(self.inputs):
@@ -250,7 +254,7 @@ class Instance:
 
     @property
     def stays_for(self) -> str:
-        """Output on disk, which only this host can deliver: until then the operator stays. Empty where there is none."""
+        """Describes output on disk, which only this host can deliver; the operator stays until then. Empty if there is none."""
         spilled = [output for output in self.outputs.values() if output.sender.on_disk]
         return "; ".join(
             f"{output.sender.spilled_batches} batches for {output.link.target} on {output.node} are on disk, it stays here until they are "
@@ -259,8 +263,8 @@ class Instance:
         )
 
     def earliest(self) -> Input | None:
-        """The input whose turn it is: the one with a batch that has been begun, or with the earliest stimulus time; of equals, the one that
-        has waited longest. None where nothing waits.
+        """Returns the input to process next: one whose batch has been begun, else one with the earliest stimulus time; of equals, the one
+        that has waited longest. None if nothing waits.
         """
         if self.busy and self.task is None:
             begun = next((incoming for incoming in self.inputs.values() if incoming.sliced), None)
@@ -270,9 +274,9 @@ class Instance:
         return None if link is None else self.inputs[link]
 
     def watermark_without_lost(self, for_good: Callable[[NodeId], bool | None]) -> int | None:
-        """Where the watermark could go now that lost inputs hold it back no more; None where they do not, or nothing else is left.
+        """Returns the watermark that the operator could advance to without its lost inputs; None if they do not hold it back.
 
-        Nor to the end, as long as a lost input may come back: `for_good` says False of its host.
+        It does not advance to the end as long as a lost input may come back: `for_good` returns False for its host.
         """
         if len(self.inputs) < 2 or self.operator is None or self.busy or self.state is not State.RUNNING:
             return None
@@ -283,22 +287,22 @@ class Instance:
 
     @property
     def ended(self) -> bool:
-        """No input will bring anything more."""
+        """True if no input will bring anything more."""
         return self.watermark_us >= WATERMARK_END
 
     @property
     def is_multicast(self) -> bool:
-        """It only passes on what another operator computes."""
+        """True if the operator only passes on what another one computes."""
         return isinstance(self.spec.params, MulticastParams)
 
     @property
     def misfits(self) -> Misfits | None:
-        """What its source has left out, and why; None: it is no source, or one that does not tell."""
+        """Rows that the source has left out, and why; None if this is no source, or one that does not tell."""
         found = getattr(self.source, "misfits", None)
         return found if isinstance(found, Misfits) else None
 
     def drop_operator(self) -> "Operator | None":
-        """Give up the operator with its state, and return it: freeing a large one takes its time."""
+        """Removes the operator with its state and returns it, so that the caller can free it on a thread."""
         gone, self.operator = self.operator, None
         if gone is not None:
             self._late_rows = gone.late_rows
@@ -306,7 +310,7 @@ class Instance:
         return gone
 
     def sample(self, now: float) -> None:
-        """Once a second: the rates."""
+        """Samples all rates; called once a second."""
         self.blocked_samples = self.blocked_samples + 1 if self.blocked else 0
         self.accounts.sample()
         self.rate_in.sample(now, self.rows_in)
@@ -320,12 +324,12 @@ class Instance:
             outgoing.row_rate.sample(now, outgoing.sender.rows_offered)
 
     def multicasts(self, query: QueryId) -> tuple[tuple[OperatorId, NodeId, int], ...]:
-        """The multicasts fed from here that serve a query, with their hosts and the number of queries that share each."""
+        """Returns the multicasts fed from here that serve a query, each with its host and the number of queries that share it."""
         outputs = [o for o in self.outputs.values() if query in o.users and is_multicast(o.link.target)]
         return tuple((o.link.target, o.node, len(o.users)) for o in outputs)
 
     def report(self, node: NodeId, query: QueryId = "") -> OperatorReport:
-        """The figures, for the owners of queries and for `sbon operators`."""
+        """Returns the operator's figures, for the homes of queries and for `sbon operators`."""
         late = self.operator.late_rows if self.operator is not None else self._late_rows
         waits = self.blocked or (self.held_port is not None and not self._heads)
         stalled = str(getattr(self.source, "stalled", "")) if self.state is State.RUNNING else ""

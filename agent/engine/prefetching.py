@@ -1,9 +1,8 @@
-"""Batches of sources that are made before it is their turn, on threads that would have nothing to do otherwise.
+"""Lets idle threads make batches of a source before their turn. `sbon_agent.engine.execution` uses it.
 
-A source that has more than the operators behind it take, and whose rows take work to make, promises its next batches (`prefetch` of
-`sbon_agent.connectors.base.SourceConnector`). Threads make them beside each other while the chain works on the batch before; the engine
-hands them on in the order of the promises. Where no thread has been free for it, the task that wants the batch makes it itself, as if
-nothing had been promised.
+A source that has more rows than the operators behind it take, and whose rows are costly to make, promises its next batches (`prefetch` of
+`sbon_agent.connectors.base.SourceConnector`). Several threads make them while the chain of operators works on an earlier batch; the engine
+passes them on in the order of the promises. If no thread was free, the task that needs the batch makes it itself.
 """
 
 import threading
@@ -17,19 +16,19 @@ from sbon_agent.engine.sources import Polling, can_promise
 from sbon_agent.host import Host
 
 BATCHES_MAX = 4
-"""Batches of one source that are made at a time, or fewer where there are fewer threads; one more may wait for the operators."""
+"""Most batches of one source that are made at the same time; fewer if there are fewer threads. One more may wait for the operators."""
 MAKING_S_MIN = 0.0004
-"""Processor time that a source needs for a batch before it is worth a thread: several times what the hand-over between threads takes."""
+"""Processor time for a batch above which a source is worth a thread, in seconds: several times the cost of a hand-over between threads."""
 
 
 LOAD_MAX = 1.5
-"""Load of the machine (`Host.load_fraction`) up to which one query is given several threads. Two threads of one query, with the event
-loop, make others wait for a moment now and then, about a quarter of the time; beyond that, others want the cores, and rows that change
-cores cost more than they gain."""
+"""Load of the machine (`Host.load_fraction`) up to which one query is given several threads. Two threads of one query, with the event loop,
+leave others waiting briefly about a quarter of the time. Above this load, others need the cores, and rows that change cores cost more than
+they gain."""
 
 
 def may_spread(host: Host) -> bool:
-    """Tells whether the machine has cores to spare for a query that has a thread already."""
+    """Tells whether the machine has cores to spare for a second thread of a query."""
     return host.workers > 1 and host.load_fraction() <= LOAD_MAX
 
 
@@ -43,32 +42,32 @@ class Fetch:
         self._begun = threading.Lock()
         self.now = now
         self.wall = wall
-        """The instants at which it was promised."""
+        """Monotonic and wall-clock time of the promise."""
         self.polled: Polled | None = None
         self.problem: BaseException | None = None
         self.spent_s = 0.0
         self.cpu_ns = 0
 
     def begin(self) -> bool:
-        """Tells the first who asks, on whichever thread, to make it; everybody else that it is in other hands."""
+        """Claims the batch. Returns True to the first caller only, which must make it."""
         return self._begun.acquire(blocking=False)
 
     def make(self) -> Polled:
-        """The rows. Whatever the source raises goes on."""
+        """Makes the batch; an exception of the source is passed on."""
         return self._work()
 
     @property
     def is_made(self) -> bool:
-        """The rows are here, or the reason why they are not."""
+        """True if the batch has been made, or has failed."""
         return self.polled is not None or self.problem is not None
 
 
 class Prefetching:
-    """The promised batches of the sources of this host.
+    """Promised batches of the sources of this host.
 
     Parameters
     ----------
-    due : called when the batch whose turn it is has been made
+    due : called when the next batch in order has been made
     """
 
     def __init__(self, host: Host, polling: Polling, due: Callable[[Instance], None]) -> None:
@@ -78,7 +77,7 @@ class Prefetching:
         self._most = min(host.workers, BATCHES_MAX) + 1
 
     def look(self, instance: Instance) -> None:
-        """Let more batches of a source be made, where that pays and there is room. Nobody else may be asking the source meanwhile."""
+        """Lets threads make more batches of a source, where that pays and there is room. The source must not be polled at the same time."""
         if not can_promise(instance) or not instance.has_more or instance.state is not State.RUNNING:
             return
         if instance.task is not None or instance.step_cost.per_batch_s < MAKING_S_MIN or not may_spread(self._host):
@@ -95,7 +94,7 @@ class Prefetching:
             self._host.execute(partial(self._make, fetch), partial(self._made, instance, fetch), rows=0, spare=True)
 
     def _make(self, fetch: Fetch) -> None:
-        """Make a batch, on an executor thread, unless that is in other hands by now."""
+        """Makes a batch on an executor thread, unless another thread has claimed it."""
         if not fetch.begin():
             return
         began, meter = self._host.stopwatch(), self._host.meter()

@@ -1,10 +1,10 @@
-"""Mean rates of counters: of the last seconds for people to see, of minutes for decisions."""
+"""Mean rates of counters: over seconds for display, over minutes for decisions."""
 
 from collections import deque
 
 
 class Rate:
-    """A counter's mean rate over the last few seconds, from samples taken once a second."""
+    """Mean rate of a counter over the last few seconds, from samples taken once a second."""
 
     __slots__ = ("_samples",)
 
@@ -14,12 +14,12 @@ class Rate:
         self._samples: deque[tuple[float, float]] = deque(maxlen=self.WINDOW + 1)
 
     def sample(self, now: float, total: float) -> None:
-        """Take the counter's value."""
+        """Takes the counter's value at an instant."""
         self._samples.append((now, total))
 
     @property
     def per_s(self) -> float:
-        """Per second; 0 until there are two samples."""
+        """Rate per second; 0 until there are two samples."""
         if len(self._samples) < 2:
             return 0.0
         (t0, v0), (t1, v1) = self._samples[0], self._samples[-1]
@@ -27,10 +27,11 @@ class Rate:
 
 
 class SteadyRate:
-    """A counter's mean rate over minutes, for decisions that must not follow every window that closes.
+    """Mean rate of a counter over minutes, for decisions that must not follow every window that closes.
 
-    What a window gives comes all at once: over seconds its rate is now nothing, now many times the mean. And before the first one has
-    closed, the plan knows better than the counter: what was expected counts like a minute of measurement, less and less as the time fills.
+    The rows of a window come all at once, so over seconds their rate is either 0 or many times the mean. Before the first window has
+    closed, the plan's expected rate is better than the counter's: it counts like a minute of measurement at first, and less as the horizon
+    fills.
     """
 
     __slots__ = ("_expected_per_s", "_last", "_samples")
@@ -45,7 +46,7 @@ class SteadyRate:
         self._last = (0.0, 0.0)
 
     def sample(self, now: float, total: float) -> None:
-        """Take the counter's value."""
+        """Takes the counter's value at an instant."""
         self._last = (now, total)
         if not self._samples or now - self._samples[-1][0] >= self.STEP_S:
             self._samples.append(self._last)
@@ -54,7 +55,7 @@ class SteadyRate:
 
     @property
     def per_s(self) -> float:
-        """Per second; what was expected until there are samples."""
+        """Rate per second; the expected one until there are samples."""
         if not self._samples:
             return self._expected_per_s
         (t0, v0), (t1, v1) = self._samples[0], self._last

@@ -1,8 +1,8 @@
-"""A link that has broken for good between two operators that live, made anew.
+"""Replaces a link that has broken for good between two operators that still run. The agent calls it when a query's home asks (`Refeed`).
 
-What gave its rows has let go of it: a multicast between the two has crashed, or the consumer was away for too long. The rows that were
-under way are lost, and no number says any more which; so the old link is not taken up again. A new one begins, under a new name: whoever
-still sends by the old one, back from a partition, finds that nobody listens, and nothing arrives twice.
+The sending end of the old link is gone: a multicast between the two operators has crashed, or the consumer was away for too long. The rows
+in transit are lost, and no sequence number tells which. A new link with a new id begins instead: a sender of the old one that comes back
+from a partition finds no receiver, so nothing arrives twice.
 """
 
 from sbon.errors import LocalProtocolError
@@ -15,12 +15,14 @@ from sbon_agent.optimising.migrations import Migrations
 
 
 def refeed(engine: Engine, migrations: Migrations, message: Refeed) -> NodeId | None:
-    """Carry out one side of it; what has been done already is done. Returns whom the old link came from, once that is over.
+    """Carries out one side of a replacement; repeating it does nothing.
+
+    Returns the node that the old link came from, if the old link was removed here.
 
     Raises
     ------
     LocalProtocolError
-        Not now, or not here: ask again.
+        It is not possible now, or not here: ask again.
     """
     operator = message.end.link.source if message.gives else message.end.link.target
     instance = engine.instances.get(operator)
@@ -35,12 +37,12 @@ def refeed(engine: Engine, migrations: Migrations, message: Refeed) -> NodeId | 
     else:
         incoming = instance.inputs[message.end.link.id]
         if not incoming.receiver.received and message.end.node != incoming.node:
-            incoming.moved(message.end.node, 0)  # it was asked before, when the source ran elsewhere
+            incoming.moved(message.end.node, 0)  # asked before, when the source ran on another node
     return None
 
 
 def replaced(engine: Engine, link: LinkId) -> None:
-    """Nobody listens to a link any more. A multicast without another one ends."""
+    """Removes the sending end of a link that has been replaced. A multicast without any other output ends."""
     found = engine.flow.carrier(link)
     if found is not None:
         engine.disconnect(found[0].id, link)
@@ -54,7 +56,7 @@ def _take_from(engine: Engine, message: Refeed) -> NodeId:
     if instance.id != message.end.link.target:
         raise LocalProtocolError(f"link {message.lost} leads to {instance.id}, not to {message.end.link.target}")
     if old.byte_rate.per_s > 0 or old.queue or instance.busy:
-        # Who asks may be mistaken, or somebody back from a partition still brings what he has.
+        # The request may be mistaken, or a sender back from a partition still delivers.
         raise LocalProtocolError(f"operator {instance.id} is still given rows by {message.lost}, or has not done with them")
     new = Input(message.end.link, message.end.node, old.schema, old.receiver.anew(message.end.link.id), old.watermark_us)
     new.bytes_in, new.byte_rate, new.steady_rate = old.bytes_in, old.byte_rate, old.steady_rate

@@ -1,7 +1,7 @@
-"""Rows of a batch in the forms they take: a polars frame where they are worked on, Arrow IPC bytes where they travel, and plain values
-where there are only a few, which nobody works on.
+"""The rows of a batch in their several forms: a polars frame for operators, Arrow IPC bytes for links, and plain values for a few rows that
+no operator needs as a frame.
 
-Each form is made from another once, when first asked for, preferably on an executor thread. polars is imported only for a frame.
+Each form is made once from another when first needed, preferably on an executor thread. polars is imported only to make a frame.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     import polars as pl
 
 HEADER_BYTES = 64
-"""Counted for each batch beside its columns, so that a watermark is not free."""
+"""Bytes counted for each batch beside its columns, so that a watermark is not free."""
 PART_BYTES_MAX = 4 * 2**20
-"""A larger batch leaves its host in parts."""
+"""Bytes of a batch above which it leaves its host in parts."""
 FRAME_BYTES = 96
 COLUMN_BYTES = 80
 TEXT_COLUMN_BYTES = 64
 TEXT_BYTES = 8
-"""What Arrow IPC adds to the values of a frame, of a column, more of one of texts, and of a text: fitted to what `encode_batch` makes of 1
-to 4,000 rows."""
+"""Bytes that Arrow IPC adds to the values: for a frame, for a column, more for a column of texts, and for each text. Fitted to the results
+of `encode_batch` for 1 to 4,000 rows."""
 
 
 class Packed(msgspec.Struct, frozen=True):
@@ -35,13 +35,14 @@ class Packed(msgspec.Struct, frozen=True):
     codec: Codec
     data: Buffer
     seconds: float
-    """What it took to pack them; 0 where that is not known."""
+    """Time it took to pack them; 0 if unknown."""
 
 
 class Rows:
-    """A `sbon.batch.Payload`.
+    """Rows of a batch; implements `sbon.batch.Payload`.
 
-    `size_bytes` is what they take unpacked, and the same wherever they are: the rates of an operator's links decide together where it goes.
+    `size_bytes` is their unpacked size, the same on every host, because the rates of all links of an operator together decide its
+    placement.
     """
 
     __slots__ = ("_frame", "_packed", "_parts", "_schema", "_values", "rows", "size_bytes")
@@ -57,19 +58,22 @@ class Rows:
 
     @classmethod
     def of_frame(cls, frame: "pl.DataFrame", schema: Schema) -> "Rows":
-        """Rows that were computed here; put into one piece, which costs nothing where they are, as expressions over pieces are not safe
-        (`sbon.operators.frames.evaluated`)."""
+        """Makes rows from a frame computed here.
+
+        The frame is made contiguous, which copies nothing if it is already: expressions over chunked frames are not safe
+        (`sbon.operators.frames.evaluated`).
+        """
         frame = frame.rechunk()
         texts = 0
         for place, field in enumerate(schema):
             if held_type(field.type) is ColumnType.TEXT:
-                # Not what the column says of its own size: one text for all rows, such as a constant, counts only once there.
+                # Not the column's own size estimate: it counts a text shared by all rows, such as a constant, only once.
                 texts += int(frame.to_series(place).str.len_bytes().sum())
         return cls(frame.height, _size_bytes(frame.height, schema, texts), schema, frame)
 
     @classmethod
     def of_values(cls, values: Values, schema: Schema) -> "Rows":
-        """A few rows that came in here."""
+        """Makes rows from a few plain values that entered here."""
         texts = 0
         for field, column in zip(schema, values.columns, strict=True):
             if held_type(field.type) is ColumnType.TEXT:
@@ -80,7 +84,7 @@ class Rows:
 
     @classmethod
     def of_frames(cls, frames: "Sequence[pl.DataFrame]", schema: Schema) -> "Rows":
-        """Rows that were computed here in several pieces, at least one."""
+        """Makes rows from several frames computed here, at least one."""
         if len(frames) == 1:
             return cls.of_frame(frames[0], schema)
         import polars
@@ -89,18 +93,18 @@ class Rows:
 
     @classmethod
     def joined(cls, rows: "Sequence[Rows]", schema: Schema) -> "Rows":
-        """The rows of several batches of one schema, at least one, in order."""
+        """Joins the rows of several batches of one schema, at least one, in order."""
         return rows[0] if len(rows) == 1 else cls.of_frames([one.frame() for one in rows], schema)
 
     @classmethod
     def of_bytes(cls, data: Buffer, rows: int, schema: Schema, size_bytes: int = 0, codec: Codec = Codec.NONE) -> "Rows":
-        """Rows that came over a link, where they counted for `size_bytes`; their number is checked when they are decoded."""
+        """Makes rows from the bytes of a link, where they count for `size_bytes`. Their number is checked when they are decoded."""
         made = cls(rows, max(size_bytes, HEADER_BYTES + len(data)), schema, None)
         made._packed[codec] = Packed(codec, data, 0.0)
         return made
 
     def frame(self) -> "pl.DataFrame":
-        """As a frame.
+        """Returns the rows as a frame.
 
         Raises
         ------
@@ -117,43 +121,47 @@ class Rows:
         return self._frame
 
     def values(self) -> Values | None:
-        """As plain values, if they are few and no frame yet: to make one would take longer than all that is to be done with them.
+        """Returns the rows as plain values if they are few and not a frame yet, else None: making a frame would take longer than processing
+        them.
 
         Raises
         ------
         RemoteProtocolError
-            As from `frame`.
+            The same as for `frame`.
         """
         if self._values is None and self._frame is None and self.rows <= FEW_ROWS and Codec.NONE in self._packed:
             self._values = decode_values(self._packed[Codec.NONE].data, self._schema, self.rows)
         return self._values
 
     def parts(self) -> "Sequence[Rows]":
-        """The rows in pieces for a link to another host, in order: a frame there has a greatest size, and keeps the event loop while it is
-        sealed. What came over a link goes on as it came."""
+        """Cuts the rows into parts for a link to another host, in order: a network frame has a maximum size, and occupies the event loop
+        while it is encrypted. Rows that came over a link are passed on uncut.
+        """
         if self.size_bytes <= PART_BYTES_MAX or (self._frame is None and self._values is None):
             return (self,)
         if not self._parts:
             frame, rows = self.frame(), max(1, self.rows * (PART_BYTES_MAX - 4096) // self.size_bytes)
             pieces = (Rows.of_frame(frame[first : first + rows], self._schema) for first in range(0, self.rows, rows))
-            # Where long rows lie together, a piece is cut once more; a single row stays what it is.
+            # A part with many long rows is cut once more; a single row is never cut.
             self._parts = tuple(part for piece in pieces for part in (piece.parts() if piece.rows > 1 else (piece,)))
         return self._parts
 
     def is_packed(self, codec: Codec) -> bool:
-        """`pack` has nothing to do: it has been done, they came packed, or they are too small for it and have been made bytes."""
+        """Tells whether `pack` has nothing to do: it has been done, the rows came packed, or they are too small to compress and are bytes
+        already.
+        """
         if codec in self._packed:
             return True
         came_packed = self._frame is None and Codec.NONE not in self._packed
         return bool(self._packed) and (came_packed or codec is Codec.NONE or self.size_bytes < SMALL_BYTES)
 
     def pack(self, codec: Codec, clock: Callable[[], float]) -> None:
-        """Make `packed(codec)` ready, on an executor thread. What came packed stays as it came, by whichever codec.
+        """Makes `packed(codec)` ready, on an executor thread. Rows that came packed stay as they are, whichever the codec.
 
         Raises
         ------
         LocalProtocolError
-            The frame has other columns than its schema: a fault of the operator that made it.
+            The frame's columns differ from its schema: a bug of the operator that made it.
         """
         if self.is_packed(codec):
             return
@@ -170,7 +178,7 @@ class Rows:
         self._packed[codec] = Packed(codec, data, clock() - began)
 
     def packed(self, codec: Codec) -> Packed:
-        """As bytes: by this codec if that has been done, or else as they are."""
+        """Returns the rows as bytes: packed with this codec if `pack` was called for it, else in the form they have."""
         found = self._packed.get(codec) or next(iter(list(self._packed.values())), None)
         if found is None:
             self.pack(Codec.NONE, lambda: 0.0)
@@ -178,12 +186,12 @@ class Rows:
         return found
 
     def data(self) -> Buffer:
-        """As Arrow IPC; packed if it came so."""
+        """Returns the rows as Arrow IPC; packed if they came packed."""
         return self.packed(Codec.NONE).data
 
 
 def _size_bytes(rows: int, schema: Schema, texts: int) -> int:
-    """What rows with so many bytes of text take as Arrow IPC, about."""
+    """Estimates the Arrow IPC size of rows with `texts` bytes of text."""
     size = HEADER_BYTES + FRAME_BYTES + COLUMN_BYTES * len(schema) + texts
     for field in schema:
         if held_type(field.type) is ColumnType.TEXT:

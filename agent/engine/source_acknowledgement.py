@@ -1,8 +1,10 @@
-"""Tells sources when what they gave has been processed, so that they can acknowledge it where it came from.
+"""Tells sources when the rows that they gave have been processed, so that they can acknowledge them at their origin.
 
-Each poll of a source that wants to know says how far it has come (`Polled.upto`). Its rows leave in batches on links; once every one of
-these batches has been acknowledged (`sbon.links` says what that means), and those of all polls before, the source is told the number.
-A link that is here no longer counts as acknowledged: its query has been dropped, or its operator has gone elsewhere with what it held.
+`sbon_agent.engine.execution` uses it.
+
+Each poll of a source that wants to know carries a number (`Polled.upto`). Its rows leave in batches on links. Once all these batches, and
+those of all earlier polls, have been acknowledged (`sbon.links` defines that), the source is told the number. A link that is no longer here
+counts as acknowledged: its query has been dropped, or its operator has moved with its output.
 """
 
 from collections import deque
@@ -16,12 +18,12 @@ from sbon_agent.engine.instance import Instance, State
 from sbon_agent.host import Host
 
 LOOK_AGAIN_S = 1.0
-"""Links that go away say nothing; they are looked for so often. Acknowledgements are seen at once."""
+"""Seconds between checks for removed links, which send nothing. Acknowledgements are noticed at once."""
 _Sent = tuple[LinkId, LinkSender, int]
 
 
 class SourceAcknowledgement:
-    """Watches for the acknowledgements of what the sources of this host gave; a source bounds how much it gives ahead of them."""
+    """Watches the acknowledgements of what this host's sources gave; each source limits how far it runs ahead of them."""
 
     def __init__(self, host: Host, flow: Flow, instances: Mapping[OperatorId, Instance]) -> None:
         self._host = host
@@ -32,11 +34,11 @@ class SourceAcknowledgement:
         self._timer_set = False
 
     def offered(self, output: Output) -> None:
-        """Notes the last batch offered to an output, as part of the poll that is being entered."""
+        """Notes the batch last offered to an output, as part of the poll that is being applied."""
         self._sent.append((output.link.id, output.sender, output.sender.offered))
 
     def entered(self, source: Instance, upto: int | None) -> None:
-        """All that came of a poll is in the links; `upto` is what the poll said of itself."""
+        """Notes that all batches of a poll are in the links; `upto` is the poll's number."""
         sent, self._sent = self._sent, []
         if upto is None:
             return
@@ -48,7 +50,7 @@ class SourceAcknowledgement:
         self.look()
 
     def look(self) -> None:
-        """Tells every source how far its rows have been processed, where that is farther than before."""
+        """Tells every source how far its rows have been processed, if that has changed."""
         for source in list(self._waiting):
             self._look_at(source)
         if self._waiting and not self._timer_set:

@@ -1,7 +1,10 @@
-"""What one link has on disk: batches in order, appended at one end and taken away at the other, in segment files with checksums.
+"""Batches of one link on disk: appended at one end and read from the other, in segment files with checksums.
 
-A record is a header (length of the rows, checksum of all that follows it, number, stimulus time, watermark, rows) and the rows as they
-would travel. A segment is removed when its last record has been read. All of it is called on executor threads, one call at a time.
+`sbon_agent.engine.spilling` uses it.
+
+A record is a header (length of the rows, checksum of all that follows it, sequence number, stimulus time, watermark, row count, path id)
+and the rows as they would travel. A segment is removed when its last record has been read. All methods run on executor threads, one call at
+a time.
 """
 
 import struct
@@ -17,7 +20,7 @@ from sbon_agent.engine.rows import Rows
 from sbon_agent.host import Disk
 
 SUFFIX = ".spill"
-"""Of the files' names."""
+"""Suffix of the files' names."""
 
 _SUMS = struct.Struct(">II")
 _FACTS = struct.Struct(">qdqII")
@@ -34,13 +37,13 @@ class _Segment:
 
 
 class SpillLog:
-    """The segments of one link.
+    """Segment files of one link.
 
     Parameters
     ----------
-    name : beginning of its files' names
-    schema : of its rows
-    segment_bytes : a segment that has so many bytes takes no more
+    name : prefix of the files' names
+    schema : columns of the rows
+    segment_bytes : size from which on a segment takes no further records
     """
 
     def __init__(self, disk: Disk, name: str, schema: Schema, segment_bytes: int) -> None:
@@ -49,12 +52,12 @@ class SpillLog:
         self._made = 0
 
     def append(self, batches: Sequence[Batch]) -> int:
-        """Write batches; returns the bytes that they take.
+        """Writes batches; returns the bytes that they take.
 
         Raises
         ------
         OSError
-            They are not written, none of them.
+            None of the batches was written.
         """
         if not self._segments or self._segments[-1].sealed or self._segments[-1].size_bytes >= self._segment_bytes:
             self._made += 1
@@ -65,7 +68,7 @@ class SpillLog:
         try:
             self._disk.append(segment.name, pieces)
         except OSError:
-            segment.sealed = True  # part of a record may be at its end; nobody will read that far
+            segment.sealed = True  # it may end with part of a record, which is never read
             if not segment.size_bytes:
                 self._drop(self._segments.pop())
             raise
@@ -73,7 +76,7 @@ class SpillLog:
         return size_bytes
 
     def read(self, batches_max: int, bytes_max: int) -> tuple[list[Batch], int]:
-        """The oldest batches, at least one, no more once one of the limits is reached; and the bytes of the segments that went with them.
+        """Returns the oldest batches, at least one, until one of the limits is reached, and the bytes of segments that were removed.
 
         Raises
         ------
@@ -104,7 +107,7 @@ class SpillLog:
         return batches, segment.size_bytes
 
     def remove(self) -> None:
-        """Delete all files."""
+        """Deletes all files."""
         while self._segments:
             self._drop(self._segments.popleft())
 
@@ -120,7 +123,7 @@ class SpillLog:
         return data
 
     def _records(self, segment: _Segment, data: bytes) -> Iterator[tuple[Batch, int]]:
-        """Whole records and where they end in `data`."""
+        """Yields the whole records in `data`, each with the position of its end."""
         at = 0
         while at + _HEADER_BYTES <= len(data):
             length, checksum = _SUMS.unpack_from(data, at)
@@ -142,7 +145,7 @@ class SpillLog:
         try:
             self._disk.remove(segment.name)
         except OSError:
-            return  # what cannot be removed now is removed when the agent starts again
+            return  # files that cannot be removed now are removed when the agent starts again
 
 
 def _record(batch: Batch) -> tuple[bytes, Buffer]:

@@ -1,4 +1,7 @@
-"""Does on disk what the links' backlogs ask for (`sbon.backlog`), on executor threads, within the budget of the agent."""
+"""Writes to disk and reads back what the links' backlogs ask for (`sbon.backlog`), on executor threads, within the agent's budget.
+
+`sbon_agent.engine.flow` owns it.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,35 +20,35 @@ T = TypeVar("T")
 
 SEGMENT_BYTES_MAX = 16 * 2**20
 SEGMENTS_MIN = 16
-"""A segment is so small a part of the budget at least: its room comes back only when all of it has been read."""
+"""Least number of segments in the budget: a segment's space is freed only when all of it has been read."""
 
 
 class SpillEvents(Protocol):
-    """Whom it tells."""
+    """Callbacks of spilling; the flow implements them."""
 
     def disk_done(self, link: LinkId) -> None:
-        """Something has come from disk, or has gone there: there may be room, or something to send. Look again."""
+        """A read or write has ended: there may be room, or a batch to send. Look again."""
 
     def disk_lost(self, link: LinkId, reason: str) -> None:
-        """What was on disk cannot be had back."""
+        """What was on disk cannot be read back."""
 
     def disk_told(self, link: LinkId, event: str, reason: str) -> None:
-        """`began`, `stopped` (nothing more goes there; the reason says why), `goes_on` or `drained`."""
+        """A link's disk has `began`, `stopped` (nothing more can be written; the reason says why), `goes_on` or `drained`."""
 
 
 class _Store:
-    """The disk of one link."""
+    """Disk state of one link."""
 
     def __init__(self, log: SpillLog) -> None:
         self.log = log
         self.charged_bytes = 0
-        """Of the budget."""
+        """Bytes charged to the budget."""
         self.busy = False
         self.dropped = False
 
 
 class Spilling:
-    """The disk of all links of an agent. Without a budget it does nothing, and costs nothing."""
+    """Disk of all links of an agent. Without a budget it does nothing and costs nothing."""
 
     def __init__(self, host: Host, disk: Disk, config: LinkConfig, events: SpillEvents) -> None:
         self._host = host
@@ -58,11 +61,11 @@ class Spilling:
         self._troubled: dict[LinkId, str] = {}
         self._made = 0
         for name in disk.names():
-            if name.endswith(SUFFIX):  # of an agent that was killed: nobody knows any more what they continue
+            if name.endswith(SUFFIX):  # left by an agent that was killed: the links they belong to are unknown
                 disk.remove(name)
 
     def look(self, link: LinkId, sender: LinkSender, schema: Schema, *, may_spill: bool) -> None:
-        """Do what is to be done now. `may_spill`: more may go to disk; what is there comes back in any case."""
+        """Starts the disk work that a link needs now. `may_spill`: more may be written; what is on disk is read back in any case."""
         if self.budget is None or not (may_spill or sender.on_disk):
             return
         begun = sender.on_disk
@@ -78,7 +81,7 @@ class Spilling:
         self._tell_trouble(link, sender.trouble)
 
     def drop(self, link: LinkId) -> None:
-        """The link is no more, or its sending end is elsewhere."""
+        """Deletes what a link has on disk: the link is gone, or its sending end has moved."""
         timer = self._timers.pop(link, None)
         if timer is not None:
             timer.cancel()
@@ -92,7 +95,7 @@ class Spilling:
         self._release(store, store.charged_bytes)
 
     def close(self) -> None:
-        """The agent stops: delete everything."""
+        """Deletes everything, when the agent stops."""
         for store in self._stores.values():
             store.dropped = True
             store.log.remove()
@@ -177,7 +180,7 @@ class Spilling:
         self._give_back(size_bytes)
 
     def _give_back(self, size_bytes: int) -> None:
-        """Others may have waited for room in the budget."""
+        """Returns bytes to the budget, and lets links look again that were waiting for room."""
         if self.budget is None or not size_bytes:
             return
         self.budget.release(size_bytes)
@@ -186,4 +189,4 @@ class Spilling:
 
 
 def _ignored(result: object) -> None:
-    """Files that cannot be removed now are removed when the agent starts again."""
+    """Ignores the result: files that cannot be removed now are removed when the agent starts again."""

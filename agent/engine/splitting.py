@@ -1,8 +1,9 @@
-"""Outputs of one operator handed to a multicast of it on the same host, and given back. In one turn of the event loop, so that no batch is
-between the two.
+"""Hands outputs of an operator to a multicast of it on the same host, and back.
 
-A link keeps its id, its numbers and what is not acknowledged on it: the receiving end sees nothing but another name of its source. What
-the operator has given to its outputs before is in their senders already; what it gives afterwards comes through the multicast, behind it.
+Each takes a single turn of the event loop, so that no batch is in transit between the two. The engine calls it.
+
+A link keeps its id, its numbers and its unacknowledged batches: the receiving end only sees another name of its source. Earlier results of
+the operator are in the outputs' senders already; later ones come through the multicast, behind them.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from sbon_agent.engine.instance import Instance, State
 
 
 def multicast_spec(of: Instance, name: OperatorId) -> OperatorSpec:
-    """A multicast of an operator. It has its signature: who looks for the one may take the other."""
+    """Returns the spec of a multicast of an operator. It has the operator's signature, since either serves a query that looks for it."""
     return OperatorSpec(
         id=name,
         params=MulticastParams(of.spec.params.of if isinstance(of.spec.params, MulticastParams) else of.id),
@@ -31,7 +32,7 @@ def multicast_spec(of: Instance, name: OperatorId) -> OperatorSpec:
 
 
 def split(parent: Instance, links: Sequence[LinkId], name: OperatorId, config: LinkConfig, me: NodeId) -> Instance:
-    """Make a multicast of `parent` that has these outputs of it. It is BUILDING, and belongs to no flow yet."""
+    """Makes a multicast of `parent` and moves these outputs to it. It is BUILDING, and not added to a flow yet."""
     from sbon.operators.multicast import Multicast
 
     relay = Instance(multicast_spec(parent, name), 0)
@@ -57,7 +58,7 @@ def split(parent: Instance, links: Sequence[LinkId], name: OperatorId, config: L
 
 
 def may_fold(parent: Instance, relay: Instance, config: LinkConfig) -> bool:
-    """Whether `fold` would do no harm now: nothing is under way in the multicast, and its outputs have room for what waits before it."""
+    """Tells whether `fold` is possible now: the multicast is idle, and its outputs have room for the batches that wait before it."""
     if relay.busy or relay.state not in (State.RUNNING, State.PAUSED) or parent.state is not State.RUNNING:
         return False
     if any(parent.outputs[link].sender.on_disk for link in relay.inputs):
@@ -67,7 +68,10 @@ def may_fold(parent: Instance, relay: Instance, config: LinkConfig) -> bool:
 
 
 def fold(parent: Instance, relay: Instance, flow: Flow) -> list[Output]:
-    """Give the outputs of a multicast back to the operator that feeds it, with what waits before it; it ends. Ask `may_fold` first."""
+    """Moves the outputs of a multicast, and the batches that wait before it, back to the operator that feeds it, and ends it.
+
+    Ask `may_fold` first.
+    """
     waiting = _waiting(parent, relay)
     outputs = list(relay.outputs.values())
     flow.remove(relay)
@@ -83,12 +87,12 @@ def fold(parent: Instance, relay: Instance, flow: Flow) -> list[Output]:
 
 
 def feeds(parent: Instance, relay: Instance) -> bool:
-    """Whether the one has the link that the other takes its rows from."""
+    """Tells whether `relay` is a multicast that takes its rows from a link of `parent`."""
     return isinstance(relay.spec.params, MulticastParams) and any(link in parent.outputs for link in relay.inputs)
 
 
 def _waiting(parent: Instance, relay: Instance) -> list[Batch]:
-    """Batches that the multicast has been given and has not passed on."""
+    """Returns the batches that the multicast has been sent and has not passed on."""
     incoming = next(iter(relay.inputs.values()))
     held = parent.outputs[incoming.link.id].sender.export()[3]
     return [batch for batch in held if batch.sequence > incoming.receiver.processed]

@@ -1,7 +1,7 @@
-"""What an executor thread does: a batch, or a slice of one, goes through an operator, and on through those behind it on this host.
+"""The work of an executor thread: a batch, or a slice of one, passes through an operator and through those behind it on this host.
 
-A task is made on the event loop (`sbon_agent.engine.chains`), run here, and settled on the event loop (`sbon_agent.engine.execution`).
-While it runs, its operators are busy: nobody else touches their state, and everything else about them that is read here stands still.
+A task is made on the event loop (`sbon_agent.engine.chains`), run here, and applied on the event loop (`sbon_agent.engine.execution`).
+While it runs, its operators are busy: nobody else touches their state, and nothing else that is read here changes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,35 +33,35 @@ class Stage(msgspec.Struct, frozen=True, eq=False):
 
     instance: Instance
     incoming: Input | None
-    """By which the rows come; None: a source, which makes them, or an operator that goes on with what it has taken."""
+    """Input that the rows come by; None for a source, which makes them, or for an operator that continues its answers."""
     others_us: int
-    """Least watermark of its other inputs."""
+    """Least watermark of the operator's other inputs, in microseconds."""
     packing: tuple[Codec, ...]
-    """For outputs that lead elsewhere: how they pack the answer, which is done here and not on the event loop."""
+    """Codecs of outputs to other hosts: the result is packed here, not on the event loop."""
 
 
 class Made(msgspec.Struct, frozen=True, eq=False):
-    """What has come of it."""
+    """Result of one operator in a task."""
 
     watermark_us: int
-    """Of the operator, after this."""
+    """Watermark of the operator after this."""
     payload: Rows | None
     watermark_out_us: int
     rest: Closing | None = None
-    """What it has still to give; its watermarks are as before until then."""
+    """Answers still to be given; until then the watermarks stay as they were."""
 
 
 class Step(msgspec.Struct, frozen=True, eq=False):
-    """What one operator has done."""
+    """Record of what one operator did in a task."""
 
     rows: int
-    """That it took; for a source, that it gave."""
+    """Rows that it took; for a source, rows that it gave."""
     made: Made
     spent_s: float
     cpu_ns: int
-    """Of this thread, and of those that polars has worked on for it."""
+    """Processor time of this thread and of the polars threads that worked for it."""
     state_bytes: int | None = None
-    """Memory of its state after this; None: not measured."""
+    """Memory of its state after this; None if not measured."""
 
 
 class Task(msgspec.Struct, eq=False):
@@ -72,57 +72,62 @@ class Task(msgspec.Struct, eq=False):
     quantum: Quantum
     budget: StateBudget
     batches: Sequence[Batch] = ()
-    """What the first operator takes from one link, in order, as if it were one; none if it is a source, or goes on with `closing`."""
+    """Batches that the first operator takes from one link, in order, as if they were one; empty for a source, or when it continues
+    `closing`."""
     closing: Closing | None = None
     begin: int = 0
     end: int = 0
-    """The rows of a single batch that are this task's; `end` 0: all."""
+    """Rows of a single batch that belong to this task, `begin` to `end`; `end` 0 means all."""
     polled: "Polled | None" = None
-    """What the source gave; None: it is still to be asked, at these instants."""
+    """What the source gave; None if it is still to be polled, at `now` and `stimulus_s`."""
     make: "Callable[[], Polled] | None" = None
-    """What the source has promised, still to be made; None: it is to be asked."""
+    """Makes the batch that the source has promised; None if it is to be polled."""
     now: float = 0.0
     asked_rows: int | None = None
-    """That it may give at most where it has told how many are due; None: it has not, or it is to be asked on a thread all the same."""
+    """Most rows that the source will give, if it has said how many are due; None if it has not, or is to be polled on a thread all the
+    same."""
     before_s: float = 0.0
-    """Spent on asking it already."""
+    """Time already spent on polling it."""
     before_cpu_ns: int = 0
     """Processor time of that."""
     steps: list[Step] = msgspec.field(default_factory=list)
     problem: BaseException | None = None
-    """Of the operator behind the last step."""
+    """Error of the operator behind the last step."""
     joined: list[Instance] = msgspec.field(default_factory=list)
-    """Multicasts made in the meantime between two of the operators."""
+    """Multicasts that were made between two of the operators while the task ran."""
 
     @property
     def last(self) -> bool:
-        """Nothing of the batch is left after this."""
+        """True if nothing of the batch is left after this task."""
         return not self.end or self.end >= self.batches[0].rows
 
     @property
     def path(self) -> int:
-        """By which the first operator has got what it works on; 0 for a source."""
+        """Path id of the first operator's input; 0 for a source."""
         if self.closing is not None:
             return self.closing.path
         return self.batches[-1].path if self.batches else 0
 
     def sizes(self) -> list[int]:
-        """Rows that each operator has worked on, at least 1; sources do not count."""
+        """Rows that each operator has processed, at least 1 each; sources are left out."""
         return [max(1, step.rows) for stage, step in zip(self.stages, self.steps, strict=False) if stage.instance.source is None]
 
     @property
     def cpu_s(self) -> float:
-        """Processor time, by all operators together: unlike `spent_s` it does not grow when others have the processor."""
+        """Processor time of all operators together, in seconds.
+
+        Unlike `spent_s` it does not grow when other programs have the processor.
+        """
         return sum(step.cpu_ns for step in self.steps) / 1e9
 
     @property
     def spent_s(self) -> float:
-        """By all operators together."""
+        """Elapsed time of all operators together, in seconds."""
         return self.before_s + sum([step.spent_s for step in self.steps])
 
 
 def run(task: Task, clock: Callable[[], float], measure: Callable[[], Meter]) -> Task:
-    """Do it; what fails ends it, and is in `problem`."""
+    """Runs a task; an error ends it and is put into `problem`."""
     meter = measure()
     until = clock() + task.quantum.seconds
 
@@ -154,7 +159,7 @@ def run(task: Task, clock: Callable[[], float], measure: Callable[[], Meter]) ->
                 break
             before, out_us = made, max(made.watermark_out_us, stage.instance.watermark_out_us)
             payload_bytes = made.payload.size_bytes if made.payload is not None else 0
-    except KeyboardInterrupt:  # in the virtual world, whose only thread this is; an agent's own hear of no signals
+    except KeyboardInterrupt:  # in the simulation, whose only thread this is; an agent's executor threads receive no signals
         raise
     except BaseException as problem:  # a panic of polars is no Exception
         task.problem = problem
@@ -164,7 +169,7 @@ def run(task: Task, clock: Callable[[], float], measure: Callable[[], Meter]) ->
 
 
 def _pack_ahead(payload: Rows, codecs: Iterable[Codec], clock: Callable[[], float]) -> None:
-    """Packs rows for their links. What cannot be packed stays as it is: `Flow` tries once more, and leaves it out."""
+    """Packs rows for their links. Rows that cannot be packed stay as they are: `Flow` tries once more, and then leaves them out."""
     try:
         for codec in codecs:
             payload.pack(codec, clock)
@@ -175,11 +180,11 @@ def _pack_ahead(payload: Rows, codecs: Iterable[Codec], clock: Callable[[], floa
 
 
 def _state_bytes(task: Task, instance: Instance, rows: int, size_bytes: int) -> int | None:
-    """The memory of an operator's state, if it has taken much since it was last measured.
+    """Measures the memory of an operator's state if it has taken much input since the last time; else returns None.
 
     Parameters
     ----------
-    size_bytes : of what the operator has taken; of all slices together, where it was one
+    size_bytes : size of the operator's input; for a slice, that of the whole batch
     """
     operator = instance.operator
     if operator is None or operator.is_stateless:
@@ -197,7 +202,7 @@ def _state_bytes(task: Task, instance: Instance, rows: int, size_bytes: int) -> 
 
 
 def _give(task: Task, stage: Stage) -> tuple[int, Made]:
-    """Ask the source, unless that has been done."""
+    """Takes the source's batch: polls it or makes the promised batch, unless that has been done."""
     source = stage.instance.source
     assert source is not None
     if task.polled is None:
@@ -212,7 +217,7 @@ def _give(task: Task, stage: Stage) -> tuple[int, Made]:
 
 
 def _begin(task: Task, stage: Stage, is_over: Callable[[], bool]) -> tuple[int, Made]:
-    """The first operator, with its part of the batch. Only the last part brings the watermark along."""
+    """Runs the first operator on its part of the batch. Only the last part brings the watermark along."""
     batch = task.batches[0]
     payload = batch.payload if isinstance(batch.payload, Rows) else None
     own_us = _least(stage, max([one.watermark_us for one in task.batches])) if task.last else stage.instance.watermark_us
@@ -228,7 +233,7 @@ def _begin(task: Task, stage: Stage, is_over: Callable[[], bool]) -> tuple[int, 
 
 
 def _least(stage: Stage, watermark_us: int) -> int:
-    """The operator's watermark once this has come by the link: the least of its inputs, never less than before."""
+    """Returns the operator's watermark after this link's: the least of its inputs, and never less than before."""
     assert stage.incoming is not None
     return max(min(max(watermark_us, stage.incoming.watermark_us), stage.others_us), stage.instance.watermark_us)
 
@@ -236,10 +241,10 @@ def _least(stage: Stage, watermark_us: int) -> int:
 def _take(
     task: Task, stage: Stage, payload: Rows | None, part: "pl.DataFrame | None", watermark_us: int, is_over: Callable[[], bool]
 ) -> Made:
-    """Rows (or `part` of them) and a watermark through one operator: what comes of it."""
+    """Runs rows (or `part` of them) and a watermark through one operator; returns the result."""
     instance = stage.instance
     if instance.is_multicast:
-        return Made(watermark_us, payload, watermark_us)  # as they came, undecoded
+        return Made(watermark_us, payload, watermark_us)  # passed on without decoding
     if instance.sink is not None:
         if part is not None or payload is not None:
             _write(stage, payload, part)
@@ -272,7 +277,7 @@ def _take(
 
 
 def _go_on(task: Task, instance: Instance, closing: Closing, produced: "list[pl.DataFrame]", is_over: Callable[[], bool]) -> Made:
-    """As much as a quantum takes of what an operator has to give for a watermark, behind what it has given already."""
+    """Takes as many of the answers to a watermark as fit into a quantum, and appends them to what the operator has produced."""
     produced += closing.part(task.quantum.rows, is_over)
     if closing.done:
         return _made(instance, _rows(instance, produced), closing.watermark_us)
@@ -280,7 +285,7 @@ def _go_on(task: Task, instance: Instance, closing: Closing, produced: "list[pl.
 
 
 def advancing(instance: Instance, watermark_us: int) -> "Iterator[Sequence[pl.DataFrame]]":
-    """What an operator has to give for a watermark that no batch brings; nothing is done before the first step is asked for."""
+    """Yields an operator's answers to a watermark that no batch brings; nothing is done before the first is taken."""
     assert instance.operator is not None
     if instance.log is not None:
         instance.log.advance(watermark_us)
@@ -300,7 +305,7 @@ def _rows(instance: Instance, produced: "list[pl.DataFrame]") -> Rows | None:
 
 
 def _write(stage: Stage, payload: Rows | None, part: "pl.DataFrame | None") -> None:
-    """Rows (or `part` of them) into a sink, their columns named and ordered as the author of its query wants them."""
+    """Writes rows (or `part` of them) into a sink, with columns named and ordered as the query says."""
     sink: Any = stage.instance.sink
     params = stage.instance.spec.params
     columns = params.columns if isinstance(params, SinkParams) else None
@@ -317,7 +322,7 @@ def _write(stage: Stage, payload: Rows | None, part: "pl.DataFrame | None") -> N
 
 
 def _picked(values: Values, columns: Sequence[tuple[str, str]], schema: Schema) -> tuple[Sequence[Any], ...]:
-    """As `sbon.operators.frames.arranged` does for a frame.
+    """Picks and orders columns of plain values, as `sbon.operators.frames.arranged` does for a frame.
 
     Raises
     ------

@@ -1,4 +1,6 @@
-"""Operators that are on their way to this host: room for them, their state as it comes, and the word to run."""
+"""Receiving side of migrations: reserves room for operators on their way to this host, takes their state piece by piece, and runs them when
+told. `sbon_agent.optimising.migrations` owns it.
+"""
 
 from collections import deque
 from collections.abc import Callable
@@ -20,10 +22,11 @@ from sbon_agent.host import Host, Timer
 from sbon_agent.optimising.copying import BURST_S, metered
 
 ORPHAN_S = 600.0
-"""A prepared operator whose coordinator stays silent so long is dropped: the coordinator has crashed, or was abandoned for good."""
+"""A prepared operator is dropped after its coordinator has been silent for this long, in seconds: the coordinator has crashed or been given
+up."""
 LOOK_S = 1.0
 QUEUED_BYTES_MAX = 64 * 2**20
-"""Pieces of one state that wait to be taken; more must be sent again later."""
+"""Bytes of one state that may wait to be taken; pieces beyond that are refused and must be sent again."""
 
 
 class _Arriving:
@@ -63,32 +66,35 @@ class Arrivals:
         return len(self._arriving)
 
     def coordinator(self, operator: OperatorId) -> tuple[NodeId, int] | None:
-        """Which host moves an operator to here, and under which epoch; None: it is not on its way."""
+        """Returns the host that moves an operator to here and the epoch of the move; None if the operator is not on its way."""
         found = self._arriving.get(operator)
         return None if found is None else (found.machine.coordinator, found.machine.epoch)
 
     def call_off(self) -> None:
-        """Drop what is not here in full; its coordinator hears so with the next piece. The move of what is may be decided already."""
+        """Drops the operators whose state has not arrived in full; their coordinators learn it with the next piece.
+
+        The move of the others may be committed already.
+        """
         for operator, found in list(self._arriving.items()):
             if not found.machine.installed:
                 self.drop(operator, found.machine.epoch)
 
     def close(self) -> None:
-        """Stop looking."""
+        """Cancels the timer."""
         if self._look is not None:
             self._look.cancel()
 
     def forget(self, operator: OperatorId) -> None:
-        """It has been destroyed here."""
+        """Forgets an operator that has been destroyed here."""
         self._arriving.pop(operator, None)
 
     def prepare(self, message: Prepare, respond: Done) -> None:
-        """Keep room for an operator; the answer comes when its state may come.
+        """Reserves room for an operator; `respond` follows when its state may be sent.
 
         Raises
         ------
         SbonError
-            There is no room, or it is here.
+            There is no room, or the operator is here.
         """
         operator = message.spec.id
         if operator in self._engine.instances and operator not in self._arriving:
@@ -112,16 +118,16 @@ class Arrivals:
             else:
                 self._directory.reach(message.feeds, lambda problem: respond(problem or DoneMessage()))
 
-        # What the operator needs is loaded, and whom it feeds is reached, before it pauses.
+        # The operator's libraries are loaded and its consumers' hosts connected before the operator pauses.
         self._host.execute(self._arriving[operator].assembly.load, loaded, rows=0)
 
     def chunk(self, message: StateChunk, respond: Done) -> None:
-        """Take a piece of a state; the answer comes when it has had its effect.
+        """Takes a piece of a state; `respond` follows when the piece has been applied.
 
         Raises
         ------
         SbonError
-            It is not expected; a LinkError: it must come again.
+            The piece is not expected; after a LinkError it must be sent again.
         """
         found = self._arriving.get(message.operator)
         if found is None or found.machine.epoch != message.epoch:
@@ -151,7 +157,7 @@ class Arrivals:
             found.pause.cancel()
             found.pause = None
         if not found.assembly.is_built:
-            # What waits behind it counts too: once the operator stands still, or the copy is late, all of it is in a hurry.
+            # The last queued piece says how urgent all of them are: a paused operator or a late copy makes all pieces urgent.
             wait_s = found.pacer.wait_s(self._host.now(), found.queue[-1].urgent)
             if wait_s > 0:
                 found.pause = self._host.call_at(self._host.now() + wait_s, partial(self._take_next, found))
@@ -189,12 +195,12 @@ class Arrivals:
             respond(DoneMessage())
 
     def told_to_activate(self, message: Activate) -> None:
-        """The word to run.
+        """Runs an operator as its coordinator requests.
 
         Raises
         ------
         MigrationError
-            It is not prepared here, nor has been.
+            The operator is not prepared here, and was not before.
         """
         found = self._arriving.get(message.operator)
         if found is not None and found.machine.installed and found.machine.epoch == message.epoch:
@@ -206,7 +212,7 @@ class Arrivals:
             raise MigrationError(f"operator {message.operator} is not prepared on {self._directory.me}")
 
     def activate(self, operator: OperatorId) -> None:
-        """Run an operator that is installed; its migration is known to be decided."""
+        """Runs an installed operator whose migration is known to be committed."""
         found = self._arriving.get(operator)
         if found is None or not found.machine.installed:
             return
@@ -215,16 +221,16 @@ class Arrivals:
         self._activated(self._engine.instances[operator])
 
     def coordinator_failed(self, node: NodeId) -> None:
-        """A host has been declared failed, or has left: what it had not sent in full was not decided, and never will be.
+        """Drops what a failed or departed coordinator had not sent in full: such a migration was not committed, and never will be.
 
-        A state that is complete stays: its upstream may have been told that it runs here, and its next batch says so.
+        A complete state stays: the operators upstream may have been told that the operator runs here, and then their next batch shows it.
         """
         for operator, found in list(self._arriving.items()):
             if found.machine.coordinator == node and not found.machine.installed:
                 self.drop(operator, found.machine.epoch)
 
     def drop(self, operator: OperatorId, epoch: int) -> None:
-        """The migration is off, up to this epoch."""
+        """Drops an operator whose migration, of this epoch or an earlier one, has been abandoned."""
         found = self._arriving.get(operator)
         if found is not None and found.machine.epoch <= epoch:
             del self._arriving[operator]
@@ -247,7 +253,7 @@ class Arrivals:
                 self.drop(operator, machine.epoch)
                 continue
             if not machine.installed:
-                self._engine.reservations.reserve(operator, 1, self._engine.empty_slots, now)  # once more: a long copy outlasts one
+                self._engine.reservations.reserve(operator, 1, self._engine.empty_slots, now)  # a copy may outlast one
             self._directory.reach(found.feeds, lambda problem: None)
             if machine.must_ask(now):
                 ask = OutcomeAsk(operator=operator, epoch=machine.epoch)

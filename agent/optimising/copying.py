@@ -1,4 +1,7 @@
-"""The old host's side of a state on its way: pieces made one at a time on executor threads, a bounded number of bytes of them under way."""
+"""Sending side of a state copy: makes the pieces one at a time on executor threads and limits the bytes in transit.
+
+`sbon_agent.optimising.migrations` starts one for each migration.
+"""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -20,26 +23,29 @@ if TYPE_CHECKING:
     from sbon.operators.operator import Operator
 
 BURST_S = 0.005
-"""Of work on pieces that needs no pacing: small states go at once."""
+"""Processor time for pieces that needs no pacing, in seconds: small states are sent at once."""
 WINDOW_BYTES_MIN = 64 * 1024
-"""Of a state under way, however slow the path."""
+"""Least bytes of a state in transit, however slow the path."""
 ROUND_WORK_BYTES = 64 * 1024
-"""Of input in one piece, as `InputLog.work_bytes` counts it: so that to repeat it takes some milliseconds, and others get their turn."""
+"""Work in one piece of input, as `InputLog.work_bytes` counts it: repeating it takes some milliseconds, after which other operators get a
+turn."""
 CATCH_UP = 3.0
-"""The copy repeats input at most so many times as fast as it came. Slower, each round leaves more for the next; faster, it would take a
-core of the new host for what the operator takes a part of."""
+"""Rate at which the copy may repeat input, as a multiple of the rate at which it came. With a lower one each round leaves more for the
+next; with a higher one the copy would take a whole core of the new host for an operator that needs a part of one."""
 URGENT_SHARE = 0.5
-"""Of the input that may wait for the copy, and of the time that it may take: beyond, it shows other work no consideration."""
+"""Share of the input that may wait for the copy, and of the time that the copy may take, from which on the copy is no longer slowed down
+for other work."""
 LOOK_S = 0.01
-"""How often it is looked whether the operator has been given more: its copy stays so far behind."""
+"""Seconds between checks for new input of the operator; its copy lags by about this long."""
 
 
 T = TypeVar("T")
 
 
 def metered(host: Host, work: Callable[[], T]) -> tuple[T, float]:
-    """What some work gives, and the processor time that it took, in seconds: a host that is overloaded does not get rid of an operator
-    more slowly for it.
+    """Runs some work; returns its result and the processor time in seconds.
+
+    Elapsed time would slow down the migration away from an overloaded host.
     """
     meter = host.meter()
     try:
@@ -50,26 +56,29 @@ def metered(host: Host, work: Callable[[], T]) -> tuple[T, float]:
 
 
 class CopyEvents(Protocol):
-    """Whom the copy tells."""
+    """Callbacks of the copy."""
 
     def progressed(self) -> None:
-        """A piece has had its effect."""
+        """A piece has been applied."""
 
     def copied(self, left_bytes: int) -> None:
-        """The state, or a round of the input since, has had its effect; so much input has come meanwhile."""
+        """The state, or a round of later input, has been applied; `left_bytes` of input have come in the meantime."""
 
     def overtaken(self) -> None:
-        """More input waits than is kept."""
+        """More input waits than may be kept."""
 
     def delivered(self) -> None:
         """The new host has everything."""
 
     def failed(self, reason: str) -> None:
-        """It cannot go on."""
+        """The copy cannot continue."""
 
 
 class Copying:
-    """One state on its way. `begin`, then `more` as often as wanted, then, with the operator at rest, `finish`; `stop` at any time."""
+    """Copy of one operator's state.
+
+    Call `begin`, then `more` any number of times, then `finish` with the operator paused; `stop` at any time.
+    """
 
     def __init__(
         self,
@@ -94,15 +103,15 @@ class Copying:
         self._sender = PieceSender(self._window)
         self._pacer = Pacer(config.copy_share, BURST_S)
         self._follower = Pacer(CATCH_UP, BURST_S)
-        """Of the time in which input came."""
+        """Paces the repetition of input, relative to the time in which it came."""
         self._forked_at = 0.0
         self._state: Iterator[bytes] | None = None
         self._rest: list[bytes] | None = None
         self._began = self._making = self._finishing = self._stopped = False
         self._mark: int | None = None
-        """A round has been asked for, which ends with the piece in which so many bytes have been taken from the log."""
+        """A round has been requested: it ends with the piece with which this many bytes have been taken from the log."""
         self._goal: int | None = None
-        """The round has ended when all pieces below this index have had their effect."""
+        """The round has ended when all pieces below this index have been applied."""
         self._again: Timer | None = None
         self._look: Timer | None = None
         self._pause: Timer | None = None
@@ -110,26 +119,26 @@ class Copying:
 
     @property
     def sent_bytes(self) -> int:
-        """Of all pieces so far."""
+        """Bytes of all pieces sent so far."""
         return self._sender.sent_bytes
 
     def begin(self) -> None:
-        """Take the state as it is now and send it."""
+        """Forks the state and sends it."""
         self._engine.fork(self._operator, self._forked)
 
     def more(self) -> None:
-        """Another round: all that the operator has been given up to now."""
+        """Starts another round: sends all input that the operator has been given up to now."""
         log = self._log
         self._mark = log.added_bytes if log is not None else 0
         self._pump()
 
     def finish(self) -> None:
-        """The operator is at rest: send what is left, and what the host adds."""
+        """Sends the rest, and the engine's record; the operator is paused."""
         self._finishing = True
         self._engine.export(self._operator, self._exported)
 
     def stop(self) -> None:
-        """Nobody wants it any more, or it is done."""
+        """Ends the copy: it is complete, or has been called off."""
         self._stopped = True
         self._state = None
         for timer in (self._again, self._look, self._pause):
@@ -163,7 +172,7 @@ class Copying:
     # ---------------------------------------------------------------------------------------------------- what goes
 
     def _pump(self) -> None:
-        """Make the next piece, if one may go."""
+        """Makes the next piece, if one may be sent."""
         urgent = self._urgent()
         if self._stopped or self._making or not self._began or not self._sender.has_room(urgent):
             return
@@ -178,7 +187,7 @@ class Copying:
         if self._mark is not None and (log is None or log.taken_bytes >= self._mark):
             self._mark, self._goal = None, self._sender.next_index
             self._look_at_round()
-            self._pump()  # the end of a round may have begun the next one, and made a piece
+            self._pump()  # the callback at the end of a round may have begun the next one and made a piece
             return
         if log is not None and log.size_bytes:
             self._follow(log, urgent)
@@ -189,7 +198,7 @@ class Copying:
             self._pump()
 
     def _follow(self, log: InputLog, urgent: float) -> None:
-        """Send the next of the input, not much faster than it came."""
+        """Sends the next part of the input, not much faster than it came."""
         now = self._host.now()
         wait_s = self._follower.wait_s(now, urgent)
         if wait_s > 0:
@@ -208,7 +217,10 @@ class Copying:
             self._pause = self._host.call_at(self._host.now() + wait_s, pump)
 
     def _urgent(self) -> float:
-        """How little consideration can be shown to other work: the operator waits, or the copy might not get done; 0 to 1."""
+        """Urgency of the copy, 0 to 1.
+
+        With 1 it is not slowed down for other work: the operator is paused, or the copy might not finish in time.
+        """
         if self._finishing:
             return 1.0
         waits = self._left_bytes() / (self._config.input_bytes_max * URGENT_SHARE)
@@ -266,7 +278,7 @@ class Copying:
             self._pump()
 
     def _send_again_later(self) -> None:
-        """A connection has broken, or a piece before it was lost with one: all that is not answered goes again, in order."""
+        """Resends all unanswered pieces in order, after a pause: a connection has broken, and an earlier piece may have been lost."""
 
         def again() -> None:
             self._again = None

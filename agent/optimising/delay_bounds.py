@@ -1,8 +1,10 @@
-"""Queries with a delay bound: how much longer their ways may become, told to the hosts of their operators by the agent that took them.
+"""Tells the hosts of a query with a delay bound how much longer its ways may become.
 
-The slack is the bound minus the delay, as the host of the sink knows it (`sbon_agent.engine.delays`). Several operators of a query may
-move at once, though no two neighbours may (`sbon.migration`): each gets its part, so that all together keep within the bound. After a
-migration nothing may lengthen the query's ways until its delay is known again.
+The home of the query does so after each round of reports.
+
+The slack is the bound minus the delay that the host of the sink reports (`sbon_agent.engine.delays`). Several operators of a query may move
+at once, though never two neighbours (`sbon.migration`); each gets a part of the slack, so that all moves together stay within the bound.
+After a migration nothing may lengthen the query's ways until its delay is known again.
 """
 
 from sbon.query.plan import Plan
@@ -11,22 +13,22 @@ from sbon_agent.directory import Directory
 from sbon_agent.queries.record import QueryRecord
 
 CHANGE_FRACTION = 0.05
-"""Of the bound: smaller changes of the slack are not worth a message."""
+"""Share of the bound; smaller changes of the slack are not worth a message."""
 REPEAT_REPORTS = 15
-"""Rounds of reports after which the slack is told again in any case: a host may have missed it."""
+"""Rounds of reports after which the slack is repeated, in case a host has missed it."""
 SETTLE_REPORTS = 3
-"""Rounds of reports after a migration, in which all hosts downstream hear of the new way."""
+"""Rounds of reports after a migration until all hosts downstream know the new delay."""
 EXCEEDED_FRACTION = 0.05
-"""Of the bound: the network's ordinary wavering is no trouble of the query's."""
+"""Share of the bound by which the delay may exceed it before the query is reported late; the network's ordinary variation stays below."""
 
 
 def slack_ms(bound_ms: float | None, delay_ms: float | None, movable: int) -> float | None:
-    """The part of the slack that each of the hosts may use up; None: no bound.
+    """Returns the part of the slack that each host may use up, in ms; None without a bound.
 
     Parameters
     ----------
-    delay_ms : None where it is not known: then the ways must not grow
-    movable : operators of the query that are not pinned, of which every other one may be on its way at the same time
+    delay_ms : None if unknown; the ways must not grow then
+    movable : operators of the query that are not pinned; at most every other one migrates at the same time
 
     Examples
     --------
@@ -42,13 +44,16 @@ def slack_ms(bound_ms: float | None, delay_ms: float | None, movable: int) -> fl
 
 
 class DelayBounds:
-    """Tells the hosts of the queries of one agent."""
+    """Computes and sends the slack of the queries of one agent."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
 
     def reported(self, record: QueryRecord) -> None:
-        """All hosts have reported on a query: tell them its slack if it is another, and the query's owner if the bound is exceeded."""
+        """Sends the slack of a query if it has changed, and marks the query late if its bound is exceeded.
+
+        Called when all hosts have reported.
+        """
         bound_ms = record.plan.delay_bound_ms
         if bound_ms is None:
             return
@@ -65,7 +70,7 @@ class DelayBounds:
             self._tell(record, slack)
 
     def moved(self, record: QueryRecord) -> None:
-        """An operator has a new host; how long the ways are now will be seen."""
+        """Allows no longer ways for now, after an operator has moved, until the new delay is known."""
         if record.plan.delay_bound_ms is not None:
             record.bounds.settled_at = record.bounds.reports + SETTLE_REPORTS
             self._tell(record, min(record.bounds.told_ms, 0.0))
@@ -77,5 +82,5 @@ class DelayBounds:
 
 
 def movable_of(plan: Plan, reused: int) -> int:
-    """Operators of a plan that are not pinned, those that serve for several of them included."""
+    """Number of operators of a plan that are not pinned, including running ones that are reused."""
     return sum(spec.pinned is None for spec in plan.operators) + reused

@@ -1,12 +1,12 @@
-"""Before an agent that was told to leave says goodbye, its operators go to other hosts, with all that they have: leaving costs no answer.
+"""Moves the operators of an agent that was told to leave to other hosts, before it says goodbye, so that no answer is lost.
 
-    begin -> look -> seek a host -> migrate -> look ... -> nothing that could move is left, or time is up -> goodbye
+    begin -> look -> seek a host -> migrate -> look ... -> nothing left that could move, or time is up -> goodbye
 
-Each operator goes to the host of least cost (`sbon_agent.optimising.seeking`). Where one refuses, or fails, the next best is tried; where a
-neighbour moves itself, the operator waits for it. Meanwhile nothing new is taken, so that of several hosts that leave together none goes to
-another: where nobody else has room, they go at once, with what they run.
+Each operator goes to the host of least cost (`sbon_agent.optimising.seeking`). If that one refuses or fails, the next best is tried; an
+operator whose neighbour is moving waits for it. Meanwhile this host takes no operators, so that hosts which leave together do not move
+operators to each other; if no other host has room, they leave at once, with what they run.
 
-What stays, and ends with the agent, is what is pinned to it, and what gives its answers to nothing but that.
+Operators that are pinned here, and those that feed only these, stay and end with the agent. `sbon leave` and the daemon start it.
 """
 
 from collections.abc import Callable
@@ -28,9 +28,9 @@ from sbon_agent.optimising.reviewing import Surroundings
 from sbon_agent.optimising.seeking import Seeking
 
 LOOK_S = 0.05
-"""Between two looks at what is left, while others answer and operators move."""
+"""Seconds between two looks at what is left, while others answer and operators move."""
 TOGETHER_MAX = 4
-"""Operators on their way at once: with more, each takes longer, and all are lost that are under way when time is up."""
+"""Most operators that move at the same time: with more, each takes longer, and all that are not done in time are lost."""
 
 
 class Stayed(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class Stayed(msgspec.Struct, frozen=True):
 
 
 class Leaving:
-    """The end of one agent, until it says goodbye."""
+    """Departure of one agent, up to its goodbye."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
@@ -56,18 +56,19 @@ class Leaving:
         self._end_timer: Timer | None = None
         self._moving: set[OperatorId] = set()
         self._queries: dict[OperatorId, tuple[QueryId, ...]] = {}
-        """Of all operators that have been here since it began."""
+        """Queries of all operators that have been here since it began."""
         self.begun = False
         self.moved: dict[OperatorId, NodeId] = {}
-        """What has been handed over, and to whom; known at the end."""
+        """Operators that moved, with their new hosts; complete only at the end."""
         self.stayed: list[Stayed] = []
 
     def begin(self, within_s: float, optimiser: OptimiserConfig, placement: PlacementConfig, done: Callable[[], None]) -> None:
-        """Take nothing more, hand over what others would take, then `done`: at once where there is nothing to hand over, or nobody.
+        """Stops taking operators, moves those away that others take, then calls `done`: at once if there is nothing to move, or no other
+        agent.
 
         Parameters
         ----------
-        within_s : whatever is here after so long stays; 0: everything
+        within_s : seconds after which remaining operators stay; 0: all stay
         """
         self.begun = self._engine.is_leaving = True
         self._done = done
@@ -84,20 +85,20 @@ class Leaving:
             self._end_timer = self._host.call_at(self._until, self._time_is_up)
 
     def close(self) -> None:
-        """Do nothing more."""
+        """Cancels the departure and its timers."""
         self._done = None
         for timer in (self._look_timer, self._end_timer):
             if timer is not None:
                 timer.cancel()
 
     def told(self) -> dict[str, Any]:
-        """How it went, for `sbon leave`."""
+        """Summary for `sbon leave`."""
         return {"moved": len(self.moved), "stayed": [msgspec.to_builtins(each) for each in self.stayed]}
 
     # --------------------------------------------------------------------------------------------------------- looking
 
     def _look(self) -> None:
-        """Begin what can be begun; the end, where nothing more will come of it."""
+        """Begins moves that are possible, and finishes when nothing is left to wait for."""
         if self._done is None:
             return
         here = list(self._engine.instances.values())
@@ -124,11 +125,11 @@ class Leaving:
         self._finish("time was up")
 
     def _left_to_move(self) -> list[Instance]:
-        """What may still move."""
+        """Returns the operators that may still move."""
         return [instance for instance in self._engine.instances.values() if not self._why_it_stays(instance)]
 
     def _why_it_stays(self, instance: Instance) -> str:
-        """What stands in the way of an operator's move for good; empty where nothing does."""
+        """Returns the reason why an operator can never move; empty if there is none."""
         if not instance.movable:
             return "it is pinned"
         if instance.state in (State.FAILED, State.FINISHED):
@@ -141,7 +142,7 @@ class Leaving:
         return self._seeking.attempt(instance.id).given_up
 
     def _is_of_use(self, instance: Instance, seen: set[OperatorId]) -> bool:
-        """Something of what it gives ends elsewhere."""
+        """Tells whether any result of the operator ends on another host."""
         seen.add(instance.id)
         for output in instance.outputs.values():
             if output.node != self._me:
@@ -152,14 +153,14 @@ class Leaving:
         return False
 
     def _is_owed(self, instance: Instance) -> bool:
-        """It has ended, and others wait for its last answers, which cannot move any more."""
+        """Tells whether an operator has finished but consumers elsewhere still lack its last batches, which cannot move any more."""
         if not instance.movable or instance.state is not State.FINISHED:
             return False
         waiting = [output.node for output in instance.outputs.values() if output.sender.rows_held and output.node != self._me]
         return not all(map(self._around.gossip.departure_of, waiting))
 
     def _is_idle(self, operator: OperatorId) -> bool:
-        """Neither is it asked about nor has it anywhere to go; and it could go now."""
+        """Tells whether an operator has no host yet, is not being asked about, and could move now."""
         attempt = self._seeking.attempt(operator)
         waits = attempt.asking or attempt.there is not None or self._host.now() < attempt.not_before_s
         return not waits and self._migrations.may_migrate(operator)
@@ -167,7 +168,7 @@ class Leaving:
     # ----------------------------------------------------------------------------------------------------------- moving
 
     def _set_out(self, instance: Instance) -> None:
-        """Begin an operator's move, if it has somewhere to go, and neither it nor a neighbour here is about to move."""
+        """Begins an operator's move, if it has a host to go to and neither it nor a neighbour here is moving."""
         operator, attempt = instance.id, self._seeking.attempt(instance.id)
         there = attempt.there
         near = {operator, *(i.link.source for i in instance.inputs.values()), *(o.link.target for o in instance.outputs.values())}
@@ -183,7 +184,7 @@ class Leaving:
             attempt.last = str(problem)
 
     def _ended(self, there: NodeId, record: MigrationRecord) -> None:
-        """A move has ended; the rest of the body follows, or looks for another place."""
+        """Handles the end of a move; the operators that belong together with it follow, or look for another host."""
         self._moving.discard(record.operator)
         if self._done is None:
             return
@@ -200,7 +201,7 @@ class Leaving:
     # ----------------------------------------------------------------------------------------------------------- ending
 
     def _finish(self, why: str) -> None:
-        """`why`: what has kept those here that could have moved."""
+        """Ends the departure. `why` says what kept operators here that could have moved."""
         done = self._done
         if done is None:
             return
@@ -219,7 +220,7 @@ class Leaving:
         done()
 
     def _tell(self) -> None:
-        """One line for each query that had something here."""
+        """Logs one line for each query that had an operator here."""
         for query in sorted({query for queries in self._queries.values() for query in queries}):
             moved = {operator: there for operator, there in sorted(self.moved.items()) if query in self._queries[operator]}
             lost = {each.operator: each.reason for each in self.stayed if query in each.queries}

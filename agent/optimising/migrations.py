@@ -1,4 +1,7 @@
-"""Migrations that this host coordinates, takes part in, or receives: the machines of `sbon.migration` wired to the engine and to others."""
+"""All migrations that this host coordinates, takes part in, or receives: connects the state machines of `sbon.migration` with the engine
+and with other hosts. The optimisers, `sbon_agent.optimising.leaving` and a person's request (`sbon_agent.control_requests`) start
+migrations here.
+"""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -26,7 +29,7 @@ from sbon_agent.optimising.arrivals import Arrivals
 from sbon_agent.optimising.copying import Copying
 
 TRIED_MAX = 1024
-"""Operators of which is remembered which epochs they were offered elsewhere under; older ones are forgotten."""
+"""Number of operators whose last migration epoch is remembered; older ones are forgotten."""
 
 
 class MigrationRecord(msgspec.Struct, frozen=True):
@@ -38,32 +41,32 @@ class MigrationRecord(msgspec.Struct, frozen=True):
     there: NodeId
     committed: bool
     reason: str
-    """Why it was wanted, then how it ended."""
+    """Why the migration was wanted."""
     outcome: str
     pause_s: float
     seconds: float
     state_bytes: int
-    """All that was sent of it: state, input since, and what its host added."""
+    """Bytes sent: the state, later input, and the engine's record."""
     phases: dict[str, float] = {}
-    """When each phase (`sbon.migration.machine.Phase`) was first seen, monotonic seconds."""
+    """Monotonic time at which each phase (`sbon.migration.machine.Phase`) was first entered, in seconds."""
     copy_s: float = 0.0
-    """How long its state was on the way while it ran on."""
+    """How long the state was copied while the operator ran on, in seconds."""
     rounds: int = 0
-    """How often input that it was given meanwhile was sent after."""
+    """Number of rounds in which later input was sent."""
 
 
 class MigrationEvents(Protocol):
-    """Whom the migrations tell."""
+    """Callbacks of the migrations; the node implements them."""
 
     def migration_ended(self, record: MigrationRecord) -> None:
-        """Committed or abandoned."""
+        """A migration has been committed or abandoned."""
 
     def operator_arrived(self, instance: Instance) -> None:
-        """An operator runs here now that ran elsewhere."""
+        """An operator that ran elsewhere runs here now."""
 
 
 class _Leaving:
-    """A migration away from here; told by its copy (`sbon_agent.optimising.copying.CopyEvents`)."""
+    """A migration away from here; it implements `sbon_agent.optimising.copying.CopyEvents`."""
 
     def __init__(self, instance: Instance, steps: Migration, epoch: int, reason: str, done: Callable[[MigrationRecord], None]) -> None:
         self.done = done
@@ -78,23 +81,23 @@ class _Leaving:
         self.perform: Callable[[list[actions.Action]], None] = lambda wanted: None
 
     def progressed(self) -> None:
-        """A piece has had its effect."""
+        """A piece has been applied at the new host."""
         self.perform(self.steps.progressed(self.now()))
 
     def copied(self, left_bytes: int) -> None:
-        """The state, or a round of input, has had its effect."""
+        """The state, or a round of input, has been applied at the new host."""
         self.perform(self.steps.copied(left_bytes, self.now()))
 
     def overtaken(self) -> None:
-        """More input waits than is kept."""
+        """More input waits than may be kept."""
         self.perform(self.steps.overtaken(self.now()))
 
     def delivered(self) -> None:
-        """The new host has everything: the decision."""
+        """The new host has everything, which commits the migration."""
         self.perform(self.steps.transferred(self.now()))
 
     def failed(self, reason: str) -> None:
-        """The copy cannot go on."""
+        """The copy cannot continue."""
         self.perform(self.steps.refused(reason, self.now()))
 
 
@@ -125,11 +128,13 @@ class Migrations:
     # --------------------------------------------------------------------------------------------------- to migrate
 
     def may_migrate(self, operator: OperatorId) -> bool:
-        """Nothing stands in the way here: it runs, is movable, does not move already, and no neighbour does."""
+        """Tells whether an operator can migrate as far as this host knows: it runs, is movable, does not move already, and no neighbour
+        does.
+        """
         return not self.hindrance(operator)
 
     def hindrance(self, operator: OperatorId) -> str:
-        """Why it cannot move now; empty where nothing stands in the way here."""
+        """Returns why an operator cannot move now; empty if nothing prevents it here."""
         instance = self._engine.instances.get(operator)
         if instance is None:
             return f"it is not on {self._directory.me}"
@@ -144,27 +149,33 @@ class Migrations:
         return "" if self.may_be_rewired(operator) else "it or a neighbour is moving already"
 
     def may_be_rewired(self, operator: OperatorId) -> bool:
-        """It is here, and neither does it move nor does a neighbour: its outputs may go to a multicast, or come back."""
+        """Tells whether an operator is here and neither it nor a neighbour moves.
+
+        Its outputs may then be handed to a multicast, or back.
+        """
         still = operator not in self._leaving and not self._locks.held(operator, self._host.now())
         return still and operator in self._engine.instances
 
     @property
     def departing(self) -> int:
-        """Operators on their way elsewhere, and those that are there, of which not all have been told yet."""
+        """Number of operators on their way to other hosts, including those that have arrived but of which not all neighbours have been
+        told.
+        """
         return len(self._leaving)
 
     @property
     def arriving(self) -> int:
-        """Operators on their way here."""
+        """Number of operators on their way here."""
         return len(self._arrivals)
 
     def call_off_arrivals(self) -> None:
-        """Take none of the operators on their way here whose move may still be called off: they run on where they are."""
+        """Refuses the operators on their way here whose move can still be abandoned; they run on where they are."""
         self._arrivals.call_off()
 
     def neighbours(self, instance: Instance) -> dict[NodeId, tuple[OperatorId, ...]]:
-        """The operators at the other ends of its links, by their hosts. One that fed it and is gone for good has nothing to promise, nor to
-        be told: it would hold the operator here for ever.
+        """Returns the operators at the other ends of an operator's links, by host.
+
+        A source that is gone for good is left out: it cannot grant a lock or be told anything, and would hold the operator here for ever.
         """
         neighbours: dict[NodeId, tuple[OperatorId, ...]] = {}
         feeding = [i for i in instance.inputs.values() if not (i.lost and (i.told_lost or self._departure_of(i.node)))]
@@ -175,13 +186,13 @@ class Migrations:
         return neighbours
 
     def is_leaving(self, operator: OperatorId) -> bool:
-        """It is on its way elsewhere, or about to be."""
+        """Tells whether an operator's migration away from here has begun."""
         return operator in self._leaving
 
     def migrate(
         self, operator: OperatorId, there: NodeId, reason: str, done: Callable[[MigrationRecord], None] = lambda record: None
     ) -> None:
-        """Begin; `done` and `MigrationEvents.migration_ended` follow.
+        """Begins a migration; `done` and `MigrationEvents.migration_ended` follow.
 
         Raises
         ------
@@ -200,7 +211,7 @@ class Migrations:
         self._perform(leaving, leaving.steps.start(now))
 
     def _next_epoch(self, instance: Instance) -> int:
-        """Above that of every attempt before, so that what is still on its way of one that was abandoned is known for what it is."""
+        """Returns an epoch above those of all earlier attempts, so that late messages of an abandoned one are recognised."""
         epoch = self._tried[instance.id] = max(instance.epoch, self._tried.get(instance.id, 0)) + 1
         self._tried.move_to_end(instance.id)
         while len(self._tried) > TRIED_MAX:
@@ -208,24 +219,24 @@ class Migrations:
         return epoch
 
     def node_failed(self, node: NodeId, *, left: bool) -> None:
-        """The members have declared a node failed, or it has left in good order."""
+        """Handles a node that the membership has declared failed, or that has left in good order."""
         for leaving in list(self._leaving.values()):
             self._perform(leaving, leaving.steps.failed(node, self._host.now(), left=left))
         self._arrivals.coordinator_failed(node)
 
     def destroyed(self, operator: OperatorId) -> None:
-        """The last query that used an operator has ended, perhaps in the middle of a migration."""
+        """Abandons the migration of an operator whose last query has ended."""
         self._arrivals.forget(operator)
         leaving = self._leaving.get(operator)
         if leaving is not None:
             self._perform(leaving, leaving.steps.refused("its queries have ended", self._host.now()))
 
     def arrived_at_prepared(self, operator: OperatorId) -> None:
-        """Data has come for a prepared operator: its upstream has been told, so the migration is decided."""
+        """Runs a PREPARED operator for which data has arrived: its senders have been told, so the migration is committed."""
         self._arrivals.activate(operator)
 
     def close(self) -> None:
-        """Stop looking; nothing is told to anyone."""
+        """Stops all timers and copies; nobody is told."""
         for leaving in self._leaving.values():
             if leaving.timer is not None:
                 leaving.timer.cancel()
@@ -301,7 +312,7 @@ class Migrations:
                 self._perform(leaving, leaving.steps.locked(node, asked_at, now))
             elif leaving.steps.phase is Phase.LOCKING or not isinstance(result, LinkError):
                 self._perform(leaving, leaving.steps.refused(f"{node} holds its operators: {result}", now))
-            # Else the promise stands, and it is asked again.
+            # Otherwise the lock still holds, and it is asked for again.
 
         self._directory.request(node, lock, answered)
 
@@ -313,7 +324,7 @@ class Migrations:
             self._perform(leaving, leaving.steps.paused(self.neighbours(leaving.instance), _owners(leaving.instance), now))
 
     def _step(self, leaving: _Leaving, went_well: Callable[[float], list[actions.Action]], blame: str) -> Done:
-        """What to do with the answer of one request of a migration that is not decided."""
+        """Returns the handler for the answer to a request of a migration that is not committed."""
 
         def done(result: Message | SbonError) -> None:
             now = self._host.now()
@@ -331,10 +342,10 @@ class Migrations:
         heard: Callable[[float], list[actions.Action]],
         unknown: Callable[[float], list[actions.Action]] = lambda now: [],
     ) -> Done:
-        """What to do with the answer to a word that a migration is decided; the machine repeats those that nobody answers.
+        """Returns the handler for the answer to a message that a migration is committed; the machine repeats unanswered ones.
 
-        An answer may take longer than the pause between two words. Nobody waits for the answer of a node that has departed: it may have
-        done so before this was decided.
+        An answer may take longer than the pause between two messages. A node that has departed is no longer waited for; it may have done so
+        before the commit.
         """
 
         def done(result: Message | SbonError) -> None:
@@ -385,7 +396,7 @@ class Migrations:
     # ------------------------------------------------------------------------------------------- asked by others
 
     def handle(self, sender: NodeId, message: Message, respond: Done) -> bool:
-        """Answer a request, if it is about migration."""
+        """Answers a request if it is about migration; returns False otherwise."""
         match message:
             case Lock():
                 self._lock(message, respond)
@@ -394,7 +405,8 @@ class Migrations:
                 respond(DoneMessage())
             case Prepare():
                 if message.spec.id in self._leaving:
-                    # Who has not heard yet that it left would send to it here, and so wake it before its return is decided.
+                    # A sender that does not know yet that the operator left would send to it here, and so wake it before its return is
+                    # committed.
                     raise MigrationError(f"not everyone has been told that operator {message.spec.id} has left {self._directory.me}")
                 self._arrivals.prepare(message, respond)
             case StateChunk():
@@ -413,7 +425,8 @@ class Migrations:
 
     def _lock(self, message: Lock, respond: Done) -> None:
         ends = self._engine.flow.far_ends(message.operator)
-        # Those that have a link with it, whatever its host takes for neighbours: nobody holds still what is not beside his own.
+        # Locks all operators that have a link with the moving one, whichever its host named: nobody locks operators that are not
+        # neighbours.
         beside = tuple(sorted({instance.id for instance, _ in ends}))
         for operator in (*message.neighbours, *beside):
             if operator in self._leaving:
@@ -443,11 +456,11 @@ class Migrations:
                 end.unname(holder)
 
     def holder(self, operator: OperatorId) -> NodeId | None:
-        """For which host operators here keep still while this one moves."""
+        """Returns the host for whose migration of this operator neighbours here are locked."""
         return self._locks.holder(operator)
 
     def coordinator(self, operator: OperatorId) -> tuple[NodeId, int] | None:
-        """Which host moves an operator to here, and under which epoch."""
+        """Returns the host that moves an operator to here, and the epoch."""
         return self._arrivals.coordinator(operator)
 
     def _arrived(self, instance: Instance) -> None:
@@ -463,5 +476,5 @@ class Migrations:
 
 
 def _owners(instance: Instance) -> tuple[NodeId, ...]:
-    """The agents that took the queries that use it."""
+    """Returns the homes of the queries that use an operator."""
     return tuple(sorted(set(instance.users.values())))

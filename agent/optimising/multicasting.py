@@ -1,8 +1,9 @@
-"""Multicast operators of this host's operators: made where one stream has several consumers near each other, ended where it has not.
+"""Makes multicast operators where an operator of this host has several consumers near each other, and ends those that are of no use any
+more. The node runs it.
 
-A multicast begins beside the operator that feeds it and takes some of its outputs over (`sbon_agent.engine.splitting`); the receivers are
-told; then it migrates to its place like any operator. It ends beside its feeder too: the outputs are given back, and nothing is left of
-it. So every change of the tree is a local one or a migration, and rows arrive once and in order throughout.
+A new multicast starts beside the operator that feeds it and takes over some of its outputs (`sbon_agent.engine.splitting`). The receivers
+are told; then it migrates to its place like any operator. It also ends beside that operator, which gets the outputs back. Every change of
+the tree is thus either local or a migration, and rows arrive once and in order throughout.
 """
 
 from functools import partial
@@ -30,15 +31,15 @@ if TYPE_CHECKING:
     from sbon.optimiser.multicast import MulticastOptimiser
 
 JOURNEY_S = 60.0
-"""A new multicast that has not left within this time is folded: its consumers do not answer, or its place does not take it."""
+"""Seconds after which a new multicast that has not left is folded: its consumers do not answer, or no host takes it."""
 JOURNEY_PAUSE_S = 2.0
-"""Between two attempts to leave."""
+"""Seconds between two attempts to leave."""
 SUFFIX_BITS = 40
-"""Random bits in the id of a multicast: two of one operator collide with a chance of one in 10**12."""
+"""Random bits in the id of a multicast: two multicasts of one operator collide with a chance of one in 10**12."""
 
 
 class _Journey(msgspec.Struct, frozen=True):
-    """Where a new multicast is to go."""
+    """Destination of a new multicast."""
 
     there: NodeId
     reason: str
@@ -55,12 +56,12 @@ class Multicasting(Reviewing["MulticastOptimiser"]):
         self._asking: set[OperatorId] = set()
         self._journeys: dict[OperatorId, _Journey] = {}
         self._folded: dict[OperatorId, tuple[int, float]] = {}
-        """Of operators here: multicasts given up again, and when the last one was."""
+        """For operators here: number of their multicasts that were folded, and the time of the last."""
         self.counters = {"multicasts_made": 0, "multicasts_folded": 0}
 
     @property
     def _machine(self) -> "MulticastOptimiser":
-        """Loaded with the first operator that has several consumers."""
+        """Optimiser, loaded when an operator first has several consumers."""
         if self._loaded is None:
             from sbon.optimiser.multicast import MulticastOptimiser
 
@@ -91,16 +92,16 @@ class Multicasting(Reviewing["MulticastOptimiser"]):
                 if self._engine.instances.get(instance.id) is instance and self._may_split(instance):
                     self._review(instance, space)
 
-        # The nearest nodes of all consumers are enough: a good place is near each of them.
+        # The nearest nodes of all consumers suffice: a good place is near each of them.
         nodes = [node for instance in sources for node in self._ends(instance)]
         self._remembering.refresh(dict.fromkeys(self._remembering.stale(nodes), ()), review)
 
     def _ends(self, instance: Instance) -> list[NodeId]:
-        """Where a multicast's links would lead: here, and to the consumers."""
+        """Returns the nodes that a multicast's links would lead to: this one, and the consumers'."""
         return [self._directory.me, *(output.node for output in instance.outputs.values())]
 
     def _may_split(self, instance: Instance) -> bool:
-        """Cheap to say no: most operators have one output."""
+        """Tells whether the operator's outputs may be handed to a multicast. The cheap test comes first: most operators have one output."""
         return (
             self._leaving(instance) >= BRANCHES_MIN
             and not isinstance(instance.spec.params, SinkParams)
@@ -110,21 +111,24 @@ class Multicasting(Reviewing["MulticastOptimiser"]):
         )
 
     def is_considering(self, operator: OperatorId) -> bool:
-        """A multicast of it is about to be made. It should wait with moving: with one copy fewer to send, its best place is another."""
+        """Tells whether a multicast of an operator is about to be made.
+
+        The operator should not move before: with one copy fewer to send, its best place changes.
+        """
         instance = self._engine.instances.get(operator)
         if instance is None or self._loaded is None or not self._config.multicast or self._leaving(instance) < BRANCHES_MIN:
             return False
         return self._loaded.is_unsure(operator) or any(feeds(instance, relay) for relay in self._underway())
 
     def _leaving(self, instance: Instance) -> int:
-        """Outputs to other hosts."""
+        """Number of outputs to other hosts."""
         return sum(output.node != self._directory.me for output in instance.outputs.values())
 
     def _underway(self) -> list[Instance]:
         return [self._engine.instances[name] for name in self._journeys if name in self._engine.instances]
 
     def _stands(self, instance: Instance) -> bool:
-        """It runs, does not move, and no neighbour does."""
+        """Tells whether an operator runs and neither it nor a neighbour moves."""
         return instance.state is State.RUNNING and instance.id not in self._journeys and self._migrations.may_be_rewired(instance.id)
 
     def _review(self, instance: Instance, space: "CostSpace") -> None:
@@ -166,12 +170,15 @@ class Multicasting(Reviewing["MulticastOptimiser"]):
     # -------------------------------------------------------------------------------------------------------- inserting
 
     def insert(self, decision: Insert) -> OperatorId | None:
-        """Split, tell, and go; returns the multicast's id, or None where something has changed since it was decided."""
+        """Makes a multicast, tells its consumers and sends it on its way.
+
+        Returns its id, or None if something has changed since the decision.
+        """
         parent = self._engine.instances.get(decision.operator)
         if parent is None or not self._stands(parent) or not all(link in parent.outputs for link in decision.links):
             return None
         if not self._engine.free_slots or (parent.is_multicast and len(decision.links) == len(parent.outputs)):
-            return None  # all outputs of a multicast: its own migration does that
+            return None  # all outputs of a multicast: its own migration achieves the same
         name = multicast_id(parent.id, f"{int(self._rng.integers(2**SUFFIX_BITS)):010x}")
         relay = self._engine.split(parent.id, decision.links, name)
         self.counters["multicasts_made"] += 1
@@ -181,7 +188,7 @@ class Multicasting(Reviewing["MulticastOptimiser"]):
         return name
 
     def _set_out(self, name: OperatorId) -> None:
-        """All consumers know it: it may go to its place."""
+        """Starts the migration of a new multicast, once all its consumers know it."""
         relay, journey = self._engine.instances.get(name), self._journeys.get(name)
         if relay is None or journey is None:
             self._journeys.pop(name, None)
@@ -208,7 +215,7 @@ class Multicasting(Reviewing["MulticastOptimiser"]):
     # ---------------------------------------------------------------------------------------------------------- folding
 
     def tend(self, relay: Instance) -> None:
-        """See whether a multicast of this host still has a reason to be."""
+        """Ends or returns a multicast of this host if it is of no use any more."""
         journey = self._journeys.get(relay.id)
         if journey is not None:
             if self._host.now() > journey.until and not self._migrations.is_leaving(relay.id):

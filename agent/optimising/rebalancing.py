@@ -1,7 +1,9 @@
-"""Running operators placed anew: the local optimiser (SBON, section 3.2), with real candidates answering and real migrations following.
+"""The local optimiser (SBON, section 3.2) of a host: places running operators anew, asking real candidates and starting migrations.
 
-Once an interval, every operator on this host that may move is reviewed, alone and together with those on this host that it is linked
-with: two operators with a strong link between them hold each other, and only move as one body, which they do one after the other.
+The node runs it.
+
+Once an interval, every operator on this host that may move is reviewed, alone and as a group with those on this host that it is linked
+with. Two operators with a strong link between them hold each other in place, and only move as a group, one after the other.
 """
 
 from collections import deque
@@ -38,7 +40,7 @@ class Rebalancing(Reviewing["LocalOptimiser"]):
 
     @property
     def _machine(self) -> "LocalOptimiser":
-        """Loaded with the first operator that may move: most agents host none."""
+        """Optimiser, loaded when an operator first may move: most agents host none."""
         if self._loaded is None:
             from sbon.optimiser.local import LocalOptimiser
 
@@ -46,12 +48,12 @@ class Rebalancing(Reviewing["LocalOptimiser"]):
         return self._loaded
 
     def migration_ended(self, record: MigrationRecord) -> None:
-        """One of ours has moved away, or could not. The rest of its body follows, or stays."""
+        """Handles the end of a migration of this host. After a commit the rest of the group follows; otherwise it stays."""
         following = self._following.pop(record.operator, None)
         if record.committed:
             self._machine.forget(record.operator)
             if following is not None:
-                # Not at once: that the rest of the body need not keep still for it any more is on its way to this host itself.
+                # Not at once: the message that unlocks the rest of the group is on its way to this host itself.
                 self._host.call_soon(partial(self._migrate, *following))
 
     def _review_all(self) -> None:
@@ -75,7 +77,7 @@ class Rebalancing(Reviewing["LocalOptimiser"]):
         self._remembering.refresh(self._unheard(views, space), review)
 
     def _unheard(self, views: Sequence[OperatorView], space: "CostSpace") -> dict[NodeId, list[NodeId]]:
-        """The neighbours' nodes that should be asked what they remember, each with the nodes that look promising."""
+        """Returns the neighbours' nodes whose RTTs should be asked for, each with the promising candidates to ask about."""
         about: dict[NodeId, dict[NodeId, None]] = {}
         for view in views:
             nodes = [neighbour.node for neighbour in view.neighbours]
@@ -136,7 +138,7 @@ class Rebalancing(Reviewing["LocalOptimiser"]):
 
 
 def view_of(instance: Instance, here: NodeId, now: float) -> OperatorView:
-    """What the optimiser sees of an operator of this host."""
+    """Describes an operator of this host to the optimiser."""
     incoming = [Neighbour(i.node, i.steady_rate.per_s, True, i.link.source, i.delay_ms) for i in instance.inputs.values()]
     outgoing = [Neighbour(o.node, o.steady_rate.per_s, False, o.link.target) for o in instance.outputs.values()]
     return OperatorView(

@@ -1,4 +1,6 @@
-"""RTTs that the nodes of neighbours remember: asked for before candidates are looked for, told when others ask. Nobody measures for it."""
+"""Exchanges RTTs that nodes have already measured: this host asks the nodes of an operator's neighbours before it looks for candidates, and
+answers others. Nothing is measured for it. The optimisers use it.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -16,11 +18,11 @@ from sbon_agent.host import Host
 
 NEAREST_MAX = 256
 ABOUT_MAX = 256
-"""What one answer holds at most, whatever is asked: some 20 kB."""
+"""Most RTTs in one answer, whatever is asked for: some 20 kB."""
 
 
 class Remembering:
-    """Both sides of the question."""
+    """Asks other nodes for RTTs, and answers them."""
 
     def __init__(self, host: Host, directory: Directory, gossip: Gossip, config: OptimiserConfig) -> None:
         self._host = host
@@ -31,18 +33,18 @@ class Remembering:
         self.counters = {"remembered_rtts_bad": 0}
 
     def reconfigure(self, config: OptimiserConfig) -> None:
-        """Other settings from now on."""
+        """Uses other settings from now on."""
         self._config = config
 
     def stale(self, nodes: Iterable[NodeId]) -> list[NodeId]:
-        """Those of these nodes that should be asked again, each once."""
+        """Returns those of these nodes that should be asked again, each once."""
         if not self._config.neighbour_rtts:
             return []
         now, span_s = self._host.now(), self._config.lookup_interval_s
         return [node for node in dict.fromkeys(nodes) if self._knowledge.stale(node, now, span_s)]
 
     def refresh(self, about: Mapping[NodeId, Iterable[NodeId]], done: Callable[[], None]) -> None:
-        """Ask each node for the RTTs to its nearest and to these others; `done` when all have answered or had their time."""
+        """Asks each node for the RTTs to its nearest nodes and to the given ones; calls `done` when all have answered or timed out."""
         waiting = set(about)
         if not waiting:
             done()
@@ -60,16 +62,16 @@ class Remembering:
             self._directory.request(node, ask, partial(answered, node), self._config.answer_timeout_s)
 
     def remembered(self, nodes: Iterable[NodeId]) -> dict[NodeId, dict[NodeId, float]]:
-        """What these nodes have told."""
+        """Returns the RTTs that these nodes have told, in ms."""
         return self._knowledge.remembered(nodes, self._host.now())
 
     def answer(self, question: RttsAsk, respond: Done) -> None:
-        """Tell what probing has shown."""
+        """Answers with the RTTs that probing has measured here."""
         respond(told_by(self._gossip.localiser, question, self._host.now()))
 
 
 def told_by(localiser: Localiser, question: RttsAsk, now: float) -> Rtts:
-    """What a node tells of its probing, to anybody who asks."""
+    """Returns the RTTs that a node has measured, as the answer to a question of any other node."""
     nearest = min(max(question.nearest, 0), NEAREST_MAX)
     told = localiser.remembered(nearest, question.about[:ABOUT_MAX], now)
     return Rtts(remembered=tuple((peer, round(rtt_ms, 3), round(age_s, 1)) for peer, rtt_ms, age_s in told))

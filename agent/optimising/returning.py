@@ -1,4 +1,6 @@
-"""A multicast with one consumer left goes back beside the operator that feeds it, to be folded, unless the way by it is the shorter one."""
+"""Moves a multicast with a single consumer back beside the operator that feeds it, where it is folded, unless the way through it is shorter
+than the direct one. `sbon_agent.optimising.multicasting` uses it.
+"""
 
 from collections.abc import Callable
 
@@ -12,7 +14,7 @@ ANSWER_TIMEOUT_S = 3.0
 
 
 class Returning:
-    """Asks how long the ways are, and begins the migration."""
+    """Asks for the RTTs of both ways, and begins the migration."""
 
     def __init__(self, around: Surroundings, stands: Callable[[Instance], bool]) -> None:
         self._directory = around.directory
@@ -24,7 +26,7 @@ class Returning:
         self._asking: set[OperatorId] = set()
 
     def consider(self, relay: Instance) -> None:
-        """Compare the ways, once, and go if the direct one is no longer."""
+        """Compares the RTTs of both ways once, and moves the multicast if the direct one is not longer."""
         incoming, output = next(iter(relay.inputs.values())), next(iter(relay.outputs.values()))
         feeder, consumer = incoming.node, output.node
         if feeder == self._directory.me or relay.id in self._asking:

@@ -1,6 +1,6 @@
-"""What the machines that look after this host's operators have in common: a review once an interval, and candidates that are asked.
+"""Base of the optimisers that look after this host's operators: one review per interval, and questions to candidates.
 
-Reviews come at instants of their own, so that the hosts of one query do not all ask at once.
+Each host's reviews come at random times, so that the hosts of one query do not all ask at once.
 """
 
 import abc
@@ -24,14 +24,14 @@ from sbon_agent.optimising.surveying import Surveying
 from sbon_agent.telemetry.recording import Recording
 
 JITTER = 0.25
-"""Reviews are an interval apart, and up to this share of it less or more."""
+"""Greatest random deviation of the time between reviews, as a share of the interval."""
 
 Reports = dict[NodeId, CandidateReport]
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a review looks at and acts through, all of one host."""
+    """Parts of one host that a review reads and acts through."""
 
     host: Host
     directory: Directory
@@ -47,7 +47,7 @@ Machine = TypeVar("Machine")
 
 
 class Reviewing(abc.ABC, Generic[Machine]):
-    """Reviews of one kind, on one host, by a machine that is loaded when it is first needed: most agents host nothing to look at."""
+    """Periodic reviews of one kind on one host. The optimiser is loaded when first needed, because most agents host nothing to review."""
 
     def __init__(self, around: Surroundings, config: OptimiserConfig, placement: PlacementConfig) -> None:
         self._host = around.host
@@ -65,18 +65,18 @@ class Reviewing(abc.ABC, Generic[Machine]):
         self._timer: Timer | None = None
 
     def start(self) -> None:
-        """Begin to review."""
+        """Schedules the next review."""
         pause_s = self._config.interval_s * float(self._rng.uniform(1 - JITTER, 1 + JITTER))
         self._timer = self._host.call_at(self._host.now() + pause_s, self._wake)
 
     def stop(self) -> None:
-        """Review no more."""
+        """Stops reviewing."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def reconfigure(self, config: OptimiserConfig) -> None:
-        """Use these settings from the next review on, which comes after the new pause."""
+        """Uses these settings from the next review on, which comes after the new interval."""
         self._config = config
         self._loaded = None
         if self._timer is not None:
@@ -85,14 +85,14 @@ class Reviewing(abc.ABC, Generic[Machine]):
 
     @abc.abstractmethod
     def _review_all(self) -> None:
-        """Look at every operator here."""
+        """Reviews every operator here."""
 
     def _wake(self) -> None:
         self.start()
         self._review_all()
 
     def _ask(self, question: Ask, done: Callable[[Reports], None], needs: Needs = NO_NEEDS) -> None:
-        """Ask the candidates; `done` takes the reports of those that have answered in time, once all have or could have."""
+        """Asks the candidates. `done` gets the reports of those that answered, once all have answered or timed out."""
         waiting = set(question.candidates)
         reports: Reports = {}
 

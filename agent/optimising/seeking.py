@@ -1,6 +1,9 @@
-"""Where the operators of a host that leaves may go: candidates are asked, and the one of least cost is taken, whatever that saves.
+"""Finds new hosts for the operators of a host that leaves: asks candidates and takes the one of least cost, whatever it saves.
 
-An operator has one `Attempt`. Where nobody has room for a whole body of operators, they go apart; where all have refused, it is given up.
+`sbon_agent.optimising.leaving` uses it.
+
+Each operator has an `Attempt`. If no candidate has room for a whole group of linked operators, they are placed separately; an operator that
+all have refused is given up.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -24,14 +27,14 @@ if TYPE_CHECKING:
     from sbon.optimiser.local import LocalOptimiser
 
 ANSWER_TIMEOUT_S = 1.5
-"""Candidates may take no longer than this: who is slow now is no refuge."""
+"""Seconds that candidates may take to answer: one that is slow now is not suitable."""
 ASKED_MAX = 100
-"""Candidates asked for one operator. Where so many have no room, the next will hardly have any."""
+"""Most candidates asked for one operator: if so many have no room, another hardly will."""
 STRIKES_MAX = 3
-"""Moves that the neighbours have called off before another host is tried: it may be the one that they cannot reach."""
+"""Number of moves called off by neighbours before another host is tried: perhaps they cannot reach this one."""
 PAUSE_S_MIN = 0.05
 PAUSE_S_MAX = 1.0
-"""Between two moves of one operator that its neighbours have called off."""
+"""Longest pause between two moves of one operator that its neighbours have called off, in seconds."""
 
 
 class Attempt:
@@ -39,14 +42,14 @@ class Attempt:
 
     def __init__(self) -> None:
         self.there: NodeId | None = None
-        """Where it is to go."""
+        """Host that the operator is to move to."""
         self.asking = False
         self.alone = False
-        """Nobody has room for all of its body."""
+        """No candidate has room for the whole group."""
         self.refused: set[NodeId] = set()
-        """Hosts that have no room, do not answer, or could not take it."""
+        """Hosts that have no room, do not answer, or could not take the operator."""
         self.unlucky: set[NodeId] = set()
-        """Hosts that its neighbours would not let it move to; perhaps later."""
+        """Hosts that the operator's neighbours would not let it move to; they may be tried again later."""
         self.strikes = 0
         self.not_before_s = 0.0
         self.given_up = ""
@@ -54,12 +57,12 @@ class Attempt:
         """How the last move ended."""
 
     def refused_by(self, there: NodeId) -> None:
-        """The host cannot take it."""
+        """Notes that a host cannot take the operator."""
         self.refused.add(there)
         self.there = None
 
     def called_off(self, there: NodeId, now: float, rng: np.random.Generator) -> None:
-        """A neighbour is about something else, or does not reach the host."""
+        """Notes that a neighbour called the move off: it is moving itself, or does not reach the host."""
         self.strikes += 1
         self.pause(now, rng)
         if self.strikes % STRIKES_MAX == 0:
@@ -67,17 +70,17 @@ class Attempt:
             self.there = None
 
     def pause(self, now: float, rng: np.random.Generator) -> None:
-        """Of two that wait for each other one goes first."""
+        """Sets a random pause, so that of two operators that wait for each other one goes first."""
         longest_s = min(PAUSE_S_MAX, PAUSE_S_MIN * 2.0**self.strikes)
         self.not_before_s = now + longest_s * float(rng.uniform(0.5, 1.0))
 
 
 class Seeking:
-    """The candidates of one host's operators.
+    """Finds hosts for the operators of one host.
 
     Parameters
     ----------
-    changed : called when answers have come
+    changed : called when candidates have answered
     """
 
     def __init__(
@@ -98,18 +101,18 @@ class Seeking:
         self._attempts: dict[OperatorId, Attempt] = {}
 
     def attempt(self, operator: OperatorId) -> Attempt:
-        """The one of an operator."""
+        """Returns the attempt of an operator."""
         return self._attempts.setdefault(operator, Attempt())
 
     def refused(self, there: NodeId, moving: Iterable[OperatorId]) -> None:
-        """A host cannot take what it was to take: what has not set out for it asks anew."""
+        """Notes that a host has refused an operator; others that were to go there and have not started look for another host."""
         under_way = set(moving)
         for operator, attempt in self._attempts.items():
             if attempt.there == there and operator not in under_way:
                 attempt.there = None
 
     def seek(self, instances: Sequence[Instance]) -> None:
-        """Ask candidates for each body, and for each operator that is alone."""
+        """Asks candidates for each group of linked operators, and for each single operator."""
         singles = [self._view(instance) for instance in instances]
         groups = [view for view in bodies(singles) if not any(self.attempt(operator).alone for operator in view.operators)]
         grouped = {operator for view in groups for operator in view.operators}
@@ -117,7 +120,7 @@ class Seeking:
             self._ask(view)
 
     def _view(self, instance: Instance) -> OperatorView:
-        """With a rate on each link, that those which have carried nothing yet count, too."""
+        """Describes an operator to the optimiser, with a rate on each link, so that links without traffic so far count too."""
         view = view_of(instance, self._me, self._around.host.now())
         neighbours = tuple(msgspec.structs.replace(n, rate_bytes_per_s=max(n.rate_bytes_per_s, 1.0)) for n in view.neighbours)
         return msgspec.structs.replace(view, neighbours=neighbours)
@@ -125,7 +128,7 @@ class Seeking:
     def _ask(self, view: OperatorView) -> None:
         from sbon.cost.space import CostSpace
 
-        # What is here will be elsewhere, or nowhere: to be near to it is worth nothing.
+        # Neighbours on this host will move or end, so being near them is worth nothing.
         away = tuple(n for n in view.neighbours if n.node != self._me and not self._around.gossip.departure_of(n.node))
         view = msgspec.structs.replace(view, neighbours=away or view.neighbours)
         attempts = [self.attempt(operator) for operator in view.operators]
@@ -155,7 +158,7 @@ class Seeking:
             self._around.surveying.ask(node, about, (), timeout_s, answered, needs=needs)
 
     def _candidates(self, view: OperatorView, space: "CostSpace", attempts: Sequence[Attempt]) -> tuple[NodeId, ...]:
-        """Those of least cost, as far as it is known, that have not been tried; the node of the heaviest link first, where it is free."""
+        """Returns the untried nodes of least known cost, with the node of the heaviest link first if it is among them."""
         tried = {node for attempt in attempts for node in attempt.refused | attempt.unlucky}
         others = [node for node in self._around.gossip.alive_labels() if node != self._me and node not in tried]
         if len(tried) >= ASKED_MAX or not others:

@@ -1,4 +1,7 @@
-"""Which running operators this host offers to other queries, and whether it has kept its word when one of them comes."""
+"""Decides which running operators this host offers to other queries, and checks again when a query wants one.
+
+The answers to candidate questions and to other queries' requests use it.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -11,15 +14,15 @@ from sbon_agent.engine.engine import Engine
 from sbon_agent.engine.instance import Instance, State
 
 STALLED_SAMPLES = 2
-"""An operator that waits for credit at so many samples in a row does not do so by chance."""
+"""Number of successive samples without credit after which an operator counts as stalled, rather than waiting by chance."""
 
 
 class Sharing:
-    """The check before an operator gets one more consumer.
+    """Checks whether an operator may get one more consumer.
 
     Parameters
     ----------
-    load : of this machine's processors, 0 to 2
+    load : returns the load of this machine's processors, 0 to 2
     """
 
     def __init__(self, engine: Engine, config: HostingConfig, load: Callable[[], float]) -> None:
@@ -28,7 +31,7 @@ class Sharing:
         self._load = load
 
     def offered(self, signatures: Sequence[str]) -> dict[str, OperatorId]:
-        """Operators that may serve for these signatures: of several that compute the same, the one with the fewest outputs."""
+        """Returns operators that may serve these signatures; of several that compute the same, the one with the fewest outputs."""
         wanted = set(signatures)
         found: dict[str, Instance] = {}
         for signature, instance in self._engine.shareable():
@@ -39,12 +42,12 @@ class Sharing:
         return {signature: instance.id for signature, instance in found.items()}
 
     def check(self, request: Use) -> None:
-        """Things may have changed since the operator was offered.
+        """Checks a request to use an operator, since things may have changed after it was offered.
 
         Raises
         ------
         PlacementError
-            One more output would be at the cost of those who use the operator already.
+            One more output would harm the queries that use the operator already.
         """
         instance = self._engine.instances.get(request.operator)
         if instance is None or all(end.link.id in instance.outputs for end in request.outputs):

@@ -1,4 +1,6 @@
-"""Asking candidates before they are used, and answering when asked (SBON, section 3.1.2: physical mapping, step 2).
+"""Asks candidate hosts before operators are placed on them, and answers when asked (SBON, section 3.1.2: physical mapping, step 2).
+
+The optimisers and the placement of new queries use it.
 
 A candidate measures its RTT to the nodes that the operator would exchange data with, and tells its free slots, its load, and which of the
 wanted operators it runs already.
@@ -22,11 +24,11 @@ from sbon_agent.host import Host
 from sbon_agent.optimising.sharing import Sharing
 
 ABOUT_MAX = 256
-"""Nodes that one question may ask to be measured: each costs a few datagrams, and nobody may make us flood the network."""
+"""Most nodes that one question may ask to measure: each costs a few datagrams, and nobody may make this host flood the network."""
 
 
 class Surveying:
-    """Both sides of the question."""
+    """Asks candidates, and answers as one."""
 
     def __init__(self, host: Host, directory: Directory, gossip: Gossip, engine: Engine, sharing: Sharing) -> None:
         self._host = host
@@ -46,7 +48,9 @@ class Surveying:
         slots: int = 0,
         needs: Needs = NO_NEEDS,
     ) -> None:
-        """Ask one candidate, and let it keep so many slots for the query, if it has what that needs; None: no answer."""
+        """Asks one candidate, and lets it reserve `slots` for the query if it has what the query needs; `done` gets None if it does not
+        answer.
+        """
 
         def answered(result: Message | SbonError) -> None:
             if not isinstance(result, CandidateAnswer):
@@ -68,12 +72,15 @@ class Surveying:
         self._directory.request(node, ask, answered, timeout_s)
 
     def decided(self, query: QueryId, slots: Mapping[NodeId, int]) -> None:
-        """Tell candidates how many operators of the query will come, so that they keep no more room than that."""
+        """Tells candidates how many operators of the query will come, so that they release the other reservations."""
         for node in sorted(slots):
             self._directory.tell(node, Reserve(query=query, slots=slots[node]))
 
     def answer(self, question: CandidateAsk, respond: Done) -> None:
-        """Keep room, measure, then answer; without room, where a function that is wanted is not installed here."""
+        """Reserves slots, measures the RTTs and answers.
+
+        Without a function that the query needs, or memory for its state, no slots are reserved or offered.
+        """
         if question.stateful and self._engine.budget.is_nearly_full:
             self._measure(msgspec.structs.replace(question, query="", slots=0), respond, able=False)
             return
@@ -84,7 +91,7 @@ class Surveying:
         def looked(able: object) -> None:
             self._measure(question if able is True else msgspec.structs.replace(question, query="", slots=0), respond, able is True)
 
-        # What packages bring is loaded when it is first asked about, which takes its time.
+        # Packages are loaded when first asked about, which takes long.
         extensions = self._engine.extensions
         self._host.execute(lambda: all(extensions().has_function(*function) for function in question.functions), looked, rows=0)
 
@@ -113,13 +120,13 @@ class Surveying:
                 self._gossip.ping(peer, partial(measured, peer))
 
     def _without_answer(self, peer: NodeId, started: float) -> float | None:
-        """What a measurement that nobody answered still tells: the RTT is no less than the wait, whatever it was before."""
+        """Returns what an unanswered measurement still tells, in ms: the RTT is at least the time waited, whatever it was before."""
         waited_ms = 1000 * (self._host.now() - started)
         remembered = self._gossip.localiser.measured_rtt_ms(peer)
         return waited_ms or None if remembered is None else max(remembered, waited_ms)
 
     def _answer(self, question: CandidateAsk, rtts: dict[NodeId, float], able: bool) -> CandidateAnswer:
-        self._reserve(question)  # what has come free while we measured is told, and so must be kept
+        self._reserve(question)  # slots that have become free during the measurement are offered, and so must be reserved
         promised = self._engine.reservations.held(self._host.now(), besides=question.query)
         empty = self._engine.empty_slots
         running = self._sharing.offered(question.signatures)
@@ -140,5 +147,5 @@ class Surveying:
             self._engine.reservations.reserve(question.query, question.slots, self._engine.empty_slots, self._host.now())
 
     def reserve(self, message: Reserve) -> None:
-        """A query has been placed."""
+        """Adjusts the reservation of a query that has been placed."""
         self._engine.reservations.decided(message.query, max(0, message.slots), self._host.now())
