@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 OUT ?= demo-out
 
-.PHONY: demo test soak mutants lint types unit clean
+.PHONY: demo test soak mutants lint types unit reference clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "sbon needs Python 3.11 or newer: set PYTHON=/path/to/python3.11")'
@@ -52,6 +52,10 @@ soak: $(VENV)/.installed-dev
 MUTANTS ?=
 mutants: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.mutants.run $(MUTANTS)
+
+# Writes docs/reference/ anew, from the code: after a change of settings, options, functions, commands, telemetry or scenarios, or of their texts.
+reference: $(VENV)/.installed-dev
+	$(BIN)/python -m sbon_testbed.reference
 
 clean:
 	rm -rf $(VENV) $(OUT) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

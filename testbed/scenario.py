@@ -1,4 +1,4 @@
-"""Scenarios: a TOML file that says which overlay to make, what to ask of it, and what happens to it when.
+"""Scenarios: TOML files that say which overlay to make, what to ask of it, and what happens to it when.
 
     name = "two oceans"
     duration_s = 120
@@ -46,8 +46,11 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """SQL for one agent. The rows of a plain SELECT are collected, and compared with `[expect]`."""
 
     at_s: float
+    """When the agent is asked."""
     agent: str = "#0"
+    """Selector of the agent that is asked; of several, the first."""
     sql: str
+    """One or more statements."""
     name: str = ""
     """By which results and expectations call it; empty takes its number, from 1, among the statements."""
 
@@ -56,20 +59,27 @@ class Override(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Settings and labels of some agents, over those of all."""
 
     agents: str
+    """Selector of the agents."""
     agent: dict[str, Any] = {}
+    """Settings, as in an agent's own TOML file."""
     labels: dict[str, str] = {}
+    """Labels, added to those that the topology gives."""
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
     at_s: float
+    """When it happens."""
 
 
 class Latency(_Event, frozen=True, kw_only=True, tag="latency"):
     """Paths become `factor` times as long as they were at the start: those of a cable, or those between two selections."""
 
     factor: float
+    """Above 0, at most 1000; 1 restores the paths."""
     cable: str = ""
+    """Name of a cable of the topology."""
     between: tuple[str, str] | None = None
+    """Two selectors: paths between the agents of one and those of the other."""
 
     def __post_init__(self) -> None:
         if bool(self.cable) == (self.between is not None):
@@ -82,7 +92,9 @@ class Load(_Event, frozen=True, kw_only=True, tag="load"):
     """Other programs take this share of the CPU of these agents' machines."""
 
     agents: str
+    """Selector of the agents."""
     fraction: float
+    """Share of the CPU, 0 to 0.99."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.fraction <= 0.99:
@@ -93,26 +105,32 @@ class Kill(_Event, frozen=True, kw_only=True, tag="kill"):
     """Processes die as if by SIGKILL; `silent`: their machines go off with them, so that nothing resets their connections."""
 
     agents: str
+    """Selector of the agents."""
     silent: bool = False
+    """Whether the machines go off, too."""
 
 
 class Restart(_Event, frozen=True, kw_only=True, tag="restart"):
     """Processes start again (killed first where they run), with the data directory that they had unless it is lost."""
 
     agents: str
+    """Selector of the agents."""
     lose_data: bool = False
+    """Whether the data directories are deleted first."""
 
 
 class Leave(_Event, frozen=True, kw_only=True, tag="leave"):
     """Agents leave gracefully and end."""
 
     agents: str
+    """Selector of the agents."""
 
 
 class Partition(_Event, frozen=True, kw_only=True, tag="partition"):
     """The network splits into these groups of selections; everybody else forms one more."""
 
     groups: tuple[tuple[str, ...], ...]
+    """Groups, each a list of selectors."""
 
 
 class Heal(_Event, frozen=True, kw_only=True, tag="heal"):
@@ -123,6 +141,7 @@ class Migrate(_Event, frozen=True, kw_only=True, tag="migrate"):
     """The operators of a statement's query that may move are told to, one after another; a migration that is given up is no error."""
 
     statement: str
+    """Name of the statement."""
     to: str
     """Where: the first agent of this selection."""
 
@@ -153,22 +172,33 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A whole run."""
 
     name: str
+    """Name of the scenario; results have it."""
     description: str = ""
+    """What the scenario is for; for readers of the file."""
     seed: int = 1
     """Used unless the command line gives one."""
     duration_s: float
+    """Length of the run."""
     nodes: int
+    """Number of agents, one a node of the topology."""
     start_spread_s: float = 2.0
     """Agents start one after another within this time; all but the first join through the first."""
     topology: TopologyConfig = CitiesConfig()
+    """The nodes, and the round trips between them."""
     network: NetworkConfig = NetworkConfig()
+    """What the network does to packets beyond its latencies."""
     cpu: CpuConfig = CpuConfig()
+    """The virtual cost of work; backend `sim` alone."""
     agent: dict[str, Any] = {}
     """Settings of every agent, as in its own TOML file."""
     override: tuple[Override, ...] = ()
+    """Settings and labels of some agents."""
     statement: tuple[Statement, ...] = ()
+    """Statements, and when they are submitted."""
     event: tuple[ScenarioEvent, ...] = ()
+    """What happens to the overlay, and when."""
     expect: Expectations = Expectations()
+    """What must hold at the end."""
 
     def __post_init__(self) -> None:
         if self.nodes < 1 or self.duration_s <= 0 or self.start_spread_s < 0:

@@ -5,8 +5,6 @@ Options
 latency_column : a column that holds an event time. How far it is behind the wall clock when the sink takes a row is shown by
     `sbon operators` (and, with every bucket, by `sbon operators --json`): from creation to sink where rows carry when they were made, from
     the end of a window to its answer where the column is `window_end`. The clocks of both machines count. Default: nothing is measured
-
-`CallbackSink` gives rows to a function instead.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A file as a lookup table: read whole, sent as a version (`sbon.query.table_versions`), and read again when it has changed.
 
 Its options are those of `file_source`. The file is looked at every `check_every`: another inode, size or time of modification is a change.
-A changed file is read when a second look `SETTLE_S` later finds it as the first one did, and only counts if it is still so when it has been
-read, so that one which is rewritten in place is left alone until its writer is done. A version is taken whole or not at all: a file
+A changed file is read when a second look 1 s later finds it as the first one did, and only counts if it is still so when it has been read,
+so that one which is rewritten in place is left alone until its writer is done. A version is taken whole or not at all: a file
 that is gone, has a row that cannot be read, or is too large, leaves the version before it in force, and `remark` says why. Where there is
 none before it, the source fails. Rows with NULL in a NOT NULL column are left out and counted, as of any source.
 """

@@ -347,8 +347,16 @@ _TABLE = (
         r"The first match of the pattern replaced, all with the flag g; \1 is a group, \& the match. All but the text are literals. "
         "NULL where a million bytes or more could be made.",
     ),
-    Function("date_trunc", 2, 2, _typed(TIME, TEXT, TIME), "Start of the unit (a literal of TIME_UNITS) that the time lies in, UTC."),
-    Function("to_char", 2, 2, _typed(TEXT, TIME, TEXT), "The time in a format, a literal, of the letters of `sbon.query.time_formats`."),
+    Function(
+        "date_trunc", 2, 2, _typed(TIME, TEXT, TIME), "Start of the unit, a literal from microsecond to year, that the time lies in, UTC."
+    ),
+    Function(
+        "to_char",
+        2,
+        2,
+        _typed(TEXT, TIME, TEXT),
+        "The time in a format, a literal, of PostgreSQL's letters, such as 'YYYY-MM-DD HH24:MI:SS'.",
+    ),
     Function("to_timestamp", 2, 2, _typed(TIME, TEXT), "The time that a text says in such a format; NULL where it does not."),
     Function(
         "timestampdiff",
@@ -366,7 +374,7 @@ _TABLE = (
         "What a name (TEXT) or a place (BIGINT, from 0; from -1 at the end) leads to in JSON, and so on for each further one. NULL where "
         "there is no such member or element.",
     ),
-    Function("json_text", 2, None, _of_json(TEXT, keys=True), "As json_get, as text: of a string what it says; NULL of null."),
+    Function("json_text", 2, None, _of_json(TEXT, keys=True), "As x -> key, as text: of a string what it says; NULL of null."),
     Function("json_length", 1, 1, _of_json(INT), "Number of elements of an array; NULL of other JSON."),
     Function("json_typeof", 1, 1, _of_json(TEXT), "object, array, string, number, boolean or null."),
     Function("to_json", 1, 1, _any_to(JSON), "The value as JSON, as sinks write it; NaN and the infinities are null."),

@@ -1,4 +1,23 @@
-"""The WITH clause of CREATE SOURCE and CREATE SINK, read word by word: any word may be the name of a connector's option."""
+"""The WITH clause of CREATE SOURCE and CREATE SINK, read word by word: any word may be the name of a connector's option.
+
+Options of a source
+-------------------
+connector : required; which connector reads the rows
+nodes : names of the nodes that have a physical source, separated by commas. Without `nodes` and `labels` it is the agent that takes the
+    statement
+labels : pairs such as 'region=eu,site=x': the nodes whose labels match have a physical source. Values of one label are alternatives,
+    different labels must all match. Not with `nodes`
+idle_after : after so long without a row, 100 ms to 30 days, the watermark follows the wall clock, so that a silent source does not hold
+    windows and joins open; default: never. Needs an event time; files do not take it
+estimated_rows_per_second : expected rows of each physical source, for placement until rates are measured; default:
+    `rows_per_second` of `datagen`, for others what is usual for the connector
+
+Options of a sink
+-----------------
+connector : required; which connector takes the rows
+delay_bound : the longest network latency from any source to the sink that the query accepts, such as '250 ms'; default: none. CREATE
+    MATERIALIZED VIEW takes it, too, for every query that reads the view
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -52,6 +52,7 @@ class Probe(Row, frozen=True, tag="probes"):
     """A probe of another agent was answered."""
 
     peer: NodeId
+    """The agent that was probed."""
     rtt_ms: float
     """As measured, unfiltered."""
     predicted_ms: float
@@ -62,10 +63,13 @@ class CoordinateSample(Row, frozen=True, tag="coordinates"):
     """The agent's own coordinate, every ten samples of the engine (10 s)."""
 
     vector_ms: tuple[float, ...]
+    """The latency vector."""
     height_ms: float
+    """The height: what it takes to leave the node, whichever way."""
     error: float
     """The error estimate; no unit."""
     load_ms: float
+    """The load dimension."""
     median_relative_error: float | None
     """Of the last predictions of RTTs, as the agent sees it."""
 
@@ -74,10 +78,13 @@ class MemberChange(Row, frozen=True, tag="members"):
     """The agent sees another member's state change."""
 
     member: NodeId
+    """The other agent."""
     before: str | None
     """alive, suspect, failed or left; null: it was not known."""
     after: str
+    """alive, suspect, failed or left."""
     incarnation: int
+    """Incarnation of the member; the member raises it when it refutes a suspicion."""
 
 
 class Load(Row, frozen=True, tag="load"):
@@ -90,12 +97,15 @@ class Load(Row, frozen=True, tag="load"):
     load_ms: float
     """The load dimension of the coordinate."""
     operators: int
+    """Number of operators on the agent, sources and sinks included."""
     free_slots: int
+    """Number of operators that the agent would still take."""
     records_dropped: int
     """Telemetry that this process has lost since it started: full buffer, full disk."""
     loop_lag_p50_ms: float | None = None
     """How late timers of the event loop have come over the last half minute to minute; null where nobody watches it."""
     loop_lag_p99_ms: float | None = None
+    """The 99th percentile of the same."""
     cpu_waiting: float | None = None
     """Share of the last ten seconds in which some work waited for a core, 0 to 1."""
 
@@ -104,11 +114,15 @@ class LinkRate(Row, frozen=True, tag="links"):
     """A link whose sending end is on the agent, every ten samples of the engine (10 s)."""
 
     link: LinkId
+    """Id of the link."""
     source: OperatorId
+    """The operator that sends."""
     target: OperatorId
+    """The operator that receives."""
     target_node: NodeId
     """Where it leads; the agent itself for a link within the node."""
     queries: tuple[QueryId, ...]
+    """Queries that the link serves."""
     rows_per_s: float
     """Mean over the last 10 s."""
     bytes_per_s: float
@@ -120,6 +134,7 @@ class LinkRate(Row, frozen=True, tag="links"):
     latency_ms: float | None
     """One way: half of the measured RTT, else of the predicted; 0 within the node."""
     latency_measured: bool
+    """Whether `latency_ms` was measured; false: it was predicted from coordinates."""
     batches_held: int
     """Sent or waiting, and not yet acknowledged."""
     batches_resent: int
@@ -134,28 +149,38 @@ class MisfitCount(Part, frozen=True):
     column: str
     """Empty: the line as a whole."""
     cause: str
+    """Why they were left out."""
     rows: int
+    """How many rows."""
 
 
 class OperatorStatistics(Row, frozen=True, tag="operators"):
     """An operator on the agent, every ten samples of the engine (10 s), and at once when it fails."""
 
     operator: OperatorId
+    """Id of the operator."""
     operator_kind: str
-    """source, map, window, join, union, multicast or sink."""
+    """What it is: source, map, window, join, multicast, sink and so on."""
     queries: tuple[QueryId, ...]
+    """Queries that use it."""
     state: str
-    """building, running, blocked, stalled, paused, prepared, finished or failed."""
+    """building, running, blocked, stalled, degraded, paused, prepared, finished or failed."""
     reason: str
     """Why it failed; else empty."""
     epoch: int
     """How often it has moved."""
     rows_in: int
+    """Rows received since the operator was made."""
     rows_out: int
+    """Rows given since the operator was made."""
     rows_per_s_in: float
+    """Rows received a second, mean over the last 10 s."""
     rows_per_s_out: float
+    """Rows given a second, mean over the last 10 s."""
     bytes_per_s_in: float
+    """Bytes received a second, mean over the last 10 s."""
     bytes_per_s_out: float
+    """Bytes given a second, mean over the last 10 s."""
     selectivity: float | None
     """Measured: rows out for each row in, by the rates of the last 10 s; null without input."""
     selectivity_estimated: float
@@ -165,9 +190,13 @@ class OperatorStatistics(Row, frozen=True, tag="operators"):
     estimated_rows_per_s_out: float | None
     """What the plan expected; null without outputs."""
     late_rows: int
+    """Rows that came behind the watermark and were left out, since the operator was made."""
     dropped_rows: int
+    """Of a source: rows that came in but could not be used; 0 for other operators."""
     queue_batches: int
+    """Batches in its queues."""
     state_rows: int
+    """Rows kept in its state."""
     queue_rows: int | None = None
     """Of the batches that wait."""
     quanta: int | None = None
@@ -188,7 +217,9 @@ class Bucket(Part, frozen=True):
     """Rows whose latency lies in one bucket of a digest (`sbon.telemetry.digest`)."""
 
     number: int
+    """Number of the bucket."""
     rows: int
+    """How many rows."""
 
 
 class Latency(Row, frozen=True, tag="latencies"):
@@ -198,16 +229,23 @@ class Latency(Row, frozen=True, tag="latencies"):
     """
 
     query: QueryId
+    """The query that the sink serves."""
     operator: OperatorId
     """The sink."""
     begun_at: Instant
+    """When the window of time began."""
     window_s: float
+    """Length of the window."""
     rows: int
+    """Rows that the sink took in it."""
     batches: int
+    """Batches that the sink took in it."""
     p50_ms: float
     """Within 1 percent, as all of these; by rows, each with the stimulus time of its batch."""
     p90_ms: float
+    """The 90th percentile."""
     p99_ms: float
+    """The 99th percentile."""
     max_ms: float
     """Exact."""
     buckets: tuple[Bucket, ...]
@@ -218,7 +256,9 @@ class QueryOperator(Part, frozen=True):
     """Where an operator of a query is."""
 
     operator: OperatorId
+    """Id of the operator."""
     node: NodeId
+    """The agent that it runs on."""
     reused: bool
     """It is shared, and another query has brought it."""
 
@@ -227,20 +267,26 @@ class QueryChange(Row, frozen=True, tag="queries"):
     """A query that the agent took has begun, has lost something, is whole again, or has ended."""
 
     query: QueryId
+    """Id of the query."""
     name: str
+    """Name of its sink; empty without one."""
     state: str
     """running, degraded, finished or stopping."""
     reason: str
     """What is wrong; else empty."""
     sink_node: NodeId
+    """The agent that its sink runs on."""
     operators: tuple[QueryOperator, ...]
+    """Its operators and where they run."""
 
 
 class Label(Part, frozen=True):
     """One of an agent's labels."""
 
     key: str
+    """Name of the label."""
     value: str
+    """Its value."""
 
 
 class AgentChange(Row, frozen=True, tag="agents"):
@@ -249,7 +295,9 @@ class AgentChange(Row, frozen=True, tag="agents"):
     event: str
     """started or stopped."""
     address: str
+    """HOST:PORT under which others reach the agent."""
     labels: tuple[Label, ...]
+    """Its labels."""
     release: str
     """Of sbon."""
 

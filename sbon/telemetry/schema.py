@@ -62,7 +62,7 @@ COMMON = (
     Column(
         "sequence", "int64", False, "Number of the record within the run, from 1, over all kinds; a row that comes twice keeps it.", int
     ),
-    Column("version", "int64", False, "Of this schema.", int),
+    Column("version", "int64", False, "Version of this schema.", int),
 )
 """Columns that every kind has."""
 

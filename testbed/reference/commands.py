@@ -1,0 +1,107 @@
+"""The page of the commands: from the command line's own definitions."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from sbon.cli.__main__ import build
+from sbon_agent.__main__ import parser as agent_parser
+from sbon_testbed.reference.markdown import code, page, prose, table
+
+INTRODUCTION = """\
+Every command takes `--help`. Those that talk to an agent find it by `--socket PATH`, the control socket or the agent's data directory, or
+by `$SBON_SOCKET`. Exit codes: 0 done, 1 failed, 2 wrong usage; an error is one line on standard error that says what to do.
+
+Tables show their main columns, and on a wide terminal as many others as it has room for; `--wide` shows all. For scripts there is
+`--json`."""
+
+_KIND = re.compile(r"<(?:int|float|str)\b[^>]*>")
+"""Stands for the value of an option that names none."""
+
+
+def commands_page() -> str:
+    """Return the page."""
+    program = typer.main.get_command(build())
+    return page("Commands", "the command line's own help texts", prose(INTRODUCTION), *_sections(program, "sbon"))
+
+
+def _sections(command: Any, path: str) -> Iterator[str]:
+    """Yield the parts of a command and of those below it, groups behind single commands."""
+    for name, one in sorted(_below(command).items(), key=lambda item: (bool(_below(item[1])), item[0])):
+        if getattr(one, "hidden", False):
+            continue
+        whole = f"{path} {name}"
+        if _below(one):
+            yield from _sections(one, whole)
+        elif whole == "sbon agent":
+            yield from _agent()
+        else:
+            yield f"## {code(_usage(one, whole))}"
+            yield from _help(one.help or "")
+            rows = [row for parameter in one.params if (row := _row(one, parameter)) is not None]
+            yield table(("option", "meaning"), rows) if rows else ""
+            yield from _help(one.epilog or "")
+
+
+def _below(command: Any) -> dict[str, Any]:
+    """Return the commands of a group; none for a single command."""
+    if not hasattr(command, "list_commands"):
+        return {}
+    context = typer.Context(command)
+    return {name: command.get_command(context, name) for name in command.list_commands(context)}
+
+
+def _usage(command: Any, path: str) -> str:
+    """Return how a command is called: with its arguments, and the options that it needs."""
+    words = [path]
+    for parameter in command.params:
+        if parameter.param_type_name == "argument":
+            words.append(_argument(parameter) if parameter.required else f"[{_argument(parameter).strip('[]')}]")
+        elif parameter.required:
+            words.append(f"{parameter.opts[0]} {parameter.metavar or ''}".strip())
+    return " ".join(words)
+
+
+def _row(command: Any, parameter: Any) -> tuple[str, str] | None:
+    """Return name and meaning of an option or argument; None where help does not show it."""
+    shown = parameter.get_help_record(typer.Context(command))
+    if shown is None:
+        return None
+    names, meaning = shown
+    if parameter.param_type_name == "argument":
+        names = _argument(parameter)
+    return code(_KIND.sub(lambda found: "N" if "int" in found[0] else "X" if "float" in found[0] else "TEXT", names)), meaning
+
+
+def _argument(parameter: Any) -> str:
+    return parameter.metavar or str(parameter.name).upper()
+
+
+def _help(text: str) -> Iterator[str]:
+    """Yield the paragraphs of a help text; those that keep their lines (`\\b`) as code."""
+    for paragraph in re.split(r"\n\s*\n", text.replace("\b\n", "\n\b").strip("\n")):
+        if "\b" not in paragraph and not paragraph.startswith("Example"):
+            yield prose(paragraph)
+            continue
+        title, _, lines = paragraph.replace("\b", "").strip("\n").partition(":")
+        shown = [line.strip() for line in (lines.splitlines() if "\n" in lines else lines.split("; ")) if line.strip()]
+        yield f"{title.strip()}:\n\n```\n" + "\n".join(shown) + "\n```"
+
+
+def _agent() -> Iterator[str]:
+    """Yield the parts of `sbon agent`, which is the daemon and has a parser of its own."""
+    parser = agent_parser()
+    yield f"## {code('sbon agent')}"
+    yield prose(parser.description or "")
+    rows = []
+    for option in parser._actions:
+        if option.help is None or "SUPPRESS" in option.help or option.dest == "help":
+            continue
+        names = ", ".join(option.option_strings)
+        value = option.metavar or ("" if option.nargs == 0 else option.dest.upper())
+        choices = f"; one of {', '.join(map(str, option.choices))}" if option.choices else ""
+        rows.append((code(f"{names} {value}".strip()), f"{option.help}{choices}"))
+    yield table(("option", "meaning"), rows)
+    yield "Settings that have no flag stand in the file: see [settings](settings.md)."

@@ -1,0 +1,191 @@
+"""The page of the SQL functions: from the tables that check calls, and from the forms in which people write them."""
+
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import TypeAlias
+
+from sbon.errors import QueryError
+from sbon.query.aggregate_names import AGGREGATE_NAMES
+from sbon.query.forms import AGGREGATES, AGGREGATES_ALSO, CALLS, MADE_OF_OTHERS, OPERATORS, PARSED_AS
+from sbon.query.function_names import EXTRACTS, SYNONYMS
+from sbon.query.functions import FUNCTIONS, Function, aggregate_type
+from sbon.query.named_calls import function_names
+from sbon.query.plan import AGGREGATE_FUNCTIONS, PAIR_FUNCTIONS
+from sbon.query.schema import TYPE_NAMES, ColumnType
+from sbon_testbed.reference.markdown import code, page, prose, table
+
+Accepted: TypeAlias = dict[tuple[ColumnType, ...], ColumnType]
+"""Types of arguments that are taken, and the type of the result."""
+
+INTRODUCTION = """\
+A function gives NULL when an argument is NULL, unless its text says otherwise. What has no value is NULL rather than an error: a division
+by zero, the root of a negative number, a CAST of what does not convert. A *number* is a BIGINT or a DOUBLE; a BIGINT beside a DOUBLE
+becomes one.
+
+Names may be written in any case. `SHOW FUNCTIONS` lists them, with the functions of installed packages."""
+
+OF_AGGREGATES = """\
+Aggregates stand in the SELECT list or in HAVING over a window with GROUP BY, each with `FILTER (WHERE condition)` where that is wanted.
+All but `COUNT(*)` leave out NULLs. Of nothing, counts are 0 and all others are NULL. Answers do not depend on how rows were batched, to
+the last bit."""
+
+_NUMBERS = (ColumnType.INT, ColumnType.FLOAT)
+_INSTEAD_OF = {"median": "percentile_cont", "any_value": "min"}
+"""Aggregates that are made of another one, which takes the same."""
+
+
+def functions_page() -> str:
+    """Return the page."""
+    signature = ("arguments", "result", "meaning")
+    return page(
+        "SQL functions",
+        "`sbon/query/functions.py` and `sbon/query/forms.py`",
+        prose(INTRODUCTION),
+        "## Operators and conditions",
+        table(("written as", *signature), _operators()),
+        table(("written as", "result", "meaning"), [(code(form.call), form.result, form.meaning) for form in MADE_OF_OTHERS]),
+        "## Functions",
+        table(("function", *signature), sorted(_functions(), key=lambda row: row[0].lower())),
+        "## Other names",
+        table(("name", "function"), sorted((code(name.upper()), code(same.upper())) for name, same in (SYNONYMS | PARSED_AS).items())),
+        "## Aggregates",
+        prose(OF_AGGREGATES),
+        table(("aggregate", "also", "takes", "result", "meaning"), _aggregates()),
+    )
+
+
+def _operators() -> Iterator[tuple[str, str, str, str]]:
+    for name, written in OPERATORS.items():
+        arguments, result = signature(FUNCTIONS[name])
+        yield code(written), arguments, result, FUNCTIONS[name].meaning
+
+
+def _functions() -> Iterator[tuple[str, str, str, str]]:
+    """Yield one row for each function that is called by its name, without those that are other names."""
+    for name in {*function_names(), *CALLS} - {*SYNONYMS, *PARSED_AS, "extract", "cast"}:
+        if name in CALLS:
+            yield code(CALLS[name].call), CALLS[name].arguments, CALLS[name].result, CALLS[name].meaning
+        elif name in EXTRACTS:
+            function = FUNCTIONS[f"extract_{EXTRACTS[name]}"]
+            yield code(f"{name.upper()}(ts)"), *signature(function), f"As EXTRACT({EXTRACTS[name]} FROM ts): {function.meaning}"
+        else:
+            yield code(name.upper()), *signature(FUNCTIONS[name]), FUNCTIONS[name].meaning
+    for name, function in FUNCTIONS.items():
+        if name.startswith("extract_"):
+            yield code(f"EXTRACT({name.removeprefix('extract_')} FROM x)"), *signature(function), function.meaning
+
+
+def _aggregates() -> Iterator[tuple[str, str, str, str, str]]:
+    for name in sorted(AGGREGATE_NAMES):
+        form = AGGREGATES[name]
+        yield code(form.call), code(AGGREGATES_ALSO.get(name, "")), _taken(name), form.result, form.meaning
+
+
+def _taken(name: str) -> str:
+    """Return the types that an aggregate takes, tried one by one."""
+    if name == "string_agg":
+        return "any"  # other values are cast to TEXT
+    known = _INSTEAD_OF.get(name, name)
+    if known not in AGGREGATE_FUNCTIONS:
+        return TYPE_NAMES[ColumnType.BOOL]  # COUNT_IF is COUNT with a FILTER
+    by = ColumnType.INT if known in PAIR_FUNCTIONS else None
+    taken = {kind for kind in ColumnType if _result(lambda kind=kind: aggregate_type(known, kind, by)) is not None}  # type: ignore[misc]
+    return _types(taken | ({ColumnType.BOOL} if name == "any_value" else set()))
+
+
+def signature(function: Function) -> tuple[str, str]:
+    """Return arguments and result of a function in words, as its rule takes and gives them.
+
+    Examples
+    --------
+    >>> signature(FUNCTIONS["substr"])
+    ('TEXT, BIGINT [, BIGINT]', 'TEXT')
+    >>> signature(FUNCTIONS["greatest"])
+    ('any but JSON, all of one type', 'that of the arguments')
+    """
+    count = max(2 if function.arguments_max is None else 1, function.arguments_min)
+    accepted = _accepted(function, count)
+    listed = _listed(accepted)
+    most = function.arguments_max
+    if most is None:
+        listed += "" if "all of one type" in listed else ", ..."
+    for place in range(count, most or 0):
+        first = next(iter(accepted))
+        optional = {kinds[-1] for kinds in _accepted(function, place + 1, first)}
+        listed += f" [, {_types(optional)}]"
+    return listed, _results(accepted)
+
+
+def _accepted(function: Function, count: int, first: tuple[ColumnType, ...] = ()) -> Accepted:
+    """Return what a function takes with so many arguments, the first of which may be given."""
+    accepted: Accepted = {}
+    for rest in product(ColumnType, repeat=count - len(first)):
+        kinds = (*first, *rest)
+        result = _result(lambda kinds=kinds: function.rule(function.name, kinds))  # type: ignore[misc]
+        if result is not None:
+            accepted[kinds] = result
+    return accepted
+
+
+def _result(rule: Callable[[], ColumnType | None]) -> ColumnType | None:
+    try:
+        return rule()
+    except QueryError:
+        return None
+
+
+def _listed(accepted: Accepted) -> str:
+    """Return the arguments: place by place, or as all of one type, or every combination."""
+    places = [set(kinds) for kinds in zip(*accepted, strict=True)]
+    if len(accepted) == _size(places):
+        return ", ".join(map(_types, places))
+    if all(len({ColumnType.FLOAT if kind in _NUMBERS else kind for kind in kinds}) == 1 for kinds in accepted):
+        return f"{_types(places[0])}, all of one type"
+    return "; ".join(dict.fromkeys(", ".join(_type(kind) for kind in kinds) for kinds in accepted))
+
+
+def _size(places: list[set[ColumnType]]) -> int:
+    size = 1
+    for kinds in places:
+        size *= len(kinds)
+    return size
+
+
+def _results(accepted: Accepted) -> str:
+    results = set(accepted.values())
+    if len(results) == 1:
+        return TYPE_NAMES[results.pop()]
+    if all(result in kinds for kinds, result in accepted.items()):
+        same = len(next(iter(accepted))) == 1
+        plain = all(len({ColumnType.FLOAT if kind in _NUMBERS else kind for kind in kinds}) == 1 for kinds in accepted)
+        if plain:
+            return "that of the argument" if same else "that of the arguments"
+    return "; ".join(dict.fromkeys(_type(result) for result in accepted.values()))
+
+
+def _types(kinds: set[ColumnType]) -> str:
+    """Return a set of types in words.
+
+    Examples
+    --------
+    >>> _types({ColumnType.INT, ColumnType.FLOAT, ColumnType.INTERVAL})
+    'number or INTERVAL'
+    """
+    missing = _words(set(ColumnType) - kinds)
+    if not missing:
+        return "any"
+    return f"any but {' and '.join(missing)}" if len(missing) <= 2 else " or ".join(_words(kinds))
+
+
+def _words(kinds: set[ColumnType]) -> list[str]:
+    """Return the names of types, one word for all numbers and one for all arrays where all of them are there."""
+    arrays = {kind for kind in ColumnType if TYPE_NAMES[kind].endswith("[]")}
+    groups = {"number": set(_NUMBERS), "array": arrays}
+    whole = [word for word, members in groups.items() if members and members <= kinds]
+    rest = kinds.difference(*(groups[word] for word in whole))
+    named = [TYPE_NAMES[kind] for kind in ColumnType if kind in rest]
+    return [word for word in whole if word == "number"] + named + [word for word in whole if word == "array"]
+
+
+def _type(kind: ColumnType) -> str:
+    return "number" if kind in _NUMBERS else TYPE_NAMES[kind]
