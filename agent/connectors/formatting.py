@@ -23,7 +23,7 @@ from sbon.operators.frames import frame_of_values
 from sbon.operators.time_texts import format_times
 from sbon.operators.times import TIME_MAX_US, TIME_MIN_US
 from sbon.operators.values import Values
-from sbon.query.schema import ColumnType, Schema
+from sbon.query.schema import ELEMENT_TYPES, ColumnType, Schema, held_type
 
 _SECOND_US = 1e6
 _EPOCH = datetime(1970, 1, 1)
@@ -41,7 +41,7 @@ class LineFormat:
         self._names = [field.name for field in schema]
         self._as_they_are = not any(field.type in _JSON_MEMBERS for field in schema)
         self._floats = [place for place, field in enumerate(schema) if field.type is ColumnType.FLOAT]
-        self._documents = {field.name for field in schema if field.type is ColumnType.JSON}
+        self._documents = {field.name for field in schema if held_type(field.type) is not field.type}
         self._convert = [(_CSV_TEXTS if kind == "csv" else _JSON_MEMBERS).get(field.type) for field in schema]
 
     @property
@@ -127,7 +127,7 @@ def _quoted(text: str) -> str:
 _JSON_MEMBERS: Mapping[ColumnType, Callable[[Any], object]] = {
     ColumnType.TIME: _time_text,
     ColumnType.INTERVAL: lambda us: us / _SECOND_US,
-    ColumnType.JSON: lambda text: msgspec.Raw(text.encode()),
+    **dict.fromkeys((ColumnType.JSON, *ELEMENT_TYPES), lambda text: msgspec.Raw(text.encode())),
 }
 """Values that JSON has no form for; the others are as they are."""
 _CSV_TEXTS: Mapping[ColumnType, Callable[[Any], str]] = {
@@ -135,7 +135,7 @@ _CSV_TEXTS: Mapping[ColumnType, Callable[[Any], str]] = {
     ColumnType.INT: str,
     ColumnType.FLOAT: lambda value: _JSON.encode(value).decode(),
     ColumnType.TEXT: _quoted,
-    ColumnType.JSON: _quoted,
+    **dict.fromkeys((ColumnType.JSON, *ELEMENT_TYPES), _quoted),
     ColumnType.TIME: lambda us: _time_text(us) or "",
     ColumnType.INTERVAL: lambda us: _JSON.encode(us / _SECOND_US).decode(),
 }

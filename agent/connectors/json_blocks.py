@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from sbon.query.schema import ColumnType, Schema
+from sbon.query.schema import ColumnType, Schema, held_type
 
 _NAME = re.compile(r"\w+", re.ASCII)
 _ESCAPE = re.compile(rb"\\u(?:[dD]|00[2-7])")
@@ -37,8 +37,8 @@ class JsonBlocks:
 
     def __init__(self, schema: Schema, types: Mapping[str, pl.DataType]) -> None:
         self._types = dict(types)
-        # The library writes the values of JSON columns its own way.
-        self._possible = all(_NAME.fullmatch(field.name) and field.type is not ColumnType.JSON for field in schema)
+        # The library writes objects and arrays its own way.
+        self._possible = all(_NAME.fullmatch(field.name) and held_type(field.type) is field.type for field in schema)
         self._texts = [field.name for field in schema if field.type is ColumnType.TEXT]
         self._floats = [field.name for field in schema if field.type is ColumnType.FLOAT]
         self._patterns = {name: re.compile(rb'"%b"[ \t]*:[ \t]*"' % name.encode()) for name in self._texts if self._possible}

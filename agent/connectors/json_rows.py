@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 import msgspec
 import polars as pl
 
-from sbon.json_texts import json_text
+from sbon.arrays import nested_text
 from sbon.misfits import Misfits
 from sbon.operators.frames import frame_of_values, polars_schema, polars_type
 from sbon.operators.values import FEW_ROWS, Values, fits
-from sbon.query.schema import ColumnType, Schema
+from sbon.query.schema import ELEMENT_TYPES, ColumnType, Schema, held_type
 from sbon_agent.connectors.json_blocks import JsonBlocks, lines_of
 from sbon_agent.connectors.text_rows import TextRows
 from sbon_agent.connectors.time_format import TimeFormat
@@ -43,10 +43,10 @@ _TYPES: dict[ColumnType, tuple[Any, Any]] = {
     ColumnType.TEXT: (str | None, None),
     ColumnType.TIME: (str | int | float | None, None),
     ColumnType.INTERVAL: (str | int | float | None, None),
-    ColumnType.JSON: (msgspec.Raw, msgspec.Raw()),
+    **dict.fromkeys((ColumnType.JSON, *ELEMENT_TYPES), (msgspec.Raw, msgspec.Raw())),
 }
 """What a member is read as, and what stands for one that is not there."""
-_TEXTS = (ColumnType.TIME, ColumnType.INTERVAL, ColumnType.JSON)
+_TEXTS = (ColumnType.TIME, ColumnType.INTERVAL, ColumnType.JSON, *ELEMENT_TYPES)
 """Types whose members are read by way of their text."""
 _NULL = b"null"
 _REFUSED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -90,7 +90,7 @@ class JsonRows:
         self._odd_rows = TextRows(schema, times, misfits, [field.name for field in schema])
         self._blocks = JsonBlocks(schema, self._raw)
         self._times = [place for place, field in enumerate(schema) if field.type is ColumnType.TIME]
-        self._documents = [place for place, field in enumerate(schema) if field.type is ColumnType.JSON]
+        self._documents = [(place, field.type) for place, field in enumerate(schema) if held_type(field.type) is not field.type]
         self._plain = times.text is None and all(field.type is not ColumnType.INTERVAL for field in schema)
 
     def counting(self, misfits: Misfits) -> JsonRows:
@@ -117,8 +117,8 @@ class JsonRows:
         try:
             for place in self._times:
                 columns[place] = [None if value is None else _plain_time_us(value) for value in columns[place]]
-            for place in self._documents:
-                columns[place] = [_document(value) for value in columns[place]]
+            for place, kind in self._documents:
+                columns[place] = [_document(value, kind) for value in columns[place]]
         except ValueError:
             return None
         values = Values(len(rows), tuple(columns))
@@ -277,7 +277,7 @@ def _text(raw: bytes, kind: ColumnType) -> str | None:
     """
     if not raw or raw == _NULL:
         return None
-    if kind is ColumnType.JSON:
+    if held_type(kind) is not kind:
         return raw.decode()
     first = raw[:1]
     if first == b'"':
@@ -328,13 +328,13 @@ def _member_text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def _document(value: Any) -> str | None:
+def _document(value: Any, kind: ColumnType) -> str | None:
     raw = bytes(value)
     if not raw or raw == _NULL:
         return None
-    text = json_text(raw)
+    text = nested_text(raw, kind)
     if text is None:
-        raise ValueError("nested too deep")
+        raise ValueError("no such JSON")
     return text
 
 

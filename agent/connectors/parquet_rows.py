@@ -13,7 +13,7 @@ from sbon.errors import ConnectorError
 from sbon.misfits import Misfits
 from sbon.operators.frames import polars_schema
 from sbon.query.plan import SourceParams
-from sbon.query.schema import ColumnType, Schema
+from sbon.query.schema import ELEMENT_TYPES, ColumnType, Schema
 from sbon_agent.connectors.text_rows import TextRows
 from sbon_agent.connectors.time_format import TimeFormat
 
@@ -25,7 +25,7 @@ _NEAR: dict[ColumnType, tuple[type[pl.DataType], ...]] = {
     ColumnType.TEXT: (pl.String, pl.Categorical, pl.Enum, pl.Binary),
     ColumnType.TIME: (pl.Datetime, pl.Date),
     ColumnType.INTERVAL: (pl.Duration,),
-    ColumnType.JSON: (),
+    **dict.fromkeys((ColumnType.JSON, *ELEMENT_TYPES), ()),
 }
 """Types that need no text between."""
 _ALWAYS_CONVERTS = _NEAR | {
@@ -34,7 +34,7 @@ _ALWAYS_CONVERTS = _NEAR | {
     ColumnType.TIME: (pl.Datetime,),
 }
 """Types whose every value becomes one of the source."""
-_OF_NESTED = (ColumnType.TEXT, ColumnType.JSON)
+_OF_NESTED = (ColumnType.TEXT, ColumnType.JSON, *ELEMENT_TYPES)
 """Types that take lists and structs, as JSON."""
 
 

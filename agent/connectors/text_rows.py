@@ -11,12 +11,13 @@ from typing import TypeAlias
 
 import polars as pl
 
-from sbon.json_texts import DEPTH_MAX, json_text
+from sbon.arrays import ELEMENTS_MAX, nested_text
+from sbon.json_texts import DEPTH_MAX
 from sbon.misfits import Misfits
 from sbon.operators.casts import cast
 from sbon.operators.frames import polars_type
 from sbon.operators.times import parse_times, parse_timestamps, parse_whole_timestamps
-from sbon.query.schema import ColumnType, Field, Schema
+from sbon.query.schema import ELEMENT_TYPES, TYPE_NAMES, ColumnType, Field, Schema, held_type
 from sbon_agent.connectors.time_format import TimeFormat
 
 Shown: TypeAlias = Callable[[int, str], tuple[str, str | bytes]]
@@ -30,6 +31,10 @@ _CAUSES = {
     ColumnType.TEXT: "is not UTF-8 (TEXT)",
     ColumnType.INTERVAL: "is not an interval such as '90 s'",
     ColumnType.JSON: f"is not JSON, or nested more than {DEPTH_MAX} deep (JSON)",
+    **{
+        kind: f"is not an array of {TYPE_NAMES[element]}, or has more than {ELEMENTS_MAX:,} elements"
+        for kind, element in ELEMENT_TYPES.items()
+    },
 }
 _TRIED = 8
 """Times looked at to see whether they are numbers; where there are numbers only behind them, those go the long way."""
@@ -128,8 +133,8 @@ class TextRows:
         dtype = polars_type(field.type)
         if texts.null_count() == len(texts) or field.type is ColumnType.INTERVAL:
             return pl.Series([], dtype=dtype).clear(len(texts))
-        if field.type is ColumnType.JSON:
-            return _documents(texts)
+        if held_type(field.type) is not field.type:
+            return _documents(texts, field.type)
         if field.type is ColumnType.TIME:
             begin = texts.head(_TRIED).cast(pl.Int64(), strict=False)
             return parse_times(texts, self._times.text) if begin.null_count() == len(begin) else self._plain_times(texts, field.name)
@@ -152,8 +157,8 @@ class TextRows:
 
     def _value(self, given: pl.Series, kind: ColumnType) -> pl.Series:
         text = pl.col("text")
-        if kind is ColumnType.JSON:
-            return _documents(given)
+        if held_type(kind) is not kind:
+            return _documents(given, kind)
         if kind is ColumnType.TIME:
             numbers = given.to_frame("text").select(parse_timestamps(text.cast(pl.Float64, strict=False), self._times.unit_us)).to_series()
             return self._plain_times(given).fill_null(numbers)
@@ -173,9 +178,9 @@ class TextRows:
         return value.fill_null(given.to_frame("text").select(cast(whole, ColumnType.TEXT, kind)).to_series())
 
 
-def _documents(texts: pl.Series) -> pl.Series:
-    """Texts of JSON as they are kept; NULL for all others."""
-    return pl.Series(texts.name, [None if text is None else json_text(text) for text in texts], dtype=pl.String)
+def _documents(texts: pl.Series, kind: ColumnType) -> pl.Series:
+    """JSON and arrays as they are kept; NULL for texts that are none."""
+    return pl.Series(texts.name, [None if text is None else nested_text(text, kind) for text in texts], dtype=pl.String)
 
 
 def _trimmed(text: pl.Expr) -> pl.Expr:

@@ -4,18 +4,20 @@ The library has none that keep a value as it is written: each value is looked at
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import repeat
 from typing import Any
 
 import polars as pl
 
+from sbon.arrays import array_text
 from sbon.errors import RemoteProtocolError
 from sbon.json_texts import Key, json_of_text, json_text, kind_of, length_of, part_of, text_of_part
 from sbon.operators.builder import Builder, each, plainly
 from sbon.operators.division import quotient
 from sbon.operators.times import format_time
 from sbon.query.functions import MaybeType
-from sbon.query.schema import ColumnType
+from sbon.query.schema import ARRAY_TYPES, ColumnType
 
 _SECOND_US = 1_000_000
 
@@ -74,5 +76,6 @@ JSON_CALLS: dict[str, Builder] = {
     "json_text": _path(text_of_part),
     "json_length": plainly(each(length_of, pl.Int64())),
     "json_typeof": plainly(each(kind_of, pl.String())),
+    **{f"{kind.value}_array": plainly(each(partial(array_text, kind=kind), pl.String())) for kind in ARRAY_TYPES},
     "to_json": _to_json,
 }

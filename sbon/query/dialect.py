@@ -86,6 +86,12 @@ class _Parser(RisingWaveParser):
             tree.meta.setdefault("start", first.start)
         return tree
 
+    def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:
+        tree: exp.Expr | None = super()._parse_bracket(this)
+        if isinstance(tree, exp.Bracket):
+            tree.meta["end"] = self._prev.end
+        return tree
+
     def _parse_column_reference(self) -> exp.Expr | None:
         # `x -> -1 ->> 'a'`: the parser would take all behind the minus for one value.
         minus, number = self._curr, self._next
@@ -257,7 +263,9 @@ def parse_tree(text: Text, tokens: Sequence[Token]) -> exp.Expr:
     QueryError
         No such statement can be read; points at the first token that does not fit.
     """
-    parser = _Parser(error_level=ErrorLevel.IMMEDIATE, dialect=RisingWave())
+    dialect = RisingWave()
+    dialect.INDEX_OFFSET = 0  # a[1] stays what it is; the parser would count some places from 0, others from 1
+    parser = _Parser(error_level=ErrorLevel.IMMEDIATE, dialect=dialect)
     try:
         trees = parser.parse(list(tokens), text.whole)
     except ParseError as error:

@@ -12,7 +12,7 @@ from sbon.errors import RemoteProtocolError
 from sbon.query.expression import Call, Case, Cast, Expression, Literal, is_bare_null
 from sbon.query.functions import result_type
 from sbon.query.rewrite import FALSE, TRUE, children, columns_of, conjoin, conjuncts, rebuild, type_of
-from sbon.query.schema import ColumnType
+from sbon.query.schema import ColumnType, held_type
 
 TEXT_FOLDED_MAX = 200
 """Characters of a computed text that a plan carries; a longer one is computed where it is used, which keeps plans short."""
@@ -52,8 +52,9 @@ def _computed(expression: Expression) -> Expression:
         folded = constant(expression)
     except RemoteProtocolError:
         return expression
-    if folded is not None and type_of(expression, {}) is ColumnType.JSON:  # the engine knows it as a text
-        folded = Literal(folded.value, ColumnType.JSON)
+    kind = type_of(expression, {})
+    if folded is not None and kind is not None and held_type(kind) is not kind:  # the engine knows it as a text
+        folded = Literal(folded.value, kind)
     long = folded is not None and isinstance(folded.value, str) and len(folded.value) > TEXT_FOLDED_MAX
     return expression if folded is None or long else folded
 

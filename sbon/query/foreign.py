@@ -24,7 +24,7 @@ _CREATED = {
     "ROLE": ("ROLE", "leave it out: who may reach the control socket, or has the cluster key, may do all"),
 }
 """What CREATE does not make."""
-_COLUMN_TYPES = ("ROW", "MAP", "ARRAY", "STRUCT", "MULTISET")
+_COLUMN_TYPES = ("ROW", "MAP", "STRUCT", "MULTISET")
 
 
 def refuse_query_words(text: Text, tokens: Sequence[Token]) -> None:
@@ -84,8 +84,8 @@ def _refuse_columns(text: Text, tokens: Sequence[Token]) -> None:
         if word == "METADATA" and not begins:
             raise text.error(token, "METADATA columns are not supported", "leave the column out: a source has what its rows bring")
         if second and word in _COLUMN_TYPES:
-            hint = "declare a column for each value, named as the members of the rows are"
-            raise text.error(token, f"type {word} is not supported: a column holds a single value", hint)
+            hint = "declare it JSON, and take its members with -> and ->>: payload -> 'user' ->> 'name'"
+            raise text.error(token, f"type {word} is not supported", hint)
 
 
 def _refuse_behind_columns(text: Text, tokens: Sequence[Token]) -> None:

@@ -32,6 +32,7 @@ OF_THEIR_OWN = frozenset({
     "timestampdiff", "timestampadd", "regexp_match", "regexp_count", "regexp_substr", "regexp_instr", "sha1", "sha224", "sha384",
     "sha512", "unix_timestamp", "from_unixtime", "json_extract_path", "jsonb_extract_path", "json_extract_path_text",
     "jsonb_extract_path_text", "json_array_length", "jsonb_array_length", "json_typeof", "jsonb_typeof", "to_json", "to_jsonb",
+    "cardinality",
 })  # fmt: skip
 """Functions whose calls `sbon.query.named_calls` rewrites or refuses, each in its own way."""
 READ_BY_NAME = frozenset(name.upper() for name in (*SYNONYMS, *TABLE_NAMES, *EXTRACTS, *OF_THEIR_OWN))

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from sbon.errors import QueryError
-from sbon.query.schema import TYPE_NAMES, ColumnType
+from sbon.query.schema import ELEMENT_TYPES, TYPE_NAMES, ColumnType, held_type
 
 MaybeType: TypeAlias = ColumnType | None
 """The type of an argument; None for a bare NULL, which takes any type."""
@@ -24,6 +24,7 @@ TEXT, TIME, INTERVAL, JSON = ColumnType.TEXT, ColumnType.TIME, ColumnType.INTERV
 _NUMBERS = (INT, FLOAT)
 _NUMBERS_ONLY = "use CAST(... AS DOUBLE), of an INTERVAL EXTRACT(EPOCH FROM ...)"
 _MEMBER_HINT = "take a value out of it as text, x ->> 'name', and CAST that"
+_ELEMENT_HINT = "take an element out of it, a[1]"
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "in", "=")
 
 TIME_UNITS = ("microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "quarter", "year")
@@ -82,7 +83,7 @@ def common_type(name: str, types: Sequence[MaybeType]) -> MaybeType:
         told = "compares" if name in _COMPARISONS else "has values of"
         # A text converts to all types, a number to most.
         target = next((t for t in different if t is not TEXT), None) if {TEXT, INT, FLOAT} & set(different) else None
-        if JSON in different:
+        if any(held_type(t) is not t for t in different):
             raise TypeMismatchError(name, f"{told} {types_text(different, ' with ' if told == 'compares' else ' and ')}", _MEMBER_HINT)
         hint = "all of them need one type" + (f": use CAST(... AS {TYPE_NAMES[target]})" if target is not None else "")
         raise TypeMismatchError(name, f"{told} {types_text(different, ' with ' if told == 'compares' else ' and ')}", hint)
@@ -150,9 +151,9 @@ def _comparison(name: str, types: Sequence[MaybeType]) -> MaybeType:
 
 def _ordered(name: str, types: Sequence[MaybeType]) -> MaybeType:
     common = common_type(name, types)
-    if common is JSON:
+    if common is not None and held_type(common) is not common:
         told = "compares" if name in _COMPARISONS else "takes"
-        raise TypeMismatchError(name, f"{told} JSON, whose values have no order and no equality", _MEMBER_HINT)
+        raise TypeMismatchError(name, f"{told} {TYPE_NAMES[common]}, whose values have no order and no equality", _member_hint(common))
     return common
 
 
@@ -193,10 +194,14 @@ def _typed(result: ColumnType, *expected: ColumnType) -> Rule:
     return rule
 
 
+def _member_hint(kind: ColumnType) -> str:
+    return _MEMBER_HINT if kind is JSON else _ELEMENT_HINT
+
+
 def _of_json(result: ColumnType, *, keys: bool = False) -> Rule:
     def rule(name: str, types: Sequence[MaybeType]) -> MaybeType:
         # A host knows JSON as TEXT: `sbon.query.schema.held_type`.
-        if types[0] not in (JSON, TEXT, None):
+        if types[0] not in (JSON, TEXT, None, *ELEMENT_TYPES):
             raise _refuse(name, types[:1], "JSON", "declare the column JSON, or CAST a TEXT to it")
         if keys and any(t not in (TEXT, INT, None) for t in types[1:]):
             raise _refuse(
@@ -377,6 +382,16 @@ _TABLE = (
     Function("json_text", 2, None, _of_json(TEXT, keys=True), "As x -> key, as text: of a string what it says; NULL of null."),
     Function("json_length", 1, 1, _of_json(INT), "Number of elements of an array; NULL of other JSON."),
     Function("json_typeof", 1, 1, _of_json(TEXT), "object, array, string, number, boolean or null."),
+    *(
+        Function(
+            f"{element.value}_array",
+            1,
+            1,
+            _of_json(array),
+            f"The array of {TYPE_NAMES[element]} that JSON is; NULL where it is none, or has more than 65,536 elements.",
+        )
+        for array, element in ELEMENT_TYPES.items()
+    ),
     Function("to_json", 1, 1, _any_to(JSON), "The value as JSON, as sinks write it; NaN and the infinities are null."),
     Function("extract_year", 1, 1, _extract(INT), "Year."),
     Function("extract_quarter", 1, 1, _extract(INT), "1 to 4."),
@@ -440,8 +455,9 @@ def aggregate_type(function: str, operand: MaybeType, by: MaybeType = None) -> C
     QueryError
         The operands' types do not fit.
     """
-    if JSON in (operand, by) and (by is JSON or function not in _OF_ANY):
-        raise _refuse(function, [operand] if by is not JSON else [by], "values that can be compared", _MEMBER_HINT)
+    for kind, may_be_any in ((operand, function in _OF_ANY), (by, False)):
+        if kind is not None and held_type(kind) is not kind and not may_be_any:
+            raise _refuse(function, [kind], "values that can be compared", _member_hint(kind))
     if function in ("count", "count_distinct") or (function == "approx_count_distinct" and operand is not None):
         return INT
     if operand is None:

@@ -9,7 +9,7 @@ _JSON = (
     "CAST(payload -> 'user' ->> 'age' AS BIGINT)"
 )
 _ALIKE = "compare what -> and ->> take out of it: x ->> 'name' = 'value'"
-_ARRAY = "arrays come in a later release: give each element a row of its own before it is sent, or a column of its own"
+_ARRAY = "of arrays there are a[1], CARDINALITY(a), and CAST(x AS BIGINT[]), which reads JSON as one"
 _RANDOM = "queries depend on their rows alone: let the source give each row its number"
 _BITS = "compute with * / % and comparisons"
 _DAYS = "write TIMESTAMPDIFF(DAY, a, b), or subtract the times: b - a is an INTERVAL"
@@ -25,8 +25,9 @@ INSTEAD: dict[str, str] = {
     **dict.fromkeys(("get_json_object", "json_object", "json_array", "jsonb_build_object", "json_build_object"), _JSON),
     "parse_json": "write CAST(text AS JSON)",
     "json_string": "write TO_JSON(x)",
-    **dict.fromkeys(("unnest", "explode", "array", "cardinality", "array_length", "array_contains", "array_position"), _ARRAY),
-    **dict.fromkeys(("array_concat", "array_append", "array_cat", "array_to_string", "element", "&&"), _ARRAY),
+    **dict.fromkeys(("unnest", "explode", "array", "array_length", "json_array_elements", "jsonb_array_elements"), _ARRAY),
+    **dict.fromkeys(("array_contains", "array_position", "any", "&&"), _ARRAY),
+    **dict.fromkeys(("array_concat", "array_append", "array_cat", "array_to_string", "element"), _ARRAY),
     **dict.fromkeys(("string_to_array", "split", "regexp_split_to_array"), "SPLIT_PART(text, ',', 1) gives one part of a text"),
     **dict.fromkeys(("map", "row", "struct", "generate_series", "generate_subscripts"), _ARRAY),
     **dict.fromkeys(("random", "rand", "rand_integer", "uuid", "gen_random_uuid", "uuid_generate_v4"), _RANDOM),

@@ -15,7 +15,7 @@ from sbon.handshake import TAG_BYTES
 from sbon.link_frames import HEAD
 from sbon.operators.ipc_layout import columns_of
 from sbon.query.plan import AssignParams, SourceParams, WindowJoinParams, WindowParams
-from sbon.query.schema import ColumnType, Schema
+from sbon.query.schema import ELEMENT_TYPES, ColumnType, Schema
 
 FRAME_BYTES = FRAME_HEADER_BYTES + HEAD.size + TAG_BYTES
 """Bytes of a frame around a record batch; all there is of a watermark that travels alone."""
@@ -31,7 +31,7 @@ VALUE_BYTES = {
     ColumnType.TEXT: 8.0 + TEXT_BYTES,
     ColumnType.TIME: 8.0,
     ColumnType.INTERVAL: 8.0,
-    ColumnType.JSON: 8.0 + TEXT_BYTES,
+    **dict.fromkeys((ColumnType.JSON, *ELEMENT_TYPES), 8.0 + TEXT_BYTES),
 }
 """Bytes of one more value in a batch; of a text, its offset and its characters."""
 

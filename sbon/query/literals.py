@@ -4,7 +4,7 @@ from sqlglot import exp
 
 from sbon.errors import QueryError
 from sbon.query.dialect import Text
-from sbon.query.schema import ColumnType
+from sbon.query.schema import ARRAY_TYPES, ColumnType
 from sbon.query.spans import parse_interval
 
 _TYPES = {
@@ -29,6 +29,12 @@ _TYPES = {
     "JSONB": ColumnType.JSON,
 }
 
+_HINTS = {
+    **dict.fromkeys(("TIME", "DATE"), "write TIMESTAMP for an instant"),
+    **dict.fromkeys(("STRUCT", "MAP", "OBJECT"), "declare it JSON, and take its members with -> and ->>"),
+}
+"""What to declare instead of a type."""
+
 
 def column_type(text: Text, kind: exp.Expr | None, where: exp.Expr) -> ColumnType:
     """The column type that a type of SQL stands for.
@@ -38,19 +44,35 @@ def column_type(text: Text, kind: exp.Expr | None, where: exp.Expr) -> ColumnTyp
     QueryError
         There is none.
     """
+    if isinstance(kind, exp.DataType) and kind.this in (exp.DType.ARRAY, exp.DType.LIST):
+        return _array_type(text, kind, where)
     name = kind.this.name if isinstance(kind, exp.DataType) and isinstance(kind.this, exp.DType) else ""
     if name == "" and isinstance(kind, exp.Interval):
         name = "INTERVAL"
     if name not in _TYPES:
-        hint = (
-            "write TIMESTAMP for an instant"
-            if name in ("TIME", "DATE")
-            else "use BOOLEAN, BIGINT, DOUBLE, TEXT, TIMESTAMP, INTERVAL or JSON"
-        )
+        hint = _HINTS.get(name, "use BOOLEAN, BIGINT, DOUBLE, TEXT, TIMESTAMP, INTERVAL, JSON, or an array such as BIGINT[]")
         shown = kind.sql(dialect="risingwave") if kind is not None else "no type"
         typed = f"{text.written(where)}: " if isinstance(where, exp.Cast) and "typed" in where.meta else ""
         raise text.error(where, f"{typed}type {shown} is not supported", hint)
     return _TYPES[name]
+
+
+def _array_type(text: Text, kind: exp.DataType, where: exp.Expr) -> ColumnType:
+    """BIGINT[], or ARRAY<BIGINT>.
+
+    Raises
+    ------
+    QueryError
+        There is no array of such elements.
+    """
+    (element,) = kind.expressions or (None,)
+    found = None
+    if isinstance(element, exp.DataType) and element.this not in (exp.DType.ARRAY, exp.DType.LIST, exp.DType.STRUCT, exp.DType.MAP):
+        found = ARRAY_TYPES.get(column_type(text, element, where))
+    if found is None:
+        shown = kind.sql(dialect="risingwave") if element is not None else "an array without a type"
+        raise text.error(where, f"type {shown} is not supported", "declare it JSON[], and take its elements apart with -> and ->>")
+    return found
 
 
 def identifier(tree: exp.Expr | None) -> str:

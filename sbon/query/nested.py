@@ -1,4 +1,4 @@
-"""JSON in expressions: -> and ->>, and the functions by whose names PostgreSQL has the same."""
+"""JSON and arrays in expressions: ->, ->> and a[1], and the functions by whose names PostgreSQL has the same."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from sbon.query.dialect import counted
-from sbon.query.expression import Call
-from sbon.query.scalar_calls import Bound
-from sbon.query.schema import TYPE_NAMES, ColumnType
+from sbon.query.expression import Call, Expression, Literal
+from sbon.query.scalar_calls import Bound, chosen
+from sbon.query.schema import ELEMENT_TYPES, TYPE_NAMES, ColumnType
 
 if TYPE_CHECKING:
     from sbon.query.scalar import Scalars
@@ -29,6 +29,9 @@ def as_json(scalars: Scalars, tree: exp.Expr, bound: Bound) -> Bound:
     """
     if bound[1] in (JSON, None):
         return bound
+    if bound[1] in ELEMENT_TYPES:
+        hint = "write a[1] for the first element, or CAST(a AS JSON) -> 0"
+        raise scalars.refuse(tree, f"{scalars.text.written(tree)} is {TYPE_NAMES[bound[1]]}, expected JSON", hint)
     if bound[1] is not TEXT:
         what = f"{scalars.text.written(tree)} is {TYPE_NAMES[bound[1]]}, expected JSON or a TEXT that is JSON"
         raise scalars.refuse(tree, what, "declare the column JSON")
@@ -73,8 +76,56 @@ def _of_json(name: str) -> Callable[[Scalars, exp.Expr], Bound]:
     return bind
 
 
+def _element(scalars: Scalars, tree: exp.Expr) -> Bound:
+    """a[1]: counted from 1; NULL where there is no such element."""
+    array, kind = scalars.bind(tree.this)
+    element = None if kind is None else ELEMENT_TYPES.get(kind)
+    if element is None:
+        told = f"{scalars.text.written(tree)}: {scalars.text.written(tree.this)} is {TYPE_NAMES[kind or TEXT]}, expected an array"
+        hint = "write x -> 0 for the first element of JSON" if kind is JSON else "write SUBSTR(text, 1, 1) for the first character"
+        raise scalars.refuse(tree, told, hint if kind in (JSON, TEXT) else "declare it as an array, such as BIGINT[]")
+    if len(tree.expressions) != 1 or isinstance(tree.expressions[0], exp.Slice):
+        raise scalars.refuse(tree, f"{scalars.text.written(tree)}: a part of an array is not supported", "write a[1] for one element")
+    place = scalars.bind(tree.expressions[0])
+    if place[1] not in (INT, None):
+        told = f"{scalars.text.written(tree)}: the place of an element is a BIGINT, not {TYPE_NAMES[place[1]]}"
+        raise scalars.refuse(tree, told, "write a[1] for the first element")
+    one, null = (Literal(1, INT), INT), (Literal(None, INT), INT)
+    counted_from_1, _ = scalars.call(tree, "ge", [place, one])
+    key = chosen(scalars, tree, [(counted_from_1, scalars.call(tree, "sub", [place, one]))], null)
+    if element is JSON:
+        return scalars.call(tree, "json_get", [(array, JSON), key])
+    return scalars.cast(tree, scalars.call(tree, "json_text", [(array, JSON), key]), element)
+
+
+def as_array(scalars: Scalars, tree: exp.Expr, bound: Bound) -> tuple[Expression, ColumnType]:
+    """The value as an array; JSON as one of JSON.
+
+    Raises
+    ------
+    QueryError
+        It is neither.
+    """
+    value, kind = bound
+    if kind is JSON:
+        return scalars.call(tree, "json_array", [bound])[0], ColumnType.DOCUMENTS
+    if kind not in ELEMENT_TYPES:
+        told = f"{scalars.text.written(tree)} is {TYPE_NAMES[kind or TEXT]}, expected an array or JSON"
+        raise scalars.refuse(tree, told, "declare it as an array, such as BIGINT[], or CAST a text to JSON")
+    return value, kind
+
+
+def _cardinality(scalars: Scalars, tree: exp.Expr) -> Bound:
+    if len(tree.expressions) != 1:
+        raise scalars.refuse(tree, f"{tree.this} got {counted(len(tree.expressions), 'argument')}, expected 1", f"write {tree.this}(a)")
+    array, _ = as_array(scalars, tree.expressions[0], scalars.bind(tree.expressions[0]))
+    return scalars.call(tree, "json_length", [(array, JSON)])
+
+
 def to_json(scalars: Scalars, tree: exp.Expr, bound: Bound) -> Bound:
     """The value as JSON, as sinks write it: a text in quotes."""
+    if bound[1] in ELEMENT_TYPES:
+        return scalars.call(tree, "json", [bound])
     return bound if bound[1] is JSON else scalars.call(tree, "to_json", [bound])
 
 
@@ -87,6 +138,7 @@ def _to_json(scalars: Scalars, tree: exp.Expr) -> Bound:
 NESTED_TREES: dict[type[exp.Expr], Callable[[Scalars, exp.Expr], Bound]] = {
     exp.JSONExtract: _step,
     exp.JSONExtractScalar: _step,
+    exp.Bracket: _element,
 }
 NESTED_NAMES: dict[str, Callable[[Scalars, exp.Expr], Bound]] = {
     **dict.fromkeys(("json_extract_path", "jsonb_extract_path"), _extract_path("json_get")),
@@ -94,4 +146,5 @@ NESTED_NAMES: dict[str, Callable[[Scalars, exp.Expr], Bound]] = {
     **dict.fromkeys(("json_array_length", "jsonb_array_length"), _of_json("json_length")),
     **dict.fromkeys(("json_typeof", "jsonb_typeof"), _of_json("json_typeof")),
     **dict.fromkeys(("to_json", "to_jsonb"), _to_json),
+    "cardinality": _cardinality,
 }

@@ -20,7 +20,7 @@ from sbon.query.named_calls import function_names, named
 from sbon.query.nested import NESTED_TREES
 from sbon.query.rewrite import check_size
 from sbon.query.scalar_calls import CALLS, NULL, Bound, widen
-from sbon.query.schema import TYPE_NAMES, ColumnType, held_type
+from sbon.query.schema import ELEMENT_TYPES, TYPE_NAMES, ColumnType, held_type
 from sbon.query.scope import Scope
 from sbon.query.spans import parse_interval, parse_time
 
@@ -36,6 +36,8 @@ CONVERTIBLE = frozenset(
     | {(INTERVAL, t) for t in (INT, FLOAT, TEXT)}
     | {(JSON, t) for t in (BOOL, INT, FLOAT, TEXT)}
     | {(TEXT, JSON)}
+    | {(t, array) for array in ELEMENT_TYPES for t in (TEXT, JSON)}
+    | {(array, t) for array in ELEMENT_TYPES for t in (TEXT, JSON)}
 )
 """What CAST takes."""
 
@@ -232,7 +234,8 @@ class Scalars:
         expression, type_ = self.value(tree)
         if held_type(type_) is not type_:
             what = f"{clause} {self.text.written(tree)}: {TYPE_NAMES[type_]} has no order and no equality"
-            raise self.refuse(tree, what, "take a value out of it, x ->> 'name', or CAST it to TEXT")
+            hint = "take a value out of it, x ->> 'name'" if type_ is JSON else "take an element out of it, a[1]"
+            raise self.refuse(tree, what, f"{hint}, or CAST it to TEXT")
         return expression, type_
 
     def as_text(self, tree: exp.Expr, bound: Bound) -> Bound:
@@ -254,9 +257,15 @@ class Scalars:
         if (type_, target) not in CONVERTIBLE:
             what = f"{self.text.written(tree)}: {TYPE_NAMES[type_]} does not convert to {TYPE_NAMES[target]}"
             hint = "write TO_JSON(x)" if target is JSON else "take a value out of it as text, x ->> 'name', and CAST that"
-            raise self.refuse(tree, what, hint if JSON in (type_, target) else "go through TEXT, or EXTRACT(EPOCH FROM ...)")
+            if target in ELEMENT_TYPES or type_ in ELEMENT_TYPES:
+                hint = "an array is read from JSON, or from a TEXT that is JSON; one of others, CAST(CAST(a AS TEXT) AS DOUBLE[])"
+            elif JSON not in (type_, target):
+                hint = "go through TEXT, or EXTRACT(EPOCH FROM ...)"
+            raise self.refuse(tree, what, hint)
         if target is JSON:
             return self.call(tree, "json", [bound])
+        if target in ELEMENT_TYPES:
+            return self.call(tree, f"{ELEMENT_TYPES[target].value}_array", [bound])
         if type_ is JSON and target is not TEXT:  # of a number or a truth; a string of JSON has quotes, and is NULL
             return Cast(Cast(expression, TEXT), target), target
         if isinstance(expression, Literal) and isinstance(expression.value, str) and target in (TIME, INTERVAL):

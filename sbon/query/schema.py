@@ -22,6 +22,14 @@ class ColumnType(enum.Enum):
     JSON = "json"
     """Any value of JSON, held as its text without blanks between: members in their order, numbers and texts as they were written."""
 
+    BOOLS = "bool[]"
+    """Arrays are held as the text of an array of JSON, with their values as sinks write them; see `sbon.arrays`."""
+    INTS = "int[]"
+    FLOATS = "float[]"
+    TEXTS = "text[]"
+    TIMES = "time[]"
+    DOCUMENTS = "json[]"
+
     __hash__ = object.__hash__  # members are singletons; that of Enum is a function of its own for every look into a dict
 
 
@@ -45,14 +53,26 @@ TYPE_NAMES: dict[ColumnType, str] = {
 }
 """Types as CREATE SOURCE and CAST have them."""
 
-_HELD_AS = {ColumnType.JSON: ColumnType.TEXT}
+ELEMENT_TYPES: dict[ColumnType, ColumnType] = {
+    ColumnType.BOOLS: ColumnType.BOOL,
+    ColumnType.INTS: ColumnType.INT,
+    ColumnType.FLOATS: ColumnType.FLOAT,
+    ColumnType.TEXTS: ColumnType.TEXT,
+    ColumnType.TIMES: ColumnType.TIME,
+    ColumnType.DOCUMENTS: ColumnType.JSON,
+}
+"""Of each type of arrays, the type of its elements."""
+ARRAY_TYPES: dict[ColumnType, ColumnType] = {element: array for array, element in ELEMENT_TYPES.items()}
+TYPE_NAMES |= {array: f"{TYPE_NAMES[element]}[]" for array, element in ELEMENT_TYPES.items()}
+
+_HELD_AS = dict.fromkeys((ColumnType.JSON, *ELEMENT_TYPES), ColumnType.TEXT)
 PLAIN_TYPES: tuple[ColumnType, ...] = tuple(kind for kind in ColumnType if kind not in _HELD_AS)
 """Types that are held as themselves."""
 
 
 def held_type(kind: ColumnType) -> ColumnType:
-    """Returns the type whose values stand for those of a type in frames, on links and in snapshots: TEXT for JSON, otherwise the type.
+    """Returns the type whose values stand for those of a type in frames, on links and in snapshots: TEXT for JSON and arrays.
 
-    What JSON a text is, and whether, is known where a query is planned, and to sources and sinks; operators see texts.
+    What a text stands for is known where a query is planned, and to sources and sinks; operators see texts.
     """
     return _HELD_AS.get(kind, kind)

@@ -67,8 +67,8 @@ def literal_text(literal: Literal) -> str:
         return f"interval '{duration_text(value)}'"
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, str) and literal.type is ColumnType.JSON:
-        return f"json {literal_text(Literal(value, ColumnType.TEXT))}"
+    if isinstance(value, str) and literal.type is not ColumnType.TEXT:
+        return f"{literal.type.value} {literal_text(Literal(value, ColumnType.TEXT))}"
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'"
     return repr(value)

@@ -17,6 +17,8 @@ SCHEMA = (
     Field("s", ColumnType.TEXT),
     Field("b", ColumnType.BOOL),
     Field("j", ColumnType.JSON),
+    Field("a", ColumnType.INTS),
+    Field("w", ColumnType.TEXTS),
 )
 DEEP = json.loads("[" * 101 + "]" * 101)
 TIMES = st.one_of(
@@ -41,6 +43,8 @@ ROWS = st.fixed_dictionaries(
         "b": st.one_of(st.none(), st.booleans()),
         "j": st.recursive(st.none() | st.integers() | st.text(max_size=3), lambda part: st.lists(part) | st.dictionaries(st.text(), part))
         | st.just(DEEP),
+        "a": st.none() | st.lists(st.none() | st.integers(-(2**64), 2**64) | st.sampled_from([1.0, 0.5, "1"]), max_size=3) | st.integers(),
+        "w": st.lists(st.none() | st.text(max_size=3) | st.integers(), max_size=3) | st.just(DEEP) | st.text(max_size=3),
     },
 )
 

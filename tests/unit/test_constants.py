@@ -56,6 +56,7 @@ ARGUMENTS: dict[str, list[tuple[Literal, ...]]] = {
     **{name: [(one,) for one in (DOCUMENT, *TEXTS)] for name in ("json", "json_length")},
     **{name: [(DOCUMENT, Literal("a", TEXT), Literal(n, INT)) for n in (-1, 0, 1, 2)] for name in ("json_get", "json_text")},
     "json_typeof": [(DOCUMENT,)],
+    **{name: [(Literal("[1, null]", TEXT),), (DOCUMENT,)] for name in FUNCTIONS if name.endswith("_array")},
     "to_json": [*((one,) for one in (*NUMBERS, *TEXTS)), (WHEN,), (Literal(True, BOOL),)],
 }
 MUST_BE_LITERAL = {

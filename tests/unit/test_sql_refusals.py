@@ -178,7 +178,7 @@ REFUSED = [
     ("CREATE SOURCE t (a INT) WITH (^connector='kafka')", "there is no connector 'kafka'", "datagen, file, http, mqtt, tcp"),
     ("CREATE SOURCE t (a INT)^", "the connector is missing", "connector = 'datagen'"),
     ("CREATE SOURCE ^t WITH (connector='file')", "the columns of source t are missing", "(column type, ...)"),
-    ("CREATE SOURCE t (a ^STRUCT<b INT>) WITH (connector='file')", "type STRUCT is not supported", "a column for each value"),
+    ("CREATE SOURCE t (a ^STRUCT<b INT>) WITH (connector='file')", "type STRUCT is not supported", "declare it JSON"),
     ("CREATE SOURCE t (a INT, ^a INT) WITH (connector='file')", "column a is declared twice", "its own name"),
     ("CREATE SOURCE t (a INT, ^\"*\" INT) WITH (connector='file')", '"*" cannot be the name of a column', "begins with"),
     ("SELECT n AS ^\"^.*$\" FROM s", "cannot be the name of a column", "begins with"),

@@ -1,0 +1,110 @@
+"""Arrays as texts: the JSON of an array whose elements are of one type, written as sinks write them.
+
+Whole numbers have no point, times are ISO 8601 in UTC, NULL is `null`; elements of JSON stay as they came.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from sbon.json_texts import elements_of, json_text, text_of_part
+from sbon.query.schema import ELEMENT_TYPES, ColumnType
+
+ELEMENTS_MAX = 65_536
+"""Elements of one array: what stands in one line of a source must not become any number of rows."""
+
+_INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
+_REFUSED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, OverflowError)
+_DECODERS: dict[ColumnType, Callable[[Any], Any]] = {
+    ColumnType.BOOL: msgspec.json.Decoder(list[bool | None]).decode,
+    ColumnType.INT: msgspec.json.Decoder(list[int | None]).decode,
+    ColumnType.FLOAT: msgspec.json.Decoder(list[float | None]).decode,
+    ColumnType.TEXT: msgspec.json.Decoder(list[str | None]).decode,
+    ColumnType.TIME: msgspec.json.Decoder(list[str | None]).decode,
+}
+_numbers = msgspec.json.Decoder(list[int | float | None]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def nested_text(text: str | bytes, kind: ColumnType) -> str | None:
+    """Returns a text as a column of JSON, or of arrays of some type, keeps it; None where it is none.
+
+    Parameters
+    ----------
+    kind : of the column
+    """
+    return json_text(text) if kind is ColumnType.JSON else array_text(text, ELEMENT_TYPES[kind])
+
+
+def array_text(text: str | bytes, kind: ColumnType) -> str | None:
+    """Returns the array of elements of a type that a text is, as it is kept; None where it is none, or too long.
+
+    Parameters
+    ----------
+    kind : of the elements
+
+    Examples
+    --------
+    >>> array_text("[1, 2, null]", ColumnType.INT), array_text('["a", 1]', ColumnType.TEXT), array_text("[1.5]", ColumnType.INT)
+    ('[1,2,null]', '["a","1"]', None)
+    """
+    compact = json_text(text)
+    if compact is None or kind is ColumnType.JSON:
+        return compact if compact is not None and elements(compact, kind) is not None else None
+    found = elements(compact, kind)
+    if found is None and kind is ColumnType.TEXT:
+        parts = elements_of(compact)  # of what is no text, its JSON
+        found = None if parts is None or len(parts) > ELEMENTS_MAX else [text_of_part(part, ()) for part in parts]
+    if found is None:
+        return None
+    try:
+        return _encode(list(map(_time, found)) if kind is ColumnType.TIME else found).decode()
+    except _REFUSED:
+        return None
+
+
+def elements(text: str, kind: ColumnType) -> list[Any] | None:
+    """Returns the elements of an array: bool, int, float, str or None, times as texts, JSON as its texts; None where it is none.
+
+    Examples
+    --------
+    >>> elements("[1,null]", ColumnType.INT), elements('[1,{"a":2}]', ColumnType.JSON), elements("[1]", ColumnType.TEXT)
+    ([1, None], ['1', '{"a":2}'], None)
+    """
+    try:
+        found: Any = elements_of(text) if kind is ColumnType.JSON else _DECODERS[kind](text)
+    except _REFUSED:
+        found = None if kind is not ColumnType.INT else _whole(text)
+    if found is None or len(found) > ELEMENTS_MAX:
+        return None
+    if kind is ColumnType.INT and any(number is not None and not _INT_MIN <= number <= _INT_MAX for number in found):
+        return None
+    return list(found)
+
+
+def _whole(text: str) -> list[int | None] | None:
+    """Returns the numbers of an array of which some are written with a point or an exponent, 5.0 or 5e3; None where one is not whole."""
+    try:
+        numbers: list[Any] = _numbers(text)
+    except _REFUSED:
+        return None
+    if any(isinstance(number, float) and not number.is_integer() for number in numbers):
+        return None
+    return [None if number is None else int(number) for number in numbers]
+
+
+def _time(text: str | None) -> str | None:
+    """A time in ISO 8601 as sinks write it; without a zone it is in UTC.
+
+    Raises
+    ------
+    ValueError
+        It is none.
+    """
+    if text is None:
+        return None
+    time = datetime.fromisoformat(text)
+    time = time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
+    return time.isoformat(timespec="microseconds") + "Z"
