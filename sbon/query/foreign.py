@@ -12,8 +12,8 @@ from sbon.query.instead import INSTEAD
 _NO_CREATE = "leave it out: there is one name space, which needs no CREATE"
 _CREATED = {
     "INDEX": ("INDEX", "leave it out: operators keep what they need by key"),
-    "FUNCTION": ("FUNCTION", "write it in Python, as README section SQL says under 'Functions of your own'"),
-    "AGGREGATE": ("AGGREGATE", "write it in Python, as README section SQL says under 'Functions of your own'"),
+    "FUNCTION": ("FUNCTION", "write it in Python, as docs/sql.md says under 'Functions of your own'"),
+    "AGGREGATE": ("AGGREGATE", "write it in Python, as docs/sql.md says under 'Functions of your own'"),
     "DATABASE": ("DATABASE", _NO_CREATE),
     "SCHEMA": ("SCHEMA", _NO_CREATE),
     "CATALOG": ("CATALOG", _NO_CREATE),

@@ -59,8 +59,8 @@ _NAMES: dict[str, TimeField] = {
 _HOURS = ("hour", "hour of twelve")
 _PADDED = ("YYYY", "MM", "DD", "DDD", "HH24", "HH12", "HH", "MI", "SS")
 """Numbers that FM writes without zeros."""
-_TO_CHAR = "the letters are YYYY MM DD HH24 MI SS MS US and others of the README; text stands in double quotes"
-_DATE_FORMAT = "the letters are yyyy MM dd HH mm ss SSS and others of the README; text stands in doubled quotes, such as ''T''"
+_TO_CHAR = "the letters are YYYY MM DD HH24 MI SS MS US and others of docs/sql.md; text stands in double quotes"
+_DATE_FORMAT = "the letters are yyyy MM dd HH mm ss SSS and others of docs/sql.md; text stands in doubled quotes, such as ''T''"
 _OF_FLINK: dict[str, str] = {
     "yyyy": "YYYY", "yy": "YY", "MM": "MM", "M": "FMMM", "MMM": "Mon", "MMMM": "FMMonth", "dd": "DD", "d": "FMDD", "D": "FMDDD",
     "DDD": "DDD", "HH": "HH24", "H": "FMHH24", "hh": "HH12", "h": "FMHH12", "mm": "MI", "m": "FMMI", "ss": "SS", "s": "FMSS",

@@ -24,8 +24,8 @@ class Choice(NamedTuple):
     other: tuple[Row, ...]
     """Its rows there."""
     reason: str
-    readme: str
-    """Words of the README that say so."""
+    stated: str
+    """Words of `docs/sql.md` that say so."""
 
 
 def rows() -> Table:
@@ -41,19 +41,19 @@ def rows() -> Table:
     return Table("e", found)
 
 
-def _value(ours: str, kind: str, gives: object, duckdb: str, other: object, reason: str, readme: str) -> Choice:
+def _value(ours: str, kind: str, gives: object, duckdb: str, other: object, reason: str, stated: str) -> Choice:
     """Of an expression."""
     there = REFUSED if other is REFUSED else ((other,),)
     return Choice(
-        f"SELECT {ours} AS c0 FROM e WHERE k = 'a'", kind, ((gives,),), f"SELECT {duckdb} FROM e WHERE k = 'a'", there, reason, readme
+        f"SELECT {ours} AS c0 FROM e WHERE k = 'a'", kind, ((gives,),), f"SELECT {duckdb} FROM e WHERE k = 'a'", there, reason, stated
     )
 
 
-def _aggregate(ours: str, kind: str, gives: object, duckdb: str, other: object, reason: str, readme: str) -> Choice:
+def _aggregate(ours: str, kind: str, gives: object, duckdb: str, other: object, reason: str, stated: str) -> Choice:
     """Of an aggregate over all rows with an event time."""
     there = REFUSED if other is REFUSED else ((other,),)
     return Choice(
-        f"SELECT {ours} AS c0 FROM {_WINDOW}", kind, ((gives,),), f"SELECT {duckdb} FROM e WHERE ts IS NOT NULL", there, reason, readme
+        f"SELECT {ours} AS c0 FROM {_WINDOW}", kind, ((gives,),), f"SELECT {duckdb} FROM e WHERE ts IS NOT NULL", there, reason, stated
     )
 
 

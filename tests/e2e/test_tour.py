@@ -1,4 +1,4 @@
-"""The README's five minutes, as they stand there: what it tells people to type works."""
+"""The README's five minutes, the tutorial, and the first example of docs/sql.md: what they tell people to type works."""
 
 import json
 import re
@@ -10,17 +10,12 @@ import pytest
 from sbon.cli.__main__ import run
 from tests.processes import Process, wait_until
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
 
 
-def sql_of_the_tour() -> str:
-    found = re.search(r"\$ cat prices\.sql\n(.*?)```", README, re.DOTALL)
-    assert found is not None
-    return found[1]
-
-
-def sql_of_the_dialect() -> str:
-    found = re.search(r"```sql\n(.*?)```", README, re.DOTALL)
+def found_in(page: str, pattern: str) -> str:
+    """Returns the only group of the first match of a pattern in a page."""
+    found = re.search(pattern, (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
     assert found is not None
     return found[1]
 
@@ -44,9 +39,9 @@ def sbon(capsys, *arguments: str) -> str:
     return said.out
 
 
-def test_tour_from_statement_to_rows(agents, capsys, tmp_path):
+def test_tutorial_from_statement_to_rows(agents, capsys, tmp_path):
     path = tmp_path / "prices.sql"
-    path.write_text(sql_of_the_tour())
+    path.write_text(found_in("docs/tutorial.md", r"\$ cat prices\.sql\n(.*?)```"))
 
     plan = json.loads(sbon(capsys, "explain", str(path), "--json"))
     submitted = json.loads(sbon(capsys, "sql", str(path), "--json"))
@@ -62,8 +57,24 @@ def test_tour_from_statement_to_rows(agents, capsys, tmp_path):
     assert json.loads(sbon(capsys, "queries", "--json")) == []
 
 
-def test_statements_of_the_dialect_section_run_and_share_operators(agents, capsys, tmp_path):
-    submitted = json.loads(sbon(capsys, "sql", "-c", sql_of_the_dialect(), "--json"))
+def test_five_minutes_with_one_agent(agents, capsys, tmp_path):
+    path = tmp_path / "trades.sql"
+    path.write_text(found_in("README.md", r"\$ cat trades\.sql\n(.*?)```"))
+    sink = found_in("README.md", r'\$ sbon sql -c "(CREATE SINK .*?)"\n')
+    drops = found_in("README.md", r'\$ sbon sql -c "(DROP SINK .*?)"\n')
+
+    query = json.loads(sbon(capsys, "sql", str(path), "--json"))[-1]["query"]
+    rows = [json.loads(line) for line in sbon(capsys, "tail", query, "--limit", "4", "--json").splitlines()]
+    (second,) = json.loads(sbon(capsys, "sql", "-c", sink, "--json"))
+
+    assert [set(row) for row in rows] == [{"window_start", "symbol", "price"}] * 4
+    assert any(operator["reused"] for operator in second["operators"])
+    assert sbon(capsys, "drop", query) == f"dropped {query}\n"
+    assert sbon(capsys, "sql", "-c", drops) == "sink trend dropped\nview prices dropped\nsource trades dropped\n"
+
+
+def test_statements_of_the_page_on_sql_run_and_share_operators(agents, capsys, tmp_path):
+    submitted = json.loads(sbon(capsys, "sql", "-c", found_in("docs/sql.md", r"```sql\n(.*?)```"), "--json"))
 
     assert [statement["statement"] for statement in submitted] == ["source", "view", "sink", "query", "query"]
     assert any(operator["reused"] for operator in submitted[3]["operators"])

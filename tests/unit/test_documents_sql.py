@@ -1,4 +1,4 @@
-"""The statements of the README are of the dialect."""
+"""SQL of the README and of all pages of docs/ can be planned, and docs/sql.md names every function."""
 
 import re
 from pathlib import Path
@@ -12,16 +12,20 @@ from sbon.query.planner import plan
 from sbon.query.sql import CreateSink, CreateSource, CreateView, SelectQuery, parse
 from tests.query_worlds import NODES
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+ROOT = Path(__file__).resolve().parents[2]
+_BLOCK = re.compile(r"(?:```sql\n|\$ cat \w+\.sql\n)(.*?)```", re.DOTALL)
+BLOCKS = {
+    path.name: blocks
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    if (blocks := _BLOCK.findall(path.read_text(encoding="utf-8")))
+}
 
 
-def test_the_statements_of_the_readme_can_be_planned() -> None:
-    blocks = re.findall(r"```sql\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    if not blocks:
-        pytest.skip("the README shows no SQL")
+@pytest.mark.parametrize("page", BLOCKS)
+def test_the_statements_of_a_page_can_be_planned(page: str) -> None:
     catalog = Catalog()
     planned = 0
-    for block in blocks:
+    for block in BLOCKS[page]:
         for statement in parse(block):
             if isinstance(statement, CreateSource):
                 source = msgspec.structs.replace(statement.definition, home="a")
@@ -33,8 +37,11 @@ def test_the_statements_of_the_readme_can_be_planned() -> None:
     assert planned > 0
 
 
-def test_the_readme_names_every_function() -> None:
+def test_pages_with_statements_are_found() -> None:
+    assert set(BLOCKS) >= {"README.md", "tutorial.md", "sql.md", "connectors.md", "mqtt.md", "lookup-tables.md"}
+
+
+def test_the_page_on_sql_names_every_function() -> None:
     """Hints send people there."""
-    text = README.read_text(encoding="utf-8")
-    section = text[text.index("## SQL") :].lower()
-    assert [name for name in function_names() if not re.search(rf"\b{name}\b", section)] == []
+    text = (ROOT / "docs" / "sql.md").read_text(encoding="utf-8").lower()
+    assert [name for name in function_names() if not re.search(rf"\b{name}\b", text)] == []
