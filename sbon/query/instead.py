@@ -3,7 +3,7 @@
 from sqlglot import exp
 
 NOW_HINT = "queries depend on their rows alone: use the event time, such as ts"
-FUNCTIONS_HINT = "docs/sql.md lists all functions"
+FUNCTIONS_HINT = "docs/reference/functions.md lists all functions"
 _JSON = (
     "write x -> 'name' for a member and x -> 0 for an element as JSON, ->> for its text, and CAST that: "
     "CAST(payload -> 'user' ->> 'age' AS BIGINT)"

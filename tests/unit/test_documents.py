@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
 DOCUMENTS = [*(ROOT / name for name in ("README.md", "SECURITY.md", "BENCHMARKS.md")), *PAGES]
 README_LINES_MAX = 250
 
@@ -44,7 +44,7 @@ def broken(path: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_relative_links_lead_to_files_and_headings(path: Path) -> None:
     assert broken(path) == []
 
@@ -65,4 +65,5 @@ def test_readme_is_short() -> None:
 def test_index_lists_every_page_once() -> None:
     listed = re.findall(r"^\d+\. \[[^\]]*\]\(([^)]+)\)", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"), re.MULTILINE)
 
-    assert sorted(name for name in listed if "/" not in name) == [path.name for path in PAGES if path.name != "index.md"]
+    pages = {str(path.relative_to(ROOT / "docs")) for path in PAGES} - {"index.md"}
+    assert sorted(name for name in listed if not name.startswith("../")) == sorted(pages)
