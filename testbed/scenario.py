@@ -43,7 +43,7 @@ from sbon_testbed.virtual.network import NetworkConfig
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """SQL for one agent. The rows of a plain SELECT are collected, and compared with `[expect]`."""
+    """SQL that is submitted to one agent. The rows of a plain SELECT are collected, and compared with `[expect]`."""
 
     at_s: float
     """When the agent is asked."""
@@ -52,7 +52,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     sql: str
     """One or more statements."""
     name: str = ""
-    """By which results and expectations call it; empty takes its number, from 1, among the statements."""
+    """Name in results and expectations; empty: its number among the statements, from 1."""
 
 
 class Override(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -102,12 +102,12 @@ class Load(_Event, frozen=True, kw_only=True, tag="load"):
 
 
 class Kill(_Event, frozen=True, kw_only=True, tag="kill"):
-    """Processes die as if by SIGKILL; `silent`: their machines go off with them, so that nothing resets their connections."""
+    """Processes die as if by SIGKILL."""
 
     agents: str
     """Selector of the agents."""
     silent: bool = False
-    """Whether the machines go off, too."""
+    """Whether the machines go off, too, so that nothing resets their connections."""
 
 
 class Restart(_Event, frozen=True, kw_only=True, tag="restart"):
@@ -138,12 +138,12 @@ class Heal(_Event, frozen=True, kw_only=True, tag="heal"):
 
 
 class Migrate(_Event, frozen=True, kw_only=True, tag="migrate"):
-    """The operators of a statement's query that may move are told to, one after another; a migration that is given up is no error."""
+    """The movable operators of a statement's query are told to move, one after another. An abandoned migration is no error."""
 
     statement: str
     """Name of the statement."""
     to: str
-    """Where: the first agent of this selection."""
+    """Selector of the agent to move to; of several, the first."""
 
 
 ScenarioEvent: TypeAlias = Latency | Load | Kill | Restart | Leave | Partition | Heal | Migrate
@@ -157,7 +157,7 @@ class Expectations(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     members_agree: bool = False
     """Every living agent sees exactly the living agents alive."""
     migrations_min: int | None = None
-    """Operators moved at least so many times."""
+    """Least number of moves of operators."""
     rows_min: dict[str, int] = {}
     """Least rows collected, by statement name."""
     rows: dict[str, int] = {}
@@ -176,7 +176,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     description: str = ""
     """What the scenario is for; for readers of the file."""
     seed: int = 1
-    """Used unless the command line gives one."""
+    """Seed of the run, unless the command line gives one."""
     duration_s: float
     """Length of the run."""
     nodes: int

@@ -40,13 +40,13 @@ class TransitStubConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """A generated transit-stub network, the sizes of SBON section 4.1 by default; agents sit in stub domains."""
 
     transit_domains: int = 10
-    """Backbones, which are the label `region` (t0, t1, ...)."""
+    """Number of backbones; the label `region` names them (t0, t1, ...)."""
     transit_nodes: int = 5
-    """Routers in each."""
+    """Number of routers in each backbone."""
     stub_domains: int = 150
-    """In all; the label `stub`."""
+    """Number of stub domains in all; the label `stub` names them."""
     stub_nodes: int = 10
-    """Mean number of routers in each."""
+    """Mean number of routers in each stub domain."""
     diameter_ms: float = 878.0
     """The greatest RTT between two routers."""
 

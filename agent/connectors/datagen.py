@@ -2,16 +2,16 @@
 
 Options
 -------
-rows_per_second : number, or `max` for as fast as the overlay takes them; default 10
-rows : how many, then the stream ends; default: no end
+rows_per_second : a number, or `max` for as fast as the overlay takes them; default 10
+rows : number of rows, after which the stream ends; default: no end
 seed : whole number, default 0. Rows of another seed, and columns of one seed, are independent of each other
 start : event time of the first row, ISO 8601 in UTC; default: the wall clock when the source starts
-event_rows_per_second : how many rows share a second of event time; default rows_per_second, a million with `max`
+event_rows_per_second : number of rows in a second of event time; default rows_per_second, a million with `max`
 disorder : every row's event time is up to this span (`2 s`) behind its place in the sequence; default none
 per_node : `true` mixes the node's name into the seed, so that each node of a logical source has rows of its own; default `false`
-pool_rows : so many rows are made once, kept in memory and given again and again: row i has the values of row i modulo `pool_rows`, and an
-    event time of its own. For floods: a row then costs next to nothing to make. Default: every row is made anew
-batch_rows_max : rows of a batch, default 131072; fewer where they would take longer than the engine's quantum
+pool_rows : number of rows that are made once, kept in memory and given again and again: row i has the values of row i modulo `pool_rows`,
+    and an event time of its own. For floods: a row then costs next to nothing to make. Default: every row is made anew
+batch_rows_max : most rows of a batch, default 131072; fewer where they would take longer than the engine's quantum
 fields.COLUMN.kind : what fills a column
     `random`    INT, FLOAT: min (0), max (1000; 1 for FLOAT). BOOL: probability (0.5). INTERVAL: min, max in seconds (0, 60)
     `sequence`  INT, FLOAT: start (0) plus i * step (1), modulo `modulo` where given. TEXT: prefix, then that number

@@ -2,9 +2,9 @@
 
 Options
 -------
-path : of a regular file, or of the folder; missing folders are made. Relative ones start in the agent's data directory, or, where another
-    agent's statement asks for the file, in the folder `files` there; that may write where the setting `connectors.file.allow` says
-format : `csv`, `ndjson` or `parquet`; default: by the name
+path : path of a regular file, or of the folder; missing folders are made. Relative paths start in the agent's data directory, or, where
+    another agent's statement asks for the file, in the folder `files` there; that may write where the setting `connectors.file.allow` says
+format : `csv`, `ndjson` or `parquet`; default: by the file's name
 mode : `append` (default) adds to what is there; `replace` writes beside it, into `.NAME.unfinished`, and takes its place when the query
     ends: of itself, by DROP SINK, or with its agent. Where the sink fails, or its query cannot begin, the file stays as it was; rows that a
     failed sink had written stay in `.NAME.unfinished`, as the sink's reason says. (Of Parquet, the parts in the folder are deleted when the

@@ -2,15 +2,15 @@
 
 Options
 -------
-path : of the file, a regular one. Relative ones start in the agent's data directory, or, where another agent's statement asks for the file,
-    in the folder `files` there; that may read what the setting `connectors.file.allow` says
-format : `csv`, `ndjson` or `parquet`; default: by the name (`.csv`, `.tsv`, `.ndjson`, `.jsonl`, `.json`, `.parquet`)
+path : path of the file, a regular one. Relative paths start in the agent's data directory, or, where another agent's statement asks for the
+    file, in the folder `files` there; that may read what the setting `connectors.file.allow` says
+format : `csv`, `ndjson` or `parquet`; default: by the file's name (`.csv`, `.tsv`, `.ndjson`, `.jsonl`, `.json`, `.parquet`)
 replay : `fast` (default) as fast as the overlay takes the rows, or `event_time` at the pace of their event times
 speed : with `event_time`, how many times faster; default 1
-header : CSV: `true` (default) if the first record names the fields; without, they are the columns in order
+header : CSV: `true` (default) if the first record names the fields; `false`: the fields are the columns in order
 separator : CSV: one character, default `,` (tab for `.tsv`)
 time_format, time_unit : see `time_format.TimeFormat`
-check_every : behind FOR SYSTEM_TIME AS OF (`file_table`), how often the file is looked at for changes; default 10 s
+check_every : of a lookup table (`file_table`), the pause between two checks whether the file has changed; default 10 s
 batch_rows_max : rows of a batch, default 65536; fewer where they would take longer than the engine's quantum
 
 Of a Parquet file that is read `fast`, only the columns are read that the query needs, and no row group that the query's conditions leave

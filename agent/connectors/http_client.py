@@ -70,7 +70,7 @@ class HttpClient:
     token_file : a file with one line, sent as `Authorization: Bearer`
     headers_file : a file with further headers, `Name: value` a line
     ca_file : certificates (PEM) of the authorities to trust instead of the system's
-    timeout : of a request with its answer; default '30 s'
+    timeout : longest time for a request with its answer; default '30 s'
     """
 
     def __init__(self, what: str, options: Options, reach: Reach) -> None:

@@ -6,9 +6,9 @@ Options
 -------
 url, token_file, headers_file, ca_file, timeout : see `http_client.HttpClient`
 format : `ndjson` (default), `json` (an array of objects) or `csv` (with a header)
-batch_rows_max : rows of a batch, default 1000
-batch_interval : a batch leaves at the latest so long after its first row has come; default '1 s'
-buffer_bytes_max : rows that wait; beyond it the query waits; default 4 MiB
+batch_rows_max : most rows of a batch, default 1000
+batch_interval : longest time from a batch's first row until it leaves; default '1 s'
+buffer_bytes_max : memory for rows that wait; beyond it the query waits; default 4 MiB
 
 A batch is sent until an answer has a status from 200 to 299, always with the same `Idempotency-Key`. Where there is no answer, or its
 status is 408, 425, 429 or from 500 on, it is sent again after a pause that doubles up to 30 s, or after the answer's `Retry-After`. Any

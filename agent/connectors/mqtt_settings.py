@@ -3,9 +3,9 @@
 Options
 -------
 broker : required, `host:port` (the port may be left out: 1883, or 8883 with TLS)
-client_id : under this name the broker keeps the session; it must be no other client's. Default: `sbon-NODE-NAME`, for a source with a
+client_id : name under which the broker keeps the session; no other client may have it. Default: `sbon-NODE-NAME`, for a source with a
     digest of its topics behind it. Each node that runs the source needs its own: `{node}` in it stands for the node
-username : default: none
+username : name of the user; default: none
 password_file : its first line is the password. It must be readable for its owner alone
 password_variable : the environment variable of the agent that holds the password; only for statements given over this agent's own
     control socket

@@ -4,10 +4,11 @@ Options, beside those of `mqtt_settings`
 ----------------------------------------
 topic : required, such as `alerts/{site}/{kind}` with the values of columns in their places, see `mqtt_topics.TopicTemplate`
 format : `json` (default), `msgpack` or `text`, see `mqtt_payloads`
-qos : 0, 1 (default) or 2
+qos : quality of service; 0, 1 (default) or 2
 retain : `true` or `false` (default): the broker keeps the last message of each topic
 in_flight_max : messages that the broker has not yet acknowledged, default 100; fewer where the broker says so
-will_topic, will_payload : what the broker publishes where the agent has gone without a word, with the same `qos` and `retain`
+will_topic, will_payload : topic and payload of the message that the broker publishes when the agent is gone without a goodbye, with the
+    same `qos` and `retain`
 
 `write` returns when the broker has acknowledged every message of the batch; at QoS 0, when they have been written to the socket. So the
 sink holds nothing, and its link holds all rows that the broker does not have. Messages go out in the order of the rows. Where the broker is

@@ -7,16 +7,16 @@ format : `json` (default), `msgpack` or `text`, see `mqtt_payloads`
 topic_columns : columns that are filled from the levels of the topic, in their order, such as `_, site, _`; `_` leaves a level out. A topic
     with fewer levels leaves NULL
 topic_column : a TEXT column that gets the whole topic
-qos : at most this quality of service; 0, 1 (default) or 2. At 1 and 2, a message is acknowledged when its rows have been processed
+qos : highest quality of service; 0, 1 (default) or 2. At 1 and 2, a message is acknowledged when its rows have been processed
 session : `persistent` (default at QoS 1 and 2): the broker keeps what comes while there is no connection; or `clean`
-session_expiry : how long it does so, default 1 hour
-shared_group : each message goes to one member of this group only (a shared subscription)
-shared_connections : so many connections, 1 to 16 (default 1), as members of one group, by default one of this source alone; the broker then
-    promises no order between their messages
+session_expiry : how long the broker keeps a persistent session without a connection, default 1 hour
+shared_group : name of a shared subscription: each message goes to one member of the group only
+shared_connections : number of connections, 1 to 16 (default 1), as members of one group, by default a group of this source alone; the
+    broker then promises no order between their messages
 receive_max : messages at QoS 1 and 2 that the broker may have under way, default 1000; beyond it the broker keeps them
 message_bytes_max : larger payloads are left out and counted; default 1 MiB, at most 16 MiB
-buffer_bytes_max : messages waiting for the overlay; beyond it the socket is not read; default 4 MiB
-batch_rows_max : rows of a batch, default 65536; fewer where they would take longer than the engine's quantum
+buffer_bytes_max : memory for messages that wait for the overlay; beyond it the socket is not read; default 4 MiB
+batch_rows_max : most rows of a batch, default 65536; fewer where they would take longer than the engine's quantum
 time_format, time_unit, ahead_max : as of `tcp`
 
 A broker that is away is tried again, with pauses; `sbon operators` shows why there is no connection.

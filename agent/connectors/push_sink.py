@@ -3,13 +3,14 @@
 Options
 -------
 listen : required; address and port, such as '127.0.0.1:8090' or '[::1]:8090'
-path : of the requests, default '/'
+path : path of the requests, default '/'
 token_file : a file with one line; requests must then have `Authorization: Bearer` and that line, or `?token=` and that line, as browsers
     cannot set headers here. Without it everybody who reaches the address may read, except web pages
 origins : web pages that may read, such as 'https://board.example', separated by commas; '*' lets in all; default: none
 tls_certificate, tls_key : as of `tcp`
-connections_max : default 64; further ones get status 503
-kept_rows_max, buffer_bytes_max : rows that are kept for clients that come back, and for slow ones; default 10000, and 4 MiB
+connections_max : most connections, default 64; further ones get status 503
+kept_rows_max, buffer_bytes_max : number and bytes of rows that are kept for clients that come back, and for slow ones; default 10000, and 4
+    MiB
 heartbeat : pause between signs of life; a client that takes none of two is closed; default '15 s'
 
 What another agent's statement asks for may listen on the addresses of the setting `connectors.tcp.allow`, by default those of loopback.

@@ -2,10 +2,11 @@
 
 Options of both
 ---------------
-port : required
-host : default 127.0.0.1; to let others in, name an address of the machine, or 0.0.0.0 - there is no password on this port
+port : required; port to listen on or to connect to
+host : address to listen on or to connect to, default 127.0.0.1; to let others in, name an address of the machine, or 0.0.0.0 - there is no
+    password on this port
 mode : `listen` (default of sources) or `connect` (default of sinks), which connects again whenever the peer has gone
-connections_max : with `listen`, default 16
+connections_max : with `listen`, most connections, default 16
 tls_certificate, tls_key : with `listen`: files with the certificate (chain) and its key, PEM; peers must then speak TLS. The key must be
     readable for its owner alone. Files that change are taken for new connections within 10 s. Default: plain text
 
@@ -15,15 +16,15 @@ of loopback.
 Options of a source
 -------------------
 line_bytes_max : longer lines are left out and counted; default 65536
-buffer_bytes_max : lines waiting for the overlay; beyond it the peers' sockets are no longer read; default 8 MiB
+buffer_bytes_max : memory for lines that wait for the overlay; beyond it the peers' sockets are no longer read; default 8 MiB
 time_format, time_unit : see `time_format.TimeFormat`
-batch_rows_max : rows of a batch, default 65536; fewer where they would take longer than the engine's quantum
+batch_rows_max : most rows of a batch, default 65536; fewer where they would take longer than the engine's quantum
 ahead_max : rows whose event time is farther ahead of this machine's clock are left out and counted, such as '1 hour'; default: none are,
     and `sbon operators` tells of the first that is a day ahead
 
 Options of a sink
 -----------------
-buffer_bytes_max : lines waiting for the peer; beyond it the query waits; default 4 MiB
+buffer_bytes_max : memory for lines that wait for the peer; beyond it the query waits; default 4 MiB
 
 With `listen`, every connected peer gets every row that is written while it is there, at the pace of the slowest; rows wait while nobody
 is connected. Rows that were handed to a connection when it broke may be lost: TCP does not say how far they came.

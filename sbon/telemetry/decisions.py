@@ -8,11 +8,11 @@ class CandidateRecord(Part, frozen=True):
     """A node that was considered for an operator."""
 
     node: NodeId
-    """The node."""
+    """Id of the node."""
     usage_bytes: float | None
-    """Of the operator's links if it ran there, by measured RTTs where there are any."""
+    """Network usage of the operator's links if it ran there, by measured round trips as far as there are any."""
     predicted_usage_bytes: float | None
-    """The same by coordinates alone."""
+    """The same network usage by coordinates alone."""
     measured: bool
     """Whether its round trips were measured; false: predicted from coordinates."""
     load_ms: float
@@ -22,26 +22,26 @@ class CandidateRecord(Part, frozen=True):
     answered: bool
     """Whether it answered when it was asked."""
     runs: OperatorId | None
-    """The operator there that could have served."""
+    """Running operator there that could have served instead; null if there is none."""
 
 
 class PlacedOperatorRecord(Part, frozen=True):
-    """Where an operator went, and why."""
+    """An operator of the query, where it was placed and why."""
 
     operator: OperatorId
     """Id of the operator."""
     operator_kind: str
-    """What it is: source, window, sink and so on."""
+    """Kind of operator: source, map, window, join, sink and so on."""
     text: str
-    """What it computes."""
+    """Description of what the operator computes."""
     node: NodeId
-    """The node that it was placed on."""
+    """Node that the operator was placed on."""
     pinned: bool
     """Whether it is fixed to its node."""
     reused: OperatorId | None
-    """The running operator that serves instead; null: it was made."""
+    """Running operator that serves instead; null if a new one was made."""
     candidates: tuple[CandidateRecord, ...]
-    """Least usage first, the chosen node among them; empty for pinned operators."""
+    """Candidates by network usage, least first, the chosen node among them; empty for pinned operators."""
 
 
 class PlacedLinkRecord(Part, frozen=True):
@@ -58,30 +58,30 @@ class PlacedLinkRecord(Part, frozen=True):
     target_node: NodeId
     """The node that the receiver runs on."""
     rows_per_s: float
-    """As the plan expects."""
+    """Rows a second that the plan expects."""
     bytes_per_s: float
-    """Bytes a second, as the plan expects."""
+    """Bytes a second that the plan expects."""
     latency_ms: float
-    """One way."""
+    """One-way latency of the link."""
     measured: bool
     """Whether `latency_ms` was measured; false: predicted from coordinates."""
 
 
 class Placement(Row, frozen=True, tag="placements"):
-    """The full optimiser's decision for a query, carried out."""
+    """The full optimiser has placed a query, and the placement was carried out."""
 
     query: QueryId
     """Id of the query."""
     sql: str
     """Text of the statement."""
     usage_bytes: float
-    """Predicted network usage that it adds; what reused operators receive flows already."""
+    """Predicted network usage that the query adds; input of reused operators counts nothing."""
     usage_producer_bytes: float | None
-    """The whole query without reuse, all movable operators at a producer, mean over the producers."""
+    """Network usage of the whole query without reuse, all movable operators at a producer; mean over producers."""
     usage_consumer_bytes: float | None
-    """The same with all of them at the consumer."""
+    """The same network usage with all movable operators at the consumer."""
     delay_ms: float | None
-    """Predicted, one way, of the longest path."""
+    """Predicted one-way latency of the longest path from a source to the sink."""
     delay_bound_ms: float | None
     """The delay that the query accepts; null without a bound."""
     candidates_asked: int
@@ -93,35 +93,35 @@ class Placement(Row, frozen=True, tag="placements"):
     links: tuple[PlacedLinkRecord, ...]
     """The links that the query adds."""
     dropped: tuple[OperatorId, ...]
-    """Operators of the plan that reuse has made superfluous."""
+    """Operators of the plan that are not needed, as running ones serve instead."""
 
 
 class AlternativeRecord(Part, frozen=True):
     """A node that a review has considered."""
 
     node: NodeId
-    """The node."""
+    """Id of the node."""
     usage_bytes: float | None
-    """Of the operator's links if it ran there."""
+    """Network usage of the operator's links if it ran there."""
     usage_here_bytes: float | None
-    """As it is."""
+    """Network usage of the operator's links where it runs."""
     saving: float | None
-    """Share of the latter."""
+    """Share of `usage_here_bytes` that the move would save."""
     required: float | None
-    """The least share that would do; null: none would."""
+    """Least share that would be enough for a move; null if none would be."""
     measured: bool
     """Whether its round trips were measured; false: predicted from coordinates."""
 
 
 class Review(Row, frozen=True, tag="reviews"):
-    """The local optimiser has looked at an operator."""
+    """The local optimiser has reviewed an operator."""
 
     operator: OperatorId
     """Id of the operator."""
     operators: tuple[OperatorId, ...]
-    """Those that would move together."""
+    """Operators that would move together."""
     verdict: str
-    """migrate, stay, wait, insert, hindered..."""
+    """Decision, such as migrate, stay, wait, insert or hindered."""
     reason: str
     """Why, in words."""
     alternatives: tuple[AlternativeRecord, ...]
@@ -129,7 +129,7 @@ class Review(Row, frozen=True, tag="reviews"):
 
 
 class MigrationRow(Row, frozen=True, tag="migrations"):
-    """A migration away from the agent has ended. The phases are those of `sbon.migration`; null: never reached."""
+    """A migration away from the agent has ended. Instants of phases (`sbon.migration`) are null if the phase was never reached."""
 
     operator: OperatorId
     """Id of the operator."""
@@ -142,47 +142,47 @@ class MigrationRow(Row, frozen=True, tag="migrations"):
     committed: bool
     """Whether it has moved; false: the migration was abandoned."""
     reason: str
-    """Why it was wanted."""
+    """Why the migration was wanted."""
     outcome: str
-    """Why it was abandoned; else empty."""
+    """Why the migration was abandoned; empty if it was not."""
     asked_at: Instant
-    """The neighbours were asked to keep still."""
+    """When the hosts of the neighbours were asked to keep theirs still."""
     locked_at: Instant | None
-    """They do; the new host is asked."""
+    """When all of them had agreed, and the new host was asked."""
     prepared_at: Instant | None
-    """The new host is ready; the state goes over while the operator runs on (the operator finishes its batch, before there was that)."""
+    """When the new host was ready, and copying of the state began while the operator ran on."""
     paused_at: Instant | None
-    """It stands still; the rest begins to move."""
+    """When the operator stood still, and the rest of its state began to move."""
     moved_at: Instant | None
-    """The new host has everything: decided."""
+    """When the new host had everything: the move was decided."""
     ended_at: Instant
-    """All neighbours know, or it runs on where it was."""
+    """When all neighbours knew, or the operator ran on where it was."""
     pause_ms: float
-    """From the pause until it ran again."""
+    """Time from the pause until the operator ran again."""
     duration_ms: float
-    """From the first question to the end."""
+    """Time from the first question to the end."""
     state_bytes: int
-    """All that was sent: state, input since, unacknowledged output."""
+    """Bytes sent in all: state, input since the copy began, unacknowledged output."""
     usage_before_bytes: float | None
-    """Network usage of its links, as the review predicted it; null: asked for by hand."""
+    """Network usage of its links before, as the review predicted it; null if the move was asked for by hand."""
     usage_after_bytes: float | None
-    """The same at the new place."""
+    """Network usage of its links at the new place, as the review predicted it; null likewise."""
     copied_at: Instant | None = None
-    """The copy is a moment behind; the operator finishes its batch."""
+    """When the copy was nearly complete, and the operator finished its last batch."""
     rounds: int | None = None
-    """How often input that it was given during the copy was sent after."""
+    """Number of times that input received during the copy was sent after it."""
 
 
 class MulticastChange(Row, frozen=True, tag="multicasts"):
     """A multicast operator was put between an operator and its consumers, or taken away."""
 
     event: str
-    """made or folded."""
+    """Which of the two: made or folded."""
     operator: OperatorId
-    """The operator whose rows it passes on."""
+    """Operator whose rows the multicast passes on."""
     multicast: OperatorId
     """Id of the multicast operator."""
     node: NodeId
-    """Where it is to go; the agent itself when it is folded."""
+    """Node that the multicast is to run on; the agent itself when it is folded."""
     reason: str
     """Why, in words."""

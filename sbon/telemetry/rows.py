@@ -54,9 +54,9 @@ class Probe(Row, frozen=True, tag="probes"):
     peer: NodeId
     """The agent that was probed."""
     rtt_ms: float
-    """As measured, unfiltered."""
+    """Round trip as measured, unfiltered."""
     predicted_ms: float
-    """What the coordinates of the two said before it."""
+    """Round trip that the two coordinates predicted before the probe."""
 
 
 class CoordinateSample(Row, frozen=True, tag="coordinates"):
@@ -67,22 +67,22 @@ class CoordinateSample(Row, frozen=True, tag="coordinates"):
     height_ms: float
     """The height: what it takes to leave the node, whichever way."""
     error: float
-    """The error estimate; no unit."""
+    """Error estimate of the coordinate; no unit."""
     load_ms: float
     """The load dimension."""
     median_relative_error: float | None
-    """Of the last predictions of RTTs, as the agent sees it."""
+    """Median relative error of the agent's latest predictions of round trips; null before the first."""
 
 
 class MemberChange(Row, frozen=True, tag="members"):
-    """The agent sees another member's state change."""
+    """A member's state has changed in the agent's view."""
 
     member: NodeId
     """The other agent."""
     before: str | None
-    """alive, suspect, failed or left; null: it was not known."""
+    """State before: alive, suspect, failed or left; null if the member was unknown."""
     after: str
-    """alive, suspect, failed or left."""
+    """State now: alive, suspect, failed or left."""
     incarnation: int
     """Incarnation of the member; the member raises it when it refutes a suspicion."""
 
@@ -91,27 +91,27 @@ class Load(Row, frozen=True, tag="load"):
     """The machine and the agent on it, every ten samples of the engine (10 s)."""
 
     cpu: float
-    """Share of all cores in use, 0 to 1. Agents before `cpu_waiting` added to it what that tells, up to 2."""
+    """Share of all cores in use, 0 to 1. In rows without `cpu_waiting`, waiting is added to it, up to 2."""
     memory: float
-    """Share of the machine's memory in use."""
+    """Share of the machine's memory in use, 0 to 1."""
     load_ms: float
-    """The load dimension of the coordinate."""
+    """Load dimension of the agent's coordinate."""
     operators: int
     """Number of operators on the agent, sources and sinks included."""
     free_slots: int
     """Number of operators that the agent would still take."""
     records_dropped: int
-    """Telemetry that this process has lost since it started: full buffer, full disk."""
+    """Telemetry records that this process has lost since its start, for a full buffer or a full disk."""
     loop_lag_p50_ms: float | None = None
-    """How late timers of the event loop have come over the last half minute to minute; null where nobody watches it."""
+    """Median delay of the event loop's timers over the last half minute to minute; null if not measured."""
     loop_lag_p99_ms: float | None = None
-    """The 99th percentile of the same."""
+    """99th percentile of the same delay."""
     cpu_waiting: float | None = None
     """Share of the last ten seconds in which some work waited for a core, 0 to 1."""
 
 
 class LinkRate(Row, frozen=True, tag="links"):
-    """A link whose sending end is on the agent, every ten samples of the engine (10 s)."""
+    """A link whose sending end is on the agent; every ten samples of the engine (10 s)."""
 
     link: LinkId
     """Id of the link."""
@@ -120,34 +120,34 @@ class LinkRate(Row, frozen=True, tag="links"):
     target: OperatorId
     """The operator that receives."""
     target_node: NodeId
-    """Where it leads; the agent itself for a link within the node."""
+    """Agent that the receiver runs on; the agent itself for a link within the node."""
     queries: tuple[QueryId, ...]
     """Queries that the link serves."""
     rows_per_s: float
-    """Mean over the last 10 s."""
+    """Rows sent a second, mean over the last 10 s."""
     bytes_per_s: float
-    """Likewise, as sent: repeated batches included."""
+    """Bytes sent a second, mean over the last 10 s, repeated batches included."""
     rows: int
-    """Offered to the link since its operator was made; stays with the operator when it moves."""
+    """Rows offered to the link since its operator was made; the count moves with the operator."""
     bytes: int
-    """Sent since the sending end came to this node."""
+    """Bytes sent since the sending end came to this node."""
     latency_ms: float | None
-    """One way: half of the measured RTT, else of the predicted; 0 within the node."""
+    """One-way latency: half of the measured round trip, else of the predicted one; 0 within the node."""
     latency_measured: bool
     """Whether `latency_ms` was measured; false: it was predicted from coordinates."""
     batches_held: int
-    """Sent or waiting, and not yet acknowledged."""
+    """Batches sent or waiting that are not yet acknowledged."""
     batches_resent: int
-    """Since the sending end came to this node."""
+    """Batches sent again since the sending end came to this node."""
     stalled: bool
-    """No credit: the receiver is slower than the sender."""
+    """Whether the link has no credit, as the receiver is slower than the sender."""
 
 
 class MisfitCount(Part, frozen=True):
     """Rows that a source has left out for one reason; the rows themselves are not in telemetry."""
 
     column: str
-    """Empty: the line as a whole."""
+    """The column whose value did not fit; empty if the line as a whole did not."""
     cause: str
     """Why they were left out."""
     rows: int
@@ -155,20 +155,20 @@ class MisfitCount(Part, frozen=True):
 
 
 class OperatorStatistics(Row, frozen=True, tag="operators"):
-    """An operator on the agent, every ten samples of the engine (10 s), and at once when it fails."""
+    """An operator on the agent; every ten samples of the engine (10 s), and at once when it fails."""
 
     operator: OperatorId
     """Id of the operator."""
     operator_kind: str
-    """What it is: source, map, window, join, multicast, sink and so on."""
+    """Kind of operator: source, map, window, join, multicast, sink and so on."""
     queries: tuple[QueryId, ...]
     """Queries that use it."""
     state: str
-    """building, running, blocked, stalled, degraded, paused, prepared, finished or failed."""
+    """State: building, running, blocked, stalled, degraded, paused, prepared, finished or failed."""
     reason: str
-    """Why it failed; else empty."""
+    """Reason for the state, such as why the operator failed or what it waits for; may be empty."""
     epoch: int
-    """How often it has moved."""
+    """Number of times that the operator has moved."""
     rows_in: int
     """Rows received since the operator was made."""
     rows_out: int
@@ -182,13 +182,13 @@ class OperatorStatistics(Row, frozen=True, tag="operators"):
     bytes_per_s_out: float
     """Bytes given a second, mean over the last 10 s."""
     selectivity: float | None
-    """Measured: rows out for each row in, by the rates of the last 10 s; null without input."""
+    """Rows given for each row received, by the rates of the last 10 s; null without input or output."""
     selectivity_estimated: float
-    """What the plan expected."""
+    """Selectivity that the plan expects."""
     estimated_rows_per_s_in: float | None
-    """What the plan expected; null without inputs."""
+    """Rows received a second that the plan expects; null without inputs."""
     estimated_rows_per_s_out: float | None
-    """What the plan expected; null without outputs."""
+    """Rows given a second that the plan expects; null without outputs."""
     late_rows: int
     """Rows that came behind the watermark and were left out, since the operator was made."""
     dropped_rows: int
@@ -198,26 +198,26 @@ class OperatorStatistics(Row, frozen=True, tag="operators"):
     state_rows: int
     """Rows kept in its state."""
     queue_rows: int | None = None
-    """Of the batches that wait."""
+    """Rows of the batches in its queues."""
     quanta: int | None = None
-    """Since it came to the agent: batches, and slices of large ones."""
+    """Batches, and slices of large batches, that it has worked on since it came to the agent."""
     cpu_ns: int | None = None
-    """Processor time since it came to the agent, with that of polars on its behalf."""
+    """Processor time since it came to the agent, including that of polars on its behalf."""
     cpu_ns_per_row: float | None = None
-    """Lately, what batches cost whatever their size included; null before the first row."""
+    """Recent processor time for each row, the fixed cost of batches included; null before the first row."""
     longest_quantum_ms: float | None = None
-    """Longest time that its part of a quantum has kept a thread, since it came to the agent."""
+    """Longest time that one quantum of it has kept a thread since it came to the agent."""
     state_bytes: int | None = None
-    """Memory of its state, when it was last measured."""
+    """Memory of its state when it was last measured."""
     misfits: tuple[MisfitCount, ...] = ()
-    """Of a source: `dropped_rows` by reason, the kinds with the most rows."""
+    """For a source, `dropped_rows` by reason: the kinds with the most rows."""
 
 
 class Bucket(Part, frozen=True):
     """Rows whose latency lies in one bucket of a digest (`sbon.telemetry.digest`)."""
 
     number: int
-    """Number of the bucket."""
+    """Number of the bucket: bucket n holds latencies from g^n to g^(n + 1) ms, with g = `sbon.telemetry.digest.GROWTH`."""
     rows: int
     """How many rows."""
 
@@ -231,7 +231,7 @@ class Latency(Row, frozen=True, tag="latencies"):
     query: QueryId
     """The query that the sink serves."""
     operator: OperatorId
-    """The sink."""
+    """Id of the sink."""
     begun_at: Instant
     """When the window of time began."""
     window_s: float
@@ -241,15 +241,15 @@ class Latency(Row, frozen=True, tag="latencies"):
     batches: int
     """Batches that the sink took in it."""
     p50_ms: float
-    """Within 1 percent, as all of these; by rows, each with the stimulus time of its batch."""
+    """Median over rows, each with the stimulus time of its batch; within 1 percent, as the other percentiles."""
     p90_ms: float
-    """The 90th percentile."""
+    """90th percentile."""
     p99_ms: float
-    """The 99th percentile."""
+    """99th percentile."""
     max_ms: float
-    """Exact."""
+    """Greatest latency, exact."""
     buckets: tuple[Bucket, ...]
-    """For quantiles over several windows: the rows of equal numbers add up."""
+    """Rows by bucket of latency: add up the rows of equal numbers for quantiles over several windows."""
 
 
 class QueryOperator(Part, frozen=True):
@@ -260,20 +260,20 @@ class QueryOperator(Part, frozen=True):
     node: NodeId
     """The agent that it runs on."""
     reused: bool
-    """It is shared, and another query has brought it."""
+    """Whether the operator is shared and was brought by another query."""
 
 
 class QueryChange(Row, frozen=True, tag="queries"):
-    """A query that the agent took has begun, has lost something, is whole again, or has ended."""
+    """A query that the agent took has begun, is degraded, has recovered, or has ended."""
 
     query: QueryId
     """Id of the query."""
     name: str
     """Name of its sink; empty without one."""
     state: str
-    """running, degraded, finished or stopping."""
+    """State: running, degraded, finished or stopping."""
     reason: str
-    """What is wrong; else empty."""
+    """What is wrong with the query; empty if nothing is."""
     sink_node: NodeId
     """The agent that its sink runs on."""
     operators: tuple[QueryOperator, ...]
@@ -290,16 +290,16 @@ class Label(Part, frozen=True):
 
 
 class AgentChange(Row, frozen=True, tag="agents"):
-    """The agent has started, or stops in good order."""
+    """The agent has started, or is stopping in good order."""
 
     event: str
-    """started or stopped."""
+    """Which of the two: started or stopped."""
     address: str
     """HOST:PORT under which others reach the agent."""
     labels: tuple[Label, ...]
     """Its labels."""
     release: str
-    """Of sbon."""
+    """Version of sbon."""
 
 
 AnyRow: TypeAlias = (

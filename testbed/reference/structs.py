@@ -24,6 +24,8 @@ _UNITS = {
     "share": "share, 0 to 1",
 }
 """By the word of a name that says the unit."""
+_UNITS_OF_NAMES = {"memory_max": "bytes", "force_threshold": "ms"}
+"""Units that names do not say."""
 _PLAIN = {str: "text", int: "whole number", float: "number", bool: "true or false"}
 
 
@@ -66,6 +68,8 @@ def unit_of(name: str, annotation: Any) -> str:
     >>> unit_of("share_bytes_per_s_max", float), unit_of("copy_timeout_s", float), unit_of("bind", str)
     ('bytes/s', 's', 'text')
     """
+    if name in _UNITS_OF_NAMES:
+        return _UNITS_OF_NAMES[name]
     bare = _without_none(annotation)
     words = name.split("_")
     if bare in (int, float):

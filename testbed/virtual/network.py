@@ -33,10 +33,10 @@ class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     reorder_ms: float = 30.0
     """Longest extra delay of a datagram that is held back."""
     bandwidth_bytes_per_s: float = 0.0
-    """Of each stream, or between namespaces of all that one node sends to another; 0 is no limit. Lower: streams congest, and back-pressure
-    is felt."""
+    """Bandwidth of each stream, or between namespaces of all that one node sends to another; 0 is no limit. Lower: streams congest, and
+    back-pressure is felt."""
     queue_bytes: int = 256 * 1024
-    """Between namespaces, what may wait for a limited path before its tail is dropped. More: fewer losses, longer delays under load."""
+    """Between namespaces, data that may wait for a limited path before its tail is dropped. More: fewer losses, longer delays."""
     split: float = 0.2
     """Share of deliveries of a stream that are cut into several chunks at random places. More: framing is tried harder."""
     stream_buffer_bytes: int = 1 << 20
