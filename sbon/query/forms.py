@@ -64,11 +64,18 @@ MADE_OF_OTHERS: tuple[Form, ...] = (
         "CASE WHEN a THEN x ... ELSE y END", "that of the values", "The value behind the first condition that is true; without ELSE NULL."
     ),
     Form("CASE x WHEN y THEN z ... ELSE w END", "that of the values", "The value behind the first y that equals x; without ELSE NULL."),
+    Form("a[1]", "that of the elements", "The element of an array at a place, from 1; NULL where there is none."),
+    Form(
+        "CAST(x AS BIGINT[])",
+        "BIGINT[]",
+        "The array that JSON, or a TEXT that is JSON, holds; NULL where it is no array of this type, or has more than 65,536 elements.",
+    ),
     Form("CAST(x AS type), x::type", "the named type", "The value converted; NULL where it does not convert. TRY_CAST is the same."),
 )
 """Operators and expressions with a syntax of their own that are made of functions of the table."""
 
 CALLS: dict[str, Form] = {
+    "cardinality": Form("CARDINALITY(a)", "BIGINT", "Number of elements of an array, or of JSON that is one.", "array or JSON"),
     "concat": Form("CONCAT(x, ...)", "TEXT", "Values of any type, joined as texts; NULL counts as an empty text.", "any, ..."),
     "date_format": Form(
         "DATE_FORMAT(ts, format)",
@@ -96,7 +103,7 @@ CALLS: dict[str, Form] = {
         "LOG(x), LOG(base, x)", "DOUBLE", "Logarithm to base 10, or to the given base; NULL of what is not positive.", "number [, number]"
     ),
     "log2": Form("LOG2(x)", "DOUBLE", "Logarithm to base 2; NULL of what is not positive.", "number"),
-    "nullif": Form("NULLIF(x, y)", "that of x", "NULL where x equals y, else x.", "any but JSON, all of one type"),
+    "nullif": Form("NULLIF(x, y)", "that of x", "NULL where x equals y, else x.", "any but JSON and array, all of one type"),
     "overlay": Form(
         "OVERLAY(text PLACING new FROM start FOR length)",
         "TEXT",

@@ -11,7 +11,7 @@ from sbon.query.function_names import EXTRACTS, SYNONYMS
 from sbon.query.functions import FUNCTIONS, Function, aggregate_type
 from sbon.query.named_calls import function_names
 from sbon.query.plan import AGGREGATE_FUNCTIONS, PAIR_FUNCTIONS
-from sbon.query.schema import TYPE_NAMES, ColumnType
+from sbon.query.schema import ELEMENT_TYPES, TYPE_NAMES, ColumnType
 from sbon_testbed.reference.markdown import code, page, prose, table
 
 Accepted: TypeAlias = dict[tuple[ColumnType, ...], ColumnType]
@@ -32,6 +32,8 @@ the last bit."""
 _NUMBERS = (ColumnType.INT, ColumnType.FLOAT)
 _INSTEAD_OF = {"median": "percentile_cont", "any_value": "min"}
 """Aggregates that are made of another one, which takes the same."""
+_OF_JSON_ALONE = ("json_get", "json_text", "json_typeof")
+"""Functions that the planner does not call for arrays, although hosts would."""
 
 
 def functions_page() -> str:
@@ -121,6 +123,8 @@ def _accepted(function: Function, count: int, first: tuple[ColumnType, ...] = ()
     accepted: Accepted = {}
     for rest in product(ColumnType, repeat=count - len(first)):
         kinds = (*first, *rest)
+        if kinds[0] in ELEMENT_TYPES and function.name in _OF_JSON_ALONE:
+            continue
         result = _result(lambda kinds=kinds: function.rule(function.name, kinds))  # type: ignore[misc]
         if result is not None:
             accepted[kinds] = result
@@ -179,9 +183,8 @@ def _types(kinds: set[ColumnType]) -> str:
 
 def _words(kinds: set[ColumnType]) -> list[str]:
     """Return the names of types, one word for all numbers and one for all arrays where all of them are there."""
-    arrays = {kind for kind in ColumnType if TYPE_NAMES[kind].endswith("[]")}
-    groups = {"number": set(_NUMBERS), "array": arrays}
-    whole = [word for word, members in groups.items() if members and members <= kinds]
+    groups = {"number": set(_NUMBERS), "array": set(ELEMENT_TYPES)}
+    whole = [word for word, members in groups.items() if members <= kinds]
     rest = kinds.difference(*(groups[word] for word in whole))
     named = [TYPE_NAMES[kind] for kind in ColumnType if kind in rest]
     return [word for word in whole if word == "number"] + named + [word for word in whole if word == "array"]
