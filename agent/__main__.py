@@ -1,6 +1,6 @@
-"""Start of the daemon: `python -m sbon_agent`, or `sbon agent`, which becomes it.
+"""Entry point of the daemon: `python -m sbon_agent`, or `sbon agent`, which becomes it.
 
-Options lie over the configuration file, which lies over the defaults. Exit codes: 0 left on request, 1 failed, 2 wrong usage or
+Options override the configuration file, which overrides the defaults. Exit codes: 0 left on request, 1 failed, 2 wrong usage or
 configuration.
 """
 
@@ -9,7 +9,7 @@ import os
 import sys
 from typing import Any, NoReturn
 
-# One agent does arithmetic on vectors of three: a pool of BLAS threads would only cost it memory. Read when numpy is first imported.
+# An agent computes with vectors of three elements: a pool of BLAS threads would only take memory. Read when numpy is first imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from sbon.errors import ConfigError, SbonError
@@ -28,15 +28,15 @@ EXAMPLES = """examples:
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, as the rest of the program does."""
+    """Command line parser that reports an error in one line, as the rest of the program does."""
 
     def error(self, message: str) -> NoReturn:
-        """End with the exit code for wrong usage."""
+        """Exits with the code for wrong usage."""
         self.exit(2, f"{self.prog}: {message}; see `{self.prog} --help`\n")
 
 
 def parser() -> Parser:
-    """The daemon's command line."""
+    """Makes the parser of the daemon's command line."""
     known = Parser(
         prog="sbon agent",
         description="Start an agent on this machine; it runs until SIGTERM or Ctrl-C, and then leaves in good order. "
@@ -67,7 +67,7 @@ def parser() -> Parser:
 
 
 def overrides(options: argparse.Namespace) -> dict[str, Any]:
-    """What the options set, as a layer over the configuration file.
+    """Returns the settings that the options give, as a layer over the configuration file.
 
     Raises
     ------
@@ -90,12 +90,12 @@ def overrides(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the daemon to its end and return the exit code, which a log that cannot be written does not change."""
+    """Runs the daemon until it ends and returns the exit code, which does not depend on whether the log can be written."""
     code = _run(arguments)
     try:
         sys.stderr.flush()
     except OSError:
-        # The interpreter would try once more at its end, and make exit code 120 of it. What is lost has been counted.
+        # The interpreter would flush again at its end and exit with code 120. Lost lines have been counted.
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     return code
 
@@ -123,7 +123,7 @@ def _run(arguments: list[str] | None) -> int:
         return _failed(problem, 2)
     except SbonError as problem:
         return _failed(problem, 1)
-    except KeyboardInterrupt:  # before the daemon has put its own handler in place
+    except KeyboardInterrupt:  # before the daemon has installed its own handler
         return 130
 
 

@@ -1,7 +1,9 @@
-"""`sbon_agent.host.Host` on real sockets, clocks and threads: asyncio, with uvloop where it is installed.
+"""Implements `sbon_agent.host.Host` with real sockets, clocks and threads: asyncio, with uvloop where it is installed.
 
-Every callback passes `_guarded`: its exception is logged and counted and the agent goes on, as one bad message must not take an
-agent down with all that it hosts.
+The daemon makes it.
+
+Every callback runs in `_guarded`: its exception is logged and counted and the agent goes on, so that one bad message does not take down an
+agent with everything that it hosts.
 """
 
 import asyncio
@@ -41,11 +43,11 @@ _NAME_TTL_S = 60.0
 _RESOLVING_MAX = 256
 _CONNECT_TIMEOUT_S = 10.0
 _BAD_ADDRESS = (OSError, ValueError, OverflowError)
-"""What Python raises for an address: unreachable or unknown; no name at all (a label of 64 letters); a port beyond 65535."""
+"""Errors that Python raises for an address: unreachable or unknown; an invalid name (a label of 64 letters); a port beyond 65535."""
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's event loop, or asyncio's own where uvloop is not installed."""
+    """Makes an event loop: uvloop's, or asyncio's own where uvloop is not installed."""
     try:
         import uvloop
     except ImportError:
@@ -55,7 +57,10 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 class _Timer:
-    """A call to come. asyncio may be early by its clock's resolution, a machine that is woken early would find nothing to do."""
+    """A pending call.
+
+    It re-arms itself if it fires early: asyncio may be early by its clock's resolution, and a machine woken too early would do nothing.
+    """
 
     __slots__ = ("_callback", "_handle", "_host", "_when")
 
@@ -68,7 +73,7 @@ class _Timer:
         left_s = self._when - time.monotonic()
         if left_s <= 0:
             return self._host.loop.call_soon(self._fire)
-        # In whole milliseconds, rounded up: uvloop's resolution.
+        # Rounded up to whole milliseconds, uvloop's resolution.
         return self._host.loop.call_later(math.ceil(left_s * 1000) / 1000, self._fire)
 
     def _fire(self) -> None:
@@ -81,13 +86,13 @@ class _Timer:
         self._host._guarded(callback)
 
     def cancel(self) -> None:
-        """Let it not come."""
+        """Cancels the call."""
         self._callback = None
         self._handle.cancel()
 
 
 class AsyncioHost:
-    """The machine as an agent sees it. Satisfies `sbon_agent.host.Host`; all of it is called on the loop's thread.
+    """The machine as an agent sees it; implements `sbon_agent.host.Host`. All methods are called on the loop's thread.
 
     Parameters
     ----------
@@ -117,30 +122,30 @@ class AsyncioHost:
         self._left: asyncio.Future[None] | None = None
         self._closed = False
 
-    # The clocks are asked a dozen times for each batch: without a call of Python's own in between.
+    # The clocks are read a dozen times for each batch: no Python function in between.
     now = staticmethod(time.monotonic)
-    """Monotonic seconds; not the loop's time, which uvloop rounds to milliseconds."""
+    """Returns monotonic seconds; not the loop's time, which uvloop rounds to milliseconds."""
     wall = staticmethod(time.time)
-    """Seconds since 1970, UTC."""
+    """Returns seconds since 1970, UTC."""
     stopwatch = staticmethod(time.perf_counter)
-    """Seconds of a fine clock."""
+    """Returns seconds of a high-resolution clock."""
 
     def random_bytes(self, count: int) -> bytes:
-        """From the system's source."""
+        """Returns random bytes from the system."""
         return os.urandom(count)
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
-        """Call once at the monotonic instant `when`, or up to about a millisecond later."""
+        """Calls once at the monotonic time `when`, or up to about a millisecond later."""
         return _Timer(self, when, callback)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Call once, after the callbacks already due."""
+        """Calls once, after the callbacks already due."""
         self.loop.call_soon(self._guarded, callback)
 
     def listen(
         self, address: Address, datagram: Callable[[bytes, Address, float], None], accept: Callable[[Address], StreamHandler]
     ) -> Address:
-        """Open the UDP and TCP port; see `sbon_agent.host.Host.listen`."""
+        """Opens the UDP and TCP port; see `sbon_agent.host.Host.listen`."""
         tcp, udp = _bind(address)
         self._udp.append(UdpSocket(self.loop, udp, partial(self._datagram, datagram), self.counters))
         self._servers.append(tcp)
@@ -149,7 +154,7 @@ class AsyncioHost:
         return bound[0], bound[1]
 
     def send_datagram(self, data: bytes, address: Address) -> None:
-        """Send and forget; the first one to a host name leaves once the name is resolved."""
+        """Sends a datagram; the first one to a host name is sent once the name is resolved."""
         if not self._udp:
             return
         known = self._known_host(address[0])
@@ -159,7 +164,7 @@ class AsyncioHost:
             self._start(self._resolve_and_send(data, address))
 
     def connect(self, address: Address, handler: StreamHandler) -> None:
-        """Open a stream; `handler.connected` or `handler.closed` follows."""
+        """Opens a stream; `handler.connected` or `handler.closed` follows."""
         self._start(self._connect(address, handler))
 
     def execute(
@@ -171,50 +176,50 @@ class AsyncioHost:
         brief: bool = False,
         spare: bool = False,
     ) -> None:
-        """Run `work` on an executor thread, or on the loop's if it is brief and the loop has time to spare, then `done` on the loop's.
+        """Runs `work` on an executor thread, or on the loop's if it is brief and the loop has time for it; then `done` on the loop's.
 
-        `spare`: on a thread that would have nothing to do otherwise.
+        `spare`: only on a thread that would otherwise be idle.
         """
         self._executor.submit(work, done, brief=brief, spare=spare)
 
     def execute_apart(self, work: Callable[[], T], done: Callable[[T | BaseException], None], limit_s: float) -> None:
-        """Run `work` on a thread of its own, then `done` on the loop's, at the latest after `limit_s`."""
+        """Runs `work` on a thread of its own, then `done` on the loop's, at the latest after `limit_s`."""
         self._apart.submit(work, done, limit_s)
 
     def disk(self, folder: str) -> FolderDisk:
-        """The files of a folder."""
+        """Returns access to the files of a folder."""
         return FolderDisk(Path(folder))
 
     def meter(self, *, brief: bool = False) -> Lap | OwnLap:
-        """Of this thread, and, unless it is brief, of those that polars works on for it."""
+        """Starts a meter for this thread and, unless the work is brief, for the polars threads that work for it."""
         return OwnLap() if brief else self._meter.begin()
 
     @property
     def workers(self) -> int:
-        """Executor threads."""
+        """Number of executor threads."""
         return self._executor.workers
 
     def load_fraction(self) -> float:
-        """Use of the processors, 0 to 1, and above it, to 2, the pressure of work that waits for them (`sbon_agent.cpu_load`)."""
+        """Returns the use of the processors, 0 to 1, plus the pressure of work that waits for them, 2 at most (`sbon_agent.cpu_load`)."""
         return self._load.fraction()
 
     def use_fraction(self) -> float:
-        """Use of the processors alone, 0 to 1."""
+        """Returns the use of the processors alone, 0 to 1."""
         self._load.fraction()
         return self._load.use
 
     def memory_bytes(self) -> int:
-        """Memory that this process may use (`sbon_agent.memory`)."""
+        """Returns the bytes of memory that this process may use (`sbon_agent.memory`)."""
         return usable_bytes()
 
     def memory_fraction(self) -> float:
-        """Memory in use: 0 to 1."""
+        """Returns the share of memory in use, 0 to 1."""
         import psutil
 
         return float(psutil.virtual_memory().percent) / 100
 
     def close(self) -> None:
-        """Close all sockets and forget all callbacks, at once: what streams still hold is lost (`drain` before, to avoid it)."""
+        """Closes all sockets and drops all callbacks, at once. What streams have not sent is lost; call `drain` before to avoid that."""
         self._closed = True
         for udp in self._udp:
             udp.close()
@@ -230,7 +235,7 @@ class AsyncioHost:
         self._servers.clear()
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait until the streams that were closed have delivered what was written to them, at most `timeout_s`."""
+        """Waits until closed streams have sent what was written to them, for at most `timeout_s`."""
         if self._leaving():
             self._left = self.loop.create_future()
             with contextlib.suppress(TimeoutError):
@@ -255,7 +260,10 @@ class AsyncioHost:
         self._guarded(lambda: deliver(data, sender, received_at))
 
     def _acceptable(self, server: socket.socket, accept: Callable[[Address], StreamHandler]) -> None:
-        """Take what waits. Own accept rather than `create_server`, which is a coroutine: `listen` must know at once whether it worked."""
+        """Accepts waiting connections.
+
+        It does not use `create_server`, a coroutine, because `listen` must know at once whether it worked.
+        """
         for _ in range(_BACKLOG):
             try:
                 accepted, _ = server.accept()
@@ -264,7 +272,7 @@ class AsyncioHost:
             except OSError as error:
                 log.error("accept.failed", reason=str(error))
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    # The connection stays in the queue and would wake us without end: look again when something may have closed.
+                    # The connection stays in the queue and would wake us again and again: look again later, when something may have closed.
                     self.loop.remove_reader(server.fileno())
                     self.loop.call_later(1.0, self._listen_again, server, accept)
                 return
@@ -342,12 +350,12 @@ class AsyncioHost:
 
 
 def _cores() -> int:
-    """Cores that this process may use."""
+    """Returns the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _bind(address: Address) -> tuple[socket.socket, socket.socket]:
-    """A listening TCP socket and a UDP socket on one port."""
+    """Binds a listening TCP socket and a UDP socket to the same port."""
     host, port = address
     try:
         family, _, _, _, target = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
@@ -363,7 +371,7 @@ def _bind(address: Address) -> tuple[socket.socket, socket.socket]:
         except OSError as error:
             tcp.close()
             udp.close()
-            # Port 0 asks TCP for a free port, which UDP may find taken: then another is asked for.
+            # For port 0 the kernel picks a free TCP port, which may be taken for UDP: then ask for another.
             if error.errno != errno.EADDRINUSE or port != 0 or attempt == _PORT_ATTEMPTS:
                 raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}; choose another address with --bind") from error
         else:

@@ -1,6 +1,7 @@
-"""Whether another agent may say what it says (`sbon.wire.authority`): the facts for it, and what becomes of refused messages.
+"""Checks whether another agent is entitled to send a message (`sbon.wire.authority`): provides the facts, and counts and logs refused
+messages. The node asks before it handles a message.
 
-Refused messages are counted by type and logged at a bounded rate. Nothing is done for them, and the connection stands.
+Refused messages are counted by type, logged at a bounded rate, and otherwise ignored; the connection stays open.
 """
 
 import ipaddress
@@ -22,26 +23,26 @@ from sbon_agent.optimising.migrations import Migrations
 log = structlog.get_logger()
 
 LOG_PAUSE_S = 60.0
-"""One line a minute for each node and type: who sends refused messages at will must not fill the disk."""
+"""Seconds between two log lines for the same node and type: a peer that sends refused messages at will must not fill the disk."""
 LOGGED_MAX = 256
 
 
 class Owned(Protocol):
-    """The queries that this agent has taken."""
+    """Queries that this agent has taken."""
 
     def places(self, operator: OperatorId) -> list[Whereabouts]:
-        """Where an operator of theirs is."""
+        """Returns where an operator of theirs runs."""
 
 
 class Members(Protocol):
-    """Who is where."""
+    """Addresses of members."""
 
     def address_of(self, node: NodeId) -> Address | None:
-        """Where a member is; None if it is unknown or has left."""
+        """Returns a member's address; None if it is unknown or has left."""
 
 
 class Authority:
-    """The check before any message is handled (`sbon.wire.authority.Facts`)."""
+    """Check of messages before they are handled; implements `sbon.wire.authority.Facts`."""
 
     def __init__(self, host: Host, me: NodeId, flow: Flow, migrations: Migrations, owned: Owned, members: Members, check: bool) -> None:
         self._host = host
@@ -57,14 +58,14 @@ class Authority:
 
     @property
     def counters(self) -> dict[str, int]:
-        """All refused messages, and those of each type."""
+        """Number of all refused messages, and of those of each type."""
         return {**self._totals, **{f"messages_refused_{name}": count for name, count in sorted(self._refused.items())}}
 
     def speaker(self, connection: Connection) -> NodeId:
-        """Who speaks on a connection; empty where that cannot be shown.
+        """Returns the node that speaks on a connection; empty if that cannot be shown.
 
-        A connection that we have dialled leads to the member's address. One that was accepted says only that it comes from *some* member:
-        it must come from the address of the one that it names, as far as that is known.
+        A connection that this agent dialled leads to the member's address. An accepted one only proves that it comes from *some* member: it
+        must come from the address of the member that it names, as far as that is known.
         """
         if connection.dialled or not self._check_addresses:
             return connection.node
@@ -72,12 +73,12 @@ class Authority:
         return connection.node if known is None or not are_other_machines(known[0], connection.address[0]) else ""
 
     def check(self, speaker: NodeId, message: Any, way: Way, claimed: NodeId = "") -> ProtocolError | None:
-        """Judges one message; returns why nothing may be done for it, or None.
+        """Judges one message; returns the reason to refuse it, or None.
 
         Parameters
         ----------
-        speaker : as `speaker` has found
-        claimed : the name that the other end goes by
+        speaker : result of `speaker`
+        claimed : the name that the other end uses
         """
         name = type(message).__name__
         if not way & ways(type(message)):
@@ -102,31 +103,31 @@ class Authority:
         return problem
 
     def unsupported(self, node: NodeId, problem: ProtocolError) -> None:
-        """A message that this release does not know."""
+        """Counts and logs a message that this release does not know."""
         self._totals["messages_unsupported"] += 1
         self._log("message.unsupported", node, "", str(problem))
 
     # ------------------------------------------------------------------------------------------------------------ facts
 
     def sending_end(self, link: LinkId) -> Whereabouts | None:
-        """Where a link begins whose receiving end is here."""
+        """Returns where a link begins whose receiving end is here."""
         return self._flow.input(link)
 
     def receiving_end(self, link: LinkId) -> Whereabouts | None:
-        """Where a link leads whose sending end is here."""
+        """Returns where a link leads whose sending end is here."""
         carrier = self._flow.carrier(link)
         return None if carrier is None else carrier[1]
 
     def places(self, operator: OperatorId) -> list[Whereabouts]:
-        """All that is known here of where an operator is that is elsewhere."""
+        """Returns all that is known here about where an operator on another host runs."""
         return self._flow.places(operator) + self._owned.places(operator)
 
     def coordinator(self, operator: OperatorId) -> tuple[NodeId, int] | None:
-        """Which host moves an operator to here."""
+        """Returns the host that moves an operator to here, and the epoch."""
         return self._migrations.coordinator(operator)
 
     def holder(self, operator: OperatorId) -> NodeId | None:
-        """For which host operators here keep still while this one moves."""
+        """Returns the host for whose migration of this operator neighbours here are locked."""
         return self._migrations.holder(operator)
 
     def _log(self, event: str, node: NodeId, name: str, reason: str) -> None:
@@ -141,7 +142,7 @@ class Authority:
 
 @lru_cache(maxsize=4096)
 def are_other_machines(one: str, other: str) -> bool:
-    """Tells whether two hosts are surely different: both are addresses, and not the same one. Names of hosts prove nothing.
+    """Tells whether two hosts are surely different machines: both are addresses, and not the same one. Host names prove nothing.
 
     Examples
     --------

@@ -8,7 +8,7 @@ import typer
 
 def register(app: typer.Typer) -> None:
     """Add the command to the program; called through the entry point group `sbon.commands`."""
-    # Options are the daemon's own (`sbon_agent.__main__`): they pass through, --help included.
+    # Options belong to the daemon (`sbon_agent.__main__`) and pass through, --help included.
     settings = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
     app.command("agent", context_settings=settings)(agent)
 
@@ -17,5 +17,5 @@ def agent(context: typer.Context) -> None:
     """Start an agent on this machine."""
     sys.stdout.flush()
     sys.stderr.flush()
-    # -P keeps the current directory off the module path: a folder called `agent` there must not be run instead.
+    # -P keeps the current directory off the module path: a folder called `agent` there must not be imported instead.
     os.execv(sys.executable, [sys.executable, "-P", "-m", "sbon_agent", *context.args])

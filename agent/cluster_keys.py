@@ -1,15 +1,15 @@
-"""The cluster's keys, changed on every agent from any one of them.
+"""Changes the cluster's keys on all agents from any one of them, for `sbon keys`.
 
-install: all open with the new key -> use: all seal with it -> remove: none opens with the old one
+install: all agents accept the new key -> use: all encrypt with it -> remove: none accepts the old one
 
-At no step does an agent receive what it cannot open: `use` is refused while some living agent lacks the key, `remove` while one still
-seals with it. Agents that have failed are left out, as a broken machine must not keep a stolen key in force; one that comes back with
-removed keys alone is a stranger, and says so (`no_common_key`). Keys travel on connections that the present key has authenticated and
-encrypted. Replies and logs name keys by their ids.
+At no step does an agent receive what it cannot decrypt: `use` is refused while some living agent lacks the key, `remove` while one still
+encrypts with it. Failed agents are left out, since a broken machine must not keep a stolen key in force; one that comes back with removed
+keys only is a stranger, and says so (`no_common_key`). Keys travel on connections that the present key has authenticated and encrypted.
+Replies and logs show only the keys' ids.
 
-Members can be left out of each step (`except`), so that one that has stolen the key is not handed the next one: it is neither asked nor
-waited for. Nothing else hands keys on: no exchange of tables carries them, and no step is repeated by itself. But whoever holds the
-present key can speak in any member's name, and be told as that member: against a thief who does, new keys are carried by hand.
+Members can be left out of each step (`except`), so that one that has stolen the key does not get the next one: it is neither asked nor
+waited for. Keys are passed on in no other way: no exchange of tables carries them, and no step is repeated automatically. But whoever holds
+the present key can speak in any member's name and be sent that member's keys: against such a thief, new keys must be carried by hand.
 """
 
 from collections import deque
@@ -35,23 +35,23 @@ if TYPE_CHECKING:
 
 KeyMessage: TypeAlias = KeysAsk | KeyInstall | KeyUse | KeyRemove
 Answers: TypeAlias = dict[NodeId, KeysHeld | SbonError]
-"""Of every member that was asked."""
+"""Answers of all members that were asked."""
 AT_ONCE_MAX = 32
-"""Agents asked at the same time: each may need a connection of its own."""
+"""Most agents asked at the same time, since each may need a connection of its own."""
 COMPLAINT_PAUSE_S = 60.0
 REFUSAL_KEPT_S = 90.0
-"""How long a refusal counts. Whoever is alone dials again twice a minute at least."""
+"""Seconds for which a refusal counts. An agent without any peer dials again at least twice a minute."""
 ACTIONS = ("list", "install", "use", "remove")
 LEFT_OUT = "left out, as you asked: it keeps the keys that it has, and falls out once the others have removed them"
 
 
 class ClusterKeys:
-    """This agent's ring, and the way to change everybody's.
+    """This agent's key ring, and changes to the rings of all agents.
 
     Parameters
     ----------
-    key_file : tells where the ring is kept; empty keeps it in memory alone
-    ring : the ring in force; None without a cluster key
+    key_file : returns the path of the key file; empty keeps the ring in memory only
+    ring : returns the ring in force; None without a cluster key
     use : puts another one in force
     """
 
@@ -74,12 +74,12 @@ class ClusterKeys:
     # ------------------------------------------------------------------------------------------------------ this agent
 
     def apply(self, message: KeyMessage) -> KeysHeld:
-        """Change this agent's ring and its key file; the file first, so that a restart finds what was answered.
+        """Changes this agent's ring and its key file: the file first, so that a restart finds what was answered.
 
         Raises
         ------
         ConfigError
-            The ring does not allow it, or the file cannot be written; nothing has changed.
+            The ring does not allow the change, or the file cannot be written; nothing has changed.
         """
         ring = self._ring()
         if ring is None:
@@ -94,7 +94,10 @@ class ClusterKeys:
         return KeysHeld(ids=fresh.ids)
 
     def no_common_key(self, address: Address) -> None:
-        """The agent there holds none of our keys. If nobody else talks to us, it is we who have missed a change."""
+        """Notes that the agent at an address shares no key with this one.
+
+        If no other agent is reachable, this agent has missed a change.
+        """
         now = self._host.now()
         self._refused = address, now
         if now - self._complained_at_s < COMPLAINT_PAUSE_S:
@@ -109,7 +112,7 @@ class ClusterKeys:
 
     @property
     def problem(self) -> str | None:
-        """What keeps this agent out of its cluster, if its keys do."""
+        """Describes how its keys keep this agent out of its cluster; None if they do not."""
         if self._refused is None or self._host.now() - self._refused[1] > REFUSAL_KEPT_S:
             return None
         others = (m for m in self._gossip.members.values() if m.name != self._gossip.name and m.status is MemberStatus.ALIVE)
@@ -126,14 +129,15 @@ class ClusterKeys:
     # --------------------------------------------------------------------------------------------------- the whole cluster
 
     def change(self, action: str, arguments: dict[str, Any], done: Callable[[dict[str, Any] | SbonError], None]) -> None:
-        """`list`, `install` (argument `key`: 32 bytes), `use` or `remove` (argument `id`) everywhere; the result is for `sbon keys`.
+        """Runs `list`, `install` (argument `key`: 32 bytes), `use` or `remove` (argument `id`) on all agents; the result is for `sbon
+        keys`.
 
         Argument `except`: names of members that are not asked.
 
         Raises
         ------
         ConfigError
-            The request makes no sense, here and therefore anywhere; or a member to be left out is not known.
+            The request is invalid here and therefore everywhere, or a member to be left out is unknown.
         """
         message = _message(action, arguments)
         left_out = self._left_out(arguments.get("except", []))
@@ -161,7 +165,7 @@ class ClusterKeys:
             self._ask_all(nodes, message, finish)
 
     def _left_out(self, names: object) -> frozenset[NodeId]:
-        """The members to be left out; a name that is mistyped would be handed the key after all."""
+        """Returns the members to leave out. Unknown names are refused: a mistyped name would leave the member in."""
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ConfigError("except needs a list of names of members")
         for name in names:
@@ -172,7 +176,7 @@ class ClusterKeys:
         return frozenset(names)
 
     def _ask_all(self, nodes: Iterable[NodeId], message: Message, done: Callable[[Answers], None]) -> None:
-        """Ask them, a bounded number at a time; `done` gets all answers in order of name."""
+        """Asks members, a bounded number at a time; `done` gets all answers in order of name."""
         waiting = deque(nodes)
         expected = len(waiting)
         answers: Answers = {}
@@ -238,7 +242,7 @@ def _message(action: str, arguments: dict[str, Any]) -> KeyMessage:
 
 
 def _objection(message: KeyMessage, held: Answers) -> str | None:
-    """Why the change would cut somebody off, given what all living agents hold."""
+    """Returns why the change would cut an agent off, given what all living agents hold; None if it would not."""
     unknown = [node for node, answer in held.items() if isinstance(answer, SbonError)]
     if unknown:
         first = held[unknown[0]]
@@ -260,7 +264,7 @@ def _objection(message: KeyMessage, held: Answers) -> str | None:
 
 
 def _by_key(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each key, where it is held, and where it is not though the agent there was asked."""
+    """Lists each key with the agents that hold it, and those that answered and do not."""
     asked = [node for node in nodes if not node["error"]]
     ids = sorted({key for node in asked for key in node["ids"]})
     return [

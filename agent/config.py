@@ -1,4 +1,4 @@
-"""Everything that can be set on an agent. Each section's struct lives beside the code it tunes; this module puts them together."""
+"""All settings of an agent. Each section's struct is beside the code that it tunes; this module puts them together and reads the file."""
 
 import re
 from pathlib import Path
@@ -25,7 +25,7 @@ from sbon_agent.network.settings import PeerConfig
 from sbon_agent.telemetry.log import TelemetryConfig
 
 NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
-"""What an agent may be called."""
+"""Pattern of an agent's name."""
 
 LEAVING_S_MAX = 3600.0
 
@@ -95,7 +95,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def parse_address(text: str) -> Address:
-    """HOST:PORT, or [HOST]:PORT for IPv6, as host and port.
+    """Splits HOST:PORT, or [HOST]:PORT for IPv6, into host and port.
 
     Raises
     ------
@@ -118,18 +118,18 @@ def parse_address(text: str) -> Address:
 
 
 def format_address(address: Address) -> str:
-    """The text that `parse_address` reads."""
+    """Returns the text that `parse_address` reads."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens on `host`."""
+    """Tells whether only this machine can reach what listens on `host`."""
     return host in LOOPBACK or re.fullmatch(r"127\.\d+\.\d+\.\d+", host) is not None
 
 
 def read_config(path: str | None, flags: Layer) -> AgentConfig:
-    """The configuration of a file (defaults without one) with flags laid over it.
+    """Reads the configuration from a file (or the defaults), with flags laid over it.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""The control socket: a Unix socket in the data directory through which people and scripts talk to their agent.
+"""The control socket: a Unix socket in the data directory through which people and scripts talk to their agent. The daemon opens it.
 
-Only the owner may connect (mode 0600). A lock on the data directory makes sure that one agent alone owns it; whoever holds the lock may
-take away a socket that a crashed agent left behind. Each client has bounds on its requests and on what waits to be sent to it.
+Only the owner may connect (mode 0600). A lock on the data directory makes sure that only one agent owns it; the holder of the lock may
+remove a socket that a crashed agent left behind. Requests of each client, and data waiting to be sent to it, are limited.
 
     open --socket or directory deleted--> lost --lock taken again, socket made again--> open
     lost --another agent owns the directory, or it cannot be made--> lost, said in the log, tried again
@@ -25,7 +25,7 @@ from sbon_agent.logs import structlog
 
 LOCK_NAME = "agent.lock"
 WATCH_S = 1.0
-"""Pause between two looks whether the socket is still there. Longer: longer out of reach when somebody has deleted it."""
+"""Seconds between checks that the socket still exists. Longer: the agent is unreachable for longer after somebody has deleted it."""
 
 
 class ControlConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,19 +51,19 @@ Cancel = Callable[[], None]
 
 
 class Controlled(Protocol):
-    """What answers requests: the agent, or a fake in tests."""
+    """Answers requests: the agent, or a fake in tests."""
 
     def control(self, request: ControlRequest, reply: Reply) -> Cancel:
-        """Answer through `reply`, now or later, until a final reply or the returned function is called."""
+        """Answers through `reply`, now or later, until a final reply is sent or the returned function is called."""
 
 
 class DataDirectory:
-    """Sole ownership of a data directory while the object is open. The kernel lets go of the lock when the process ends, however it ends.
+    """Sole ownership of a data directory while the object is open. The kernel releases the lock when the process ends, in whatever way.
 
     Raises
     ------
     ConfigError
-        It cannot be made or written, or another agent owns it.
+        The directory cannot be made or written, or another agent owns it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -71,12 +71,12 @@ class DataDirectory:
         self._lock = _locked(path)
 
     def hold(self) -> None:
-        """Own the directory again if somebody has deleted it, or what was in it.
+        """Takes ownership again if somebody has deleted the directory or its contents.
 
         Raises
         ------
         ConfigError
-            Another agent owns it by now, or it cannot be made.
+            Another agent owns the directory by now, or it cannot be made.
         """
         with contextlib.suppress(OSError):
             if os.path.samestat(os.stat(self.path / LOCK_NAME), os.fstat(self._lock)):
@@ -86,12 +86,12 @@ class DataDirectory:
         self._lock = fresh
 
     def close(self) -> None:
-        """Let others have it."""
+        """Releases the directory."""
         os.close(self._lock)
 
 
 def _locked(path: Path) -> int:
-    """The descriptor of the lock on a data directory, which is made if it is not there."""
+    """Opens and locks the lock file of a data directory, making the directory if necessary; returns the descriptor."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -105,20 +105,20 @@ def _locked(path: Path) -> int:
         raise ConfigError(
             f"the data directory {path} belongs to a running agent (process {owner}); stop it or choose another with --data-dir"
         ) from problem
-    with contextlib.suppress(OSError):  # the number is a courtesy to the next one to try; a full disk must not prevent a start
+    with contextlib.suppress(OSError):  # the number only informs the next one to try; a full disk must not prevent a start
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
     return lock
 
 
 class ControlServer:
-    """Listens on the control socket and passes requests on, and makes the socket again if somebody deletes it.
+    """Listens on the control socket, passes requests on, and makes the socket again if somebody deletes it.
 
     Parameters
     ----------
     directory : where the socket goes
-    agent : what answers
-    hold : makes sure that the directory is there and the caller's; raises ConfigError where it is not
+    agent : answers the requests
+    hold : makes sure that the directory exists and is owned; raises ConfigError otherwise
     """
 
     def __init__(self, directory: Path, agent: Controlled, config: ControlConfig, hold: Callable[[], None] = lambda: None) -> None:
@@ -129,7 +129,7 @@ class ControlServer:
         self._hold = hold
         self._server: asyncio.Server | None = None
         self._bound: os.stat_result | None = None
-        """The socket in the file system."""
+        """File system status of the bound socket."""
         self._watching: asyncio.TimerHandle | None = None
         self._opening: asyncio.Task[None] | None = None
         self._lost = False
@@ -137,7 +137,7 @@ class ControlServer:
         self.counters = {"control_clients_refused": 0, "control_requests": 0, "control_requests_bad": 0, "control_clients_too_slow": 0}
 
     async def start(self) -> None:
-        """Open the socket.
+        """Opens the socket.
 
         Raises
         ------
@@ -176,7 +176,7 @@ class ControlServer:
         return False
 
     async def _open_again(self) -> None:
-        """Clients that are connected notice nothing of it."""
+        """Makes the socket again; connected clients are not affected."""
         try:
             self._hold()
             await self._open()
@@ -189,7 +189,7 @@ class ControlServer:
         self._log.warning("control.socket_made_again", path=str(self.path), reason="somebody had deleted it")
 
     async def close(self) -> None:
-        """Close the socket and every client's connection after what was already said to it."""
+        """Closes the socket, and every client's connection once written replies have left."""
         if self._watching is not None:
             self._watching.cancel()
         if self._opening is not None:
@@ -208,7 +208,7 @@ class ControlServer:
 
 
 class _Client(asyncio.Protocol):
-    """One connection."""
+    """One client's connection."""
 
     def __init__(self, agent: Controlled, config: ControlConfig, clients: list["_Client"], counters: dict[str, int]) -> None:
         self._agent, self._config, self._clients, self._counters = agent, config, clients, counters
@@ -246,7 +246,7 @@ class _Client(asyncio.Protocol):
         self._cancel_all()
 
     def close(self) -> None:
-        """Stop answering; what was written still goes out."""
+        """Closes the connection; what was written is still sent."""
         if self._transport is not None:
             self._transport.close()
         self._cancel_all()
@@ -273,7 +273,7 @@ class _Client(asyncio.Protocol):
             self._write(refusal(request.id, problem))
             return
         except Exception as problem:
-            # A bug behind one command must not take down the agent: the client hears of it, the log keeps the trace.
+            # A bug behind one command must not take down the agent: the client is told, and the log keeps the trace.
             self._under_way.pop(request.id, None)
             self._log.exception("control.command_failed", command=request.command)
             text = f"{request.command} failed inside the agent ({type(problem).__name__}: {problem}); its log has the details"

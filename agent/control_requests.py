@@ -1,4 +1,4 @@
-"""What people ask of their agent over the control socket, and the answers. The shapes of results are in `sbon.control`."""
+"""Answers the requests that people send to their agent over the control socket. The shapes of the results are in `sbon.control`."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ SQL_LENGTH_MAX = 1_000_000
 
 
 class ControlRequests:
-    """Answers one request at a time; several may be under way."""
+    """Answers requests; several may be in progress."""
 
     def __init__(self, agent: "Agent") -> None:
         self._agent = agent
@@ -51,7 +51,7 @@ class ControlRequests:
         }
 
     def answer(self, request: ControlRequest, reply: Reply) -> Cancel:
-        """Reply now or later; the returned function ends a stream of replies."""
+        """Replies now or later; the returned function ends a stream of replies."""
         try:
             if request.command == "tail":
                 return self._tail(request, reply)
@@ -68,7 +68,7 @@ class ControlRequests:
         return lambda arguments, done: done(result())
 
     def status(self) -> dict[str, Any]:
-        """How this agent does."""
+        """Returns the agent's state and counters."""
         agent = self._agent
         gossip = agent.gossip
         coordinate = gossip.localiser.coordinate
@@ -113,7 +113,7 @@ class ControlRequests:
         self._agent.host.execute(lambda: described(extensions()), done, rows=0)
 
     def members(self) -> list[dict[str, Any]]:
-        """Everyone known, by name."""
+        """Returns all known members, by name."""
         return [self._member(member) for _, member in sorted(self._agent.gossip.members.items())]
 
     def _member(self, member: Member) -> dict[str, Any]:
@@ -132,11 +132,11 @@ class ControlRequests:
         }
 
     def operators(self) -> list[dict[str, Any]]:
-        """What runs here."""
+        """Returns the operators that run here."""
         return [self._operator(instance) for instance in self._agent.engine.instances.values()]
 
     def names(self) -> list[dict[str, Any]]:
-        """What has a name in SQL, sorted by it: sources, views and sinks of all agents, and system streams."""
+        """Returns everything that has a name in SQL, by name: sources, views and sinks of all agents, and system streams."""
         catalog = self._agent.replication.catalog
         entries = [{"name": e.name, "kind": e.kind, "owner": e.owner, "query": e.query} for e in catalog.living.values()]
         streams = [{"name": name, "kind": "system stream", "owner": None, "query": None} for name in SYSTEM_STREAMS]
@@ -287,7 +287,9 @@ class ControlRequests:
         agent.migrations.migrate(operator, node, "asked for by a person", lambda record: done(msgspec.to_builtins(record)))
 
     def _elsewhere(self, operator: OperatorId) -> NodeId:
-        """The other host of an operator, as far as this agent knows: it took its query, had it itself, or has a link with it."""
+        """Returns the other host of an operator, as far as this agent knows: it is the home of its query, hosted it, or has a link with
+        it.
+        """
         agent = self._agent
         nodes = [record.nodes[operator] for record in agent.queries.records.values() if operator in record.nodes]
         gone = agent.engine.flow.whereabouts(operator)

@@ -1,12 +1,12 @@
-"""How busy this machine's processors are, and how much work waits for them.
+"""Measures how busy this machine's processors are, and how much work waits for them. The asyncio host reads it.
 
 load = use + pressure
 
-`use` is the share of all cores' time that was used since the last reading, 0 to 1. `pressure` is the kernel's share of the last ten
-seconds in which some task was ready and waited for a core, 0 to 1 ("some avg10" of PSI, Documentation/accounting/psi.rst of Linux). Use
-alone says 1 of a machine with one busy thread for each core and of one with ten, but only in the second would one operator more make all
-the others wait; and a machine with bursts waits long before it is used up. Their sum tells these apart: up to 1 where nobody waits, up to
-2 where somebody always does. Kernels without PSI give use alone.
+`use` is the share of all cores' time that was used since the last reading, 0 to 1. `pressure` is the kernel's share of the last ten seconds
+in which some task was ready and waited for a core, 0 to 1 ("some avg10" of PSI, Documentation/accounting/psi.rst of Linux). `use` alone is
+1 for a machine with one busy thread per core and for one with ten, although only on the second would one more operator make all others
+wait; and a machine with bursts makes work wait long before it is fully used. The sum tells these cases apart: up to 1 where nothing waits,
+up to 2 where something always does. Kernels without PSI provide `use` alone.
 """
 
 import math
@@ -18,7 +18,7 @@ from sbon_agent.logs import structlog
 
 PRESSURE_FILE = Path("/proc/pressure/cpu")
 PERIOD_S = 0.5
-"""Shorter, and the kernel's ticks of 10 ms make the use jump."""
+"""Shortest time between two readings, in seconds: below it the kernel's ticks of 10 ms make the use jump."""
 
 log = structlog.get_logger("cpu")
 
@@ -30,7 +30,7 @@ def _use_percent() -> float:
 
 
 class CpuLoad:
-    """Reads both at most twice a second.
+    """Reads use and pressure, at most twice a second.
 
     Parameters
     ----------
@@ -49,10 +49,10 @@ class CpuLoad:
         self._read_at = -math.inf
         self._load = 0.0
         self.use = 0.0
-        """Of all cores, without the pressure, as last read: 0 to 1."""
+        """Use of all cores, without the pressure, as last read, 0 to 1."""
 
     def fraction(self) -> float:
-        """The load now: 0 to 1, up to 2 where work waits."""
+        """Returns the present load: 0 to 1, up to 2 if work waits."""
         now = self._clock()
         if now - self._read_at >= PERIOD_S:
             self._read_at = now
@@ -66,7 +66,7 @@ class CpuLoad:
         try:
             return parse_pressure(self._file.read_text(encoding="ascii"))
         except FileNotFoundError:
-            self._has_pressure = False  # an older kernel, or psi=0: it will not appear while we run
+            self._has_pressure = False  # an older kernel, or psi=0: it will not appear while this process runs
         except (OSError, ValueError) as problem:
             self._has_pressure = False
             log.info("pressure.unreadable", path=str(self._file), reason=str(problem), doing="taking the use of the processors alone")
@@ -74,12 +74,12 @@ class CpuLoad:
 
 
 def parse_pressure(text: str) -> float:
-    """The share of the last ten seconds in which some task waited, from the text of a PSI file.
+    """Reads the share of the last ten seconds in which some task waited from the text of a PSI file.
 
     Raises
     ------
     ValueError
-        It is no such text.
+        The text is not that of a PSI file.
 
     Examples
     --------

@@ -1,8 +1,10 @@
-"""Processor time of work on this thread, with what polars does for it on threads of its own.
+"""Measures the processor time of work on a thread, including what polars does for it on its own threads.
 
-The thread's own clock is not enough: polars runs lazy queries and groupings on its threads, while the one that asked sleeps. So the clocks
-of those are read too. What they do at one time for several askers is split evenly among them; nothing is charged more than the time that
-went by.
+The asyncio host gives it to the engine.
+
+The thread's own clock is not enough: polars runs lazy queries and groupings on its threads while the calling thread sleeps. So their clocks
+are read too. Work that they do for several callers at a time is split evenly among these; no caller is charged more than the time that went
+by.
 """
 
 import sys
@@ -11,13 +13,13 @@ import time
 from pathlib import Path
 
 HELPERS = ("polars-", "async-executor", "tokio-rt")
-"""How the names of polars' threads begin."""
+"""Prefixes of the names of polars' threads."""
 SEARCH_INTERVAL_S = 1.0
-"""Helpers are started when first needed; a new one is found within this time."""
+"""Seconds within which a new polars thread is found; they are started when first needed."""
 
 
 class CpuMeter:
-    """Counts for all threads that work at present."""
+    """Counters for all threads that work at present."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -26,7 +28,7 @@ class CpuMeter:
         self._searched_s = -SEARCH_INTERVAL_S
 
     def begin(self) -> "Lap":
-        """This thread begins to work; `Lap.end` must follow on it."""
+        """Starts a lap of this thread; `Lap.end` must follow."""
         now_s = time.monotonic()
         with self._lock:
             self._working += 1
@@ -36,17 +38,17 @@ class CpuMeter:
         return Lap(self)
 
     def ended(self) -> None:
-        """A thread does not work any more."""
+        """Notes that a thread has ended its lap."""
         with self._lock:
             self._working -= 1
 
     def helpers(self) -> tuple[int, int]:
-        """Nanoseconds that polars' threads have worked so far, and for how many askers they work now."""
+        """Returns the nanoseconds that polars' threads have worked so far, and the number of callers that they work for now."""
         return sum(map(_read, self._clocks)), max(1, self._working)
 
 
 class Lap:
-    """One piece of work on one thread. Satisfies `sbon_agent.host.Meter`."""
+    """One piece of work on one thread; implements `sbon_agent.host.Meter`."""
 
     __slots__ = ("_helped_ns", "_meter", "_own_ns", "_wall_ns")
 
@@ -56,7 +58,7 @@ class Lap:
         self._own_ns, self._wall_ns = time.thread_time_ns(), time.perf_counter_ns()
 
     def lap(self, rows: int) -> int:
-        """Nanoseconds of processor time since the last call or the beginning; `rows` does not matter here."""
+        """Returns the nanoseconds of processor time since the last call or the beginning; `rows` is not used."""
         own_ns, wall_ns = time.thread_time_ns(), time.perf_counter_ns()
         helped_ns, askers = self._meter.helpers()
         used_ns = own_ns - self._own_ns + max(0, helped_ns - self._helped_ns) // askers
@@ -65,12 +67,12 @@ class Lap:
         return used_ns
 
     def end(self) -> None:
-        """The work is done."""
+        """Ends the lap."""
         self._meter.ended()
 
 
 class OwnLap:
-    """One piece of work that nobody helps with. Satisfies `sbon_agent.host.Meter`."""
+    """One piece of work without polars threads; implements `sbon_agent.host.Meter`."""
 
     __slots__ = ("_own_ns",)
 
@@ -78,16 +80,16 @@ class OwnLap:
         self._own_ns = time.thread_time_ns()
 
     def lap(self, rows: int) -> int:
-        """Nanoseconds of this thread's processor time since the last call or the beginning; `rows` does not matter here."""
+        """Returns the nanoseconds of this thread's processor time since the last call or the beginning; `rows` is not used."""
         before_ns, self._own_ns = self._own_ns, time.thread_time_ns()
         return self._own_ns - before_ns
 
     def end(self) -> None:
-        """The work is done."""
+        """Does nothing."""
 
 
 def _helpers() -> tuple[int, ...]:
-    """Clocks of polars' threads, where the system has such."""
+    """Returns the clocks of polars' threads, where the system has thread clocks."""
     if sys.platform != "linux":
         return ()
     found = []
@@ -97,7 +99,7 @@ def _helpers() -> tuple[int, ...]:
         except OSError:
             continue
         if name.startswith(HELPERS):
-            found.append(~int(task.name) << 3 | 6)  # as the kernel makes a thread's clock of its number (CPUCLOCK_SCHED, per thread)
+            found.append(~int(task.name) << 3 | 6)  # the kernel's clock id for a thread number (CPUCLOCK_SCHED, per thread)
     return tuple(found)
 
 

@@ -1,9 +1,10 @@
-"""The daemon's life: own the data directory, start the agent, serve the control socket, obey signals, leave in good order.
+"""Runs the daemon: owns the data directory, starts the agent, serves the control socket, handles signals, and leaves in good order.
+
+`sbon_agent.__main__` calls `run`.
 
     starting --agent listens, socket open--> running --SIGTERM, SIGINT, `sbon leave`--> leaving --said goodbye, or time is up--> ended
-        leaving (`Agent.leave`): what it runs goes to others, then it says goodbye
-    running --SIGHUP, `sbon reload`--> running, with what could be changed
-
+        leaving (`Agent.leave`): its operators move to other hosts, then it says goodbye
+    running --SIGHUP, `sbon reload`--> running, with the settings that can be changed
 A second SIGTERM or SIGINT while leaving ends at once.
 """
 
@@ -44,21 +45,21 @@ log = structlog.get_logger("daemon")
 EVERYWHERE = ("0.0.0.0", "::")
 
 SWITCH_S = 0.0005
-"""An executor thread that holds the interpreter's lock lets go of it after so long where the event loop wants it. Python's own: 5 ms"""
+"""Seconds after which an executor thread releases the interpreter's lock when the event loop wants it. Python's default is 5 ms."""
 DRAIN_S_MAX = 2.0
-"""Longest wait for the goodbyes to leave through connections that are closing."""
+"""Longest wait for goodbyes to leave through closing connections, in seconds."""
 
 ReadConfig = Callable[[], AgentConfig]
 
 
 def run(config: AgentConfig, read_again: ReadConfig, shaper_file: str | None = None, *, forget: bool = False) -> int:
-    """Run an agent until it is told to leave; the exit code.
+    """Runs an agent until it is told to leave; returns the exit code.
 
     Parameters
     ----------
     read_again : reads the configuration anew, for a reload
     shaper_file : the testbed's table of delays; None for every other agent
-    forget : start without the statements that were kept
+    forget : whether to start without the saved statements
 
     Raises
     ------
@@ -71,7 +72,7 @@ def run(config: AgentConfig, read_again: ReadConfig, shaper_file: str | None = N
         copy_key_file(Path(config.initial_key_file), Path(config.key_file))
     key_ring = read_key_ring(config)
     if config.telemetry.mqtt:
-        access(config.telemetry.mqtt_password_file, config.telemetry.mqtt_ca_file)  # wrong files are found before anything starts
+        access(config.telemetry.mqtt_password_file, config.telemetry.mqtt_ca_file)  # wrong files are reported before anything starts
     directory = DataDirectory(Path(config.data_dir))
     if forget:
         KeptFile(directory.path).set_aside("forgotten", "asked for with --forget")
@@ -85,12 +86,12 @@ def run(config: AgentConfig, read_again: ReadConfig, shaper_file: str | None = N
 
 
 def resolved(config: AgentConfig) -> AgentConfig:
-    """The configuration with the host's name and the user's home put in.
+    """Returns the configuration with the host's name and the user's home filled in.
 
     Raises
     ------
     ConfigError
-        It leaves open what only the user can say: a usable name, a data directory, the address under which others reach this agent.
+        Something is missing that only the user can say: a usable name, a data directory, the address under which others reach this agent.
     """
     host, port = parse_address(config.bind)
     if host in EVERYWHERE and not config.advertise:
@@ -111,12 +112,12 @@ def resolved(config: AgentConfig) -> AgentConfig:
 
 
 def read_key_ring(config: AgentConfig) -> KeyRing | None:
-    """The cluster's keys; None without a key file, which is allowed on loopback alone.
+    """Reads the cluster's keys; returns None without a key file, which is allowed on loopback only.
 
     Raises
     ------
     ConfigError
-        There is no key for an address beyond loopback, or the file is of no use.
+        There is no key for an address beyond loopback, or the file is unreadable.
     """
     if not config.key_file:
         for setting, text in (("bind", config.bind), ("advertise", config.advertise)):
@@ -140,14 +141,14 @@ def read_key_ring(config: AgentConfig) -> KeyRing | None:
 
 
 class Daemon:
-    """What the control socket talks to: the agent, and beside it the commands that concern the process.
+    """Answers the control socket: passes requests to the agent, and carries out those that concern the process.
 
     Parameters
     ----------
     agent : the running agent
     read_again : reads the configuration anew
     manager : is told of reloads and of the end
-    shaped : the testbed's delays, if this agent has them
+    shaped : the host that adds the testbed's delays, if there is one
     """
 
     def __init__(self, agent: "Agent", read_again: ReadConfig, manager: ServiceManager, shaped: "ShapedHost | None" = None) -> None:
@@ -156,15 +157,15 @@ class Daemon:
         self._manager = manager
         self._shaped = shaped
         self.loop_lag: LoopLag | None = None
-        """How late the event loop is, where somebody watches it."""
+        """Measures how late the event loop is; None if nothing does."""
         self.counters: list[Mapping[str, int]] = []
-        """What the parts around the agent count; `status` shows them among the agent's own."""
+        """Counters of the parts around the agent; `status` shows them among the agent's own."""
         self.ended = asyncio.Event()
         agent.when_leaving(manager.stopping)
         agent.when_left(self.ended.set)
 
     def control(self, request: ControlRequest, reply: Reply) -> Cancel:
-        """Answer a request; see `sbon.control`."""
+        """Answers a request; see `sbon.control`."""
         if request.command == "reload":
             try:
                 reply(ControlReply(request.id, final=True, result=self.reload()))
@@ -192,11 +193,11 @@ class Daemon:
         return msgspec.structs.replace(answer, result={**answer.result, "loop_lag": lag, "counters": counters})
 
     def leave(self) -> None:
-        """SIGTERM or SIGINT: leave within `leaving_s`; the second time, end at once."""
+        """Handles SIGTERM or SIGINT: leaves within `leaving_s`; the second time, ends at once."""
         self._agent.leave(_nothing)
 
     def reload(self) -> dict[str, list[str]]:
-        """Read the configuration again, apply what can be, and say what was applied and what waits for a restart.
+        """Reads the configuration again, applies what can be applied, and returns what was applied and what waits for a restart.
 
         Raises
         ------
@@ -229,7 +230,7 @@ class Daemon:
         return {"applied": applied, "restart_needed": list(change.waiting)}
 
     def hang_up(self) -> None:
-        """SIGHUP: reload, and stay as we are if that fails."""
+        """Handles SIGHUP: reloads, and keeps the old configuration if that fails."""
         try:
             self.reload()
         except ConfigError as problem:
@@ -286,7 +287,7 @@ async def _live(
 
 
 def _give_back_memory() -> None:
-    """What start-up needed and nothing will need again; what is left is not looked through at every collection."""
+    """Returns memory that only the start needed, and excludes what is left from garbage collections."""
     gc.collect()
     gc.freeze()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc only
@@ -295,4 +296,4 @@ def _give_back_memory() -> None:
 
 
 def _nothing() -> None:
-    """There is nothing to cancel."""
+    """Does nothing: there is nothing to cancel."""

@@ -1,4 +1,7 @@
-"""Messages to nodes by name: the member table says where a node is, the connections carry, and what is for this node stays here."""
+"""Sends messages to nodes by name: the member table gives the address, the peers carry the message, and messages to this node stay here.
+
+Engine, queries and optimisers send through it.
+"""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -16,18 +19,18 @@ Done = Callable[[Message | SbonError], None]
 
 REQUEST_TIMEOUT_S = 5.0
 REACH_TIMEOUT_S = 3.0
-"""For opening a connection and a first answer; shorter than the time-out of the request that it is done for."""
+"""Seconds for opening a connection and a first answer; shorter than the timeout of the request that waits for it."""
 
 
 class Requests(Protocol):
-    """Who answers requests that this node makes of itself."""
+    """Handler of requests that this node sends to itself."""
 
     def handle(self, sender: NodeId, message: Message, respond: Done) -> None:
-        """Answer a request, now or later, once."""
+        """Answers a request, now or later, exactly once."""
 
 
 class Directory:
-    """The `sbon_agent.engine.flow.Router` of an agent, and its way of asking others."""
+    """Sends messages and requests to nodes; implements `sbon_agent.engine.flow.Router`."""
 
     def __init__(self, host: Host, me: NodeId, peers: Peers, address_of: Callable[[NodeId], Address | None], own: Requests) -> None:
         self.me = me
@@ -38,14 +41,17 @@ class Directory:
         self._wanted: dict[NodeId, Address] = {}
 
     def send(self, node: NodeId, message: Message | Data) -> bool:
-        """One way, on a standing connection; False, and the connection is wanted from now on, if there is none with room."""
+        """Sends a one-way message on an open connection.
+
+        Returns False if there is none with room; the connection is wanted from then on.
+        """
         address = self._want(node)
         if address is None:
             return False
         return self._peers.send(address, message if isinstance(message, Data) else encode(message), expect=node)
 
     def request(self, node: NodeId, message: Message, done: Done, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
-        """Ask a node, and none that has its address now; `done` gets the answer or what went wrong, once."""
+        """Sends a request to a node, but not to another one that has its address now; `done` gets the answer or the error, once."""
         if node == self.me:
             self._host.call_soon(partial(self._ask_self, message, done))
             return
@@ -56,15 +62,18 @@ class Directory:
         self._peers.request(address, encode(message), partial(self._answered, done), timeout_s, expect=node)
 
     def request_at(self, address: Address, message: Message, done: Done, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
-        """Ask whoever is at an address."""
+        """Sends a request to whichever agent is at an address."""
         self._peers.request(address, encode(message), partial(self._answered, done), timeout_s)
 
     def tell(self, node: NodeId, message: Message) -> None:
-        """Ask without caring for the answer: what it does will be noticed elsewhere if it fails."""
+        """Sends a request and ignores the answer; a failure will be noticed in another way."""
         self.request(node, message, _ignored)
 
     def reach(self, nodes: Iterable[NodeId], done: Callable[[SbonError | None], None]) -> None:
-        """Open connections to nodes that will soon be sent to; `done` is told when all have answered, or that one has not."""
+        """Opens connections to nodes that will be sent to soon.
+
+        `done` gets None when all have answered, or the error of the first that has not.
+        """
         others = sorted(set(nodes) - {self.me})
         waiting = len(others)
 
@@ -85,11 +94,11 @@ class Directory:
             self.request(node, OperatorsAsk(operators=()), partial(answered, node), REACH_TIMEOUT_S)
 
     def node_at(self, address: Address) -> list[NodeId]:
-        """The nodes wanted at an address."""
+        """Returns the nodes wanted at an address."""
         return [node for node, known in self._wanted.items() if known == address]
 
     def keep(self, nodes: Iterable[NodeId]) -> None:
-        """Let standing connections to all other nodes go, and follow those that have a new address."""
+        """Releases the open connections to all other nodes, and reconnects to those that have a new address."""
         kept = set(nodes)
         for node, address in list(self._wanted.items()):
             if node not in kept:
@@ -128,4 +137,4 @@ class Directory:
 
 
 def _ignored(result: Message | SbonError) -> None:
-    """Told, not asked."""
+    """Ignores the answer."""

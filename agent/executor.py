@@ -1,9 +1,9 @@
-"""Executor threads: what takes long runs here, off the event loop, at a lower priority than it.
+"""Executor threads: long work runs on them, off the event loop, at a lower priority than it. The asyncio host owns them.
 
-What is brief is done on the event loop while that has time to spare: two threads that wake each other cost more than many a small batch.
+Brief work runs on the event loop while that has time for it: two threads that wake each other cost more than many a small batch.
 
-What is done is told to the event loop in one wake-up however many pieces of work it was, and a limited time at once, so that probes and
-timers get their turn in between.
+Results are passed to the event loop with one wake-up for any number of them, and for a limited time at once, so that probes and timers get
+their turn in between.
 """
 
 import asyncio
@@ -21,27 +21,27 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 NICENESS = 5
-"""By how much executor threads stand behind the event loop's thread when both want a core (Linux; threads of polars inherit it)."""
+"""Niceness of executor threads relative to the event loop's thread (Linux; polars threads inherit it)."""
 DELIVERY_S_MAX = 0.002
-"""Results are told for so long at once; then other callbacks come first."""
+"""Seconds for which results are passed on at a time; then other callbacks come first."""
 
 
 BRIEF_SHARE = 0.25
-"""Of the event loop's time for brief work; beyond it, that goes to the threads, too."""
+"""Share of the event loop's time for brief work; beyond it, brief work goes to the threads too."""
 BRIEF_S_MAX = 0.005
-"""So much of it may come at once, after a rest."""
+"""Seconds of brief work that may run at once after a rest."""
 
 
 class Executor:
-    """Threads that are started when the first work comes, and another only while all of them are at work.
+    """Threads that are started when needed: the first with the first work, another only while all are busy.
 
-    The thread that was at work last gets the next work: it has what it needs in the caches of its core. Two threads that took turns cost W1
-    a quarter of its rows.
+    The thread that was idle for the shortest time gets the next work, because its core's caches hold what it needs. Two threads that took
+    turns cost benchmark W1 a quarter of its rows.
 
     Parameters
     ----------
     deliver
-        Calls what it is given on the event loop's thread, and lets no exception out.
+        Calls a callback on the event loop's thread and catches its exceptions.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, workers: int, deliver: Callable[[Callable[[], None]], object]) -> None:
@@ -49,11 +49,11 @@ class Executor:
         self._loop = loop
         self._deliver = deliver
         self._threads: list[ThreadPoolExecutor] = []
-        """One thread each."""
+        """Executors of one thread each."""
         self._lock = threading.Lock()
-        """Of what follows."""
+        """Guards the attributes below."""
         self._idle: list[ThreadPoolExecutor] = []
-        """The last one was at work last."""
+        """Idle threads; the last one was busy most recently."""
         self._waiting: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
         self._spare: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
         self._done: deque[Callable[[], None]] = deque()
@@ -62,9 +62,10 @@ class Executor:
         self._spare_at = time.monotonic()
 
     def submit(self, work: Callable[[], T], done: Callable[[T | BaseException], None], *, brief: bool = False, spare: bool = False) -> None:
-        """Run `work` on a thread, or here if it is brief and the event loop has time to spare; then, later, `done` on the event loop's.
+        """Runs `work` on a thread, or here if it is brief and the event loop has time for it; then, later, `done` on the event loop's
+        thread.
 
-        What is `spare` begins on a thread that would have nothing to do otherwise.
+        `spare` work starts only on a thread that would otherwise be idle.
         """
         if brief and self._may_run_here():
             self._run_here(work, done)
@@ -80,7 +81,7 @@ class Executor:
         thread.submit(self._run, thread, work, done)
 
     def close(self, *, wait: bool = False) -> None:
-        """Forget what waits; what is under way ends, untold. `wait`: until it has."""
+        """Drops waiting work; results of work in progress are not reported. `wait`: returns only when that work has ended."""
         with self._lock:
             self._waiting.clear()
             self._spare.clear()
@@ -108,7 +109,7 @@ class Executor:
                 queue = self._waiting or self._spare
                 more = queue.popleft() if queue else None
                 if more is None:
-                    self._idle.append(thread)  # before the event loop is told: what it gives next comes here
+                    self._idle.append(thread)  # before the event loop is told, so that the work it gives next comes here
             self._done.append(told)
             if not self._woken:
                 self._woken = True
@@ -119,7 +120,7 @@ class Executor:
             work, done = more
 
     def _tell(self) -> None:
-        # First: what is added from here on either is seen below or wakes the loop again.
+        # First: what is added from now on is either seen below or wakes the loop again.
         self._woken = False
         until = time.monotonic() + DELIVERY_S_MAX
         while self._done:
@@ -131,16 +132,16 @@ class Executor:
 
 
 APART_MAX = 16
-"""Threads for work that may hang; each that does is lost for as long as it hangs."""
+"""Most threads for work that may hang; each that hangs is lost for as long as it does."""
 
 
 class ApartThreads:
-    """Threads of their own for work that may hang, so that it keeps neither the event loop nor the executor's threads.
+    """Threads for work that may hang, one each, so that it blocks neither the event loop nor the executor's threads.
 
     Parameters
     ----------
     deliver
-        Calls what it is given on the event loop's thread, and lets no exception out.
+        Calls a callback on the event loop's thread and catches its exceptions.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, deliver: Callable[[Callable[[], None]], object]) -> None:
@@ -149,7 +150,9 @@ class ApartThreads:
         self._running = 0
 
     def submit(self, work: Callable[[], T], done: Callable[[T | BaseException], None], limit_s: float) -> None:
-        """Run `work` on a thread, then `done` on the event loop's: with what has come of it, or a TimeoutError after `limit_s`."""
+        """Runs `work` on a thread, then `done` on the event loop's thread, with the result, the exception, or a TimeoutError after
+        `limit_s`.
+        """
         if self._running >= APART_MAX:
             problem = TimeoutError(f"{self._running} others have not come back yet")
             self._loop.call_soon(self._deliver, partial(done, problem))
@@ -175,7 +178,7 @@ class ApartThreads:
 
         late = TimeoutError(f"it has not come back in {limit_s:g} s")
         timer = self._loop.call_later(limit_s, self._deliver, partial(end, late))
-        # A daemon: the process must be able to end though its thread hangs.
+        # A daemon thread: the process must be able to end although it hangs.
         threading.Thread(target=run, name="apart", daemon=True).start()
 
 
@@ -187,7 +190,7 @@ def _outcome(work: Callable[[], Any]) -> Any:
 
 
 def _stand_behind() -> None:
-    """Lower the priority of this thread. Linux knows one for each thread; elsewhere it would be the whole process's."""
+    """Lowers the priority of this thread. Linux has one per thread; elsewhere it would be that of the whole process."""
     if sys.platform == "linux":
         me = threading.get_native_id()
         with contextlib.suppress(OSError):

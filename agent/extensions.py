@@ -1,4 +1,4 @@
-"""What installed packages add to an agent, by the entry point groups `sbon.connectors` and `sbon.functions`.
+"""Finds what installed packages add to an agent, by the entry point groups `sbon.connectors` and `sbon.functions`.
 
     [project.entry-points."sbon.connectors"]
     kafka = "our_package.kafka:CONNECTOR"        # an sbon_agent.connectors.Connector
@@ -6,8 +6,8 @@
     [project.entry-points."sbon.functions"]
     smooth = "our_package.functions:smooth"      # an sbon.functions.BatchFunction of that name
 
-Nothing is loaded before it is wanted: an agent that hosts nothing stays small. No code ever arrives over the wire; what a query names must
-be installed on every agent that is to run it.
+Nothing is loaded before it is needed, so an agent that hosts nothing stays small. No code ever arrives over the wire; what a query names
+must be installed on every agent that is to run it.
 """
 
 from functools import cache, partial
@@ -24,13 +24,13 @@ FUNCTIONS = "sbon.functions"
 
 @cache
 def installed() -> Extensions:
-    """What is installed for this process."""
+    """Returns what is installed for this process."""
     functions = {name: partial(load_function, name) for name in sorted(_entries(FUNCTIONS))}
     return Extensions(tuple(sorted(_entries(CONNECTORS))), functions, _offered)
 
 
 def _offered(name: str) -> tuple[str, ...]:
-    """Returns what a connector is; both where it cannot be loaded, which is told when it is used."""
+    """Returns whether a connector is a source, a sink, or both; both if it cannot be loaded, which is reported when it is used."""
     try:
         connector = load_connector(name)
     except ConnectorError:
@@ -39,12 +39,12 @@ def _offered(name: str) -> tuple[str, ...]:
 
 
 def load_connector(name: str) -> Connector:
-    """An installed connector.
+    """Loads an installed connector.
 
     Raises
     ------
     ConnectorError
-        It cannot be loaded, or is none.
+        It cannot be loaded, or is not a connector.
     """
     found = _load(CONNECTORS, name, Connector, "connector", ConnectorError)
     assert isinstance(found, Connector)
@@ -52,12 +52,12 @@ def load_connector(name: str) -> Connector:
 
 
 def load_function(name: str) -> BatchFunction:
-    """An installed function.
+    """Loads an installed function.
 
     Raises
     ------
     FunctionError
-        It cannot be loaded, is none, or has another name than its entry point.
+        It cannot be loaded, is not a function, or has another name than its entry point.
     """
     found = _load(FUNCTIONS, name, BatchFunction, "function", FunctionError)
     assert isinstance(found, BatchFunction)
@@ -70,7 +70,7 @@ def _load(group: str, name: str, kind: type, what: str, error: type[SbonError]) 
     entry = _entries(group)[name]
     try:
         found = entry.load()
-    except Exception as problem:  # somebody else's code: whatever it does, it must not end the agent
+    except Exception as problem:  # other people's code: whatever it raises, it must not end the agent
         raise error(f"{what} {name} ({entry.value}) cannot be loaded: {type(problem).__name__}: {problem}") from problem
     if not isinstance(found, kind):
         raise error(f"{what} {name} ({entry.value}) is a {type(found).__name__}, expected {kind.__module__}.{kind.__name__}")

@@ -1,6 +1,7 @@
-"""Who else is there and how far away: the membership machine and the node's coordinate, wired to datagrams and to each other.
+"""Knows the other agents and how far away they are: connects the membership machine and the node's coordinate with datagrams and with each
+other. The node runs it.
 
-Every answered probe is a sample for the coordinate, and every probe carries the coordinate onwards.
+Every answered probe is a sample for the coordinate, and every probe carries the coordinate.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,25 +34,25 @@ from sbon_agent.host import Host, Timer
 
 
 class GossipEvents(Protocol):
-    """Whom the gossip tells."""
+    """Callbacks of the gossip; the node implements them."""
 
     def rtt_measured(self, peer: NodeId, rtt_ms: float, estimated_ms: float) -> None:
-        """A probe was answered; `estimated_ms` is what the coordinates said before it."""
+        """A probe was answered; `estimated_ms` is what the coordinates predicted before."""
 
     def member_changed(self, name: NodeId, before: MemberStatus | None, after: MemberStatus) -> None:
-        """A member's status is another."""
+        """A member's status has changed."""
 
     def member_updated(self, name: NodeId, restarted: bool) -> None:
-        """A member's address or what it hosts is new."""
+        """A member's address, or the set of operators that it hosts, has changed."""
 
     def push_pull(self, address: Address) -> None:
-        """Exchange tables with the agent there."""
+        """Tables should be exchanged with the agent at an address."""
 
     def name_conflict(self, address: Address) -> None:
-        """Another agent bears our name."""
+        """Another agent uses this agent's name."""
 
     def left(self) -> None:
-        """Our departure has been told."""
+        """This agent's departure has been announced."""
 
 
 class Gossip:
@@ -84,30 +85,30 @@ class Gossip:
 
     @property
     def name(self) -> NodeId:
-        """Ours."""
+        """Name of this agent."""
         return self.machine.name
 
     @property
     def members(self) -> Mapping[NodeId, Member]:
-        """All known members, ourselves among them."""
+        """All known members, this agent included."""
         return self.machine.members
 
     def join(self, seeds: Sequence[Address]) -> None:
-        """Begin."""
+        """Joins the overlay through these addresses."""
         self._perform(self.machine.join(seeds, self._host.now()))
 
     def leave(self) -> None:
-        """Say goodbye; `GossipEvents.left` follows."""
+        """Announces this agent's departure; `GossipEvents.left` follows."""
         self._perform(self.machine.leave(self._host.now()))
 
     def close(self) -> None:
-        """Do nothing more."""
+        """Stops probing and ignores datagrams."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
 
     def datagram(self, data: bytes, sender: Address, received_at: float) -> None:
-        """One datagram, sealed if there is a key ring."""
+        """Handles a datagram, encrypted if there is a key ring."""
         if self._closed:
             return
         self.counters["datagrams_received"] += 1
@@ -120,34 +121,34 @@ class Gossip:
         self._perform(actions)
 
     def merge(self, state: bytes, via: Address | None = None) -> None:
-        """Take in another agent's table.
+        """Merges another agent's table.
 
         Raises
         ------
         RemoteProtocolError
-            It is nonsense.
+            The table cannot be decoded.
         """
         self._perform(self.machine.merge(state, self._host.now(), via))
 
     def ping(self, peer: NodeId, done: Callable[[float | None], None]) -> None:
-        """Measure the RTT to a member now; `done` gets milliseconds, or None if nobody answered."""
+        """Measures the RTT to a member now; `done` gets milliseconds, or None without an answer."""
         token, actions = self.machine.ping(peer, self._host.now())
         self._pings[token] = done
         self._perform(actions)
 
     def address_of(self, node: NodeId) -> Address | None:
-        """Where a member is; None if it is unknown or has departed."""
+        """Returns a member's address; None if it is unknown or has left."""
         member = self.members.get(node)
         return None if member is None or member.status is MemberStatus.LEFT else member.address
 
     def departure_of(self, node: NodeId) -> MemberStatus | None:
-        """How another node has gone: FAILED (also where it is no member any more), or LEFT in good order; None: it has not."""
+        """Returns how another node has gone: FAILED (also if it is not a member any more), or LEFT in good order; None if it has not."""
         member = self.members.get(node)
         status = MemberStatus.FAILED if member is None else member.status
         return status if node != self.name and status in (MemberStatus.FAILED, MemberStatus.LEFT) else None
 
     def coordinates(self) -> dict[NodeId, Coordinate]:
-        """The coordinates of all living members that have told one, ourselves included."""
+        """Returns the coordinates of all living members that have sent one, this agent's included."""
         found = {
             member.name: member.coordinate
             for member in self.members.values()
@@ -157,18 +158,18 @@ class Gossip:
         return found
 
     def alive_labels(self) -> dict[NodeId, Mapping[str, str]]:
-        """The living members and their labels, in order of name."""
+        """Returns the living members and their labels, in order of name."""
         return {name: dict(m.labels) for name, m in sorted(self.members.items()) if m.status is MemberStatus.ALIVE}
 
     def estimated_rtt_ms(self, a: NodeId, b: NodeId) -> float | None:
-        """What the coordinates say; None where one is unknown."""
+        """Returns the RTT that the coordinates predict, in ms; None if one is unknown."""
         if a == b:
             return 0.0
         first, second = self.coordinate_of(a), self.coordinate_of(b)
         return None if first is None or second is None else estimated_rtt_ms(first, second)
 
     def coordinate_of(self, node: NodeId) -> Coordinate | None:
-        """A member's coordinate, as last heard."""
+        """Returns a member's coordinate as last received."""
         if node == self.name:
             return self.localiser.coordinate
         member = self.members.get(node)
@@ -209,7 +210,7 @@ class Gossip:
     def _send(self, action: SendDatagram) -> None:
         self.counters["datagrams_sent"] += 1
         data = action.data
-        # The nonce first: asking the system for it lets other threads have the interpreter, for milliseconds when operators are busy.
+        # The nonce first: while the system makes it, other threads may take the interpreter, for milliseconds when operators are busy.
         nonce = b"" if self.key_ring is None else self._host.random_bytes(NONCE_BYTES)
         if action.answers_at is not None:
             data = with_held(data, self._host.now() - action.answers_at)

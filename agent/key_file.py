@@ -1,4 +1,4 @@
-"""The file that keeps an agent's cluster keys, replaced as a whole."""
+"""Writes the file that keeps an agent's cluster keys, always as a whole. The daemon and `sbon_agent.cluster_keys` use it."""
 
 import os
 from contextlib import suppress
@@ -11,12 +11,12 @@ HEADER = "# sbon cluster keys, the sealing one first: keep them secret; `sbon ke
 
 
 def replace_key_file(path: Path, before: KeyRing, after: KeyRing) -> None:
-    """Write the ring in place of the file, readable by its owner alone; the file is the old one or the new one at every instant.
+    """Replaces the file by the ring, readable by its owner alone. At every instant the file holds the old ring or the new one.
 
     Raises
     ------
     ConfigError
-        The file holds neither ring (somebody has edited it, and it has not been reloaded), or cannot be written.
+        The file holds neither ring (it was edited and not reloaded), or cannot be written.
     """
     path = Path(os.path.realpath(path))  # the file itself, where a link leads to it
     part = path.with_name(f".{path.name}.new")
@@ -36,7 +36,7 @@ def replace_key_file(path: Path, before: KeyRing, after: KeyRing) -> None:
 
 
 def copy_key_file(initial: Path, path: Path) -> None:
-    """Write the keys of a file to another one, readable by its owner alone, unless that is there: then nothing is read or written.
+    """Copies the keys of a file to another one, readable by its owner alone. Does nothing if that file exists.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def copy_key_file(initial: Path, path: Path) -> None:
 
 
 def _write(path: Path, ring: KeyRing) -> None:
-    """Make a file that holds the ring, and is on the disk."""
+    """Creates a file with the ring and syncs it to disk."""
     path.unlink(missing_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
         file.write(HEADER + ring.print())
@@ -73,7 +73,7 @@ def _write(path: Path, ring: KeyRing) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Bring the names in a folder to the disk."""
+    """Syncs the entries of a folder to disk."""
     directory = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(directory)

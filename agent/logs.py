@@ -1,7 +1,7 @@
-"""Log events of the agent: structlog to standard error, as text for people or JSON for machines.
+"""Sets up the agent's log: structlog to standard error, as text for people or JSON for machines.
 
-structlog looks for rich when it is imported and keeps it, with ten megabytes, in the memory of every agent. Whoever imports this
-module before anything else imports structlog gets it without.
+structlog looks for rich when it is imported and keeps it, with ten megabytes, in the memory of every agent. It is imported without rich if
+this module is imported before anything else imports structlog.
 """
 
 import io
@@ -34,13 +34,13 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class StandardError:
-    """Standard error that loses lines rather than raise: a full disk under the log must not stop what is being logged about."""
+    """Standard error that drops lines instead of raising: a full disk under the log must not stop the program."""
 
     def __init__(self) -> None:
         self.counters = {"log_lines_lost": 0}
 
     def write(self, text: str) -> int:
-        """Write; count what cannot be."""
+        """Writes text; counts it if that fails."""
         try:
             return sys.stderr.write(text)
         except OSError:
@@ -48,7 +48,7 @@ class StandardError:
             return len(text)
 
     def flush(self) -> None:
-        """Flush; what cannot be flushed stays in the stream's buffer, whose size is bounded."""
+        """Flushes; what cannot be flushed stays in the stream's buffer, whose size is bounded."""
         try:
             sys.stderr.flush()
         except OSError:
@@ -59,7 +59,7 @@ standard_error = StandardError()
 
 
 def set_up(config: LogConfig, **bound: Any) -> None:
-    """Send structlog's events to standard error as configured, with `bound` in every one. May be called again to change the level."""
+    """Sends structlog's events to standard error as configured, with `bound` in every one. May be called again to change the level."""
     console = config.format == "console" or (config.format == "auto" and sys.stderr.isatty())
     renderer: Any = structlog.processors.JSONRenderer()
     if console:
@@ -82,7 +82,7 @@ def set_up(config: LogConfig, **bound: Any) -> None:
 
 
 def _printable_values(logger: object, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """What others say reaches a terminal as printable text. (JSON escapes by itself, and `repr` what is no text.)"""
+    """Makes others' text printable before it reaches a terminal. (JSON escapes it by itself, and `repr` escapes what is not text.)"""
     return {key: printable(value) if isinstance(value, str) else value for key, value in event.items()}
 
 

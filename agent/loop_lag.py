@@ -1,4 +1,6 @@
-"""How late the event loop is: what probes, timers and acknowledgements wait while the loop, or whoever holds the interpreter, is busy."""
+"""Measures how late the event loop is: how long probes, timers and acknowledgements wait while the loop, or another holder of the
+interpreter's lock, is busy. The daemon runs it.
+"""
 
 import asyncio
 import time
@@ -8,11 +10,11 @@ from typing import Any
 from sbon.telemetry.digest import RecentDigest
 
 INTERVAL_S = 0.05
-"""Pause between two looks. Twenty a second are enough for a 99th percentile in half a minute, and take a thousandth of a core."""
+"""Seconds between two samples. Twenty a second are enough for a 99th percentile in half a minute, and take a thousandth of a core."""
 
 
 class LoopLag:
-    """Notes how late each of its timers comes. uvloop's timers have whole milliseconds: up to one of lag is theirs.
+    """Records how late each of its timers fires. uvloop's timers have a resolution of 1 ms, so up to 1 ms of lag is theirs.
 
     Parameters
     ----------
@@ -28,18 +30,18 @@ class LoopLag:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Starts to measure."""
         self._due_s = self._clock() + INTERVAL_S
         self._timer = self._loop.call_later(INTERVAL_S, self._look)
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stops measuring."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def told(self) -> dict[str, Any]:
-        """Quantiles of the last half minute to minute, in ms, and looks by bucket since the start."""
+        """Returns quantiles of the last half minute to minute, in ms, and the number of samples by bucket since the start."""
         return self._lag.told(self._clock())
 
     def _look(self) -> None:

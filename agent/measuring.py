@@ -1,4 +1,7 @@
-"""What the agent measures of itself, once a second and with each probe: for `sys.*` streams, for gossip, and for the telemetry log."""
+"""Samples the agent's own figures, once a second and with each probe: for `sys.*` streams, for gossip, and for the telemetry log.
+
+The node owns it.
+"""
 
 from collections import deque
 from collections.abc import Callable
@@ -15,26 +18,26 @@ if TYPE_CHECKING:
     from sbon_agent.node import Agent
 
 LOG_EVERY = 10
-"""Samples between two records of the telemetry log."""
+"""Number of samples from one record of the telemetry log to the next."""
 MIGRATIONS_KEPT = 200
 
 
 class Measuring:
-    """Takes the samples and hands them to whoever wants them."""
+    """Takes the samples and passes them on."""
 
     def __init__(self, agent: "Agent") -> None:
         self._agent = agent
         self._load = LoadDimension(agent.config.load)
         self._samples = 0
         self.cpu = 0.0
-        """Use of the processors and what waits for them, as the last sample found it: 0 to 2."""
+        """Use of the processors and pressure of waiting work at the last sample, 0 to 2."""
         self.migrations: deque[dict[str, Any]] = deque(maxlen=MIGRATIONS_KEPT)
-        """Those that this host has coordinated, newest last."""
+        """Migrations that this host has coordinated, newest last."""
         self.loop_lag: Callable[[], dict[str, Any]] | None = None
-        """How late the event loop is, where somebody watches it."""
+        """Returns how late the event loop is; None if nothing measures it."""
 
     def probe(self, peer: NodeId, rtt_ms: float, estimated_ms: float) -> None:
-        """A probe was answered."""
+        """Handles an answered probe."""
         agent = self._agent
         if agent.system.wanted("sys.probes"):
             member = agent.gossip.members.get(peer)
@@ -43,7 +46,7 @@ class Measuring:
         agent.recording.probe(peer, rtt_ms, estimated_ms)
 
     def sample(self) -> None:
-        """Once a second."""
+        """Takes all samples; called once a second."""
         agent = self._agent
         self._samples += 1
         self.cpu = agent.host.load_fraction()
@@ -54,7 +57,7 @@ class Measuring:
         if agent.system.wanted("sys.load"):
             memory = agent.host.memory_fraction()
             operators = len(agent.engine.instances)
-            cpu = agent.host.use_fraction()  # what waits is in load_ms
+            cpu = agent.host.use_fraction()  # waiting work is in load_ms
             agent.system.push("sys.load", (self._now_us(), agent.name, self._region, cpu, memory, load_ms, operators))
         if agent.system.wanted("sys.links"):
             self._push_links()

@@ -24,7 +24,7 @@ def _limits(groups: Path, membership: Path) -> list[int]:
             root, name = groups / "memory", "memory.limit_in_bytes"
         else:
             continue
-        # A limit above ours holds as well; inside a container the path may lie outside of what is seen, but not the root.
+        # A limit of a parent group applies too. Inside a container the path may lie outside of what is visible, but the root does not.
         group = root / path.strip("/")
         while True:
             text = _text(group / name).strip()
@@ -37,7 +37,7 @@ def _limits(groups: Path, membership: Path) -> list[int]:
 
 
 def _text(path: Path) -> str:
-    """A small file's text; empty where it cannot be read."""
+    """Returns a small file's text; empty if it cannot be read."""
     try:
         return path.read_text()
     except OSError:

@@ -1,4 +1,7 @@
-"""What the log says of rows that sources leave out: a line for each new kind, then one a minute for each source, with counts."""
+"""Logs rows that sources leave out: a line for each new kind, then one a minute for each source, with counts.
+
+The agent calls it with every sample.
+"""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -11,18 +14,21 @@ if TYPE_CHECKING:
     from sbon_agent.engine.instance import Instance
 
 REPEAT_S = 60.0
-"""How often a source that goes on leaving rows out is told of again."""
+"""Seconds between two log lines about a source that goes on leaving rows out."""
 
 
 class MisfitLog:
-    """Looks at the sources of one agent. A bounded number of kinds makes a bounded number of lines: see `sbon.misfits.KINDS_MAX`."""
+    """Log of the rows left out by one agent's sources.
+
+    The number of kinds is bounded (`sbon.misfits.KINDS_MAX`), and so is the number of lines.
+    """
 
     def __init__(self, log: Any) -> None:
         self._log = log
         self._told: dict[OperatorId, _Told] = {}
 
     def look(self, instances: Iterable["Instance"], now: float) -> None:
-        """Tell what is new of all sources; what has been told of others is forgotten."""
+        """Logs what is new at all sources, and forgets sources that are gone."""
         before, self._told = self._told, {}
         for instance in instances:
             if instance.id in before:
@@ -30,7 +36,7 @@ class MisfitLog:
             self.look_at(instance, now)
 
     def look_at(self, instance: "Instance", now: float) -> None:
-        """Tell what is new of one operator, if it is a source that counts why it leaves rows out."""
+        """Logs what is new at one operator, if it is a source that counts why it leaves rows out."""
         if instance.source is None or instance.misfits is None or not isinstance(instance.spec.params, SourceParams):
             return
         told = self._told.get(instance.id)
@@ -54,11 +60,11 @@ class MisfitLog:
 
 
 class _Told:
-    """What has been said of one source."""
+    """What has been logged about one source."""
 
     def __init__(self, misfits: Misfits) -> None:
         self.misfits = misfits
         self.kinds: set[tuple[str, str]] = set()
         self.rows = 0
-        """Left out when it was last told of."""
+        """Rows that had been left out at the last log line."""
         self.at_s: float | None = None

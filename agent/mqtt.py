@@ -1,4 +1,7 @@
-"""What all that speaks to an MQTT broker has in common: pauses, TLS, secrets in files, and the client library's log."""
+"""Shared parts of all MQTT clients of the agent: pauses, TLS, secrets in files, and the client library's log.
+
+The MQTT connectors and the telemetry publisher use it.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,17 @@ import ssl
 from typing import Any
 
 RETRY_S_MIN, RETRY_S_MAX = 0.5, 30.0
-"""Pause before the broker is tried again, doubled each time; each pause is drawn between its half and the whole."""
+"""Shortest and longest pause before the broker is tried again, in seconds. It doubles each time; the actual pause is random, between half
+of it and all of it."""
 TIMEOUT_S = 10.0
-"""For the broker to answer, when connecting and subscribing."""
+"""Seconds for the broker to answer when connecting and subscribing."""
 KEEPALIVE_S = 20
 QUIET = 100
-"""The client library logs each failure itself, at levels up to this one; we say it once."""
+"""Log level above the client library's own messages about failures, which the callers log once themselves."""
 
 
 def quiet_logger() -> logging.Logger:
-    """Returns the log for the client library."""
+    """Returns the logger for the client library."""
     quiet = logging.getLogger("sbon.mqtt")
     quiet.setLevel(QUIET)
     return quiet
@@ -30,39 +34,39 @@ class Pauses:
         self._pause_s = RETRY_S_MIN
 
     def next(self) -> float:
-        """Returns the next one, in seconds."""
+        """Returns the next pause in seconds."""
         pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, RETRY_S_MAX)
         return random.uniform(pause_s / 2, pause_s)
 
     def reset(self) -> None:
-        """The broker has answered."""
+        """Starts again with the shortest pause, because the broker has answered."""
         self._pause_s = RETRY_S_MIN
 
 
 class _NamedContext(ssl.SSLContext):
-    """Checks certificates against the broker's name, whichever of its addresses the client library has been given."""
+    """Checks certificates against the broker's name, even if the client library was given one of its addresses."""
 
     server_name = ""
 
     def wrap_socket(self, *given: Any, **how: Any) -> ssl.SSLSocket:
-        """As the client library calls it."""
+        """Wraps a socket, as the client library calls it."""
         if self.server_name:
             how["server_hostname"] = self.server_name
         return super().wrap_socket(*given, **how)
 
 
 def tls_context(ca_pem: str | None, server_name: str = "") -> ssl.SSLContext:
-    """Returns what checks the broker's certificate.
+    """Returns the context that checks the broker's certificate.
 
     Parameters
     ----------
-    ca_pem : certificates that are trusted; None: the system's
-    server_name : that the certificate must have; empty: what the socket is connected to
+    ca_pem : trusted certificates; None for the system's
+    server_name : name that the certificate must have; empty for the one that the socket is connected to
 
     Raises
     ------
     ValueError
-        The certificates are none.
+        `ca_pem` holds no certificates.
     """
     context = _NamedContext(ssl.PROTOCOL_TLS_CLIENT)
     context.server_name = server_name

@@ -1,9 +1,11 @@
-"""The agent: every machine of one node, wired together over one `Host`. No sockets, threads or clocks here: the host has them.
+"""The agent: makes all components of one node and connects them over one `Host`.
 
-datagrams -> Gossip (members, coordinate) ---------> who is where
+It has no sockets, threads or clocks itself: the host has them. The daemon and the testbeds make it.
+
+datagrams -> Gossip (members, coordinate) ---------> members and coordinates of all agents
 streams   -> Peers -> Directory -> Answers --------> deployment, migration, candidates, replication
                   \\-> Engine.flow (data, acks) ----> operators
-control   -> Inspection, OwnedQueries
+control   -> ControlRequests, OwnedQueries
 """
 
 from collections.abc import Callable
@@ -98,7 +100,7 @@ class Agent:
     # --------------------------------------------------------------------------------------------------- life cycle
 
     def start(self) -> Address:
-        """Listen, and join the overlay.
+        """Listens, and joins the overlay.
 
         Raises
         ------
@@ -120,7 +122,7 @@ class Agent:
         return self.address
 
     def _open_network(self) -> None:
-        """Sockets, and who is where."""
+        """Makes the network: sockets, connections, membership."""
         config, host = self.config, self.host
         self.peers = Peers(host, self.name, self.key_ring, config.peers, self)
         bound = host.listen(parse_address(config.bind), self._datagram, self._accept)
@@ -144,7 +146,7 @@ class Agent:
         self.directory = Directory(host, self.name, self.peers, self.gossip.address_of, self)
 
     def _make_engine(self) -> None:
-        """What runs operators, and moves them."""
+        """Makes the engine, and what moves its operators."""
         config, host = self.config, self.host
         data_dir = str(_path(config.data_dir or "."))
         self.reaches = Reaches(config.connectors, data_dir, self.name)
@@ -172,7 +174,7 @@ class Agent:
         self.delays = Delays(host, self.directory, self.gossip, self.engine)
 
     def _make_queries(self) -> None:
-        """From statements to placed operators."""
+        """Makes what turns statements into placed operators."""
         config, host = self.config, self.host
         self.sharing = Sharing(self.engine, config.hosting, lambda: self.measuring.cpu)
         self.surveying = Surveying(host, self.directory, self.gossip, self.engine, self.sharing)
@@ -187,7 +189,7 @@ class Agent:
         )
 
     def _make_optimisers(self) -> None:
-        """What changes the places of running operators."""
+        """Makes the optimisers, which move running operators."""
         config, host = self.config, self.host
         self.handing = Handing(host, self.directory, self.engine, self.migrations)
         around = Surroundings(
@@ -200,7 +202,7 @@ class Agent:
         self.leaving = Leaving(around)
 
     def _make_answers(self) -> None:
-        """What speaks for all of these: to other agents, to people, of itself."""
+        """Makes what answers other agents and people, and measures the agent itself."""
         self.measuring = Measuring(self)
         self.upkeep = Upkeep(self)
         self.keys = ClusterKeys(self.host, self.directory, self.gossip, lambda: self.config.key_file, lambda: self.key_ring, self.use_keys)
@@ -223,11 +225,11 @@ class Agent:
         self.requests = ControlRequests(self)
 
     def leave(self, done: Callable[[], None], within_s: float | None = None) -> None:
-        """Hand over what others would take, say goodbye, then close, then `done`. Told again meanwhile, close at once.
+        """Moves operators to other hosts, says goodbye, closes, then calls `done`. Called again in the meantime, it closes at once.
 
         Parameters
         ----------
-        within_s : for handing over, at most; None: `leaving_s`, as configured
+        within_s : longest time for moving operators; None for the configured `leaving_s`
         """
         config = self.config
         self._on_left.append(done)
@@ -243,11 +245,11 @@ class Agent:
         self.leaving.begin(within_s, config.optimiser, config.placement, self._say_goodbye)
 
     def when_leaving(self, call: Callable[[float], None]) -> None:
-        """Call this when the agent begins to leave, whoever tells it to, with the seconds that it may take."""
+        """Registers a call for when the agent begins to leave; it gets the seconds that leaving may take."""
         self._on_leaving.append(call)
 
     def when_left(self, call: Callable[[], None]) -> None:
-        """Call this when the agent has left, whoever tells it to."""
+        """Registers a call for when the agent has left."""
         self._on_left.append(call)
 
     def _say_goodbye(self) -> None:
@@ -257,7 +259,7 @@ class Agent:
         self.gossip.leave()
 
     def left(self) -> None:
-        """Our departure has been told (or there was nobody to tell)."""
+        """Closes: the departure has been announced, or there was nobody to tell."""
         self._left("said goodbye")
 
     def _left(self, why: str) -> None:
@@ -269,7 +271,7 @@ class Agent:
             done()
 
     def stop(self) -> None:
-        """Close at once, without a word to the others."""
+        """Closes at once, without telling the others."""
         if self._stopped:
             return
         self._stopped = True
@@ -288,7 +290,7 @@ class Agent:
         self.telemetry.close()
 
     def reload(self, fresh: AgentConfig) -> Reload:
-        """Take over the settings that take effect while running (`sbon_agent.reloading.EFFECTS`); the others stay as they are.
+        """Applies the settings that take effect while running (`sbon_agent.reloading.EFFECTS`); the others stay as they are.
 
         Raises
         ------
@@ -297,7 +299,7 @@ class Agent:
         """
         change = reload_of(self.config, fresh)
         config = change.config
-        if change.changes("connectors"):  # first, as this alone can be refused
+        if change.changes("connectors"):  # first, because only this can be refused
             self.reaches.reconfigure(config.connectors)
         if change.changes("membership"):
             self.gossip.machine.reconfigure(config.membership)
@@ -308,11 +310,11 @@ class Agent:
         return change
 
     def use_keys(self, key_ring: KeyRing) -> None:
-        """Seal with another ring from now on; connections that stand keep their keys."""
+        """Encrypts with another ring from now on; open connections keep their keys."""
         self.key_ring = self.gossip.key_ring = self.peers.key_ring = key_ring
 
     def control(self, request: ControlRequest, reply: Callable[[ControlReply], None]) -> Callable[[], None]:
-        """Answer a person, or a script. The returned function ends a stream of replies."""
+        """Answers a request over the control socket. The returned function ends a stream of replies."""
         return self.requests.answer(request, reply)
 
     # ------------------------------------------------------------------------------------------- what the host tells
@@ -326,7 +328,7 @@ class Agent:
     # ------------------------------------------------------------------------------ what the connections tell (PeerEvents)
 
     def message(self, connection: Connection, payload: bytes) -> None:
-        """A one-way message."""
+        """Handles a one-way message."""
         try:
             message = decode(payload)
         except UnsupportedError as problem:
@@ -347,14 +349,18 @@ class Agent:
                 self.answers.moved(operator, node, epoch)
 
     def data(self, connection: Connection, data: Data) -> None:
-        """A batch of a link. Who may not give it is told so: it may be the source's next host, of which word is still on its way."""
+        """Handles a batch of a link.
+
+        A sender without the right is told that the link is unknown: it may be the source's new host, whose announcement is still on its
+        way.
+        """
         if self.authority.check(self.authority.speaker(connection), data, Way.TOLD, connection.node) is not None:
             connection.send(encode(NoSuchLink(link=data.link)))
             return
         self.engine.flow.receive(data, lambda answer: connection.send(encode(answer)))
 
     def request(self, connection: Connection, payload: bytes, respond: Callable[[bytes | SbonError], None]) -> None:
-        """A request of another agent."""
+        """Handles a request of another agent."""
         try:
             message = decode(payload)
         except UnsupportedError as problem:
@@ -364,12 +370,12 @@ class Agent:
         self.handle(self.authority.speaker(connection), message, answer, connection.node)
 
     def handle(self, sender: NodeId, message: Message, respond: Done, claimed: NodeId = "") -> None:
-        """A request of another agent, or of this one.
+        """Handles a request of another agent, or of this one.
 
         Parameters
         ----------
-        sender : who asks; empty where it could not be shown
-        claimed : the name that it goes by
+        sender : the agent that asks; empty if that cannot be shown
+        claimed : the name that it uses
         """
         if self._stopped:
             raise LinkError(f"{self.name} is stopping")
@@ -378,30 +384,30 @@ class Agent:
         self.answers.handle(sender, message, respond)
 
     def connected(self, address: Address, node: NodeId) -> None:
-        """A wanted connection is up."""
+        """Resends on a wanted connection that is open again."""
         self.engine.flow.reconnected(node)
 
     def no_common_key(self, address: Address) -> None:
-        """The agent there holds none of our cluster keys."""
+        """Passes on that the agent at an address holds none of our cluster keys."""
         self.keys.no_common_key(address)
 
     def lost(self, address: Address, reason: str) -> None:
-        """A wanted connection is gone; it is dialled again."""
+        """Logs that a wanted connection is lost; it is dialled again."""
         self.log.info("connection.lost", address=format_address(address), reason=reason)
 
     def writable(self, address: Address) -> None:
-        """A full connection has room."""
+        """Sends on a connection that has room again."""
         for node in self.directory.node_at(address):
             self.engine.flow.writable(node, self.peers.drained_bytes_per_s(address))
 
     # ------------------------------------------------------------------------------- what the gossip tells (GossipEvents)
 
     def rtt_measured(self, peer: NodeId, rtt_ms: float, estimated_ms: float) -> None:
-        """A probe was answered."""
+        """Records an answered probe."""
         self.measuring.probe(peer, rtt_ms, estimated_ms)
 
     def member_changed(self, name: NodeId, before: MemberStatus | None, after: MemberStatus) -> None:
-        """A member's status is another."""
+        """Logs a member's new status, and tells everything that depends on it."""
         self.log.info(f"member.{after.value}", member=name, before=before.value if before is not None else None)
         member = self.gossip.members.get(name)
         self.recording.member(name, before.value if before is not None else None, after.value, member.incarnation if member else 0)
@@ -410,13 +416,13 @@ class Agent:
             self.queries.node_failed(name, left=after is MemberStatus.LEFT)
         elif after is MemberStatus.ALIVE:
             self.resuming.member_alive()
-            if before is None:  # its row was forgotten, so that nobody can say whether it is the process that was known
+            if before is None:  # its row was forgotten, so it is unknown whether it is the same process
                 self.upkeep.ask_whether_wanted(name)
             if self.gossip.address_of(name) is not None and name in self.engine.flow.destinations():
                 self.directory.keep(self.engine.flow.destinations())
 
     def member_updated(self, name: NodeId, restarted: bool) -> None:
-        """A member has another address, or is another process."""
+        """Handles a member with a new address, or that has restarted."""
         if restarted:
             self.log.info("member.restarted", member=name)
             self.upkeep.ask_whether_wanted(name)
@@ -424,62 +430,62 @@ class Agent:
         self.directory.keep(self.engine.flow.destinations())
 
     def push_pull(self, address: Address) -> None:
-        """Exchange tables with the agent there."""
+        """Exchanges tables with the agent at an address."""
         self.replication.exchange(address)
 
     def name_conflict(self, address: Address) -> None:
-        """Another agent bears our name."""
+        """Logs that another agent uses this agent's name."""
         self.log.error("name.conflict", other=format_address(address), hint="give one of the two another name")
 
     # ------------------------------------------------------------------------------- what the engine tells (EngineEvents)
 
     def operator_failed(self, instance: Instance) -> None:
-        """It can do no more."""
+        """Logs and records an operator that has failed."""
         self.log.error("operator.failed", operator=instance.id, reason=instance.reason)
         self.telemetry.record(operator_statistics(instance, self.name))
 
     def operator_refused(self, operator: OperatorId, asked_by: NodeId, reason: str) -> None:
-        """Another agent has asked for what cannot be made here."""
+        """Logs that an operator could not be made for another agent."""
         self.log.warning("operator.refused", operator=operator, asked_by=asked_by, reason=reason)
 
     def operator_finished(self, instance: Instance) -> None:
-        """All its input has ended."""
+        """Handles an operator whose input has ended."""
         self.misfit_log.look_at(instance, self.host.now())
         self.queries.finished(instance.id)
 
     def operator_destroyed(self, operator: OperatorId) -> None:
-        """Nobody uses it any more."""
+        """Handles an operator that has been removed."""
         self.recording.sink_ended(operator)
         self.migrations.destroyed(operator)
 
     def delivered(self, instance: Instance, batch: Batch) -> None:
-        """A sink has taken a batch."""
+        """Records a batch that a sink has taken, and passes it on to watchers of a tail."""
         self.recording.delivered(instance, batch.stimulus_s, batch.rows)
         if isinstance(instance.sink, Tail):
             instance.sink.publish()
 
     def link_broken(self, instance: Instance, output: Output, reason: str) -> None:
-        """An output leads nowhere any more."""
+        """Logs an output that has been removed because its consumer is gone."""
         self.log.warning("link.broken", link=output.link.id, reason=reason, rows_unacknowledged=output.sender.rows_held)
 
     def link_spills(self, output: Output, event: str, reason: str) -> None:
-        """What a link cannot deliver goes to disk, or no more of it."""
+        """Logs that a link's batches go to disk, or no longer do."""
         tell = self.log.warning if event == "stopped" else self.log.info
         fields = {"reason": reason} if reason else {}
         tell(f"spill.{event}", link=output.link.id, to=output.node, rows_unacknowledged=output.sender.rows_held, **fields)
 
     def rows_left_out(self, output: Output, rows: int, reason: str) -> None:
-        """A batch could not be packed. A link whose batches are all like that has a line when their number has doubled."""
+        """Logs a batch that could not be packed; for each link, when the number of such batches has doubled."""
         if output.left_out.bit_count() == 1:
             lost = {"rows": rows, "batches_so_far": output.left_out, "rows_so_far": output.sender.rows_left_out}
             self.log.error("batch.unpackable", link=output.link.id, reason=reason, **lost)
 
     def arrived_at_prepared(self, operator: OperatorId) -> None:
-        """Data for an operator that has arrived by migration and waits for the word."""
+        """Activates a migrated operator for which data has arrived."""
         self.migrations.arrived_at_prepared(operator)
 
     def make_sink(self, instance: Instance, params: SinkParams) -> SinkConnector | None:
-        """A tail is the agent's own."""
+        """Makes the agent's own sink for `tail`; None for other connectors."""
         if params.connector != "tail":
             return None
         query = next(iter(instance.users))
@@ -489,16 +495,16 @@ class Agent:
     # ---------------------------------------------------------------------------- what queries and migrations tell
 
     def query_changed(self, record: QueryRecord) -> None:
-        """Begun, degraded, mended or ended."""
+        """Logs and records a query's new state."""
         self.log.info(f"query.{record.state.value}", query=record.id, name=record.name, reason=record.reason)
         self.recording.query(record)
 
     def placed(self, plan: Plan, placed: Placed, deployed: Deployed) -> None:
-        """A decision has been carried out."""
+        """Records a placement that has been deployed."""
         self.recording.placement(plan, placed.decision)
 
     def migration_ended(self, record: MigrationRecord) -> None:
-        """Committed or abandoned."""
+        """Logs and records a migration that has ended, and tells the local optimiser."""
         event = "migration.committed" if record.committed else "migration.abandoned"
         fields: dict[str, Any] = {
             "operator": record.operator,
@@ -519,7 +525,7 @@ class Agent:
         self.rebalancing.migration_ended(record)
 
     def operator_arrived(self, instance: Instance) -> None:
-        """An operator runs here now that ran elsewhere."""
+        """Handles an operator that runs here now and ran elsewhere before."""
         self.log.info("operator.arrived", operator=instance.id, epoch=instance.epoch)
         instance.arrived_at_s = self.host.now()
         if instance.is_multicast:

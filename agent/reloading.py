@@ -1,4 +1,7 @@
-"""Which settings a running agent takes over when its configuration is read again, and which wait for its next start."""
+"""Decides which settings a running agent applies when its configuration is read again, and which wait for its next start.
+
+`Agent.reload` uses it.
+"""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -47,27 +50,27 @@ EFFECTS: dict[str, Effect] = {
     "migration": Effect.RESTART,
     "telemetry": Effect.RESTART,
 }
-"""By the path of a setting or of its section; the longer path counts. `key_file` waits where sealing would begin or end."""
+"""Effect by the path of a setting or of its section; the longer path counts. `key_file` waits if encryption would begin or end."""
 
 
 @dataclass(frozen=True)
 class Reload:
-    """What becomes of a configuration that is read while the agent runs."""
+    """Result of comparing the running configuration with a new one."""
 
     config: AgentConfig
-    """In force from now on: the former one with the settings that take effect at once."""
+    """Configuration from now on: the old one with the settings that take effect at once."""
     applied: tuple[str, ...]
-    """Paths of the settings that differ and take effect at once."""
+    """Paths of changed settings that take effect at once."""
     waiting: tuple[str, ...]
-    """Paths of those that differ and wait for a restart."""
+    """Paths of changed settings that wait for a restart."""
 
     def changes(self, section: str) -> bool:
-        """Whether anything of a section takes effect now."""
+        """Tells whether anything in a section takes effect now."""
         return any(path == section or path.startswith(f"{section}.") for path in self.applied)
 
 
 def reload_of(old: AgentConfig, fresh: AgentConfig) -> Reload:
-    """Sort the settings in which two configurations differ by when they take effect."""
+    """Sorts the settings in which two configurations differ by when they take effect."""
     seals_as_before = bool(old.key_file) == bool(fresh.key_file)
     config, applied, waiting = old, [], []
     for path in changed(old, fresh):
@@ -80,7 +83,7 @@ def reload_of(old: AgentConfig, fresh: AgentConfig) -> Reload:
 
 
 def effect_of(path: str) -> Effect:
-    """When a new value of a setting takes effect."""
+    """Returns when a new value of a setting takes effect."""
     while path not in EFFECTS:
         path, _, _ = path.rpartition(".")
     return EFFECTS[path]
@@ -88,13 +91,13 @@ def effect_of(path: str) -> Effect:
 
 @cache
 def settings() -> tuple[str, ...]:
-    """Paths of all settings, without those of sections."""
+    """Returns the paths of all settings, without those of sections."""
     paths = setting_paths(AgentConfig)
     return tuple(path for path in paths if not any(other.startswith(f"{path}.") for other in paths))
 
 
 def changed(old: AgentConfig, new: AgentConfig) -> list[str]:
-    """Paths of the settings in which two configurations differ, sections taken apart."""
+    """Returns the paths of the settings in which two configurations differ, within sections too."""
     return [path for path in settings() if _value(old, path) != _value(new, path)]
 
 
@@ -105,6 +108,6 @@ def _value(config: Any, path: str) -> Any:
 
 
 def _replaced(config: ConfigType, path: str, value: Any) -> ConfigType:
-    """The configuration with another value at a path; without its checks, which the whole has passed."""
+    """Returns the configuration with another value at a path. It is not checked again, because the whole new configuration has been."""
     name, _, below = path.partition(".")
     return msgspec.structs.replace(config, **{name: _replaced(getattr(config, name), below, value) if below else value})

@@ -1,10 +1,12 @@
-"""Tells the service manager (systemd, or another that speaks sd_notify(3)) how the agent does, in datagrams to `$NOTIFY_SOCKET`.
+"""Tells the service manager (systemd, or another one with sd_notify(3)) the agent's state, in datagrams to `$NOTIFY_SOCKET`.
+
+The daemon uses it.
 
     starting --READY--> running --STOPPING--> stopping
     running --RELOADING--> reloading --READY--> running
 
-While the event loop runs it says WATCHDOG twice in each `$WATCHDOG_USEC`, so that a loop that stands still is noticed. Without
-`$NOTIFY_SOCKET` nothing is sent.
+While the event loop runs, WATCHDOG is sent twice in each `$WATCHDOG_USEC`, so that a blocked loop is noticed. Without `$NOTIFY_SOCKET`
+nothing is sent.
 """
 
 import asyncio
@@ -18,17 +20,18 @@ from sbon_agent.logs import structlog
 log = structlog.get_logger("service_manager")
 
 SEND_TIMEOUT_S = 0.2
-"""Longest wait for room in the service manager's queue. A word that is lost would make it wait for its own time-out, then restart us."""
+"""Longest wait for room in the service manager's queue, in seconds. If a message is lost, it waits for its own timeout, then restarts the
+agent."""
 ENDING_S = 15.0
-"""What is asked for beyond the time of leaving: connections close, telemetry is written."""
+"""Seconds requested beyond the time of leaving, to close connections and write telemetry."""
 
 
 class ServiceManager:
-    """The other end of the notification socket, if there is one.
+    """Sender to the notification socket, if there is one.
 
     Parameters
     ----------
-    environment : the variables are taken out of it, so that programs that the agent starts do not speak for it
+    environment : the variables are removed from it, so that programs started by the agent do not notify in its name
     """
 
     def __init__(self, environment: MutableMapping[str, str], loop: asyncio.AbstractEventLoop) -> None:
@@ -44,23 +47,23 @@ class ServiceManager:
             self._socket.settimeout(SEND_TIMEOUT_S)
 
     def ready(self, status: str) -> None:
-        """The agent answers on its control socket: after its start, or after a reload."""
+        """Tells that the agent answers on its control socket, after its start or a reload."""
         self._send("READY=1", f"STATUS={status}")
         if self._timer is None and self._watchdog_s > 0 and self._socket is not None:
             self._still_alive()
 
     def reloading(self) -> None:
-        """The configuration is read again; `ready` must follow."""
+        """Tells that the configuration is being read again; `ready` must follow."""
         now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
         self._send("RELOADING=1", f"MONOTONIC_USEC={now_us}", "STATUS=reading the configuration again")
 
     def stopping(self, within_s: float) -> None:
-        """The agent leaves, and may take that long, whoever has told it to: more than the unit's own TimeoutStopSec, perhaps."""
+        """Tells that the agent is leaving, and requests the time for it, which may exceed the unit's own TimeoutStopSec."""
         usec = int((within_s + ENDING_S) * 1e6)
         self._send("STOPPING=1", f"EXTEND_TIMEOUT_USEC={usec}", f"STATUS=leaving within {within_s:g} s: operators go to other agents")
 
     def close(self) -> None:
-        """Say nothing more."""
+        """Closes the socket and stops the watchdog messages."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -83,7 +86,7 @@ class ServiceManager:
 
 
 def _address(text: str) -> str:
-    """The socket's address: a path, or a name that begins with @, in the abstract namespace; empty for any other."""
+    """Returns the socket's address: a path, or an abstract name if it begins with @; empty for any other."""
     if text.startswith("@"):
         return "\0" + text[1:]
     if text and not text.startswith("/"):

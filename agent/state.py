@@ -1,7 +1,9 @@
-"""What an agent remembers across restarts: `state.json` in its data directory.
+"""What an agent remembers across restarts: the file `state.json` in its data directory.
 
-A lost or damaged file costs a few minutes of settling, not correctness: the coordinate starts anew and the membership protocol climbs
-above the incarnation that others remember. So nothing here stops an agent, and the file is not forced to the disk platter.
+The node reads it at start; the agent saves it periodically.
+
+A lost or damaged file costs a few minutes of settling, not correctness: the coordinate starts anew, and the membership protocol raises the
+incarnation above the one that others remember. So nothing here stops an agent, and the file is not synced to disk.
 """
 
 from pathlib import Path
@@ -18,20 +20,20 @@ STATE_BYTES_MAX = 1 << 20
 
 
 class SavedState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is saved."""
+    """Contents of the file."""
 
     name: str
-    """The agent that saved it: under another name the rest means nothing."""
+    """Agent that saved it; under another name the rest is ignored."""
     incarnation: int
     coordinate: Coordinate | None = None
 
 
 class StateFile:
-    """The file, read at start and replaced as a whole at each save.
+    """The file: read at start, replaced as a whole at each save.
 
     Parameters
     ----------
-    directory : the data directory; empty remembers nothing
+    directory : the data directory; if empty, nothing is saved
     """
 
     def __init__(self, directory: str | Path) -> None:
@@ -40,7 +42,7 @@ class StateFile:
         self._log = structlog.get_logger("state")
 
     def load(self, name: str) -> SavedState | None:
-        """What the agent of this name saved last; None, with a warning where one is due, if there is nothing of use."""
+        """Returns what the agent of this name saved last; None, with a warning if needed, if there is nothing usable."""
         if self.path is None:
             return None
         try:
@@ -58,7 +60,7 @@ class StateFile:
         return state
 
     def save(self, state: SavedState) -> bool:
-        """Replace the file; False, with one warning until it works again, if the disk refuses."""
+        """Replaces the file. Returns False if that fails, with one warning until it works again."""
         if self.path is None:
             return False
         try:

@@ -1,4 +1,4 @@
-"""What an agent does by itself, again and again: take samples, save its place, ask whether its operators are still wanted."""
+"""Periodic work of an agent: takes samples, saves its state, and asks whether its operators are still wanted. The node starts it."""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from sbon_agent.node import Agent
 
 SAVE_INTERVAL_S = 30.0
-"""How often coordinate and incarnation are saved: what a crash costs is settling for so long."""
+"""Seconds between saves of coordinate and incarnation: after a crash the coordinate settles from a state at most this old."""
 
 
 class Upkeep:
-    """The periodic work of one agent, beside probing and reviews, which have instants of their own."""
+    """The periodic tasks of one agent, except probes and reviews, which have timers of their own."""
 
     def __init__(self, agent: "Agent") -> None:
         self._agent = agent
         self._timers: dict[str, Timer] = {}
 
     def start(self) -> None:
-        """Begin; each comes first after its interval."""
+        """Starts all tasks; each runs first after its interval."""
         engine = self._agent.config.engine
         self._every("sample", engine.sample_interval_s, self._sample)
         self._every("watch", engine.report_interval_s, self._agent.queries.watch)
@@ -36,12 +36,12 @@ class Upkeep:
         self._every("wanted", engine.wanted_interval_s, self.ask_whether_wanted)
 
     def stop(self) -> None:
-        """Do nothing more."""
+        """Stops all tasks."""
         for timer in self._timers.values():
             timer.cancel()
 
     def save(self) -> None:
-        """Write down what the next start begins with."""
+        """Saves what the next start begins with."""
         agent = self._agent
         localiser = agent.gossip.localiser
         coordinate = localiser.coordinate if localiser.median_relative_error() is not None else None
@@ -78,7 +78,9 @@ class Upkeep:
         return Absence(member.status.value, self._agent.host.now() - member.since_s) if gone else None
 
     def _gone_for(self, node: NodeId, seconds: float) -> bool | None:
-        """A member has departed, or has been failed for so long; None where nothing is known of it (yet, or any more)."""
+        """Tells whether a member has left, or has been failed for longer than `seconds`; None if it is unknown (not yet known, or
+        forgotten).
+        """
         member = self._agent.gossip.members.get(node)
         if member is None:
             return None
@@ -87,10 +89,10 @@ class Upkeep:
         return member.status is MemberStatus.FAILED and self._agent.host.now() - member.since_s > seconds
 
     def ask_whether_wanted(self, owner: NodeId | None = None) -> None:
-        """Asks the agents that took the queries served here, or one of them, which are over, and lets go of those.
+        """Asks the homes of the queries served here, or one home, which queries are over, and releases those.
 
-        A release may have gone astray, and a home that has started anew does not know the queries of its former process: without this
-        their operators would run for ever.
+        A release may have been lost, and a home that has restarted does not know the queries of its former process: without this their
+        operators would run for ever.
         """
         agent = self._agent
         by_owner: dict[NodeId, set[str]] = {}

@@ -1,18 +1,18 @@
-"""Files that are read whole at a start and replaced whole at each save, so that a crash leaves the old one or the new one."""
+"""Reads and replaces small files as a whole, so that a crash leaves the old one or the new one."""
 
 import os
 from pathlib import Path
 
 
 def read_file(path: Path, bytes_max: int) -> bytes:
-    """Returns what is in a file.
+    """Returns the contents of a file.
 
     Raises
     ------
     OSError
-        It cannot be read.
+        The file cannot be read.
     ValueError
-        It is larger than allowed.
+        The file is larger than `bytes_max`.
     """
     with path.open("rb") as file:
         data = file.read(bytes_max + 1)
@@ -22,16 +22,16 @@ def read_file(path: Path, bytes_max: int) -> bytes:
 
 
 def replace_file(path: Path, data: bytes, *, forced: bool = False) -> None:
-    """Puts these bytes in the place of a file, at once.
+    """Replaces the contents of a file, atomically.
 
     Parameters
     ----------
-    forced : they are on the disk when this returns, so that a machine that loses its power has them; takes milliseconds
+    forced : whether to sync the file to disk before returning, so that it survives a power failure; takes milliseconds
 
     Raises
     ------
     OSError
-        The disk refuses; the file is as it was.
+        The file cannot be written; it stays as it was.
     """
     fresh = path.with_name(f"{path.name}.new")
     with fresh.open("wb") as file:

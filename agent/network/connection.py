@@ -1,5 +1,7 @@
 """One authenticated connection to another agent: messages, requests and their replies, keep-alive.
 
+`sbon_agent.network.peers` makes and owns them.
+
 Runs `sbon.framing.SecureStream` over a `Stream` of the host and gives its frames their meaning::
 
     MESSAGE  one way                     PING, PONG  the other end is alive
@@ -45,7 +47,8 @@ from sbon_agent.network.settings import PeerConfig
 T = TypeVar("T")
 
 SMALL_BYTES_MAX = 4096
-"""Acknowledgements, credit and the like: they may still pass when the send buffer is full, lest they wait behind what they would free."""
+"""Largest message that may still be sent when the send buffer is full: acknowledgements, credit and the like, which must not wait behind
+the data that they would free."""
 
 _REASON_CHARACTERS_MAX = 200
 _ERROR_CHARACTERS_MAX = 2000
@@ -53,11 +56,11 @@ _NUMBER_MAX = 2**32 - 1
 _ERRORS: dict[str, type[SbonError]] = {
     error.__name__: error for error in (AuthorityError, ConfigError, LinkError, MigrationError, PlacementError, UnsupportedError)
 }
-"""Errors that keep their class on the way to whoever asked; any other arrives as a plain SbonError."""
+"""Errors that keep their class on the way to the caller; any other arrives as a plain SbonError."""
 
 
 class Kind(enum.IntEnum):
-    """What a frame is for."""
+    """Purpose of a frame."""
 
     MESSAGE = 1
     REQUEST = 2
@@ -70,7 +73,7 @@ class Kind(enum.IntEnum):
 
 
 class ErrorReply(msgspec.Struct, frozen=True, array_like=True):
-    """An error as it travels."""
+    """An error in its encoded form."""
 
     kind: str
     message: str
@@ -88,7 +91,7 @@ class ErrorReply(msgspec.Struct, frozen=True, array_like=True):
         return cls(kind, str(error)[:_ERROR_CHARACTERS_MAX], option=option)
 
     def error(self) -> SbonError:
-        """The error to hand to whoever asked."""
+        """Returns the error for the caller."""
         if self.kind == QueryError.__name__:
             return QueryError(self.message, line=self.line, column=self.column, hint=self.hint)
         if self.kind == ConnectorError.__name__:
@@ -97,14 +100,14 @@ class ErrorReply(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Asked(Protocol):
-    """A request on its way."""
+    """A request that waits for its reply."""
 
     def finish(self, result: bytes | SbonError) -> None:
-        """The reply, or why there is none; calls after the first change nothing."""
+        """Passes on the reply or an error; calls after the first do nothing."""
 
 
 class Owner(Protocol):
-    """Who keeps the connection; each call is the last thing that its event does."""
+    """Owner of the connection. Each of these calls is the last action for its event."""
 
     counters: dict[str, int]
 
@@ -125,7 +128,7 @@ class Connection:
     node
         The peer's authenticated name; empty until the handshake is done.
     address
-        What was dialled, or where an accepted connection came from (a port of the moment, not the one that the peer listens on).
+        The dialled address, or where an accepted connection came from (an ephemeral port, not the one that the peer listens on).
     dialled
         Whether this end opened it.
     """
@@ -172,21 +175,21 @@ class Connection:
 
     @property
     def version(self) -> int:
-        """Of the protocol, as both ends speak it; 0 until the hellos are exchanged."""
+        """Protocol version that both ends speak; 0 until the hellos are exchanged."""
         return self._secure.version
 
     @property
     def is_ready(self) -> bool:
-        """The handshake is done and the connection stands."""
+        """True if the handshake is done and the connection is open."""
         return not self._finished and not self._closing and bool(self.node)
 
     @property
     def is_busy(self) -> bool:
-        """A request of either end waits for its reply."""
+        """True while a request of either end waits for its reply."""
         return bool(self._asked or self._answering)
 
     def may_send(self, size_bytes: int) -> bool:
-        """Whether `send` would take a payload of this size now."""
+        """Tells whether `send` would accept a payload of this size now."""
         if not self.is_ready or self._stream is None:
             return False
         if not self._stream.congested:
@@ -194,7 +197,7 @@ class Connection:
         return size_bytes <= SMALL_BYTES_MAX and self._over_bytes + size_bytes <= self._config.slack_bytes_max
 
     def send(self, payload: bytes) -> bool:
-        """Send a one-way message; False if the connection is not ready or its buffer is full (the caller sends again later).
+        """Sends a one-way message; returns False if the connection is not ready or its buffer is full (the caller sends again later).
 
         Raises
         ------
@@ -209,12 +212,12 @@ class Connection:
         return True
 
     def send_data(self, data: Data) -> bool:
-        """Send a batch of a link; otherwise as `send`.
+        """Sends a batch of a link; otherwise like `send`.
 
         Raises
         ------
         UnpackableError
-            A frame cannot hold it.
+            The batch does not fit into a frame.
         """
         if not self.may_send(HEAD.size + len(data.payload)):
             return False
@@ -225,21 +228,21 @@ class Connection:
         return True
 
     def ask(self, payload: bytes, asked: Asked) -> None:
-        """Send a request; `may_send` must have agreed."""
+        """Sends a request; `may_send` must have returned True."""
         self._number = self._number % _NUMBER_MAX + 1
         self._asked[self._number] = asked
         self._write(Kind.REQUEST, self._number, payload)
         self.used_at_s = self._sent_at_s
 
     def forget(self, asked: Asked) -> None:
-        """The request has timed out: its reply, should it still come, is only counted."""
+        """Forgets a request that has timed out: a late reply is only counted."""
         for number, other in self._asked.items():
             if other is asked:
                 del self._asked[number]
                 return
 
     def close(self, reason: str) -> None:
-        """Close on purpose, telling the peer why. What has been written still leaves; the owner is told afterwards."""
+        """Closes on purpose and tells the peer why. Written data is still sent; the owner is told afterwards."""
         if self._finished or self._closing:
             return
         if self.is_ready:
@@ -248,7 +251,7 @@ class Connection:
         self._host.call_soon(lambda: self.finish(f"closed here: {reason}"))
 
     def finish(self, reason: str) -> None:
-        """End it now, without a word to the peer; tells the owner and everyone who waits for a reply."""
+        """Ends the connection now, without telling the peer; tells the owner and all who wait for replies."""
         if self._finished:
             return
         self._finished = True
@@ -261,7 +264,7 @@ class Connection:
         self._owner.finished(self, reason)
 
     def check(self, now: float) -> None:
-        """Ping, or give up: called every half keep-alive interval."""
+        """Pings, or gives the connection up; called every half keep-alive interval."""
         config = self._config
         if not self.is_ready:
             limit_s = config.handshake_timeout_s if self.dialled else config.accept_timeout_s
@@ -272,10 +275,10 @@ class Connection:
             self._owner.counters["connections_silent"] += 1
             self.finish(f"silent for {now - self._received_at_s:.1f} s")
         elif self.dialled and now - min(self._received_at_s, self._sent_at_s) >= config.keepalive_s:
-            # On our own silence too: the acceptor only listens, and would otherwise take us for dead while it sends to us.
+            # After our own silence too: the acceptor only listens, and while it sends to us it would otherwise take us for dead.
             self._write(Kind.PING, 0, b"")
         elif not self.dialled and self._received_at_s > self._sent_at_s and now - self._sent_at_s >= config.keepalive_s:
-            # Its ping waits behind what it sends, which takes long on a slow line: it must not take us for dead while we listen.
+            # The peer's ping waits behind its data, which takes long on a slow line: it must not take us for dead while we receive.
             self._write(Kind.PONG, 0, b"")
         for number, since in list(self._answering.items()):
             if now - since >= config.answer_timeout_s:
@@ -283,7 +286,7 @@ class Connection:
                 self._respond(number, LinkError(f"no answer within {config.answer_timeout_s:g} s"))
 
     def excuse(self, now: float) -> None:
-        """This process has slept, so that the peer's silence up to now says nothing about the peer."""
+        """Restarts the silence timeout: this process has been suspended, so the peer's silence until now says nothing."""
         self.opened_at_s = max(self.opened_at_s, now) if not self.is_ready else self.opened_at_s
         self._received_at_s = now
 
@@ -323,7 +326,7 @@ class Connection:
         except RemoteProtocolError as error:
             self._reject(error)
         except Exception as error:
-            # A bug of ours: this stream's place is lost, so it cannot go on, and the host logs the error.
+            # A bug of ours: the position in the stream is lost, so the connection cannot go on. The host logs the error.
             self.finish(f"internal error: {error!r}")
             raise
 
@@ -378,7 +381,7 @@ class Connection:
             text = frame.payload[:_REASON_CHARACTERS_MAX].decode("utf-8", "replace")
             self.finish(f"closed by the peer: {''.join(c for c in text if c.isprintable())}")
         elif frame.kind != Kind.PONG:
-            self._owner.counters["frames_unknown"] += 1  # of a later release: whole, authentic, and none of our business
+            self._owner.counters["frames_unknown"] += 1  # of a later release: complete and authentic, so it is ignored
 
     def _take_request(self, frame: Frame) -> None:
         number = frame.number
@@ -407,7 +410,7 @@ class Connection:
 
     def _respond(self, number: int, result: bytes | SbonError) -> None:
         if self._answering.pop(number, None) is None or not self.is_ready:
-            return  # the connection went, or the answer came too late: whoever asked has been told
+            return  # the connection is gone, or the answer comes too late: the caller has been told
         if isinstance(result, bytes) and len(result) > self._config.frame_bytes_max:
             result = LinkError(f"reply of {len(result)} bytes, expected at most {self._config.frame_bytes_max}")
         if self._over_bytes > self._config.backlog_bytes_max:

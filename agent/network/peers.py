@@ -1,5 +1,7 @@
 """Reliable, authenticated connections to other agents: one-way messages, and requests with replies.
 
+The agent's directory sends through it.
+
 For every address that is wanted, or asked something, there is one dialled connection::
 
     idle --want, request--> dialling --handshake done--> ready --loss--> backing off --timer, want, request--> dialling
@@ -57,36 +59,42 @@ COUNTERS = (
 
 _COMPLAINT_PAUSE_S = 60.0
 _COMPLAINTS_MAX = 20
-"""Machines that the log may complain of within one pause: whoever sends nonsense at will must not fill the disk with our complaints."""
+"""Number of machines that the log may complain about in one pause: a peer that sends nonsense must not fill the disk with log lines."""
 
 
 class PeerEvents(Protocol):
-    """Who is told what comes from other agents. Calls come one at a time, never before the call that caused them has returned."""
+    """Callbacks for what comes from other agents; the node implements them.
+
+    Calls come one at a time, never before the call that caused them has returned.
+    """
 
     def message(self, connection: Connection, payload: bytes) -> None:
-        """A one-way message; `connection.send` answers on the same connection. RemoteProtocolError drops the connection."""
+        """Takes a one-way message; `connection.send` answers on the same connection. A RemoteProtocolError closes the connection."""
 
     def data(self, connection: Connection, data: Data) -> None:
-        """A batch of a link; otherwise as `message`."""
+        """Takes a batch of a link; otherwise like `message`."""
 
     def request(self, connection: Connection, payload: bytes, respond: Callable[[bytes | SbonError], None]) -> None:
-        """A request: call `respond` once, now or later. An SbonError raised here is the response; RemoteProtocolError as for messages."""
+        """Takes a request: call `respond` once, now or later.
+
+        An SbonError raised here is the response; a RemoteProtocolError closes the connection.
+        """
 
     def connected(self, address: Address, node: NodeId) -> None:
-        """A wanted connection is ready; `node` is its name now, another one than before if another agent has taken the address."""
+        """A wanted connection is ready. `node` is its name now, which differs from before if another agent has taken the address."""
 
     def no_common_key(self, address: Address) -> None:
         """The agent dialled there holds none of our cluster keys."""
 
     def lost(self, address: Address, reason: str) -> None:
-        """A wanted connection that was ready is gone; dialling goes on while it is wanted."""
+        """A wanted connection that was ready is lost; dialling goes on while it is wanted."""
 
     def writable(self, address: Address) -> None:
-        """A dialled connection that was full takes messages again."""
+        """A dialled connection that was full accepts messages again."""
 
 
 class _Turned:
-    """Handler of a connection that comes when we are stopping."""
+    """Handler of a connection that arrives while the agent is stopping."""
 
     def connected(self, stream: Stream) -> None:
         stream.close()
@@ -102,14 +110,14 @@ class Peers:
     Parameters
     ----------
     me
-        Our name, told to every peer.
+        This agent's name, told to every peer.
     key_ring
         None: connections are plain, for loopback only.
     """
 
     def __init__(self, host: Host, me: NodeId, key_ring: KeyRing | None, config: PeerConfig, events: PeerEvents) -> None:
         self.key_ring = key_ring
-        """Used by connections from now on; those that stand keep their keys."""
+        """Keys of connections made from now on; existing ones keep theirs."""
         self.versions = SPOKEN
         self.counters: dict[str, int] = dict.fromkeys(COUNTERS, 0)
         self._host, self._me, self._config, self._events = host, me, config, events
@@ -125,7 +133,7 @@ class Peers:
         self._displacements = LineLimit(_COMPLAINT_PAUSE_S, _COMPLAINTS_MAX)
 
     def want(self, address: Address) -> None:
-        """Keep a connection to this address up until `unwant`; `PeerEvents.connected` follows, also if one is up already.
+        """Keeps a connection to this address open until `unwant`; `PeerEvents.connected` follows, also if one is open already.
 
         Wanting again ends a pause between attempts, so call it on hearing that the agent there is alive again.
         """
@@ -138,24 +146,24 @@ class Peers:
         self._dial_early(remote)
 
     def unwant(self, address: Address) -> None:
-        """Let the connection go when requests and `idle_s` allow; it is not reported any more."""
+        """Lets the connection close once requests and `idle_s` allow; it is not reported any more."""
         remote = self._remotes.get(address)
         if remote is None:
             return
         remote.wanted = remote.told = False
 
     def is_connected(self, address: Address) -> bool:
-        """Whether the dialled connection is ready."""
+        """Tells whether the dialled connection is ready."""
         remote = self._remotes.get(address)
         return remote is not None and remote.ready is not None
 
     def send(self, address: Address, payload: bytes | Data, expect: NodeId | None = None) -> bool:
-        """Send a one-way message, or a batch of a link, on the dialled connection.
+        """Sends a one-way message, or a batch of a link, on the dialled connection.
 
         Parameters
         ----------
         expect
-            The agent that is meant; None: whoever answers there.
+            The agent that must be at the address; None for any.
 
         Returns
         -------
@@ -168,7 +176,7 @@ class Peers:
         LocalProtocolError
             The payload is larger than `frame_bytes_max`.
         UnpackableError
-            It is a batch that a frame cannot hold.
+            The batch does not fit into a frame.
         """
         remote = self._remotes.get(address)
         connection = remote.ready if remote is not None else None
@@ -177,7 +185,7 @@ class Peers:
         return connection.send_data(payload) if isinstance(payload, Data) else connection.send(payload)
 
     def drained_bytes_per_s(self, address: Address) -> float:
-        """How fast the dialled connection drained the last time that its send buffer was full; 0 where that is not known."""
+        """Returns how fast the dialled connection drained the last time that its send buffer was full; 0 if unknown."""
         remote = self._remotes.get(address)
         return 0.0 if remote is None or remote.ready is None else remote.ready.drain.bytes_per_s
 
@@ -190,12 +198,12 @@ class Peers:
         *,
         expect: NodeId | None = None,
     ) -> None:
-        """Ask the agent at the address; dials if need be. `done` is called once, later, with the reply or with what went wrong.
+        """Sends a request to the agent at the address; dials if necessary. `done` is called once, later, with the reply or an error.
 
-        Where `expect` names the agent that is meant, another one that has taken its address is not asked.
+        If `expect` names an agent, another one that has taken its address is not asked.
 
-        What went wrong is a LinkError where the network or the time-out is to blame (the request may or may not have been carried
-        out), else the error that the other agent answered with.
+        The error is a LinkError if the network failed or the time-out passed (the request may or may not have been carried out), otherwise
+        the error that the other agent answered with.
 
         Raises
         ------
@@ -221,7 +229,7 @@ class Peers:
         self._flush(remote)
 
     def accept(self, peer: Address) -> StreamHandler:
-        """The handler of an incoming stream, for `Host.listen`."""
+        """Returns the handler of an incoming stream, for `Host.listen`."""
         if self._closed:
             self.counters["connections_refused"] += 1
             return _Turned()
@@ -231,7 +239,7 @@ class Peers:
         return connection
 
     def close(self) -> None:
-        """Say goodbye on every connection and fail every request; nothing is reported from now on."""
+        """Says goodbye on every connection and fails every request; nothing is reported from now on."""
         self._closed = True
         for connection in list(self._connections):
             connection.close("leaving")
@@ -245,7 +253,7 @@ class Peers:
             self._check_timer.cancel()
 
     def _enter(self, places: Places[Connection], connection: Connection, kind: str) -> None:
-        """Give an accepted connection its place; one that has to make room for it is closed."""
+        """Gives an accepted connection a place; the connection that has to make room for it is closed."""
         displaced = places.enter(connection, source_of(connection.address[0]))
         if displaced is None:
             return
@@ -270,7 +278,7 @@ class Peers:
             del self._remotes[remote.address]
 
     def _dial_early(self, remote: Remote) -> None:
-        """Dial now unless it stands, or the last attempt was only just made."""
+        """Dials now, unless the connection is open or the last attempt was only just made."""
         if remote.connection is not None:
             return
         earliest = remote.dialled_at_s + self._config.dial_backoff_s_min
@@ -340,7 +348,7 @@ class Peers:
 
     def _check(self) -> None:
         now = self._host.now()
-        # Woken late, we may hold bytes unread that prove the peers alive: judge them from now on.
+        # If this process woke late, unread bytes may prove the peers alive: restart their timeouts.
         late = now - self._check_at_s > self._config.keepalive_s
         self._check_timer = None
         if self._connections and not self._closed:
@@ -361,14 +369,14 @@ class Peers:
     # What connections tell (`sbon_agent.network.connection.Owner`).
 
     def rejected(self, connection: Connection, error: RemoteProtocolError) -> None:
-        """The peer broke the rules; `finished` follows."""
+        """Handles a peer that broke the protocol; `finished` follows."""
         if connection.dialled and isinstance(error, KeyMismatchError):
             self._events.no_common_key(connection.address)
         if self._complaints.allows(source_of(connection.address[0]), self._host.now()):
             log.warning("peer.rejected", peer=connection.node, address=connection.address, dialled=connection.dialled, reason=str(error))
 
     def established(self, connection: Connection) -> None:
-        """The handshake is done."""
+        """Handles the end of a handshake."""
         if not connection.dialled:
             self._handshaking.leave(connection)
             self._enter(self._accepted, connection, "connections")
@@ -380,19 +388,19 @@ class Peers:
         self._tell(remote)
 
     def message(self, connection: Connection, payload: bytes) -> None:
-        """A one-way message."""
+        """Passes on a one-way message."""
         self._events.message(connection, payload)
 
     def data(self, connection: Connection, data: Data) -> None:
-        """A batch of a link."""
+        """Passes on a batch of a link."""
         self._events.data(connection, data)
 
     def request_arrived(self, connection: Connection, payload: bytes, respond: Callable[[bytes | SbonError], None]) -> None:
-        """A request."""
+        """Passes on a request."""
         self._events.request(connection, payload, respond)
 
     def writable(self, connection: Connection) -> None:
-        """Its buffer has room again."""
+        """Handles a buffer that has room again."""
         remote = self._remotes.get(connection.address)
         if not connection.dialled or remote is None or remote.connection is not connection:
             return
@@ -400,7 +408,7 @@ class Peers:
         self._events.writable(remote.address)
 
     def finished(self, connection: Connection, reason: str) -> None:
-        """It is gone."""
+        """Handles a connection that is gone."""
         del self._connections[connection]
         self._handshaking.leave(connection)
         self._accepted.leave(connection)
@@ -410,7 +418,7 @@ class Peers:
         now = self._host.now()
         remote.connection = None
         was_ready, told, remote.told = bool(connection.node), remote.told, False
-        # A connection that does not last is a failure as well: without this, one that breaks at once would be redialled without pause.
+        # A connection that breaks soon counts as a failure too; otherwise it would be redialled without a pause.
         lasted = was_ready and now - connection.established_at_s >= self._config.keepalive_s
         remote.failures = 0 if lasted else remote.failures + 1
         if was_ready and not remote.wanted and not remote.waiting:

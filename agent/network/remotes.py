@@ -1,4 +1,4 @@
-"""What is known of one address that is dialled, and the requests that go there."""
+"""State of one address that this agent dials, and of the requests to it. `sbon_agent.network.peers` uses it."""
 
 from collections.abc import Callable
 
@@ -9,19 +9,19 @@ from sbon_agent.network.connection import Connection
 
 
 class Request:
-    """A request on its way: it ends exactly once, by the reply, its time-out or a loss."""
+    """A request in progress: it ends exactly once, with the reply, its time-out or an error."""
 
     def __init__(self, remote: "Remote", payload: bytes, done: Callable[[bytes | SbonError], None], expect: NodeId | None) -> None:
         self.payload = payload
         self.expect = expect
-        """The agent that is meant; None: whoever answers."""
+        """The agent that must answer; None for any."""
         self.connection: Connection | None = None
-        """Where it has gone out; None: it waits for a connection."""
+        """Connection on which it was sent; None while it waits for one."""
         self.timer: Timer | None = None
         self._remote, self._done = remote, done
 
     def finish(self, result: bytes | SbonError) -> None:
-        """Tell who asked; only the first call does."""
+        """Passes the result to the caller; calls after the first do nothing."""
         if self not in self._remote.requests:
             return
         del self._remote.requests[self]
@@ -31,13 +31,13 @@ class Request:
 
 
 class Remote:
-    """One address that we dial."""
+    """One address that this agent dials."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
         self.wanted = False
         self.told = False
-        """That the connection is ready has been reported."""
+        """True if the owner has been told that the connection is ready."""
         self.connection: Connection | None = None
         self.requests: dict[Request, None] = {}
         self.failures = 0
@@ -48,15 +48,15 @@ class Remote:
 
     @property
     def where(self) -> str:
-        """The address, for messages."""
+        """Returns the address as text, for messages."""
         return f"{self.address[0]}:{self.address[1]}"
 
     @property
     def waiting(self) -> list[Request]:
-        """Requests that have not been sent, in order."""
+        """Returns the requests that have not been sent, in order."""
         return [request for request in self.requests if request.connection is None]
 
     @property
     def ready(self) -> Connection | None:
-        """The connection, if its handshake is done."""
+        """Returns the connection if its handshake is done, else None."""
         return self.connection if self.connection is not None and self.connection.is_ready else None

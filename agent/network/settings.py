@@ -1,4 +1,4 @@
-"""How connections to other agents are kept, and how much of them."""
+"""Settings of the connections to other agents."""
 
 import msgspec
 

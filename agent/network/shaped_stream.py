@@ -1,4 +1,4 @@
-"""A stream that takes as long as its path in the testbed's table says; see `sbon_agent.network.shaper`."""
+"""A stream that is delayed as the testbed's table of paths says; part of `sbon_agent.network.shaper`."""
 
 from collections import deque
 from collections.abc import Callable
@@ -10,19 +10,19 @@ from sbon.types import Address
 from sbon_agent.host import Host, Stream, StreamHandler, Timer
 
 HELD_BYTES_MAX = 1 << 20
-"""Bytes held back in one direction from which a stream is congested."""
+"""Bytes held back in one direction above which a stream is congested."""
 ROUNDING_S = 0.0005
-"""Timers of an event loop come up to a millisecond late, half of one on average: half of one early makes the mean delay right."""
+"""Half of the mean lateness of an event loop's timers, which is up to 1 ms: subtracting it from each delay makes the mean right."""
 _CONNECT_TIMEOUT_S = 10.0
 _LINGER_S = 5.0
-"""How long a closed stream may wait for a blocked path before it is closed without its last bytes."""
+"""Seconds that a closed stream may wait for a blocked path before it is closed without its last bytes."""
 _IN_HELD_BYTES_MAX = 64 << 20
-"""Bytes from the peer that wait behind a block; with more of them the stream breaks."""
+"""Bytes from the peer that may wait behind a block; above that the stream breaks."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """The way from this agent to another; and back, for streams that this agent dials."""
+    """Path from this agent to another one, and back for streams that this agent dials."""
 
     delay_ms: float = 0.0
     jitter_ms: float = 0.0
@@ -31,17 +31,17 @@ class Way:
 
 
 class Paths(Protocol):
-    """The table, as it is now."""
+    """The present table of paths."""
 
     def path(self, address: Address) -> Way:
-        """The way to an address."""
+        """Returns the path to an address."""
 
     def delay_s(self, path: Way) -> float:
-        """One draw of its delay."""
+        """Draws a delay of the path, in seconds."""
 
 
 class Lane:
-    """What is on its way in one direction: calls with a size, in order, each at its own instant."""
+    """Delayed calls of one direction of a stream, in order, each with a size and a due time."""
 
     def __init__(self, shaped: Paths, host: Host, address: Address) -> None:
         self._shaped, self._host, self._address = shaped, host, address
@@ -51,7 +51,7 @@ class Lane:
         self.held_bytes = 0
 
     def push(self, size_bytes: int, deliver: Callable[[], None], trips: int = 1) -> None:
-        """Call `deliver` after the path's delay (twice for a round trip), behind what is on its way; at once where nothing delays it."""
+        """Calls `deliver` after the path's delay (twice that for a round trip), behind earlier calls; at once if there is no delay."""
         path = self._shaped.path(self._address)
         delay_s = sum(self._shaped.delay_s(path) for _ in range(trips))
         if not self._queue and delay_s == 0 and not path.blocked:
@@ -63,12 +63,12 @@ class Lane:
         self.arm()
 
     def arm(self) -> None:
-        """Wait for the first in the queue; a blocked path waits for `ShapedHost.set`."""
+        """Sets the timer for the first call; a blocked path waits for `ShapedHost.set`."""
         if self._timer is None and self._queue and not self._shaped.path(self._address).blocked:
             self._timer = self._host.call_at(self._queue[0][0], self._deliver)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Drops all calls."""
         self._queue.clear()
         self.held_bytes = 0
         if self._timer is not None:
@@ -88,7 +88,7 @@ class Lane:
 
 
 class ShapedStream:
-    """Between a dialled stream and its handler: a `Stream` to the one, a `StreamHandler` to the other."""
+    """Sits between a dialled stream and its handler: a `Stream` for the handler, a `StreamHandler` for the stream."""
 
     def __init__(
         self, shaped: Paths, host: Host, address: Address, handler: StreamHandler, ended: Callable[["ShapedStream"], None]
@@ -100,12 +100,12 @@ class ShapedStream:
         self._full = self._closed_here = self._over = False
 
     def dial(self) -> None:
-        """Take a round trip to open, the real one on top."""
+        """Opens the stream after a simulated round trip, in addition to the real one."""
         self._timer = self._host.call_at(self._host.now() + _CONNECT_TIMEOUT_S, partial(self._tell_closed, "timed out"))
         self._out.push(0, lambda: self._host.connect(self._address, self), trips=2)
 
     def path_changed(self) -> None:
-        """A block may have been lifted."""
+        """Resumes delivery, in case a block has been lifted."""
         self._out.arm()
         self._in.arm()
 
@@ -113,28 +113,28 @@ class ShapedStream:
 
     @property
     def peer(self) -> Address:
-        """The address dialled."""
+        """Returns the dialled address."""
         return self._address
 
     @property
     def congested(self) -> bool:
-        """Too much is held back, here or below."""
+        """True if too many bytes are held back, here or in the stream below."""
         return self._full
 
     @property
     def unsent_bytes(self) -> int:
-        """What is held back, here or below."""
+        """Bytes held back, here and in the stream below."""
         return self._out.held_bytes + (self._stream.unsent_bytes if self._stream is not None else 0)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Write after the path's delay."""
+        """Writes after the path's delay."""
         if self._closed_here:
             return
         self._out.push(len(data), partial(self._write, data))
         self._full = self._full or self._out.held_bytes > HELD_BYTES_MAX or (self._stream is not None and self._stream.congested)
 
     def close(self) -> None:
-        """Close behind what was written."""
+        """Closes after what was written has left."""
         if not self._closed_here:
             self._closed_here = True
             self._in.clear()
@@ -163,7 +163,7 @@ class ShapedStream:
     # Towards the host: a handler.
 
     def connected(self, stream: Stream) -> None:
-        """The stream below is open."""
+        """Notes that the stream below is open."""
         if self._over:
             stream.close()
             return
@@ -173,7 +173,7 @@ class ShapedStream:
         self._handler.connected(self)
 
     def received(self, data: bytes) -> None:
-        """Bytes have come; they go on after the path's delay."""
+        """Passes received bytes on after the path's delay."""
         if self._closed_here or self._over:
             return
         self._in.push(len(data), partial(self._handler.received, data))
@@ -182,11 +182,11 @@ class ShapedStream:
             self._tell_closed("too many bytes wait behind a blocked path")
 
     def writable(self) -> None:
-        """The stream below has room again."""
+        """Notes that the stream below has room again."""
         self._drained()
 
     def closed(self, reason: str) -> None:
-        """The stream below is gone: the agent hears of it behind the bytes that came before."""
+        """Tells the agent that the stream below is gone, after the bytes that came before."""
         if self._over:
             return
         self._out.clear()

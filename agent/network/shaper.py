@@ -1,15 +1,14 @@
-"""A host on which other agents seem farther away than they are. For the testbed only.
+"""A host that delays traffic to other agents, so that they seem farther away than they are. For the testbed only.
 
-The testbed runs real agents as processes of one machine and gives each a table of the paths to the others: one-way delay, jitter, loss,
-and whether the way is blocked. `ShapedHost` stands between the agent and its host and applies it.
+The testbed runs real agents as processes on one machine and gives each a table of the paths to the others: one-way delay, jitter, loss, and
+whether the path is blocked. `ShapedHost` sits between the agent and its host and applies the table.
 
 - Datagrams are held back by the sender.
 - Streams are held back in both directions by the end that *dialled*: a dialled stream is to an address of the table, whereas an
   accepted one comes from a port of the moment that tells nothing of who it is. The acceptor's end passes through.
 
-A block stops what is on its way in both kinds; datagrams are lost, streams go on where they were when the block is lifted, as TCP
-does, unless an agent has given the connection up meanwhile. Opening a stream takes a round trip, as TCP's handshake does, and is
-given up after 10 s.
+A block also stops what is in transit: datagrams are lost; streams continue when the block is lifted, as with TCP, unless an agent has given
+the connection up by then. Opening a stream takes a round trip, as TCP's handshake does, and is given up after 10 s.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,18 +31,18 @@ DELAY_MS_MAX = 60_000.0
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An agent's table, as the testbed writes it to the agent's shaper file and sends it over the control socket."""
+    """An agent's table of paths, as the testbed writes it to the agent's shaper file and sends it over the control socket."""
 
     delays_ms: dict[str, float] = {}
-    """One way, by the HOST:PORT on which another agent listens, on top of what the real network needs; others are not shaped."""
+    """One-way delay by the HOST:PORT on which another agent listens, added to that of the real network; other addresses are not shaped."""
     jitter_ms: float = 0.0
-    """Mean of the further delay of each datagram and each chunk of a stream, exponentially distributed, as in the virtual world."""
+    """Mean of the additional, exponentially distributed delay of each datagram and each chunk of a stream, as in the simulation."""
     loss: float = 0.0
-    """Chance of a datagram to be lost; streams lose nothing."""
+    """Probability that a datagram is lost; streams lose nothing."""
     blocked: list[str] = []
     """HOST:PORT of agents to which nothing passes."""
     load: float | None = None
-    """Where given, the CPU load that the agent reads, 0 to 1: all agents of a testbed share one machine."""
+    """CPU load that the agent reads, 0 to 1, instead of the real one: all agents of a testbed share one machine. None: the real one."""
 
     def __post_init__(self) -> None:
         for address, delay_ms in self.delays_ms.items():
@@ -61,12 +60,12 @@ FREE = Way()
 
 
 class ShapedHost:
-    """Satisfies `sbon_agent.host.Host`, over another host.
+    """Implements `sbon_agent.host.Host` on top of another host.
 
     Parameters
     ----------
     shape
-        The first table.
+        The initial table; None for no delays.
     """
 
     def __init__(self, host: Host, shape: Shape | None = None) -> None:
@@ -80,12 +79,12 @@ class ShapedHost:
 
     @classmethod
     def from_file(cls, host: Host, file: str) -> "ShapedHost":
-        """With the table in a JSON file.
+        """Makes a host with the table in a JSON file.
 
         Raises
         ------
         ConfigError
-            The file cannot be read or has no table.
+            The file cannot be read, or is not such a table.
         """
         try:
             return cls(host, msgspec.json.decode(Path(file).read_bytes(), type=Shape))
@@ -94,30 +93,33 @@ class ShapedHost:
 
     @property
     def rng(self) -> np.random.Generator:
-        """The host's."""
+        """Random generator of the host."""
         return self._host.rng
 
     def disk(self, folder: str) -> Disk:
-        """The machine's."""
+        """Returns the host's disk."""
         return self._host.disk(folder)
 
     @property
     def workers(self) -> int:
-        """The host's."""
+        """Number of executor threads of the host."""
         return self._host.workers
 
     @property
     def loop(self) -> Any:
-        """The host's event loop, if it has one: what a connector opens on it is to other machines than agents', and is not shaped."""
+        """Event loop of the host, if it has one.
+
+        Connectors open connections on it; these lead to machines other than agents', and are not shaped.
+        """
         return getattr(self._host, "loop", None)
 
     def update(self, arguments: Mapping[str, Any]) -> None:
-        """Replace the whole table by plain values with the fields of `Shape`.
+        """Replaces the whole table by plain values with the fields of `Shape`.
 
         Raises
         ------
         ConfigError
-            They make no table; the old one stays.
+            The values are not a table; the old one stays.
         """
         try:
             self.set(msgspec.convert(dict(arguments), Shape))
@@ -125,12 +127,12 @@ class ShapedHost:
             raise ConfigError(f"shape: {error}") from error
 
     def set(self, shape: Shape) -> None:
-        """Replace the whole table; datagrams and chunks on their way keep the delay they had.
+        """Replaces the whole table; datagrams and chunks in transit keep their delays.
 
         Raises
         ------
         ConfigError
-            A name in it is no HOST:PORT.
+            A key in it is not HOST:PORT.
         """
         blocked = {parse_address(text) for text in shape.blocked}
         delays_ms = {parse_address(text): delay_ms for text, delay_ms in shape.delays_ms.items()}
@@ -143,42 +145,42 @@ class ShapedHost:
             stream.path_changed()
 
     def path(self, address: Address) -> Way:
-        """The way to an address as it is now."""
+        """Returns the present path to an address."""
         return self._paths.get(address, FREE)
 
     def delay_s(self, path: Way) -> float:
-        """One draw of the path's delay."""
+        """Draws a delay of the path, in seconds."""
         jitter_ms = path.jitter_ms * float(self._draws.exponential()) if path.jitter_ms else 0.0
         return (path.delay_ms + jitter_ms) / 1000
 
     def now(self) -> float:
-        """The host's."""
+        """Returns the host's time."""
         return self._host.now()
 
     def wall(self) -> float:
-        """The host's."""
+        """Returns the host's time."""
         return self._host.wall()
 
     def random_bytes(self, count: int) -> bytes:
-        """The host's."""
+        """Returns random bytes of the host."""
         return self._host.random_bytes(count)
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
-        """The host's."""
+        """Sets a timer of the host."""
         return self._host.call_at(when, callback)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """The host's."""
+        """Queues a call at the host."""
         self._host.call_soon(callback)
 
     def listen(
         self, address: Address, datagram: Callable[[bytes, Address, float], None], accept: Callable[[Address], StreamHandler]
     ) -> Address:
-        """The host's: what comes in was held back by its sender."""
+        """Listens at the host: incoming traffic was delayed by its sender."""
         return self._host.listen(address, datagram, accept)
 
     def send_datagram(self, data: bytes, address: Address) -> None:
-        """Send after the path's delay, unless it is lost."""
+        """Sends after the path's delay, unless the datagram is lost."""
         path = self.path(address)
         if path.blocked or (path.loss and float(self._draws.random()) < path.loss) or self._held_bytes > HELD_BYTES_MAX:
             self.counters["datagrams_shaped_away"] += 1
@@ -198,7 +200,7 @@ class ShapedHost:
             self._host.send_datagram(data, address)
 
     def connect(self, address: Address, handler: StreamHandler) -> None:
-        """Open a stream that is delayed both ways."""
+        """Opens a stream that is delayed in both directions."""
         stream = ShapedStream(self, self._host, address, handler, self._forget)
         self._streams[stream] = None
         stream.dial()
@@ -215,33 +217,33 @@ class ShapedHost:
         brief: bool = False,
         spare: bool = False,
     ) -> None:
-        """The host's."""
+        """Runs work at the host."""
         self._host.execute(work, done, rows=rows, brief=brief, spare=spare)
 
     def execute_apart(self, work: Callable[[], T], done: Callable[[T | BaseException], None], limit_s: float) -> None:
-        """The host's."""
+        """Runs work at the host."""
         self._host.execute_apart(work, done, limit_s)
 
     def stopwatch(self) -> float:
-        """The host's."""
+        """Returns the host's time."""
         return self._host.stopwatch()
 
     def meter(self, *, brief: bool = False) -> Meter:
-        """The host's."""
+        """Starts a meter of the host."""
         return self._host.meter(brief=brief)
 
     def load_fraction(self) -> float:
-        """The host's, unless the table says otherwise."""
+        """Returns the host's load, unless the table sets it."""
         return self._host.load_fraction() if self._load is None else self._load
 
     def use_fraction(self) -> float:
-        """The host's, unless the table says otherwise."""
+        """Returns the host's use, unless the table sets it."""
         return self._host.use_fraction() if self._load is None else self._load
 
     def memory_bytes(self) -> int:
-        """The host's."""
+        """Returns the host's memory."""
         return self._host.memory_bytes()
 
     def memory_fraction(self) -> float:
-        """The host's."""
+        """Returns the host's memory use."""
         return self._host.memory_fraction()

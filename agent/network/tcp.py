@@ -1,4 +1,4 @@
-"""A TCP connection as `sbon_agent.host.Stream`."""
+"""TCP connections that implement `sbon_agent.host.Stream`. The asyncio host makes them."""
 
 import asyncio
 import socket
@@ -11,27 +11,28 @@ from sbon.types import Address
 from sbon_agent.host import ReadingHandler, StreamHandler
 
 SEND_BUFFER_BYTES = 1 << 20
-"""Unsent bytes from which a stream is congested: a few mini-batches, enough to fill the way to the other side of the globe."""
+"""Unsent bytes above which a stream is congested: a few batches, enough to fill a path to the other side of the globe."""
 UNSENT_BYTES = 256 * 1024
-"""So many wait in the kernel, beside what is on the line (Linux). What it holds nobody here sees: a slow line would look fast."""
+"""Bytes that may wait in the kernel, beyond those on the line (Linux). Bytes in the kernel cannot be seen here, so a slow line would look
+fast."""
 _TCP_NOTSENT_LOWAT = 25
-"""`socket` has no name for it before Python 3.12."""
+"""Number of the socket option, which the socket module does not name before Python 3.12."""
 _READ_BYTES = 64 * 1024
 _LINGER_S = 5.0
-"""How long a closed stream may try to deliver what was written; a dead peer would hold it for the kernel's quarter of an hour."""
+"""Seconds that a closed stream may try to deliver what was written; the kernel would wait a quarter of an hour for a dead peer."""
 
 
 class TcpStream(asyncio.BufferedProtocol):
-    """Between a transport and its handler. Satisfies `sbon_agent.host.Stream`.
+    """Sits between a transport and its handler; implements `sbon_agent.host.Stream`.
 
     Parameters
     ----------
     guarded
-        Calls a callback and keeps its exceptions from the event loop; false if there was one.
+        Calls a callback and keeps its exceptions from the event loop; returns False if there was one.
     handler
         Makes the handler, given the peer's address, once the connection is open.
     ended
-        Told when the transport is gone.
+        Called when the transport is gone.
     """
 
     def __init__(
@@ -53,26 +54,26 @@ class TcpStream(asyncio.BufferedProtocol):
 
     @property
     def peer(self) -> Address:
-        """The other end's address."""
+        """Returns the other end's address."""
         return self._peer
 
     @property
     def congested(self) -> bool:
-        """More than `SEND_BUFFER_BYTES` wait."""
+        """True if more than `SEND_BUFFER_BYTES` wait."""
         return self._full
 
     @property
     def unsent_bytes(self) -> int:
-        """What waits for the kernel to take it."""
+        """Bytes that the kernel has not taken yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     @property
     def is_closing(self) -> bool:
-        """Closed here, and not gone yet."""
+        """True if closed here but not gone yet."""
         return self._closed_here and self._transport is not None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send; lost without an error once closed."""
+        """Sends data; after a close it is dropped without an error."""
         if self._transport is None or self._closed_here or self._transport.is_closing():
             return
         self._writing = True
@@ -82,7 +83,7 @@ class TcpStream(asyncio.BufferedProtocol):
             self._writing = False
 
     def close(self) -> None:
-        """Close once all has left, or after 5 s."""
+        """Closes once all data has left, or after 5 s."""
         if self._transport is None or self._closed_here:
             return
         self._closed_here = True
@@ -90,7 +91,7 @@ class TcpStream(asyncio.BufferedProtocol):
         self._linger = self._loop.call_later(_LINGER_S, self._transport.abort)
 
     def abort(self) -> None:
-        """Close now; what was written may be lost."""
+        """Closes now; written data may be lost."""
         self._closed_here = True
         if self._transport is not None:
             self._transport.abort()
@@ -98,14 +99,14 @@ class TcpStream(asyncio.BufferedProtocol):
     # What asyncio tells.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection is open."""
+        """Handles a connection that is open."""
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
-        if peer is None:  # gone between accept and here
+        if peer is None:  # closed between accept and here
             self.abort()
             return
         self._peer = (peer[0], peer[1])
-        # TCP_NODELAY needs no word: asyncio and uvloop both set it on every connection.
+        # TCP_NODELAY is not set here: asyncio and uvloop both set it on every connection.
         self._transport.set_write_buffer_limits(high=SEND_BUFFER_BYTES)
         if sys.platform == "linux":
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, UNSENT_BYTES)
@@ -113,7 +114,7 @@ class TcpStream(asyncio.BufferedProtocol):
             self.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes may be read to: the handler's own room, where it has some."""
+        """Returns the buffer for the next bytes: the handler's own, if it has one."""
         if self._reading is not None and not self._closed_here:
             return self._reading.room()
         if not self._own_room:
@@ -121,7 +122,7 @@ class TcpStream(asyncio.BufferedProtocol):
         return self._own_room
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes have come."""
+        """Passes received bytes on."""
         if self._handler is None or self._closed_here:
             return
         if self._reading is not None:
@@ -130,11 +131,11 @@ class TcpStream(asyncio.BufferedProtocol):
             self._guarded(partial(self._handler.received, bytes(self._own_room[:nbytes])))
 
     def pause_writing(self) -> None:
-        """The send buffer is full."""
+        """Notes that the send buffer is full."""
         self._full = True
 
     def resume_writing(self) -> None:
-        """The send buffer has emptied."""
+        """Notes that the send buffer has emptied."""
         self._full = False
         if self._writing:
             self._loop.call_soon(self._tell_writable)  # never from inside `write`
@@ -142,7 +143,7 @@ class TcpStream(asyncio.BufferedProtocol):
             self._tell_writable()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The connection is gone."""
+        """Handles a connection that is gone."""
         if self._linger is not None:
             self._linger.cancel()
         self._full = False

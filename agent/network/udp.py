@@ -1,8 +1,8 @@
-"""The UDP socket of an agent, with the kernel's own time of arrival where there is one.
+"""The UDP socket of an agent. It takes the time of arrival from the kernel where it can; the asyncio host uses it.
 
-A datagram may lie in the socket's buffer while Python is busy; timed on arrival by the kernel, it does not make its sender look far.
-Linux stamps datagrams on request (SO_TIMESTAMPNS, socket(7)) with the wall clock; the stamp's age at the moment of reading, taken off the
-monotonic clock, is the instant of arrival. Elsewhere the instant of reading must do.
+A datagram may lie in the socket's buffer while Python is busy. With the kernel's time of arrival its sender does not seem farther away for
+it. Linux stamps datagrams on request (SO_TIMESTAMPNS, socket(7)) with the wall clock; the age of the stamp when it is read, subtracted from
+the monotonic clock, gives the instant of arrival. On other systems the instant of reading is used.
 """
 
 import asyncio
@@ -20,18 +20,19 @@ from sbon.types import Address
 log = structlog.get_logger()
 
 _SO_TIMESTAMPNS = 35
-"""Of Linux, on every processor Python is commonly built for; the socket module does not name it."""
+"""Number of the socket option on Linux, on every processor that Python is commonly built for; the socket module does not name it."""
 _TIMESPEC = struct.Struct("@ll")
 _DATAGRAM_BYTES_MAX = 65535
 _BURST_MAX = 64
-"""Datagrams read before other callbacks have their turn."""
+"""Most datagrams read before other callbacks get their turn."""
 _AGE_S_MAX = 30.0
-"""A stamp older than this, or of the future, tells of a step of the wall clock and not of the datagram."""
+"""Greatest plausible age of a stamp, in seconds; an older one, or one of the future, comes from a step of the wall clock."""
 _READING_S_MAX = 20e-6
 _READINGS_MAX = 3
-"""Two clocks read farther apart than this are read again, so often at most. Undisturbed they are less than a microsecond apart."""
+"""Two clocks read farther apart than _READING_S_MAX are read again, at most this often. Undisturbed they are less than a microsecond
+apart."""
 _RECEIVE_BUFFER_BYTES = 1 << 20
-"""Asked of the kernel, which may give less: room for what arrives while Python is busy."""
+"""Requested size of the receive buffer, for what arrives while Python is busy; the kernel may give less."""
 
 
 class UdpSocket:
@@ -42,7 +43,7 @@ class UdpSocket:
     bound
         The socket; owned from now on.
     received
-        Called with data, sender and monotonic instant of arrival; must not raise.
+        Called with data, sender and monotonic time of arrival; must not raise.
     counters
         `datagrams_dropped` and `datagrams_unsendable` are counted here.
     """
@@ -62,18 +63,19 @@ class UdpSocket:
         loop.add_reader(bound.fileno(), self._readable)
 
     def send(self, data: bytes, address: Address) -> None:
-        """Send and forget; what the kernel does not take is counted."""
+        """Sends a datagram; one that the kernel refuses is counted as lost."""
         try:
             self._socket.sendto(data, address)
         except BlockingIOError:
             self._counters["datagrams_dropped"] += 1
         except (OSError, OverflowError) as error:
-            # No route, a network that is down, a datagram too long, no such port: for the protocol above it is lost like any other.
+            # No route, the network is down, the datagram is too long, or the port is invalid: to the protocol above it is lost like any
+            # other.
             self._counters["datagrams_unsendable"] += 1
             log.debug("datagram.unsendable", address=address, size_bytes=len(data), reason=str(error))
 
     def close(self) -> None:
-        """Stop reading; further sends are lost."""
+        """Stops reading; further datagrams are lost."""
         if self._socket.fileno() >= 0:
             self._loop.remove_reader(self._socket.fileno())
             self._socket.close()
@@ -81,7 +83,7 @@ class UdpSocket:
     def _readable(self) -> None:
         for _ in range(_BURST_MAX):
             if self._socket.fileno() < 0:
-                return  # closed by what the last datagram brought about
+                return  # closed while the last datagram was handled
             try:
                 data, ancillary, _, sender = self._socket.recvmsg(_DATAGRAM_BYTES_MAX, socket.CMSG_SPACE(_TIMESPEC.size))
             except BlockingIOError:
@@ -101,7 +103,7 @@ def _ask_for_stamps(bound: socket.socket) -> bool:
 
 
 def _arrived_at(ancillary: list[tuple[int, int, bytes]]) -> float:
-    """Monotonic instant at which the kernel took the datagram in; now, where it does not say."""
+    """Returns the monotonic time at which the kernel received the datagram; the present time if it does not say."""
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS and len(data) == _TIMESPEC.size:
             seconds, nanoseconds = _TIMESPEC.unpack(data)
@@ -112,9 +114,9 @@ def _arrived_at(ancillary: list[tuple[int, int, bytes]]) -> float:
 
 
 def _both_clocks() -> tuple[float, int]:
-    """Monotonic seconds and wall clock nanoseconds of one instant.
+    """Reads monotonic seconds and wall clock nanoseconds at the same instant.
 
-    Another thread may run between the two readings; then they are taken again, lest its turn count as time in the socket's buffer.
+    If another thread runs between the two readings, they are repeated; otherwise its time would count as time in the socket's buffer.
     """
     now = 0.0
     wall_ns = 0

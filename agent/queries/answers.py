@@ -1,4 +1,7 @@
-"""What this agent does when another one (or it itself) asks: one place where requests find their component."""
+"""Dispatches requests of other agents, and of this one to itself, to the component that carries them out.
+
+The node calls `handle` for each request that may be answered.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -26,50 +29,50 @@ from sbon_agent.optimising.surveying import Surveying
 
 
 class Owned(Protocol):
-    """The queries that this agent has taken, as others may ask of them."""
+    """Queries of which this agent is the home, as far as other agents ask about them."""
 
     def moved(self, operator: OperatorId, node: NodeId, epoch: int) -> None:
-        """An operator of theirs has a new host."""
+        """Notes that an operator has a new host."""
 
     def unwanted(self, queries: tuple[QueryId, ...]) -> tuple[QueryId, ...]:
-        """Those that are over or unknown."""
+        """Returns those of these queries that have ended or are unknown."""
 
     def encoded_rows(self) -> bytes:
-        """All of them, for `sbon queries` at another agent."""
+        """Returns all queries, encoded for `sbon queries` at another agent."""
 
     def drop(self, query: QueryId, done: Callable[[SbonError | None], None]) -> None:
-        """End one."""
+        """Ends a query."""
 
 
 class Orphaned(Protocol):
-    """The queries served here whose homes are gone."""
+    """Queries with operators here whose homes are gone."""
 
     def hosted(self) -> tuple[Orphan, ...]:
-        """All of them."""
+        """Returns all of them."""
 
     def end_hosted(self, query: QueryId, respond: Done) -> None:
-        """Let go of one, unless its home is there."""
+        """Releases one, unless its home is present."""
 
 
 class Replicas(Protocol):
-    """The tables that all agents keep alike."""
+    """Tables that all agents replicate: members and catalogue."""
 
     def pulled(self, message: PushPull) -> PushPull:
-        """Take another's tables and give ours."""
+        """Takes another agent's tables and returns this agent's."""
 
     def updated(self, message: CatalogUpdate) -> None:
-        """Take changed entries."""
+        """Takes changed entries of the catalogue."""
 
 
 class Keys(Protocol):
-    """This agent's cluster keys."""
+    """Cluster keys of this agent."""
 
     def apply(self, message: KeysAsk | KeyInstall | KeyUse | KeyRemove) -> KeysHeld:
-        """Change them, or only tell their ids."""
+        """Changes the keys, or only reports their ids."""
 
 
 class Answers:
-    """Requests of others, by their type."""
+    """Handles the requests of other agents, by message type."""
 
     def __init__(
         self,
@@ -98,12 +101,12 @@ class Answers:
         self._keys = keys
 
     def handle(self, sender: NodeId, message: Message, respond: Done) -> None:
-        """Answer a request, now or later, once.
+        """Answers a request, now or later, exactly once.
 
         Raises
         ------
         SbonError
-            That is the answer.
+            The request is refused; the error is the answer.
         """
         if self._migrations.handle(sender, message, respond):
             return
@@ -116,7 +119,7 @@ class Answers:
                 self._surveying.reserve(message)
                 respond(DoneMessage())
             case Instantiate():
-                # Nobody else can bear our name: the handshake refuses it (`sbon_agent.network.connection`).
+                # No other agent can use this agent's name: the handshake refuses it (`sbon_agent.network.connection`).
                 self._engine.instantiate(message, lambda problem: respond(problem or DoneMessage()), asked_by=sender)
             case Use():
                 self._use(message, respond)
@@ -166,12 +169,12 @@ class Answers:
                 raise RemoteProtocolError(f"{type(message).__name__} is not a request")
 
     def moved(self, operator: OperatorId, node: NodeId, epoch: int) -> None:
-        """Another host runs the operator now."""
+        """Passes on that another host runs the operator now."""
         self._engine.flow.moved(operator, node, epoch)
         self._owned.moved(operator, node, epoch)
 
     def _use(self, message: Use, respond: Done) -> None:
-        """The query uses the operator and, by asking on, all that feeds it."""
+        """Makes a query use an operator and, by asking on, all operators upstream of it."""
         self._sharing.check(message)
         instance = self._engine.use(message.operator, message.user, message.outputs, message.through)
         found: dict[OperatorId, NodeId] = {instance.id: self._directory.me}

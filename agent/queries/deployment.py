@@ -1,8 +1,10 @@
-"""From a plan and a decision to running operators: which host is told what, in which order, and how it is undone.
+"""Deploys a placed query: tells each host what to do, in order, and undoes it on failure.
 
-Downstream before upstream, so that every batch finds its target; running operators that are reused come after those that are made. Sinks
-take no row before all else has been done: rows flow as soon as the first shared operator has its new output, and another one may refuse.
-Whatever fails, all that was made for the query is released.
+`sbon_agent.queries.queries` runs one `Deployment` for each query.
+
+Operators are made downstream before upstream, so that every batch finds its target; running operators that are reused are connected after
+those that are made. Sinks accept rows only at the very end: rows flow as soon as the first shared operator has its new output, while
+another host may still refuse. On any failure all that was made for the query is released.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,41 +20,42 @@ from sbon.wire.messages import Message
 from sbon_agent.directory import Directory
 
 BEGIN_TRIES = 3
-"""How often the word to begin is said again whose answer is lost."""
+"""Number of times that a Begin whose answer is lost is repeated."""
 INSTANTIATE_TIMEOUT_S = 15.0
-"""A host that runs its first operator loads what operators need, which takes a second or two on a small machine."""
+"""Timeout for making an operator, in seconds: a host that runs its first one has to load libraries, which takes a second or two on a small
+machine."""
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """Where a query's operators go."""
+    """Hosts of a query's operators."""
 
     nodes: Mapping[OperatorId, NodeId]
     """Host of every operator that is made for the query."""
     reused: Mapping[OperatorId, tuple[OperatorId, NodeId]]
-    """Operators of the plan for which running ones stand in; what fed only them is in neither."""
+    """Operators of the plan that running ones replace, with these and their hosts; operators upstream of them are in neither table."""
     delay_slack_ms: float | None = None
-    """By how much the ways of the query may grow; None: it has no delay bound."""
+    """By how much the query's longest way may grow, in ms; None without a delay bound."""
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One host told one thing."""
+    """One message to one host."""
 
     node: NodeId
     message: Instantiate | Use | Begin
 
 
 class Deployed(msgspec.Struct, frozen=True):
-    """What runs for a query now."""
+    """What runs for a query after its deployment."""
 
     operators: tuple[OperatorSpec, ...]
-    """Made for it."""
+    """Operators made for the query."""
     links: tuple[LinkSpec, ...]
     nodes: dict[OperatorId, NodeId]
-    """Hosts of all operators that the query uses, reused ones and what feeds them included."""
+    """Hosts of all operators that the query uses, including reused ones and those upstream of them."""
 
 
 def rewired(plan: Plan, assignment: Assignment) -> tuple[LinkSpec, ...]:
-    """The links that are made for the query, with running operators in the place of those they stand in for."""
+    """Returns the links to make for the query, with reused operators in the place of those that they replace."""
     links = []
     taken: set[str] = set()
     for link in plan.links:
@@ -61,7 +64,7 @@ def rewired(plan: Plan, assignment: Assignment) -> tuple[LinkSpec, ...]:
         source = assignment.reused[link.source][0] if link.source in assignment.reused else link.source
         name, number = link_id(source, link.target, link.port), 1
         while name in taken:
-            # Two branches of the query for which one running operator stands in.
+            # Two branches of the query use the same running operator.
             number += 1
             name = f"{link_id(source, link.target, link.port)}#{number}"
         taken.add(name)
@@ -70,7 +73,7 @@ def rewired(plan: Plan, assignment: Assignment) -> tuple[LinkSpec, ...]:
 
 
 def stages(plan: Plan, assignment: Assignment, user: User) -> list[list[Step]]:
-    """What to tell whom: stage after stage, all of one stage at once."""
+    """Returns the messages to send, stage by stage; those of one stage are sent at once."""
     links = rewired(plan, assignment)
     schemas = {op.id: op.schema for op in plan.operators}
     for replaced, (running, _) in assignment.reused.items():
@@ -97,7 +100,7 @@ def stages(plan: Plan, assignment: Assignment, user: User) -> list[list[Step]]:
 
 
 class Deployment:
-    """Carries out the stages of one query; `done` gets what runs, or why nothing does."""
+    """Runs the stages of one query; `done` gets what runs, or the first error."""
 
     def __init__(self, directory: Directory, plan: Plan, assignment: Assignment, done: Callable[[Deployed | SbonError], None]) -> None:
         self._directory = directory
@@ -110,13 +113,13 @@ class Deployment:
         self._waiting = 0
         self._problem: SbonError | None = None
         self.refused_by: set[NodeId] = set()
-        """Hosts that did not make an operator; known when `done` is called with an error."""
+        """Hosts that refused to make an operator; complete when `done` is called with an error."""
         self.begun = False
-        """Sinks may have taken rows: those of another attempt would come on top."""
+        """True if sinks may have taken rows: another attempt would add rows to them."""
         self._tries_left = BEGIN_TRIES
 
     def run(self) -> None:
-        """Begin."""
+        """Sends the next stage, or finishes; call it to start."""
         if self._problem is not None:
             for node in sorted(self._touched):
                 self._directory.tell(node, Release(query=self._plan.query))
@@ -138,7 +141,7 @@ class Deployment:
 
     def _told(self, step: Step, result: Message | SbonError) -> None:
         if isinstance(result, LinkError) and isinstance(step.message, Begin) and self._tries_left > 0:
-            self._tries_left -= 1  # the answer may be lost, and the word may be said again
+            self._tries_left -= 1  # the answer may be lost, and Begin may be repeated
             self._ask(step)
             return
         self._waiting -= 1
@@ -153,7 +156,7 @@ class Deployment:
 
 
 def _blamed(step: Step, problem: SbonError, me: NodeId) -> SbonError:
-    """Which operator could not be made, and where; a sink of the agent's own speaks for itself, and keeps the option that is wrong."""
+    """Returns the error with the operator and its host named. A refused sink keeps its error class and the wrong option."""
     if isinstance(step.message, Begin):
         return type(problem)(f"query {step.message.query} does not begin: its sink on {step.node}: {problem}")
     what = step.message.spec.id if isinstance(step.message, Instantiate) else step.message.operator
@@ -163,7 +166,7 @@ def _blamed(step: Step, problem: SbonError, me: NodeId) -> SbonError:
 
 
 def refused_sink(operator: OperatorId, node: NodeId, problem: ConnectorError, me: NodeId) -> ConnectorError:
-    """What its host has against a sink."""
+    """Returns a host's refusal of a sink, with the host named if it is not this one."""
     return problem if node == me else ConnectorError(_cannot_run(operator, node, problem), option=problem.option)
 
 

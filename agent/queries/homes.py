@@ -1,4 +1,6 @@
-"""Queries whose homes are gone: this host's are noted and told, and those of all hosts are listed and ended from here (`sbon.homes`)."""
+"""Handles queries whose homes are gone (`sbon.homes`): notes those with operators on this host, and lists and ends those of all hosts on
+request.
+"""
 
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -23,20 +25,20 @@ from sbon_agent.host import Host
 from sbon_agent.queries.replication import Replication
 
 ANSWER_S = 2.0
-"""How long the other agents may take to tell of their queries, or to let go of one."""
+"""Seconds that other agents may take to list their queries, or to release one."""
 
 
 class Doubt(msgspec.Struct, frozen=True):
-    """A sink whose name is in the catalogue, and for whose query nobody answers at present."""
+    """A sink in the catalogue for whose query no home answers at present."""
 
     query: QueryId
     why: str
     gone: bool
-    """Nobody will: the name is free again. Otherwise its home may only be slow, or have crashed a moment ago."""
+    """True if none ever will: the name is free again. Otherwise the home may only be slow, or have crashed just now."""
 
 
 class Homes:
-    """One agent's view of the homes of queries."""
+    """Homes of queries, as one agent sees them."""
 
     def __init__(self, host: Host, directory: Directory, gossip: Gossip, engine: Engine, replication: Replication) -> None:
         self._host = host
@@ -54,7 +56,7 @@ class Homes:
     # ---------------------------------------------------------------------------------------------------- as a host
 
     def look(self, timeout_s: float) -> None:
-        """Notes whose homes have gone, and lets go of what has been an orphan for `timeout_s`, unless that is 0."""
+        """Notes queries whose homes have gone, and releases those that have been orphans for `timeout_s`; 0 keeps them."""
         served = {query: home for instance in self._engine.instances.values() for query, home in instance.users.items()}
         for change in self._orphans.look(served, self._gossip.members, self._host.now(), timeout_s):
             match change:
@@ -65,7 +67,7 @@ class Homes:
                     self._log.warning("query.released", query=query, reason=f"an orphan for {seconds:.0f} s", operators=destroyed)
 
     def hosted(self) -> tuple[Orphan, ...]:
-        """Returns the orphans that this host serves."""
+        """Returns the orphaned queries that have operators here."""
         found: dict[QueryId, list[Instance]] = {}
         homes: dict[QueryId, NodeId] = {}
         for instance in self._engine.instances.values():
@@ -86,10 +88,10 @@ class Homes:
         )
 
     def end_hosted(self, query: QueryId, respond: Callable[[Message | SbonError], None]) -> None:
-        """Answers EndOrphan: lets go of the query, unless its home is there and still wants it."""
+        """Answers EndOrphan: releases the query, unless its home is present and still wants it."""
         homes = {home for instance in self._engine.instances.values() for user, home in instance.users.items() if user == query}
         present = {home for home in homes if self.state(query, home) is HomeState.PRESENT}
-        # Another agent may have said that the home has failed, and be wrong, or lie: the home itself is asked wherever it can be.
+        # The agent that asks may be mistaken about the home, or lie: the home itself is asked wherever it can be reached.
         asked = sorted(present) or sorted(home for home in homes if self._gossip.address_of(home) is not None)
         if not asked:
             respond(self._ended(query))
@@ -115,7 +117,7 @@ class Homes:
     # ------------------------------------------------------------------------------------------------ for all agents
 
     def all_rows(self, ours: list[dict[str, Any]], done: Callable[[list[dict[str, Any]]], None]) -> None:
-        """Tells the queries of all agents that answer soon, `ours` first, orphans last."""
+        """Gives `done` the queries of all agents that answer in time: `ours` first, orphans last."""
         me = self._directory.me
         sinks = [entry for entry in self._replication.catalog.living.values() if entry.kind == "sink"]
         found: dict[NodeId, list[dict[str, Any]]] = {me: ours}
@@ -143,11 +145,11 @@ class Homes:
             self._directory.request(node, QueriesAsk(), partial(answered, node), ANSWER_S)
 
     def end(self, query: QueryId, done: Callable[[SbonError | None], None], nodes: Collection[NodeId] | None = None) -> None:
-        """Lets all living hosts end a query for which nobody answers; `done` gets the first refusal, once all have answered.
+        """Lets all living hosts end a query without a home; `done` gets the first refusal, or None, once all have answered.
 
         Parameters
         ----------
-        nodes : those that are asked, beside this agent; None: all
+        nodes : the hosts to ask beside this one; None for all
         """
         alive = self._gossip.alive_labels()
         waiting = {node for node in alive if nodes is None or node in nodes} | {self._directory.me}
@@ -166,11 +168,11 @@ class Homes:
             self._directory.request(node, EndOrphan(query=query), partial(answered, node), 2 * ANSWER_S)
 
     def doubts(self, sql: str, is_ours: Callable[[QueryId], bool], done: Callable[[Mapping[str, Doubt]], None]) -> None:
-        """Tells for which sinks of the catalogue nobody answers. The homes of those that the text names are asked.
+        """Finds the sinks of the catalogue without a home that answers. Of the sinks in the text, the homes are asked.
 
         Parameters
         ----------
-        is_ours : whether this agent has taken a query, and knows it
+        is_ours : tells whether this agent is the home of a query and knows it
         """
         doubts: dict[str, Doubt] = {}
         asked: dict[NodeId, list[Entry]] = {}
@@ -204,7 +206,7 @@ class Homes:
 
 
 def decode_rows(data: bytes) -> list[dict[str, Any]]:
-    """Returns another agent's rows of `sbon queries`; none where they make no sense."""
+    """Returns another agent's rows of `sbon queries`; none if they cannot be decoded."""
     try:
         return msgspec.msgpack.decode(data, type=list[dict[str, Any]])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -212,7 +214,7 @@ def decode_rows(data: bytes) -> list[dict[str, Any]]:
 
 
 def _names_sink(sql: str, name: str) -> bool:
-    """Tells whether a text seems to create or drop the sink. What it misses is refused as a name that is taken."""
+    """Tells whether a text seems to create or drop the sink. A name that it misses is refused later as taken."""
     return re.search(rf'\bsink\s+(if\s+not\s+exists\s+)?"?{re.escape(name)}"?(?![\w$])', sql, re.IGNORECASE) is not None
 
 

@@ -1,4 +1,7 @@
-"""`statements.json` in the data directory: what an agent was told, for its next start (`sbon.resumption`)."""
+"""The file `statements.json` in the data directory, which keeps an agent's statements for its next start (`sbon.resumption`).
+
+`sbon_agent.queries.resuming` uses it.
+"""
 
 import os
 from pathlib import Path
@@ -12,11 +15,11 @@ KEPT_NAME = "statements.json"
 
 
 class KeptFile:
-    """The file, read at start and replaced as a whole at each save.
+    """The file: read at start, replaced as a whole at each save.
 
     Parameters
     ----------
-    directory : the data directory; empty keeps nothing
+    directory : the data directory; if empty, nothing is kept
     """
 
     def __init__(self, directory: str | Path) -> None:
@@ -24,7 +27,7 @@ class KeptFile:
         self._log = structlog.get_logger("state")
 
     def load(self, agent: NodeId) -> Kept | None:
-        """Returns what the agent of this name kept last; None where there is nothing of use. A damaged file is set aside."""
+        """Returns what the agent of this name kept last, or None. A damaged file is set aside."""
         if self.path is None:
             return None
         try:
@@ -39,18 +42,18 @@ class KeptFile:
         return kept
 
     def save(self, kept: Kept) -> None:
-        """Replaces the file; blocks until it is on the disk.
+        """Replaces the file; blocks until it is on disk.
 
         Raises
         ------
         OSError, ValueError
-            The disk refuses, or it would be too large. The file is as it was.
+            The file cannot be written, or would be too large; it stays as it was.
         """
         if self.path is not None:
             replace_file(self.path, encode_kept(kept), forced=True)
 
     def set_aside(self, why: str, reason: str) -> None:
-        """Gives the file another name, if it is there, so that nothing of it is used and nobody overwrites it."""
+        """Renames the file, if there is one, so that it is neither used nor overwritten."""
         if self.path is None or not self.path.exists():
             return
         number, aside = 1, self.path.with_name(f"{KEPT_NAME}.{why}")

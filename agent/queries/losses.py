@@ -1,8 +1,10 @@
-"""Rows that a query has lost where a link was made anew: which operator misses them, and about how many they are.
+"""Counts the rows that a query has lost where a link was replaced: which operator misses them, and about how many.
 
-Nobody has counted them: they were on a host that has crashed, or were never sent. But what gives them counts what it gives, and what takes
-them what it takes, so that the rows given since the taker's last ones, less those that went by the new link, are the lost ones: as exact
-as the reports are frequent (`engine.report_interval_s`), by which the last rows may be older or younger than they seem.
+The query's record uses it.
+
+Nobody has seen these rows: they were on a crashed host, or were never sent. But the source counts what it gives, and the target what it
+takes. The rows given after the target's last ones, less those sent by the new link, are the lost ones. The count is as exact as the reports
+are frequent (`engine.report_interval_s`).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,21 +16,22 @@ from sbon.wire.reports import OperatorReport
 
 
 class Losses:
-    """Of one query."""
+    """Lost rows of one query."""
 
     def __init__(self) -> None:
         self._fed: dict[LinkId, tuple[int, int]] = {}
-        """Rows that a link's target had taken when they last grew, and what its source had given by then."""
+        """For each link: the rows that its target had taken when that number last grew, and the rows that its source had given by then."""
         self._uncounted: dict[LinkId, int] = {}
-        """New links whose losses are not counted yet: what their sources had given when the old ones brought their last rows."""
+        """New links whose losses are not counted yet, with the rows that their sources had given when the old links brought their last
+        ones."""
         self._rows: dict[OperatorId, int] = {}
         self._sources: dict[OperatorId, OperatorId] = {}
-        """Operators that have missed rows, and go on, by what they were cut off from."""
+        """Operators that have missed rows and run on, with the operators that they were cut off from."""
         self._unpackable: dict[tuple[LinkId, NodeId], tuple[OperatorId, int, str]] = {}
-        """Links that have left rows out on a host: what gives them, how many rows, and what was wrong with the first."""
+        """Links that have left rows out on a host: the operator that gives them, the number of rows, and the first error."""
 
     def look(self, links: Iterable[LinkSpec], reports: Mapping[OperatorId, OperatorReport]) -> None:
-        """After each round of reports."""
+        """Updates the counts; called after each round of reports."""
         for link in links:
             source, target = reports.get(link.source), reports.get(link.target)
             if source is None or target is None:
@@ -42,31 +45,33 @@ class Losses:
                 self._rows[link.target] = self._rows.get(link.target, 0) + max(0, lost)
 
     def reported(self, report: OperatorReport, links: Iterable[LinkId]) -> None:
-        """Keep what an operator says of batches that could not be packed, of these links: it tells for as long as it stays on its host."""
+        """Keeps what an operator reports about rows of these links that could not be packed; it reports them only while it stays on its
+        host.
+        """
         for link, rows, reason in report.left_out:
             if rows and (link in links or any(target_of(link) == name for name, *_ in report.multicasts)):
                 self._unpackable[link, report.node] = (report.id, rows, printable(reason))
 
     @property
     def unpackable(self) -> bool:
-        """Whether a link has left rows out."""
+        """True if a link has left rows out."""
         return bool(self._unpackable)
 
     def refed(self, old: LinkSpec, new: LinkSpec) -> None:
-        """A link has been made anew; what was under way by the old one is lost, and what was given since it broke."""
+        """Notes that a link has been replaced: rows in transit on the old one, and rows given since it broke, are lost."""
         self._sources[new.target] = new.source
         _, given = self._fed.pop(old.id, (0, None))
-        given = self._uncounted.pop(old.id, given)  # broken again before the first loss was counted
+        given = self._uncounted.pop(old.id, given)  # it broke again before the first loss was counted
         if given is not None:
             self._uncounted[new.id] = given
 
     @property
     def rows(self) -> int:
-        """About how many, as far as they are counted."""
+        """Approximate number of lost rows, as far as counted."""
         return sum(self._rows.values()) + sum(rows for _, rows, _ in self._unpackable.values())
 
     def told(self, text_of: Callable[[OperatorId], str]) -> list[str]:
-        """A sentence for each operator that misses rows."""
+        """Returns a sentence for each operator that misses rows."""
         sentences = []
         for operator, source in sorted(self._sources.items()):
             rows = f"about {self._rows[operator]:,} rows, " if operator in self._rows else "rows, those "

@@ -1,7 +1,7 @@
-"""The multicasts on a query's links, as the agent that took the query learns of them: from the reports of the operators that feed them.
+"""Keeps track of the multicasts on a query's links, for the query's home, from the reports of the operators that feed them.
 
-Nobody announces a multicast. It is made and ended by whoever hosts the operator, and that host's next report says what is now; a query's
-own links keep their names meanwhile and are found wherever they are reported.
+Nobody announces a multicast. The host of an operator makes and ends its multicasts, and its next report lists them. The query's own links
+keep their ids meanwhile, and are found in whichever operator's report they are.
 """
 
 from collections import Counter
@@ -12,20 +12,20 @@ from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.reports import OperatorReport
 
 MISSED_MAX = 3
-"""A multicast that its host does not know may have been folded an instant ago; after so many reports in a row it is lost."""
+"""Number of successive reports without a multicast after which it counts as lost; before that it may just have been folded."""
 
 
 class QueryMulticasts:
-    """Those of one query."""
+    """Multicasts on the links of one query."""
 
     def __init__(self) -> None:
         self.feeders: dict[OperatorId, OperatorId] = {}
-        """Each multicast, and the operator that feeds it."""
+        """Each multicast, with the operator that feeds it."""
         self._queries: dict[OperatorId, int] = {}
         self._missed: Counter[OperatorId] = Counter()
 
     def heard(self, report: OperatorReport, nodes: dict[OperatorId, NodeId]) -> list[OperatorId]:
-        """Take what an operator reports of the multicasts that it feeds, `nodes` too; returns those that have ended."""
+        """Takes an operator's report of the multicasts that it feeds, and updates `nodes`; returns the multicasts that have ended."""
         told = {name for name, _, _ in report.multicasts}
         for name, node, queries in report.multicasts:
             self.feeders[name], self._queries[name] = report.id, max(1, queries)
@@ -33,7 +33,7 @@ class QueryMulticasts:
                 nodes[name] = node
         self._missed.pop(report.id, None)
         ended = [name for name, feeder in self.feeders.items() if feeder == report.id and name not in told]
-        for name in ended:  # and what it fed: fed by another one, that would have been told
+        for name in ended:  # includes those behind it: if another operator fed them now, its report would list them
             ended.extend(behind for behind, feeder in self.feeders.items() if feeder == name)
             del self.feeders[name], self._queries[name]
             self._missed.pop(name, None)
@@ -41,12 +41,12 @@ class QueryMulticasts:
         return ended
 
     def missed(self, name: OperatorId) -> bool:
-        """Its host does not know a multicast; True if that has been so for too long."""
+        """Counts that the host of a multicast does not know it; returns True once that has happened too often."""
         self._missed[name] += 1
         return self._missed[name] > MISSED_MAX
 
     def carry(self, operator: OperatorId, link: LinkId, reports: Mapping[OperatorId, OperatorReport]) -> bool:
-        """Whether a multicast behind an operator has this link, or one that has not reported yet may have it."""
+        """Tells whether a multicast behind an operator has this link, or might have it because it has not reported yet."""
         for name, feeder in self.feeders.items():
             if feeder == operator:
                 report = reports.get(name)
@@ -55,7 +55,7 @@ class QueryMulticasts:
         return False
 
     def feeding(self, reports: Mapping[OperatorId, OperatorReport]) -> Iterator[tuple[OperatorId, OperatorId, float]]:
-        """Feeder, multicast, and the query's share of the bytes/s between them."""
+        """Yields feeder, multicast and the query's share of the bytes per second between them."""
         for name, feeder in self.feeders.items():
             report = reports.get(feeder)
             for link, _, _, _, rate in report.links if report is not None else ():
@@ -64,7 +64,7 @@ class QueryMulticasts:
 
 
 def carriers(reports: Mapping[OperatorId, OperatorReport]) -> dict[LinkId, OperatorId]:
-    """The operator that has each link, by the latest reports."""
+    """Returns the operator that sends on each link, by the latest reports."""
     return {link: operator for operator, report in reports.items() for link, *_ in report.links}
 
 

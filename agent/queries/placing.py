@@ -1,6 +1,8 @@
-"""Where the operators of a new query go: the full optimiser (SBON, section 3.2), with real candidates answering.
+"""Places the operators of a new query: runs the full optimiser (SBON, section 3.2) and asks real candidates.
 
-The optimiser is loaded with the first query: most agents take none.
+`sbon_agent.queries.queries` calls it.
+
+The optimiser is loaded with the first query, because most agents get none.
 """
 
 from collections import Counter
@@ -33,29 +35,28 @@ if TYPE_CHECKING:
     Answered = Callable[[NodeId, CandidateReport | None], None]
 
 ROOM_WAIT_S = 14.0
-"""A query waits at most so long, and at least half of it, for room that is promised to others, who may not take it. Two such waits (a
-query is placed once more when a host has refused) must end before the person at the command line gives up after 30 s."""
+"""Longest time that a query waits for slots reserved by others, who may not use them, in seconds; it waits at least half as long. Two such
+waits (a query is placed once more when a host has refused) must end before the command line gives up after 30 s."""
 UNSETTLED_ERROR = 0.5
-"""A coordinate whose node expects predictions to be off by this share says little of where the node is. Two agents get below it within
-a second of meeting."""
+"""Error estimate from which on a coordinate says little about where its node is. Two agents get below it within a second of meeting."""
 ROOM_RETRY_S = 1.0
-"""Mean pause before it asks again; others have decided by then."""
+"""Mean pause before a waiting query asks again, in seconds; others have decided by then."""
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A decision in the engine's terms."""
+    """Result of the optimiser, in the engine's terms."""
 
     decision: "Decision"
     nodes: dict[OperatorId, NodeId]
-    """Operators to be made, and where."""
+    """Operators to make, with their hosts."""
     reused: dict[OperatorId, tuple[OperatorId, NodeId]]
-    """Operators for which running ones serve."""
+    """Operators that running ones replace, with these and their hosts."""
     unpinned_nodes: frozenset[NodeId]
-    """Nodes that were chosen, not given."""
+    """Nodes that the optimiser chose, as opposed to those that operators are pinned to."""
 
     def explained(self, plan: Plan) -> dict[str, Any]:
-        """As `sbon explain --json` shows it."""
+        """Returns the result as `sbon explain --json` shows it."""
         specs = {spec.id: spec for spec in plan.operators}
         rates = {(link.source, link.target): link.rate_rows_per_s for link in plan.links}
         ids = {(link.source, link.target): link.id for link in plan.links}
@@ -131,7 +132,7 @@ class Placing:
         self.rng = host.rng.spawn(1)[0]
 
     def reconfigure(self, optimiser: OptimiserConfig) -> None:
-        """Use these settings from the next question on."""
+        """Uses other settings from the next question on."""
         self.optimiser = optimiser
 
     def place(
@@ -143,18 +144,18 @@ class Placing:
         share: bool = True,
         reserve: bool = True,
     ) -> None:
-        """Decide.
+        """Places a query; `done` gets the result.
 
         Parameters
         ----------
         excluded : nodes that count as full
-        share : running operators of other queries may serve
-        reserve : candidates keep room until the operators come
+        share : whether running operators of other queries may be reused
+        reserve : whether candidates reserve slots until the operators come
         """
         _Placement(self, plan, done, excluded, share, reserve).begin()
 
     def hosts(self, signatures: Mapping[OperatorId, str]) -> dict[str, list[NodeId]]:
-        """For each signature, the members whose digest says that they may run it."""
+        """Returns, for each signature, the members whose digests say that they may run it."""
         found: dict[str, list[NodeId]] = {}
         for signature in sorted(set(signatures.values())):
             nodes = [
@@ -168,7 +169,7 @@ class Placing:
 
 
 class _Placement:
-    """One query. Where room is short only because it is promised to others, it waits for what they leave, and tries again."""
+    """Placement of one query. If slots are short only because others have reserved them, it waits and tries again."""
 
     def __init__(
         self,
@@ -196,7 +197,7 @@ class _Placement:
         self._remembered: Remembered | None = None
 
     def begin(self) -> None:
-        """Ask the first candidates."""
+        """Asks the first candidates."""
         from sbon.optimiser.full import FullOptimiser
 
         placing = self._placing
@@ -229,7 +230,10 @@ class _Placement:
                 self._decided(action)
 
     def _recall(self, about: Mapping[NodeId, Sequence[NodeId]]) -> None:
-        """Ask nodes which RTTs they remember; once a query, as those who wait for room would ask every second."""
+        """Asks nodes for the RTTs that they remember.
+
+        Asks once per query, because a query that waits for room would otherwise ask every second.
+        """
         remembering = self._placing.remembering
 
         def told() -> None:
@@ -242,7 +246,7 @@ class _Placement:
             remembering.refresh(about, told)
 
     def _ask(self, node: NodeId, about: Sequence[NodeId], signatures: Sequence[str], answered: "Answered") -> None:
-        """Ask a node, and let it keep room for all that may come: whatever is pinned there, and every unpinned operator."""
+        """Asks a node, and lets it reserve slots for the most that may come: the operators pinned there, and every unpinned one."""
         if self._reserve:
             self._slots[node] = sum(where == node for where in self._problem.pinned.values()) + len(self._problem.unpinned)
         query = self._plan.query if self._reserve else ""
@@ -275,7 +279,7 @@ class _Placement:
             self._place(placed, coming)
 
     def _place(self, placed: Placed, coming: Mapping[NodeId, int]) -> None:
-        """All nodes that take part have been asked: go, unless they have no room at this moment."""
+        """Finishes once all nodes that take part have been asked, unless they lack slots at the moment."""
         short = [node for node, count in coming.items() if node in self._reports and self._reports[node].free_slots < count]
         if any(self._reports[node].reserved for node in short) and self._waits():
             return
@@ -300,10 +304,10 @@ class _Placement:
         self._done(problem)
 
     def _waits(self) -> bool:
-        """Give back the promises, lest two queries wait for each other's, and try again; False when it has waited long enough.
+        """Releases the reservations and tries again later; returns False if the query has waited long enough.
 
-        Only room for what is pinned is kept, as that cannot go elsewhere. Of several queries that wait for each other so, the first to give
-        up leaves its room to the others.
+        Only slots for pinned operators are kept, as these cannot go elsewhere. Otherwise two queries could wait for each other's
+        reservations. Where pinned operators of several queries block each other, the first query to give up leaves its slots to the others.
         """
         host = self._placing.host
         if not self._reserve or host.now() >= self._until:
@@ -318,7 +322,7 @@ class _Placement:
 
 
 def unsettled(plan: Plan, gossip: Gossip) -> list[str]:
-    """A sentence for the person where operators are placed by coordinates that say little yet, as after an agent's start."""
+    """Returns a note for the user if operators are placed by coordinates that are not reliable yet, as just after an agent's start."""
     alive = gossip.alive_labels()
     if len(alive) == 1 or all(spec.pinned is not None for spec in plan.operators):
         return []

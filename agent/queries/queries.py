@@ -1,7 +1,7 @@
-"""The queries that this agent has taken: statements in, operators placed and deployed, their health watched, and their end.
+"""The queries that this agent has taken, and is the home of: it carries out statements, places and deploys queries, watches them and ends
+them. The control socket, and `sbon_agent.queries.answers` for other agents, call it.
 
-Everything that needs the SQL parser or long thought runs on an executor thread (`sbon_agent.queries.statements`), so that probing stays
-punctual.
+Whatever needs the SQL parser or takes long runs on an executor thread (`sbon_agent.queries.statements`), so that probes stay on time.
 """
 
 from collections import OrderedDict
@@ -45,32 +45,32 @@ from sbon_agent.queries.tails import Tail
 
 REPORT_TIMEOUT_S = 5.0
 ASKED_AT_ONCE = 64
-"""Queries about whose operators is asked in one go."""
+"""Number of queries whose hosts are asked for reports at the same time."""
 ASK_PAUSE_S = 0.1
-"""Between two of these."""
+"""Pause before the next such group, in seconds."""
 ENDED_MAX = 200
-"""Ended queries that are still shown."""
+"""Most ended queries that are still shown."""
 ENDED_ROWS_BYTES_MAX = 32 * 2**20
-"""Memory for the rows of ended queries, for `sbon tail`. More: rows of more of them can still be read."""
+"""Memory for the rows of ended queries, for `sbon tail`. More: rows of more ended queries can still be read."""
 QUERIES_MAX = 1000
-"""Queries that one agent takes."""
+"""Most queries that one agent takes."""
 
 Done = Callable[[Any], None]
-"""Gets a result, or the SbonError that stands in its way."""
+"""Called with a result, or with the SbonError that prevented it."""
 
 
 class QueryEvents(Protocol):
-    """Whom the queries tell."""
+    """Callbacks of the queries; the node implements them."""
 
     def query_changed(self, record: QueryRecord) -> None:
-        """Begun, degraded, mended or ended."""
+        """A query has begun, has become degraded or healthy again, or has ended."""
 
     def placed(self, plan: Plan, placed: Placed, deployed: Deployed) -> None:
-        """A decision has been carried out."""
+        """A placement has been deployed."""
 
 
 class OwnedQueries:
-    """All queries of one agent (`sbon_agent.queries.answers.Owned`)."""
+    """All queries of one agent; implements `sbon_agent.queries.answers.Owned`."""
 
     def __init__(
         self,
@@ -107,16 +107,16 @@ class OwnedQueries:
     # --------------------------------------------------------------------------------------------------- statements
 
     def submit(self, sql: str, done: Done) -> None:
-        """Carry out all statements of a text, in order; `done` gets what each has done. The first that fails ends it.
+        """Carries out all statements of a text, in order; `done` gets their results. The first one that fails ends it.
 
-        Statements before the failed one stay done, and the error says how many they are. What was done is kept for a restart when `done` is
-        called.
+        Statements before the failed one stay done, and the error says how many there are. What was done has been saved for a restart when
+        `done` is called.
         """
         done = self._resuming.then(done)
         self._prepare(sql, lambda prepared: self._carry_out(prepared, [], done), done)
 
     def explain(self, sql: str, done: Done) -> None:
-        """What `submit` would do with the last query of a text; nothing is created and nothing runs."""
+        """Explains what `submit` would do with the last query of a text; nothing is created or run."""
 
         def prepared(effects: list[Prepared]) -> None:
             queries = [effect for effect in effects if effect.plan is not None]
@@ -167,7 +167,7 @@ class OwnedQueries:
         self._host.execute(work, prepared, rows=0)
 
     def _knows(self, query: QueryId) -> bool:
-        """Tells whether this agent has taken a query, and has not forgotten it."""
+        """Tells whether this agent has taken a query and has not forgotten it."""
         return query in self.records or query in self._ended or query in self._beginning or self._resuming.find(query) is not None
 
     def _carry_out(self, waiting: list[Prepared], results: list[dict[str, Any]], done: Done) -> None:
@@ -273,7 +273,7 @@ class OwnedQueries:
 
         def deployed(chosen: Placed, deployment: Deployment, result: Deployed | SbonError) -> None:
             if isinstance(result, SbonError):
-                # Someone may have filled up, or gone, since it was asked. Once more, with what is known now, and without sharing.
+                # A host may have filled up or gone since it was asked. Try once more, with what is known now, and without sharing.
                 again = first and not deployment.begun and not isinstance(result, QueryError | ConnectorError)
                 if again and (chosen.unpinned_nodes or chosen.reused):
                     self._place_and_deploy(plan, done, chosen.unpinned_nodes & deployment.refused_by, first=False)
@@ -289,13 +289,13 @@ class OwnedQueries:
         self._placing.place(plan, placed, excluded, share=first)
 
     def new_id(self) -> QueryId:
-        """Returns a name that no query has had; called on executor threads, perhaps on two at once."""
+        """Returns an id that no query has had. Called on executor threads, perhaps on two at once."""
         return query_id(self._directory.me, self._gossip.machine.own.boot, next(self._numbers))
 
     # -------------------------------------------------------------------------------------------------- after a restart
 
     def run_again(self, query: KeptQuery, done: Callable[[SbonError | None], None]) -> None:
-        """Submit a query that a former process of this agent had taken, under its new id; `done` gets None once it runs."""
+        """Submits a query that a former process of this agent had taken, under its new id; `done` gets None once it runs."""
         me, nodes = self._directory.me, self._gossip.alive_labels()
         entries = [entry for entry in self._replication.catalog.entries() if entry.name != query.sink]
         now_us = int(self._host.wall() * 1e6)
@@ -326,19 +326,19 @@ class OwnedQueries:
                 except SbonError as refusal:
                     placed(refusal)
 
-            # Its other hosts let go of the former query by themselves; here it must be certain that no sink takes rows of both.
+            # Its other hosts release the former query by themselves; here it must be certain that no sink takes rows of both.
             self._homes.end(query.former, ended, query.nodes)
 
         self._understand(lambda: prepare(query.sql, entries, nodes, me, iter([query.id]), now_us, self._context, {}), prepared, placed)
 
     def kept_queries(self) -> list[KeptQuery]:
-        """The queries that are to run again after a restart, and finished sinks, whose names are kept."""
+        """Returns the queries to run again after a restart, and finished sinks, whose names stay taken."""
         running = [_kept(record) for record in self.records.values() if record.state is not QueryState.FINISHED]
         finished = [record for record in [*self.records.values(), *self._ended.values()] if record.state is QueryState.FINISHED]
         return running + [_kept(record) for record in finished if record.name != record.id]
 
     def names_changed(self, entries: Iterable[Entry]) -> None:
-        """End what other agents have dropped or replaced while this one could not be asked."""
+        """Ends queries that other agents have dropped or replaced while this agent could not be reached."""
         ours: dict[str, list[QueryRecord]] = {}
         for record in [*self.records.values(), *self._ended.values()]:
             for name in [record.name] if record.name != record.id else filter(None, (record.id, record.former)):
@@ -355,9 +355,10 @@ class OwnedQueries:
     # ------------------------------------------------------------------------------------------------------- health
 
     def watch(self) -> None:
-        """Ask the hosts how the operators do; called every `engine.report_interval_s`.
+        """Asks the hosts for reports on all operators; called every `engine.report_interval_s`.
 
-        Not of all queries at once: a host takes so many requests at a time (`peers.requests_max`), and would never tell of the last ones.
+        The queries are asked about in groups: a host takes a limited number of requests at a time (`peers.requests_max`), and would never
+        report on the last ones.
         """
         records = list(self.records.values())
         for number, first in enumerate(range(0, len(records), ASKED_AT_ONCE)):
@@ -397,30 +398,30 @@ class OwnedQueries:
             )
 
     def _tell_of_lost_inputs(self, record: QueryRecord) -> None:
-        """Operators that are gone for good (failed, or forgotten by a host that has restarted) feed their links no more."""
+        """Tells operators about inputs whose sources are gone for good (failed, or forgotten by a host that has restarted)."""
         for link in record.lost_links():
             self._directory.tell(record.nodes[link.target], InputLost(operator=link.target, link=link.id))
 
     def node_failed(self, node: NodeId, *, left: bool) -> None:
-        """A host has been declared failed, or has left in good order."""
+        """Handles a host that has been declared failed, or has left in good order."""
         for record in self.records.values():
             record.node_failed(node, left=left)
             self._settle(record)
 
     def places(self, operator: OperatorId) -> list[Whereabouts]:
-        """Where an operator of ours is, as far as is known."""
+        """Returns where an operator of these queries is, as far as is known."""
         known = [record for record in self.records.values() if operator in record.nodes]
         return [Whereabouts(record.nodes[operator], record.epochs.get(operator, 0)) for record in known]
 
     def moved(self, operator: OperatorId, node: NodeId, epoch: int) -> None:
-        """An operator of ours has a new host."""
+        """Notes that an operator of these queries has a new host."""
         for record in self.records.values():
             if record.moved(operator, node, epoch):
                 record.migrations += 1
                 self._bounds.moved(record)
 
     def finished(self, operator: OperatorId) -> None:
-        """An operator on this host has had all its input. If it is the sink of a query of ours, the query has ended."""
+        """Handles an operator on this host that has finished. If it is the sink of a query of this agent, the query has ended."""
         for record in list(self.records.values()):
             if record.sink == operator:
                 self._finish(record)
@@ -435,7 +436,7 @@ class OwnedQueries:
             self._finish(record)
 
     def _finish(self, record: QueryRecord) -> None:
-        """Take the last figures, then let everything go."""
+        """Takes the last figures of a query that has ended, then releases it."""
         if record.state in (QueryState.FINISHED, QueryState.STOPPING):
             return
         record.state = QueryState.FINISHED
@@ -444,13 +445,13 @@ class OwnedQueries:
         self._ask_hosts(record, self._end_finished)
 
     def _end_finished(self, record: QueryRecord) -> None:
-        if record.id in self.records:  # and has not been dropped while its hosts were asked
+        if record.id in self.records:  # it may have been dropped while its hosts were asked
             self._end(record, QueryState.FINISHED)
 
     # -------------------------------------------------------------------------------------------------------- ending
 
     def drop(self, name: str, done: Callable[[SbonError | None], None]) -> None:
-        """End a query by id or name, wherever it was taken."""
+        """Ends a query by id or name, wherever its home is."""
         record, waiting = self.find(name), self._resuming.find(name)
         if record is None and waiting is None and self._replication.catalog.get(name) is None:
             waiting = self._resuming.find_short(name)
@@ -468,7 +469,7 @@ class OwnedQueries:
             self._resuming.keep(lambda _: done(None))
             return
         home, query = self._home_of(name)
-        # A home that has restarted knows its queries by their former ids, too.
+        # A home that has restarted also knows its queries by their former ids.
         if home == self._directory.me or self._homes.state(query, home) not in (HomeState.PRESENT, HomeState.RESTARTED):
             self._drop_orphan(name, done)
             return
@@ -485,7 +486,7 @@ class OwnedQueries:
         self._directory.request(home, Drop(query=query), answered)
 
     def _drop_orphan(self, name: str, done: Callable[[SbonError | None], None]) -> None:
-        """End a query for which nobody answers; where none has the name, say what has."""
+        """Ends a query without a home. If none has the name, the error says what the name belongs to."""
 
         def told(rows: list[dict[str, Any]]) -> None:
             orphans = [row for row in rows if row["state"] == "orphaned"]
@@ -525,7 +526,7 @@ class OwnedQueries:
         self.drop(effect.name, ended)
 
     def find(self, name: str) -> QueryRecord | None:
-        """A query of ours by id, name, or an unambiguous beginning of its id that is nobody's name."""
+        """Finds a query of this agent by id, name, or an unambiguous prefix of its id that is not a name."""
         everything = {**self._ended, **self.records}
         if name in everything:
             return everything[name]
@@ -538,7 +539,7 @@ class OwnedQueries:
         return begun[0] if len(begun) == 1 else None
 
     def _home_of(self, name: str) -> tuple[NodeId, QueryId]:
-        """The home and the query of a sink's name, or of an id."""
+        """Returns the home and the id of the query with this sink name or id."""
         entry = self._replication.catalog.get(name)
         if entry is not None and entry.query:
             return entry.owner, entry.query
@@ -562,7 +563,7 @@ class OwnedQueries:
         self._events.query_changed(record)
 
     def _forget_old_ends(self) -> None:
-        """Keep the last ended queries, and of those the rows of the last ones."""
+        """Keeps the latest ended queries, and the rows of the latest of those."""
         while len(self._ended) > ENDED_MAX:
             query, record = self._ended.popitem(last=False)
             self.tails.pop(query, None)
@@ -575,7 +576,10 @@ class OwnedQueries:
                 self.tails.pop(query, None)
 
     def _forget_sink(self, name: str, query: QueryId) -> bool:
-        """Take a sink's name away, if it is that of the query, or of any ("") that nobody knows; False: there is no such name."""
+        """Removes a sink's name if it belongs to the query, or with "" to a query that nobody knows.
+
+        Returns False if there is no such name.
+        """
         entry = self._replication.catalog.get(name)
         if entry is None or entry.kind != "sink" or (query or entry.query) != entry.query:
             return False
@@ -583,18 +587,20 @@ class OwnedQueries:
         return True
 
     def unwanted(self, queries: tuple[QueryId, ...]) -> tuple[QueryId, ...]:
-        """Those of these queries of ours that are over, or unknown because this agent has restarted."""
+        """Returns those of these queries that have ended, or are unknown because this agent has restarted."""
         return tuple(query for query in queries if query not in self.records and query not in self._beginning)
 
     # ------------------------------------------------------------------------------------------------------- showing
 
     def rows(self) -> list[dict[str, Any]]:
-        """All queries of this agent, ended ones last."""
+        """Returns a row for each query of this agent, ended ones last."""
         running = [record.row(self.network_usage(record)) for record in self.records.values()]
         return running + self._resuming.rows() + [record.row(0.0) for record in self._ended.values()]
 
     def network_usage(self, record: QueryRecord) -> float | None:
-        """Bytes in transit by measured rates and estimated latencies (SBON, equation 1); None while a coordinate is unknown."""
+        """Returns the network usage in bytes, by measured rates and estimated latencies (SBON, equation 1); None while a coordinate is
+        unknown.
+        """
         usage = 0.0
         for source, target, rate in record.link_rates():
             rtt_ms = self._gossip.estimated_rtt_ms(record.nodes[source], record.nodes[target])
@@ -604,11 +610,11 @@ class OwnedQueries:
         return usage
 
     def encoded_rows(self) -> bytes:
-        """`rows`, for another agent."""
+        """Returns `rows`, encoded for another agent."""
         return msgspec.msgpack.encode(self.rows())
 
     def all_rows(self, done: Callable[[list[dict[str, Any]]], None]) -> None:
-        """The queries of all agents that answer soon, ours first, those without a home last."""
+        """Gives `done` the queries of all agents that answer in time: ours first, those without a home last."""
         self._homes.all_rows(self.rows(), done)
 
 

@@ -1,4 +1,7 @@
-"""What the agent that took a query knows of it: its operators and where they are, how they do, and what is wrong."""
+"""What the home of a query knows about it: its operators, their hosts and reports, and what is wrong.
+
+`sbon_agent.queries.queries` keeps one record for each query.
+"""
 
 from enum import Enum
 from typing import Any
@@ -16,27 +19,27 @@ from sbon_agent.queries.multicasts import QueryMulticasts, carriers
 
 
 class QueryState(Enum):
-    """As `sbon queries` shows it."""
+    """State of a query, as `sbon queries` shows it."""
 
     RUNNING = "running"
     DEGRADED = "degraded"
-    """It has lost something: answers are missing or late. The reason says what."""
+    """Something is lost or late; the reason says what."""
     FINISHED = "finished"
     """Every source has ended and every answer has been delivered."""
     STOPPING = "stopping"
 
 
 class BoundState(msgspec.Struct):
-    """What the hosts have been told of a query's delay bound."""
+    """What the hosts have been told about a query's delay bound."""
 
     reports: int = 0
-    """Rounds of reports so far."""
+    """Number of rounds of reports so far."""
     told_ms: float = 0.0
-    """The last slack."""
+    """Slack last told, in ms."""
     told_at: int = 0
-    """In which round."""
+    """Round in which it was told."""
     settled_at: int = 0
-    """From which round on the delay is that of the present places."""
+    """Round from which on the reported delay is that of the present hosts."""
 
 
 class QueryRecord:
@@ -44,7 +47,7 @@ class QueryRecord:
 
     Parameters
     ----------
-    delay_ms : of its longest way, as placement has predicted it
+    delay_ms : latency of its longest way, as predicted by placement
     """
 
     def __init__(self, plan: Plan, deployed: Deployed, me: NodeId, wall_s: float, delay_ms: float | None = None) -> None:
@@ -52,7 +55,7 @@ class QueryRecord:
         self.id = plan.query
         self.name = plan.name
         self.former: QueryId = ""
-        """The id that it had before its home restarted."""
+        """Id that the query had before its home restarted; empty if it did not."""
         self.owner = me
         self.started_wall_s = wall_s
         self.state = QueryState.RUNNING
@@ -60,15 +63,15 @@ class QueryRecord:
         self.links: tuple[LinkSpec, ...] = deployed.links
         self.nodes: dict[OperatorId, NodeId] = dict(deployed.nodes)
         self.epochs: dict[OperatorId, int] = {}
-        """How often an operator had migrated when it was heard to be where `nodes` says; none: not known."""
+        """Number of migrations of an operator at the time when it was known to be on its host in `nodes`; missing if unknown."""
         self.reports: dict[OperatorId, OperatorReport] = {}
         self.troubles: dict[OperatorId, str] = {}
         self.stalls: dict[OperatorId, str] = {}
-        """Sinks that take nothing at present, and why: answers wait, and none is lost."""
+        """Sinks that accept nothing at present, with the reason: answers wait, and none is lost."""
         self.waits: dict[OperatorId, str] = {}
-        """Operators that are there, and do nothing because others are gone."""
+        """Operators that run but do nothing because others are gone."""
         self.away: dict[OperatorId, bool] = {}
-        """Operators whose hosts have failed; True: have left."""
+        """Operators whose hosts have failed (False) or left (True)."""
         self.gone: set[OperatorId] = set()
         """Operators that will not come back: failed, or forgotten by a host that has restarted."""
         self.losses = Losses()
@@ -76,28 +79,28 @@ class QueryRecord:
         self.migrations = 0
         self.bounds = BoundState()
         self.late = ""
-        """How far the delay bound is exceeded; empty: it is not."""
+        """Describes by how much the delay bound is exceeded; empty if it is not."""
         self.delay_ms = delay_ms
-        """Latency of the longest way from a producer to the sink: as its host last knew it, or as predicted until it does."""
+        """Latency of the longest way from a producer to the sink, in ms: as its host last reported, or as predicted until it does."""
 
     @property
     def movable(self) -> int:
-        """Operators that are not known to be pinned."""
+        """Number of operators that are not known to be pinned."""
         return sum(operator not in self.specs or self.specs[operator].pinned is None for operator in self.nodes)
 
     @property
     def sink(self) -> OperatorId:
-        """The operator that takes the answers."""
+        """Id of the operator that takes the answers."""
         return self.plan.operators[-1].id
 
     @property
     def sink_node(self) -> NodeId:
-        """Where the answers go."""
+        """Host of the sink."""
         return self.nodes[self.sink]
 
     @property
     def reason(self) -> str:
-        """What is wrong, one sentence; empty if nothing is."""
+        """Describes what is wrong; empty if nothing is."""
         found = {**self.waits, **self.troubles}
         troubles = [found[operator] for operator in sorted(found)]
         troubles += [self.stalls[operator] for operator in sorted(self.stalls.keys() - self.troubles.keys())]
@@ -106,7 +109,7 @@ class QueryRecord:
 
     @property
     def left_out(self) -> list[str]:
-        """Rows that its sources could not use: a clause for each source. The query goes on with the others."""
+        """Rows that the query's sources could not use: a clause for each source. The query runs on with the others."""
         return [
             f"{self.text_of(operator) if operator in self.specs else operator} on {report.node}: {said}"
             for operator, report in sorted(self.reports.items())
@@ -115,7 +118,7 @@ class QueryRecord:
 
     @property
     def _remedy(self) -> str:
-        """What a person can do where something has been lost."""
+        """Advice to the user if something has been lost; otherwise empty."""
         again = f"DROP SINK {self.name}" if self.name != self.id else f"`sbon drop {self.id}`"
         if self.gone or any(self.away.values()):
             return f"what is gone does not come back: {again}, then submit it again"
@@ -125,21 +128,21 @@ class QueryRecord:
         return ""
 
     def text_of(self, operator: OperatorId) -> str:
-        """One line about an operator."""
+        """Returns one line about an operator."""
         spec = self.specs.get(operator)
         if spec is None and is_multicast(operator):
             return describe(MulticastParams(self.multicasts.feeders.get(operator, operator)))
         return describe(spec.params) if spec is not None else "shared with another query"
 
     def kind_of(self, operator: OperatorId) -> str:
-        """`window`, `sink` and so on; `multicast`; or `shared`, for what another query has brought."""
+        """Returns the operator's kind: `window`, `sink` and so on, `multicast`, or `shared` for an operator of another query."""
         spec = self.specs.get(operator)
         if spec is not None:
             return str(spec.params.__struct_config__.tag)
         return "multicast" if is_multicast(operator) else "shared"
 
     def moved(self, operator: OperatorId, node: NodeId, epoch: int) -> bool:
-        """Takes a new place of an operator; older news than what is known changes nothing. Tells whether it is another one."""
+        """Takes the new host of an operator; older news than what is known is ignored. Returns whether the host has changed."""
         if operator not in self.nodes or epoch <= self.epochs.get(operator, -1):
             return False
         self.epochs[operator] = epoch
@@ -147,7 +150,7 @@ class QueryRecord:
         return before != node
 
     def reported(self, report: OperatorReport) -> None:
-        """A host has told how one of the operators does."""
+        """Takes a host's report on one of the operators."""
         operator = report.id
         if report.state == "moved":
             self.moved(operator, report.node, report.epoch)
@@ -188,7 +191,7 @@ class QueryRecord:
         return any(known == link for known, *_ in report.links) or self.multicasts.carry(report.id, link, self.reports)
 
     def _multicast_ended(self, name: OperatorId, feeder: OperatorId) -> None:
-        """What fed it has its links again."""
+        """Forgets a multicast that has ended; its links belong to its feeder again."""
         self.reports.pop(name, None)
         self.troubles.pop(name, None)
         self.waits.pop(name, None)
@@ -198,13 +201,13 @@ class QueryRecord:
         self.links = tuple(msgspec.structs.replace(link, source=feeder) if link.source == name else link for link in self.links)
 
     def lost_links(self) -> list[LinkSpec]:
-        """Links to living operators that nothing feeds any more."""
+        """Returns links to living operators that nothing feeds any more."""
         carrier = carriers(self.reports)
         fed_by = [(link, {link.source, carrier.get(link.id, link.source)}) for link in self.links if link.target not in self.gone]
         return [link for link, sources in fed_by if sources & self.gone]
 
     def unfed_links(self) -> list[LinkSpec]:
-        """Links that their source has given up, and on which their target, as far as is known, still waits for rows."""
+        """Returns links that their source has given up while their target, as far as is known, still waits for rows."""
         found = []
         for link in self.links:
             source, target = self.reports.get(link.source), self.reports.get(link.target)
@@ -215,12 +218,12 @@ class QueryRecord:
         return found
 
     def _leads_nowhere(self, operator: OperatorId) -> bool:
-        """All that an operator feeds for this query is gone: given rows, it would only hold up what gives them."""
+        """Tells whether all consumers of an operator in this query are gone: given rows, it would only hold up its sources."""
         targets = [link.target for link in self.links if link.source == operator]
         return bool(targets) and all(target in self.gone or target in self.away or self._leads_nowhere(target) for target in targets)
 
     def refed(self, old: LinkSpec, new: LinkSpec) -> None:
-        """A link has been made anew; what was under way by the old one is lost."""
+        """Notes that a link has been replaced; rows in transit on the old one are lost."""
         self.links = tuple(new if link.id == old.id else link for link in self.links)
         self.losses.refed(old, new)
 
@@ -228,22 +231,22 @@ class QueryRecord:
         return {link.id for link in self.links if link.source == operator}
 
     def node_failed(self, node: NodeId, *, left: bool = False) -> None:
-        """A host has been declared failed, or has left in good order."""
+        """Notes that a host has been declared failed, or has left in good order."""
         for operator, where in self.nodes.items():
             if where == node:
                 self.away[operator] = left
                 self.troubles[operator] = f"{operator} ({self.text_of(operator)}) was on {node}, which {'has left' if left else 'failed'}"
 
     def settle(self) -> None:
-        """Running or degraded, by what is wrong."""
+        """Sets the state to running or degraded, depending on what is wrong."""
         if self.state in (QueryState.RUNNING, QueryState.DEGRADED):
             wrong = self.troubles or self.waits or self.late or self.losses.unpackable
             self.state = QueryState.DEGRADED if wrong else QueryState.RUNNING
 
     def link_rates(self) -> list[tuple[OperatorId, OperatorId, float]]:
-        """Source, target and measured bytes/s of the links made for the query, or the plan's figure until there is one.
+        """Returns source, target and bytes per second of the query's links: the measured rate, or the plan's until there is one.
 
-        Of a link to a multicast, the query's share.
+        For a link to a multicast it is the query's share of the rate.
         """
         measured = {link: rate for report in self.reports.values() for link, _, _, _, rate in report.links}
         carrier = carriers(self.reports)
@@ -251,7 +254,7 @@ class QueryRecord:
         return own + list(self.multicasts.feeding(self.reports))
 
     def row(self, network_usage: float | None) -> dict[str, Any]:
-        """As `sbon queries --json` shows it."""
+        """Returns the row that `sbon queries --json` shows."""
         sink = self.reports.get(self.sink)
         return {
             "id": self.id,

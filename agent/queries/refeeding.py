@@ -1,7 +1,10 @@
-"""Links of a query that have broken for good though the operators at both ends live: the agent that took the query has them made anew.
+"""Has links of a query replaced that have broken for good although the operators at both ends run.
 
-A host gives up a link where one consumer's absence must not stop all others: to a multicast on a host that has crashed, to an operator that
-was cut off for minutes. Once the consumer can be reached, its rows go on; those that were under way are lost, and the query says so.
+The home of the query does so after each round of reports.
+
+A host gives up a link where the absence of one consumer must not stop the others: a link to a multicast on a crashed host, or to an
+operator that was cut off for minutes. Once the consumer can be reached, its rows continue; those that were in transit are lost, and the
+query says so.
 """
 
 import msgspec
@@ -15,18 +18,18 @@ from sbon_agent.directory import Directory
 from sbon_agent.queries.record import QueryRecord
 
 ROUNDS = 2
-"""So many rounds of reports in a row must have shown a link broken: what one shows may be of different instants."""
+"""Successive rounds of reports that must show a link broken: the reports of one round may be from different instants."""
 
 
 class Refeeding:
-    """All queries of one agent."""
+    """Replaces broken links of all queries of one agent."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._seen: dict[tuple[QueryId, LinkId], int] = {}
 
     def look(self, record: QueryRecord) -> None:
-        """After each round of reports."""
+        """Looks for broken links of a query; called after each round of reports."""
         broken = {(record.id, link.id): link for link in record.unfed_links()}
         for key in [key for key in self._seen if key[0] == record.id and key not in broken]:
             del self._seen[key]
@@ -36,12 +39,12 @@ class Refeeding:
                 self._refeed(record, link)
 
     def forget(self, query: QueryId) -> None:
-        """The query has ended."""
+        """Forgets a query that has ended."""
         for key in [key for key in self._seen if key[0] == query]:
             del self._seen[key]
 
     def _refeed(self, record: QueryRecord, old: LinkSpec) -> None:
-        """Its target first, so that every batch finds it."""
+        """Asks both ends to replace a link, the target first, so that every batch finds it."""
         new = msgspec.structs.replace(old, id=renewed(old.id), handed=0)
         source, target = record.nodes[old.source], record.nodes[old.target]
         epoch = record.reports[old.target].epoch
@@ -61,7 +64,7 @@ class Refeeding:
 
 
 def renewed(link: LinkId) -> LinkId:
-    """The name of a link that takes the place of another; the same for all who ask.
+    """Returns the id of the link that replaces another one; the same whoever asks.
 
     Examples
     --------

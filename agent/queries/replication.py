@@ -1,4 +1,7 @@
-"""The tables that all agents keep alike: members and catalogue, exchanged whole now and then, and changes told at once."""
+"""Replicates the tables that all agents share, members and catalogue: whole tables are exchanged periodically, changes are sent at once.
+
+The node runs it.
+"""
 
 from collections.abc import Callable, Iterable
 
@@ -13,7 +16,7 @@ from sbon_agent.gossip import Gossip
 
 
 class Replication:
-    """One agent's copies (`sbon_agent.queries.answers.Replicas`)."""
+    """This agent's copies of the tables; implements `sbon_agent.queries.answers.Replicas`."""
 
     def __init__(self, directory: Directory, gossip: Gossip, wall: Callable[[], float], refused: Callable[[str], None]) -> None:
         self.catalog = Catalog()
@@ -22,29 +25,29 @@ class Replication:
         self._wall = wall
         self._refused = refused
         self.changed: Callable[[list[Entry]], None] = lambda entries: None
-        """Gets the entries that other agents have changed."""
+        """Called with the entries that other agents have changed."""
         self.heard: Callable[[], None] = lambda: None
-        """Called when another agent's whole tables are known."""
+        """Called when another agent's whole tables have arrived."""
 
     def put(
         self, kind: str, name: str, *, sql: str, stamp: int, source: SourceDefinition | None = None, query: QueryId | None = None
     ) -> None:
-        """Enter a name, here and everywhere.
+        """Enters a name, here and on all agents.
 
         Raises
         ------
         QueryError
-            It is taken.
+            The name is taken.
         """
         self._tell(self.catalog.put(kind, name, sql=sql, owner=self._directory.me, stamp=stamp, source=source, query=query))
 
     def drop(self, kind: str, name: str, *, stamp: int) -> None:
-        """Take a name away, here and everywhere.
+        """Removes a name, here and on all agents.
 
         Raises
         ------
         QueryError
-            There is none.
+            There is no such name.
         """
         self.catalog.drop(kind, name, owner=self._directory.me, stamp=stamp)
         for entry in self.catalog.entries():
@@ -52,27 +55,27 @@ class Replication:
                 self._tell(entry)
 
     def restore(self, entries: Iterable[Entry]) -> None:
-        """Enter what this agent had made before a restart, in the versions of then: what others have made of it since counts more."""
+        """Enters what this agent had made before a restart, in the versions of that time: later changes by others take precedence."""
         self.catalog.merge(entry for entry in entries if entry.owner == self._directory.me)
 
     def renew(self, name: str, query: QueryId) -> None:
-        """Give a sink of this agent, here and everywhere, the id that its query has after a restart.
+        """Gives a sink of this agent the id that its query has after a restart, here and on all agents.
 
         Raises
         ------
         QueryError
-            There is none.
+            There is no such sink.
         """
         self._tell(self.catalog.renew(name, query, owner=self._directory.me))
 
     def bury(self, query: QueryId, *, stamp: int) -> None:
-        """Let its home know, should it come back, that a plain query has been dropped."""
+        """Records that a query without a sink has been dropped, so that its home learns it when it comes back."""
         entry = self.catalog.bury(query, owner=self._directory.me, stamp=stamp)
         if entry is not None:
             self._tell(entry)
 
     def exchange(self, address: Address) -> None:
-        """Push ours to the agent there and pull its own."""
+        """Sends the tables to the agent at an address, and takes its tables."""
 
         def answered(result: Message | SbonError) -> None:
             if isinstance(result, PushPull):
@@ -81,12 +84,12 @@ class Replication:
         self._directory.request_at(address, self._whole(), answered)
 
     def pulled(self, message: PushPull) -> PushPull:
-        """Another agent's tables for ours.
+        """Takes another agent's tables and returns this agent's.
 
         Raises
         ------
         RemoteProtocolError
-            They are nonsense.
+            The tables cannot be decoded.
         """
         ours = self._whole()
         self._gossip.merge(message.members)
@@ -95,7 +98,7 @@ class Replication:
         return ours
 
     def updated(self, message: CatalogUpdate) -> None:
-        """Entries that another agent has just changed."""
+        """Takes entries that another agent has just changed."""
         self._merge(message.entries)
 
     def _whole(self) -> PushPull:
@@ -116,7 +119,7 @@ class Replication:
             self.changed(changed)
 
     def _tell(self, entry: Entry) -> None:
-        """At once to all who live; whoever misses it has it from a push-pull."""
+        """Sends an entry to all living agents at once; one that misses it gets it with the next exchange of tables."""
         others: list[NodeId] = [node for node in self._gossip.alive_labels() if node != self._directory.me]
         for node in others:
             self._directory.tell(node, CatalogUpdate(entries=(entry,)))

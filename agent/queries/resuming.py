@@ -1,4 +1,7 @@
-"""Keeps what this agent was told in its data directory, and runs its queries again after a restart (`sbon.resumption`)."""
+"""Saves this agent's statements in its data directory, and runs its queries again after a restart (`sbon.resumption`).
+
+The node starts it.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -24,34 +27,34 @@ from sbon_agent.queries.kept_file import KeptFile
 from sbon_agent.queries.replication import Replication
 
 HEAR_S = 10.0
-"""Longest wait for another agent's tables after a start. Whoever dropped something while this agent was away is heard first; what is
-heard later counts as well, but until then the query runs."""
+"""Longest wait for another agent's tables after a start, in seconds, so that names dropped in the meantime are known first. Tables that
+come later count as well, but until then the query runs."""
 ASK_PEERS_S = 1.0
-"""Pause between attempts to reach the members that were known before the restart."""
+"""Pause between attempts to reach the members known before the restart, in seconds."""
 LOOK_SOON_S = 0.1
-"""Several members come alive at once: they are looked at together."""
+"""Delay after a change before queries are looked at, in seconds: several members come alive at once and are handled together."""
 
 Done = Callable[[Any], None]
 
 
 class Runner(Protocol):
-    """What runs queries (`sbon_agent.queries.queries.OwnedQueries`)."""
+    """Runs the queries; implemented by `sbon_agent.queries.queries.OwnedQueries`."""
 
     def new_id(self) -> QueryId:
-        """Make an id of the present process."""
+        """Makes an id of the present process."""
 
     def run_again(self, query: KeptQuery, done: Callable[[SbonError | None], None]) -> None:
-        """Submit a query under its new id."""
+        """Submits a query under its new id."""
 
     def kept_queries(self) -> list[KeptQuery]:
-        """The queries that run, and sinks that have finished."""
+        """Returns the running queries, and sinks that have finished."""
 
     def names_changed(self, entries: list[Entry]) -> None:
-        """Other agents have changed these entries of the catalogue."""
+        """Handles entries of the catalogue that other agents have changed."""
 
 
 class Resuming:
-    """One agent's kept statements, and its queries that do not run again yet."""
+    """Saved statements of one agent, and its queries that do not run again yet."""
 
     def __init__(
         self, host: Host, directory: Directory, gossip: Gossip, replication: Replication, reaches: Reaches, file: KeptFile
@@ -64,7 +67,7 @@ class Resuming:
         self._file = file
         self._runner: Runner | None = None
         self._machine: Resumption | None = None
-        """None: nothing was kept."""
+        """State machine of the waiting queries; None if nothing had been saved."""
         self._peers: list[Address] = []
         self._timer: Timer | None = None
         self._peers_timer: Timer | None = None
@@ -78,11 +81,11 @@ class Resuming:
     # --------------------------------------------------------------------------------------------------- life cycle
 
     def start(self, runner: Runner, joins: bool) -> None:
-        """Enter the kept names, and begin to run the kept queries again.
+        """Enters the saved names, and begins to run the saved queries again.
 
         Parameters
         ----------
-        joins : the agent was told of others
+        joins : whether the agent was given other agents to join
         """
         self._runner = runner
         self._replication.changed = self._names_changed
@@ -102,7 +105,7 @@ class Resuming:
         self._look()
 
     def close(self) -> None:
-        """Do nothing more."""
+        """Stops the timers; nothing is saved any more."""
         self._closed = True
         for timer in (self._timer, self._peers_timer):
             if timer is not None:
@@ -111,7 +114,7 @@ class Resuming:
     # ------------------------------------------------------------------------------------------------------ keeping
 
     def then(self, done: Done) -> Done:
-        """Returns what keeps the statements that have been carried out by then, and calls `done` with the result."""
+        """Returns a callback that saves what has been carried out by then, and calls `done` with the result."""
 
         def kept(result: Any, problem: str) -> None:
             if problem and isinstance(result, list) and result:
@@ -121,7 +124,7 @@ class Resuming:
         return lambda result: self.keep(partial(kept, result))
 
     def keep(self, done: Callable[[str], None] = lambda problem: None) -> None:
-        """Write down what is to be known after a restart; `done` gets "", or what prevented it."""
+        """Saves what must be known after a restart; `done` gets "", or the reason why it could not be saved."""
         if self._file.path is None or self._closed:
             done("")
             return
@@ -171,33 +174,33 @@ class Resuming:
     # ----------------------------------------------------------------------------------------------------- resuming
 
     def find(self, name: str) -> KeptQuery | None:
-        """A query that does not run again yet, by its id, its former id or its sink's name."""
+        """Finds a query that does not run again yet, by its id, its former id or its sink's name."""
         return self._machine.find(name) if self._machine is not None else None
 
     def find_short(self, name: str) -> KeptQuery | None:
-        """One by an unambiguous beginning of its id."""
+        """Finds such a query by an unambiguous prefix of its id."""
         return self._machine.find_short(name) if self._machine is not None else None
 
     def forget(self, query: QueryId) -> None:
-        """A person has dropped one."""
+        """Forgets a query that has been dropped."""
         if self._machine is not None:
             self._machine.forget(query)
 
     def runs(self, query: QueryId) -> bool:
-        """One has been placed. False: it was dropped meanwhile, and must be ended."""
+        """Notes that a query has been placed. Returns False if it was dropped in the meantime, and must be ended."""
         return self._machine is not None and self._machine.runs(query)
 
     @property
     def count(self) -> int:
-        """How many do not run again yet."""
+        """Number of queries that do not run again yet."""
         return len(self._waiting())
 
     def reason_of(self, query: QueryId) -> str:
-        """Why one does not run."""
+        """Returns why a query does not run."""
         return next((waiting.reason for waiting in self._waiting() if waiting.query.id == query), "")
 
     def rows(self) -> list[dict[str, Any]]:
-        """Those that do not run again yet, as `sbon queries` shows them."""
+        """Returns rows for the queries that do not run again yet, as `sbon queries` shows them."""
         return [
             bare_row(
                 query.id,
@@ -213,7 +216,7 @@ class Resuming:
         ]
 
     def member_alive(self) -> None:
-        """A member is alive that was not, or is another process."""
+        """Tries waiting queries sooner, because a member has come alive or has restarted."""
         self._hurry()
 
     def _waiting(self) -> list[Waiting]:
@@ -236,7 +239,7 @@ class Resuming:
             self._look_soon()
 
     def _ask_peers(self, until: float) -> None:
-        """Exchange tables with members of before the restart, until somebody has been heard or time is up."""
+        """Exchanges tables with members from before the restart, until one has answered or the time is up."""
         now = self._host.now()
         heard = any(name != self._me for name in self._gossip.members)
         if self._closed or heard or not self._peers or now >= until:
@@ -286,7 +289,7 @@ class Resuming:
 
 
 def taking_up(plan: Plan) -> Plan:
-    """Returns a plan whose file sinks go on with what a former process of the agent has written, instead of replacing it."""
+    """Returns the plan with file sinks that continue what a former process of the agent has written, instead of replacing it."""
     operators = []
     for spec in plan.operators:
         params = spec.params

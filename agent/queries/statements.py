@@ -1,4 +1,7 @@
-"""SQL text to what must be done, on an executor thread: this is the one place of the agent that loads the SQL parser."""
+"""Translates SQL text to the effects to carry out, on an executor thread.
+
+It is the only module of the agent that loads the SQL parser; `sbon_agent.queries.queries` calls it.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
@@ -22,36 +25,36 @@ class Effect(Enum):
 
     NOTHING = "nothing"
     ENTER = "enter"
-    """A name into the catalogue."""
+    """Enter a name into the catalogue."""
     FORGET = "forget"
-    """A name out of it."""
+    """Remove a name from the catalogue."""
     RUN = "run"
     END = "end"
-    """A running query, by its name."""
+    """End a running query, by its name."""
     TELL = "tell"
-    """Only an answer."""
+    """Only answer."""
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """One statement, understood."""
+    """One parsed and checked statement."""
 
     effect: Effect
     kind: str
-    """"source", "view", "sink", "query", "drop" or "show"."""
+    """One of "source", "view", "sink", "query", "drop" or "show"."""
     name: str
     sql: str
     message: str
     source: SourceDefinition | None = None
     plan: Plan | None = None
     if_exists: bool = False
-    """Where there is nothing to end, that is no failure."""
+    """True if it is no error that there is nothing to end."""
     places: Places = {}
     replaces: QueryId = ""
-    """A former query of the name, for which nobody answers any more: it is ended first."""
+    """Former query of the name, whose home is gone: it is ended first."""
     notes: tuple[str, ...] = ()
-    """What the person should know beside it; part of the message."""
+    """Notes for the user; they are part of the message."""
     listing: Listing | None = None
-    """The answer, where one is asked for; None for SHOW QUERIES, as the other agents have to be asked."""
+    """The answer, if one is asked for; None for SHOW QUERIES, which needs the other agents' answers."""
 
 
 def prepare(
@@ -64,16 +67,16 @@ def prepare(
     context: ConnectorContext,
     doubts: Mapping[str, Doubt],
 ) -> list[Prepared]:
-    """Understand all statements of a text, each with the names that those before it would have made.
+    """Parses and checks all statements of a text, each with the names that the earlier ones would make.
 
     Parameters
     ----------
-    doubts : the sinks among the names for which nobody answers
+    doubts : the sinks among the names for whose queries no home answers
 
     Raises
     ------
     QueryError
-        The first statement that cannot be run. Nothing has been done.
+        A statement cannot be run; it is the first such. Nothing has been done.
     """
     from sbon.query.sql import parse
 
@@ -112,7 +115,7 @@ def _prepare_one(
             existing = catalog.get(statement.name)
             if statement.if_not_exists and existing is not None:
                 message = f"source {statement.name} exists already"
-                # As it has been given here too, it is this agent's own (`sbon_agent.connectors.reaches`).
+                # Since the same source has been declared here too, this agent may read what it names (`sbon_agent.connectors.reaches`).
                 same = existing.source is not None and existing.source.params == statement.definition.params
                 known = existing.source if same else None
                 return Prepared(Effect.NOTHING, "source", statement.name, statement.sql, message, source=known)
@@ -156,7 +159,7 @@ def _prepare_one(
 
 
 def _replaced(name: str, catalog: Catalog, doubts: Mapping[str, Doubt], here: NodeId, stamp: int) -> Doubt | None:
-    """Frees the name of a sink for whose query nobody answers; returns which, or None where the name is free or rightly taken."""
+    """Frees the name of a sink whose home is gone. Returns that sink, or None if the name is free or rightly taken."""
     entry, doubt = catalog.get(name), doubts.get(name)
     if entry is None or entry.kind != "sink" or doubt is None or entry.query != doubt.query:
         return None
@@ -167,7 +170,7 @@ def _replaced(name: str, catalog: Catalog, doubts: Mapping[str, Doubt], here: No
 
 
 def _check_source(source: SourceDefinition, runs_here: bool, context: ConnectorContext) -> str:
-    """Refuse options that its connector does not take; returns what cannot be known here."""
+    """Checks the options of a source's connector; returns a note on what cannot be checked here."""
     from sbon_agent.connectors.registry import check_source, is_known
 
     if not runs_here and not is_known(source.connector, context):
@@ -177,16 +180,16 @@ def _check_source(source: SourceDefinition, runs_here: bool, context: ConnectorC
 
 
 def check_sinks(plan: Plan, nodes: Mapping[OperatorId, NodeId], here: NodeId, context: ConnectorContext) -> None:
-    """Refuse options of sinks as their hosts would when the query begins, without making them.
+    """Checks the options of sinks as their hosts would when the query begins, without making the sinks.
 
     Parameters
     ----------
-    nodes : where the operators go
+    nodes : hosts of the operators
 
     Raises
     ------
     ConnectorError
-        With the words of `sbon_agent.queries.deployment`.
+        An option is wrong; the message is that of `sbon_agent.queries.deployment`.
     """
     from sbon_agent.connectors.registry import check_sink, is_known_sink
 
@@ -195,7 +198,7 @@ def check_sinks(plan: Plan, nodes: Mapping[OperatorId, NodeId], here: NodeId, co
         if not isinstance(spec.params, SinkParams) or spec.params.connector == "tail":
             continue
         if node != here and not is_known_sink(spec.params.connector, context):
-            continue  # its host may have it
+            continue  # its host may have the connector
         try:
             check_sink(spec.params, spec.schema, context)
         except ConnectorError as problem:
@@ -215,7 +218,7 @@ def _prepare_drop(kind: str, name: str, if_exists: bool, sql: str, catalog: Cata
 
 
 def _missing(absent: Sequence[NodeId], nodes: Iterable[NodeId]) -> str:
-    """Nodes that may still come, or are misspelt."""
+    """Returns a note on nodes that are not alive: they may come later, or be misspelt."""
     if not absent:
         return ""
     guess = did_you_mean(absent[0], nodes)

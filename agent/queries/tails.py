@@ -1,4 +1,6 @@
-"""Answers that stay at the agent that took the query, for `sbon tail`: the newest rows are kept, and watchers get them as they come."""
+"""The sink of queries without CREATE SINK: keeps the newest rows at the query's home and passes new ones on to watchers, for `sbon
+tail`.
+"""
 
 from collections import deque
 from collections.abc import Callable
@@ -12,26 +14,26 @@ if TYPE_CHECKING:
     import polars as pl
 
 KEPT_ROWS = 10_000
-"""Rows that a watcher who comes later still sees. More: a longer look back, more memory for each query."""
+"""Number of rows that a later watcher still sees. More: a longer history, more memory for each query."""
 PIECE_ROWS = 1_000
-"""Rows of one reply, so that no reply grows with what was kept."""
+"""Most rows of one reply, so that replies stay small however many rows are kept."""
 
 ROW_BYTES, CELL_BYTES = 56, 56
-"""What a list takes in Python, and a value beyond what it has in a column: the object and the list's reference to it."""
+"""Memory of a Python list, and of a value beyond its size in a column (the object and the list's reference to it), in bytes."""
 
 Watcher = Callable[[list[list[Any]] | None], None]
-"""Gets rows, in pieces; None: there will be no more."""
+"""Called with rows, in pieces; None means that there will be no more."""
 
 
 class Tail:
-    """A sink of the agent's own (`sbon_agent.connectors.base.SinkConnector`)."""
+    """Sink of the agent's own; implements `sbon_agent.connectors.base.SinkConnector`."""
 
     def __init__(self, query: QueryId, schema: Schema) -> None:
         self.query = query
         self.columns = [field.name for field in schema]
         self.dropped_rows = 0
         self.rows = 0
-        """Delivered since the query began."""
+        """Rows delivered since the query began."""
         self._kept: deque[list[Any]] = deque(maxlen=KEPT_ROWS)
         self._fresh: deque[list[list[Any]]] = deque()
         self._watchers: list[Watcher] = []
@@ -41,20 +43,20 @@ class Tail:
 
     @property
     def kept_bytes(self) -> int:
-        """About how much memory the kept rows take, each taken as large as the mean of all."""
+        """Approximate memory of the kept rows in bytes, at the mean size of all rows so far."""
         return len(self._kept) * self._bytes // max(1, self._rows)
 
     def write(self, frame: "pl.DataFrame") -> None:
-        """On an executor thread: rows as plain values."""
+        """Takes rows as plain values, on an executor thread."""
         self._fresh.append([[_plain(value) for value in row] for row in frame.iter_rows()])
         self._rows += frame.height
         self._bytes += int(frame.estimated_size()) + frame.height * (ROW_BYTES + CELL_BYTES * frame.width)
 
     def close(self) -> None:
-        """Nothing is held that must be let go."""
+        """Does nothing: there are no files or sockets to close."""
 
     def publish(self) -> None:
-        """On the agent's thread, after `write`: to whoever watches."""
+        """Passes new rows on to watchers, on the agent's thread, after `write`."""
         while self._fresh:
             rows = self._fresh.popleft()
             self.rows += len(rows)
@@ -63,7 +65,7 @@ class Tail:
                 watcher(rows)
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:
-        """What is kept, then everything new; the returned function ends it."""
+        """Sends the kept rows, then every new one, to a watcher; the returned function ends it."""
         kept = list(self._kept)
         for start in range(0, len(kept), PIECE_ROWS):
             watcher(kept[start : start + PIECE_ROWS])
@@ -79,7 +81,7 @@ class Tail:
         return leave
 
     def end(self) -> None:
-        """The query has ended."""
+        """Tells watchers that the query has ended."""
         self._ended = True
         watchers, self._watchers = self._watchers, []
         for watcher in watchers:
@@ -87,7 +89,7 @@ class Tail:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON can hold it: instants in ISO 8601, spans in seconds, no NaN."""
+    """Converts a value to what JSON can hold: instants to ISO 8601, durations to seconds, NaN to null."""
     if isinstance(value, datetime):
         return value.isoformat(timespec="microseconds" if value.microsecond else "seconds")
     if isinstance(value, timedelta):

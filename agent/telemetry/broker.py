@@ -1,7 +1,9 @@
-"""The MQTT broker that telemetry goes through: its address, who we are there, and what the messages are.
+"""The MQTT broker for telemetry: its address, the access to it, and the format of the messages.
+
+The publisher (`sbon_agent.telemetry.mqtt`) and the collector (`sbon_agent.telemetry.collect`) use it.
 
 A message holds a batch of rows of one run of one agent, in the order of their numbers, on the topic PREFIX/telemetry/AGENT. It is sent
-again until the broker has acknowledged it (QoS 1), and so may come twice: whoever takes rows drops numbers that are not above the last.
+again until the broker has acknowledged it (QoS 1), and so may come twice: the receiver drops rows whose numbers are not above the last.
 """
 
 import os
@@ -25,7 +27,7 @@ _PREFIX = re.compile(r"[^+#\x00]{1,200}")
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """One message, as MessagePack."""
+    """One message, encoded as MessagePack."""
 
     version: int
     agent: NodeId
@@ -34,7 +36,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
 
 
 class Broker(msgspec.Struct, frozen=True):
-    """Where it is and who we are there; never the password."""
+    """Address of a broker and the user name there; never the password."""
 
     host: str
     port: int
@@ -43,21 +45,21 @@ class Broker(msgspec.Struct, frozen=True):
     prefix: str
 
     def topic(self, agent: NodeId) -> str:
-        """Of the telemetry of an agent; "+" stands for all agents."""
+        """Returns the topic of an agent's telemetry; "+" stands for all agents."""
         return f"{self.prefix}/telemetry/{agent}"
 
     def __str__(self) -> str:
-        """For logs."""
+        """Returns the address, for logs."""
         return f"{'mqtts' if self.tls else 'mqtt'}://{self.host}:{self.port}/{self.prefix}"
 
 
 def parse_broker(url: str) -> Broker:
-    """The broker that mqtt://[USER@]HOST[:PORT]/PREFIX means (mqtts:// with TLS).
+    """Parses mqtt://[USER@]HOST[:PORT]/PREFIX (mqtts:// with TLS).
 
     Raises
     ------
     ConfigError
-        It is no such address, or has a password in it.
+        The text is not such an address, or contains a password.
 
     Examples
     --------
@@ -79,7 +81,7 @@ def parse_broker(url: str) -> Broker:
 
 
 class Access(msgspec.Struct, frozen=True):
-    """What it takes to be let in. Its text shows no password."""
+    """Credentials for the broker. Their text form shows no password."""
 
     password: str | None
     ca_file: str
@@ -91,7 +93,7 @@ class Access(msgspec.Struct, frozen=True):
 
 
 def access(password_file: str, ca_file: str, environment: Mapping[str, str] = os.environ) -> Access:
-    """The password from a file or else from the environment, and the certificates' file.
+    """Reads the password from a file or else from the environment, and checks the certificates' file.
 
     Raises
     ------
@@ -115,12 +117,12 @@ def access(password_file: str, ca_file: str, environment: Mapping[str, str] = os
 
 
 def client_options(broker: Broker, let_in: Access) -> dict[str, Any]:
-    """Of `aiomqtt.Client`, without identifier and session.
+    """Returns options of `aiomqtt.Client`, without identifier and session.
 
     Raises
     ------
     ConfigError
-        The certificates' file is of no use.
+        The certificates' file is unreadable or holds none.
     """
     options: dict[str, Any] = {"hostname": broker.host, "port": broker.port, "timeout": TIMEOUT_S, "keepalive": KEEPALIVE_S}
     if broker.user:

@@ -1,4 +1,7 @@
-"""Who carries the telemetry of a real agent on: the writer's process, and the publisher where there is a broker."""
+"""Starts and stops what carries the telemetry of a real agent on: the writer's process, and the publisher if there is a broker.
+
+The daemon owns it.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -13,18 +16,19 @@ if TYPE_CHECKING:
 
 
 class TelemetryCarriers:
-    """Made before the agent starts, so that they hear of it. In the virtual world there are none: rows stay in the spool until the run
-    is over.
+    """Writer and publisher of one agent. They are made before the agent starts, so that they see its first rows.
+
+    The simulation has none: rows stay in the spool until the run is over.
 
     Raises
     ------
     ConfigError
-        What lets the agent in at the broker cannot be read.
+        The credentials for the broker cannot be read.
     """
 
     def __init__(self, telemetry: Telemetry) -> None:
         self.counters: list[Mapping[str, int]] = []
-        """What each counts, for `sbon status`."""
+        """Counters of each, for `sbon status`."""
         self._writer: WriterProcess | None = None
         if telemetry.directory is not None and telemetry.config.parquet:
             self._writer = WriterProcess(telemetry)
@@ -32,7 +36,7 @@ class TelemetryCarriers:
         self._publisher: MqttPublisher | None = None
         config = telemetry.config
         if config.enabled and config.mqtt:
-            # Loaded only where there is a broker.
+            # Imported only if there is a broker.
             from sbon_agent.telemetry.mqtt import MqttPublisher as Publisher
 
             let_in = access(config.mqtt_password_file, config.mqtt_ca_file)
@@ -40,21 +44,21 @@ class TelemetryCarriers:
             self.counters.append(self._publisher.counters)
 
     def begin(self) -> None:
-        """The agent has started."""
+        """Starts both, after the agent has started."""
         if self._writer is not None:
             self._writer.begin()
         if self._publisher is not None:
             self._publisher.begin()
 
     def hurry(self) -> None:
-        """The agent is to end at once."""
+        """Makes `finish` return without waiting."""
         if self._writer is not None:
             self._writer.hurry()
         if self._publisher is not None:
             self._publisher.hurry()
 
     async def finish(self) -> None:
-        """The agent has stopped: carry on what is left, though not for ever."""
+        """Writes and publishes what is left, for a limited time, after the agent has stopped."""
         ending = []
         if self._writer is not None:
             ending.append(self._writer.finish())

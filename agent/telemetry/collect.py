@@ -1,8 +1,8 @@
-"""Telemetry from a broker into the same tables that agents write: rows go into a spool as they come, and into Parquet files now and then.
+"""Collects telemetry from a broker into the same tables that agents write, for `sbon collect`: rows go into a spool as they arrive, and
+into Parquet files periodically.
 
-A batch that comes twice, because an acknowledgement was lost, is taken once: rows of one run of an agent come in the order of their
-numbers (`sbon_agent.telemetry.broker`), so that those not above the last are repetitions. The last numbers survive a restart, also after a
-crash.
+A batch that comes twice, because an acknowledgement was lost, is taken once: rows of one run of an agent come in the order of their numbers
+(`sbon_agent.telemetry.broker`), so those not above the last are repetitions. The last numbers survive a restart, even after a crash.
 """
 
 import asyncio
@@ -27,11 +27,11 @@ from sbon_agent.telemetry.writer import Outcome, convert
 HOUR_US = 3_600_000_000
 PIECE_BYTES_MAX = 8 * 2**20
 SPOOL_BYTES_MAX = 2**40
-"""The collector writes its pieces itself: none waits for long."""
+"""No limit in practice: the collector writes its pieces itself, so none waits for long."""
 RUNS_MAX = 100_000
-"""Runs of agents whose last number is remembered; the longest silent are forgotten."""
+"""Most runs of agents whose last number is remembered; those silent for longest are forgotten."""
 QUEUE_MAX = 10_000
-"""Messages that have come and are not in the spool yet."""
+"""Most messages that have arrived and are not in the spool yet."""
 _START = re.compile(r"[0-9a-f]{1,16}")
 _STATE = "collected.json"
 
@@ -39,7 +39,7 @@ Progress = Callable[[str], None]
 
 
 class Collection:
-    """The rows of any number of agents, on their way into one `telemetry` folder. One collector a folder.
+    """Rows of any number of agents on their way into one `telemetry` folder. A folder has one collector.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Collection:
     Raises
     ------
     OSError
-        The disk refuses.
+        The folder cannot be written.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -58,19 +58,19 @@ class Collection:
         self.agents: set[NodeId] = set()
         self._decode = msgspec.msgpack.Decoder(Batch).decode
         self._spools: dict[str, Spool] = {}
-        # Pieces of an earlier collector for the same runs have become files, which ours must not replace.
+        # Pieces that an earlier collector wrote for the same runs have become files, which must not be replaced.
         self._first_piece = time.time_ns()
         (directory / FOLDER).mkdir(parents=True, exist_ok=True)
         self._last: dict[str, int] = self._remembered()
         self.write()
 
     def take(self, payload: bytes, topic_agent: str) -> None:
-        """One message.
+        """Takes one message.
 
         Raises
         ------
         OSError
-            The disk refuses.
+            The spool cannot be written.
         """
         self.counters["messages"] += 1
         try:
@@ -101,12 +101,12 @@ class Collection:
             self.counters["records"] += len(fresh)
 
     def close_pieces(self) -> None:
-        """What has come so far is for the next `write`.
+        """Closes the open pieces for the next `write`, and saves the last numbers.
 
         Raises
         ------
         OSError
-            The disk refuses.
+            A file cannot be written.
         """
         for spool in self._spools.values():
             spool.close()
@@ -121,12 +121,12 @@ class Collection:
         fresh.replace(path)
 
     def write(self) -> Outcome:
-        """Closed pieces become Parquet files; may run on a thread of its own while rows are taken.
+        """Turns closed pieces into Parquet files; may run on a thread of its own while rows are taken.
 
         Raises
         ------
         OSError
-            The disk refuses.
+            A file cannot be written.
         """
         return convert(self.directory)
 
@@ -136,7 +136,7 @@ class Collection:
         return self._spools[run]
 
     def _refuse(self, payload: bytes) -> None:
-        """Not a batch of this version: another version's, or nonsense."""
+        """Counts a message that is not a batch of this version: one of another version, or nonsense."""
         try:
             version = msgspec.msgpack.decode(payload)[0]
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError, IndexError, KeyError):
@@ -144,7 +144,7 @@ class Collection:
         self.counters["other_versions" if isinstance(version, int) and version != VERSION else "messages_refused"] += 1
 
     def _remembered(self) -> dict[str, int]:
-        """The last number of each run: as saved, or as found in what a crash has left."""
+        """Returns the last number of each run: as saved, or higher if the spool has later rows after a crash."""
         try:
             last = msgspec.json.decode((self.directory / FOLDER / _STATE).read_bytes(), type=dict[str, int])
         except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
@@ -161,19 +161,19 @@ class Collection:
 async def collect(
     broker: Broker, let_in: Access, directory: Path, interval_s: float, client: str, ending: asyncio.Event, progress: Progress
 ) -> Collection:
-    """Take telemetry until `ending`; what has come by then is in the tables.
+    """Takes telemetry until `ending` is set; all that has arrived by then is in the tables.
 
     Parameters
     ----------
-    interval_s : how often Parquet files are written
-    client : under this name the broker keeps what comes while we are away
+    interval_s : seconds between writes of Parquet files
+    client : name under which the broker keeps messages while the collector is away
 
     Raises
     ------
     SbonError
-        The disk refuses; what has not been taken waits at the broker.
+        A file cannot be written; what has not been taken waits at the broker.
     ConfigError
-        The broker cannot be asked as configured.
+        The options for the broker are wrong.
     """
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
     options = client_options(broker, let_in)
@@ -204,9 +204,10 @@ async def collect(
 
 
 async def written(collection: Collection, ending: asyncio.Event) -> None:
-    """Write closed pieces on a thread; an interrupt sets `ending` and all is written, a second one is for whoever called.
+    """Writes closed pieces on a thread. An interrupt sets `ending`, and the write is repeated; a second interrupt goes to the caller.
 
-    The columnar library breaks off its work at an interrupt on whichever thread that is, although the event loop has taken it.
+    The repetition is needed because polars aborts its work at an interrupt, on whichever thread it runs, even if the event loop has handled
+    the interrupt.
     """
     try:
         await asyncio.to_thread(collection.write)
@@ -216,14 +217,14 @@ async def written(collection: Collection, ending: asyncio.Event) -> None:
 
 
 class _Inbox(asyncio.Queue[Any]):
-    """Messages that have come, bounded."""
+    """Bounded queue of messages that have arrived."""
 
     def __init__(self, counters: dict[str, int]) -> None:
         super().__init__(QUEUE_MAX)
         self._counters = counters
 
     def put_nowait(self, item: Any) -> None:
-        """Or count what there is no room for."""
+        """Adds a message, or counts it as dropped if the queue is full."""
         if self.full():
             self._counters["messages_overflowed"] += 1
         else:
@@ -249,7 +250,7 @@ async def _take(broker: Broker, options: dict[str, object], client: str, collect
                 **options,  # type: ignore[arg-type]
                 identifier=client,
                 clean_session=False,
-                # Ours, so that what has come and been acknowledged is still there when the connection is not.
+                # Our own queue: messages that have arrived and been acknowledged outlive the connection.
                 queue_type=lambda maxsize=0: inbox,  # type: ignore[arg-type]
                 logger=quiet_logger(),
             ) as connected:

@@ -1,4 +1,4 @@
-"""The figures of an operator and of its links, as rows of telemetry."""
+"""Makes telemetry rows of the figures of an operator and of its links."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from sbon_agent.gossip import Gossip
 
 
 def operator_statistics(instance: Instance, me: NodeId) -> OperatorStatistics:
-    """How an operator does, and what its plan expected of it."""
+    """Returns the figures of an operator, with what its plan expected."""
     report = instance.report(me)
     rows_per_s_in = report.rows_per_s_in if instance.inputs else 0.0
     expected_in = [incoming.link.rate_rows_per_s for incoming in instance.inputs.values()]
@@ -48,7 +48,7 @@ def operator_statistics(instance: Instance, me: NodeId) -> OperatorStatistics:
 
 
 def link_rates(instance: Instance, gossip: Gossip) -> Iterator[LinkRate]:
-    """What an operator's outputs carry."""
+    """Yields the figures of an operator's outputs."""
     for output in instance.outputs.values():
         latency_ms, measured = _latency_ms(output, gossip)
         yield LinkRate(
@@ -70,7 +70,7 @@ def link_rates(instance: Instance, gossip: Gossip) -> Iterator[LinkRate]:
 
 
 def _latency_ms(output: Output, gossip: Gossip) -> tuple[float | None, bool]:
-    """One way, and whether it was measured."""
+    """Returns the one-way latency in ms, and whether it was measured."""
     if output.node == gossip.name:
         return 0.0, True
     measured = gossip.localiser.measured_rtt_ms(output.node)

@@ -1,7 +1,9 @@
-"""The agent's measurements: typed rows (`sbon.telemetry.rows`) on their way to the spool, and to whoever else listens (a broker).
+"""Takes the agent's measurements: typed rows (`sbon.telemetry.rows`) go to the spool and to listeners (a broker).
 
-Measuring must never hurt what is measured. Rows wait in a bounded buffer, an executor thread appends them to the spool, and what the disk
-refuses is counted and forgotten: telemetry degrades, the agent does not. A process of its own makes Parquet files of the spool
+All parts of the agent record through it.
+
+Measuring must not harm what is measured. Rows wait in a bounded buffer, an executor thread appends them to the spool, and rows that the
+disk refuses are counted and dropped: telemetry degrades, the agent does not. A separate process turns the spool into Parquet files
 (`sbon_agent.telemetry.writer`); the daemon starts it when a piece is ready (`sbon_agent.telemetry.process`).
 """
 
@@ -22,10 +24,10 @@ from sbon_agent.telemetry.spool import Spool, adopt, encode_line
 DIRECTORY_NAME = "telemetry"
 HOUR_US = 3_600_000_000
 SPOOL_SHARE = 4
-"""The spool may take this part of the telemetry's bytes (one in four), where no writer comes for it."""
+"""The spool may take one part in this many of the telemetry's bytes, if no writer empties it."""
 
 Listener = Callable[[int, int, Row], None]
-"""Gets every row with its wall time (us) and its number; must not block."""
+"""Called with every row, its wall-clock time in microseconds and its number; must not block."""
 
 
 class TelemetryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -83,8 +85,8 @@ class Telemetry:
 
     Parameters
     ----------
-    directory : where the spool and the tables go; None keeps nothing on disk
-    agent : whose rows they are
+    directory : folder of the spool and the tables; None keeps nothing on disk
+    agent : name of the agent
     """
 
     def __init__(self, config: TelemetryConfig, directory: Path | None, host: Host, agent: NodeId) -> None:
@@ -92,12 +94,12 @@ class Telemetry:
         self.directory = directory if config.enabled else None
         self.agent = agent
         self.start = ""
-        """Tells this run of the agent from others; empty until it has begun."""
+        """Distinguishes this run of the agent from others; empty until it has begun."""
         self.counters = {"records": 0, "records_dropped": 0, "write_failures": 0, "pieces_closed": 0, "pieces_deleted": 0}
         self.on_piece: Callable[[], None] = lambda: None
         """Called when a piece of the spool is ready for the writer."""
         self.left_over = 0
-        """Pieces that an earlier run has left."""
+        """Number of pieces that an earlier run has left."""
         self._host = host
         self._log = structlog.get_logger("telemetry")
         self._listeners: list[Listener] = []
@@ -111,12 +113,12 @@ class Telemetry:
         self._spool: Spool | None = None
 
     def listen(self, listener: Listener) -> None:
-        """Tell of every row from now on."""
+        """Registers a listener for every row from now on."""
         if self.config.enabled:
             self._listeners.append(listener)
 
     def begin(self, start: str) -> None:
-        """A run of the agent has begun: what an earlier one has left in the spool is for the writer."""
+        """Begins a run of the agent. Pieces that an earlier one has left are closed for the writer."""
         self.start = start
         if self.directory is None:
             return
@@ -128,10 +130,10 @@ class Telemetry:
             self._failed(problem, 0)
 
     def record(self, row: Row) -> None:
-        """Keep one measurement with the wall clock's time; never blocks, never fails for the caller's sake."""
+        """Keeps one measurement with the wall-clock time; never blocks, and raises nothing."""
         if self._closed or (self._spool is None and not self._listeners):
             return
-        self._sequence += 1  # of dropped rows too: whoever reads the others sees that some are missing
+        self._sequence += 1  # dropped rows count too, so that a reader of the others sees that some are missing
         time_us = int(self._host.wall() * 1e6)
         for listener in self._listeners:
             listener(time_us, self._sequence, row)
@@ -147,7 +149,7 @@ class Telemetry:
             self._timer = self._host.call_at(self._host.now() + self.config.flush_interval_s, self.flush)
 
     def flush(self) -> None:
-        """Hand what waits to an executor thread, unless a write is under way; then the next flush takes it."""
+        """Hands waiting rows to an executor thread, unless a write is in progress; the next flush takes them then."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -160,7 +162,7 @@ class Telemetry:
         self._host.execute(lambda: spool.append(_taken(under_way)), self._written(len(records)), rows=0)
 
     def close(self) -> None:
-        """Write what waits, here and now, and close the spool; further records are ignored."""
+        """Writes waiting rows here and now, and closes the spool; further rows are ignored."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -171,7 +173,7 @@ class Telemetry:
         records, self._waiting = self._waiting, []
         count = len(records) + sum(map(len, self._under_way))
         try:
-            # What was handed to a thread that has not come to it would be forgotten together with the threads.
+            # Rows handed to a thread that has not started on them would be lost together with the threads.
             self._spool.append(chain(_taken(self._under_way), records))
             self._spool.close()
         except OSError as problem:
@@ -204,7 +206,7 @@ class Telemetry:
             self.on_piece()
 
     def _failed(self, problem: OSError, count: int) -> None:
-        """Count what was lost; say it once until writing works again."""
+        """Counts lost rows; warns once until writing works again."""
         self.counters["write_failures"] += 1
         self.counters["records_dropped"] += count
         if not self._failing:
@@ -213,6 +215,6 @@ class Telemetry:
 
 
 def _taken(under_way: list[list[tuple[int, bytes]]]) -> Iterator[tuple[int, bytes]]:
-    """The lines of a flush, for whoever asks first; none for the others. The spool asks while nobody else may write to it."""
+    """Yields the lines of a flush to the first caller only. The spool calls it while it holds its lock."""
     if under_way:
         yield from under_way.pop()

@@ -1,4 +1,7 @@
-"""Telemetry to a broker: a bounded queue of rows, published in batches, one in flight. The broker may be away; streams never notice."""
+"""Publishes telemetry to a broker: a bounded queue of rows, sent in batches, one in flight.
+
+If the broker is away, streams are not affected. `sbon_agent.telemetry.carriers` starts it.
+"""
 
 import asyncio
 from collections import deque
@@ -17,15 +20,15 @@ if TYPE_CHECKING:
 
 BATCH_RECORDS_MAX = 500
 BATCH_BYTES_MAX = 256 * 2**10
-"""A batch ends before it exceeds this; a larger row goes alone."""
+"""Most bytes of a batch; a larger row is sent alone."""
 LINGER_S = 1.0
-"""Rows wait so long for company. Shorter: fresher, more messages."""
+"""Seconds that rows wait for others to fill a batch. Shorter: fresher rows, more messages."""
 FINISH_S_MAX = 5.0
-"""How long the end of the agent waits for the broker to take what is left."""
+"""Longest time that the agent's end waits for the broker to take what is left, in seconds."""
 
 
 class MqttPublisher:
-    """Publishes the rows of one agent."""
+    """Publisher of one agent's rows."""
 
     def __init__(self, telemetry: Telemetry, broker: Broker, let_in: Access) -> None:
         self.counters = {"mqtt_published": 0, "mqtt_dropped": 0, "mqtt_disconnects": 0, "mqtt_connected": 0}
@@ -43,11 +46,11 @@ class MqttPublisher:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """The agent has started, and its run has a name."""
+        """Starts to publish, after the agent's run has begun."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def finish(self) -> None:
-        """The agent has stopped: give the broker a while for what is left, then count it as dropped."""
+        """Publishes what is left, for a limited time, after the agent has stopped; counts the rest as dropped."""
         self._closing.set()
         self._more.set()
         if self._task is None:
@@ -62,13 +65,13 @@ class MqttPublisher:
             self._waiting.clear()
 
     def hurry(self) -> None:
-        """Wait no longer."""
+        """Ends publishing without waiting."""
         if self._task is not None:
             self._task.cancel()
 
     def _take(self, time_us: int, sequence: int, row: Row) -> None:
         if len(self._waiting) - self._in_flight >= self._telemetry.config.mqtt_buffer_records_max:
-            # The oldest that are not on their way: what is new says more about an overlay in trouble.
+            # Drop the oldest rows that are not in flight: new ones say more about an overlay in trouble.
             del self._waiting[self._in_flight]
             self.counters["mqtt_dropped"] += 1
         self._waiting.append(self._encode((time_us, sequence, row)))
@@ -125,12 +128,12 @@ class MqttPublisher:
         return self._encode((VERSION, self._telemetry.agent, self._telemetry.start, lines))
 
     async def _pause(self, seconds: float) -> None:
-        """Or until the agent ends."""
+        """Waits for some seconds, or less if the agent ends."""
         try:
             await asyncio.wait_for(self._closing.wait(), seconds)
         except TimeoutError:
             return
-        await asyncio.sleep(min(seconds, RETRY_S_MIN))  # while it ends too, a broker that is away is not asked all the time
+        await asyncio.sleep(min(seconds, RETRY_S_MIN))  # even then, do not ask an absent broker without pause
 
     def _connected(self) -> None:
         self.counters["mqtt_connected"] = 1

@@ -1,6 +1,6 @@
-"""The writer's process (`sbon_agent.telemetry.writer`), started by the daemon when a piece of the spool is ready, one at a time.
+"""Runs the writer (`sbon_agent.telemetry.writer`) as a separate process when a piece of the spool is ready, one at a time.
 
-It may fail as it likes: what it has not written stays in the spool, for the next one.
+If it fails, what it has not written stays in the spool for the next one.
 """
 
 import asyncio
@@ -14,9 +14,9 @@ from sbon_agent.logs import structlog
 from sbon_agent.telemetry.log import Telemetry
 
 WRITER_S_MAX = 600.0
-"""A writer that takes longer is killed: the disk hangs, or the machine has no time for it."""
+"""Seconds after which a writer is killed: the disk hangs, or the machine is overloaded."""
 FINISH_S_MAX = 10.0
-"""How long the end of the agent waits for the last writer. One that takes longer goes on alone; the next start sees to what is left."""
+"""Seconds that the agent's end waits for the last writer. After that the writer goes on alone; the next start handles what is left."""
 
 _COUNTED = {"files": "telemetry_files", "rows": "telemetry_rows_written", "lines_damaged": "telemetry_lines_damaged"}
 _COUNTED |= {"pieces_unreadable": "telemetry_pieces_unreadable", "files_deleted": "telemetry_files_deleted"}
@@ -36,22 +36,22 @@ class WriterProcess:
         telemetry.on_piece = self.start
 
     def begin(self) -> None:
-        """The agent has started: what an earlier run has left comes first."""
+        """Starts a writer for what an earlier run has left, after the agent has started."""
         if self._telemetry.left_over:
             self.start()
 
     def start(self) -> None:
-        """There is something to write: now, or as soon as the present writer has ended."""
+        """Starts a writer now, or as soon as the present one has ended."""
         self._again = True
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._work())
 
     def hurry(self) -> None:
-        """Wait for no writer any more."""
+        """Makes `finish` return without waiting."""
         self._hurry.set()
 
     async def finish(self) -> None:
-        """The agent has stopped: wait until all is written, though not for ever."""
+        """Waits until all is written, for a limited time, after the agent has stopped."""
         if self._task is None:
             return
         hurry = asyncio.ensure_future(self._hurry.wait())
@@ -70,7 +70,7 @@ class WriterProcess:
     async def _write(self) -> None:
         telemetry, config = self._telemetry, self._telemetry.config
         limits = ["--keep-hours", str(config.keep_hours), "--bytes-max", str(config.total_bytes_max)]
-        # -P keeps the current directory off the module path: a folder called `agent` there must not be run instead.
+        # -P keeps the current directory off the module path: a folder called `agent` there must not be imported instead.
         command = [sys.executable, "-P", "-m", "sbon_agent.telemetry.writer", "--running", *limits, str(telemetry.directory)]
         try:
             process = await asyncio.create_subprocess_exec(
@@ -104,12 +104,12 @@ class WriterProcess:
         try:
             outcome = msgspec.json.decode(said, type=dict[str, int])
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return  # killed before it could say anything
+            return  # killed before it could print anything
         for name, counter in _COUNTED.items():
             self.counters[counter] += outcome.get(name, 0)
 
     def _failed(self, reason: str) -> None:
-        """Count it; say it once until a writer succeeds."""
+        """Counts a failure; warns once until a writer succeeds."""
         self.counters["telemetry_writer_failures"] += 1
         if not self._failing:
             self._failing = True

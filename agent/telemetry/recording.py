@@ -1,4 +1,4 @@
-"""What the parts of the agent decide and see, as rows of telemetry: placements, reviews, migrations, members, queries, sinks."""
+"""Turns decisions and observations of the agent's parts into telemetry rows: placements, reviews, migrations, members, queries, sinks."""
 
 import math
 from collections import OrderedDict
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from sbon_agent.queries.record import QueryRecord
 
 REVIEWS_REMEMBERED = 1024
-"""Operators whose last wish to move is kept until it has ended, for the usages that it promised."""
+"""Number of operators for which a decision to move is remembered until the migration has ended, for the predicted network usage."""
 CONSIDERED_RECORDED = 5
-"""Nodes of a review that are written down, the best."""
+"""Most nodes of a review that are recorded, the best ones."""
 MICROSECONDS = 1_000_000
 
 
 class Recording:
-    """Makes rows of what it is told, on the agent's thread."""
+    """Makes telemetry rows, on the agent's thread."""
 
     def __init__(self, telemetry: Telemetry, host: Host) -> None:
         self._telemetry = telemetry
@@ -40,7 +40,7 @@ class Recording:
     # -------------------------------------------------------------------------------------------------- the optimisers
 
     def placement(self, plan: "Plan", decision: "Decision") -> None:
-        """The full optimiser's decision has been carried out."""
+        """Records a decision of the full optimiser that has been deployed."""
         ids = {(link.source, link.target): link for link in plan.links}
         links = [
             rows.PlacedLinkRecord(
@@ -76,7 +76,7 @@ class Recording:
     def review(
         self, operator: OperatorId, operators: Iterable[OperatorId], verdict: str, reason: str, considered: Sequence[Considered] = ()
     ) -> None:
-        """The local optimiser has looked at operators that would move together; `considered` are the nodes, best first."""
+        """Records a review of operators that would move together; `considered` are the nodes, best first."""
         together = tuple(operators)
         if verdict == "migrate" and considered:
             for one in together:
@@ -87,11 +87,11 @@ class Recording:
         self._telemetry.record(rows.Review(operator, together, verdict, reason, tuple(map(_alternative, considered[:CONSIDERED_RECORDED]))))
 
     def multicast(self, event: str, operator: OperatorId, multicast: OperatorId, node: NodeId, reason: str = "") -> None:
-        """A multicast was made or folded."""
+        """Records a multicast that was made or folded."""
         self._telemetry.record(rows.MulticastChange(event, operator, multicast, node, reason))
 
     def migration(self, record: "MigrationRecord") -> None:
-        """A migration has ended, one way or the other."""
+        """Records a migration that has ended."""
         before, after = self._wishes.pop(record.operator, (None, None))
         wall_s, now = self._host.wall(), self._host.now()
 
@@ -127,20 +127,20 @@ class Recording:
     # ------------------------------------------------------------------------------------- agents, members and queries
 
     def agent(self, event: str, address: str, labels: Mapping[str, str]) -> None:
-        """The agent has started, or stops."""
+        """Records the agent's start or stop."""
         told = tuple(rows.Label(key, value) for key, value in sorted(labels.items()))
         self._telemetry.record(rows.AgentChange(event, address, told, sbon.__version__))
 
     def probe(self, peer: NodeId, rtt_ms: float, predicted_ms: float) -> None:
-        """A probe was answered."""
+        """Records an answered probe."""
         self._telemetry.record(rows.Probe(peer, round(float(rtt_ms), 3), round(float(predicted_ms), 3)))
 
     def member(self, name: NodeId, before: str | None, after: str, incarnation: int) -> None:
-        """A member's state is another."""
+        """Records a member's new state."""
         self._telemetry.record(rows.MemberChange(name, before, after, incarnation))
 
     def query(self, record: "QueryRecord") -> None:
-        """A query has begun, is degraded or mended, or has ended."""
+        """Records a query that has begun, has become degraded or healthy again, or has ended."""
         operators = tuple(rows.QueryOperator(operator, node, operator not in record.specs) for operator, node in record.nodes.items())
         row = rows.QueryChange(record.id, record.name, record.state.value, record.reason, record.sink_node, operators)
         self._telemetry.record(row)
@@ -148,7 +148,7 @@ class Recording:
     # ------------------------------------------------------------------------------------------------ latency at sinks
 
     def delivered(self, instance: Instance, stimulus_s: float, count: int) -> None:
-        """A sink here has taken rows whose latest source row entered at that time (wall clock)."""
+        """Counts rows that a sink here has taken, with the stimulus time (wall clock) at which their latest source row entered."""
         if count == 0:
             return
         sink = self._sinks.get(instance.id)
@@ -157,14 +157,14 @@ class Recording:
         sink.digest.add((self._host.wall() - stimulus_s) * 1000, count)
 
     def look_at_sinks(self) -> None:
-        """Called now and then: windows that are over become rows."""
+        """Records the windows that are over; called periodically."""
         now = self._host.now()
         for operator, sink in list(self._sinks.items()):
             if now - sink.begun_s >= self._telemetry.config.latency_window_s:
                 self.sink_ended(operator)
 
     def sink_ended(self, operator: OperatorId) -> None:
-        """What the window has so far becomes a row; the next delivery begins another."""
+        """Records the open window of a sink; its next delivery begins another."""
         sink = self._sinks.pop(operator, None)
         if sink is None:
             return
@@ -191,7 +191,7 @@ class Recording:
 
 
 class _Sink:
-    """The open window of one sink."""
+    """Open latency window of one sink."""
 
     def __init__(self, queries: tuple[str, ...], wall_s: float, now: float) -> None:
         self.queries = queries

@@ -1,9 +1,11 @@
 """The spool: rows wait here for the writer, as lines of text, in pieces. A piece is closed when its hour is over, or when it is large.
 
+`Telemetry` and the collector write it.
+
     telemetry/spool/ams-5f0c2a91-000003.open      being written
     telemetry/spool/ams-5f0c2a91-000003.ndjson    closed: for the writer, who deletes it when its rows are in Parquet files
 
-A piece begins with a header line. A line that a crash or a full disk has cut off is skipped when the piece is read, and counted.
+A piece begins with a header line. A line cut off by a crash or a full disk is skipped and counted when the piece is read.
 """
 
 import os
@@ -20,11 +22,11 @@ from sbon.types import NodeId
 
 FOLDER = SPOOL
 LINE_BYTES_MAX = 16 * 2**20
-"""Longer lines are damage: the largest row, a placement of a huge query, is far shorter."""
+"""Longer lines are treated as damaged: the largest row, a placement of a huge query, is far shorter."""
 
 
 class Header(msgspec.Struct, frozen=True):
-    """The first line of a piece."""
+    """First line of a piece."""
 
     agent: NodeId
     start: str
@@ -33,7 +35,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True, array_like=True):
-    """One row with what all rows have."""
+    """One row with the fields that all rows have."""
 
     time_us: int
     sequence: int
@@ -41,12 +43,12 @@ class Line(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Piece(msgspec.Struct):
-    """What a closed piece holds."""
+    """Contents of a closed piece."""
 
     header: Header
     lines: list[Line]
     damaged: int = 0
-    """Lines that could not be read."""
+    """Number of lines that could not be read."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -55,19 +57,19 @@ _line_decoder = msgspec.json.Decoder(Line)
 
 
 def encode_line(time_us: int, sequence: int, row: Row) -> bytes:
-    """A line of a piece, with its end."""
+    """Returns a line of a piece, with its newline."""
     return _encode((time_us, sequence, row)) + b"\n"
 
 
 class Spool:
-    """The writing end, for one run of one agent. Calls may come from any thread.
+    """Writer of the spool of one run of one agent. Methods may be called from any thread.
 
     Parameters
     ----------
     directory : `telemetry` in the data directory
     piece_bytes_max : a piece of this size is closed before its hour is over
-    after_piece : pieces are numbered from the next on; another process that writes for the same run needs other numbers
-    total_bytes_max : oldest closed pieces are deleted beyond this, where no writer comes for them
+    after_piece : pieces are numbered from the next one; another process that writes for the same run needs other numbers
+    total_bytes_max : above this the oldest closed pieces are deleted, if no writer takes them
     """
 
     def __init__(
@@ -82,17 +84,17 @@ class Spool:
         self._path: Path | None = None
         self._hour = 0
         self._torn = False
-        self._lock = threading.RLock()  # a flush may be under way when the agent stops
+        self._lock = threading.RLock()  # a flush may be in progress when the agent stops
         self.pieces_closed = 0
         self.pieces_deleted = 0
 
     def append(self, lines: Iterable[tuple[int, bytes]]) -> None:
-        """Write lines, each with the number of its hour, to the end of the spool.
+        """Writes lines, each with the number of its hour, to the end of the spool.
 
         Raises
         ------
         OSError
-            The disk refuses; some of the lines may have been written.
+            The file cannot be written; some of the lines may have been.
         """
         with self._lock:
             waiting: list[bytes] = []
@@ -106,12 +108,12 @@ class Spool:
             self._write(waiting)
 
     def close(self) -> None:
-        """Close the open piece, if there is one, for the writer.
+        """Closes the open piece, if there is one, for the writer.
 
         Raises
         ------
         OSError
-            The disk refuses.
+            The file cannot be renamed.
         """
         with self._lock:
             if self._path is None:
@@ -128,7 +130,7 @@ class Spool:
             self._path = self._next()
         data = b"".join(lines)
         with self._path.open("ab", buffering=0) as file:
-            # What a full disk has cut off must not swallow the line after it.
+            # A line cut off by a full disk must not swallow the next one.
             start = b"\n" if self._torn else b""
             self._torn = True
             write_all(file.fileno(), start + data)
@@ -146,7 +148,7 @@ class Spool:
             with path.open("xb", buffering=0) as file:
                 write_all(file.fileno(), header)
         except OSError:
-            path.unlink(missing_ok=True)  # a piece without its header would be lost with all that follows
+            path.unlink(missing_ok=True)  # a piece without its header would be unreadable
             raise
         self._torn = False
         return path
@@ -164,12 +166,12 @@ class Spool:
 
 
 def adopt(directory: Path) -> int:
-    """Close the pieces that a crash has left open; how many there are for the writer. For when no agent runs on the directory.
+    """Closes pieces that a crash has left open; returns the number of closed ones. Call it when no agent runs on the directory.
 
     Raises
     ------
     OSError
-        The disk refuses.
+        A file cannot be renamed.
     """
     for path in sorted((directory / FOLDER).glob(f"*{OPEN}")):
         path.replace(path.with_suffix(CLOSED))
@@ -177,13 +179,13 @@ def adopt(directory: Path) -> int:
 
 
 def closed_pieces(directory: Path) -> list[Path]:
-    """Pieces that wait for the writer, oldest first."""
+    """Returns the pieces that wait for the writer, oldest first."""
     found = [(path.stat().st_mtime_ns, path) for path in (directory / FOLDER).glob(f"*{CLOSED}") if path.is_file()]
     return [path for _, path in sorted(found)]
 
 
 def spooled(directory: Path) -> Iterator[Line]:
-    """All that waits in a spool, also in the piece that is being written.
+    """Yields all rows in a spool, including those of the open piece.
 
     Raises
     ------
@@ -197,7 +199,7 @@ def spooled(directory: Path) -> Iterator[Line]:
 
 
 def read_piece(path: Path) -> Piece | None:
-    """The rows of a piece; None without a header that says whose they are, and in which version.
+    """Reads the rows of a piece; returns None if its header is unreadable or of another version.
 
     Raises
     ------
@@ -224,13 +226,13 @@ def read_piece(path: Path) -> Piece | None:
 
 
 def _lines(file: Any) -> Iterator[bytes]:
-    """Lines without their ends; of one that is too long, pieces, which nobody will be able to read."""
+    """Yields lines without their newlines; a line that is too long in parts, which will be unreadable."""
     while line := file.readline(LINE_BYTES_MAX):
         yield line.rstrip(b"\n")
 
 
 def size_of(path: Path) -> int:
-    """Bytes; 0 if somebody has deleted it."""
+    """Returns the size in bytes; 0 if the file has been deleted."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -238,7 +240,7 @@ def size_of(path: Path) -> int:
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
-    """Write all of it: the kernel may take less at once."""
+    """Writes all of the data: the kernel may take less at once."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]

@@ -1,9 +1,9 @@
 """The writer: turns closed pieces of a spool into Parquet files, deletes hours that are too old or too many, and ends.
 
-A process of its own, of the lowest priority, because an idle agent must not load polars. `python -m sbon_agent.telemetry.writer DIR...`
+It is a separate process of the lowest priority, because an idle agent must not load polars. `python -m sbon_agent.telemetry.writer DIR...`
 does the same by hand for `telemetry` folders whose agents do not run.
 
-A file appears under its name only when all of it is on the disk (temporary file, then rename), and a piece goes only when all its files
+A file appears under its name only when all of it is on disk (temporary file, then rename), and a piece is deleted only when all its files
 have appeared. A writer that is killed leaves its piece, and the next one writes the same files again.
 """
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 NICENESS = 19
 BAD = ".unreadable"
-"""A piece whose header cannot be read keeps this name, for a person to look at."""
+"""Suffix of a piece whose header cannot be read, kept for a person to look at."""
 
 
 class Outcome(msgspec.Struct):
-    """What a writer has done; the last line of its standard output."""
+    """What a writer has done; printed as the last line of its standard output."""
 
     pieces: int = 0
     files: int = 0
@@ -45,12 +45,12 @@ class Outcome(msgspec.Struct):
 
 
 def convert(directory: Path, outcome: Outcome | None = None) -> Outcome:
-    """Write all closed pieces of a `telemetry` folder as Parquet files.
+    """Writes all closed pieces of a `telemetry` folder as Parquet files.
 
     Raises
     ------
     OSError
-        The disk refuses; what is not written stays in the spool.
+        A file cannot be written; its piece stays in the spool.
     """
     outcome = Outcome() if outcome is None else outcome
     if not (directory / FOLDER).is_dir():
@@ -71,12 +71,12 @@ def convert(directory: Path, outcome: Outcome | None = None) -> Outcome:
 
 
 def convert_all(directories: Sequence[Path]) -> Outcome:
-    """Close and write the spools of agents that do not run any more.
+    """Closes and writes the spools of agents that do not run any more.
 
     Raises
     ------
     OSError
-        The disk refuses.
+        A file cannot be written.
     """
     outcome = Outcome()
     for directory in directories:
@@ -86,9 +86,9 @@ def convert_all(directories: Sequence[Path]) -> Outcome:
 
 
 def prune(directory: Path, keep_hours: float, total_bytes_max: int, wall_s: float) -> int:
-    """Delete hours that are too old, then the oldest until the rest fits; the current hour stays. Returns how many files went.
+    """Deletes hours that are too old, then the oldest until the rest fits; the current hour stays. Returns the number of deleted files.
 
-    Only files in folders like our own are touched; pieces of the spool that nobody can read count as of no hour, and go first.
+    Only files in folders of this layout are touched. Unreadable pieces of the spool belong to no hour, and are deleted first.
     """
     now, oldest = hour_of(int(wall_s * 1e6)), hour_of(int((wall_s - keep_hours * 3600) * 1e6))
     files: list[tuple[datetime, Path, int]] = []
@@ -111,7 +111,7 @@ def prune(directory: Path, keep_hours: float, total_bytes_max: int, wall_s: floa
 
 
 def _write_piece(directory: Path, piece: Piece, outcome: Outcome) -> None:
-    """The files of one piece: one for each kind and hour in it."""
+    """Writes the files of one piece: one for each kind and hour in it."""
     from sbon.telemetry.frames import METADATA, Recorded, frame_of
 
     header = piece.header
@@ -128,7 +128,7 @@ def _write_piece(directory: Path, piece: Piece, outcome: Outcome) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             fresh = target.with_name(f".{target.name}.tmp")
             try:
-                data = io.BytesIO()  # a piece is small; and a full disk is then told by the system, not by polars
+                data = io.BytesIO()  # a piece is small, and a full disk is then reported by the system, not by polars
                 frame.write_parquet(data, compression="zstd", metadata=METADATA)
                 _settle(fresh, target, data.getbuffer())
             except BaseException:
@@ -139,7 +139,7 @@ def _write_piece(directory: Path, piece: Piece, outcome: Outcome) -> None:
 
 
 def _settle(fresh: Path, target: Path, data: memoryview) -> None:
-    """On the disk first, then under its name: after a power failure too there is a whole file or none."""
+    """Syncs the data to disk before it appears under its name: after a power failure the file is complete or missing."""
     with fresh.open("wb", buffering=0) as file:
         write_all(file.fileno(), data)
         os.fsync(file.fileno())
@@ -147,18 +147,18 @@ def _settle(fresh: Path, target: Path, data: memoryview) -> None:
 
 
 def _remove_empty(path: Path, root: Path) -> None:
-    """Folders of an hour of which nothing is left."""
+    """Removes empty folders of deleted hours."""
     while path != root and path.name != FOLDER:
         try:
             path.rmdir()
         except OSError:
-            return  # something else is in it
+            return  # the folder is not empty
         path = path.parent
 
 
 @contextmanager
 def _alone(directory: Path) -> Iterator[None]:
-    """One writer at a time: the lock goes with its process, however that ends."""
+    """Holds the lock that admits one writer at a time; it is released when the process ends, in whatever way."""
     descriptor = os.open(directory / FOLDER / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -168,7 +168,7 @@ def _alone(directory: Path) -> Iterator[None]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write what waits; exit code 1 where the disk refuses."""
+    """Writes what waits; returns exit code 1 if a file cannot be written."""
     known = argparse.ArgumentParser(prog="python -m sbon_agent.telemetry.writer", description=(__doc__ or "").split("\n\n")[0])
     known.add_argument("directories", metavar="DIR", type=Path, nargs="+", help="`telemetry` folder in an agent's data directory")
     known.add_argument("--running", action="store_true", help="the agent runs: leave its open piece alone")
