@@ -1,4 +1,4 @@
-"""Addresses that connectors listen on and connect to: names are resolved, and the results are checked against the statement's reach."""
+"""Resolves the host names that connectors listen on or connect to, and checks the addresses against what the statement may access."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class SocketPlace:
 
     Parameters
     ----------
-    what : `source trades`, for messages
-    option : the option that has the host, for messages
+    what : the connector's name in messages, such as `source trades`
+    option : name of the option with the host, for messages
     """
 
     def __init__(self, what: str, host: str, port: int, reach: Reach, *, listens: bool, option: str = "host") -> None:
@@ -31,20 +31,22 @@ class SocketPlace:
         self.option = option
 
     def check(self) -> None:
-        """Looks the host up and checks whether its addresses may be used. Blocks until the name is resolved.
+        """Resolves the host and checks whether its addresses may be used. Blocks until the name is resolved.
 
         Raises
         ------
         ConnectorError
-            None of them may; the line names the setting to change.
+            None of the addresses may be used; the message names the setting to change.
         """
         if self._reach.addresses is None:
             return
-        with contextlib.suppress(OSError):  # the name may be known later
+        with contextlib.suppress(OSError):  # the name may become known later
             self._usable(socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM))
 
     async def addresses(self, loop: asyncio.AbstractEventLoop) -> list[str]:
-        """Returns what to listen on, or where to connect, checked: pass these on, as a name looked up again may lead elsewhere.
+        """Returns the checked addresses to listen on or to connect to.
+
+        Use these, because a name that is resolved again may lead elsewhere.
 
         Raises
         ------
@@ -76,7 +78,7 @@ def loop_of(what: str, connector: str, context: ConnectorContext) -> asyncio.Abs
     Raises
     ------
     ConnectorError
-        The agent is in a virtual world, which has none.
+        The agent runs in the simulation, which has no event loop.
     """
     loop = getattr(context.host, "loop", None)
     if not isinstance(loop, asyncio.AbstractEventLoop):

@@ -1,8 +1,11 @@
-"""Event times from the future. One row of the year 9999 moves its source's watermark there, and all that follow are late.
+"""Guards a source against event times from the future.
 
-The option `ahead_max` of a source that others write to says how far ahead of this machine's clock an event time may be; rows beyond are
-left out and counted. It is off where it is not given: a machine may have no clock to go by, and streams made up for a trial may lie in the
-future. Then the first row that is more than a day ahead is told of instead, with what it says.
+A single row of the year 9999 would move the source's watermark there, and all later rows would be late. The sources that other programs
+write to use it.
+
+The option `ahead_max` of such a source says how far ahead of this machine's clock an event time may be; rows beyond it are left out and
+counted. Without the option nothing is left out, since a machine may have no correct clock, and streams made up for a trial may lie in the
+future. The first row that is more than a day ahead is then reported in `remark`.
 """
 
 from __future__ import annotations
@@ -22,28 +25,28 @@ if TYPE_CHECKING:
     import polars as pl
 
 TOLD_AHEAD_US = 86_400_000_000
-"""An event time this far ahead of the clock is told of."""
+"""An event time at least this far ahead of the clock is reported, in microseconds."""
 
 
 class AheadGuard:
-    """Looks at the event times of one source.
+    """Checks the event times of one source.
 
     Parameters
     ----------
-    options : has `ahead_max`
-    schema : of the rows
-    place : of the event time among the columns; None: the source has none
+    options : options with `ahead_max`
+    schema : columns of the rows
+    place : index of the event time among the columns; None if the source has none
     misfits : counts the rows that are left out
 
     Raises
     ------
     ConnectorError
-        `ahead_max` is no span, or there is no event time.
+        `ahead_max` is not a duration, or the source has no event time.
     """
 
     def __init__(self, options: Options, schema: Schema, place: int | None, misfits: Misfits) -> None:
         self.remark = ""
-        """For people: a row that is far ahead, where that has been allowed."""
+        """Note about a row that is far ahead, where that is allowed; otherwise empty."""
         self._place = place
         self._schema = schema
         self._misfits = misfits
@@ -52,7 +55,7 @@ class AheadGuard:
             raise options.refuse("ahead_max", options.text("ahead_max", ""), "none: the source has no event time (WATERMARK FOR)")
 
     def taken(self, values: Values, wall: float) -> Values:
-        """The rows that are not too far ahead of the clock (unix seconds)."""
+        """Returns the rows that are not too far ahead of the clock (Unix seconds)."""
         if self._place is None:
             return values
         times = values.columns[self._place]
@@ -64,7 +67,7 @@ class AheadGuard:
         return Values(len(kept), tuple([column[row] for row in kept] for column in values.columns))
 
     def taken_of_many(self, frame: pl.DataFrame, wall: float) -> pl.DataFrame:
-        """The same of a frame."""
+        """Does the same for a frame."""
         if self._place is None or frame.is_empty():
             return frame
         times = frame.to_series(self._place).to_physical()
@@ -76,7 +79,7 @@ class AheadGuard:
         return frame.filter((times <= limit_us).fill_null(True))
 
     def _count(self, frame: pl.DataFrame, limit_us: int) -> None:
-        """Count the rows beyond the limit."""
+        """Counts the rows beyond the limit."""
         assert self._place is not None
         times = frame.to_series(self._place)
         beyond = (times.to_physical() > limit_us).fill_null(False)
@@ -86,13 +89,13 @@ class AheadGuard:
         self._misfits.add(column, "is farther ahead of this machine's clock than ahead_max", rows=int(beyond.sum()), value=value, line=line)
 
     def _limit_us(self, newest_us: int | None, wall: float) -> int | None:
-        """The latest time that is taken, where one is later; None: all are taken."""
+        """Returns the latest permitted time if some row is later, else None."""
         if newest_us is None:
             return None
         wall_us = round(wall * 1e6)
         if self._max_us is not None:
             return wall_us + self._max_us if newest_us > wall_us + self._max_us else None
-        # What is beyond the year 9999 moves no watermark.
+        # A time beyond the year 9999 does not move the watermark.
         if not self.remark and wall_us + TOLD_AHEAD_US < newest_us <= TIME_MAX_US:
             said = datetime.fromtimestamp(newest_us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
             self.remark = (

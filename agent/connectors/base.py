@@ -1,6 +1,6 @@
-"""What a connector offers to the engine, and what it may ask of the agent.
+"""The interfaces of connectors: what a source or sink offers to the engine, and what it may use of the agent.
 
-A connector brings rows in from outside the overlay, or takes answers out. This module and `system` import no polars, so that an agent
+A connector brings rows in from outside the overlay, or delivers answers. This module and `system` import no polars, so that an agent
 without queries stays small.
 """
 
@@ -27,62 +27,68 @@ if TYPE_CHECKING:
 BATCH_ROWS_MAX = 4096
 """Rows of one batch of a source, unless its option `batch_rows_max` says otherwise."""
 BATCH_ROWS = 65_536
-"""The same of sources that are told how many rows fit into a quantum of the engine (`batch_rows`)."""
+"""The same for sources that are told how many rows fit into a quantum of the engine (`batch_rows`)."""
 
 
 class Polled(NamedTuple):
-    """What a source gave."""
+    """Result of one poll of a source."""
 
     frame: pl.DataFrame | None
-    """Rows in the source's schema, at least one; None: nothing now."""
+    """Rows in the source's schema, at least one; None if there is nothing now."""
     watermark_us: int
-    """After this frame: rows to come should have event times no lower. Never goes back."""
+    """Watermark after these rows, in microseconds: later rows should have no lower event times. It never goes back."""
     next_poll: float | None
-    """Monotonic instant at which to poll again (now or earlier: at once); None: wait for `ready`."""
+    """Monotonic time at which to poll again (now or earlier: at once); None: wait for `ready`."""
     finished: bool = False
-    """Nothing will follow; `watermark_us` is then WATERMARK_END."""
+    """True if nothing will follow; `watermark_us` is then WATERMARK_END."""
     values: Values | None = None
-    """A few rows, at least one, in this form instead of a frame: one that goes straight to a link, or on to a sink, is never made then."""
+    """A few rows, at least one, as plain values instead of a frame. No frame is made then if they go straight to a link or a sink."""
     upto: int | None = None
-    """How far the source has come with this poll, in a number of its own that never goes back; given to `acknowledged` once all rows up to
-    here have been processed. None: the source does not want to know. Set it where a poll has no rows, too: those before may have been left
+    """Number that the source gives to its progress up to this poll; it never goes back. `acknowledged` gets it once all rows up to here
+    have been processed. None if the source does not want to know. Set it also for a poll without rows: earlier rows may have been left
     out."""
 
     @property
     def rows(self) -> int:
-        """How many rows it gave."""
+        """Number of rows in this result."""
         return self.frame.height if self.frame is not None else self.values.rows if self.values is not None else 0
 
 
 class SourceConnector(Protocol):
-    """A physical source. Everything is called on the agent's thread.
+    """A physical source. Everything is called on the agent's thread, unless stated otherwise.
 
-    Four methods and five attributes are optional. `open()`: takes hold of files; called once, before `start`, on a thread of its own, as
-    it may wait for a file system that does not answer. It raises ConnectorError where that is refused, and `stop` may be called meanwhile.
-    `remark`: a sentence for people who look at the running source, or nothing. `stalled`: why the far end gives nothing at present, or
-    nothing; the source tries it again, and is shown as stalled meanwhile. `misfits`, an `sbon.misfits.Misfits` that the source makes and
-    adds to: why it has left rows out, for `sbon queries`, `sbon operators`, the log and telemetry; its rows are among `dropped_rows`.
-    `threaded = True`: `poll` is called on an executor thread (never two calls at once, and none during `start` or `stop`), so that a source
-    whose rows take work to make does not hold up the event loop; it is looked at before each poll, and may change. `batch_rows`: the engine
-    writes there, before each poll, how many rows fit into its quantum, and the source gives at most so many. `due_rows(now)`, beside the
-    other two: how many rows are due at that instant, be they ever so many; with it goes the promise that `poll` never waits, for a file or
-    for anybody. A few rows that have cost little lately are then asked for on the agent's own thread, which takes less than waking another.
-    `prefetch(now, wall)`, of a source that is `threaded`: promises the next batch, as `poll` would give it, and returns the work that makes
-    it. The engine calls that once, on any thread, maybe beside the work of other promises, a `poll` for later rows, or after `stop`; or
-    never, if it stops the source. So it must depend on nothing that changes, and change nothing that is looked at. It gives at least one
-    row, its own watermark (of all so far, the greatest counts) and, as `next_poll`, `now`; that nothing will follow, only `poll` tells.
-    None: `poll` is to be asked. Batches are handed on in the order of promises and polls.
-    `acknowledged(upto)`: every operator that the rows of all polls up to that `Polled.upto` went to has processed them: they are in its
-    state, in what it has sent on, or in the sink. What an operator on another host holds is lost if that host crashes. Not called after
-    `stop`.
+    Four methods and five attributes are optional:
+
+    - `open()` opens files. It is called once, before `start`, on a thread of its own, because a file system may not answer. It raises
+      ConnectorError if opening is refused. `stop` may be called while it runs.
+    - `remark` is a sentence for people who look at the running source; empty if there is nothing to say.
+    - `stalled` says why the far end gives nothing at present; empty if it does. The source retries, and is shown as stalled meanwhile.
+    - `misfits`, an `sbon.misfits.Misfits` made by the source, counts why rows were left out, for `sbon queries`, `sbon operators`, the log
+      and telemetry. Its rows are included in `dropped_rows`.
+    - `threaded = True` lets `poll` run on an executor thread, so that a source with costly rows does not hold up the event loop. There are
+      never two calls at once, and none during `start` or `stop`. The attribute is read before each poll, and may change.
+    - `batch_rows` is set by the engine before each poll to the number of rows that fit into its quantum; the source gives at most that
+      many.
+    - `due_rows(now)`, for a source with the two attributes above, returns how many rows are due at that instant, without a limit. It also
+      promises that `poll` never blocks. If few rows are due that have cost little lately, `poll` then runs on the agent's own thread, which
+      costs less than waking another one.
+    - `prefetch(now, wall)`, for a `threaded` source, promises the next batch, as `poll` would give it, and returns the work that makes it;
+      None means that `poll` must be called. The engine calls the work once, on any thread, perhaps at the same time as other promised work
+      or a `poll` for later rows, or after `stop`; or never, if it stops the source. So the work must not depend on anything that changes,
+      and must not change anything that is read elsewhere. Its result has at least one row, its own watermark (the greatest so far counts),
+      and `now` as `next_poll`; only `poll` reports that nothing will follow. Batches are passed on in the order of promises and polls.
+    - `acknowledged(upto)` says that every operator has processed the rows of all polls up to that `Polled.upto`: they are in its state, in
+      what it has sent on, or in the sink. What an operator on another host holds is lost if that host crashes. Not called after `stop`.
     """
 
     @property
     def dropped_rows(self) -> int:
-        """Rows that came in but could not be used (malformed, or more than the bounded queue holds)."""
+        """Number of rows that came in but could not be used (malformed, or more than the bounded queue holds)."""
 
     def start(self, ready: Callable[[], None]) -> None:
-        """Begin. `ready` is called on the agent's thread when a poll would give something after one that gave `next_poll` None.
+        """Starts the source.
+
+        `ready` is called on the agent's thread when a poll would give something after one that returned `next_poll` None.
 
         Raises
         ------
@@ -91,60 +97,65 @@ class SourceConnector(Protocol):
         """
 
     def poll(self, now: float, wall: float) -> Polled:
-        """The next rows, at most `batch_rows_max`. Called only when there is room for them downstream, maybe before the instant that was
-        asked for; never blocks.
+        """Returns the next rows, at most `batch_rows_max`.
+
+        It is called only when there is room downstream, perhaps before the requested time, and must not block.
 
         Raises
         ------
         ConnectorError
-            The source has broken for good; it must only be stopped now.
+            The source has broken for good; it can only be stopped now.
         """
 
     def stop(self) -> None:
-        """Let go of files and sockets. May be called twice, and before `start`."""
+        """Closes files and sockets. May be called twice, and before `start`."""
 
 
 class SinkConnector(Protocol):
     """A physical sink. `write` and `close` are called on an executor thread, never two at once.
 
-    Three attributes and four methods are optional. `open()`: as of a source, before the first `write`. `finish()`: every row has been
-    written, and the sink counts as finished when this returns; it may raise as `write` does. `abandon()`: instead of `close` where the
-    sink has failed, or its query has not begun. `remains`: a text for the reason of a failed sink, on what is left of its rows. `brief =
-    True`: `write` never waits, for a file or for anybody, so that it may also be called on the event loop's thread, with a few rows
-    (still never two calls at once). `write_values(values)`: as `write`, for a few rows in the form of `sbon.operators.values`, their
-    columns as in the schema that the sink was made for; such rows are then never made a frame. `quanta`: so many quanta of the rows that
-    wait are written at once, because each `write` has a cost of its own; default 1.
+    Three attributes and four methods are optional:
+
+    - `open()` is as for a source, and called before the first `write`.
+    - `finish()` is called when every row has been written; the sink counts as finished when it returns. It may raise as `write` does.
+    - `abandon()` is called instead of `close` if the sink has failed, or its query has not begun.
+    - `remains` is a text on what is left of the rows of a failed sink, for the reason that is shown.
+    - `brief = True` promises that `write` never blocks, so that it may also be called on the event loop's thread, with a few rows (still
+      never two calls at once).
+    - `write_values(values)` is like `write`, for a few rows in the form of `sbon.operators.values`, with columns as in the schema that the
+      sink was made for. Such rows are then never made a frame.
+    - `quanta` is the number of quanta of waiting rows that are written at once, because each `write` has a cost of its own; default 1.
     """
 
     dropped_rows: int
     """Rows taken that are known not to have arrived."""
 
     def write(self, frame: pl.DataFrame) -> None:
-        """Take one batch; when this returns, the batch is the sink's concern.
+        """Takes one batch; once this returns, the sink is responsible for it.
 
         Raises
         ------
         Congested
-            The far end takes nothing at present; no row of this frame was taken. Offer it again.
+            The receiver accepts nothing at present; no row of this frame was taken. Offer it again.
         ConnectorError
             The sink has broken for good.
         """
 
     def close(self) -> None:
-        """Deliver what was taken (waiting a bounded time) and let go. May be called twice."""
+        """Delivers what was taken (for a limited time) and closes. May be called twice."""
 
 
 class Connector(NamedTuple):
     """What a package offers under a name in the entry point group `sbon.connectors`: a source, a sink, or both."""
 
     source: Callable[[SourceParams, ConnectorContext], SourceConnector] | None = None
-    """Makes a source, not yet started; raises ConnectorError for options that it does not take (`sbon_agent.connectors.options`). CREATE
-    SOURCE makes one for the sake of its options, and stops it; so nothing is taken hold of before `start`."""
+    """Makes a source without starting it; raises ConnectorError for options that it does not accept (`sbon_agent.connectors.options`).
+    CREATE SOURCE makes one just to check its options, and stops it; so open nothing before `start`."""
     sink: Callable[[SinkParams, Schema, ConnectorContext], SinkConnector] | None = None
 
 
 class Congested(ConnectorError):  # noqa: N818 - a state, not a failure
-    """A sink's far end takes nothing at present: offer the same frame again after `retry_after_s`."""
+    """A sink's receiver accepts nothing at present: offer the same frame again after `retry_after_s`."""
 
     def __init__(self, message: str, retry_after_s: float = 0.5) -> None:
         super().__init__(message)
@@ -158,11 +169,11 @@ class ConnectorContext(msgspec.Struct, frozen=True, kw_only=True):
     node: NodeId
     labels: Mapping[str, str]
     data_dir: str
-    """The agent's own folder."""
+    """Folder of the agent."""
     reach: Reach
-    """What this source or sink may touch outside the overlay. A connector that opens files or sockets must keep to it
-    (`sbon_agent.connectors.opening` does it for files): its statement may come from any member of the overlay."""
+    """What this source or sink may access outside the overlay. A connector that opens files or sockets must respect it
+    (`sbon_agent.connectors.opening` does so for files), because its statement may come from any member of the overlay."""
     system: SystemStreams
-    """Where the agent's own measurements come from."""
+    """Streams of the agent's own measurements."""
     extensions: Callable[[], Extensions] = Extensions
-    """What is installed here, looked up when it is wanted."""
+    """Returns what is installed here; called when needed."""

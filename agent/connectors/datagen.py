@@ -44,13 +44,13 @@ from sbon_agent.connectors.watermark import Watermark
 RATE_MAX = 1e9
 ROWS_MAX = 10**15
 FLOOD_ROWS_MAX = 131_072
-"""Rows of a batch, unless the option `batch_rows_max` says otherwise, however little they cost."""
+"""Most rows of a batch, however little they cost, unless the option `batch_rows_max` says otherwise."""
 POOL_ROWS_MAX = 2**22
-"""Rows that `pool_rows` keeps in memory at most; a row of three numbers takes 24 bytes."""
+"""Most rows that `pool_rows` keeps in memory; a row of three numbers takes 24 bytes."""
 
 
 class DatagenSource:
-    """Gives what is due by the clock, or without pause."""
+    """Source that gives the rows that are due by the clock, or rows without pause."""
 
     threaded = True
     dropped_rows = 0
@@ -99,10 +99,10 @@ class DatagenSource:
         return start
 
     def start(self, ready: Callable[[], None]) -> None:
-        """The clock starts with the first poll."""
+        """Does nothing: the clock starts with the first poll."""
 
     def poll(self, now: float, wall: float) -> Polled:
-        """What is due."""
+        """Returns the rows that are due."""
         if self._began is None:
             self._began = now
             if self._start_us is None:
@@ -121,7 +121,7 @@ class DatagenSource:
         return Polled(frame, self._watermark.us, self._began + self._sent / self._rate)
 
     def prefetch(self, now: float, wall: float) -> Callable[[], Polled] | None:
-        """The next batch, where one is due in full. `poll` tells of the end."""
+        """Promises the next batch if it is due in full, else returns None. Only `poll` reports the end."""
         count = min(self.batch_rows, self._batch_rows_max)
         first = self._sent
         if self._began is None or self._pool_rows or first + count > self._due(now):
@@ -130,19 +130,19 @@ class DatagenSource:
         return partial(self._promised, first, count, now)
 
     def _promised(self, first: int, count: int, promised_at: float) -> Polled:
-        """Rows that have been promised; on any thread, beside others."""
+        """Makes promised rows, on any thread, at the same time as others."""
         frame, newest = self._rows(first, count)
         return Polled(frame, self._watermark.after(newest if self._params.time_column is not None else None), promised_at)
 
     def due_rows(self, now: float) -> int:
-        """That a poll would give now, if no batch were too large."""
+        """Returns the number of rows that a poll would give now if batches had no limit."""
         return max(0, self._due(now) - self._sent)
 
     def stop(self) -> None:
-        """Nothing is held."""
+        """Does nothing: no files or sockets are open."""
 
     def _due(self, now: float) -> int:
-        """Rows that should have left by now, since the beginning."""
+        """Returns the number of rows that should have left since the beginning."""
         if math.isinf(self._rate):
             return self._limit
         return min(self._limit, math.floor((now - (now if self._began is None else self._began)) * self._rate + 1e-6) + 1)
@@ -153,12 +153,12 @@ class DatagenSource:
         if len(self._time_places) == len(self._columns):
             return pl.DataFrame({name: event_time for _, name in self._time_places}), newest_us
         frame = self._values(first, count)
-        for place, name in self._time_places:  # in place: what counts in a small batch are calls of polars, not rows
+        for place, name in self._time_places:  # inserted in place: the cost of a small batch is the number of polars calls, not of rows
             frame.insert_column(place, event_time.alias(name))
         return frame, newest_us
 
     def _times(self, first: int, count: int) -> tuple[pl.Series, int]:
-        """The event times of these rows, and the latest, in microseconds."""
+        """Returns the event times of these rows, and the latest in microseconds."""
         assert self._start_us is not None
         if self._disorder_us or not self._event_step_us.is_integer():
             index = np.arange(first, first + count, dtype=np.int64)
@@ -175,11 +175,11 @@ class DatagenSource:
         return steps.slice(0, count) + first_us, first_us + (count - 1) * step_us
 
     def _values(self, first: int, count: int) -> pl.DataFrame:
-        """The columns but the event time."""
+        """Returns all columns except the event time."""
         if not self._pool_rows:
             return self._made(np.arange(first, first + count, dtype=np.int64))
         if self._pool is None:
-            # A batch is longer than what is left of the pool now and then: the beginning follows the end, so that a slice does for it.
+            # A batch may reach beyond the end of the pool: the beginning is repeated after the end, so that a slice is enough.
             index = np.arange(self._pool_rows + self._batch_rows_max, dtype=np.int64) % self._pool_rows
             self._pool = self._made(index)
         return self._pool.slice(first % self._pool_rows, count)

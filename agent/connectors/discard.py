@@ -1,4 +1,4 @@
-"""Connector `discard` (sink): counts rows and forgets them, and says how long they took to get here where it is asked to.
+"""Connector `discard` (sink): counts rows and drops them; on request it measures how long they took to get here.
 
 Options
 -------
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     import polars as pl
 
 _ONE_BY_ONE = 16
-"""So many rows take numpy longer than Python."""
+"""Number of rows up to which Python is faster than numpy."""
 
 
 class DiscardSink:
-    """Takes everything; `rows` says how much."""
+    """Sink that drops everything; `rows` is the number of rows so far."""
 
     brief = True
 
@@ -53,39 +53,39 @@ class DiscardSink:
             self._place = [field.name for field in schema].index(self._latency_column)
 
     def write(self, frame: pl.DataFrame) -> None:
-        """Count, and see how old the rows are."""
+        """Counts the rows, and measures how old they are."""
         self.rows += frame.height
         if self.latency is not None and self._latency_column is not None:
             _note(self.latency, frame.get_column(self._latency_column), self._host.wall(), self._host.now())
 
     def write_values(self, values: Values) -> None:
-        """The same for a few rows."""
+        """Does the same for a few rows."""
         self.rows += values.rows
         if self.latency is not None:
             _note_few(self.latency, values.columns[self._place], self._host.wall(), self._host.now())
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: no files or sockets are open."""
 
 
 class CallbackSink:
-    """Gives every frame to a function, on whichever thread the engine writes from."""
+    """Sink that passes every frame to a function, on whichever thread the engine writes from."""
 
     def __init__(self, callback: Callable[[pl.DataFrame], None]) -> None:
         self._callback = callback
         self.dropped_rows = 0
 
     def write(self, frame: pl.DataFrame) -> None:
-        """Pass on."""
+        """Passes the frame on."""
         self._callback(frame)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: no files or sockets are open."""
 
 
 def _note(latency: RecentDigest, times: pl.Series, wall_s: float, now: float) -> None:
-    """Count each row of a batch in its bucket; rows without a time do not count."""
-    # Every call here is made for each batch, a thousand times a second: Series.to_physical alone took as long as all others together.
+    """Counts each row of a batch in its bucket; rows without a time are left out."""
+    # This code runs for each batch, a thousand times a second: Series.to_physical alone took as long as all other calls together.
     us = (times.drop_nulls() if times.null_count() else times).to_numpy().view("int64")
     if len(us) <= _ONE_BY_ONE:
         _note_few(latency, us.tolist(), wall_s, now)
@@ -104,7 +104,7 @@ def _note(latency: RecentDigest, times: pl.Series, wall_s: float, now: float) ->
 
 
 def _note_few(latency: RecentDigest, times_us: Sequence[int | None], wall_s: float, now: float) -> None:
-    """The same for a few rows."""
+    """Does the same for a few rows."""
     wall_us = wall_s * 1e6
     ages_ms = [min(max((wall_us - us) / 1000, LEAST_MS), MOST_MS) for us in times_us if us is not None]
     if ages_ms:

@@ -1,10 +1,10 @@
-"""Columns of the `datagen` connector: functions of the row's number, by a hash of seed, column and number.
+"""Columns of the `datagen` connector: functions of the row's number, computed from a hash of seed, column and number.
 
 The numbers are SplitMix64's (Steele, Lea and Flood, Fast splittable pseudorandom number generators, OOPSLA 2014), whose output function
-turns any sequence of numbers into one that passes tests of randomness; so any row can be made without those before it. All streams of
-SplitMix64 with one step are one cycle of 2^64 numbers, and differ only in where they begin. So the place of the first row is a
-cryptographic hash of seed and column: two streams of 10^9 rows overlap with a chance of about 10^-10. A place that grows with the seed
-would make seed 1 the stream of seed 0 moved by some rows.
+turns any sequence of numbers into one that passes tests of randomness; so any row can be made without the earlier ones. All streams of
+SplitMix64 with the same step are one cycle of 2^64 numbers, and differ only in where they begin. The position of the first row is therefore
+a cryptographic hash of seed and column: two streams of 10^9 rows overlap with a probability of about 10^-10. A position that grows with the
+seed would make the stream of seed 1 that of seed 0 shifted by some rows.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ Index = npt.NDArray[np.int64]
 Column: TypeAlias = Callable[[Index], pl.Series]
 
 COUNT_MAX = 1_000_000
-"""Ranks of a zipf column: its table takes 8 bytes each."""
+"""Most ranks of a zipf column: its table takes 8 bytes for each."""
 
 TEXTS_MAX = 65_536
-"""Ranks of a column of texts whose texts are made once and kept."""
+"""Most ranks of a text column whose texts are made once and kept."""
 STEPS_PER_RANK = 64
 STEPS_MAX = 65_536
-"""Of the table that finds the rank of a number."""
+"""Size of the table that finds the rank of a number: steps per rank, and at most."""
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _KINDS = {
     ColumnType.INT: ("random", "sequence", "normal", "zipf", "choice"),
@@ -48,12 +48,12 @@ _KINDS = {
 
 
 def node_seed(seed: int, node: str) -> int:
-    """The seed of one node of a logical source: 63 bits that differ from node to node, the same in every process."""
+    """Returns the seed of one node of a logical source: 63 bits that differ from node to node, the same in every process."""
     return _first(seed, f"node/{node}") >> 1
 
 
 def uniform(seed: int, purpose: str, index: Index) -> FloatArray:
-    """Numbers from 0 up to below 1, one for each row number; those of another seed or purpose have nothing to do with them.
+    """Returns numbers from 0 to below 1, one for each row number; numbers of different seeds or purposes are independent.
 
     Parameters
     ----------
@@ -81,17 +81,17 @@ def uniform(seed: int, purpose: str, index: Index) -> FloatArray:
 
 @lru_cache(maxsize=4096)
 def _first(seed: int, purpose: str) -> int:
-    """Where the cycle of SplitMix64 begins for row 0: 64 bits."""
+    """Returns the 64-bit position in SplitMix64's cycle for row 0."""
     return int.from_bytes(hashlib.blake2b(seed.to_bytes(8, "big") + purpose.encode(), digest_size=8).digest(), "big")
 
 
 def disorder(seed: int) -> Callable[[Index], FloatArray]:
-    """How far each row is behind its place, as a share of the whole."""
+    """Returns a function that gives how far each row is behind its place, as a share of the maximum."""
     return lambda index: uniform(seed, "disorder", index)
 
 
 def build_column(field: Field, options: Options, seed: int, context: ConnectorContext) -> Column | None:
-    """The column as the options want it; None for times, which are the event time.
+    """Makes a column as the options say; returns None for times, which are the event time.
 
     Raises
     ------
@@ -123,7 +123,7 @@ def build_column(field: Field, options: Options, seed: int, context: ConnectorCo
 
 
 def _chance(field: Field, seed: int) -> Callable[[Index], FloatArray]:
-    """Numbers from 0 up to below 1 that only this column has."""
+    """Returns a function that gives numbers from 0 to below 1, independent of other columns."""
     return lambda index: uniform(seed, f"column/{field.name}", index)
 
 
@@ -144,8 +144,8 @@ def _random(field: Field, prefix: str, options: Options, seed: int, context: Con
 
 
 def _whole(chance: FloatArray, count: int, least: int) -> Index:
-    """Whole numbers from `least` on, so many different ones; in the place of `chance`."""
-    # Here and below, calls that would change nothing are left out: after each, the thread waits for the interpreter, if another has it.
+    """Converts `chance`, in place, to `count` different whole numbers from `least` on."""
+    # Here and below, calls without effect are left out: after each, the thread waits for the interpreter if another one holds it.
     chance *= count
     numbers = chance.astype(np.int64)  # rounds down, as there are no negative ones
     if least:
@@ -154,7 +154,7 @@ def _whole(chance: FloatArray, count: int, least: int) -> Index:
 
 
 def _between(chance: FloatArray, low: float, high: float) -> FloatArray:
-    """Numbers from `low` up to `high`; in the place of `chance`."""
+    """Scales `chance`, in place, to numbers from `low` to `high`."""
     if high - low != 1.0:
         chance *= high - low
     if low:
@@ -215,26 +215,26 @@ def _zipf(field: Field, prefix: str, options: Options, seed: int, context: Conne
 
 
 class Ranks:
-    """Finds the share that a number falls into: as `np.searchsorted` on the right side does, which takes twenty times as long.
+    """Finds the share that a number falls into, like `np.searchsorted` on the right side, which takes twenty times as long.
 
-    Numbers from 0 up to below 1 are cut into equal steps. Most steps lie within one share, which is looked up; numbers of the others are
-    searched for.
+    The range from 0 to 1 is cut into equal steps. Most steps lie within one share, which is looked up; numbers in other steps are searched
+    for.
 
     Parameters
     ----------
     shares : (ranks,)
-        Where each share ends; the last one at 1.
+        End of each share; the last one is 1.
     """
 
     def __init__(self, shares: FloatArray) -> None:
         self._shares = shares
-        # A power of two: which step a number belongs to is exact then.
+        # A power of two makes the step of a number exact.
         self._steps = int(min(STEPS_MAX, 2 ** math.ceil(math.log2(STEPS_PER_RANK * len(shares)))))
         edges = np.searchsorted(shares, np.arange(self._steps + 1) / self._steps, side="right")
         self._known = np.where(edges[:-1] == edges[1:], edges[:-1], -1)
 
     def of(self, chance: FloatArray) -> Index:
-        """The ranks of numbers from 0 up to below 1."""
+        """Returns the ranks of numbers from 0 to below 1."""
         ranks: Index = self._known.take((chance * self._steps).astype(np.int64))
         unknown = np.flatnonzero(ranks < 0)
         if len(unknown):

@@ -1,8 +1,8 @@
-"""A text file in blocks of whole records.
+"""Reads a text file in blocks of whole records. `file_reader` uses it.
 
-A block of a plain file ends where a look at a few KiB around its wanted end has found a line end, and is then read at once into memory of
-exactly its size: nothing of it is copied. Where there are quotes in a CSV block, its end counts only if they are even in number from
-there back to the end of the block before, which was certain itself; else it is moved back.
+The end of a block in a plain file is found by searching a few KiB around its wanted end for a line end; the block is then read at once into
+memory of exactly its size, without a copy. If a CSV block contains quotes, its end counts only if their number from the previous block's
+end, which is certain, is even; otherwise it is moved back.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import IO
 from sbon.errors import ConnectorError
 
 BLOCK_BYTES = 4 << 20
-"""Read at once."""
+"""Bytes read at once."""
 RECORD_BYTES_MAX = 16 << 20
-"""Longest record; beyond it the file is not what it is said to be."""
+"""Longest record; with a longer one the file does not have the format that it is said to have."""
 _LOOK_BYTES = 1 << 16
-"""Looked through for a line end."""
+"""Bytes that are searched for a line end."""
 
 
 def blocks(file: IO[bytes], what: str, *, zipped: bool, quoted: bool) -> Generator[bytes, None, None]:
-    """Whole records, about `BLOCK_BYTES` at a time; the last one may lack its end.
+    """Yields whole records, about `BLOCK_BYTES` at a time; the last one may lack its line end.
 
     Parameters
     ----------
     what : file and source, for messages
-    quoted : a line break between quotes ends no record
+    quoted : whether a line break between quotes is part of the record
 
     Raises
     ------
@@ -57,7 +57,7 @@ def _plain(file: IO[bytes], what: str, quoted: bool) -> Generator[bytes, None, N
 
 
 def _line_end(descriptor: int, offset: int, wanted: int) -> int:
-    """The last line end shortly before `wanted`; `wanted` where there is none."""
+    """Returns the last line end shortly before `wanted`; `wanted` if there is none."""
     first = max(offset, wanted - _LOOK_BYTES)
     end = os.pread(descriptor, wanted - first, first).rfind(b"\n") + 1
     return first + end if end else wanted
@@ -84,9 +84,9 @@ def _check_length(data: bytes, what: str) -> None:
 
 
 def _last_record_end(data: bytes, quoted: bool) -> int:
-    """Where the last whole record ends; 0 where none does."""
+    """Returns where the last whole record ends; 0 if none does."""
     end = data.rfind(b"\n") + 1
-    # To look for one quote is much faster than to count them.
+    # Looking for one quote is much faster than counting them.
     quotes = data.count(b'"', 0, end) if quoted and b'"' in data else 0
     while end and quotes % 2:
         before = data.rfind(b"\n", 0, end - 1) + 1

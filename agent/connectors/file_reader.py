@@ -1,7 +1,7 @@
-"""A file in parts, each a frame of rows: CSV, NDJSON or Parquet.
+"""Reads a file in parts, each a frame of rows: CSV, NDJSON or Parquet. The `file` source and `file_table` use it.
 
-Parts are read from the file one after the other, and numbered; what has been read is decoded beside other parts, on as many threads as
-ask. What a part leaves out is counted by itself, so that whoever puts the parts in order counts it in order.
+Parts are read from the file one after the other, and numbered; they are decoded at the same time, on as many threads as ask for parts. Each
+part counts by itself what it leaves out, so that whoever puts the parts in order also counts in order.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sbon_agent.connectors.time_format import TimeFormat
 
 PARQUET_BYTES = 16 << 20
 PARQUET_ROWS_MIN, PARQUET_ROWS_MAX = 16_384, 524_288
-"""Rows of a Parquet file read at once: about `PARQUET_BYTES` in memory."""
+"""Limits for the rows of a Parquet file read at once, which take about `PARQUET_BYTES` in memory."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 T = TypeVar("T")
@@ -49,20 +49,20 @@ class Part(NamedTuple):
 
     number: int
     frame: pl.DataFrame | None
-    """None: the file has ended before this part, or `error` says why there is nothing."""
+    """Rows; None if the file has ended before this part, or `error` says why there are none."""
     misfits: Misfits
-    """What this part has left out. A sample is there only for what `FileReader` had not counted when the part was read."""
+    """Rows that this part has left out. Samples are kept only for kinds that `FileReader` had not counted when the part was read."""
     error: ConnectorError | None = None
     left_out_us: int | None = None
-    """Newest event time of the row groups that were left out just before this part."""
+    """Newest event time of the row groups that were left out just before this part, in microseconds."""
 
 
 class FileReader:
-    """The file itself. `close` may come while `open` is still at it, but not during a read.
+    """An open file. `close` may be called while `open` is still running, but not during a read.
 
     Parameters
     ----------
-    misfits : counts what `read` leaves out; for the parts of `read_part` that is left to the caller
+    misfits : counts rows that `read` leaves out; for parts of `read_part` the caller does that
     """
 
     def __init__(
@@ -92,12 +92,12 @@ class FileReader:
         self._file: IO[bytes] | None = None
         self._closed = False
         self._turn = threading.Lock()
-        """Of reading from the file, which gives the parts their order."""
+        """Held while reading from the file, which gives the parts their order."""
         self._parts = {"csv": self._csv, "ndjson": self._ndjson, "parquet": self._parquet}[kind]()
         self._number = 0
 
     def read(self) -> pl.DataFrame | None:
-        """The next rows, at least one; None at the end."""
+        """Returns the next rows, at least one; None at the end."""
         while True:
             part = self.read_part()
             part.misfits.move_to(self._misfits)
@@ -107,7 +107,7 @@ class FileReader:
                 return part.frame
 
     def read_part(self) -> Part:
-        """The next part; on any thread, also while others do the same."""
+        """Returns the next part; may be called on several threads at once."""
         found = Misfits(after=self._misfits)
         with self._turn:
             number = self._number
@@ -121,7 +121,7 @@ class FileReader:
         return Part(number, frame, found, left_out_us=part.left_out_us)
 
     def open(self) -> None:
-        """Raise ConnectorError if the file cannot be opened."""
+        """Opens the file; raises ConnectorError if that fails."""
         file = open_to_read(self._what, self.path, self._reach)
         with self._lock:
             if not self._closed:
@@ -130,12 +130,12 @@ class FileReader:
         file.close()
 
     def stamp(self) -> tuple[int, int, int, int]:
-        """Numbers that are others when another file has its place, or somebody has written to it. Of an open file."""
+        """Returns numbers that change when another file takes its place or somebody writes to it. The file must be open."""
         found = os.fstat(self._opened().fileno())
         return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Closes the file."""
         self._parts.close()
         with self._lock:
             self._closed = True
@@ -144,7 +144,7 @@ class FileReader:
             file.close()
 
     def _guarded(self, work: Callable[[], T]) -> T | ConnectorError:
-        """What comes of work, or what to tell of its problem."""
+        """Returns the result of the work, or an error that describes its problem."""
         try:
             return work()
         except ConnectorError as error:
@@ -198,7 +198,7 @@ class FileReader:
             yield _Undecoded(partial(_read_json, rows, block if number else block.removeprefix(_BYTE_ORDER_MARK)))
 
     def _parquet(self) -> Generator[_Undecoded, None, None]:
-        # By its descriptor: the name may lead elsewhere by now. A path as polars understands it could also be a pattern.
+        # By its descriptor: the name may lead elsewhere by now. A path might also be taken as a pattern by polars.
         lazy = pl.scan_parquet(f"/proc/self/fd/{self._opened().fileno()}", glob=False)
         found = lazy.collect_schema()
         self._need(found.names())

@@ -42,24 +42,24 @@ from sbon_agent.connectors.opening import Folder, path_of, resolved, told
 from sbon_agent.connectors.options import Options
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-"""Errors of a disk that may have room again."""
+"""Errors of a disk that may have room again later."""
 FULL_RETRY_S = 1.0
-"""Pause until the next attempt at a full disk."""
+"""Seconds until the next attempt at a full disk."""
 _NUMBER = re.compile(r"\(os error (\d+)\)")
-"""How polars tells of an error of the operating system."""
+"""Form in which polars reports an error of the operating system."""
 
 PART_ROWS = 20_000
-"""From here on a part is full, unless the option `rows_per_file` says otherwise."""
+"""Rows from which on a part is full, unless the option `rows_per_file` says otherwise."""
 ZSTD_LEVEL = 1
-"""Of full parts: a fifth faster than the default of polars, and as small within a tenth."""
+"""Compression level of full parts: a fifth faster than the default of polars, and within a tenth as small."""
 QUANTA = 4
-"""A write costs about half a millisecond beside its rows. Of what waits, so many quanta are written at once: some MiB."""
+"""Quanta of waiting rows that are written at once, some MiB: a write costs about half a millisecond beside its rows."""
 
 _FORMATS = {".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson", ".json": "ndjson", ".parquet": "parquet"}
 
 
 def build_file_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> SinkConnector:
-    """A sink of the format that options and path ask for."""
+    """Makes a sink of the format that options and path ask for."""
     path, kind, mode, rows_per_file = file_sink_options(params, context)
     what = f"sink {params.name}"
     if kind == "parquet":
@@ -68,12 +68,12 @@ def build_file_sink(params: SinkParams, schema: Schema, context: ConnectorContex
 
 
 def check_file_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> None:
-    """Refuse options as `build_file_sink` would; no file is touched."""
+    """Refuses options as `build_file_sink` would, without accessing any file."""
     file_sink_options(params, context)
 
 
 def file_sink_options(params: SinkParams, context: ConnectorContext) -> tuple[Path, str, str, int | None]:
-    """Path, format, mode, rows of a file (None: as they come).
+    """Reads path, format, mode and rows per file (None if not given).
 
     Raises
     ------
@@ -95,7 +95,7 @@ def file_sink_options(params: SinkParams, context: ConnectorContext) -> tuple[Pa
 
 
 def _refused(what: str, path: Path, number: int | None, reason: str) -> ConnectorError:
-    """What a failed write means: wait, or give up."""
+    """Returns the error for a failed write: Congested if the disk may have room later."""
     message = f"{what}: {path} cannot be written: {reason}"
     return Congested(message, FULL_RETRY_S) if number in FULL else ConnectorError(message, option="path")
 
@@ -105,12 +105,12 @@ def _broken(what: str, path: Path, error: OSError) -> ConnectorError:
 
 
 def _unfinished(name: str) -> str:
-    """The file that will replace another one."""
+    """Returns the name of the file that will replace another one."""
     return f".{name}.unfinished"
 
 
 class LineSink:
-    """CSV or NDJSON. A write that fails half-way is taken back, so that the file always ends in a whole line."""
+    """Sink for CSV or NDJSON. A write that fails half-way is undone, so that the file always ends in a whole line."""
 
     quanta = QUANTA
 
@@ -119,18 +119,18 @@ class LineSink:
         self._what, self._path, self._reach, self._lines, self._mode = what, path, reach, lines, mode
         self._name = path.name
         self._lock = threading.Lock()
-        """One of `open`, `write`, `finish` and `close` at a time."""
+        """Held by `open`, `write`, `finish` and `close`, one at a time."""
         self._folder: Folder | None = None
         self._file: IO[bytes] | None = None
         self._ahead = b""
-        """The header, until there is room for it."""
+        """Header that has not been written yet."""
         self._torn_from: int | None = None
-        """Where a piece of a batch begins that could not be taken back yet."""
+        """Offset of a partial batch that could not be undone yet."""
         self._has_rows = False
         self._closed = False
 
     def open(self) -> None:
-        """Open the file, or make it."""
+        """Opens or creates the file."""
         folder: Folder | None = None
         try:
             with told(self._what, self._path, "cannot be written"):
@@ -164,15 +164,15 @@ class LineSink:
                         raise _broken(self._what, self._path, error) from error
 
     def write(self, frame: pl.DataFrame) -> None:
-        """Add rows."""
+        """Appends rows."""
         self._write(self._lines.lines(frame))
 
     def write_values(self, values: Values) -> None:
-        """Add a few rows."""
+        """Appends a few rows."""
         self._write(self._lines.lines_of_values(values))
 
     def finish(self) -> None:
-        """Every row is in the file; put it in its place."""
+        """Puts the file in its place; every row has been written."""
         with self._lock:
             try:
                 self._append(b"")
@@ -182,7 +182,7 @@ class LineSink:
             self._let_go()
 
     def close(self) -> None:
-        """Let go, and put the file in its place."""
+        """Puts the file in its place and closes it."""
         with self._lock:
             self._closed = True
             try:
@@ -193,7 +193,7 @@ class LineSink:
                 self._let_go()
 
     def abandon(self) -> None:
-        """Let go without putting the file in its place: the sink has failed, or its query has not begun. Rows that were written stay."""
+        """Closes the file without putting it in its place, because the sink has failed or its query has not begun. Written rows stay."""
         with self._lock:
             self._closed = True
             try:
@@ -204,7 +204,7 @@ class LineSink:
 
     @property
     def remains(self) -> str:
-        """What there is on disk of a sink that has failed; empty where its rows are in the file itself."""
+        """Describes what a failed sink has left on disk; empty if its rows are in the file itself."""
         if self._mode != "replace" or self._file is None:
             return ""
         unchanged = f"{self._path} is as it was"
@@ -221,7 +221,7 @@ class LineSink:
             self._has_rows = True
 
     def _append(self, data: bytes) -> None:
-        """All of it, or nothing."""
+        """Appends all of the data, or nothing."""
         if self._file is None:
             return
         if self._torn_from is not None:
@@ -256,11 +256,11 @@ class LineSink:
 
 
 class ParquetSink:
-    """A folder of parts; the one being filled is replaced as a whole, so that readers never see half of it.
+    """Sink for a folder of parts. The part being filled is replaced as a whole, so that readers never see half of it.
 
     Parameters
     ----------
-    rows_per_file : a part has so many rows at most and is full then; None: it is full at `PART_ROWS` or more
+    rows_per_file : number of rows of a full part; None: a part is full at `PART_ROWS` or more
     """
 
     quanta = QUANTA
@@ -275,7 +275,7 @@ class ParquetSink:
         self._closed = False
 
     def open(self) -> None:
-        """Open the folder, or make it."""
+        """Opens or creates the folder."""
         with told(self._what, self._path, "cannot be written"):
             folder = Folder(resolved(self._what, self._path, self._reach), make=True)
             try:
@@ -295,7 +295,7 @@ class ParquetSink:
             self._number = max((int(part.removeprefix("part-").removesuffix(".parquet")) for part in parts), default=-1) + 1
 
     def write(self, frame: pl.DataFrame) -> None:
-        """Add rows."""
+        """Adds rows."""
         with self._lock:
             if self._folder is None:
                 raise ConnectorError(f"{self._what}: {self._path} is closed")
@@ -310,7 +310,7 @@ class ParquetSink:
             self._part, self._number = part.rechunk(), number
 
     def close(self) -> None:
-        """Every write was complete."""
+        """Closes the folder; every write was complete."""
         with self._lock:
             self._closed = True
             folder, self._folder = self._folder, None
@@ -322,7 +322,7 @@ class ParquetSink:
         unfinished = _unfinished(name)
         try:
             with folder.create(unfinished) as file:
-                # One that is written anew with the next batch should cost little, one that stays should be small.
+                # A part that is rewritten with the next batch should cost little, one that stays should be small.
                 rows.write_parquet(file, compression="zstd" if is_full else "lz4", compression_level=ZSTD_LEVEL if is_full else None)
             folder.replace(name, by=unfinished)
         except OSError as error:

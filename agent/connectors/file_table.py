@@ -1,10 +1,10 @@
 """A file as a lookup table: read whole, sent as a version (`sbon.query.table_versions`), and read again when it has changed.
 
-Its options are those of `file_source`. The file is looked at every `check_every`: another inode, size or time of modification is a change.
-A changed file is read when a second look 1 s later finds it as the first one did, and only counts if it is still so when it has been read,
-so that one which is rewritten in place is left alone until its writer is done. A version is taken whole or not at all: a file
-that is gone, has a row that cannot be read, or is too large, leaves the version before it in force, and `remark` says why. Where there is
-none before it, the source fails. Rows with NULL in a NOT NULL column are left out and counted, as of any source.
+Its options are those of `file_source`. The file is checked every `check_every`: another inode, size or modification time is a change. A
+changed file is read once a second check 1 s later finds it the same as the first, and counts only if it is still the same after it
+has been read; a file that is being rewritten in place is thus left alone until its writer is done. A version is taken whole or not at all:
+if a file is gone, has a row that cannot be read, or is too large, the previous version stays in force, and `remark` says why. Without a
+previous version the source fails. Rows with NULL in a NOT NULL column are left out and counted, as for any source.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from sbon_agent.connectors.file_source import FileSource
 from sbon_agent.connectors.required import RequiredColumns
 
 SETTLE_S = 1.0
-"""Pause between two looks at a file that has changed."""
+"""Seconds between two checks of a file that has changed."""
 
 
 class _Look(NamedTuple):
-    """What a look at the file has found."""
+    """Result of a check of the file."""
 
     rows: pl.DataFrame | None
-    """Of a new version; None: there is none."""
+    """Rows of a new version; None if there is none."""
     settled: bool = True
-    """False: the file is changing, look again soon."""
+    """False if the file is changing: check again soon."""
 
 
 class _Frames:
-    """The rows of one reading of the file, as a source gives them; on an executor thread."""
+    """A source that gives the rows of one reading of the file, on an executor thread."""
 
     dropped_rows = 0
 
@@ -47,19 +47,22 @@ class _Frames:
         self._reader = source.reader
 
     def start(self, ready: Callable[[], None]) -> None:
-        """Nothing to wait for."""
+        """Does nothing."""
 
     def poll(self, now: float, wall: float) -> Polled:
-        """The next rows."""
+        """Returns the next rows."""
         frame = self._reader.read()
         return Polled(frame, WATERMARK_MIN, now, finished=frame is None)
 
     def stop(self) -> None:
-        """The reader is closed by whoever has opened it."""
+        """Does nothing: the reader is closed by its owner."""
 
 
 class FileTable:
-    """Gives one version after another, in batches. Its watermark holds everything back until the first one has left, and then nothing."""
+    """Source that gives one version after another, in batches.
+
+    Its watermark holds everything back until the first version has left, and nothing after that.
+    """
 
     def __init__(self, params: SourceParams, context: ConnectorContext) -> None:
         self._params, self._context = params, context
@@ -72,14 +75,14 @@ class FileTable:
         self._known: tuple[int, ...] | None = None
         """Stamp of the file that was read last, whether it was taken or refused."""
         self._changing: tuple[int, ...] | None = None
-        """Stamp at the last look, where it was new."""
+        """Stamp at the last check, if it was new."""
         self._refused = ""
-        """Why the file that was read last was not taken; empty: it was."""
+        """Reason why the file that was read last was not taken; empty if it was."""
         self._watermark_us = WATERMARK_MIN
         self._version = 0
         self._read_at = ""
         self._rest: pl.DataFrame | None = None
-        """Of a version, what has not been given yet."""
+        """Part of a version that has not been given yet."""
         self._looking = self._stopped = False
         self._asked_at = self._look_at = float("-inf")
         self._wall = 0.0
@@ -87,17 +90,17 @@ class FileTable:
         self._ready: Callable[[], None] | None = None
 
     def open(self) -> None:
-        """Refuse a file that cannot be opened now, when somebody still listens."""
+        """Refuses a file that cannot be opened when the query starts, so that its author is told."""
         reader = self._source().reader
         reader.open()
         reader.close()
 
     def start(self, ready: Callable[[], None]) -> None:
-        """The file is read at the first question."""
+        """Does nothing yet: the file is read at the first poll."""
         self._ready = ready
 
     def poll(self, now: float, wall: float) -> Polled:
-        """More of a version, or a look at the file where one is due."""
+        """Returns more of a version, or starts a check of the file if one is due."""
         if self._rest is None and not self._looking and now >= self._look_at and self._failed is None:
             self._looking, self._asked_at, self._wall = True, now, wall
             self._context.host.execute(self._look, self._have_looked, rows=0)
@@ -113,7 +116,7 @@ class FileTable:
         return Polled(frame, self._watermark_us, now)
 
     def stop(self) -> None:
-        """A look that is under way is the last; it closes the file itself."""
+        """Stops; a check that is running closes the file itself."""
         self._stopped = True
         self._rest = None
 
@@ -121,7 +124,7 @@ class FileTable:
         return FileSource(self._params, self._context)
 
     def _look(self) -> _Look:
-        """Read the file if it has changed; on an executor thread."""
+        """Checks the file, and reads it if it has changed; on an executor thread."""
         source = self._source()
         source.reader.open()
         try:
@@ -147,7 +150,7 @@ class FileTable:
             source.reader.close()
 
     def _read(self, source: FileSource) -> pl.DataFrame:
-        """All rows of the file."""
+        """Reads all rows of the file."""
         what = f"table {self._params.name}: {source.reader.path}"
         given: SourceConnector = _Frames(source)
         if self._params.not_null:
@@ -189,7 +192,7 @@ class FileTable:
             self._ready()
 
     def _begin(self, rows: pl.DataFrame) -> None:
-        """A new version is to be given."""
+        """Prepares a new version to be given."""
         if self._stopped:
             return
         self._version = max(self._version + 1, round(self._wall * 1e6))
@@ -199,5 +202,5 @@ class FileTable:
         self._rest = (rows if rows.height else rows.clear(1)).with_columns(*numbers).rechunk()
 
     def _tell(self, problem: str) -> None:
-        """Say why the version that counts is not that of the file."""
+        """Notes in `remark` why the version in force is not that of the file; empty if it is."""
         self.remark = f"{problem}; the rows read at {self._read_at} count until then" if problem else ""

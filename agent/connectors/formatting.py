@@ -1,9 +1,9 @@
-"""From rows to lines: NDJSON and CSV as the `file` and `tcp` sources read them.
+"""Formats rows as lines: NDJSON and CSV, as the `file` and `tcp` sources read them. The sinks use it.
 
-Times are ISO 8601 in UTC (`2018-01-31T01:49:59.650000Z`), intervals numbers of seconds. NULL is `null` in NDJSON and nothing between two
-separators in CSV. NDJSON has no form for NaN and the infinities: they become `null`.
+Times are ISO 8601 in UTC (`2018-01-31T01:49:59.650000Z`), intervals are numbers of seconds. NULL is `null` in NDJSON and an empty field in
+CSV. NDJSON cannot express NaN and the infinities: they become `null`.
 
-A few rows come as plain values and become the same bytes without the columnar library, whose every call costs more than such a batch.
+A few rows come as plain values and become the same bytes without polars, each call of which costs more than such a batch.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ _SECOND_US = 1e6
 _EPOCH = datetime(1970, 1, 1)
 _JSON = msgspec.json.Encoder()
 _EXPONENT_FROM = 1e16
-"""From here on polars writes an exponent as `e+16`, msgspec as `e16`; below, and for the smallest numbers, they write alike."""
+"""Magnitude from which polars writes an exponent as `e+16` and msgspec as `e16`; below it, and for the smallest numbers, they write the
+same."""
 _TO_QUOTE = re.compile('[",\r\n]')
 
 
 class LineFormat:
-    """Rows of one schema as bytes."""
+    """Formatter for rows of one schema."""
 
     def __init__(self, kind: str, schema: Schema) -> None:
         self._kind, self._schema = kind, schema
@@ -46,11 +47,11 @@ class LineFormat:
 
     @property
     def header(self) -> bytes:
-        """What stands before the first row."""
+        """Returns what stands before the first row."""
         return pl.DataFrame(schema=dict.fromkeys(self._names, pl.String())).write_csv().encode() if self._kind == "csv" else b""
 
     def lines(self, frame: pl.DataFrame) -> bytes:
-        """One line a row, each ended."""
+        """Returns one line for each row, each with its end."""
         written = frame if self._as_they_are and frame.columns == self._names else self._plain(frame)
         buffer = io.BytesIO()
         if self._kind == "csv":
@@ -83,7 +84,7 @@ class LineFormat:
         return "".join(texts.select(lines).to_series().to_list()).encode()
 
     def lines_of_values(self, values: Values) -> bytes:
-        """The same bytes for rows that are plain values."""
+        """Returns the same bytes for rows that are plain values."""
         columns = values.columns
         for place in self._floats:
             for value in columns[place]:
@@ -115,12 +116,12 @@ def _time_text(us: int) -> str | None:
 
 @lru_cache(256)
 def _second_text(second: int) -> str:
-    """Rows that follow each other are often of one second, or of the same few."""
+    """Formats a second; cached because successive rows are often of the same few seconds."""
     return (_EPOCH + timedelta(seconds=second)).isoformat()
 
 
 def _quoted(text: str) -> str:
-    """An empty text is told from NULL by its quotes."""
+    """Quotes a text if necessary. Quotes distinguish an empty text from NULL."""
     return '"{}"'.format(text.replace('"', '""')) if not text or _TO_QUOTE.search(text) else text
 
 
@@ -129,7 +130,7 @@ _JSON_MEMBERS: Mapping[ColumnType, Callable[[Any], object]] = {
     ColumnType.INTERVAL: lambda us: us / _SECOND_US,
     **dict.fromkeys((ColumnType.JSON, *ELEMENT_TYPES), lambda text: msgspec.Raw(text.encode())),
 }
-"""Values that JSON has no form for; the others are as they are."""
+"""Conversions for types that JSON does not have; values of other types are written as they are."""
 _CSV_TEXTS: Mapping[ColumnType, Callable[[Any], str]] = {
     ColumnType.BOOL: lambda value: "true" if value else "false",
     ColumnType.INT: str,

@@ -1,12 +1,12 @@
 """A source that may fall silent without holding up windows and joins behind it: the option `idle_after` of CREATE SOURCE.
 
 A watermark follows the rows; without rows it stands still, and every window and join behind it waits. After `idle_after` without a row, and
-until the next one, it follows the wall clock, `idle_after` and the delay that the source declares behind: rows that then come with the
-time of their coming, or so little out of order, are as good as ever; older ones are late, and counted like any other. Nothing downstream
-knows: the source's own stream says how far its event time has come, as always, so that it is the same for all who read it, whatever moves
-or is sent again. For rows of the past, replayed, the wall clock says nothing; files are refused.
+until the next one, it follows the wall clock, at a distance of `idle_after` plus the source's declared delay. Rows that then carry the time
+of their arrival, or are only that much out of order, are in time; older ones are late, and counted like any others. Nothing downstream has
+to know: the source's own stream says how far its event time has come, as always, and so it is the same for all readers, whatever moves or
+is sent again. For replayed rows of the past the wall clock means nothing; files are refused.
 
-What waits for room downstream is not idle: that time does not count.
+A source that waits for room downstream is not idle: that time does not count.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from sbon_agent.connectors.watermark import TIME_MAX_US
 from sbon_agent.connectors.wrapped import WrappedSource
 
 ADVANCE_S = 1.0
-"""How often the watermark of an idle source moves, at most as long as `idle_after`. Shorter: windows close sooner, more messages."""
+"""Longest pause between moves of an idle source's watermark, in seconds; it is no longer than `idle_after`. Shorter: windows close sooner,
+more messages."""
 
 
 class IdleSource(WrappedSource):
@@ -33,7 +34,7 @@ class IdleSource(WrappedSource):
         self._expected_at = float("inf")
 
     def poll(self, now: float, wall: float) -> Polled:
-        """What the other source gives, and a watermark that goes on without it."""
+        """Returns what the other source gives, with a watermark that continues without it."""
         polled = super().poll(now, wall)
         if polled.finished:
             return polled
@@ -47,7 +48,7 @@ class IdleSource(WrappedSource):
         return polled._replace(watermark_us=self._us, next_poll=next_poll)
 
     def _next_poll(self, polled: Polled, now: float) -> float:
-        """No later than when the watermark should move."""
+        """Returns the time of the next poll, no later than the watermark's next move."""
         assert self._since is not None
         own = max(now + self._advance_s, self._since + self._idle_us / 1e6)
         return own if polled.next_poll is None else min(own, polled.next_poll)

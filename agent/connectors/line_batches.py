@@ -1,4 +1,4 @@
-"""Lines of JSON as what a source gives the engine. Shared by the sources that others write to, `tcp` and `mqtt`."""
+"""Turns lines of JSON into batches for the engine. The sources that other programs write to, `tcp` and `mqtt`, share it."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 class LineBatches:
-    """Turns lines into rows, leaves out those from the future, and keeps the watermark.
+    """Turns lines into rows, leaves out rows from the future, and keeps the watermark.
 
     Parameters
     ----------
-    options : has `batch_rows_max`, `time_format`, `time_unit` and `ahead_max`
-    misfits : counts what is left out
+    options : options with `batch_rows_max`, `time_format`, `time_unit` and `ahead_max`
+    misfits : counts rows that are left out
     rows_max : default of `batch_rows_max`
     """
 
     def __init__(self, params: SourceParams, options: Options, misfits: Misfits, rows_max: int = BATCH_ROWS_MAX) -> None:
         self.rows_max = options.integer("batch_rows_max", rows_max, 1, 1_000_000)
-        """Rows of a batch."""
+        """Most rows of a batch."""
         self._rows = JsonRows(params.columns, TimeFormat.read(options), misfits)
         self._time_place = next((place for place, field in enumerate(params.columns) if field.name == params.time_column), None)
         self._ahead = AheadGuard(options, params.columns, self._time_place, misfits)
@@ -39,7 +39,7 @@ class LineBatches:
 
     @property
     def remark(self) -> str:
-        """Of rows from the future."""
+        """Note about rows from the future; empty if there were none."""
         return self._ahead.remark
 
     def polled(self, lines: Sequence[bytes], wall: float, next_poll: float | None) -> Polled:
@@ -50,11 +50,11 @@ class LineBatches:
         return few if few is not None else self._of_many(self._rows.read_many(lines), wall, next_poll)
 
     def decoded(self, data: bytes) -> pl.DataFrame:
-        """Returns the rows of lines that stand behind each other, each ended, for `polled_part`."""
+        """Returns the rows of consecutive lines, each with its end, for `polled_part`."""
         return self._rows.read_block(data)
 
     def polled_part(self, frame: pl.DataFrame, wall: float, next_poll: float | None) -> Polled:
-        """Returns the next rows of what has been decoded."""
+        """Returns a poll's result from decoded rows."""
         return self._of_many(frame, wall, next_poll)
 
     def _of_few(self, few: Values | None, wall: float, next_poll: float | None) -> Polled | None:

@@ -1,7 +1,7 @@
-"""Lines that several connections send, kept in the order in which they came until somebody takes them.
+"""Keeps the lines of several connections, in the order of their arrival, until they are taken. The `tcp` source uses it.
 
-The event loop's thread adds, any one other thread takes. Pieces are kept as they were received: what is done to each of them here is done
-to every byte of a stream, on the event loop.
+The event loop's thread adds lines, any one other thread takes them. Pieces are kept as received, because every operation here runs on the
+event loop for every byte of a stream.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from sbon.misfits import Misfits
 from sbon_agent.connectors.lines import Connection
 
 SMALL_BYTES_MAX = 4096
-"""Pieces up to this size become one, so that what is held takes hardly more memory than its octets. In larger ones the columnar library
-counts the line ends: for small ones, a call of it takes longer than counting."""
+"""Pieces up to this size are merged, so that the buffer takes hardly more memory than its bytes. In larger pieces numpy counts the line
+ends; for small ones a call of it takes longer than counting."""
 
 
 class LineBuffer:
-    """Whole lines, each with its end.
+    """Buffer of whole lines, each with its end.
 
     Parameters
     ----------
-    line_bytes_max : longer ones are left out
-    misfits : counts those; on the event loop's thread
+    line_bytes_max : longer lines are left out
+    misfits : counts these, on the event loop's thread
     """
 
     def __init__(self, line_bytes_max: int, misfits: Misfits) -> None:
         self._line_bytes_max = line_bytes_max
         self._misfits = misfits
         self._lock = threading.Lock()
-        """Of all that follows."""
+        """Guards the attributes below."""
         self._pieces: deque[tuple[bytes, int]] = deque()
-        """With how many lines there are (left) in each."""
+        """Pieces, each with the number of its lines that are left."""
         self._begin = 0
-        """How much of the first piece has been taken."""
+        """Number of bytes of the first piece that have been taken."""
         self.lines = self.size_bytes = 0
 
     def received(self, connection: Connection, data: bytes) -> bool:
-        """Keep what a connection has sent, up to its last line end. Returns whether there were no lines before, and are some now."""
+        """Keeps what a connection has sent, up to its last line end. Returns True if the buffer had no lines before and has some now."""
         begin, end = 0, data.rfind(b"\n") + 1
         if end and connection.skipping:
             connection.skipping, begin = False, data.index(b"\n") + 1
@@ -55,12 +55,12 @@ class LineBuffer:
         return self._keep(self._without_long(whole) if len(whole) > self._line_bytes_max else whole)
 
     def closed(self, connection: Connection) -> bool:
-        """The same for the last line of a connection, which may lack its end."""
+        """Does the same for the last line of a closed connection, which may lack its end."""
         last, connection.tail, connection.skipping = bytes(connection.tail), bytearray(), False
         return bool(last.strip()) and self._keep(last + b"\n")
 
     def take(self, bytes_max: int) -> bytes:
-        """The next lines, about so many bytes; no longer held."""
+        """Takes out the next lines, about `bytes_max` bytes."""
         pieces: list[bytes | memoryview] = []
         size = lines = 0
         with self._lock:
@@ -75,7 +75,10 @@ class LineBuffer:
         return b"".join(pieces)
 
     def take_lines(self, count: int, bytes_max: int) -> bytes:
-        """The next lines, at most so many and about so many bytes; no longer held. For few: each line end is looked for."""
+        """Takes out the next lines, at most `count` and about `bytes_max` bytes.
+
+        Meant for few lines, because it searches for each line end.
+        """
         pieces = []
         size = lines = 0
         with self._lock:
@@ -96,7 +99,7 @@ class LineBuffer:
         return b"".join(pieces)
 
     def clear(self) -> None:
-        """Forget all lines."""
+        """Drops all lines."""
         with self._lock:
             self._pieces.clear()
             self._begin = self.lines = self.size_bytes = 0
@@ -117,8 +120,8 @@ class LineBuffer:
         return begins
 
     def _without_long(self, data: bytes) -> bytes:
-        """Whole lines without those that are too long."""
-        # A line that is too long has one of these parts to itself: as good as always it is enough to find a line end in each.
+        """Removes lines that are too long from whole lines."""
+        # A line that is too long contains at least one of these parts whole: usually it is enough to find a line end in each part.
         step = self._line_bytes_max // 2
         if all(data.find(b"\n", at, at + step) >= 0 for at in range(0, len(data) - step + 1, step)):
             return data
@@ -136,7 +139,7 @@ class LineBuffer:
 
 
 def line_count(data: bytes) -> int:
-    """How many line ends there are."""
+    """Returns the number of line ends."""
     if len(data) <= SMALL_BYTES_MAX:
         return data.count(b"\n")
     return int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord("\n")))

@@ -1,6 +1,6 @@
-"""Connections that carry lines: listening, or connecting and connecting again. For the `tcp` connector, on the agent's event loop.
+"""Connections that carry lines: listens, or connects and reconnects. The `tcp` connector uses it, on the agent's event loop.
 
-A connector is used in an agent on real sockets only; in a virtual world there is no event loop to ask for, and it is refused.
+It works in an agent on real sockets only; in the simulation there is no event loop, and the connector is refused.
 """
 
 from __future__ import annotations
@@ -18,38 +18,39 @@ from sbon_agent.connectors.tls_files import TlsFiles
 
 RECONNECT_S_MIN = 0.1
 RECONNECT_S_MAX = 10.0
-"""Pause between attempts to connect: doubles from the least to the most, with up to a quarter off at random."""
+"""Longest pause between attempts to connect, in seconds. The pause doubles from the shortest to this, and is reduced by up to a quarter at
+random."""
 WRITE_BUFFER_BYTES = 256 * 1024
-"""What one connection holds before it counts as full."""
+"""Bytes that one connection buffers before it counts as full."""
 
 
 class Owner(Protocol):
-    """The source or sink behind the connections."""
+    """Callbacks of the connections; the source or sink implements them."""
 
     def connected(self, connection: Connection) -> None:
         """A connection is open."""
 
     def received(self, connection: Connection, data: bytes) -> None:
-        """Bytes have come."""
+        """Bytes have arrived."""
 
     def writable(self) -> None:
-        """A connection that was full is no longer."""
+        """A connection that was full has room again."""
 
     def closed(self, connection: Connection) -> None:
-        """It is gone."""
+        """A connection is gone."""
 
 
 class Connection(asyncio.Protocol):
-    """One peer."""
+    """Connection to one peer."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self.transport: asyncio.Transport | None = None
         self.full = False
         self.tail = bytearray()
-        """The source's: a line not yet whole."""
+        """Used by the source: a line that is not complete yet."""
         self.skipping = False
-        """The source's: inside a line that is too long."""
+        """Used by the source: True inside a line that is too long."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
@@ -70,18 +71,18 @@ class Connection(asyncio.Protocol):
         self._endpoint.lost(self)
 
     def pause(self) -> None:
-        """Take no more from the peer for now: its sender will feel it."""
+        """Stops reading from the peer, whose TCP stack then slows it down."""
         if self.transport is not None and not self.transport.is_closing():
             self.transport.pause_reading()
 
     def resume(self) -> None:
-        """Take again."""
+        """Resumes reading."""
         if self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
 
 
 class Endpoint:
-    """Keeps connections as the options ask.
+    """Keeps connections open as the options say.
 
     Options
     -------
@@ -116,21 +117,21 @@ class Endpoint:
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Where it listens, once it does."""
+        """Returns the address that it listens on, once it does."""
         return None if self._listener is None else self._listener.address
 
     @property
     def remark(self) -> str:
-        """Why a new certificate is not in use, or nothing."""
+        """Returns why a new certificate is not in use; empty if it is."""
         return "" if self._listener is None else self._listener.remark
 
     def check(self) -> None:
-        """Look the host up, and see whether its addresses may be used; read certificate and key. Blocks until the name is resolved.
+        """Resolves the host and checks whether its addresses may be used; reads certificate and key. Blocks until the name is resolved.
 
         Raises
         ------
         ConnectorError
-            None of them may; the line names the setting to change. Or the files are of no use.
+            None of the addresses may be used; the message names the setting to change. Or the files are unusable.
         """
         if self._listener is not None:
             self._listener.check()
@@ -138,7 +139,7 @@ class Endpoint:
             self._place.check()
 
     def start(self, owner: Owner) -> None:
-        """Begin to listen or connect. On the loop's thread."""
+        """Starts to listen or connect. Call it on the loop's thread."""
         self.owner = owner
         if self._listener is not None:
             self._listener.start(self.loop, self._fail)
@@ -146,7 +147,7 @@ class Endpoint:
             self._task = self.loop.create_task(self._connect())
 
     def stop(self) -> None:
-        """Close everything; what connections hold still leaves. On the loop's thread."""
+        """Closes everything; buffered data is still sent. Call it on the loop's thread."""
         self._stopped = True
         if self._task is not None:
             self._task.cancel()
@@ -157,7 +158,7 @@ class Endpoint:
                 connection.transport.close()
 
     def made(self, connection: Connection) -> None:
-        """A connection is open."""
+        """Adds a connection that is open."""
         assert connection.transport is not None
         if self._stopped or len(self.connections) >= self.connections_max:
             connection.transport.abort()
@@ -166,7 +167,7 @@ class Endpoint:
         self.owner.connected(connection)
 
     def lost(self, connection: Connection) -> None:
-        """A connection is gone."""
+        """Removes a connection that is gone."""
         self._lost.set()
         if connection in self.connections:
             self.connections.remove(connection)
@@ -188,7 +189,7 @@ class Endpoint:
             pause_s = min(RECONNECT_S_MAX, 2.0 * pause_s)
 
     async def _connected(self) -> Connection | None:
-        """A connection to the first address that takes one."""
+        """Connects to the first address that accepts a connection."""
         with contextlib.suppress(OSError):
             for address in await self._place.addresses(self.loop):
                 with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""Listening sockets of connectors, on the agent's event loop: what is the same whatever is spoken on them, with TLS or without.
+"""Listening sockets of connectors, on the agent's event loop, whatever protocol they speak, with or without TLS.
 
-With TLS a peer comes to its protocol when the handshake is over. Handshakes under way are limited in number and time, as they are counted
-nowhere else.
+With TLS a peer gets its protocol once the handshake is over. The number and duration of handshakes in progress are limited here, because
+they are counted nowhere else.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from sbon_agent.connectors.addresses import SocketPlace
 from sbon_agent.connectors.tls_files import TlsFiles
 
 HANDSHAKES_MAX = 64
-"""TLS handshakes that one listener has under way; further peers are closed at once."""
+"""Most TLS handshakes in progress at one listener; further peers are closed at once."""
 HANDSHAKE_TIMEOUT_S = 10.0
 REFRESH_S = 10.0
-"""How often it is looked whether certificate and key have changed."""
+"""Seconds between checks whether certificate and key have changed."""
 
 
 class Listener:
-    """Listens at a place and gives each peer a protocol.
+    """Listens on an address and gives each peer a protocol.
 
     Parameters
     ----------
-    what : `source trades`, for messages
+    what : the connector's name in messages, such as `source trades`
     place : where to listen; its addresses are checked first
     protocol : makes the protocol of a peer
-    tls : None: plain text
+    tls : certificate and key; None for plain text
     """
 
     def __init__(self, what: str, place: SocketPlace, protocol: Callable[[], asyncio.Protocol], tls: TlsFiles | None) -> None:
         self.address: tuple[str, int] | None = None
-        """Where it listens, once it does."""
+        """Address that it listens on, once it does."""
         self._what = what
         self._place = place
         self._protocol = protocol
@@ -45,12 +45,12 @@ class Listener:
         self._stopped = False
 
     def check(self) -> None:
-        """Looks whether the address may be used, and reads certificate and key. Blocks until the name is resolved.
+        """Checks whether the address may be used, and reads certificate and key. Blocks until the name is resolved.
 
         Raises
         ------
         ConnectorError
-            One of them is of no use.
+            The address may not be used, or the files are unusable.
         """
         self._place.check()
         if self._tls is not None:
@@ -58,15 +58,15 @@ class Listener:
 
     @property
     def remark(self) -> str:
-        """Why a new certificate is not in use, or nothing."""
+        """Returns why a new certificate is not in use; empty if it is."""
         return "" if self._tls is None else self._tls.problem
 
     def start(self, loop: asyncio.AbstractEventLoop, failed: Callable[[ConnectorError], None]) -> None:
-        """Begins to listen, after `check`. `failed` is called if that is not possible."""
+        """Starts to listen, after `check`; calls `failed` if that is not possible."""
         self._begin(loop.create_task(self._listen(loop, failed)))
 
     def stop(self) -> None:
-        """Takes no more peers; those that are connected stay. May be called twice, and before `start`."""
+        """Accepts no more peers; connected ones stay. May be called twice, and before `start`."""
         self._stopped = True
         for task in list(self._tasks):
             task.cancel()
@@ -101,11 +101,11 @@ class Listener:
             await loop.run_in_executor(None, self._tls.refresh)
 
     def _greet(self, handshake: _Handshake, transport: asyncio.Transport) -> None:
-        """A peer has connected."""
+        """Starts the handshake of a peer that has connected."""
         if self._handshakes >= HANDSHAKES_MAX or self._stopped:
             transport.abort()
             return
-        transport.pause_reading()  # `start_tls` resumes: nothing that the peer says may come before
+        transport.pause_reading()  # `start_tls` resumes reading: nothing from the peer may arrive before
         self._handshakes += 1
         self._begin(asyncio.get_running_loop().create_task(self._secure(handshake, transport)))
 
@@ -115,7 +115,7 @@ class Listener:
             secured = await asyncio.get_running_loop().start_tls(
                 transport, handshake, self._tls.context, server_side=True, ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S
             )
-        except (OSError, TimeoutError):  # with ssl.SSLError: the peer speaks no TLS, is too slow or has gone
+        except (OSError, TimeoutError):  # includes ssl.SSLError: the peer does not speak TLS, is too slow or has gone
             transport.abort()
             return
         except BaseException:
@@ -128,7 +128,7 @@ class Listener:
 
 
 class _Handshake(asyncio.Protocol):
-    """Stands in for a peer's protocol during its handshake, and keeps what comes right behind that: one read's worth of it."""
+    """Stands in for a peer's protocol during its handshake, and keeps data that arrives right after it, one read's worth."""
 
     def __init__(self, greet: Callable[[_Handshake, asyncio.Transport], None]) -> None:
         self.is_lost = False
@@ -144,11 +144,11 @@ class _Handshake(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_lost = True
-        if self._successor is not None:  # it was on its way already when the other came
+        if self._successor is not None:  # the close was on its way already when the protocol took over
             self._successor.connection_lost(error)
 
     def hand_over(self, secured: asyncio.Transport, protocol: asyncio.Protocol) -> None:
-        """The handshake is over: from now on the peer is the protocol's."""
+        """Passes the peer on to its protocol after the handshake."""
         self._successor = protocol
         secured.set_protocol(protocol)
         protocol.connection_made(secured)

@@ -1,10 +1,11 @@
-"""Files of connectors: paths are resolved, checked against what the statement may touch, and opened without following links again.
+"""Opens files of connectors: resolves paths, checks them against what the statement may access, and opens them without following links
+again.
 
 All symbolic links are resolved first and the result is checked (`sbon.reach.is_within`). Then the resolved path is walked from the root by
-descriptors, and a link anywhere on it is refused: whoever puts one there after the check gains nothing. What is opened is a regular file;
-a pipe or device is refused before it is opened, and opening never waits for one that takes its place in between.
+descriptors, and any link on it is refused, so that one put there after the check has no effect. Only regular files are opened; a pipe or
+device is refused before, and opening never waits for one that takes the file's place in between.
 
-Everything here may block where a file system does not answer: call it from `open` of a connector, which has a thread of its own.
+All functions may block if a file system does not answer: call them from `open` of a connector, which has a thread of its own.
 """
 
 from __future__ import annotations
@@ -33,30 +34,30 @@ _KINDS = {
 
 
 def path_of(what: str, text: str, reach: Reach) -> Path:
-    """The path that an option gives, absolute; nothing outside is asked for.
+    """Returns the absolute path that an option gives, without accessing the file system.
 
     Parameters
     ----------
-    what : `source trades`, for messages
+    what : the connector's name in messages, such as `source trades`
 
     Raises
     ------
     ConnectorError
-        It cannot be a path.
+        The text cannot be a path.
     """
     try:
         return Path(os.path.abspath(Path(reach.base) / Path(text).expanduser()))
-    except (RuntimeError, ValueError) as problem:  # no home of that name
+    except (RuntimeError, ValueError) as problem:  # there is no home of that name
         raise ConnectorError(f"{what}: option path = {text!r}: {problem}", option="path") from problem
 
 
 @contextlib.contextmanager
 def told(what: str, path: Path, cannot: str) -> Iterator[None]:
-    """Turns errors of the operating system into one line.
+    """Turns errors of the operating system into a ConnectorError of one line.
 
     Parameters
     ----------
-    cannot : `cannot be read`
+    cannot : what failed, such as `cannot be read`
     """
     try:
         yield
@@ -66,12 +67,12 @@ def told(what: str, path: Path, cannot: str) -> Iterator[None]:
 
 
 def resolved(what: str, path: Path, reach: Reach) -> Path:
-    """The path without symbolic links, if it may be touched.
+    """Returns the path without symbolic links, if it may be accessed.
 
     Raises
     ------
     ConnectorError
-        It may not; the line names the setting to change.
+        It may not; the message names the setting to change.
     OSError
         The links lead in a circle.
     """
@@ -87,12 +88,12 @@ def resolved(what: str, path: Path, reach: Reach) -> Path:
 
 
 def open_to_read(what: str, path: Path, reach: Reach) -> IO[bytes]:
-    """A regular file, from its beginning.
+    """Opens a regular file for reading.
 
     Raises
     ------
     ConnectorError
-        It is not there, is none, or may not be touched.
+        The file does not exist, is not a regular file, or may not be accessed.
     """
     with told(what, path, "cannot be read"):
         real = resolved(what, path, reach)
@@ -104,17 +105,17 @@ def open_to_read(what: str, path: Path, reach: Reach) -> IO[bytes]:
 
 
 class Folder:
-    """An open folder; the names in it are files of its own, whatever becomes of its path.
+    """An open folder. Names in it refer to its own files, whatever happens to its path.
 
     Parameters
     ----------
-    real : free of symbolic links; one is refused
-    make : missing folders are made
+    real : path without symbolic links; one is refused
+    make : whether to make missing folders
 
     Raises
     ------
     OSError
-        It cannot be opened or made.
+        The folder cannot be opened or made.
     """
 
     def __init__(self, real: Path, *, make: bool) -> None:
@@ -128,12 +129,12 @@ class Folder:
             raise
 
     def open(self, name: str, flags: int) -> IO[bytes]:
-        """A regular file of the folder, unbuffered.
+        """Opens a regular file of the folder, unbuffered.
 
         Raises
         ------
         OSError
-            It cannot be opened, or is none.
+            The file cannot be opened, or is not a regular file.
         """
         with contextlib.suppress(FileNotFoundError):
             _expect_regular(os.stat(name, dir_fd=self._fd, follow_symlinks=False))
@@ -147,32 +148,32 @@ class Folder:
             raise
 
     def create(self, name: str) -> IO[bytes]:
-        """A new, empty file that grows at its end; one that has this name is deleted first.
+        """Creates an empty file for appending; an existing one of this name is deleted first.
 
         Raises
         ------
         OSError
-            It cannot be made.
+            The file cannot be created.
         """
         self.remove(name)
         return self.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL)
 
     def expect_replaceable(self, name: str) -> None:
-        """Raise OSError if a file of this name is there and is not a regular one."""
+        """Raises OSError if this name exists and is not a regular file."""
         with contextlib.suppress(FileNotFoundError):
             _expect_regular(os.stat(name, dir_fd=self._fd, follow_symlinks=False))
 
     def replace(self, name: str, by: str) -> None:
-        """Put the file `by` in the place of the file `name`."""
+        """Puts the file `by` in the place of the file `name`."""
         os.replace(by, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
 
     def remove(self, name: str) -> None:
-        """Delete a file, if it is there."""
+        """Deletes a file, if it exists."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self._fd)
 
     def names(self) -> list[str]:
-        """All files in it, sorted."""
+        """Returns the names in the folder, sorted."""
         fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._fd)
         try:
             return sorted(os.listdir(fd))
@@ -180,7 +181,7 @@ class Folder:
             os.close(fd)
 
     def close(self) -> None:
-        """Let go of it. May be called twice."""
+        """Closes the folder. May be called twice."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)

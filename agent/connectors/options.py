@@ -1,4 +1,4 @@
-"""The WITH clause of a source or sink: every option is read once, with its range, and one that nobody asked for is refused."""
+"""Reads the WITH clause of a source or sink: every option is read once, with its range, and options that no one reads are refused."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Options:
 
     Parameters
     ----------
-    what : `source rates`, for messages
-    connector : its name, for messages
-    options : as they stand in the statement
+    what : the connector's name in messages, such as `source rates`
+    connector : type of the connector, for messages
+    options : names and values, as in the statement
     """
 
     def __init__(self, what: str, connector: str, options: Iterable[tuple[str, str]]) -> None:
@@ -47,11 +47,11 @@ class Options:
         self._asked: dict[str, None] = {}
 
     def refuse(self, key: str, value: object, expected: str) -> ConnectorError:
-        """The one line that says what is wrong with an option."""
+        """Returns an error of one line that says what is wrong with an option."""
         return ConnectorError(f"{self._what}: option {key} = {value!r}, expected {expected}", option=key)
 
     def given(self, key: str) -> bool:
-        """Whether the statement has this option."""
+        """Tells whether the statement has this option."""
         return key in self._given
 
     def _take(self, key: str) -> str | None:
@@ -59,23 +59,23 @@ class Options:
         return self._given.get(key)
 
     def text(self, key: str, default: str) -> str:
-        """Any text."""
+        """Reads any text."""
         value = self._take(key)
         return default if value is None else value
 
     def optional(self, key: str) -> str | None:
-        """Any text, or None where it is not given."""
+        """Reads any text; returns None if the option is not given."""
         return self._take(key)
 
     def required(self, key: str, example: str) -> str:
-        """A text that must be there."""
+        """Reads a text that must be given and not empty."""
         value = self._take(key)
         if not value:
             raise ConnectorError(f"{self._what}: connector '{self.connector}' needs option {key}: write {key} = '{example}'", option=key)
         return value
 
     def choice(self, key: str, allowed: tuple[str, ...], default: str) -> str:
-        """One of the given words."""
+        """Reads one of the allowed words."""
         value = self._take(key)
         if value is None:
             return default
@@ -84,11 +84,11 @@ class Options:
         return value.lower()
 
     def flag(self, key: str, default: bool) -> bool:
-        """`true` or `false`."""
+        """Reads `true` or `false`."""
         return self.choice(key, ("true", "false"), "true" if default else "false") == "true"
 
     def integer(self, key: str, default: int, least: int, most: int) -> int:
-        """A whole number within a range."""
+        """Reads a whole number within a range."""
         value = self._take(key)
         if value is None:
             return default
@@ -101,7 +101,7 @@ class Options:
         return number
 
     def number(self, key: str, default: float, least: float, most: float) -> float:
-        """A number within a range."""
+        """Reads a number within a range."""
         value = self._take(key)
         if value is None:
             return default
@@ -114,7 +114,7 @@ class Options:
         return number
 
     def duration_us(self, key: str, default_us: int) -> int:
-        """A span such as `10 s`, `250 ms`, `2 hours`; a bare number is seconds."""
+        """Reads a duration such as `10 s`, `250 ms`, `2 hours`, in microseconds; a bare number is seconds."""
         value = self._take(key)
         if value is None:
             return default_us
@@ -127,19 +127,19 @@ class Options:
         return round(float(match.group(1)) * _UNITS_US[unit])
 
     def words(self, key: str) -> list[str]:
-        """A list separated by commas; empty where it is not given."""
+        """Reads a list separated by commas; empty if the option is not given."""
         value = self._take(key)
         if value is None:
             return []
         return [word.strip() for word in value.split(",")]
 
     def finish(self) -> None:
-        """Refuse what nobody asked for.
+        """Refuses options that have not been read.
 
         Raises
         ------
         ConnectorError
-            An option that this connector, set up like this, does not have.
+            There is an option that this connector, with these other options, does not have.
         """
         for key in sorted(self._given):
             if key not in self._asked:

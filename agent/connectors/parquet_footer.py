@@ -1,7 +1,9 @@
-"""Row groups of a Parquet file and the bounds of their columns, from its footer (Thrift, compact protocol).
+"""Reads the row groups of a Parquet file and the bounds of their columns from its footer (Thrift, compact protocol).
 
-The columnar library reads the footer, too, but does not tell of row groups. What is not as it should be here makes `None`: the file is then
-read without this knowledge, and the library says what is wrong with it.
+`file_reader` uses it to skip row groups.
+
+polars reads the footer too, but does not report row groups. If anything here is not as expected, the result is None: the file is then read
+without this knowledge, and polars reports what is wrong with it.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Mapping
 from typing import IO, Any, NamedTuple
 
 FOOTER_BYTES_MAX = 4 << 20
-"""A larger footer is not looked at: about 30,000 pieces of columns, half a second."""
+"""Largest footer that is read: about 30,000 column chunks, half a second."""
 _DEPTH_MAX = 32
 _MARK = b"PAR1"
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 12
@@ -19,28 +21,28 @@ _INTEGERS = (4, 5, 6)
 
 
 class Bounds(NamedTuple):
-    """Statistics of a column in a row group. They bound its values that are neither NULL nor NaN, and may be wider than these are."""
+    """Statistics of a column in a row group. They bound its values that are neither NULL nor NaN, and may be wider than the values."""
 
     kind: int
     """Physical type: 1 INT32, 2 INT64, 4 FLOAT, 5 DOUBLE, 6 BYTE_ARRAY."""
     least: bytes
     greatest: bytes
     is_exact: bool
-    """These are values of the column, not only bounds."""
+    """True if the bounds are values of the column."""
     nulls: int | None
-    """How many NULLs there are; None: not told."""
+    """Number of NULLs; None if the file does not say."""
 
 
 class RowGroup(NamedTuple):
-    """A part of the file that can be read by itself."""
+    """Part of the file that can be read by itself."""
 
     rows: int
     bounds: Mapping[str, Bounds]
-    """Of the columns that have them; nested ones have none here."""
+    """Bounds by column, for columns that have them; nested ones are left out."""
 
 
 def row_groups(file: IO[bytes]) -> list[RowGroup] | None:
-    """Returns the row groups in order; None where the footer is too large or is not understood."""
+    """Returns the row groups in order; None if the footer is too large or not understood."""
     try:
         size = file.seek(0, 2)
         file.seek(max(0, size - 8))
@@ -52,7 +54,7 @@ def row_groups(file: IO[bytes]) -> list[RowGroup] | None:
         meta = _Thrift(file.read(length)).structure()
         groups = [_row_group(group) for group in meta[4]]
         return groups if all(group.rows >= 0 for group in groups) and sum(group.rows for group in groups) == meta[3] else None
-    except (AttributeError, KeyError, IndexError, TypeError, ValueError, struct.error):  # whatever a damaged one has in these places
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError, struct.error):  # whatever a damaged footer leads to
         return None
 
 
@@ -68,18 +70,18 @@ def _row_group(group: dict[int, Any]) -> RowGroup:
 
 
 class _Thrift:
-    """Reads values of the compact protocol. A structure is a dictionary of field ids."""
+    """Reads values of the compact protocol. A structure is a dictionary by field id."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
 
     def structure(self, depth: int = 0) -> dict[int, Any]:
-        """Returns a structure.
+        """Reads a structure.
 
         Raises
         ------
         ValueError, IndexError, struct.error
-            The bytes are none.
+            The bytes are not a structure.
         """
         if depth > _DEPTH_MAX:
             raise ValueError("too deep")
@@ -108,7 +110,7 @@ class _Thrift:
             self._at += 1
             count = head >> 4 if head >> 4 != 15 else self._count()
             return [self._value(head & 15, depth + 1) for _ in range(count)]
-        if kind in (_TRUE, _FALSE, _BYTE):  # in a list, a truth value takes a byte
+        if kind in (_TRUE, _FALSE, _BYTE):  # in a list, a boolean takes a byte
             self._at += 1
             return self._data[self._at - 1]
         if kind == _DOUBLE:
@@ -133,7 +135,7 @@ class _Thrift:
         return value >> 1 ^ -(value & 1)
 
     def _count(self) -> int:
-        """Returns how many bytes or items follow: no more than there are bytes left."""
+        """Reads the number of bytes or items that follow, which cannot exceed the bytes left."""
         count = self._varint()
         if count > len(self._data) - self._at:
             raise IndexError("beyond the end")

@@ -1,8 +1,10 @@
-"""Row groups that no row of a query's answer can come from, by the bounds of their columns.
+"""Skips row groups of a Parquet file that cannot contain rows of a query's answer, by the bounds of their columns.
 
-A condition is true of no row of a group where its constant lies beyond the bounds. NULL and NaN are not within the bounds: a comparison
-with NULL is never true, but NaN counts as greater than every number. So a `DOUBLE` that should be greater than something tells nothing. A
-column whose values in the file are not just those of the source, or that has no bounds, does not either.
+`file_reader` uses it.
+
+A condition is true for no row of a group if its constant lies outside the bounds. NULL and NaN are not covered by the bounds: a comparison
+with NULL is never true, but NaN counts as greater than every number, so a condition that a `DOUBLE` is greater than something excludes
+nothing. Neither does a column without bounds, or one whose values in the file are not exactly those of the source.
 """
 
 from __future__ import annotations
@@ -37,13 +39,13 @@ _BEYOND: Mapping[str, Callable[[Any, Any, Any], bool]] = {
 
 
 class Pruning:
-    """Tells which row groups of a file to leave out.
+    """Decides which row groups of a file to skip.
 
-    None of a file of which rows may be left out because they do not fit: these are counted, and their times are not.
+    No group of a file is skipped if some of its rows may not fit the schema: such rows must be counted, and their times must not.
 
     Parameters
     ----------
-    found : types of the file's columns
+    found : names and types of the file's columns
     """
 
     def __init__(self, params: SourceParams, found: pl.Schema) -> None:
@@ -55,7 +57,7 @@ class Pruning:
         self._conditions = [condition for condition in map(self._condition, conditions) if condition is not None]
 
     def newest_us(self, group: RowGroup) -> tuple[bool, int | None]:
-        """Returns whether a group is left out, and the newest event time of its rows (None: there are no event times)."""
+        """Returns whether a group is skipped, and the newest event time of its rows in microseconds (None without event times)."""
         nulls = [group.bounds[name].nulls if name in group.bounds else None for name in self._params.not_null]
         if any(nulls) or None in nulls or not any(self._is_beyond(group, *condition) for condition in self._conditions):
             return False, None
@@ -92,22 +94,22 @@ class Pruning:
 
 
 class ChunkPlan:
-    """Where the chunks of a file begin and end.
+    """Decides where the chunks of a file begin and end.
 
     Parameters
     ----------
-    groups : of the file; none: they are not known
-    pruning : tells which of them to leave out
+    groups : row groups of the file; empty if unknown
+    pruning : decides which of them to skip
     """
 
     def __init__(self, groups: Sequence[RowGroup], pruning: Pruning) -> None:
         self._ends = list(accumulate(group.rows for group in groups))
         self._left_out = {end - group.rows: (end, us) for group, end, us in _left_out(groups, self._ends, pruning)}
-        """Begin of a group that is left out: its end and its newest event time."""
+        """For each skipped group, by its first row: its end and its newest event time."""
         self._begins = sorted(self._left_out)
 
     def begin(self, offset: int) -> tuple[int, int | None]:
-        """Returns where the next chunk begins, from `offset` on, and the newest event time of what is left out before it."""
+        """Returns where the next chunk from `offset` on begins, and the newest event time of what is skipped before it."""
         newest_us: int | None = None
         while offset in self._left_out:
             offset, us = self._left_out[offset]
@@ -115,9 +117,9 @@ class ChunkPlan:
         return offset, newest_us
 
     def end(self, offset: int, count: int) -> int:
-        """Returns where a chunk of at most `count` rows ends: with a row group, if one ends there.
+        """Returns where a chunk of at most `count` rows ends: at the end of a row group, if possible.
 
-        The library reads a row group from its beginning for each chunk that has rows of it.
+        polars reads a row group from its beginning for each chunk with rows of it.
         """
         place = bisect_right(self._ends, offset + count) - 1
         end = self._ends[place] if place >= 0 and self._ends[place] > offset else offset + count
@@ -133,7 +135,7 @@ def _left_out(groups: Sequence[RowGroup], ends: Sequence[int], pruning: Pruning)
 
 
 def _is_alike(kind: ColumnType, found: pl.DataType) -> bool:
-    """The values of such a column become those of the source as they are, and its bounds are ordered as they are."""
+    """Tells whether a column's values become those of the source unchanged, with bounds in the same order."""
     if kind is ColumnType.INT:
         return isinstance(found, pl.Int64 | pl.Int32)
     if kind is ColumnType.TIME:
@@ -142,7 +144,7 @@ def _is_alike(kind: ColumnType, found: pl.DataType) -> bool:
 
 
 def _constant(literal: Literal, kind: ColumnType) -> Value | None:
-    """Returns a constant in the form of the bounds of such a column; None where it is compared in another way."""
+    """Returns a constant in the form of the bounds of such a column; None if it is compared in another way."""
     value = literal.value
     if kind is ColumnType.TEXT:
         return value.encode() if isinstance(value, str) and literal.type is kind else None
@@ -153,7 +155,7 @@ def _constant(literal: Literal, kind: ColumnType) -> Value | None:
 
 
 def _values(bounds: Bounds, kind: ColumnType) -> tuple[Value, Value] | None:
-    """Returns the least and the greatest value; None where they are not of this type."""
+    """Returns the least and the greatest value; None if the bounds are not of this type."""
     if kind is ColumnType.TEXT:
         return (bounds.least, bounds.greatest) if bounds.kind == _BYTES else None
     forms = {_DOUBLE: "<d"} if kind is ColumnType.FLOAT else {_INT64: "<q", _INT32: "<i"} if kind is ColumnType.INT else {_INT64: "<q"}
@@ -161,4 +163,4 @@ def _values(bounds: Bounds, kind: ColumnType) -> tuple[Value, Value] | None:
     if form is None or {len(bounds.least), len(bounds.greatest)} != {struct.calcsize(form)}:
         return None
     least, greatest = (struct.unpack(form, bound)[0] for bound in (bounds.least, bounds.greatest))
-    return (least, greatest) if least <= greatest else None  # not of NaN
+    return (least, greatest) if least <= greatest else None  # False for NaN

@@ -1,4 +1,7 @@
-"""Columns of a Parquet file as those of a source. A column of another type is converted by way of its text, as one of CSV is."""
+"""Converts the columns of a Parquet file to those of a source.
+
+A column of another type is converted by way of its text, like one of CSV. `file_reader` uses it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ _NEAR: dict[ColumnType, tuple[type[pl.DataType], ...]] = {
     ColumnType.INTERVAL: (pl.Duration,),
     **dict.fromkeys((ColumnType.JSON, *ELEMENT_TYPES), ()),
 }
-"""Types that need no text between."""
+"""Types that are converted without a detour by way of text."""
 _ALWAYS_CONVERTS = _NEAR | {
     ColumnType.FLOAT: (pl.Float64, pl.Float32, *_INTEGERS),
     ColumnType.TEXT: (pl.String, pl.Categorical, pl.Enum),
@@ -39,17 +42,17 @@ _OF_NESTED = (ColumnType.TEXT, ColumnType.JSON, *ELEMENT_TYPES)
 
 
 def always_converts(kind: ColumnType, found: pl.DataType) -> bool:
-    """Whether every value of such a column of a file becomes one of the source."""
-    if isinstance(found, pl.Datetime | pl.Duration) and found.time_unit != "us":  # some times are beyond those of the source
+    """Tells whether every value of such a column of a file becomes one of the source."""
+    if isinstance(found, pl.Datetime | pl.Duration) and found.time_unit != "us":  # some of these times are outside the source's range
         return False
     return isinstance(found, _ALWAYS_CONVERTS[kind])
 
 
 def needed_columns(params: SourceParams, found: pl.Schema) -> list[str]:
-    """Returns the columns of a file that a source has to read, in the order of its own.
+    """Returns the columns of a file that a source has to read, in the source's order.
 
-    Those that its query uses, its event time and its NOT NULL columns, and such as may have values that do not convert: their rows are
-    left out, whoever uses them.
+    They are those that its query uses, its event time, its NOT NULL columns, and those with values that may not convert, because the rows
+    of such values are left out for every query.
     """
     names = [field.name for field in params.columns]
     if params.reads is None:
@@ -60,19 +63,19 @@ def needed_columns(params: SourceParams, found: pl.Schema) -> list[str]:
 
 
 class ParquetRows:
-    """Frames of one file.
+    """Converts frames of one file.
 
     Parameters
     ----------
-    what : for messages
+    what : the connector and file in messages
     found : names and types of the file's columns
-    misfits : counts what is left out
-    names : columns that frames have; the source's other ones become NULL
+    misfits : counts rows that are left out
+    names : columns that the frames have; the source's other columns become NULL
 
     Raises
     ------
     ConnectorError
-        A column holds what its column in the source has no place for.
+        A column's type cannot be converted to that of the source's column.
     """
 
     def __init__(self, what: str, schema: Schema, found: pl.Schema, times: TimeFormat, misfits: Misfits, names: Sequence[str]) -> None:
@@ -103,13 +106,13 @@ class ParquetRows:
         self._converted = [field for field in schema if field.name not in texts or field.type is ColumnType.TEXT]
 
     def counting(self, misfits: Misfits) -> ParquetRows:
-        """The same reader, with what it has learnt and will learn, counting there what is left out."""
+        """Returns a reader that shares what this one learns, but counts left-out rows in `misfits`."""
         other = copy(self)
         other._rows = self._rows.counting(misfits)
         return other
 
     def read(self, raw: pl.DataFrame) -> pl.DataFrame:
-        """The rows of a frame with the columns that are read."""
+        """Converts a frame with the columns that are read."""
         frame = raw.with_columns(_texts(raw[name]) for name in self._octets).select(self._columns)
         for field in self._converted:
             if frame[field.name].null_count() != raw[field.name].null_count():
@@ -121,7 +124,7 @@ class ParquetRows:
 
 
 def _texts(octets: pl.Series) -> pl.Series:
-    """UTF-8 as text; NULL for what is not."""
+    """Decodes UTF-8 to text; invalid bytes become NULL."""
     try:
         return octets.cast(pl.String())
     except pl.exceptions.PolarsError:

@@ -1,8 +1,8 @@
-"""One client of a sink that others listen to. It is sent rows as fast as it takes them, and closed with the reason if it does not keep up.
+"""A client of a sink that others listen to: it is sent rows as fast as it takes them, and closed with the reason if it does not keep up.
 
-What a client has in memory of its own is its transport's buffer, `WRITE_BUFFER_BYTES` and one block; everything else is in the feed, which
-is one for all. A client waits in one of two ways: for rows, or, when the transport is full, for its peer. It is closed when rows that it
-has not been sent are no longer kept, and when its peer has taken nothing for two heartbeats.
+A client has only its transport's buffer in memory, `WRITE_BUFFER_BYTES` and one block; everything else is in the feed, which all clients
+share. A client waits for rows or, if the transport is full, for its peer. It is closed when rows that it has not been sent are no longer
+kept, and when its peer has taken nothing for two heartbeats.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from sbon_agent.connectors.push_feed import Feed
 
 WRITE_BUFFER_BYTES = 64 * 1024
 BLOCK_BYTES = 64 * 1024
-"""Written at once."""
+"""Most bytes written at once."""
 END_TIMEOUT_S = 5.0
-"""Time for what has been written, with the reason for the end, to leave."""
+"""Seconds for written data, with the reason for the end, to leave."""
 BEATS_MAX = 2
-"""A peer that has taken nothing for so many heartbeats is given up."""
+"""Number of heartbeats after which a peer that has taken nothing is given up."""
 LATE = "this client reads too slowly: rows that it has not been sent are no longer kept"
 SILENT = "this client does not read"
 OVER = "the query has ended, or the agent stops"
 
 
 class Client(asyncio.Protocol):
-    """A connection after the answer to its request; what is sent over it is up to its classes.
+    """A connection after the answer to its request. Subclasses define what is sent over it.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class Client(asyncio.Protocol):
 
     def __init__(self, feed: Feed, begins_at: int) -> None:
         self.http: h11.Connection | None = None
-        """What parsed the request."""
+        """Parser of the request."""
         self._feed = feed
         self._next = begins_at
         self._when_gone: list[Callable[[], None]] = []
@@ -45,7 +45,7 @@ class Client(asyncio.Protocol):
         self._full = self._ending = self._finishing = False
         self._beats = 0
         self.awaits_answer = False
-        """The peer answers the farewell; the connection is not closed before."""
+        """True if the peer answers the farewell; the connection is not closed before."""
         self._timer: asyncio.TimerHandle | None = None
 
     # ------------------------------------------------------------------------------------- what the kinds of clients do
@@ -59,7 +59,7 @@ class Client(asyncio.Protocol):
         return b""
 
     def heartbeat(self) -> bytes:
-        """Returns what shows that the connection stands; on a client that is not full."""
+        """Returns what shows that the connection is alive; called if the client is not full."""
         raise NotImplementedError
 
     def farewell(self, reason: str, *, over: bool) -> bytes:
@@ -67,21 +67,21 @@ class Client(asyncio.Protocol):
 
         Parameters
         ----------
-        over : the stream has ended; otherwise the client has done something wrong
+        over : whether the stream has ended; otherwise the client has done something wrong
         """
         raise NotImplementedError
 
     def received(self, data: bytes) -> None:
-        """Takes what the peer says."""
+        """Handles data from the peer."""
         raise NotImplementedError
 
     def received_at_the_end(self, data: bytes) -> None:
-        """Takes what the peer says behind the end of the stream."""
+        """Handles data from the peer after the end of the stream."""
 
     # ----------------------------------------------------------------------------------------------- asyncio.Protocol
 
     def when_gone(self, call: Callable[[], None]) -> None:
-        """Calls this once the connection is closed."""
+        """Registers a call for when the connection is closed."""
         self._when_gone.append(call)
 
     def begin(self, transport: asyncio.Transport, http: h11.Connection, early: bytes, *, full: bool) -> None:
@@ -89,8 +89,8 @@ class Client(asyncio.Protocol):
 
         Parameters
         ----------
-        early : what has come behind the request
-        full : the transport has paused its protocol
+        early : data that has come after the request
+        full : whether the transport has paused its protocol
         """
         self._transport, self.http = transport, http
         self._full = full
@@ -137,12 +137,12 @@ class Client(asyncio.Protocol):
             self.end(OVER, over=True)
 
     def end_if_late(self) -> None:
-        """Ends where a row that has not been sent is no longer kept."""
+        """Ends the stream if a row that has not been sent is no longer kept."""
         if self._next < self._feed.first:
             self.end(LATE, over=False)
 
     def beat(self) -> None:
-        """Shows that the connection stands, or gives it up."""
+        """Sends a heartbeat, or gives the peer up."""
         if self._full:
             self._beats += 1
             if self._beats >= BEATS_MAX:
@@ -156,12 +156,12 @@ class Client(asyncio.Protocol):
             self._transport.write(data)
 
     def end(self, reason: str, *, over: bool) -> None:
-        """Says why, and closes the connection when that has left, or some time later."""
+        """Sends the reason, and closes the connection once that has left, or some time later."""
         if not self._ending:
             self.end_with(self.farewell(reason, over=over))
 
     def end_with(self, last: bytes) -> None:
-        """Sends this, and closes the connection when that has left, or some time later."""
+        """Sends these bytes, and closes the connection once they have left, or some time later."""
         self._ending = True
         self.write(last)
         if not self.awaits_answer:
@@ -169,12 +169,12 @@ class Client(asyncio.Protocol):
         self._close_later()
 
     def hang_up(self) -> None:
-        """Closes the connection when what was written has left."""
+        """Closes the connection once written data has left."""
         if self._transport is not None:
             self._transport.close()
 
     def close(self) -> None:
-        """Sends the rows that are left, then ends; gives up on a peer that does not take them."""
+        """Sends the remaining rows, then ends; gives up on a peer that does not take them."""
         self._finishing = True
         self._close_later()
         self.flush()

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 PIECE_ROWS = 256
-"""Rows that are handed to the clients at once; sockets get their turn in between."""
+"""Rows passed to the clients at once; sockets get their turn in between."""
 CONGESTED_S = 0.05
 REQUEST_BYTES_MAX = 1024
 REQUEST_TIMEOUT_S = 10.0
@@ -55,23 +55,23 @@ HEARTBEAT_S_MIN, HEARTBEAT_S_MAX = 0.1, 3600.0
 
 
 class Streams(Protocol):
-    """What differs between the kinds of these sinks."""
+    """Differences between the kinds of these sinks (`sse` and `websocket`)."""
 
     def frame(self, number: int, line: bytes) -> bytes:
-        """Returns a row, given as JSON, as every client is sent it."""
+        """Returns a row, given as JSON, in the form that every client is sent."""
 
     def admit(self, request: Request) -> Answer | None:
-        """Looks at the head of a request. Returns a refusal, or None to go on."""
+        """Checks the head of a request. Returns a refusal, or None to go on."""
 
     def answer(self, request: Request) -> tuple[int, tuple[tuple[str, str], ...]]:
         """Returns status and headers of the answer."""
 
     def client(self, request: Request, feed: Feed, begins_at: int) -> Client:
-        """Returns who sends the stream.
+        """Makes the client that sends the stream.
 
         Parameters
         ----------
-        begins_at : number of the first row to send, unless the request says more about it
+        begins_at : number of the first row to send, unless the request says otherwise
         """
 
 
@@ -92,7 +92,7 @@ class PushOptions(NamedTuple):
 
     @classmethod
     def read(cls, what: str, options: Options, context: ConnectorContext) -> PushOptions:
-        """Reads them; nothing outside is touched.
+        """Reads the options, without accessing anything outside.
 
         Raises
         ------
@@ -125,7 +125,10 @@ class PushOptions(NamedTuple):
 
 
 class PushSink:
-    """Numbers rows and hands them to the clients. `write` comes on an executor thread, or on the loop's as all else does."""
+    """Sink that numbers rows and passes them to the clients.
+
+    `write` runs on an executor thread or the loop's, everything else on the loop's.
+    """
 
     brief = True
 
@@ -148,7 +151,7 @@ class PushSink:
         )
         self.clients: set[Client] = set()
         self.dropped_rows = 0
-        """None are: whoever is connected has had them, or has been told."""
+        """Always 0: clients that are connected have been sent the rows, or been told that they missed some."""
         self._lock = threading.Lock()
         self._pieces: deque[list[bytes]] = deque()
         """Rows on their way to the event loop."""
@@ -160,7 +163,7 @@ class PushSink:
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Where it listens, once it does."""
+        """Returns the address that it listens on, once it does."""
         return self._server.address
 
     def open(self) -> None:
@@ -181,20 +184,20 @@ class PushSink:
     # ------------------------------------------------------------------------------------------------------- writing
 
     def write(self, frame: pl.DataFrame) -> None:
-        """Hands the rows to the event loop, if it has handed on those before."""
+        """Passes the rows to the event loop, unless too many earlier ones still wait."""
         self._expect_room()
         self._queue(self._lines.lines(frame))
 
     def write_values(self, values: Values) -> None:
-        """The same for a few rows."""
+        """Does the same for a few rows."""
         self._expect_room()
         self._queue(self._lines.lines_of_values(values))
 
     def close(self) -> None:
-        """Sends what is left to clients that take it, in the background and for some seconds at most; then ends their streams."""
+        """Sends the remaining rows to clients that take them, in the background and for some seconds at most; then ends their streams."""
         if not self._closing:
             self._closing = True
-            with contextlib.suppress(RuntimeError):  # the loop of an agent that is going down may have gone first
+            with contextlib.suppress(RuntimeError):  # the loop of a stopping agent may be closed already
                 self._loop.call_soon_threadsafe(self._end_if_pushed)
 
     def _expect_room(self) -> None:
@@ -220,7 +223,7 @@ class PushSink:
     # ----------------------------------------------------------------------------------------------- on the event loop
 
     def _push(self) -> None:
-        """Hands one piece to all clients; the next one after the sockets have had their turn."""
+        """Passes one piece to all clients, and schedules the next one after the sockets have had their turn."""
         with self._lock:
             piece = self._pieces.popleft() if self._pieces else []
             self._pieces_bytes -= sum(map(len, piece))
@@ -253,7 +256,7 @@ class PushSink:
     # --------------------------------------------------------------------------------------------- http_server.Handler
 
     def admit(self, request: Request) -> Answer | None:
-        """Checks who asks, and for what. The token comes first: a stranger learns nothing else."""
+        """Checks the credentials and the target of a request. The token comes first, so that strangers learn nothing else."""
         token = self._options.token
         if token is not None:
             given = (request.header("authorization") or "").encode("latin-1", "replace").removeprefix(b"Bearer ")
@@ -262,7 +265,7 @@ class PushSink:
                 said = "neither the Authorization header nor the parameter token has the token of this sink"
                 return refusal(401, said, WWW_Authenticate="Bearer")
         elif not self._is_own_name(request.header("host") or ""):
-            # A page may have its own name lead here (DNS rebinding); to a browser it then reads what is its own.
+            # A page may let its own name resolve to this address (DNS rebinding); the browser then treats the rows as the page's own.
             return refusal(403, "the Host header has a name, expected an address or localhost: set token_file to be asked by names")
         origin = request.header("origin")
         if request.has_header("origin") and (origin is None or not self._options.origins & {"*", origin}):
@@ -298,7 +301,7 @@ class PushSink:
 
 
 def _is_origin(text: str) -> bool:
-    """Whether a text is a scheme, a host and maybe a port, as browsers write them."""
+    """Tells whether a text is a scheme, a host and optionally a port, as browsers write an origin."""
     try:
         parts = urlsplit(text)
         return bool(parts.scheme and parts.hostname) and text == f"{parts.scheme}://{parts.netloc}" and text == text.lower()

@@ -1,4 +1,4 @@
-"""Which connector a source or sink names, made only when it is wanted."""
+"""Finds the connector that a source or sink names, and imports it only when needed. The engine and the planner of statements use it."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ _SINK_CHECKS = {
     "discard": "sbon_agent.connectors.discard:DiscardSink",
     "websocket": "sbon_agent.connectors.websocket:check_websocket_sink",
 }
-"""Likewise, but nothing outside is touched."""
+"""The same, for checks that access nothing outside."""
 
 
 def build_source(params: SourceParams, context: ConnectorContext) -> SourceConnector:
-    """The connector of a physical source, not yet started.
+    """Makes the connector of a physical source, without starting it.
 
     Raises
     ------
     ConnectorError
-        There is no such connector, or an option is unknown or out of range; one line that names it and what is allowed.
+        There is no such connector, or an option is unknown or out of range; the message is one line that names it and what is allowed.
     """
     if params.is_table:
         return _build_table(params, context)
@@ -71,7 +71,7 @@ def _build_table(params: SourceParams, context: ConnectorContext) -> SourceConne
 
 
 def check_source(params: SourceParams, context: ConnectorContext) -> None:
-    """Refuse what its connector would not take, as far as that can be known before it starts.
+    """Refuses options that the source's connector would not accept, as far as that can be known before it starts.
 
     Raises
     ------
@@ -82,9 +82,10 @@ def check_source(params: SourceParams, context: ConnectorContext) -> None:
 
 
 def is_read_whole(params: SourceParams) -> bool:
-    """The source has all its rows from the start, gives them as fast as they are taken, and ends, or it is a table: each query wants all.
+    """Tells whether a source is a table, or has all its rows from the start, gives them as fast as they are taken, and ends: each query
+    then wants all rows.
 
-    What goes by the clock is another matter, even a file that is replayed so: a later query joins it where it is.
+    A source that goes by the clock is different, even a file that is replayed so: a later query joins it where it is.
     """
     options = dict(params.options)
     if params.is_table:
@@ -95,17 +96,17 @@ def is_read_whole(params: SourceParams) -> bool:
 
 
 def is_known(connector: str, context: ConnectorContext) -> bool:
-    """Whether the connector of a source is built in, or installed here."""
+    """Tells whether the connector of a source is built in, or installed here."""
     return connector in _SOURCES or connector in context.extensions().connectors
 
 
 def is_known_sink(connector: str, context: ConnectorContext) -> bool:
-    """Whether the connector of a sink is built in, or installed here."""
+    """Tells whether the connector of a sink is built in, or installed here."""
     return connector in _SINKS or connector in context.extensions().connectors
 
 
 def build_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> SinkConnector:
-    """The connector of a sink. (`tail` is the agent's own: `discard.CallbackSink`.)
+    """Makes the connector of a sink. (`tail` is the agent's own, and not made here.)
 
     Raises
     ------
@@ -117,8 +118,9 @@ def build_sink(params: SinkParams, schema: Schema, context: ConnectorContext) ->
 
 
 def check_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> None:
-    """Refuse what its connector would not take, as far as that can be known without files and sockets. (Not of one that a package has
-    brought: to make it is all that it offers.)
+    """Refuses options that the sink's connector would not accept, as far as that can be known without files and sockets.
+
+    A connector of a package is not checked: the only way would be to make it.
 
     Raises
     ------
@@ -146,7 +148,7 @@ def _find(kind: Literal["source", "sink"], name: str, connector: str, table: dic
         if made is None:
             raise ConnectorError(f"{kind} {name}: connector '{connector}' is no {kind}", option="connector")
         return made
-    known = sorted({*table, *context.extensions().connectors_of(kind)} - {"system"})  # which is no connector for a statement to name
+    known = sorted({*table, *context.extensions().connectors_of(kind)} - {"system"})  # `system` is not for statements
     near = difflib.get_close_matches(connector, known, n=1)
     hint = f"; did you mean '{near[0]}'?" if near else "; or install the package that has it on this agent's machine"
     message = f"{kind} {name}: connector '{connector}' is unknown, expected one of {', '.join(known)}{hint}"

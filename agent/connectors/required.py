@@ -19,7 +19,7 @@ class NullFilter:
 
     Parameters
     ----------
-    misfits : counts what is left out
+    misfits : counts rows that are left out
     """
 
     def __init__(self, params: SourceParams, misfits: Misfits) -> None:
@@ -28,7 +28,7 @@ class NullFilter:
         self._misfits = misfits
 
     def kept(self, values: Values) -> Values:
-        """Returns the rows without NULLs in these columns; the same object where that is all of them."""
+        """Returns the rows without NULLs in these columns; the same object if that is all of them."""
         kept = list(range(values.rows))
         for place in self._places:
             column = values.columns[place]
@@ -41,7 +41,7 @@ class NullFilter:
         return Values(len(kept), tuple([column[row] for row in kept] for column in values.columns))
 
     def kept_of_many(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """The same of a frame."""
+        """Does the same for a frame."""
         for place in self._places:
             values = frame.to_series(place)
             if values.null_count():
@@ -68,11 +68,11 @@ class RequiredColumns(WrappedSource):
 
     @property
     def dropped_rows(self) -> int:
-        """Rows that the other source has left out, and those with NULLs."""
+        """Number of rows that the other source has left out, plus those with NULLs."""
         return super().dropped_rows + self._nulls.rows
 
     def poll(self, now: float, wall: float) -> Polled:
-        """What the other source gives, without NULLs in these columns."""
+        """Returns what the other source gives, without NULLs in these columns."""
         polled = super().poll(now, wall)
         if polled.values is not None:
             kept = self._filter.kept(polled.values)

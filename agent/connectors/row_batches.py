@@ -1,4 +1,4 @@
-"""Rows of a source on their way to the engine, as plain values where they are few: in parts, with the watermark behind them."""
+"""Turns rows of a source into poll results, as plain values if they are few, with the watermark. The `http` source uses it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Rows: TypeAlias = Values | pl.DataFrame
 
 
 class RowBatches:
-    """Gives the rows of one source to the engine, and keeps the watermark."""
+    """Turns parts of one source's rows into poll results, and keeps the watermark."""
 
     def __init__(self, params: SourceParams) -> None:
         self._schema = params.columns
@@ -26,7 +26,7 @@ class RowBatches:
         self._watermark = Watermark(params)
 
     def polled(self, parts: Sequence[Rows], next_poll: float | None) -> Polled:
-        """Returns rows as the answer to a poll; maybe none."""
+        """Returns rows as the result of a poll; there may be none."""
         parts = [part for part in parts if count(part)]
         if not parts:
             return Polled(None, self._watermark.us, next_poll)
@@ -38,12 +38,12 @@ class RowBatches:
 
 
 def no_rows(schema: Schema) -> Rows:
-    """Returns none."""
+    """Returns an empty batch."""
     return Values(0, tuple(() for _ in schema))
 
 
 def _newest_us(rows: Rows, time_place: int | None) -> int | None:
-    """Returns the latest event time of rows, None where they have none."""
+    """Returns the latest event time of rows in microseconds, None if they have none."""
     if time_place is None:
         return None
     if isinstance(rows, Values):
@@ -53,12 +53,12 @@ def _newest_us(rows: Rows, time_place: int | None) -> int | None:
 
 
 def count(rows: Rows) -> int:
-    """Returns how many rows these are."""
+    """Returns the number of rows."""
     return rows.rows if isinstance(rows, Values) else rows.height
 
 
 def cut(rows: Rows, first: int) -> tuple[Rows, Rows]:
-    """Returns the first rows and the others."""
+    """Splits rows after the first `first` ones; returns both parts."""
     if isinstance(rows, Values):
         head, tail = (tuple(column[part] for column in rows.columns) for part in (slice(first), slice(first, None)))
         return Values(min(first, rows.rows), head), Values(max(0, rows.rows - first), tail)
@@ -66,7 +66,7 @@ def cut(rows: Rows, first: int) -> tuple[Rows, Rows]:
 
 
 def joined(parts: Sequence[Rows], schema: Schema) -> Rows:
-    """Returns the rows of several parts as one batch; as plain values if they are few and all are."""
+    """Returns the rows of several parts as one batch; as plain values if they are few and all parts are."""
     if len(parts) == 1:
         return parts[0]
     values = [part for part in parts if isinstance(part, Values)]

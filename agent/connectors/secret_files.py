@@ -1,4 +1,4 @@
-"""Files with a secret of a connector, such as a token: statements, logs and listings then have its path only."""
+"""Reads files that hold a secret of a connector, such as a token, so that statements, logs and listings only show the file's path."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ SECRET_BYTES_MAX = 4096
 
 
 class SecretFile:
-    """One line of printable ASCII characters in a file; white space around it does not count.
+    """One line of printable ASCII characters in a file; surrounding white space is ignored.
 
     Parameters
     ----------
-    option : which has the path, for messages
+    option : name of the option with the path, for messages
     """
 
     def __init__(self, what: str, option: str, path: Path, reach: Reach) -> None:
@@ -30,7 +30,7 @@ class SecretFile:
 
     @classmethod
     def of_option(cls, what: str, options: Options, option: str, reach: Reach) -> SecretFile | None:
-        """Returns the file that an option names, not yet read; None where the option is not given."""
+        """Returns the file that an option names, not read yet; None if the option is not given."""
         given = options.optional(option)
         if given is None:
             return None
@@ -39,12 +39,12 @@ class SecretFile:
         return cls(what, option, path_of(what, given, reach), reach)
 
     def read(self) -> None:
-        """Reads the secret. Blocks where a file system does not answer.
+        """Reads the secret. Blocks if the file system does not answer.
 
         Raises
         ------
         ConnectorError
-            The file cannot be read, may not be, or has no secret in it. The message does not quote it.
+            The file cannot be read, may not be read, or holds no secret. The message does not quote its contents.
         """
         with open_to_read(self._what, self._path, self._reach) as file:
             data = file.read(SECRET_BYTES_MAX + 1) or b""

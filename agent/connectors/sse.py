@@ -23,16 +23,16 @@ from sbon_agent.connectors.push_sink import PushOptions, PushSink
 
 _HEADERS = (("Content-Type", "text/event-stream"), ("Cache-Control", "no-store"))
 _SAID_BYTES_MAX = 64 * 1024
-"""Of what a client says behind its request, which means nothing."""
+"""Bytes that a client may send after its request; they are ignored."""
 
 
 def check_sse_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> None:
-    """Refuses options as `build_sse_sink` would; nothing listens."""
+    """Refuses options as `build_sse_sink` would, without listening."""
     _read_options(params, context)
 
 
 def build_sse_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> PushSink:
-    """Returns the sink, which does not listen yet.
+    """Makes the sink, which does not listen yet.
 
     Raises
     ------
@@ -47,11 +47,11 @@ def _read_options(params: SinkParams, context: ConnectorContext) -> PushOptions:
 
 
 class EventStreams:
-    """What `PushSink` must know of server-sent events.
+    """Server-sent events for `PushSink`.
 
     Parameters
     ----------
-    run : tells the ids of this sink from those of others
+    run : distinguishes the ids of this sink from those of others
     """
 
     def __init__(self, run: str) -> None:
@@ -62,7 +62,7 @@ class EventStreams:
         return b"id: %s-%d\ndata: %s\n\n" % (self._run.encode(), number, line)
 
     def admit(self, request: Request) -> Answer | None:
-        """Takes every request that `PushSink` takes."""
+        """Accepts every request that `PushSink` accepts."""
         return None
 
     def answer(self, request: Request) -> tuple[int, tuple[tuple[str, str], ...]]:
@@ -70,14 +70,16 @@ class EventStreams:
         return 200, _HEADERS
 
     def client(self, request: Request, feed: Feed, begins_at: int) -> Client:
-        """Returns who sends the events."""
+        """Makes the client that sends the events."""
         known = request.header("last-event-id")
         if not known:
             return _EventClient(feed, begins_at, 0)
         return _EventClient(feed, *self._resumed(known, feed))
 
     def _resumed(self, known: str, feed: Feed) -> tuple[int, int | None]:
-        """Returns the first row to send to a client that has had one of this id, and how many it has missed; None: unknown."""
+        """Returns the first row to send to a client that last had the row with this id, and the number of rows that it has missed (None if
+        unknown).
+        """
         run, _, number = known.rpartition("-")
         if run != self._run or not number.isascii() or not number.isdecimal() or len(number) > 18 or int(number) > feed.last:
             return feed.first, None
@@ -89,7 +91,7 @@ class _EventClient(Client):
 
     Parameters
     ----------
-    missed : rows before the first one that it has not had; None: nobody knows
+    missed : number of rows that it has missed before the first one; None if unknown
     """
 
     def __init__(self, feed: Feed, begins_at: int, missed: int | None) -> None:
@@ -102,7 +104,7 @@ class _EventClient(Client):
         return (self.http.send(h11.Data(data=data)) if self.http is not None else None) or b""
 
     def greeting(self) -> bytes:
-        """Tells of rows that are not kept any more."""
+        """Returns an event about missed rows if there are any, else a comment."""
         if self._missed == 0:
             return self.framed(b":\n\n")
         return self.framed(b"event: missed\ndata: %s\n\n" % msgspec.json.encode({"rows": self._missed}))
@@ -117,7 +119,7 @@ class _EventClient(Client):
         return last + ((self.http.send(h11.EndOfMessage()) if self.http is not None else None) or b"")
 
     def received(self, data: bytes) -> None:
-        """Throws away what the client says, up to a limit."""
+        """Ignores what the client sends, up to a limit."""
         self._said_bytes += len(data)
         if self._said_bytes > _SAID_BYTES_MAX:
             self.end("this client sends requests behind each other: one is all that a stream answers", over=False)

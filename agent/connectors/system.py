@@ -1,7 +1,7 @@
 """The agent's own measurements as streams: `sys.probes`, `sys.load`, `sys.links`.
 
-The agent pushes a row when it has measured something; every running `sys.*` source has a bounded queue of its own. While no query
-listens, a push costs one dictionary look-up. Imports no polars: the source that makes frames of the rows is `system_source`.
+The agent pushes a row when it has measured something; every running `sys.*` source has a bounded queue of its own. While no query listens,
+a push costs one dictionary lookup. This module imports no polars: `system_source` makes frames of the rows.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 QUEUE_ROWS_MAX = 65_536
-"""Rows waiting in one subscription. Longer: a stalled query loses nothing for longer, and holds more memory."""
+"""Most rows waiting in one subscription. Larger: a stalled query loses nothing for longer, but takes more memory."""
 
 
 class Subscription:
-    """A bounded queue of the rows of one stream; the oldest make room, and are counted."""
+    """A bounded queue of the rows of one stream; when it is full, the oldest rows are dropped and counted."""
 
     def __init__(self, stream: str, close: Callable[[Subscription], None], rows_max: int = QUEUE_ROWS_MAX) -> None:
         self.stream = stream
@@ -29,7 +29,7 @@ class Subscription:
         return len(self._rows)
 
     def offer(self, row: tuple[Any, ...]) -> None:
-        """Queue a row; the first one after the queue was empty calls `ready`."""
+        """Queues a row; the first row in an empty queue calls `ready`."""
         if len(self._rows) >= self._rows_max:
             self._rows.popleft()
             self.dropped_rows += 1
@@ -38,31 +38,34 @@ class Subscription:
             self.ready()
 
     def take(self, count: int) -> list[tuple[Any, ...]]:
-        """Up to `count` of the oldest rows."""
+        """Takes out up to `count` of the oldest rows."""
         return [self._rows.popleft() for _ in range(min(count, len(self._rows)))]
 
     def close(self) -> None:
-        """Take no more rows."""
+        """Ends the subscription."""
         self._close(self)
 
 
 class SystemStreams:
-    """Where an agent pushes what it measures, and `sys.*` sources subscribe."""
+    """Passes the agent's measurements on to the `sys.*` sources that subscribe."""
 
     def __init__(self) -> None:
         self._subscriptions: dict[str, list[Subscription]] = {}
 
     def wanted(self, stream: str) -> bool:
-        """Whether anyone listens: a measurement that is dear to make can be left out otherwise."""
+        """Tells whether anyone listens, so that costly measurements can be left out otherwise."""
         return bool(self._subscriptions.get(stream))
 
     def push(self, stream: str, row: tuple[Any, ...]) -> None:
-        """Give a row, in the order of the stream's columns in `sbon.query.system`, to all who listen. Times are microseconds since 1970."""
+        """Passes a row, in the order of the stream's columns in `sbon.query.system`, to all subscriptions.
+
+        Times are microseconds since 1970.
+        """
         for subscription in self._subscriptions.get(stream, ()):
             subscription.offer(row)
 
     def subscribe(self, stream: str, rows_max: int = QUEUE_ROWS_MAX) -> Subscription:
-        """A queue that gets every row pushed from now on."""
+        """Makes a queue that gets every row pushed from now on."""
         subscription = Subscription(stream, self._closed, rows_max)
         self._subscriptions.setdefault(stream, []).append(subscription)
         return subscription

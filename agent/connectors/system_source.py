@@ -1,4 +1,4 @@
-"""Connector `system` (source): what the agent measures of itself, as `sys.probes`, `sys.load` and `sys.links`. No options.
+"""Connector `system` (source): the agent's own measurements, as `sys.probes`, `sys.load` and `sys.links`. No options.
 
 The columns are in `sbon.query.system`. The watermark follows the wall clock, so that a quiet stream holds up no window.
 """
@@ -20,11 +20,11 @@ from sbon_agent.connectors.options import Options
 from sbon_agent.connectors.watermark import Watermark
 
 WATERMARK_INTERVAL_S = 1.0
-"""How often a quiet stream's watermark moves. Shorter: windows over quiet streams close sooner, more messages."""
+"""Seconds between moves of a quiet stream's watermark. Shorter: windows over quiet streams close sooner, more messages."""
 
 
 class SystemSource:
-    """Drains this query's own queue of `SystemStreams`."""
+    """Empties this query's own queue of `SystemStreams`."""
 
     def __init__(self, params: SourceParams, context: ConnectorContext) -> None:
         definition = SYSTEM_STREAMS.get(params.name)
@@ -45,15 +45,15 @@ class SystemSource:
 
     @property
     def dropped_rows(self) -> int:
-        """Rows for which the queue had no room."""
+        """Number of rows for which the queue had no room."""
         return self._subscription.dropped_rows
 
     def start(self, ready: Callable[[], None]) -> None:
-        """Listen."""
+        """Registers `ready` with the subscription."""
         self._subscription.ready = ready
 
     def poll(self, now: float, wall: float) -> Polled:
-        """What has been measured since."""
+        """Returns what has been measured since the last poll."""
         rows = self._subscription.take(BATCH_ROWS_MAX)
         frame = None
         newest = None
@@ -68,7 +68,10 @@ class SystemSource:
         return Polled(frame, watermark, now if len(self._subscription) else now + WATERMARK_INTERVAL_S)
 
     def _frame(self, rows: list[tuple[Any, ...]]) -> tuple[pl.DataFrame, int | None]:
-        """Rows as a frame, and the newest event time. Column by column: most batches are of one row, and queries on frames cost more."""
+        """Makes a frame of rows; returns it with the newest event time.
+
+        Built column by column: most batches have one row, and frame queries cost more.
+        """
         columns = dict(zip(self._row, zip(*rows, strict=True), strict=True))
         series = []
         for name in self._wanted:
@@ -78,5 +81,5 @@ class SystemSource:
         return pl.DataFrame(series), max(columns[time_column]) if time_column is not None else None
 
     def stop(self) -> None:
-        """Listen no more."""
+        """Ends the subscription."""
         self._subscription.close()

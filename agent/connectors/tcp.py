@@ -51,16 +51,16 @@ if TYPE_CHECKING:
     import polars as pl
 
 FLUSH_ON_CLOSE_S = 5.0
-"""How long a closing sink may take to deliver what it holds."""
+"""Seconds that a closing sink may take to deliver what it holds."""
 
 
 def check_tcp_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> None:
-    """Refuse options as `TcpSink` would; nothing listens or connects."""
+    """Refuses options as `TcpSink` would, without listening or connecting."""
     _tcp_sink_options(params, context)
 
 
 def _tcp_sink_options(params: SinkParams, context: ConnectorContext) -> tuple[Endpoint, int]:
-    """Where to, not begun, and `buffer_bytes_max`."""
+    """Reads the options; returns the endpoint, not started, and `buffer_bytes_max`."""
     what = f"sink {params.name}"
     options = Options(what, params.connector, params.options)
     endpoint = Endpoint(what, options, "connect", context)
@@ -70,7 +70,7 @@ def _tcp_sink_options(params: SinkParams, context: ConnectorContext) -> tuple[En
 
 
 class TcpSink:
-    """Writes lines to all connections. `write` comes on an executor thread, or on the loop's as all else does."""
+    """Sink that writes lines to all connections. `write` runs on an executor thread or the loop's, everything else on the loop's."""
 
     brief = True
 
@@ -83,17 +83,17 @@ class TcpSink:
         self._held: deque[tuple[bytes, int]] = deque()
         self._held_bytes = 0
         self._refused_bytes = 0
-        """Of the batch that was refused last, and will be offered again."""
+        """Size of the batch that was refused last and will be offered again."""
         self._closing = self._flushing = False
         self._loop_thread = 0
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Where it listens, once it does."""
+        """Returns the address that it listens on, once it does."""
         return self._endpoint.address
 
     def open(self) -> None:
-        """See whether its address may be used, then listen or connect."""
+        """Checks whether its address may be used, then listens or connects."""
         self._endpoint.check()
         self._endpoint.loop.call_soon_threadsafe(self._start)
 
@@ -103,17 +103,17 @@ class TcpSink:
             self._endpoint.start(self)
 
     def write(self, frame: pl.DataFrame) -> None:
-        """Queue the lines, if there is room: a frame larger than the buffer goes when the buffer is empty."""
+        """Queues the lines if there is room. A frame larger than the buffer is taken when the buffer is empty."""
         self._expect_room()
         self._queue(self._lines.lines(frame), frame.height)
 
     def write_values(self, values: Values) -> None:
-        """The same for a few rows."""
+        """Does the same for a few rows."""
         self._expect_room()
         self._queue(self._lines.lines_of_values(values), values.rows)
 
     def _expect_room(self) -> None:
-        """Before lines are made: a far end that stands still must cost neither work nor memory."""
+        """Raises Congested before lines are made: a peer that does not read must cost neither work nor memory."""
         if self._endpoint.error is not None:
             raise self._endpoint.error
         if self._closing:
@@ -143,10 +143,10 @@ class TcpSink:
         return self._held_bytes >= self._buffer_bytes_max or (bool(self._held) and self._held_bytes + more_bytes > self._buffer_bytes_max)
 
     def close(self) -> None:
-        """Deliver what is held, in the background and for `FLUSH_ON_CLOSE_S` at most."""
+        """Delivers what is held, in the background and for `FLUSH_ON_CLOSE_S` at most."""
         if not self._closing:
             self._closing = True
-            # The loop of an agent that is going down may have gone first, and every connection with it.
+            # The loop of a stopping agent may be closed already, and every connection with it.
             with contextlib.suppress(RuntimeError):
                 self._endpoint.loop.call_soon_threadsafe(self._finish)
 
@@ -163,7 +163,10 @@ class TcpSink:
         self._endpoint.stop()
 
     def _flush(self) -> None:
-        """On the loop's thread only. A transport may say from inside its `write` that it takes again: the rows stay in order."""
+        """Writes held lines, on the loop's thread only.
+
+        It is not re-entered if a transport reports room from inside its `write`, so that rows stay in order.
+        """
         if self._flushing:
             return
         self._flushing = True
@@ -180,7 +183,7 @@ class TcpSink:
             self._endpoint.stop()
 
     def _open_transports(self) -> list[asyncio.Transport]:
-        """Of all peers; none while one of them is full. A connection that has broken and has not yet been told so is none."""
+        """Returns the transports of all peers, none if one of them is full. Connections that are closing are left out."""
         connections = self._endpoint.connections
         if any(connection.full for connection in connections):
             return []
@@ -189,16 +192,16 @@ class TcpSink:
     # ------------------------------------------------------------------------------------------------- lines.Owner
 
     def connected(self, connection: Connection) -> None:
-        """Someone to write to."""
+        """Writes held lines to a new peer."""
         self._flush()
 
     def received(self, connection: Connection, data: bytes) -> None:
-        """What a peer says does not matter."""
+        """Ignores data from a peer."""
 
     def writable(self) -> None:
-        """A connection takes again."""
+        """Writes held lines, as a connection has room again."""
         self._flush()
 
     def closed(self, connection: Connection) -> None:
-        """The others may be faster."""
+        """Writes held lines: the remaining peers may be faster."""
         self._flush()

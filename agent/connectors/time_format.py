@@ -1,4 +1,4 @@
-"""How times stand in rows from outside: the options `time_format` and `time_unit` of a source."""
+"""The format of times in rows from outside: the options `time_format` and `time_unit` of a source."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EXPECTED = "iso (the default), or a format of strftime such as '%d/%m/%Y %H:%M:
 
 
 class TimeFormat(msgspec.Struct, frozen=True):
-    """Times in texts, and numbers that are times.
+    """Format of times in texts, and unit of numbers that are times.
 
     Option `time_format`: `iso`, the default, is ISO 8601 with `T` or a blank between date and time, with or without a time of day, a
     fraction and a zone (none: UTC). Or a format of strftime, in the spelling of the Rust library chrono (`%.f` is the fraction with its
@@ -25,17 +25,17 @@ class TimeFormat(msgspec.Struct, frozen=True):
     """
 
     text: str | None = None
-    """Of strftime; None: ISO 8601."""
+    """Format of strftime; None for ISO 8601."""
     unit_us: int = UNITS_US["s"]
 
     @classmethod
     def read(cls, options: Options) -> TimeFormat:
-        """From the WITH clause.
+        """Reads the format from the WITH clause.
 
         Raises
         ------
         ConnectorError
-            `time_format` could not read any time, or `time_unit` is no unit.
+            `time_format` cannot read any time, or `time_unit` is not a unit.
         """
         given = options.optional("time_format")
         unit_us = UNITS_US[options.choice("time_unit", tuple(UNITS_US), "s")]
@@ -48,12 +48,12 @@ class TimeFormat(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """As it stands in messages."""
+        """Returns the format as messages show it."""
         return ISO if self.text is None else f"'{self.text}'"
 
 
 def _problem(text: str) -> str:
-    """Why a format can read no times; empty where it can."""
+    """Returns why a format cannot read times; empty if it can."""
     if "%" not in text:
         if text.lower() in UNITS_US or text.lower() in ("epoch", "unix", "timestamp"):
             return "for numbers write time_unit = 's', 'ms' or 'us'"

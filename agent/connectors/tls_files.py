@@ -1,4 +1,4 @@
-"""TLS of connectors that listen: certificate and key come from files, and from their successors when the files change."""
+"""TLS for connectors that listen: reads certificate and key from files, and again when the files change."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class TlsFiles:
 
     Parameters
     ----------
-    what : `source trades`, for messages
+    what : the connector's name in messages, such as `source trades`
     """
 
     def __init__(self, what: str, certificate: Path, key: Path, reach: Reach) -> None:
         self.problem = ""
-        """Why files that have changed are not in use; empty: those that are there are."""
+        """Reason why changed files are not in use; empty if the present files are."""
         self._what = what
         self._certificate = certificate
         self._key = key
@@ -35,7 +35,7 @@ class TlsFiles:
 
     @classmethod
     def of_options(cls, what: str, options: Options, reach: Reach) -> TlsFiles | None:
-        """Returns what the options name, not yet read; None where they are not given.
+        """Returns the files that the options name, not read yet; None if they are not given.
 
         Raises
         ------
@@ -52,17 +52,17 @@ class TlsFiles:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """For new connections; after `read`."""
+        """Returns the TLS context for new connections; call it after `read`."""
         assert self._context is not None
         return self._context
 
     def read(self) -> None:
-        """Reads the files. Blocks where a file system does not answer.
+        """Reads the files. Blocks if the file system does not answer.
 
         Raises
         ------
         ConnectorError
-            They cannot be read, may not be, hold no certificate with its key, or others can read the key.
+            The files cannot be read, may not be read, hold no certificate with its key, or others can read the key.
         """
         pem = self._read(self._certificate, "tls_certificate", secret=False) + b"\n" + self._read(self._key, "tls_key", secret=True)
         if pem != self._pem:
@@ -70,7 +70,7 @@ class TlsFiles:
             self._pem = pem
 
     def refresh(self) -> None:
-        """Takes the files again where they have changed. Where they are of no use, those before stay in use, and `problem` says why."""
+        """Reads the files again if they have changed. If they are unusable, the previous ones stay in use, and `problem` says why."""
         try:
             self.read()
         except ConnectorError as problem:
@@ -81,7 +81,7 @@ class TlsFiles:
     def _loaded(self, pem: bytes) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        # The library takes paths only; this file has none that others could reach, and what was checked is what is loaded.
+        # The ssl module takes paths only. Nobody else can access this file, so what was checked is what is loaded.
         file = os.memfd_create("tls")
         try:
             os.write(file, pem)

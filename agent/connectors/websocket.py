@@ -26,18 +26,18 @@ from sbon_agent.connectors.push_feed import Feed
 from sbon_agent.connectors.push_sink import PushOptions, PushSink
 
 SAID_BYTES_MAX = 64 * 1024
-"""Of a client's messages in all."""
+"""Most bytes of a client's messages in all."""
 _NORMAL, _POLICY = 1000, 1008
 _PING_BYTES = b"sbon"
 
 
 def check_websocket_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> None:
-    """Refuses options as `build_websocket_sink` would; nothing listens."""
+    """Refuses options as `build_websocket_sink` would, without listening."""
     _read_options(params, context)
 
 
 def build_websocket_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> PushSink:
-    """Returns the sink, which does not listen yet.
+    """Makes the sink, which does not listen yet.
 
     Raises
     ------
@@ -52,18 +52,18 @@ def _read_options(params: SinkParams, context: ConnectorContext) -> PushOptions:
 
 
 class SocketStreams:
-    """What `PushSink` must know of WebSocket."""
+    """WebSocket for `PushSink`."""
 
     def __init__(self) -> None:
         self._framing = Connection(ConnectionType.SERVER)
-        """Frames rows; has no peer."""
+        """Frames rows; not connected to any peer."""
 
     def frame(self, number: int, line: bytes) -> bytes:
         """Returns a row as a message."""
         return bytes(self._framing.send(TextMessage(data=line.decode())))
 
     def admit(self, request: Request) -> Answer | None:
-        """Takes requests that ask for WebSocket, version 13, with a key of 16 bytes."""
+        """Accepts requests for WebSocket version 13 with a key of 16 bytes."""
         version = request.header("sec-websocket-version")
         if (request.header("upgrade") or "").lower() != "websocket" or not _names_upgrade(request) or version != "13":
             said = "the request does not ask for WebSocket, expected Upgrade: websocket and Sec-WebSocket-Version: 13"
@@ -80,7 +80,7 @@ class SocketStreams:
         return 101, (("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Accept", accepted))
 
     def client(self, request: Request, feed: Feed, begins_at: int) -> Client:
-        """Returns who sends the messages."""
+        """Makes the client that sends the messages."""
         return _SocketClient(feed, begins_at)
 
 
@@ -96,10 +96,10 @@ class _SocketClient(Client):
         self._socket = Connection(ConnectionType.SERVER)
         self._said_bytes = 0
         self._unanswered = 0
-        """Pings in a row."""
+        """Number of successive pings without an answer."""
 
     def heartbeat(self) -> bytes:
-        """Returns a ping; a peer that has left several of them unanswered is gone."""
+        """Returns a ping; a peer that has left several unanswered is given up."""
         if self._unanswered >= BEATS_MAX:
             self.end(SILENT, over=False)
             return b""
@@ -112,14 +112,14 @@ class _SocketClient(Client):
         return bytes(self._socket.send(CloseConnection(code=_NORMAL if over else _POLICY, reason=reason)))
 
     def received(self, data: bytes) -> None:
-        """Answers pings and the closing frame; counts messages, and forgets them."""
+        """Answers pings and the closing frame; counts other messages and drops them."""
         self._socket.receive_data(data)
         for event in self._socket.events():
             if isinstance(event, Ping):
                 self.write(bytes(self._socket.send(event.response())))
             elif isinstance(event, Pong):
                 self._unanswered = 0
-            elif isinstance(event, CloseConnection):  # by the peer, or because of what it has said
+            elif isinstance(event, CloseConnection):  # from the peer, or because of what it sent
                 self.end_with(bytes(self._socket.send(event.response())))
                 return
             elif isinstance(event, (TextMessage, BytesMessage)):

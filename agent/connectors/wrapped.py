@@ -1,4 +1,4 @@
-"""A source around another one, which it otherwise leaves as it is. Bases of `idle` and `required`."""
+"""A source that wraps another one and passes everything on. `idle` and `required` extend it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sbon_agent.connectors.base import Polled, SourceConnector
 
 
 class WrappedSource:
-    """Passes on all that a source offers, the optional parts included; `poll` is there to be extended."""
+    """Passes on all that a source offers, including the optional parts; subclasses extend `poll`."""
 
     def __init__(self, source: SourceConnector) -> None:
         self._source: Any = source
@@ -26,34 +26,34 @@ class WrappedSource:
 
     @property
     def threaded(self) -> bool:
-        """Whether it should be asked on a thread now."""
+        """True if the other source should be polled on a thread now."""
         return bool(getattr(self._source, "threaded", False))
 
     @property
     def dropped_rows(self) -> int:
-        """Rows that the other source has left out."""
+        """Number of rows that the other source has left out."""
         return int(self._source.dropped_rows)
 
     @property
     def remark(self) -> str:
-        """What the other source has to say."""
+        """Returns the note of the other source."""
         return str(getattr(self._source, "remark", ""))
 
     @property
     def stalled(self) -> str:
-        """Why the other source has nothing."""
+        """Returns why the other source has nothing."""
         return str(getattr(self._source, "stalled", ""))
 
     def start(self, ready: Callable[[], None]) -> None:
-        """Begin."""
+        """Starts the other source."""
         self._source.start(ready)
 
     def stop(self) -> None:
-        """End."""
+        """Stops the other source."""
         self._source.stop()
 
     def poll(self, now: float, wall: float) -> Polled:
-        """What the other source gives."""
+        """Returns what the other source gives."""
         if hasattr(self, "batch_rows"):
             self._source.batch_rows = self.batch_rows
         polled: Polled = self._source.poll(now, wall)
