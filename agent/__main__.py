@@ -14,7 +14,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from sbon.errors import ConfigError, SbonError
 from sbon.printable import printable
-from sbon_agent import logs  # first: it brings structlog in, see there
+from sbon_agent import logs  # first: it imports structlog without rich
 from sbon_agent.config import AgentConfig, read_config
 
 EXAMPLES = """examples:

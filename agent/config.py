@@ -38,28 +38,30 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """One agent of an sbon overlay."""
 
     name: str = ""
-    """Unique in the overlay, at most 64 of A-Z a-z 0-9 _ . : -; empty takes the host name. Two agents of one name fight over it."""
+    """Name of the agent, unique in the overlay: at most 64 of A-Z a-z 0-9 _ . : -; empty takes the host name. Two agents with the same name
+    conflict."""
     bind: str = "127.0.0.1:7946"
-    """HOST:PORT to listen on, UDP and TCP alike; port 0 takes a free one. Beyond loopback only with a key file."""
+    """HOST:PORT to listen on, for UDP and TCP; port 0 takes a free one. An address beyond loopback needs a key file."""
     advertise: str = ""
     """HOST:PORT under which others reach this agent; empty takes the address bound to. Needed behind NAT or with a bind to 0.0.0.0."""
     join: tuple[str, ...] = ()
-    """HOST:PORT of agents already in the overlay; one that answers is enough, more make a start surer."""
+    """HOST:PORT of agents already in the overlay; one that answers is enough, more make the start more reliable."""
     data_dir: str = DEFAULT_DATA_DIR
-    """Coordinate, incarnation, statements, control socket and telemetry live here; one agent per directory."""
+    """Folder for coordinate, incarnation, statements, control socket and telemetry; one agent per folder."""
     key_file: str = ""
-    """Cluster keys as `sbon keygen` prints them, one a line: the first seals, all open. Empty: no encryption, loopback only."""
+    """File with cluster keys as `sbon keygen` prints them, one per line: the first encrypts, all decrypt. Empty: no encryption, loopback
+    only."""
     initial_key_file: str = ""
-    """Keys to begin with where key_file is not there yet: they are copied to it, and this file is not read again. For secrets that a
-    service manager hands over in files which nobody can write: `sbon keys` changes key_file, and the change survives a restart."""
+    """File with the initial keys: they are copied to key_file if that does not exist yet, and this file is not read again. It is meant for
+    secrets that a service manager provides in read-only files: `sbon keys` changes key_file, and the change survives a restart."""
     leaving_s: float = 20.0
-    """Longest that an agent which was told to leave takes to hand its operators over before it says goodbye. Longer: larger states get away
-    in time; shorter: a quicker end, and what has not moved by then is lost with its agent; 0: it goes at once. The supervisor must wait for
-    longer than this and leave_timeout_s together before it kills."""
+    """Longest time for moving operators to other hosts before the agent, told to leave, says goodbye. Longer: larger states can be moved in
+    time. Shorter: a quicker end; what has not moved by then is lost with the agent. 0: it leaves at once. The supervisor must wait for
+    longer than this and leave_timeout_s together before it kills the agent."""
     leave_timeout_s: float = 5.0
-    """Longest that the goodbye after that may take. Shorter: others may take the leave for a failure."""
+    """Longest time for the goodbye after that. Shorter: others may take the departure for a failure."""
     labels: dict[str, str] = {}
-    """Where and what this machine is, for sources chosen by label, as in { region = "eu", site = "ams1" }; they travel with gossip."""
+    """Labels of this machine, for sources chosen by label, as in { region = "eu", site = "ams1" }; they are spread by gossip."""
     log: LogConfig = LogConfig()
     control: ControlConfig = ControlConfig()
     membership: MembershipConfig = MembershipConfig()

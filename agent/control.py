@@ -29,14 +29,15 @@ WATCH_S = 1.0
 
 
 class ControlConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Bounds of the control socket. TOML table [control]."""
+    """Limits of the control socket. TOML table [control]."""
 
     clients_max: int = 64
-    """Connections at a time; further ones are closed at once."""
+    """Most clients at a time; further ones are disconnected at once."""
     requests_max: int = 32
-    """Requests of one client under way; further ones are refused."""
+    """Most requests of one client in progress; further ones are refused."""
     buffer_bytes_max: int = 16 * 2**20
-    """What may wait for one client. A `tail` that reads more slowly than rows arrive ends with an error beyond it."""
+    """Most bytes waiting to be sent to one client. A `tail` that reads more slowly than rows arrive ends with an error when they are
+    exceeded."""
 
     def __post_init__(self) -> None:
         for name, value in (("clients_max", self.clients_max), ("requests_max", self.requests_max)):

@@ -24,7 +24,7 @@ log = structlog.get_logger("cpu")
 
 
 def _use_percent() -> float:
-    import psutil  # here, as the first load is wanted a second after the start
+    import psutil  # here, because the first load is read a second after the start
 
     return float(psutil.cpu_percent(None))
 

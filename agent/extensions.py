@@ -79,6 +79,6 @@ def _load(group: str, name: str, kind: type, what: str, error: type[SbonError]) 
 
 @cache
 def _entries(group: str) -> dict[str, Any]:
-    from importlib import metadata  # loads a parser of e-mail: not for an agent that hosts nothing
+    from importlib import metadata  # loads the e-mail parser: not for an agent that hosts nothing
 
     return {entry.name: entry for entry in metadata.entry_points(group=group)}

@@ -18,7 +18,7 @@ def replace_key_file(path: Path, before: KeyRing, after: KeyRing) -> None:
     ConfigError
         The file holds neither ring (it was edited and not reloaded), or cannot be written.
     """
-    path = Path(os.path.realpath(path))  # the file itself, where a link leads to it
+    path = Path(os.path.realpath(path))  # the target of a symbolic link, not the link
     part = path.with_name(f".{path.name}.new")
     try:
         known = KeyRing.parse(path.read_text(encoding="ascii")).ids if path.exists() else before.ids

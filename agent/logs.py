@@ -25,12 +25,13 @@ LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNI
 
 
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the agent says on standard error. TOML table [log]."""
+    """Log on standard error. TOML table [log]."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """Least severity shown. `debug` shows single probes and batches and costs a good part of a core under load."""
+    """Least severity shown. `debug` shows single probes and batches, and takes a good part of a core under load."""
     format: Literal["auto", "console", "json"] = "auto"
-    """`console` for people, `json` one object a line for collectors; `auto` is console on a terminal, else JSON."""
+    """Form of the log: `console` for people, `json` with one object per line for collectors, `auto` for console on a terminal and JSON
+    otherwise."""
 
 
 class StandardError:

@@ -317,7 +317,7 @@ class Agent:
         """Answers a request over the control socket. The returned function ends a stream of replies."""
         return self.requests.answer(request, reply)
 
-    # ------------------------------------------------------------------------------------------- what the host tells
+    # ----------------------------------------------------------------------------------------- callbacks of the host
 
     def _datagram(self, data: bytes, sender: Address, received_at: float) -> None:
         self.gossip.datagram(data, sender, received_at)
@@ -325,7 +325,7 @@ class Agent:
     def _accept(self, peer: Address) -> StreamHandler:
         return self.peers.accept(peer)
 
-    # ------------------------------------------------------------------------------ what the connections tell (PeerEvents)
+    # --------------------------------------------------------------------------- callbacks of the connections (PeerEvents)
 
     def message(self, connection: Connection, payload: bytes) -> None:
         """Handles a one-way message."""
@@ -400,7 +400,7 @@ class Agent:
         for node in self.directory.node_at(address):
             self.engine.flow.writable(node, self.peers.drained_bytes_per_s(address))
 
-    # ------------------------------------------------------------------------------- what the gossip tells (GossipEvents)
+    # ----------------------------------------------------------------------------- callbacks of the gossip (GossipEvents)
 
     def rtt_measured(self, peer: NodeId, rtt_ms: float, estimated_ms: float) -> None:
         """Records an answered probe."""
@@ -437,7 +437,7 @@ class Agent:
         """Logs that another agent uses this agent's name."""
         self.log.error("name.conflict", other=format_address(address), hint="give one of the two another name")
 
-    # ------------------------------------------------------------------------------- what the engine tells (EngineEvents)
+    # ----------------------------------------------------------------------------- callbacks of the engine (EngineEvents)
 
     def operator_failed(self, instance: Instance) -> None:
         """Logs and records an operator that has failed."""
@@ -492,7 +492,7 @@ class Agent:
         tail = self.queries.tails[query] = Tail(query, instance.spec.schema)
         return tail
 
-    # ---------------------------------------------------------------------------- what queries and migrations tell
+    # ------------------------------------------------------------------------- callbacks of queries and migrations
 
     def query_changed(self, record: QueryRecord) -> None:
         """Logs and records a query's new state."""

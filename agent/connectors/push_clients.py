@@ -48,7 +48,7 @@ class Client(asyncio.Protocol):
         """True if the peer answers the farewell; the connection is not closed before."""
         self._timer: asyncio.TimerHandle | None = None
 
-    # ------------------------------------------------------------------------------------- what the kinds of clients do
+    # -------------------------------------------------------------------------------------------- defined by subclasses
 
     def framed(self, data: bytes) -> bytes:
         """Returns frames of the feed as this connection carries them."""

@@ -198,7 +198,7 @@ class Assembly:
         FunctionError
             It is a user's function that is not installed here.
         """
-        from sbon.operators import registry  # noqa: F401 - polars, before the first batch waits for it
+        from sbon.operators import registry  # noqa: F401 - loads polars before a batch needs it
 
         params = self._spec.params
         if isinstance(params, FunctionParams):

@@ -90,7 +90,7 @@ class Engine:
             events.delivered,
         )
 
-    # ----------------------------------------------------------------------------------- what the flow tells (FlowEvents)
+    # --------------------------------------------------------------------------------- callbacks of the flow (FlowEvents)
 
     def runnable(self, instance: Instance) -> None:
         """Lets an operator run that has new input or credit."""

@@ -98,7 +98,7 @@ class Flow:
             "rows_unpackable": 0,
         }
 
-    # -------------------------------------------------------------------------------------------------- the ends
+    # --------------------------------------------------------------------------------------------- ends of links
 
     def add(self, instance: Instance) -> None:
         """Starts to transport for all links of an operator."""
@@ -272,7 +272,7 @@ class Flow:
         self.counters["rows_unpackable"] += rows
         self._events.rows_left_out(output, rows, reason)
 
-    # --------------------------------------------------------------------------------- what the disk tells (SpillEvents)
+    # ------------------------------------------------------------------------------- callbacks of the disk (SpillEvents)
 
     def disk_done(self, link: LinkId) -> None:
         """Transmits after disk work: batches have come back from disk, or there is room for more."""

@@ -8,11 +8,11 @@ Runs `sbon.framing.SecureStream` over a `Stream` of the host and gives its frame
     REQUEST  answered by one REPLY or    BYE         closed on purpose, with the reason
              ERROR of the same number    DATA        a batch of the link of that number (`sbon.link_frames`)
 
-A connection is *dialled* or *accepted*; apart from who pings (the dialler) and who asks (the dialler), both ends are alike. It is
-finished exactly once, by either end's close, an error or silence; from then on nothing it is told matters.
+A connection is *dialled* or *accepted*. Only the dialler pings and sends requests; otherwise both ends are alike. A connection finishes
+exactly once, by either end's close, an error or silence; later events are ignored.
 
-Memory is bounded: past the host's send buffer (`Stream.congested`) only small messages are taken, and only up to `slack_bytes_max`;
-replies, which their requests were entitled to, up to `backlog_bytes_max` and one more.
+Memory is bounded: when the host's send buffer is full (`Stream.congested`), only small messages are accepted, up to `slack_bytes_max` in
+all, and replies to accepted requests, up to `backlog_bytes_max` and one more.
 """
 
 import enum
@@ -290,7 +290,7 @@ class Connection:
         self.opened_at_s = max(self.opened_at_s, now) if not self.is_ready else self.opened_at_s
         self._received_at_s = now
 
-    # What the host tells.
+    # Callbacks of the host.
 
     def connected(self, stream: Stream) -> None:
         """`StreamHandler.connected`."""

@@ -2,16 +2,17 @@
 
 The agent's directory sends through it.
 
-For every address that is wanted, or asked something, there is one dialled connection::
+For every address that is wanted, or that a request goes to, there is one dialled connection::
 
     idle --want, request--> dialling --handshake done--> ready --loss--> backing off --timer, want, request--> dialling
                                '------------------failure-----------------^
 
-kept as long as it is wanted, or until it has been idle for `idle_s`. Other agents' connections are accepted beside it: when two agents
-dial each other at once, each sends on the one it dialled, and answers on the one that asked.
+It is kept as long as it is wanted, or until it has been idle for `idle_s`. Connections of other agents are accepted in addition: when two
+agents dial each other at once, each sends on the connection that it dialled, and replies on the one that the request came by.
 
-A failed dial fails the requests that waited for it at once, as nobody can say how long a machine stays away; the wanted connection
-is tried again, with a pause that doubles and carries jitter, so that a hundred agents do not return to a restarted one in step.
+A failed dial fails the requests that waited for it at once, since it is unknown how long a machine stays away. A wanted connection is
+dialled again after a pause that doubles each time and has jitter, so that a hundred agents do not reconnect to a restarted one at the same
+moment.
 """
 
 from collections.abc import Callable
@@ -340,7 +341,7 @@ class Peers:
             request.connection.forget(request)
         request.finish(error)
 
-    # Looking after connections.
+    # Maintenance of connections.
 
     def _check_after(self, now: float) -> None:
         self._check_at_s = now + self._config.keepalive_s / 2
@@ -366,7 +367,7 @@ class Peers:
         if remote is None or not (remote.wanted or remote.requests):
             connection.close("idle")
 
-    # What connections tell (`sbon_agent.network.connection.Owner`).
+    # Callbacks of the connections (`sbon_agent.network.connection.Owner`).
 
     def rejected(self, connection: Connection, error: RemoteProtocolError) -> None:
         """Handles a peer that broke the protocol; `finished` follows."""

@@ -7,40 +7,45 @@ class PeerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Connections to other agents. TOML table [peers]."""
 
     dial_backoff_s_min: float = 0.2
-    """Pause before the first new attempt, doubled for each one after. Shorter: quicker back after a restart, more attempts in vain."""
+    """Pause before the first new attempt; it doubles with each further one. Shorter: quicker back after a restart, more attempts in
+    vain."""
     dial_backoff_s_max: float = 5.0
     """Longest pause. Shorter: quicker back after a long outage, more attempts during it."""
     handshake_timeout_s: float = 5.0
-    """For opening a connection and its handshake: several round trips to the farthest peer. Shorter: far or busy peers are not reached."""
+    """Time to open a connection and complete its handshake: several round trips to the farthest peer. Shorter: far or busy peers are not
+    reached."""
     accept_timeout_s: float = 3.0
-    """For the handshake of an accepted connection, which stands already. Shorter: strangers hold a place less long."""
+    """Time for the handshake of an accepted connection, which is open already. Shorter: strangers occupy a place for less time."""
     keepalive_s: float = 2.0
     """Idle time after which a peer is pinged. Shorter: dead connections are noticed earlier, more small packets."""
     silence_timeout_s: float = 6.0
-    """Silence after which a connection is given up, several pings long. Shorter: losses show earlier, more false alarms when busy."""
+    """Silence after which a connection is given up; several pings long. Shorter: losses are noticed earlier, more false alarms when
+    busy."""
     idle_s: float = 15.0
     """Idle time after which a connection that nobody wants is closed. Longer: fewer handshakes, more open sockets."""
     answer_timeout_s: float = 60.0
-    """How long an incoming request may stay unanswered before it counts as lost; above every request's own time-out."""
+    """Time after which an unanswered incoming request counts as lost; longer than the timeout of any request."""
     incoming_max: int = 1024
-    """Connections that others may hold to this agent; one more ends the oldest of whoever holds most. Lower: less memory under attack,
-    smaller overlays."""
+    """Most connections that others may hold to this agent; one more closes the oldest of the address that holds most. Lower: less memory
+    under attack, smaller overlays."""
     handshaking_max: int = 64
-    """Those of them that may be within the handshake, which costs a key exchange each; one more ends the oldest of who holds most."""
+    """Most accepted connections that may be in the handshake, which costs a key exchange each; one more closes the oldest of the address
+    that holds most."""
     handshaking_per_source_max: int = 32
-    """Handshakes from one IPv4 address, or IPv6 network of 64 bits; one more ends its oldest. Lower: agents that start together behind
-    one address try again."""
+    """Most handshakes from one IPv4 address, or one IPv6 network of 64 bits; one more closes its oldest. Lower: agents that start together
+    behind one address have to try again."""
     requests_max: int = 256
-    """Requests that may be open to one address, and from one connection. Higher: more memory when a peer is slow."""
+    """Most open requests to one address, and from one connection. Higher: more memory when a peer is slow."""
     check_addresses: bool = True
-    """Whether what an accepted connection says in a member's name counts only if it comes from that member's address. False: where
-    members' connections come from other addresses than they advertise (some kinds of NAT); any member can then speak for any other."""
+    """Whether messages in a member's name on an accepted connection count only if the connection comes from that member's address. False:
+    for members whose connections come from other addresses than they advertise (some kinds of NAT); any member can then speak for any
+    other."""
     frame_bytes_max: int = 64 * 1024 * 1024
-    """Largest message, above any batch and any operator state. Lower: less memory, but larger states cannot move."""
+    """Largest message in bytes; it must exceed any batch and any operator state. Lower: less memory, but larger states cannot move."""
     slack_bytes_max: int = 256 * 1024
-    """Small messages (acknowledgements, credit) that may still be written when the send buffer is full."""
+    """Bytes of small messages (acknowledgements, credit) that may still be written when the send buffer is full."""
     backlog_bytes_max: int = 8 * 1024 * 1024
-    """Replies that may be written when the send buffer is full; a peer that asks more without reading is dropped."""
+    """Bytes of replies that may be written when the send buffer is full; a peer that asks more without reading is disconnected."""
 
     def __post_init__(self) -> None:
         if not 0 < self.dial_backoff_s_min <= self.dial_backoff_s_max:

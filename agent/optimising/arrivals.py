@@ -253,7 +253,7 @@ class Arrivals:
                 self.drop(operator, machine.epoch)
                 continue
             if not machine.installed:
-                self._engine.reservations.reserve(operator, 1, self._engine.empty_slots, now)  # a copy may outlast one
+                self._engine.reservations.reserve(operator, 1, self._engine.empty_slots, now)  # may expire during a copy
             self._directory.reach(found.feeds, lambda problem: None)
             if machine.must_ask(now):
                 ask = OutcomeAsk(operator=operator, epoch=machine.epoch)

@@ -169,7 +169,7 @@ class Copying:
         self._rest = rest_pieces(result, self._config.piece_bytes)
         self._pump()
 
-    # ---------------------------------------------------------------------------------------------------- what goes
+    # ------------------------------------------------------------------------------------------------------ sending
 
     def _pump(self) -> None:
         """Makes the next piece, if one may be sent."""

@@ -125,7 +125,7 @@ class Migrations:
         self._locks = Locks()
         self.counters = {"migrations_committed": 0, "migrations_abandoned": 0, "operators_arrived": 0}
 
-    # --------------------------------------------------------------------------------------------------- to migrate
+    # ------------------------------------------------------------------------------------------ starting migrations
 
     def may_migrate(self, operator: OperatorId) -> bool:
         """Tells whether an operator can migrate as far as this host knows: it runs, is movable, does not move already, and no neighbour
@@ -393,7 +393,7 @@ class Migrations:
         if when is not None and self._leaving.get(leaving.instance.id) is leaving:
             leaving.timer = self._host.call_at(when, lambda: self._perform(leaving, leaving.steps.wake(self._host.now())))
 
-    # ------------------------------------------------------------------------------------------- asked by others
+    # ----------------------------------------------------------------------------------- requests of other hosts
 
     def handle(self, sender: NodeId, message: Message, respond: Done) -> bool:
         """Answers a request if it is about migration; returns False otherwise."""

@@ -1,5 +1,6 @@
-"""Makes multicast operators where an operator of this host has several consumers near each other, and ends those that are of no use any
-more. The node runs it.
+"""Makes multicast operators where an operator of this host has several consumers near each other, and ends those that are no longer useful.
+
+The node runs it.
 
 A new multicast starts beside the operator that feeds it and takes over some of its outputs (`sbon_agent.engine.splitting`). The receivers
 are told; then it migrates to its place like any operator. It also ends beside that operator, which gets the outputs back. Every change of

@@ -1,6 +1,6 @@
 """Decides which running operators this host offers to other queries, and checks again when a query wants one.
 
-The answers to candidate questions and to other queries' requests use it.
+`sbon_agent.optimising.surveying` asks for the offers, and the dispatch of requests for the check.
 """
 
 from collections.abc import Callable, Sequence

@@ -32,7 +32,7 @@ class Assignment(msgspec.Struct, frozen=True):
     nodes: Mapping[OperatorId, NodeId]
     """Host of every operator that is made for the query."""
     reused: Mapping[OperatorId, tuple[OperatorId, NodeId]]
-    """Operators of the plan that running ones replace, with these and their hosts; operators upstream of them are in neither table."""
+    """Operators of the plan that running ones replace, with these and their hosts; operators that feed only them are in neither table."""
     delay_slack_ms: float | None = None
     """By how much the query's longest way may grow, in ms; None without a delay bound."""
 

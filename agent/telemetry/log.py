@@ -31,33 +31,36 @@ Listener = Callable[[int, int, Row], None]
 
 
 class TelemetryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the agent keeps of its measurements, under `telemetry` in the data directory. TOML table [telemetry]."""
+    """Telemetry that the agent keeps, under `telemetry` in the data directory. TOML table [telemetry]."""
 
     enabled: bool = True
-    """Off: nothing is written or published, and nothing can be analysed later."""
+    """Whether measurements are kept at all. False: nothing is written or published, and nothing can be analysed later."""
     flush_interval_s: float = 5.0
-    """Records wait this long in memory. Shorter: less is lost in a crash, more small writes."""
+    """Time that records wait in memory before they are written. Shorter: less is lost in a crash, more small writes."""
     buffer_records_max: int = 20_000
-    """Records waiting at most; more are dropped and counted. A record takes some hundred bytes."""
+    """Most records waiting in memory; more are dropped and counted. A record takes some hundred bytes."""
     parquet: bool = True
-    """Each hour, and at the end, a process of lowest priority makes Parquet files of what was recorded (about a second of one core).
-    Off: it waits in the spool for `python -m sbon_agent.telemetry.writer`."""
+    """Whether a process of the lowest priority turns records into Parquet files each hour and at the end (about a second of one core).
+    False: they wait in the spool for `python -m sbon_agent.telemetry.writer`."""
     piece_bytes_max: int = 8 * 2**20
-    """So much is made into Parquet files before its hour is over. More: fewer and larger files, a writer that needs more memory."""
+    """Bytes of records that are turned into Parquet files before their hour is over. More: fewer and larger files, a writer that needs more
+    memory."""
     keep_hours: float = 168.0
-    """Older hours are deleted. Longer: more history, more disk."""
+    """Age in hours from which on records are deleted. Longer: more history, more disk."""
     total_bytes_max: int = 512 * 2**20
-    """Oldest hours are deleted beyond this. At least the current hour stays, so that a burst may exceed it."""
+    """Bytes above which the oldest hours are deleted. The current hour always stays, so a burst may exceed the limit."""
     latency_window_s: float = 10.0
-    """Latencies at sinks are summed up over this time. Shorter: finer, more rows."""
+    """Time over which latencies at sinks are summarised. Shorter: finer, more rows."""
     mqtt: str = ""
-    """Records are published too: mqtt://[USER@]HOST[:PORT]/PREFIX, or mqtts:// for TLS. Empty: they are not. `sbon collect` takes them."""
+    """Broker to which records are published as well, as mqtt://[USER@]HOST[:PORT]/PREFIX, or mqtts:// for TLS; empty for none. `sbon
+    collect` receives them."""
     mqtt_password_file: str = ""
-    """Holds the password for USER, readable by the agent alone; empty takes the environment variable SBON_MQTT_PASSWORD."""
+    """File with the password for USER, readable by the agent only; empty takes the environment variable SBON_MQTT_PASSWORD."""
     mqtt_ca_file: str = ""
-    """Certificates that the broker's is checked against; empty takes the system's."""
+    """File with certificates to check the broker's against; empty takes the system's."""
     mqtt_buffer_records_max: int = 20_000
-    """Records waiting for the broker at most; the oldest are dropped and counted. More: a longer absence of the broker loses nothing."""
+    """Most records waiting for the broker; above that the oldest are dropped and counted. More: a longer absence of the broker loses
+    nothing."""
 
     def __post_init__(self) -> None:
         if not 0.05 <= self.flush_interval_s <= 3600:
