@@ -1,4 +1,4 @@
-"""Turns lines of JSON into batches for the engine. The sources that other programs write to, `tcp` and `mqtt`, share it."""
+"""Turns lines of JSON into batches for the engine. The `tcp` source uses it."""
 
 from __future__ import annotations
 

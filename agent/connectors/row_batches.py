@@ -1,4 +1,4 @@
-"""Turns rows of a source into poll results, as plain values if they are few, with the watermark. The `http` source uses it."""
+"""Turns rows of a source into poll results, as plain values if they are few, with the watermark. The `http` and `mqtt` sources use it."""
 
 from __future__ import annotations
 
