@@ -1,8 +1,8 @@
 """Connectors: where rows enter and leave the overlay.
 
-`build_source` and `build_sink` make the connector that a CREATE SOURCE or CREATE SINK names; the engine calls them. The options of each
-WITH clause are documented at the head of its module: `datagen`, `file_source`, `file_sink`, `tcp`, `system_source`, `discard`. Packages add
-more: see `sbon_agent.extensions`.
+`build_source` and `build_sink` make the connector that a CREATE SOURCE or CREATE SINK names; the engine calls them. The docstring of its
+module lists the options that it takes in the WITH clause, one `name : meaning` a line; `docs/reference/connectors.md` is made from these
+lists. Packages add connectors: see `sbon_agent.extensions`.
 """
 
 from sbon_agent.connectors.base import Congested, Connector, ConnectorContext, Polled, SinkConnector, SourceConnector

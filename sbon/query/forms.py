@@ -229,7 +229,7 @@ AGGREGATES_ALSO: dict[str, str] = {
     "percentile_cont": "QUANTILE_CONT(x, share)",
     "percentile_disc": "QUANTILE_DISC(x, share), QUANTILE(x, share)",
     "stddev": "STDDEV_SAMP",
-    "string_agg": "LISTAGG, GROUP_CONCAT",
+    "string_agg": "LISTAGG(x, separator) WITHIN GROUP (ORDER BY y), GROUP_CONCAT(x ORDER BY y)",
     "var_samp": "VARIANCE",
 }
 """Further names of aggregates."""

@@ -12,6 +12,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from sbon.query.catalog import did_you_mean
 from sbon.query.dialect import Text, tokenize
 from sbon.query.places import NAME, Places
+from sbon.query.system import SINK_CONNECTORS, SOURCE_CONNECTORS
 
 LISTS = ("sources", "views", "sinks", "tables", "queries", "functions")
 """What SHOW lists."""
@@ -28,7 +29,7 @@ _INSTEAD = {
     "DATABASES": "there is one name space: write SHOW TABLES",
     "SCHEMAS": "there is one name space: write SHOW TABLES",
     "CATALOGS": "there is one name space: write SHOW TABLES",
-    "CONNECTORS": "`datagen`, `file` and `tcp` are read, `file`, `tcp` and `discard` written",
+    "CONNECTORS": f"sources: {', '.join(SOURCE_CONNECTORS)}; sinks: {', '.join(SINK_CONNECTORS)}",
     "INDEXES": "there are none: write SHOW TABLES",
     "ALL": "settings are in the agent's configuration: `sbon agent --print-config`",
     "PARAMETERS": "settings are in the agent's configuration: `sbon agent --print-config`",
