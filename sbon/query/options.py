@@ -15,6 +15,7 @@ estimated_rows_per_second : expected rows of each physical source, for placement
 Options of a sink
 -----------------
 connector : required; which connector takes the rows
+node : name of the node that the sink runs on; default: the agent that takes the statement
 delay_bound : the longest network latency from any source to the sink that the query accepts, such as '250 ms'; default: none. CREATE
     MATERIALIZED VIEW takes it, too, for every query that reads the view
 """

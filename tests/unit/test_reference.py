@@ -54,7 +54,7 @@ def test_every_connector_is_on_the_page():
     assert {*registry._SOURCES, *registry._SINKS} - {"system"} == set(CONNECTORS)
 
 
-def test_every_option_that_a_connector_reads_is_on_the_page():
+def test_every_option_that_the_code_reads_is_on_the_page():
     read = {}
     for path in sorted((ROOT / "agent" / "connectors").glob("*.py")):
         text = path.read_text(encoding="utf-8")
@@ -63,6 +63,10 @@ def test_every_option_that_a_connector_reads_is_on_the_page():
                 name = node.args[0] if node.args else None
                 if "options" in ast.unparse(node.func) and isinstance(name, ast.Constant):
                     read[name.value] = path.name
+
+    for path in sorted((ROOT / "sbon" / "query").glob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        read |= dict.fromkeys(re.findall(r'(?:options\.pop\(|take_list\(text, options, )"(\w+)"', text), path.name)
 
     known = documented()
     assert len(read) > 40
