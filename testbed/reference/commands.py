@@ -22,39 +22,37 @@ _KIND = re.compile(r"<(?:int|float|str)\b[^>]*>")
 
 
 def commands_page() -> str:
-    """Return the page."""
+    """Returns the page."""
     program = typer.main.get_command(build())
     return page("Commands", "the command line's own help texts", prose(INTRODUCTION), *_sections(program, "sbon"))
 
 
-def _sections(command: Any, path: str) -> Iterator[str]:
-    """Yield the parts of a command and of those below it, groups behind single commands."""
-    for name, one in sorted(_below(command).items(), key=lambda item: (bool(_below(item[1])), item[0])):
+def _sections(group: Any, path: str) -> Iterator[str]:
+    """Yields the parts of the commands of a group, those of groups within it behind single commands."""
+    for name, one in sorted(_below(group).items(), key=lambda item: (hasattr(item[1], "list_commands"), item[0])):
         if getattr(one, "hidden", False):
             continue
         whole = f"{path} {name}"
-        if _below(one):
+        if hasattr(one, "list_commands"):
             yield from _sections(one, whole)
         elif whole == "sbon agent":
             yield from _agent()
         else:
             yield f"## {code(_usage(one, whole))}"
             yield from _help(one.help or "")
-            rows = [row for parameter in one.params if (row := _row(one, parameter)) is not None]
+            rows = [row for parameter in one.params if (row := _row(one, parameter)) is not None]  # none for hidden options
             yield table(("option", "meaning"), rows) if rows else ""
             yield from _help(one.epilog or "")
 
 
-def _below(command: Any) -> dict[str, Any]:
-    """Return the commands of a group; none for a single command."""
-    if not hasattr(command, "list_commands"):
-        return {}
-    context = typer.Context(command)
-    return {name: command.get_command(context, name) for name in command.list_commands(context)}
+def _below(group: Any) -> dict[str, Any]:
+    """Returns the commands of a group by name, those included that it loads only when they are asked for."""
+    context = typer.Context(group)
+    return {name: group.get_command(context, name) for name in group.list_commands(context)}
 
 
 def _usage(command: Any, path: str) -> str:
-    """Return how a command is called: with its arguments, and the options that it needs."""
+    """Returns how a command is called: with its arguments, and the options that it needs."""
     words = [path]
     for parameter in command.params:
         if parameter.param_type_name == "argument":
@@ -65,7 +63,7 @@ def _usage(command: Any, path: str) -> str:
 
 
 def _row(command: Any, parameter: Any) -> tuple[str, str] | None:
-    """Return name and meaning of an option or argument; None where help does not show it."""
+    """Returns name and meaning of an option or argument; None where help does not show it."""
     shown = parameter.get_help_record(typer.Context(command))
     if shown is None:
         return None
@@ -80,7 +78,7 @@ def _argument(parameter: Any) -> str:
 
 
 def _help(text: str) -> Iterator[str]:
-    """Yield the paragraphs of a help text; those that keep their lines (`\\b`) as code."""
+    """Yields the paragraphs of a help text; those that keep their lines (`\\b`) as code."""
     for paragraph in re.split(r"\n\s*\n", text.replace("\b\n", "\n\b").strip("\n")):
         if "\b" not in paragraph and not paragraph.startswith("Example"):
             yield prose(paragraph)
@@ -91,7 +89,7 @@ def _help(text: str) -> Iterator[str]:
 
 
 def _agent() -> Iterator[str]:
-    """Yield the parts of `sbon agent`, which is the daemon and has a parser of its own."""
+    """Yields the parts of `sbon agent`, which is the daemon and has a parser of its own."""
     parser = agent_parser()
     yield f"## {code('sbon agent')}"
     yield prose(parser.description or "")

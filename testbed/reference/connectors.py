@@ -43,7 +43,7 @@ _OPTION = re.compile(r"^([A-Za-z_.]+(?:, [A-Za-z_.]+)*) : ", re.MULTILINE)
 
 
 def connectors_page() -> str:
-    """Return the page."""
+    """Returns the page."""
     return page(
         "Connectors",
         "the docstrings of `agent/connectors/*.py` and `sbon/query/options.py`",
@@ -70,7 +70,7 @@ def _shared() -> Iterator[str]:
 
 
 def _streams() -> Iterator[str]:
-    """Yield the system streams, which are sources without a statement."""
+    """Yields the system streams, which are sources without a statement."""
     yield "## System streams"
     yield "Every agent offers these sources without a CREATE SOURCE. `region` is the agent's label of that name."
     rows = [(code(name), ", ".join(f"{code(c.name)} {TYPE_NAMES[c.type]}" for c in one.columns)) for name, one in SYSTEM_STREAMS.items()]
@@ -78,14 +78,14 @@ def _streams() -> Iterator[str]:
 
 
 def _document(place: str) -> str:
-    """Return the docstring of a module of the connectors, or of a class in one (`module.Class`)."""
+    """Returns the docstring of a module of the connectors, or of a class in one (`module.Class`)."""
     module, _, name = place.partition(".")
     found = importlib.import_module(f"sbon_agent.connectors.{module}")
     return inspect.getdoc(getattr(found, name) if name else found) or ""
 
 
 def _parts(text: str, skipped: int = 0) -> Iterator[str]:
-    """Yield the paragraphs of a docstring, the first `skipped` left out: options as lists, underlined titles as headings."""
+    """Yields the paragraphs of a docstring, the first `skipped` left out: options as lists, underlined titles as headings."""
     for paragraph in re.split(r"\n\s*\n", text.strip())[skipped:]:
         title = _UNDERLINED.match(paragraph)
         if title is not None and title[1] in ("Raises", "Parameters"):
@@ -101,7 +101,7 @@ def _parts(text: str, skipped: int = 0) -> Iterator[str]:
 
 
 def options(paragraph: str) -> list[tuple[str, str]]:
-    """Return name (or names) and meaning of each option of a list, with the line ends of the meaning.
+    """Returns name (or names) and meaning of each option of a list, with the line ends of the meaning.
 
     Examples
     --------
@@ -114,7 +114,7 @@ def options(paragraph: str) -> list[tuple[str, str]]:
 
 
 def documented() -> set[str]:
-    """Return the name of every option on the page."""
+    """Returns the name of every option on the page."""
     texts = [_document(place) for uses in CONNECTORS.values() for place in uses.values()]
     texts += [_document(place) for place in SHARED]
     texts.append(importlib.import_module("sbon.query.options").__doc__ or "")
@@ -122,7 +122,7 @@ def documented() -> set[str]:
 
 
 def _bullet(option: tuple[str, str]) -> str:
-    """Return an option as an entry of a list; lines that begin with a word in quotes are a list within."""
+    """Returns an option as an entry of a list; lines that begin with a word in quotes are a list within."""
     names, text = option
     lines = text.split("\n")
     inner = [number for number, line in enumerate(lines) if re.match(r" {4}`\w+` {2,}", line)]
@@ -132,7 +132,7 @@ def _bullet(option: tuple[str, str]) -> str:
 
 
 def _linked(text: str) -> str:
-    """Return a text whose names of modules and classes are links to their headings."""
+    """Returns a text whose names of modules and classes are links to their headings."""
     for place, heading in SHARED.items():
         text = text.replace(f"`{place}`", f"[{heading}](#{anchor(heading)})")
     text = text.replace("`file_source`", "[the source](#file-as-a-source)")

@@ -1,7 +1,9 @@
 """The page of the SQL functions: from the tables that check calls, and from the forms in which people write them."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import product
+from math import prod
 from typing import TypeAlias
 
 from sbon.errors import QueryError
@@ -37,7 +39,7 @@ _OF_JSON_ALONE = ("json_get", "json_text", "json_typeof")
 
 
 def functions_page() -> str:
-    """Return the page."""
+    """Returns the page."""
     signature = ("arguments", "result", "meaning")
     return page(
         "SQL functions",
@@ -63,7 +65,7 @@ def _operators() -> Iterator[tuple[str, str, str, str]]:
 
 
 def _functions() -> Iterator[tuple[str, str, str, str]]:
-    """Yield one row for each function that is called by its name, without those that are other names."""
+    """Yields one row for each function that is called by its name, without those that are other names."""
     for name in {*function_names(), *CALLS} - {*SYNONYMS, *PARSED_AS, "extract", "cast"}:
         if name in CALLS:
             yield code(CALLS[name].call), CALLS[name].arguments, CALLS[name].result, CALLS[name].meaning
@@ -84,26 +86,26 @@ def _aggregates() -> Iterator[tuple[str, str, str, str, str]]:
 
 
 def _taken(name: str) -> str:
-    """Return the types that an aggregate takes, tried one by one."""
+    """Returns the types that an aggregate takes, tried one by one."""
     if name == "string_agg":
         return "any"  # other values are cast to TEXT
     known = _INSTEAD_OF.get(name, name)
     if known not in AGGREGATE_FUNCTIONS:
         return TYPE_NAMES[ColumnType.BOOL]  # COUNT_IF is COUNT with a FILTER
     by = ColumnType.INT if known in PAIR_FUNCTIONS else None
-    taken = {kind for kind in ColumnType if _result(lambda kind=kind: aggregate_type(known, kind, by)) is not None}  # type: ignore[misc]
+    taken = {kind for kind in ColumnType if _result(partial(aggregate_type, known, kind, by)) is not None}
     return _types(taken | ({ColumnType.BOOL} if name == "any_value" else set()))
 
 
 def signature(function: Function) -> tuple[str, str]:
-    """Return arguments and result of a function in words, as its rule takes and gives them.
+    """Returns arguments and result of a function in words, as its rule takes and gives them.
 
     Examples
     --------
     >>> signature(FUNCTIONS["substr"])
     ('TEXT, BIGINT [, BIGINT]', 'TEXT')
     >>> signature(FUNCTIONS["greatest"])
-    ('any but JSON, all of one type', 'that of the arguments')
+    ('any but JSON and array, all of one type', 'that of the arguments')
     """
     count = max(2 if function.arguments_max is None else 1, function.arguments_min)
     accepted = _accepted(function, count)
@@ -119,13 +121,13 @@ def signature(function: Function) -> tuple[str, str]:
 
 
 def _accepted(function: Function, count: int, first: tuple[ColumnType, ...] = ()) -> Accepted:
-    """Return what a function takes with so many arguments, the first of which may be given."""
+    """Returns what a function takes with so many arguments, the first of which may be given."""
     accepted: Accepted = {}
     for rest in product(ColumnType, repeat=count - len(first)):
         kinds = (*first, *rest)
         if kinds[0] in ELEMENT_TYPES and function.name in _OF_JSON_ALONE:
             continue
-        result = _result(lambda kinds=kinds: function.rule(function.name, kinds))  # type: ignore[misc]
+        result = _result(partial(function.rule, function.name, kinds))
         if result is not None:
             accepted[kinds] = result
     return accepted
@@ -139,36 +141,30 @@ def _result(rule: Callable[[], ColumnType | None]) -> ColumnType | None:
 
 
 def _listed(accepted: Accepted) -> str:
-    """Return the arguments: place by place, or as all of one type, or every combination."""
+    """Returns the arguments: place by place, or as all of one type, or every combination."""
     places = [set(kinds) for kinds in zip(*accepted, strict=True)]
-    if len(accepted) == _size(places):
+    if len(accepted) == prod(map(len, places)):
         return ", ".join(map(_types, places))
-    if all(len({ColumnType.FLOAT if kind in _NUMBERS else kind for kind in kinds}) == 1 for kinds in accepted):
+    if all(map(_is_one_type, accepted)):
         return f"{_types(places[0])}, all of one type"
     return "; ".join(dict.fromkeys(", ".join(_type(kind) for kind in kinds) for kinds in accepted))
 
 
-def _size(places: list[set[ColumnType]]) -> int:
-    size = 1
-    for kinds in places:
-        size *= len(kinds)
-    return size
+def _is_one_type(kinds: tuple[ColumnType, ...]) -> bool:
+    return len({ColumnType.FLOAT if kind in _NUMBERS else kind for kind in kinds}) == 1
 
 
 def _results(accepted: Accepted) -> str:
     results = set(accepted.values())
     if len(results) == 1:
         return TYPE_NAMES[results.pop()]
-    if all(result in kinds for kinds, result in accepted.items()):
-        same = len(next(iter(accepted))) == 1
-        plain = all(len({ColumnType.FLOAT if kind in _NUMBERS else kind for kind in kinds}) == 1 for kinds in accepted)
-        if plain:
-            return "that of the argument" if same else "that of the arguments"
+    if all(result in kinds and _is_one_type(kinds) for kinds, result in accepted.items()):
+        return "that of the argument" if len(next(iter(accepted))) == 1 else "that of the arguments"
     return "; ".join(dict.fromkeys(_type(result) for result in accepted.values()))
 
 
 def _types(kinds: set[ColumnType]) -> str:
-    """Return a set of types in words.
+    """Returns a set of types in words.
 
     Examples
     --------
@@ -182,7 +178,7 @@ def _types(kinds: set[ColumnType]) -> str:
 
 
 def _words(kinds: set[ColumnType]) -> list[str]:
-    """Return the names of types, one word for all numbers and one for all arrays where all of them are there."""
+    """Returns the names of types, one word for all numbers and one for all arrays where all of them are there."""
     groups = {"number": set(_NUMBERS), "array": set(ELEMENT_TYPES)}
     whole = [word for word, members in groups.items() if members <= kinds]
     rest = kinds.difference(*(groups[word] for word in whole))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 
 def page(title: str, source: str, *parts: str) -> str:
-    """Return a whole page.
+    """Returns a whole page.
 
     Parameters
     ----------
@@ -17,7 +17,7 @@ def page(title: str, source: str, *parts: str) -> str:
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table; line ends and `|` within cells are taken care of.
+    """Returns a table; line ends and `|` within cells are taken care of.
 
     Examples
     --------
@@ -31,7 +31,7 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return a text for a cell, on one line; outside code, what Markdown would take for its own is escaped."""
+    """Returns a text for a cell, on one line; outside code, what Markdown would take for its own is escaped."""
     parts = re.sub(r"\s+", " ", text).strip().replace("|", "\\|").split("`")
     return "`".join(
         part if place % 2 else re.sub(r"\\(?!\|)|<(?=[A-Za-z/!])", lambda found: f"\\{found[0]}", part) for place, part in enumerate(parts)
@@ -39,12 +39,12 @@ def _cell(text: str) -> str:
 
 
 def code(text: str) -> str:
-    """Return a text as code; nothing for an empty one."""
+    """Returns a text as code; nothing for an empty one."""
     return f"`{text}`" if text else ""
 
 
 def prose(text: str) -> str:
-    """Return the paragraphs of a docstring, each on one line; indented ones stay as they are, as code.
+    """Returns the paragraphs of a docstring, each on one line; indented ones stay as they are, as code.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def prose(text: str) -> str:
 
 
 def anchor(heading: str) -> str:
-    """Return the anchor of a heading, as GitHub makes it.
+    """Returns the anchor of a heading, as GitHub makes it.
 
     Examples
     --------

@@ -11,7 +11,7 @@ from sbon_testbed.scenario import Scenario
 
 
 def scenario_page() -> str:
-    """Return the page."""
+    """Returns the page."""
     introduction = f"{prose(scenario.__doc__ or '')}\n\n`sbon testbed run FILE` runs a scenario."
     return page("Scenario files", "`testbed/scenario.py` and the structs that it uses", introduction, *_tables())
 

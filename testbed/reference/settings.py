@@ -18,7 +18,7 @@ is refused with the file, the line and the nearest name.
 
 
 def settings_page() -> str:
-    """Return the page."""
+    """Returns the page."""
     return page(
         "Settings of an agent", "the structs that `agent/config.py` puts together", prose(INTRODUCTION), *_sections(AgentConfig, "")
     )

@@ -30,7 +30,7 @@ _PLAIN = {str: "text", int: "whole number", float: "number", bool: "true or fals
 
 
 def fields(kind: type[msgspec.Struct]) -> Iterator[tuple[str, str, str, str]]:
-    """Yield name, type or unit, default and meaning of each field that holds no struct."""
+    """Yields name, type or unit, default and meaning of each field that holds no struct."""
     meanings = field_docstrings(kind)
     for field in msgspec.structs.fields(kind):
         if not structs_of(field.type):
@@ -38,19 +38,19 @@ def fields(kind: type[msgspec.Struct]) -> Iterator[tuple[str, str, str, str]]:
 
 
 def structs_of(annotation: Any) -> list[type[msgspec.Struct]]:
-    """Return the structs that a field may hold, by itself or in a list."""
+    """Returns the structs that a field may hold, by itself or in a list."""
     if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
         return [annotation]
     return [kind for part in get_args(annotation) for kind in structs_of(part)]
 
 
 def about(kind: type[msgspec.Struct]) -> str:
-    """Return what a struct is, from its docstring."""
+    """Returns what a struct is, from its docstring."""
     return inspect.cleandoc(kind.__doc__ or "")
 
 
 def default_of(field: msgspec.structs.FieldInfo) -> str:
-    """Return the default of a field as TOML has it."""
+    """Returns the default of a field as TOML has it."""
     if field.default is not msgspec.NODEFAULT:
         value = field.default
     elif field.default_factory is not msgspec.NODEFAULT:
@@ -61,7 +61,7 @@ def default_of(field: msgspec.structs.FieldInfo) -> str:
 
 
 def unit_of(name: str, annotation: Any) -> str:
-    """Return the unit that a field's name says, or else its type in words.
+    """Returns the unit that a field's name says, or else its type in words.
 
     Examples
     --------
@@ -99,7 +99,7 @@ def _type_text(annotation: Any) -> str:
 
 
 def _several(annotation: Any) -> str:
-    """Return the type in words, in the plural."""
+    """Returns the type in words, in the plural."""
     first, of, rest = _type_text(annotation).partition(" of ")
     return f"{first}s{of}{rest}"
 

@@ -15,7 +15,7 @@ of the schema: files of older agents lack it, and it is null for them."""
 
 
 def telemetry_page() -> str:
-    """Return the page."""
+    """Returns the page."""
     common = ["## Columns of every kind", _table(COMMON, frozenset())]
     return page("Telemetry", "`sbon/telemetry/rows.py` and `sbon/telemetry/decisions.py`", prose(INTRODUCTION), *common, *_kinds())
 
@@ -33,7 +33,7 @@ def _table(columns: tuple[Column, ...], later: frozenset[str]) -> str:
 
 
 def _rows(column: Column, later: frozenset[str]) -> Iterator[tuple[str, str, str, str]]:
-    """Yield the column's own row, and one for each field of the structs in it."""
+    """Yields the column's own row, and one for each field of the structs in it."""
     part = _part(column.annotation)
     kind = column.type if part is None else "list of structs"
     null = "later" if column.name in later else "yes" if column.nullable else ""
@@ -58,6 +58,6 @@ _NAMES: dict[Any, str] = {str: "string", int: "int64", float: "float64", bool: "
 
 
 def _part(annotation: Any) -> type[Part] | None:
-    """Return the struct that a list is made of, if it is one of structs."""
+    """Returns the struct that a list is made of, if it is one of structs."""
     inner = get_args(annotation)[0] if get_origin(annotation) is tuple else None
     return inner if isinstance(inner, type) and issubclass(inner, Part) else None
