@@ -4,7 +4,7 @@ Whole numbers have no point, times are ISO 8601 in UTC, NULL is `null`; elements
 """
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from sbon.query.schema import ELEMENT_TYPES, ColumnType
 ELEMENTS_MAX = 65_536
 """Elements of one array: what stands in one line of a source must not become any number of rows."""
 
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1), timedelta(microseconds=1)
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 _REFUSED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, OverflowError)
 _DECODERS: dict[ColumnType, Callable[[Any], Any]] = {
@@ -84,6 +85,23 @@ def elements(text: str, kind: ColumnType) -> list[Any] | None:
     return list(found)
 
 
+def values_of(text: str, kind: ColumnType) -> list[Any] | None:
+    """Returns the elements of an array as columns hold them: as `elements`, but times in whole microseconds since 1970.
+
+    Examples
+    --------
+    >>> values_of('["1970-01-01T00:00:01.000000Z",null]', ColumnType.TIME)
+    [1000000, None]
+    """
+    found = elements(text, kind)
+    if found is None or kind is not ColumnType.TIME:
+        return found
+    try:
+        return [None if one is None else (_instant(one) - _EPOCH) // _MICROSECOND for one in found]
+    except _REFUSED:
+        return None
+
+
 def _whole(text: str) -> list[int | None] | None:
     """Returns the numbers of an array of which some are written with a point or an exponent, 5.0 or 5e3; None where one is not whole."""
     try:
@@ -105,6 +123,16 @@ def _time(text: str | None) -> str | None:
     """
     if text is None:
         return None
+    return _instant(text).isoformat(timespec="microseconds") + "Z"
+
+
+def _instant(text: str) -> datetime:
+    """A time in UTC, without its zone.
+
+    Raises
+    ------
+    ValueError
+        It is none.
+    """
     time = datetime.fromisoformat(text)
-    time = time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
-    return time.isoformat(timespec="microseconds") + "Z"
+    return time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)

@@ -14,6 +14,7 @@ from sbon.operators.over import Over
 from sbon.operators.session import Session
 from sbon.operators.top import Top
 from sbon.operators.union import Union
+from sbon.operators.unnest import Unnest
 from sbon.operators.window import Window
 from sbon.operators.window_join import WindowJoin
 from sbon.query.plan import (
@@ -29,6 +30,7 @@ from sbon.query.plan import (
     SessionParams,
     TopParams,
     UnionParams,
+    UnnestParams,
     WindowJoinParams,
     WindowParams,
 )
@@ -59,6 +61,8 @@ def build(params: Params, extensions: Extensions = NOTHING) -> Operator:
             return Over(params)
         case AssignParams():
             return Assign(params)
+        case UnnestParams():
+            return Unnest(params)
         case DeduplicateParams():
             return Deduplicate(params)
         case JoinParams():

@@ -29,6 +29,7 @@ from sbon.query.statements import as_query
 from sbon.query.system import SYSTEM_STREAMS, SourceDefinition
 from sbon.query.text import expression_text
 from sbon.query.top import first_rows, order_of
+from sbon.query.unnests import unnest_of, unnested
 from sbon.query.window_time import with_window_time
 from sbon.query.windows import WindowCall, aggregated, as_table, read_window_call
 
@@ -290,6 +291,8 @@ class Binder:
             raise self.text.error(tree, "FROM is missing", "a stream query reads from a source: SELECT ... FROM name")
         joins = tree.args.get("joins") or []
         relation, scope, call = self.table(source.this, numbered=not joins)
+        if any(unnest_of(join.this) for join in joins):
+            (relation, scope), joins = unnested(self, joins, relation, scope), []
         where = tree.args.get("where")
         conditions: tuple[Expression, ...] = ()
         if call is not None and not (joins or tree.args.get("group") or tree.args.get("distinct") or has_aggregate(tree)):

@@ -25,6 +25,7 @@ from sbon.query.plan import (
     SessionParams,
     SourceParams,
     TopParams,
+    UnnestParams,
     WindowJoinParams,
     WindowParams,
 )
@@ -35,6 +36,8 @@ DISTINCT_VALUES = 10.0
 """Different values of a key; of a BOOL, 2."""
 FIRST_ROWS = 0.5
 """Of all rows, those that deduplication leaves: it is asked for where one in a hundred is there twice, and for the first of many."""
+ELEMENTS = 3.0
+"""Elements of an array."""
 SESSION_GAPS = 10.0
 """From the start of a session to that of its key's next one, in gaps."""
 _DATAGEN_MAX_ROWS_PER_S = 100_000.0
@@ -114,6 +117,8 @@ def output_rows(params: object, schema: Schema, rates: Sequence[float]) -> float
             return rates[0] * params.selectivity
         case AssignParams():
             return rates[0] * params.size_us / params.slide_us
+        case UnnestParams():
+            return rates[0] * ELEMENTS
         case DeduplicateParams():
             return rates[0] * FIRST_ROWS
         case TopParams():

@@ -7,7 +7,6 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from sbon.errors import QueryError
 from sbon.query.dialect import Text
-from sbon.query.instead import INSTEAD
 
 _NO_CREATE = "leave it out: there is one name space, which needs no CREATE"
 _CREATED = {
@@ -118,7 +117,9 @@ def foreign_input(text: Text, tree: exp.Expr) -> QueryError | None:
     """The refusal of an input of a FROM that is neither a name, a function nor a SELECT in brackets; None where it may be one."""
     match tree:
         case exp.Unnest():
-            message, hint = "UNNEST is not supported: a column holds a single value", INSTEAD["unnest"]
+            message, hint = "UNNEST goes with a stream before it", "write FROM s CROSS JOIN UNNEST(s.items) AS t(item)"
+        case exp.Table(this=exp.Anonymous(this=str() as name)) if name.lower() in ("json_array_elements", "jsonb_array_elements"):
+            message, hint = f"{name} is not supported", "write FROM s CROSS JOIN UNNEST(s.items) AS t(item), also of JSON"
         case exp.Lateral():
             message, hint = "LATERAL is not supported", "JOIN the other stream within an interval"
         case exp.Values():

@@ -24,7 +24,7 @@ TEXT, TIME, INTERVAL, JSON = ColumnType.TEXT, ColumnType.TIME, ColumnType.INTERV
 _NUMBERS = (INT, FLOAT)
 _NUMBERS_ONLY = "use CAST(... AS DOUBLE), of an INTERVAL EXTRACT(EPOCH FROM ...)"
 _MEMBER_HINT = "take a value out of it as text, x ->> 'name', and CAST that"
-_ELEMENT_HINT = "take an element out of it, a[1]"
+_ELEMENT_HINT = "take an element out of it, a[1], or UNNEST it"
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "in", "=")
 
 TIME_UNITS = ("microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "quarter", "year")

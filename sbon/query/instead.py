@@ -9,7 +9,11 @@ _JSON = (
     "CAST(payload -> 'user' ->> 'age' AS BIGINT)"
 )
 _ALIKE = "compare what -> and ->> take out of it: x ->> 'name' = 'value'"
-_ARRAY = "of arrays there are a[1], CARDINALITY(a), and CAST(x AS BIGINT[]), which reads JSON as one"
+_ARRAY = (
+    "of arrays there are a[1], CARDINALITY(a), and a row for each element, FROM s CROSS JOIN UNNEST(s.a) AS t(x); "
+    "CAST(x AS BIGINT[]) reads JSON as one"
+)
+_CONTAINS = "UNNEST it, FROM s CROSS JOIN UNNEST(s.a) AS t(x), and write WHERE x = 'value'"
 _RANDOM = "queries depend on their rows alone: let the source give each row its number"
 _BITS = "compute with * / % and comparisons"
 _DAYS = "write TIMESTAMPDIFF(DAY, a, b), or subtract the times: b - a is an INTERVAL"
@@ -26,7 +30,7 @@ INSTEAD: dict[str, str] = {
     "parse_json": "write CAST(text AS JSON)",
     "json_string": "write TO_JSON(x)",
     **dict.fromkeys(("unnest", "explode", "array", "array_length", "json_array_elements", "jsonb_array_elements"), _ARRAY),
-    **dict.fromkeys(("array_contains", "array_position", "any", "&&"), _ARRAY),
+    **dict.fromkeys(("array_contains", "array_position", "any", "&&"), _CONTAINS),
     **dict.fromkeys(("array_concat", "array_append", "array_cat", "array_to_string", "element"), _ARRAY),
     **dict.fromkeys(("string_to_array", "split", "regexp_split_to_array"), "SPLIT_PART(text, ',', 1) gives one part of a text"),
     **dict.fromkeys(("map", "row", "struct", "generate_series", "generate_subscripts"), _ARRAY),

@@ -33,6 +33,7 @@ from sbon.query.relation import (
     Select,
     Top,
     Union,
+    Unnest,
     Window,
     sources_of,
 )
@@ -101,6 +102,8 @@ def lower(relation: Relation, conditions: Iterable[Expression], wanted: Sequence
             return _lower_over(relation, known, wanted)
         case Assigned():
             return _lower_assigned(relation, known, wanted)
+        case Unnest():
+            return _lower_unnest(relation, known, wanted)
         case Deduplicate():
             return _lower_deduplicate(relation, known, wanted)
         case Numbered():
@@ -267,6 +270,21 @@ def _lower_assigned(assigned: Assigned, conditions: tuple[Expression, ...], want
     inner = _without_bounds(lower(assigned.input, early, [Column(name) for name in inputs]))
     renamed: dict[str, Expression] = {name: Column(found) for name, found in zip(inputs, inner.names, strict=True) if name not in BOUNDS}
     stream = replace(assigned, input=inner.relation, time_column=inner.names[0])
+    return mapped(stream, tuple(substitute(c, renamed) for c in late), [substitute(value, renamed) for value in wanted])
+
+
+def _lower_unnest(unnest: Unnest, conditions: tuple[Expression, ...], wanted: Sequence[Expression]) -> Lowered:
+    """Conditions on rows come before their arrays are taken apart; the arrays go on only where they are wanted themselves."""
+    early = [condition for condition in conditions if unnest.element not in columns_of([condition])]
+    late = [condition for condition in conditions if condition not in early]
+    inputs = [name for name in dict.fromkeys(columns_of([*late, *wanted])) if name != unnest.element]
+    inner = lower(unnest.input, early, [unnest.array, *(Column(name) for name in inputs)])
+    array, places = inner.names[0], dict(zip(inputs, inner.names[1:], strict=True))
+    kept = tuple(name for name in declared(inner.relation) if name in places.values())
+    element = free_name(f"unnest({array})", kept)
+    renamed: dict[str, Expression] = {name: Column(found) for name, found in places.items()}
+    renamed[unnest.element] = Column(element)
+    stream = Unnest(inner.relation, Column(array), unnest.kind, element, kept)
     return mapped(stream, tuple(substitute(c, renamed) for c in late), [substitute(value, renamed) for value in wanted])
 
 

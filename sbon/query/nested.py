@@ -85,7 +85,8 @@ def _element(scalars: Scalars, tree: exp.Expr) -> Bound:
         hint = "write x -> 0 for the first element of JSON" if kind is JSON else "write SUBSTR(text, 1, 1) for the first character"
         raise scalars.refuse(tree, told, hint if kind in (JSON, TEXT) else "declare it as an array, such as BIGINT[]")
     if len(tree.expressions) != 1 or isinstance(tree.expressions[0], exp.Slice):
-        raise scalars.refuse(tree, f"{scalars.text.written(tree)}: a part of an array is not supported", "write a[1] for one element")
+        told = f"{scalars.text.written(tree)}: a part of an array is not supported"
+        raise scalars.refuse(tree, told, "write a[1] for one element, or UNNEST it")
     place = scalars.bind(tree.expressions[0])
     if place[1] not in (INT, None):
         told = f"{scalars.text.written(tree)}: the place of an element is a BIGINT, not {TYPE_NAMES[place[1]]}"
@@ -99,7 +100,7 @@ def _element(scalars: Scalars, tree: exp.Expr) -> Bound:
 
 
 def as_array(scalars: Scalars, tree: exp.Expr, bound: Bound) -> tuple[Expression, ColumnType]:
-    """The value as an array; JSON as one of JSON.
+    """The value as an array; of JSON, which may be none, as one of JSON.
 
     Raises
     ------
@@ -108,7 +109,7 @@ def as_array(scalars: Scalars, tree: exp.Expr, bound: Bound) -> tuple[Expression
     """
     value, kind = bound
     if kind is JSON:
-        return scalars.call(tree, "json_array", [bound])[0], ColumnType.DOCUMENTS
+        return value, ColumnType.DOCUMENTS
     if kind not in ELEMENT_TYPES:
         told = f"{scalars.text.written(tree)} is {TYPE_NAMES[kind or TEXT]}, expected an array or JSON"
         raise scalars.refuse(tree, told, "declare it as an array, such as BIGINT[], or CAST a text to JSON")

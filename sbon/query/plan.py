@@ -29,7 +29,7 @@ from sbon.query.limits import (
     check_span,
     check_windows,
 )
-from sbon.query.schema import ColumnType, Schema
+from sbon.query.schema import ARRAY_TYPES, ColumnType, Schema
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.limits import Amount, Epoch, Few, Link, Operator
 
@@ -279,6 +279,30 @@ class AssignParams(msgspec.Struct, frozen=True, tag="assign"):
         check_windows(self.size_us, self.slide_us, self.allowed_lateness_us)
 
 
+class UnnestParams(msgspec.Struct, frozen=True, tag="unnest"):
+    """Rows with an array taken apart: one for each element, in their order.
+
+    Output columns: `columns`, then the element. Event times are those of the input, and no row is late. A row whose array is NULL, empty,
+    none of the type or longer than `sbon.arrays.ELEMENTS_MAX` gives none.
+    """
+
+    array: str
+    """A column of arrays, as `sbon.arrays` holds them."""
+    kind: ColumnType
+    """Type of the elements."""
+    element: str
+    """The column of the elements."""
+    columns: tuple[str, ...]
+    """Columns of the input that go on."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in ARRAY_TYPES:
+            raise LimitError(f"array of {self.kind.value}, expected one of {', '.join(kind.value for kind in ARRAY_TYPES)}")
+        check_count("columns", len(self.columns))
+        if len({*self.columns, self.element}) != len(self.columns) + 1:
+            raise LimitError(f"elements named {self.element} beside columns {', '.join(self.columns)[:200]}, expected different names")
+
+
 class DeduplicateParams(msgspec.Struct, frozen=True, tag="deduplicate"):
     """The first row of each key in a tumbling window, or, `session`, behind a time without any row of that key.
 
@@ -451,6 +475,7 @@ Params: TypeAlias = (
     | TopParams
     | OverParams
     | AssignParams
+    | UnnestParams
     | DeduplicateParams
     | JoinParams
     | WindowJoinParams
@@ -565,7 +590,7 @@ def multicast_id(of: OperatorId, suffix: str) -> OperatorId:
 
 def keeps_state(params: "Params") -> bool:
     """Returns whether an operator of this kind may keep rows between two batches."""
-    return not isinstance(params, SourceParams | MapParams | AssignParams | UnionParams | MulticastParams | SinkParams)
+    return not isinstance(params, SourceParams | MapParams | AssignParams | UnnestParams | UnionParams | MulticastParams | SinkParams)
 
 
 def is_multicast(operator: OperatorId) -> bool:

@@ -35,6 +35,7 @@ from sbon.query.plan import (
     SinkParams,
     TopParams,
     UnionParams,
+    UnnestParams,
     WindowJoinParams,
     WindowParams,
     link_id,
@@ -54,6 +55,7 @@ from sbon.query.relation import (
     Select,
     Top,
     Union,
+    Unnest,
     Window,
     sources_of,
 )
@@ -198,6 +200,8 @@ class _Builder:
                 return self._emit_window(relation)
             case Top() | Over() | Assigned() | Deduplicate():
                 return self._emit_rows_of_windows(relation)
+            case Unnest():
+                return self._emit_unnest(relation)
             case Numbered():
                 raise relation.refusal
             case Apply():
@@ -306,6 +310,15 @@ class _Builder:
             case Deduplicate(time_column=time, keys=keys, order=order, ties=ties):
                 params = DeduplicateParams(time, keys, order, ties, relation.span_us, relation.session, relation.lateness_us)
         return [self._add(params, relation.schema, _time(relation), [branches], None)]
+
+    def _emit_unnest(self, unnest: Unnest) -> list[OperatorSpec]:
+        branches = self._emit(unnest.input)
+        if not branches:
+            return []
+        assert isinstance(unnest.array, Column)
+        assert unnest.kept is not None
+        params = UnnestParams(unnest.array.name, unnest.kind, unnest.element, unnest.kept)
+        return [self._add(params, unnest.schema, _time(unnest), [branches], None)]
 
     def _emit_apply(self, apply: Apply) -> list[OperatorSpec]:
         branches = self._emit(apply.input)

@@ -264,6 +264,33 @@ class Assigned:
 
 
 @dataclass(frozen=True)
+class Unnest:
+    """Rows with an array taken apart; see `UnnestParams`."""
+
+    input: "Relation"
+    array: Expression
+    """Over the columns of the input."""
+    kind: ColumnType
+    """Of the elements."""
+    element: str
+    """Not among the columns of the input."""
+    kept: tuple[str, ...] | None = None
+    """Columns of the input that go on; None, before it is known which ones are used: all."""
+
+    @cached_property
+    def schema(self) -> Schema:
+        """Columns of the output."""
+        kept = (column for column in self.input.schema if self.kept is None or column.name in self.kept)
+        return (*kept, Field(self.element, self.kind))
+
+    @cached_property
+    def times(self) -> Times:
+        """Columns that are event times; see the module."""
+        values = ((column.name, Column(column.name), column.type) for column in self.schema if column.name != self.element)
+        return Select(self.input, (), tuple(values)).times
+
+
+@dataclass(frozen=True)
 class Deduplicate:
     """The first row of each key in its window, or behind a pause; see `DeduplicateParams`."""
 
@@ -368,7 +395,7 @@ class Union:
         return {names[i]: (names[base], offset) for i, (base, offset) in common.items() if base in common}
 
 
-Relation: TypeAlias = Scan | Select | Window | Top | Over | Assigned | Deduplicate | Numbered | Join | Lookup | Union | Apply
+Relation: TypeAlias = Scan | Select | Window | Top | Over | Assigned | Unnest | Deduplicate | Numbered | Join | Lookup | Union | Apply
 
 
 def sent(relation: Relation) -> Schema:
@@ -387,7 +414,7 @@ def sources_of(relation: Relation) -> tuple[SourceDefinition, ...]:
     match relation:
         case Scan():
             return (relation.source,)
-        case Select() | Window() | Top() | Over() | Assigned() | Deduplicate() | Apply():
+        case Select() | Window() | Top() | Over() | Assigned() | Unnest() | Deduplicate() | Apply():
             return sources_of(relation.input)
         case Numbered():
             return sources_of(relation.rows)

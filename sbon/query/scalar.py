@@ -234,7 +234,7 @@ class Scalars:
         expression, type_ = self.value(tree)
         if held_type(type_) is not type_:
             what = f"{clause} {self.text.written(tree)}: {TYPE_NAMES[type_]} has no order and no equality"
-            hint = "take a value out of it, x ->> 'name'" if type_ is JSON else "take an element out of it, a[1]"
+            hint = "take a value out of it, x ->> 'name'" if type_ is JSON else "UNNEST it, or take an element, a[1]"
             raise self.refuse(tree, what, f"{hint}, or CAST it to TEXT")
         return expression, type_
 

@@ -30,6 +30,7 @@ from sbon.query.plan import (
     SourceParams,
     TopParams,
     UnionParams,
+    UnnestParams,
     WindowJoinParams,
     WindowParams,
 )
@@ -63,7 +64,7 @@ def _form(params: Params) -> Any:
     match params:
         case SourceParams() | SinkParams() | UnionParams() | MulticastParams() | FunctionParams():
             return msgspec.to_builtins(params)
-        case TopParams() | AssignParams() | DeduplicateParams():
+        case TopParams() | AssignParams() | UnnestParams() | DeduplicateParams():
             return msgspec.to_builtins(params)
         case MapParams():
             columns = None if params.columns is None else [(name, _expression(value)) for name, value in params.columns]

@@ -14,7 +14,22 @@ from sbon.query.limits import LIMIT_MAX
 from sbon.query.literals import identifier
 from sbon.query.plan import OrderColumn
 from sbon.query.projection import free_name
-from sbon.query.relation import Apply, Assigned, Deduplicate, Join, Lookup, Numbered, Over, Relation, Scan, Select, Top, Union, Window
+from sbon.query.relation import (
+    Apply,
+    Assigned,
+    Deduplicate,
+    Join,
+    Lookup,
+    Numbered,
+    Over,
+    Relation,
+    Scan,
+    Select,
+    Top,
+    Union,
+    Unnest,
+    Window,
+)
 from sbon.query.scalar import Scalars
 from sbon.query.schema import ColumnType
 
@@ -118,7 +133,7 @@ def _is_windowed(relation: Relation) -> bool:
             return not relation.session  # each session is a window of its own
         case Scan() | Apply() | Numbered() | Over():
             return False
-        case Select() | Top():
+        case Select() | Top() | Unnest():
             return _is_windowed(relation.input)
         case Lookup():
             return _is_windowed(relation.left)

@@ -34,6 +34,7 @@ from sbon.query.plan import (
     SourceParams,
     TopParams,
     UnionParams,
+    UnnestParams,
     WindowJoinParams,
     WindowParams,
 )
@@ -90,6 +91,7 @@ OPERATORS: dict[str, Params] = {
     "top": TopParams("t", (OrderColumn("x", True, False),), ("k", "i", "b"), 2),
     "over": OverParams("t", ("k",), ("i", "x", "b"), (Aggregate("n", "count", None), Aggregate("s", "sum", Column("x"))), (2, 5)),
     "assign": AssignParams("t", 20, 10),
+    "unnest": UnnestParams("a", INT, "e", ("k", "i", "b")),
     "first of windows": DeduplicateParams("t", ("k", "i"), (OrderColumn("x", True, False),), ("b",), 20),
     "first behind a pause": DeduplicateParams("t", ("k",), (), ("x", "i", "b"), 7, session=True),
     "join": JOIN,
@@ -102,6 +104,7 @@ OPERATORS: dict[str, Params] = {
     "union": UnionParams(),
     "multicast": MulticastParams("q.1"),
 }
+ARRAYS = {"a": "[1, null]", "b": "[2]"}
 TYPES = {"t": pl.Datetime("us"), "k": pl.String(), "i": pl.Int64(), "x": pl.Float64(), "b": pl.Boolean()}
 ROWS = st.lists(
     st.tuples(
@@ -120,7 +123,9 @@ CUTS = st.lists(st.integers(1, 23), min_size=1, max_size=6)
 
 
 def frame(rows: list[tuple[Any, ...]]) -> pl.DataFrame:
-    return pl.DataFrame(rows, schema={**TYPES, "t": pl.Int64()}, orient="row").with_columns(pl.col("t").cast(pl.Datetime("us")))
+    return pl.DataFrame(rows, schema={**TYPES, "t": pl.Int64()}, orient="row").with_columns(
+        pl.col("t").cast(pl.Datetime("us")), a=pl.col("k").replace_strict(ARRAYS, default=None, return_dtype=pl.String())
+    )
 
 
 def in_pieces(whole: pl.DataFrame, cuts: list[int]) -> pl.DataFrame:

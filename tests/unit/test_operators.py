@@ -33,6 +33,7 @@ from sbon.query.plan import (
     SinkParams,
     TopParams,
     UnionParams,
+    UnnestParams,
     WindowParams,
 )
 from sbon.query.schema import ColumnType
@@ -45,6 +46,7 @@ JOIN = JoinParams("t", "t", (Column("k"),), (Column("k"),), 5, 5, (("t", 0, "t")
 TOP = TopParams("t", (OrderColumn("x", True, False),), ("k",), 2)
 OVER = OverParams("t", ("k",), ("x",), (Aggregate("total", "sum", X),), (1,))
 FIRST = DeduplicateParams("t", ("k",), (OrderColumn("x", True, False),), (), 10)
+TAKEN_APART = UnnestParams("k", ColumnType.INT, "e", ("t",))
 LEFT = msgspec.structs.replace(JOIN, outer=(ColumnType.FLOAT,))
 
 
@@ -334,7 +336,7 @@ def test_keys_that_cannot_be_compared_are_refused():
 
 
 @pytest.mark.parametrize(
-    "params", [WINDOW, SESSION, TOP, OVER, FIRST, JOIN, LEFT, MapParams(None, None), AssignParams("t", 10, 5), UnionParams()]
+    "params", [WINDOW, SESSION, TOP, OVER, FIRST, JOIN, LEFT, MapParams(None, None), AssignParams("t", 10, 5), TAKEN_APART, UnionParams()]
 )
 @pytest.mark.parametrize("state", [b"nonsense", b"\x81\xa1a\x01", b"\xc1", bytes(100)])
 def test_what_is_no_snapshot_is_refused(params: Params, state: bytes):
@@ -343,7 +345,7 @@ def test_what_is_no_snapshot_is_refused(params: Params, state: bytes):
 
 
 @pytest.mark.parametrize(
-    "params", [WINDOW, SESSION, TOP, OVER, FIRST, JOIN, LEFT, MapParams(None, None), AssignParams("t", 10, 5), UnionParams()]
+    "params", [WINDOW, SESSION, TOP, OVER, FIRST, JOIN, LEFT, MapParams(None, None), AssignParams("t", 10, 5), TAKEN_APART, UnionParams()]
 )
 def test_the_snapshot_of_a_fresh_operator_restores_a_fresh_operator(params: Params):
     operator = build(params)
@@ -381,7 +383,7 @@ def test_another_schema_in_mid_stream_is_refused(params: Params):
 
 
 @pytest.mark.parametrize(
-    "params", [MapParams(None, None), AssignParams("t", 10, 5), UnionParams(), WINDOW, SESSION, TOP, OVER, FIRST, JOIN, LEFT]
+    "params", [MapParams(None, None), AssignParams("t", 10, 5), TAKEN_APART, UnionParams(), WINDOW, SESSION, TOP, OVER, FIRST, JOIN, LEFT]
 )
 def test_the_ends_of_time_pass_through_every_operator(params: Params):
     operator = build(params)

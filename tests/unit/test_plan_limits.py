@@ -26,6 +26,7 @@ from sbon.query.plan import (
     SourceParams,
     TopParams,
     UnionParams,
+    UnnestParams,
     WindowJoinParams,
     WindowParams,
 )
@@ -101,6 +102,14 @@ CASES = {
     "assign": Case(
         AssignParams("t", 2**59, 2**59 // PANES_MAX + 1, SPAN_US_MAX),
         {"size_us": [*SPANS, 1], "slide_us": [*SLIDES, SPAN_US_MAX], "allowed_lateness_us": LATENESS},
+    ),
+    "unnest": Case(
+        UnnestParams("k", ColumnType.TEXT, "e", ("t", "x")),
+        {
+            "kind": [ColumnType.INTERVAL, ColumnType.TEXTS],
+            "element": ["t"],
+            "columns": [("t", "t"), ("e",), tuple(map(str, range(MANY)))],
+        },
     ),
     "deduplicate": Case(
         DeduplicateParams("t", ("k",), (), (), SPAN_US_MAX, False, SPAN_US_MAX),

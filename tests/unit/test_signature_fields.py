@@ -24,6 +24,7 @@ from sbon.query.plan import (
     SourceParams,
     TopParams,
     UnionParams,
+    UnnestParams,
     WindowJoinParams,
     WindowParams,
 )
@@ -50,6 +51,7 @@ MEANINGS = [
         {"partition": ("k",), "ties": (), "aggregates": (msgspec.structs.replace(COUNT, operand=X),), "preceding": (4,)},
     ),
     (AssignParams("ts", 10, 5), {}),
+    (UnnestParams("a", ColumnType.INT, "e", ("k",)), {"kind": ColumnType.FLOAT, "columns": ("k", "l")}),
     (DeduplicateParams("ts", ("k",), ORDER, ("x",), 10), {"keys": ("x",), "order": (OrderColumn("x", False, True),), "ties": ()}),
     (
         JoinParams("a", "b", (K,), (K,), 1, 2, (("k", 0, "k"),)),

@@ -1,0 +1,94 @@
+"""Arrays taken apart: a row for each element, with those columns of the array's row that a query uses.
+
+An array is held as a text of JSON (`sbon.arrays`). NULL, an empty array and a text that is no array of the type give no row, and neither
+does a row that would become too much: more elements than `sbon.arrays.ELEMENTS_MAX`, or more than `KEPT_BYTES_MAX` of texts that are kept
+beside them. So what one row of a source becomes has a bound.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import polars as pl
+
+from sbon.arrays import values_of
+from sbon.errors import RemoteProtocolError
+from sbon.operators.frames import column_type, polars_type
+from sbon.operators.operator import Operator
+from sbon.operators.values import Values
+from sbon.operators.windowed import FRAME_ROWS_MAX
+from sbon.query.plan import UnnestParams
+from sbon.query.schema import ColumnType, Schema, held_type
+
+KEPT_BYTES_MAX = 2**27
+"""Bytes of texts beside the elements of one row, counted once for each element."""
+
+
+class Unnest(Operator):
+    """Rows in their order, those of one by its elements. Has no state."""
+
+    def __init__(self, params: UnnestParams) -> None:
+        self._params = params
+
+    def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
+        """Take the arrays of one batch apart."""
+        params = self._params
+        missing = [name for name in (params.array, *params.columns) if name not in frame.columns]
+        if missing or column_type(frame[params.array].dtype) is not ColumnType.TEXT:
+            raise RemoteProtocolError(f"arrays of column {(missing or [params.array])[0]!r}, which is not there, or is no text")
+        kept = [frame[name] for name in params.columns]
+        texts = [column.str.len_bytes().fill_null(0).to_list() for column in kept if column.dtype == pl.String()]
+        found = []
+        for rows, elements in _in_pieces(_taken_apart(frame[params.array].to_list(), texts, params.kind)):
+            places = pl.Series(rows, dtype=pl.UInt32())
+            found.append(pl.DataFrame([*(column.gather(places) for column in kept), _column(params.element, elements, params.kind)]))
+        return found
+
+    def of_values(self, schema: Schema) -> Callable[[Values], Values] | None:
+        """Take the arrays of a few rows apart without a frame."""
+        params = self._params
+        names = [field.name for field in schema]
+        if not {params.array, *params.columns}.issubset(names) or held_type(schema[names.index(params.array)].type) is not ColumnType.TEXT:
+            return None
+        array, kept = names.index(params.array), [names.index(name) for name in params.columns]
+        of_texts = [place for place in kept if held_type(schema[place].type) is ColumnType.TEXT]
+
+        def take(values: Values) -> Values:
+            texts = [[0 if text is None else len(text.encode()) for text in values.columns[place]] for place in of_texts]
+            pairs = [(row, one) for row, elements in _taken_apart(values.columns[array], texts, params.kind) for one in elements]
+            columns = [[values.columns[place][row] for row, _ in pairs] for place in kept]
+            return Values(len(pairs), (*columns, [one for _, one in pairs]))
+
+        return take
+
+
+def _taken_apart(arrays: Sequence[str | None], texts: Sequence[Sequence[int]], kind: ColumnType) -> Iterator[tuple[int, list[Any]]]:
+    """Yields rows with their elements.
+
+    Parameters
+    ----------
+    texts : of each column of texts that is kept, their bytes
+    """
+    for row, array in enumerate(arrays):
+        elements = None if array is None else values_of(array, kind)
+        if elements and len(elements) * sum(column[row] for column in texts) <= KEPT_BYTES_MAX:
+            yield row, elements
+
+
+def _in_pieces(rows: Iterator[tuple[int, list[Any]]]) -> Iterator[tuple[list[int], list[Any]]]:
+    """Yields the row of each element, and the elements, for about `FRAME_ROWS_MAX` of them at a time."""
+    places, values = list[int](), list[Any]()
+    for row, elements in rows:
+        places += [row] * len(elements)
+        values += elements
+        if len(values) >= FRAME_ROWS_MAX:
+            yield places, values
+            places, values = [], []
+    if values:
+        yield places, values
+
+
+def _column(name: str, values: list[Any], kind: ColumnType) -> pl.Series:
+    dtype = polars_type(kind)
+    if kind is ColumnType.TIME:
+        return pl.Series(name, values, dtype=pl.Int64()).cast(dtype)
+    return pl.Series(name, values, dtype=dtype)

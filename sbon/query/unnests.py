@@ -1,0 +1,87 @@
+"""Arrays taken apart behind FROM: `FROM s CROSS JOIN UNNEST(s.items) AS t(item)`, or with a comma for CROSS JOIN.
+
+Each row becomes one for each element; what has none becomes none, as in PostgreSQL. An array of JSON has elements of JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from sbon.query.dialect import counted
+from sbon.query.literals import column_name, identifier
+from sbon.query.nested import as_array
+from sbon.query.projection import free_name
+from sbon.query.relation import BOUNDS, Relation, Unnest
+from sbon.query.scalar import Scalars
+from sbon.query.schema import ELEMENT_TYPES
+from sbon.query.scope import Scope, ScopeColumn
+
+if TYPE_CHECKING:
+    from sbon.query.binder import Binder
+
+_FORM = "write FROM s CROSS JOIN UNNEST(s.items) AS t(item)"
+
+
+def unnest_of(tree: exp.Expr) -> exp.Unnest | None:
+    """The UNNEST that an input of a FROM is, also behind LATERAL; None where it is something else."""
+    inner = tree.this if isinstance(tree, exp.Lateral) else tree
+    return inner if isinstance(inner, exp.Unnest) else None
+
+
+def unnested(binder: Binder, joins: Sequence[exp.Expr], relation: Relation, scope: Scope) -> tuple[Relation, Scope]:
+    """The stream with the arrays of all its UNNESTs taken apart, and the names of its columns and elements.
+
+    Parameters
+    ----------
+    joins : what stands behind the stream, some UNNEST among it
+
+    Raises
+    ------
+    QueryError
+        A stream is joined beside it, it is a kind of UNNEST that there is not, its value is no array, its name is taken.
+    """
+    for join in joins:
+        unnest = unnest_of(join.this)
+        if unnest is None:
+            hint = "join them in a SELECT in brackets, and UNNEST the array of that"
+            raise binder.text.keyword_error(join.this, "JOIN", "UNNEST beside a JOIN of streams is not supported", hint)
+        _refuse_kind(binder, join, unnest)
+        binder.count_input(unnest)
+        relation, scope = _taken_apart(binder, unnest, join.this.args.get("alias"), relation, scope)
+    return relation, scope
+
+
+def _refuse_kind(binder: Binder, join: exp.Expr, unnest: exp.Unnest) -> None:
+    text = binder.text
+    kind = " ".join(str(join.args[part]) for part in ("method", "side", "kind") if join.args.get(part)).upper()
+    on = join.args.get("on")
+    if kind not in ("", "CROSS", "INNER"):
+        message = f"{kind} JOIN with UNNEST is not supported: a row without elements has none to go on with"
+        raise text.keyword_error(unnest, "UNNEST", message, _FORM)
+    if join.args.get("using") or (on is not None and not (isinstance(on, exp.Boolean) and on.this)):
+        raise text.keyword_error(unnest, "UNNEST", "a condition of JOIN does not go with UNNEST", f"{_FORM}, the condition behind WHERE")
+    if unnest.args.get("offset"):
+        raise text.keyword_error(unnest, "UNNEST", "UNNEST WITH ORDINALITY is not supported", f"{_FORM}; s.items[1] is the first")
+    if len(unnest.expressions) != 1:
+        raise text.keyword_error(unnest, "UNNEST", f"UNNEST got {counted(len(unnest.expressions), 'array')}, expected 1", _FORM)
+
+
+def _taken_apart(
+    binder: Binder, unnest: exp.Unnest, alias_tree: exp.Expr | None, relation: Relation, scope: Scope
+) -> tuple[Relation, Scope]:
+    text, tree = binder.text, unnest.expressions[0]
+    scalars = Scalars(text, scope)
+    array, kind = as_array(scalars, tree, scalars.bind(tree))
+    names = [] if alias_tree is None else alias_tree.args.get("columns") or []
+    if len(names) > 1:
+        raise text.error(names[1], f"UNNEST gives one column, not {len(names)}", f"{_FORM}; of JSON, take item -> 'name' behind it")
+    alias = "unnest" if alias_tree is None or alias_tree.this is None else identifier(alias_tree.this)
+    if alias in scope.aliases:
+        raise text.keyword_error(unnest, "UNNEST", f"UNNEST: two inputs are named {alias}", "name one of them with AS")
+    name = column_name(text, names[0]) if names else alias
+    element = free_name(name, (*BOUNDS, *(column.name for column in relation.schema)))
+    made = Unnest(relation, array, ELEMENT_TYPES[kind], element)
+    return made, Scope((*scope.columns, ScopeColumn(alias, name, element, ELEMENT_TYPES[kind])))

@@ -1,0 +1,147 @@
+"""Arrays are taken apart as a plain reading does it, and DuckDB; few rows, many rows and rows in pieces alike."""
+
+import json
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import duckdb
+import polars as pl
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from sbon.arrays import array_text
+from sbon.operators.frames import frame_of_values
+from sbon.operators.registry import build
+from sbon.operators.values import Values
+from sbon.query.plan import Plan, UnnestParams
+from sbon.query.planner import plan
+from sbon.query.schema import ARRAY_TYPES, ColumnType, Field
+from sbon.query.sql import SelectQuery, parse
+from tests.query_worlds import NODES, make_catalog, run
+
+TIMES = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30))
+ELEMENTS: dict[ColumnType, st.SearchStrategy[Any]] = {
+    ColumnType.BOOL: st.booleans(),
+    ColumnType.INT: st.integers(-(2**63), 2**63 - 1),
+    ColumnType.FLOAT: st.floats(allow_nan=False, allow_infinity=False),
+    ColumnType.TEXT: st.text(max_size=3),
+    ColumnType.TIME: TIMES.map(lambda time: time.isoformat()),
+    ColumnType.JSON: st.recursive(st.none() | st.booleans() | st.text(max_size=2), lambda inner: st.lists(inner, max_size=2)),
+}
+OTHERS = st.sampled_from([None, "{}", "[", "5", "x", "[[]]"])
+
+
+def plainly(array: str | None, kind: ColumnType) -> list[Any]:
+    """The elements of an array as columns hold them, in Python's own reading."""
+    try:
+        found = json.loads(array or "null")
+    except ValueError:
+        return []
+    if not isinstance(found, list) or (kind is not ColumnType.JSON and any(isinstance(one, list) for one in found)):
+        return []
+    if kind is ColumnType.JSON:
+        return [json.dumps(one, ensure_ascii=False, separators=(",", ":")) for one in found]
+    if kind is ColumnType.TIME:
+        times = [None if one is None else datetime.fromisoformat(one).replace(tzinfo=UTC) for one in found]
+        return [None if one is None else (one - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) for one in times]
+    return found
+
+
+@st.composite
+def columns_of_arrays(draw: st.DrawFn) -> tuple[ColumnType, list[str | None]]:
+    kind = draw(st.sampled_from(list(ARRAY_TYPES)))
+    lists = st.lists(ELEMENTS[kind] | st.none(), max_size=4)
+    kept = lists.map(lambda values: array_text(json.dumps(values, ensure_ascii=False), kind))
+    return kind, draw(st.lists(kept | OTHERS, min_size=1, max_size=6))
+
+
+@given(columns_of_arrays(), st.integers(0, 6))
+@example((ColumnType.TIME, ['["1969-12-31T23:59:59.999999Z",null]']), 1)
+@example((ColumnType.INT, ["[]", None]), 1)
+def test_few_rows_many_rows_and_pieces_give_what_a_plain_reading_has(given_: tuple[ColumnType, list[str | None]], cut: int) -> None:
+    kind, arrays = given_
+    schema = (Field("n", ColumnType.INT), Field("a", ARRAY_TYPES[kind]), Field("k", ColumnType.TEXT))
+    values = Values(len(arrays), (range(len(arrays)), arrays, [None if row % 3 else f"é{row}" for row in range(len(arrays))]))
+    operator = build(UnnestParams("a", kind, "e", ("k", "n")))
+    expected = [(values.columns[2][row], row, one) for row, array in enumerate(arrays) for one in plainly(array, kind)]
+
+    take = operator.of_values(schema)
+    assert take is not None
+    few = take(values)
+    assert list(zip(*few.columns, strict=True)) == expected
+    assert few.rows == len(expected)
+    whole = frame_of_values(values, schema)
+    for frame in (whole, pl.concat([whole[:cut], whole[cut:]], rechunk=False)):
+        made = [one for one in operator.process(0, frame) if one.height]
+        assert [row for one in made for row in one.with_columns(pl.col("e").to_physical()).rows()] == expected
+        assert all(one.columns == ["k", "n", "e"] for one in made)
+
+
+SOURCES = """
+CREATE SOURCE s (ts TIMESTAMP, k TEXT, a BIGINT[], p JSON, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = 'a');
+"""
+CATALOG = make_catalog(SOURCES)
+
+
+def planned(sql: str) -> Plan:
+    (statement,) = parse(sql)
+    assert isinstance(statement, SelectQuery)
+    return plan(statement, CATALOG, NODES, "a", "q")
+
+
+QUERIES = {
+    "filtered": ("SELECT k, x FROM s CROSS JOIN UNNEST(s.a) AS t(x) WHERE x > 0 AND k = 'b'", ""),
+    "all": ("SELECT ts, k, x FROM s, UNNEST(a) AS t(x)", ""),
+    "twice": ("SELECT t.x, u.y FROM s CROSS JOIN UNNEST(a) AS t(x) CROSS JOIN UNNEST(s.a) AS u(y) WHERE t.x <> u.y OR x IS NULL", ""),
+    "in windows": (
+        "SELECT x, COUNT(*) AS n, SUM(x % 5) AS m FROM TUMBLE(s, ts, INTERVAL '10 s') CROSS JOIN UNNEST(s.a) AS t(x) "
+        "WHERE x IS NOT NULL GROUP BY window_start, x HAVING COUNT(*) > 1",
+        "SELECT x, COUNT(*), SUM(x % 5) FROM s CROSS JOIN UNNEST(s.a) AS t(x) WHERE x IS NOT NULL "
+        "GROUP BY epoch_us(ts) // 10000000, x HAVING COUNT(*) > 1",
+    ),
+    "of json": (
+        "SELECT k, item ->> 0 AS x FROM s CROSS JOIN UNNEST(p -> 'items') AS t(item) WHERE JSON_TYPEOF(item) = 'array'",
+        "SELECT k, item ->> 0 FROM s, UNNEST(CASE WHEN json_type(p -> 'items') = 'ARRAY' THEN from_json(p -> 'items', '[\"JSON\"]') END) "
+        "AS t(item) WHERE json_type(item) = 'ARRAY'",
+    ),
+    "of json as numbers": (
+        "SELECT k, x FROM s CROSS JOIN UNNEST(CAST(p -> 'ns' AS BIGINT[])) AS t(x)",
+        "SELECT k, x FROM s, UNNEST((p -> 'ns')::BIGINT[]) AS t(x)",
+    ),
+}
+NUMBERS = st.none() | st.lists(st.none() | st.integers(-3, 3) | st.just(2**63 - 1), max_size=4)
+DOCUMENTS = st.none() | st.fixed_dictionaries(
+    {},
+    optional={
+        "ns": NUMBERS,
+        "items": st.integers() | st.lists(st.none() | st.lists(st.integers(-3, 3), max_size=2) | st.integers(), max_size=3),
+    },
+)
+ROWS = st.lists(st.tuples(st.integers(0, 30), st.sampled_from(["a", "b", None]), NUMBERS, DOCUMENTS), min_size=1, max_size=8)
+CONNECTION = duckdb.connect(config={"threads": 1})
+
+
+def told(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+@pytest.mark.parametrize("name", QUERIES)
+@settings(max_examples=40, deadline=None)
+@given(rows=ROWS)
+def test_queries_have_the_answers_of_duckdb(name: str, rows: list[tuple[Any, ...]]) -> None:
+    ours, theirs = QUERIES[name]
+    start = datetime(2026, 1, 31)
+    texts = [
+        (start + timedelta(seconds=second), k, None if a is None else told(a), None if p is None else told(p)) for second, k, a, p in rows
+    ]
+    frame = pl.DataFrame(
+        sorted(texts, key=lambda row: row[0]),
+        schema={"ts": pl.Datetime("us"), "k": pl.String, "a": pl.String, "p": pl.String},
+        orient="row",
+    )
+    CONNECTION.execute("CREATE OR REPLACE TABLE s (ts TIMESTAMP, k TEXT, a BIGINT[], p JSON)")
+    CONNECTION.executemany("INSERT INTO s VALUES (?, ?, ?::JSON::BIGINT[], ?::JSON)", texts)
+
+    assert Counter(run(planned(ours), {"s": frame}).rows()) == Counter(CONNECTION.execute(theirs or ours).fetchall())
