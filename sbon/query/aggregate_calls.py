@@ -1,4 +1,4 @@
-"""Aggregates as SQL writes them: which calls are aggregates, of what, and with which options."""
+"""Reads aggregate calls in SQL: which calls aggregate, what they aggregate, and with which options."""
 
 from typing import NamedTuple
 
@@ -10,25 +10,25 @@ from sbon.query.limits import SEPARATOR_MAX
 from sbon.query.plan import PAIR_FUNCTIONS, PERCENTILE_FUNCTIONS
 
 _SAME_OF_DISTINCT = ("min", "max", "any_value", "bool_and", "bool_or", "bit_and", "bit_or")
-"""Aggregates that a value counts for once, however often it is there."""
+"""Aggregates for which DISTINCT changes nothing, since repeating a value does not change their answer."""
 
 
 class AggregateCall(NamedTuple):
-    """One aggregate as it was written."""
+    """One aggregate call as it was written."""
 
     function: str
-    """One of `sbon.query.plan.AGGREGATE_FUNCTIONS`, or count_if or any_value, which are made of these."""
+    """One of `sbon.query.plan.AGGREGATE_FUNCTIONS`, or count_if or any_value, which are built from those."""
     operand: exp.Expr | None
-    """None: COUNT(*)."""
+    """The operand; None for COUNT(*)."""
     share: float = 0.5
     by: exp.Expr | None = None
-    """The second operand, or what the texts of string_agg are ordered by."""
+    """The second operand; of string_agg, the expression that orders its texts."""
     separator: str = ""
     descending: bool = False
 
 
 def aggregate_function(tree: exp.Expr) -> str | None:
-    """The function of a call that aggregates; None: it does not."""
+    """Returns the aggregate function that a call names, or None if the tree is no aggregate call."""
     if isinstance(tree, exp.WithinGroup):
         return aggregate_function(tree.this)
     if isinstance(tree, exp.Anonymous):
@@ -37,7 +37,7 @@ def aggregate_function(tree: exp.Expr) -> str | None:
 
 
 def find_aggregate(tree: exp.Expr) -> exp.Expr | None:
-    """The first aggregate in a tree, subqueries left out."""
+    """Returns the first aggregate in a tree, subqueries left out."""
     if isinstance(tree, exp.Window | exp.Query):
         return None
     if aggregate_function(tree) is not None:
@@ -46,18 +46,18 @@ def find_aggregate(tree: exp.Expr) -> exp.Expr | None:
 
 
 def has_aggregate(tree: exp.Select) -> bool:
-    """Some value of the SELECT list or of HAVING aggregates."""
+    """Tells whether a value of the SELECT list or of HAVING contains an aggregate."""
     having = tree.args.get("having")
     return any(find_aggregate(part) is not None for part in [*tree.expressions, *([having] if having is not None else [])])
 
 
 def read_aggregate(text: Text, tree: exp.Expr, function: str) -> AggregateCall:
-    """The parts of a call that aggregates.
+    """Reads the parts of an aggregate call.
 
     Raises
     ------
     QueryError
-        It has options that its function does not take, or other arguments.
+        The call has options that its function does not take, or the wrong arguments.
     """
     if function in PERCENTILE_FUNCTIONS:
         return _percentile(text, tree, function)
@@ -102,7 +102,7 @@ def _pair(text: Text, tree: exp.Expr, function: str, typed: str) -> AggregateCal
 
 
 def _texts(text: Text, tree: exp.Expr) -> AggregateCall:
-    """STRING_AGG([DISTINCT] x, ',' [ORDER BY y [DESC]]), or LISTAGG and GROUP_CONCAT; ORDER BY may stand in WITHIN GROUP."""
+    """Reads STRING_AGG([DISTINCT] x, ',' [ORDER BY y [DESC]]), LISTAGG or GROUP_CONCAT; ORDER BY may stand in WITHIN GROUP."""
     called = tree.this if isinstance(tree, exp.WithinGroup) else tree
     typed = str(called.meta.get("typed", "string_agg"))
     form = f"write {typed}(x, ',' ORDER BY y), or {typed}(DISTINCT x, ',')"
@@ -136,7 +136,7 @@ def _texts(text: Text, tree: exp.Expr) -> AggregateCall:
 
 
 def _percentile(text: Text, tree: exp.Expr, function: str) -> AggregateCall:
-    """PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY x), or the operand first: QUANTILE_CONT(x, 0.5)."""
+    """Reads PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY x), or the form with the operand first: QUANTILE_CONT(x, 0.5)."""
     called = tree.this if isinstance(tree, exp.WithinGroup) else tree
     typed = str(called.meta.get("typed", function))
     form = f"write {typed}(column, 0.99)"

@@ -1,4 +1,4 @@
-"""The aggregates by the names that people type, and what to write instead of those that there are not."""
+"""Aggregates by the names that people type, and hints for aggregates that this dialect lacks."""
 
 import difflib
 from collections.abc import Iterable
@@ -41,7 +41,7 @@ BY_TREE: dict[type[exp.Expr], str] = {
     exp.BitwiseXorAgg: "bit_xor",
     exp.ApproxDistinct: "approx_count_distinct",
 }
-"""What sqlglot has a kind of tree for."""
+"""Aggregates for which sqlglot has a tree class of its own."""
 BY_NAME = {
     "approx_percentile": "approx_percentile",
     "every": "bool_and",
@@ -49,7 +49,7 @@ BY_NAME = {
     "quantile_cont": "percentile_cont",
     "quantile_disc": "percentile_disc",
 }
-"""All others, by name."""
+"""All other aggregates, by name."""
 AGGREGATE_NAMES = tuple(dict.fromkeys([*BY_TREE.values(), *BY_NAME.values()]))
 
 _ARRAY = "arrays come in a later release: write STRING_AGG(x, ',') for the values as one text"
@@ -68,7 +68,7 @@ _INSTEAD = {
 
 
 def no_aggregate(tree: exp.Expr, typed: str, functions: Iterable[str]) -> tuple[str, str] | None:
-    """The message and the hint for a call of an aggregate that there is not; None: it is not taken for one.
+    """Returns the message and the hint for a call of an unknown aggregate, or None if the call does not look like one.
 
     Parameters
     ----------

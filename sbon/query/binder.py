@@ -1,4 +1,5 @@
-"""SELECT trees to logical trees: names resolved, types checked, views and subqueries worked in, all else refused with its place."""
+"""Binds SELECT trees into logical trees: resolves names, checks types, expands views and subqueries, and refuses everything else with its
+place."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -34,7 +35,7 @@ from sbon.query.window_time import with_window_time
 from sbon.query.windows import WindowCall, aggregated, as_table, read_window_call
 
 INPUTS_MAX = 100
-"""Tables in one query with all its views worked in: views of views must not grow without end."""
+"""Most tables in one query after its views are expanded, which bounds views of views."""
 
 _REFUSED = {
     "sort": ("SORT BY is not supported: a stream has no end to sort", "rows of a window leave ordered by its start and keys"),
@@ -63,17 +64,17 @@ _SELECT_PARTS = ("expressions", "distinct", "order", "limit", "from_", "joins", 
 
 @dataclass
 class Environment:
-    """What the names in FROM mean, and how much has been worked in."""
+    """What the names in FROM mean, and how many inputs have been bound so far."""
 
     catalog: Catalog
     label_names: tuple[str, ...]
     """Labels that any node has, sorted."""
     extensions: Extensions = NOTHING
-    """Functions that may be called."""
+    """User functions that may be called."""
     inputs: int = 0
     open_views: list[str] = field(default_factory=list)
     delay_bounds_ms: list[float] = field(default_factory=list)
-    """Of the views that have been worked in."""
+    """Delay bounds of the views that have been expanded."""
 
 
 @dataclass(frozen=True)
@@ -116,9 +117,9 @@ class Binder:
         return binder
 
     def refuse_parts(self, tree: exp.Expr, known: tuple[str, ...]) -> None:
-        """Raise QueryError at the first part of a tree, in the order that clauses are written in, that is not known here.
+        """Raises QueryError at the first part of a tree that is not in `known`, in the order in which clauses are written.
 
-        The parser gives some parts in an order that differs from process to process.
+        Clause order is used because the parser's own order of some parts differs from process to process.
         """
         for part, value in sorted(tree.args.items(), key=lambda item: _REFUSED_ORDER.get(item[0], len(_REFUSED))):
             if part in known or value in (None, False, [], ""):
@@ -174,9 +175,9 @@ class Binder:
     # FROM
 
     def table(self, tree: exp.Expr, *, window: bool = True, numbered: bool = False) -> tuple[Relation, Scope, WindowCall | None]:
-        """One input of a FROM: its relation, its names, and the window around it if there is one.
+        """Binds one input of a FROM: its relation, its names, and the window around it if there is one.
 
-        Only where `numbered`, its rows may be numbered with no word on how many are wanted.
+        With `numbered`, the input may be a SELECT with ROW_NUMBER() whose limit stands in the enclosing query; otherwise that is an error.
         """
         relation, scope, call = self._table(tree, window=window)
         if not numbered:
@@ -184,7 +185,7 @@ class Binder:
         return relation, scope, call
 
     def count_input(self, tree: exp.Expr) -> None:
-        """One more input of the query, with its views; raises QueryError where these are too many."""
+        """Counts one more input of the query, views included; raises QueryError beyond INPUTS_MAX."""
         self.environment.inputs += 1
         if self.environment.inputs > INPUTS_MAX:
             raise self.text.error(tree, f"more than {INPUTS_MAX} inputs, views worked in", "split the query")
@@ -285,7 +286,7 @@ class Binder:
         return first_rows(self.text, tree, select, scalars, order) if order else select
 
     def _rows(self, tree: exp.Select, order: list[exp.Expr], *, numbered: bool = False) -> tuple[Select, Scalars]:
-        """All rows of a SELECT, and the binder of its values; `order` are expressions outside of it."""
+        """Binds a SELECT without its LIMIT: its rows, and the binder of its values. `order` holds expressions from outside the SELECT."""
         source = tree.args.get("from_")
         if source is None:
             raise self.text.error(tree, "FROM is missing", "a stream query reads from a source: SELECT ... FROM name")
@@ -323,7 +324,7 @@ class Binder:
         return Select(window, kept, self._columns(tree, inner, scalars)), scalars
 
     def _columns(self, tree: exp.Select, scope: Scope, scalars: Scalars) -> tuple[tuple[str, Expression, ColumnType], ...]:
-        """The SELECT list, stars spelt out."""
+        """Binds the SELECT list, with `*` expanded."""
         columns: list[tuple[str, Expression, ColumnType]] = []
         where: list[exp.Expr] = []
         for item in tree.expressions:
@@ -370,7 +371,7 @@ class Binder:
 
 
 def _type_at(relation: Relation, index: int) -> MaybeType:
-    """The type of a column; None for a bare NULL, which goes with any type."""
+    """Returns the type of a column; None for a bare NULL, which is compatible with every type."""
     if isinstance(relation, Select):
         value = relation.columns[index][1]
         if isinstance(value, Literal) and value.value is None:
@@ -379,7 +380,7 @@ def _type_at(relation: Relation, index: int) -> MaybeType:
 
 
 def _widened(relation: Relation, types: list[ColumnType]) -> Relation:
-    """The relation with whole numbers widened to floats where the union has floats, and NULLs of the union's types."""
+    """Returns the relation with integers widened to floats where the union has floats, and NULLs cast to the union's types."""
     if [column.type for column in relation.schema] == types:
         return relation
     columns: list[tuple[str, Expression, ColumnType]] = []
@@ -397,11 +398,11 @@ def bind(
     labels: Mapping[str, Mapping[str, str]],
     extensions: Extensions = NOTHING,
 ) -> tuple[Relation, float | None]:
-    """The relation of a statement, and the shortest delay bound (ms) of it and of the views that it uses; None: they have none.
+    """Binds a statement; returns its relation and the shortest delay bound (ms) of it and of the views that it uses, or None.
 
     Parameters
     ----------
-    labels : of the living nodes, by node
+    labels : labels of the living nodes, by node
 
     Raises
     ------
@@ -421,7 +422,7 @@ def bind(
 
 
 def bind_view(sql: str, environment: Environment) -> Relation:
-    """The relation of a view from the catalogue's text of it."""
+    """Binds a view from its text in the catalogue."""
     statements = parse(sql)
     if len(statements) != 1 or not isinstance(statements[0], CreateView):
         raise QueryError("its text in the catalogue is no view")

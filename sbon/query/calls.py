@@ -1,4 +1,4 @@
-"""Calls of users' functions in FROM: `my_function(stream, 0.5, window => 10)`. Arguments behind the stream are constants."""
+"""Binds calls of users' functions in FROM: `my_function(stream, 0.5, window => 10)`. Arguments after the stream are constants."""
 
 from sqlglot import exp
 
@@ -12,13 +12,13 @@ from sbon.query.schema import Field
 
 
 def called_function(tree: exp.Expr, extensions: Extensions) -> str | None:
-    """The name of the installed function that a table function of FROM calls; None: it is one of ours, or unknown."""
+    """Returns the name of the installed function that a table function in FROM calls; None if it is built in or unknown."""
     name = tree.name.lower() if isinstance(tree, exp.Anonymous) else tree.sql_name().lower() if isinstance(tree, exp.Func) else ""
     return name if name in extensions.functions else None
 
 
 def applied(text: Text, tree: exp.Func, name: str, extensions: Extensions, relation: Relation) -> Apply:
-    """The function over the stream that is its first argument.
+    """Applies a function to the stream that is its first argument.
 
     Raises
     ------
@@ -35,7 +35,7 @@ def applied(text: Text, tree: exp.Func, name: str, extensions: Extensions, relat
     _check_columns(text, tree, function, relation)
     try:
         function.make(**dict(arguments))
-    except Exception as error:  # somebody else's code; better here, with its place, than on the host
+    except Exception as error:  # User code may raise anything; refuse here, with a place in the text, rather than on the host.
         raise text.error(tree, f"function {name} {function.version}: {type(error).__name__}: {error}") from error
     params = FunctionParams(
         function.name,

@@ -31,20 +31,20 @@ BYTES_MAX = 16 * 2**20
 OWNER_ENTRIES_MAX = 500
 OWNER_BYTES_MAX = 4 * 2**20
 AHEAD_US_MAX = 86_400_000_000
-"""So far the clock of whoever made an entry may be ahead of ours."""
+"""Greatest lead of a peer's version over the local clock, in microseconds; entries further ahead are refused."""
 TOMBSTONES_MAX = 500
-"""The oldest tombstones beyond these are forgotten; a copy that was away for longer may bring the name back."""
+"""Most tombstones kept. Older ones are forgotten; a copy that was away for longer may bring the name back."""
 NAME_LENGTH_MAX = 128
 SQL_LENGTH_MAX = 100_000
 VERSION_MAX = 2**62
 
 KINDS = ("source", "view", "sink")
 QUERY = "query"
-"""Kind of the tombstone of a plain query, whose id is its name: its home, if it was away, learns that it was dropped."""
+"""Kind of the tombstone of a plain query, named by its id. It tells a home that was offline that the query was dropped."""
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One name."""
+    """One name of the catalogue, living or a tombstone."""
 
     kind: str
     """One of KINDS, or QUERY."""
@@ -66,7 +66,7 @@ _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
 
 
 class Catalog:
-    """One agent's copy.
+    """One agent's copy of the catalogue.
 
     Invariants: at most ENTRIES_MAX entries of BYTES_MAX; the entry of a name only ever grows in (version, owner, content); `_shares` counts
     the living entries of each owner and their bytes.
@@ -78,7 +78,7 @@ class Catalog:
         self._bytes = 0
         self._shares: dict[NodeId, tuple[int, int]] = {}
         self.refused = 0
-        """Entries of peers that did not fit or made no sense."""
+        """Number of peers' entries refused because they did not fit or were invalid."""
 
     def get(self, name: str) -> Entry | None:
         """The living entry of a name."""
@@ -86,20 +86,20 @@ class Catalog:
         return None if entry is None or entry.dropped else entry
 
     def latest(self, name: str) -> Entry | None:
-        """The entry of a name, be it living or a tombstone."""
+        """Returns the entry of a name, living or a tombstone."""
         return self._entries.get(name)
 
     def source(self, name: str) -> SourceDefinition | None:
-        """A declared source or a system stream."""
+        """Returns the definition of a declared source or a system stream."""
         entry = self.get(name)
         return SYSTEM_STREAMS.get(name) if entry is None else entry.source
 
     def names(self, *kinds: str) -> list[str]:
-        """Living names, sorted; of these kinds only, if any are given. System streams are not among them."""
+        """Returns the living names, sorted, optionally of the given kinds only. System streams are left out."""
         return sorted(e.name for e in self._entries.values() if not e.dropped and (not kinds or e.kind in kinds))
 
     def kind_of(self, name: str) -> str:
-        """What a name is: one of KINDS, "system stream", or nothing."""
+        """Returns what a name is: one of KINDS, "system stream", or ""."""
         entry = self.get(name)
         return entry.kind if entry is not None else "system stream" if name in SYSTEM_STREAMS else ""
 
@@ -119,7 +119,7 @@ class Catalog:
         source: SourceDefinition | None = None,
         query: QueryId | None = None,
     ) -> Entry:
-        """Give a name a meaning.
+        """Defines a name.
 
         Parameters
         ----------
@@ -156,12 +156,12 @@ class Catalog:
         return entry
 
     def drop(self, kind: str, name: str, *, owner: NodeId, stamp: int) -> Entry:
-        """Take a name away.
+        """Drops a name and leaves a tombstone.
 
         Returns
         -------
         Entry
-            What the name meant.
+            The entry that was dropped.
 
         Raises
         ------
@@ -182,7 +182,7 @@ class Catalog:
     def renew(self, name: str, query: QueryId, *, owner: NodeId) -> Entry:
         """Give a sink the id of the query that feeds it after a restart of its home.
 
-        The version is the next one, not the clock's: whoever has dropped or replaced the sink meanwhile has given a greater one.
+        The version is incremented rather than read from the clock, so that a drop or replacement made meanwhile has a greater one and wins.
 
         Raises
         ------
@@ -197,7 +197,7 @@ class Catalog:
         return fresh
 
     def bury(self, query: QueryId, *, owner: NodeId, stamp: int) -> Entry | None:
-        """Enter the tombstone of a plain query; None where its id is too long to be a name, or there is no room."""
+        """Adds the tombstone of a plain query; returns None if its id is too long for a name or the catalogue is full."""
         entry = Entry(QUERY, query, self._next_version(query, stamp), owner, True, "")
         if not _sensible(entry) or (query not in self._entries and len(self._entries) >= ENTRIES_MAX):
             return None
@@ -210,20 +210,20 @@ class Catalog:
         return min(VERSION_MAX, stamp if before is None else max(stamp, before.version + 1))
 
     def entries(self) -> list[Entry]:
-        """Everything, tombstones included, sorted by name: what `merge` of another copy takes."""
+        """Returns all entries, tombstones included, sorted by name, as another copy's `merge` takes them."""
         return [self._entries[name] for name in sorted(self._entries)]
 
     def merge(
         self, entries: Iterable[Entry], *, now_us: int | None = None, is_member: Callable[[NodeId], bool] = lambda _: True
     ) -> list[Entry]:
-        """Take what another copy holds.
+        """Merges the entries of another copy.
 
         Parameters
         ----------
         now_us
             Microseconds since 1970: versions far beyond are refused. None: the copy is one of our own.
         is_member
-            Tells which owners have a share of their own.
+            Tells whether an owner is a member and so has a share of its own; all others share one.
 
         Returns
         -------
@@ -247,7 +247,7 @@ class Catalog:
         return [changed[name] for name in sorted(changed)]
 
     def digest(self) -> bytes:
-        """16 bytes, equal where two copies hold the same: no exchange is needed then."""
+        """Returns 16 bytes that are equal if two copies hold the same entries, in which case no exchange is needed."""
         return hashlib.blake2b(encode_entries(self.entries()), digest_size=16).digest()
 
     def _forget_old_tombstones(self) -> None:
@@ -256,7 +256,7 @@ class Catalog:
             self._remove(name)
 
     def _has_room(self, entry: Entry, is_member: Callable[[NodeId], bool]) -> bool:
-        """Whether an entry fits beside the others, in place of the one of its name."""
+        """Tells whether an entry fits beside the others, after replacing the one of its name."""
         before = self._entries.get(entry.name)
         freed = 0 if before is None else self._sizes[entry.name]
         size = _size(entry)
@@ -294,7 +294,7 @@ class Catalog:
 
 
 def no_query(name: str, kind: str, hint: str) -> QueryError:
-    """The refusal where a query is wanted and the name is that of something else."""
+    """Returns the error for a statement that needs a query but names something else."""
     return QueryError(f"{name} is a {kind}, not a query", hint=hint)
 
 
@@ -318,17 +318,17 @@ def _sensible(entry: Entry) -> bool:
 
 
 def encode_entries(entries: Iterable[Entry]) -> bytes:
-    """MessagePack; equal entries give equal bytes."""
+    """Encodes entries as MessagePack; equal entries give equal bytes."""
     return _ENCODER.encode(list(entries))
 
 
 def decode_entries(data: bytes) -> list[Entry]:
-    """What `encode_entries` made.
+    """Decodes the bytes of `encode_entries`.
 
     Raises
     ------
     RemoteProtocolError
-        Something else.
+        The bytes are no encoded entries.
     """
     try:
         return _DECODER.decode(data)
@@ -337,7 +337,7 @@ def decode_entries(data: bytes) -> list[Entry]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A hint with the nearest known name, or with all of them where they are few; empty if there is none."""
+    """Returns a hint with the nearest known name, or with all of them if they are few; empty if there is none."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if close:

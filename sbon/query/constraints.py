@@ -1,6 +1,6 @@
-"""What CREATE SOURCE says of its columns beside name and type: NOT NULL, PRIMARY KEY, comments.
+"""Column constraints of CREATE SOURCE: NOT NULL, PRIMARY KEY, comments.
 
-NOT NULL holds: a row with NULL there is left out where the source is read, and counted. A primary key is taken as a remark, with NOT
+NOT NULL is enforced: a row with NULL there is dropped where the source is read, and counted. A primary key is not enforced, with NOT
 ENFORCED or without it: rows of a stream are not compared with all rows before them.
 """
 
@@ -28,12 +28,12 @@ _OTHER = ("column {name} has a constraint that is not supported", "write its nam
 
 
 def is_required(text: Text, column: exp.ColumnDef, source: str) -> bool:
-    """Whether the column of a definition may not be NULL.
+    """Tells whether a column of a definition may not be NULL.
 
     Raises
     ------
     QueryError
-        It has a constraint that is not kept; points at it.
+        The column has a constraint that is not supported; points at it.
     """
     required = False
     for constraint in column.args.get("constraints") or ():
@@ -54,12 +54,12 @@ def is_required(text: Text, column: exp.ColumnDef, source: str) -> bool:
 
 
 def check_key(text: Text, item: exp.Expr, columns: dict[str, object]) -> bool:
-    """Whether an item between the columns is a primary key, of columns that there are.
+    """Tells whether an item of the column list is a primary key over columns of the source.
 
     Raises
     ------
     QueryError
-        It is one of others, or another constraint; points at it.
+        The key names unknown columns, or the item is another constraint; points at it.
     """
     if isinstance(item, exp.Constraint):
         return all(check_key(text, part, columns) for part in item.expressions)

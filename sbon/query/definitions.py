@@ -1,4 +1,4 @@
-"""What CREATE SOURCE says: columns, watermark, and where its physical sources are."""
+"""Reads CREATE SOURCE: columns, watermark, and the nodes of its physical sources."""
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token
@@ -18,7 +18,7 @@ COLUMNS_MAX = 500
 def read_source(
     text: Text, tree: exp.Create, name: str, options: dict[str, Option], end: Token, extensions: Extensions
 ) -> SourceDefinition:
-    """The definition of a source; its home is for the agent to fill in.
+    """Reads the definition of a source. The agent fills in its home.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def _estimated_rate(text: Text, option: Option | None) -> float | None:
 
 
 def _source_columns(text: Text, schema: exp.Schema, source: str) -> tuple[Schema, tuple[str, ...], str | None, int]:
-    """The columns, those of them that may not be NULL, the event time, and how far rows may be out of order."""
+    """Reads the column list; returns the columns, those that may not be NULL, the event time, and how far rows may be out of order."""
     columns: dict[str, Field] = {}
     required: list[str] = []
     others: list[exp.Expr] = []

@@ -1,4 +1,4 @@
-"""Which views can no longer be used when a source or another view goes."""
+"""Finds the views that become unusable when a source or another view is dropped."""
 
 from collections.abc import Mapping
 
@@ -10,11 +10,11 @@ from sbon.query.sql import CreateView, parse
 
 
 def dependents(name: str, catalog: Catalog, labels: Mapping[str, Mapping[str, str]], extensions: Extensions = NOTHING) -> list[str]:
-    """Views that can be used now and could not be without the name, sorted; also those that read from it by way of another view.
+    """Returns the views, sorted, that can be bound now but not without the name, directly or through other views.
 
     Parameters
     ----------
-    labels : of the living nodes, by node
+    labels : labels of the living nodes, by node
     """
     without = Catalog()
     without.merge(entry for entry in catalog.entries() if entry.name != name)
@@ -26,7 +26,7 @@ def dependents(name: str, catalog: Catalog, labels: Mapping[str, Mapping[str, st
 
 
 def _mention(name: str, catalog: Catalog) -> list[str]:
-    """Views whose text has the name in it, or that of another such view: no others need be looked at."""
+    """Returns the views whose text mentions the name, or mentions such a view; no other views can depend on it."""
     texts = {entry.name: entry.sql.lower() for entry in catalog.living.values() if entry.kind == "view" and entry.name != name}
     found: set[str] = set()
     waiting = [name]

@@ -1,4 +1,4 @@
-"""Between sqlglot and us: its tokens, its trees, its errors, and the place in the text that each tree came from.
+"""Wraps sqlglot: tokens, trees, errors, and the place in the text that each tree came from.
 
 The text is read in the dialect of RisingWave, which is PostgreSQL's with sources, sinks and watermarks.
 """
@@ -22,13 +22,13 @@ TEXT_LENGTH_MAX = 100_000
 TOKENS_MAX = 20_000
 _VALUE_ENDS = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER, TokenType.R_PAREN, TokenType.NOT)
 WRITTEN_MAX = 60
-"""Characters of what was typed that a message repeats."""
+"""Most characters of the user's text that a message quotes."""
 
 
 class _Parser(RisingWaveParser):
-    """Says so where sqlglot would take a statement that it does not know as an opaque command.
+    """Refuses statements that sqlglot would otherwise accept as an opaque command.
 
-    Intervals, negatives and brackets keep their place; calls keep their place and, as `typed`, the name that was typed.
+    Adds places in the text to intervals, negations and brackets, and to calls also the name as typed (`typed`).
     """
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {name: made for name, made in RisingWaveParser.FUNCTIONS.items() if name not in READ_BY_NAME}
@@ -36,9 +36,9 @@ class _Parser(RisingWaveParser):
         name: read for name, read in RisingWaveParser.FUNCTION_PARSERS.items() if name not in READ_BY_NAME
     }
 
-    # Within brackets, too, `x -> 'name'` is a member of JSON, and no function of an x.
+    # Inside brackets, too, `x -> 'name'` reads a member of JSON; it is not a lambda over x.
     LAMBDAS: ClassVar[dict[Any, Any]] = {token: read for token, read in RisingWaveParser.LAMBDAS.items() if token != TokenType.ARROW}
-    # The keys stay as they are written: as paths of JSON they would lose their places.
+    # Keys stay as written: as JSON paths they would lose their places in the text.
     COLUMN_OPERATORS: ClassVar[dict[Any, Any]] = {
         **RisingWaveParser.COLUMN_OPERATORS,
         TokenType.ARROW: lambda self, this, key: self.expression(exp.JSONExtract(this=this, expression=key)),
@@ -93,7 +93,7 @@ class _Parser(RisingWaveParser):
         return tree
 
     def _parse_column_reference(self) -> exp.Expr | None:
-        # `x -> -1 ->> 'a'`: the parser would take all behind the minus for one value.
+        # `x -> -1 ->> 'a'`: the parser would read everything after the minus as one value.
         minus, number = self._curr, self._next
         behind = self._prev and self._prev.token_type in (TokenType.ARROW, TokenType.DARROW)
         if behind and minus.token_type == TokenType.DASH and number and number.token_type == TokenType.NUMBER:
@@ -123,7 +123,7 @@ class _Parser(RisingWaveParser):
 
 @dataclass(frozen=True)
 class Text:
-    """What was submitted, with the means to point into it."""
+    """The submitted text, with methods that point into it."""
 
     whole: str
 
@@ -145,10 +145,10 @@ class Text:
         return QueryError(message, line=line, column=column, hint=hint)
 
     def keyword_error(self, tree: exp.Expr, keyword: str, message: str, hint: str = "") -> QueryError:
-        """An error that points at the last occurrence of a keyword up to the tree, or at the tree if there is none."""
+        """Returns an error that points at the last occurrence of a keyword before the end of a tree, or at the tree if there is none."""
         offset = start_of(tree)
         upper = self.whole.upper()
-        # A few letters have capitals of another length; offsets would be off then.
+        # Some letters change length when capitalised, which would shift offsets.
         found = upper.rfind(keyword, 0, offset + len(keyword)) if keyword and len(upper) == len(self.whole) else -1
         return self.error(found if found >= 0 else offset, message, hint)
 
@@ -162,23 +162,23 @@ class Text:
         return words if len(words) <= WRITTEN_MAX else words[: WRITTEN_MAX - 3] + "..."
 
     def operator(self, tree: exp.Binary) -> str:
-        """The operator that was typed between the operands of a tree; some right operands are of no place."""
+        """Returns the operator as typed between the operands of a tree. Some right operands have no place in the text."""
         rest = self.whole[_end_of(tree.left) :].lstrip(") \t\r\n")
         found = re.match(r"[-+*/<>=~!@#%^&|?]+|(IS\s+|NOT\s+|SIMILAR\s+TO|AT\s+TIME\s+ZONE|\w+)+", rest, re.IGNORECASE)
         return " ".join(found[0].split()) if found is not None else ""
 
     def slice(self, tokens: Sequence[Token]) -> str:
-        """The text that these tokens span."""
+        """Returns the part of the text that the tokens span."""
         return self.whole[tokens[0].start : tokens[-1].end + 1]
 
 
 def counted(number: int, what: str) -> str:
-    """`1 argument`, `2 arguments`."""
+    """Returns a number with its noun: `1 argument`, `2 arguments`."""
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def start_of(tree: exp.Expr) -> int:
-    """Offset of the first character known to belong to a tree; its parents' where it has none; 0 at worst."""
+    """Returns the offset of the first character known to belong to a tree, else of its nearest parent with a place, else 0."""
     node: exp.Expr | None = tree
     while node is not None:
         starts = [start for part in node.walk() if isinstance(start := part.meta.get("start"), int)]
@@ -189,13 +189,13 @@ def start_of(tree: exp.Expr) -> int:
 
 
 def _end_of(tree: exp.Expr) -> int:
-    """Offset behind the last character known to belong to a tree; where it begins if there is none."""
+    """Returns the offset after the last character known to belong to a tree; its start if there is none."""
     ends = [end for part in tree.walk() if isinstance(end := part.meta.get("end"), int)]
     return max(ends) + 1 if ends else start_of(tree)
 
 
 def tokenize(text: Text) -> list[Token]:
-    """The tokens of a text.
+    """Splits a text into tokens.
 
     Raises
     ------
@@ -209,7 +209,7 @@ def tokenize(text: Text) -> list[Token]:
     except (SqlglotError, ValueError, IndexError) as error:
         raise text.error(_open_quote(text.whole), "a quote is opened here and not closed", "close it; a quote inside is doubled") from error
     for place, (token, following) in enumerate(pairwise(tokens)):
-        # Keywords to sqlglot; before a bracket they are functions of ours, but where REGEXP stands between two values.
+        # sqlglot's keywords; before a bracket they are functions of ours, except REGEXP between two values.
         if token.token_type == TokenType.SESSION and following.token_type == TokenType.L_PAREN:
             token.token_type = TokenType.VAR
         infix = place > 0 and tokens[place - 1].token_type in _VALUE_ENDS
@@ -223,7 +223,7 @@ def tokenize(text: Text) -> list[Token]:
 
 
 def _open_quote(text: str) -> int:
-    """Offset of the quote or comment that does not end; 0 if the scan finds none."""
+    """Returns the offset of the quote or comment that does not end; 0 if the scan finds none."""
     offset = 0
     while offset < len(text):
         if text.startswith("--", offset):
@@ -245,7 +245,7 @@ def _open_quote(text: str) -> int:
 
 
 def statements_of(tokens: Sequence[Token]) -> list[list[Token]]:
-    """The tokens of each statement, without the semicolons."""
+    """Splits tokens into statements, without the semicolons."""
     statements: list[list[Token]] = [[]]
     for token in tokens:
         if token.token_type == TokenType.SEMICOLON:
@@ -256,12 +256,12 @@ def statements_of(tokens: Sequence[Token]) -> list[list[Token]]:
 
 
 def parse_tree(text: Text, tokens: Sequence[Token]) -> exp.Expr:
-    """The tree of one statement.
+    """Parses one statement.
 
     Raises
     ------
     QueryError
-        No such statement can be read; points at the first token that does not fit.
+        The tokens are no statement; points at the first that does not fit.
     """
     dialect = RisingWave()
     dialect.INDEX_OFFSET = 0  # a[1] stays what it is; the parser would count some places from 0, others from 1
@@ -292,7 +292,7 @@ def _translate(text: Text, tokens: Sequence[Token], error: ParseError) -> QueryE
     if not line:
         line, column = text.place(tokens[-1].end + 1)
     at = f"at {highlight!r}" if highlight else "here"
-    # sqlglot's own words for a missing part are of use to its authors only.
+    # sqlglot's message for a missing part helps only its authors.
     if "Unexpected token" in description or "<" in description:
         message = f"the statement cannot be read {at}"
     else:

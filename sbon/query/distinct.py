@@ -1,4 +1,4 @@
-"""SELECT DISTINCT: each row once in its window, which is GROUP BY all columns."""
+"""Rewrites SELECT DISTINCT, which keeps each row once per window, as GROUP BY all columns."""
 
 from sqlglot import exp
 
@@ -14,7 +14,7 @@ _FORM = "write SELECT DISTINCT window_start, keys FROM TUMBLE(stream, ts, INTERV
 
 
 def grouped_for_distinct(text: Text, tree: exp.Select, relation: Relation, scope: Scope, call: WindowCall | None) -> exp.Select:
-    """The SELECT with GROUP BY in the place of DISTINCT; as it is without one.
+    """Returns the SELECT with GROUP BY instead of DISTINCT; unchanged if it has no DISTINCT.
 
     Raises
     ------
@@ -39,6 +39,6 @@ def grouped_for_distinct(text: Text, tree: exp.Select, relation: Relation, scope
         raise text.keyword_error(first, "DISTINCT", message, _FORM)
     copy = tree.copy()
     copy.set("distinct", None)
-    # By position: names of the list may be those of other columns of the input.
+    # Group by position: names of the list may also be those of other input columns.
     copy.set("group", exp.Group(expressions=[exp.Literal.number(number) for number in range(1, len(items) + 1)]))
     return copy

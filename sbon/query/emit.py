@@ -1,7 +1,7 @@
-"""EMIT at the end of a query: when its answers leave.
+"""Reads EMIT at the end of a query, which says when its answers leave.
 
 Answers of windows leave once, when the watermark says that the window is complete. EMIT ON WINDOW CLOSE (RisingWave), EMIT FINAL (ksqlDB)
-and EMIT AFTER WATERMARK (Calcite) ask for that and are taken; answers that change would have to be taken back, and are refused.
+and EMIT AFTER WATERMARK (Calcite) ask for that and are accepted; forms that emit early and correct answers later are refused.
 """
 
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ _REFUSED = (("CHANGES",), ("ON", "UPDATE"), ("STREAM",), ("WITH", "DELAY"), ("WI
 
 
 def without_emit(text: Text, tokens: Sequence[Token]) -> list[Token]:
-    """A statement, whose options have been cut off, without its EMIT.
+    """Returns a statement, from which WITH has been cut already, without its EMIT.
 
     Raises
     ------
     QueryError
-        It asks for answers that are taken back later.
+        It asks for answers that are corrected later.
     """
     index = next((place for place in range(len(tokens) - 1, 0, -1) if tokens[place].text.upper() == "EMIT"), 0)
     words = tuple(token.text.upper() for token in tokens[index + 1 :]) if index else ()

@@ -1,7 +1,7 @@
-"""Expected rates: rows and bytes a second on every link of a plan, before or while it runs.
+"""Estimates the rows and bytes a second on every link of a plan, before or while it runs.
 
 Declared rates of sources, and rules of thumb for the rest; where a running operator with the same signature has been measured, its rate
-takes the place of the rule. Bytes follow from rows by the encoding of links (`sbon.query.link_bytes`). The placement needs the rates of
+replaces the rule. Bytes follow from rows by the encoding of links (`sbon.query.link_bytes`). The placement needs the rates of
 links relative to each other, so that rules within a factor of a few do.
 """
 
@@ -33,28 +33,28 @@ from sbon.query.schema import ColumnType, Schema
 from sbon.query.system import SourceDefinition
 
 DISTINCT_VALUES = 10.0
-"""Different values of a key; of a BOOL, 2."""
+"""Assumed number of distinct values of a key; a BOOL has 2."""
 FIRST_ROWS = 0.5
 """Of all rows, those that deduplication leaves: it is asked for where one in a hundred is there twice, and for the first of many."""
 ELEMENTS = 3.0
 """Elements of an array."""
 SESSION_GAPS = 10.0
-"""From the start of a session to that of its key's next one, in gaps."""
+"""Assumed time from the start of a session to that of its key's next one, in gaps."""
 _DATAGEN_MAX_ROWS_PER_S = 100_000.0
 _CONNECTOR_ROWS_PER_S = {"datagen": 10.0, "file": 1_000.0, "http": 100.0, "mqtt": 100.0, "tcp": 100.0, "system": 1.0}
 _COMPARISON = {"eq": 1 / DISTINCT_VALUES, "ne": 1 - 1 / DISTINCT_VALUES, "lt": 1 / 3, "le": 1 / 3, "gt": 1 / 3, "ge": 1 / 3}
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """What an operator has been measured to give."""
+    """Measured output rate of an operator."""
 
     rows_per_s: float
     bytes_per_s: float | None = None
-    """None: from how batches of its columns are laid out on a link."""
+    """None: derived from how batches of its columns are laid out on a link."""
 
 
 def source_rate(definition: SourceDefinition) -> float:
-    """Rows a second of each physical source, as declared or usual for its connector."""
+    """Returns the rows a second of each physical source, as declared or typical of its connector."""
     if definition.rows_per_s is not None:
         return definition.rows_per_s
     declared = dict(definition.options).get("rows_per_second")
@@ -68,7 +68,7 @@ def source_rate(definition: SourceDefinition) -> float:
 
 
 def predicate_selectivity(predicate: Expression | None) -> float:
-    """Share of rows for which a condition holds, from its form; between 0 and 1."""
+    """Estimates the share of rows for which a condition holds, between 0 and 1, from its form."""
     match predicate:
         case None:
             return 1.0
@@ -93,18 +93,18 @@ def predicate_selectivity(predicate: Expression | None) -> float:
 
 
 def map_bytes_ratio(params: MapParams, inputs: Schema, outputs: Schema) -> float:
-    """Expected bytes out of a filter and projection for each byte in."""
+    """Estimates the bytes out of a filter and projection for each byte in."""
     return predicate_selectivity(params.predicate) * row_bytes(outputs) / row_bytes(inputs)
 
 
 def output_rows(params: object, schema: Schema, rates: Sequence[float]) -> float:
-    """Expected rows a second of an operator.
+    """Estimates the rows a second that an operator gives.
 
     Parameters
     ----------
-    params : of the operator
-    schema : of its output
-    rates : rows a second into each port
+    params : the operator's parameters
+    schema : its output columns
+    rates : rows a second into each input port
     """
     match params:
         case MapParams():
@@ -125,7 +125,7 @@ def output_rows(params: object, schema: Schema, rates: Sequence[float]) -> float
             return rates[0] * min(1.0, params.limit / DISTINCT_VALUES)
         case JoinParams():
             seconds = max(0.0, (params.before_us + params.after_us) / 1e6)
-            # Rows of one side meet those of the other within the interval; a pair of equal event times counts as within a millisecond.
+            # Rows of one side meet rows of the other within the interval; an interval of zero length counts as one millisecond.
             pairs = rates[0] * rates[1] * max(seconds, 1e-3) * DISTINCT_VALUES ** -len(params.left_keys)
             pairs *= predicate_selectivity(params.residual)
             return pairs if params.outer is None else max(pairs, rates[0])
@@ -144,13 +144,13 @@ def _window_rows(params: WindowParams, schema: Schema, rate: float) -> float:
     types = {column.name: column.type for column in schema}
     groups = 1.0
     for name, value in params.keys:
-        # Of a window of one instant, the keys that are the instant itself have one value.
+        # In a window of one instant, a key that is the instant itself has one value.
         if params.size_us == 1 and isinstance(value, Column) and types[name] is ColumnType.TIME:
             continue
         groups *= 2.0 if types[name] is ColumnType.BOOL else DISTINCT_VALUES
     if params.size_us == 1:
         return rate / DISTINCT_VALUES
-    # No more groups than rows in the window; each row is in size / slide windows.
+    # There are no more groups than rows in the window; each row is in size / slide windows.
     filled = min(groups, rate * params.size_us / 1e6)
     return filled / (params.slide_us / 1e6)
 
@@ -163,12 +163,12 @@ def _session_rows(params: SessionParams, schema: Schema, rate: float) -> float:
 
 
 def estimate(plan: Plan, measured: Mapping[str, Rate] | None = None) -> Plan:
-    """The plan with expected rates on all links and expected selectivities.
+    """Returns the plan with expected rates on all links and expected selectivities.
 
     Parameters
     ----------
     plan : the rates of its sources are those of the links that leave them
-    measured : by signature, what running operators give; takes the place of any expectation, sources included
+    measured : rates of running operators by signature; they override every expectation, of sources too
 
     Examples
     --------

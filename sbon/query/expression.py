@@ -50,5 +50,6 @@ Expression: TypeAlias = Column | Literal | Call | Cast | Case
 
 
 def is_bare_null(expression: Expression) -> bool:
-    """A NULL that takes any type: one that is written without a type is a TEXT, and one of another type has that type."""
+    """Tells whether an expression is a NULL of no fixed type. A NULL written without a type is a TEXT literal; one of another type has
+    that type."""
     return isinstance(expression, Literal) and expression.value is None and expression.type is ColumnType.TEXT

@@ -1,4 +1,4 @@
-"""Window functions as Flink writes them, made into ours token by token, so that errors keep their places in the text.
+"""Rewrites Flink's window functions into this dialect's form, token by token, so that errors keep their places in the text.
 
 TABLE(TUMBLE(TABLE bids, DESCRIPTOR(ts), INTERVAL '10' MINUTES)) becomes
       TUMBLE(bids, ts, INTERVAL '10' MINUTES)
@@ -7,7 +7,7 @@ TABLE(HOP(DATA => TABLE bids, TIMECOL => DESCRIPTOR(ts), SIZE => INTERVAL '10' M
 TABLE(SESSION(TABLE bids PARTITION BY item, DESCRIPTOR(ts), INTERVAL '5' MINUTES)) becomes
       SESSION(bids, ts, INTERVAL '5' MINUTES, partition_by => (item))
 
-Flink's sessions are of the columns of PARTITION BY, ours of those of GROUP BY: with `partition_by` the binder sees that they agree.
+Flink keys sessions by PARTITION BY, this dialect by GROUP BY; the binder uses `partition_by` to check that both agree.
 """
 
 from collections.abc import Sequence
@@ -25,12 +25,12 @@ Tokens = list[Token]
 
 
 def windows_as_ours(text: Text, tokens: Sequence[Token]) -> Tokens:
-    """The tokens with every window function of Flink's form in ours; all others as they are.
+    """Returns the tokens with every Flink window function rewritten; all others unchanged.
 
     Raises
     ------
     QueryError
-        Such a function asks for what ours cannot do.
+        A function uses an option that has no counterpart here.
     """
     made: Tokens = []
     index = 0
@@ -49,21 +49,21 @@ def windows_as_ours(text: Text, tokens: Sequence[Token]) -> Tokens:
 
 
 def in_from(tree: exp.Select, window: exp.Anonymous) -> str:
-    """What to write for GROUP BY TUMBLE(ts, INTERVAL '10' SECOND), which is Flink's form of old."""
+    """Returns what to write instead of GROUP BY TUMBLE(ts, INTERVAL '10' SECOND), Flink's old form."""
     name = str(window.this).upper()
     table = tree.args["from_"].this
     alias = f" AS {table.alias}" if table.alias else ""
     stream = table.copy()
     stream.set("alias", None)
     read = stream.sql(dialect="risingwave") if isinstance(table, exp.Table) else "(SELECT ...)"
-    # Within its own FROM a stream has its own name.
+    # Inside its own FROM a stream is known by its own name, not by its alias.
     times = [exp.column(part.this) if isinstance(part, exp.Column) else part for part in window.expressions]
     arguments = ", ".join([read, *(part.sql(dialect="risingwave") for part in times)])
     return f"write FROM {name}({arguments}){alias} GROUP BY window_start, and window_start for {name}_START(...)"
 
 
 def bound_hint(function: str) -> str:
-    """What to write for TUMBLE_START(...) and its like; empty for all other functions."""
+    """Returns what to write instead of TUMBLE_START(...) and the like; empty for all other functions."""
     window, _, bound = function.upper().rpartition("_")
     return f"write window_{bound.lower()}, with {window} in FROM" if window in _ORDER and bound in ("START", "END") else ""
 
@@ -87,7 +87,7 @@ def _call(text: Text, call: tuple[Token, Token, Token], arguments: list[Tokens],
 
 
 def _in_order(text: Text, name: Token, arguments: list[Tokens]) -> list[Tokens]:
-    """Arguments as ours are, by their names or by their places."""
+    """Returns the arguments in this dialect's order, found by their names or by their positions."""
     order = _ORDER[name.text.upper()]
     form = f"write {name.text.upper()}(TABLE input, DESCRIPTOR(ts), {', '.join(order[2:]).lower()})"
     while len(arguments) > 1 and _partition(arguments[0])[1] and not (_is_named(arguments[1]) or _is_column(arguments[1])):
@@ -108,7 +108,7 @@ def _in_order(text: Text, name: Token, arguments: list[Tokens]) -> list[Tokens]:
 
 
 def _partition(data: Tokens) -> tuple[Tokens, Tokens]:
-    """The input, and the columns of its PARTITION BY."""
+    """Splits an argument into the input and the columns of its PARTITION BY."""
     depth = 0
     for index, token in enumerate(data):
         depth += _nesting(token)
@@ -120,7 +120,7 @@ def _partition(data: Tokens) -> tuple[Tokens, Tokens]:
 
 
 def _column(tokens: Tokens) -> Tokens:
-    """What stands between the brackets of DESCRIPTOR, or all of it."""
+    """Returns the tokens inside the brackets of DESCRIPTOR, or all tokens if there is no DESCRIPTOR."""
     return tokens[2:-1] if _is_column(tokens) and len(tokens) > 3 else tokens
 
 
@@ -129,7 +129,7 @@ def _is_column(part: Tokens) -> bool:
 
 
 def _keyword(near: Token, keys: Tokens) -> Tokens:
-    """`partition_by => (keys)`, at the place of the function's name."""
+    """Returns the tokens of `partition_by => (keys)`, placed at the function's name."""
     added = ((TokenType.VAR, "partition_by"), (TokenType.FARROW, "=>"), (TokenType.L_PAREN, "("), (TokenType.R_PAREN, ")"))
     name, arrow, opening, closing = (Token(kind, word, near.line, near.col, near.start, near.end) for kind, word in added)
     return [name, arrow, opening, *keys, closing]
@@ -143,7 +143,8 @@ def _joined(parts: Sequence[Tokens], near: Token) -> Tokens:
 
 
 def _parts(tokens: Sequence[Token]) -> list[Tokens]:
-    """What commas separate, outside of all brackets; an empty part makes it none at all, for the parser to refuse."""
+    """Splits tokens at the commas outside all brackets. Parts may be empty; `_closing` then reports no call, and the parser refuses the
+    text."""
     parts: list[Tokens] = [[]]
     depth = 0
     for token in tokens:
@@ -164,14 +165,14 @@ def _is_named(part: Tokens) -> bool:
 
 
 def _is_open(tokens: Sequence[Token], index: int, *names: str) -> bool:
-    """A function of one of these names begins here."""
+    """Tells whether a function with one of these names begins at the index."""
     if index + 1 >= len(tokens) or tokens[index + 1].token_type != TokenType.L_PAREN:
         return False
     return tokens[index].token_type != TokenType.IDENTIFIER and tokens[index].text.upper() in names
 
 
 def _closing(tokens: Sequence[Token], opening: int) -> int:
-    """The bracket that closes this one; 0 where there is none, or nothing is between them, or between two commas."""
+    """Returns the index of the bracket that closes this one; 0 if there is none, or if there is nothing inside it or between two commas."""
     depth = 0
     for index in range(opening, len(tokens)):
         depth += _nesting(tokens[index])

@@ -1,7 +1,7 @@
-"""Constant folding: what an expression gives when its columns are known before any row is seen.
+"""Constant folding: computes the parts of an expression that need no row.
 
-Comparisons, conditions, texts, whole numbers and times are folded here; what else has no column is computed by the engine
-(`sbon.operators.compile`), so that it is what a host would compute. Only NaN and the infinities stay as they are written.
+Comparisons, conditions, texts, whole numbers and times are folded here; other expressions without columns are computed by polars
+(`sbon.operators.compile`), so that the value equals the one a host computes. Only NaN and the infinities are not folded.
 Predicates over the node and its labels fold to TRUE, FALSE or NULL on each physical source, and FALSE or NULL prunes it.
 """
 
@@ -15,7 +15,7 @@ from sbon.query.rewrite import FALSE, TRUE, children, columns_of, conjoin, conju
 from sbon.query.schema import ColumnType, held_type
 
 TEXT_FOLDED_MAX = 200
-"""Characters of a computed text that a plan carries; a longer one is computed where it is used, which keeps plans short."""
+"""Most characters of a folded text in a plan. A longer one is computed where it is used, which keeps plans short."""
 _INT_RANGE = range(-(2**63), 2**63)
 _WHOLE = (ColumnType.INT, ColumnType.TIME, ColumnType.INTERVAL)
 
@@ -36,7 +36,7 @@ _TEXTS: dict[str, Callable[[str], str]] = {"lower": str.lower, "upper": str.uppe
 
 
 def fold(expression: Expression) -> Expression:
-    """The expression with its constant parts computed; the value is the same for every row."""
+    """Returns the expression with its constant parts computed; its value is the same for every row."""
     parts = children(expression)
     if not parts:
         return expression
@@ -45,8 +45,9 @@ def fold(expression: Expression) -> Expression:
 
 
 def _computed(expression: Expression) -> Expression:
-    """What has no column, by the engine; itself where no literal can say it, or a host would refuse it."""
-    from sbon.operators.compile import constant  # polars is not loaded for what is folded here
+    """Returns the literal that polars computes for an expression without columns; the expression itself if its value has no literal, is a
+    long text, or a host would refuse it."""
+    from sbon.operators.compile import constant  # polars loads only when an expression needs it
 
     try:
         folded = constant(expression)
@@ -60,7 +61,7 @@ def _computed(expression: Expression) -> Expression:
 
 
 def _folded(whole: Expression) -> Expression:
-    """An expression whose parts are folded already."""
+    """Folds an expression whose parts are folded already."""
     match whole:
         case Call(function="and" | "or" as name, arguments=arguments):
             return _fold_boolean(name, arguments)
@@ -77,12 +78,12 @@ def _folded(whole: Expression) -> Expression:
 
 
 def met(conditions: Iterable[Expression]) -> tuple[Expression, ...]:
-    """The conditions folded, taken apart, each once, in canonical order."""
+    """Returns the conditions folded and split at AND, each once, in canonical order."""
     return conjuncts(conjoin(part for condition in conditions for part in conjuncts(fold(condition))))
 
 
 def _fold_boolean(name: str, arguments: tuple[Expression, ...]) -> Expression:
-    """Three-valued: the deciding literal wins, the neutral one goes."""
+    """Folds AND and OR in three-valued logic: the deciding literal wins, the neutral one is dropped."""
     deciding, neutral = (FALSE, TRUE) if name == "and" else (TRUE, FALSE)
     if deciding in arguments:
         return deciding
@@ -160,7 +161,7 @@ def _fold_whole(name: str, arguments: tuple[Literal, ...]) -> Literal | None:
 
 
 def _comparable(arguments: tuple[Literal, ...]) -> bool:
-    """Floats are left to the engine, whose order of NaN and -0.0 is not Python's."""
+    """Tells whether literals can be compared here. Floats are left to polars, whose order of NaN and -0.0 differs from Python's."""
     types = {argument.type for argument in arguments}
     return len(types) == 1 and ColumnType.FLOAT not in types
 

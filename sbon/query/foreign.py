@@ -1,4 +1,4 @@
-"""Words of other dialects, refused where they stand: the parser would stumble over them later, or say less."""
+"""Refuses keywords of other dialects at their place, where the parser would fail later or with a vaguer message."""
 
 from collections.abc import Callable, Sequence
 
@@ -27,7 +27,7 @@ _COLUMN_TYPES = ("ROW", "MAP", "STRUCT", "MULTISET")
 
 
 def refuse_query_words(text: Text, tokens: Sequence[Token]) -> None:
-    """Refuse what no SELECT here has.
+    """Refuses keywords that no SELECT has in this dialect.
 
     Raises
     ------
@@ -47,7 +47,7 @@ def refuse_query_words(text: Text, tokens: Sequence[Token]) -> None:
 
 
 def refuse_create_words(text: Text, tokens: Sequence[Token]) -> None:
-    """Refuse what no CREATE here has.
+    """Refuses keywords that no CREATE has in this dialect.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def _refuse_columns(text: Text, tokens: Sequence[Token]) -> None:
 
 
 def _refuse_behind_columns(text: Text, tokens: Sequence[Token]) -> None:
-    """Only WITH (...) stands behind the columns."""
+    """Refuses every clause after the column list except WITH (...)."""
     end = _closing(tokens, next((i for i, token in enumerate(tokens) if token.token_type == TokenType.L_PAREN), len(tokens)))
     if end + 1 < len(tokens) and tokens[end + 1].token_type == TokenType.WITH:
         end = _closing(tokens, end + 2)
@@ -114,7 +114,7 @@ def _closing(tokens: Sequence[Token], opening: int) -> int:
 
 
 def foreign_input(text: Text, tree: exp.Expr) -> QueryError | None:
-    """The refusal of an input of a FROM that is neither a name, a function nor a SELECT in brackets; None where it may be one."""
+    """Returns the error for an input of FROM that is neither a name, a function nor a SELECT in brackets; None if it may be valid."""
     match tree:
         case exp.Unnest():
             message, hint = "UNNEST goes with a stream before it", "write FROM s CROSS JOIN UNNEST(s.items) AS t(item)"
@@ -127,7 +127,7 @@ def foreign_input(text: Text, tree: exp.Expr) -> QueryError | None:
             hint = "write them into a file, and CREATE SOURCE name (...) WITH (connector = 'file', path = '...')"
         case _:
             return None
-    # The parser places none of them; what stands inside may have a place.
+    # The parser gives these no place in the text; a tree inside may have one.
     word = message.partition(" ")[0]
     return text.keyword_error(tree, word, message, hint)
 
@@ -144,7 +144,7 @@ _SUBQUERIES: dict[str, tuple[str, str]] = {
 
 
 def refuse_subqueries(text: Text, where: exp.Expr) -> None:
-    """Refuse the conditions on subqueries that a WHERE may have elsewhere.
+    """Refuses conditions on subqueries in WHERE, which other dialects allow.
 
     Raises
     ------
@@ -164,6 +164,6 @@ def refuse_subqueries(text: Text, where: exp.Expr) -> None:
             continue
         if isinstance(tree.parent, exp.Not) and f"NOT {word}" in _SUBQUERIES:
             word = f"NOT {word}"
-        if isinstance(tree, exp.In):  # its place is that of the value before it
+        if isinstance(tree, exp.In):  # IN has the place of the value before it
             raise text.error(tree, *_SUBQUERIES[word])
         raise text.keyword_error(tree, word, *_SUBQUERIES[word])

@@ -1,4 +1,4 @@
-"""Functions that are read by their name alone, as it is typed: the parser makes no tree of its own of them."""
+"""Functions that are recognised by the name as typed, because the parser has no tree class for them."""
 
 SYNONYMS: dict[str, str] = {
     "truncate": "trunc",
@@ -8,13 +8,13 @@ SYNONYMS: dict[str, str] = {
     "regexp": "regexp_like",
     "regexp_matches": "regexp_like",
 }
-"""Other names of functions of the table, which take the same arguments in the same order."""
+"""Alternative names of table functions with the same arguments in the same order."""
 TABLE_NAMES = frozenset({
     "strpos", "lpad", "rpad", "repeat", "reverse", "split_part", "split_index", "concat_ws", "initcap", "ends_with", "chr", "ascii",
     "md5", "sha256", "regexp_like", "regexp_extract", "regexp_replace", "cbrt", "sin", "cos", "tan", "asin", "acos", "atan", "atan2",
     "degrees", "radians", "trunc", "to_char",
 })  # fmt: skip
-"""Functions of the table that are called by their own name."""
+"""Table functions that are called by their own name."""
 EXTRACTS: dict[str, str] = {
     "year": "year",
     "quarter": "quarter",
@@ -34,6 +34,6 @@ OF_THEIR_OWN = frozenset({
     "jsonb_extract_path_text", "json_array_length", "jsonb_array_length", "json_typeof", "jsonb_typeof", "to_json", "to_jsonb",
     "cardinality",
 })  # fmt: skip
-"""Functions whose calls `sbon.query.named_calls` rewrites or refuses, each in its own way."""
+"""Functions whose calls `sbon.query.named_calls` rewrites or refuses one by one."""
 READ_BY_NAME = frozenset(name.upper() for name in (*SYNONYMS, *TABLE_NAMES, *EXTRACTS, *OF_THEIR_OWN))
-"""For the parser."""
+"""All names above in capitals, as the parser compares them."""

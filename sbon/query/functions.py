@@ -1,4 +1,4 @@
-"""The table of scalar functions: what an expression may call, with which types, and exactly what each computes.
+"""The table of scalar functions: which functions an expression may call, with which types, and what exactly each computes.
 
 The SQL front end checks calls against this table, `sbon.operators.compile` turns them into polars expressions. A function gives
 NULL when any argument is NULL, unless its text here says otherwise. Division by zero, the root of a negative number, the logarithm
@@ -17,7 +17,7 @@ MaybeType: TypeAlias = ColumnType | None
 """The type of an argument; None for a bare NULL, which takes any type."""
 
 Rule: TypeAlias = Callable[[str, Sequence[MaybeType]], MaybeType]
-"""Function name and argument types to the result's type; raises QueryError where they do not fit."""
+"""Maps a function name and argument types to the result's type; raises QueryError if they do not fit."""
 
 BOOL, INT, FLOAT = ColumnType.BOOL, ColumnType.INT, ColumnType.FLOAT
 TEXT, TIME, INTERVAL, JSON = ColumnType.TEXT, ColumnType.TIME, ColumnType.INTERVAL, ColumnType.JSON
@@ -28,7 +28,7 @@ _ELEMENT_HINT = "take an element out of it, a[1], or UNNEST it"
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "in", "=")
 
 TIME_UNITS = ("microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "quarter", "year")
-"""What DATE_TRUNC takes, as a literal; weeks start on Monday."""
+"""Units of DATE_TRUNC, given as a literal; weeks start on Monday."""
 
 
 class Function(msgspec.Struct, frozen=True):
@@ -37,22 +37,22 @@ class Function(msgspec.Struct, frozen=True):
     name: str
     arguments_min: int
     arguments_max: int | None
-    """None: any number."""
+    """Most arguments; None: any number."""
     rule: Rule
     meaning: str
     symbol: str = ""
-    """How `sbon.query.text` writes it between two arguments; empty: as a call."""
+    """Infix symbol that `sbon.query.text` writes between two arguments; empty: written as a call."""
     commutative: bool = False
-    """The order of the arguments does not change the value, bit for bit."""
+    """Swapping the arguments leaves the value the same, bit for bit."""
 
 
 class TypeMismatchError(QueryError):
-    """Arguments that a function does not take.
+    """Arguments whose types a function does not accept.
 
     Parameters
     ----------
-    subject : the function, for where the text of the call is not known
-    predicate : what it does with which types, to stand behind the call
+    subject : the function's name, used if the text of the call is not known
+    predicate : what the function accepts and what it got, written after the call
     """
 
     def __init__(self, subject: str, predicate: str, hint: str) -> None:
@@ -61,18 +61,18 @@ class TypeMismatchError(QueryError):
 
 
 def types_text(types: Sequence[MaybeType], last: str = " and ") -> str:
-    """`TEXT, BIGINT and DOUBLE`, each as often as it is there; without bare NULLs, which take any type."""
+    """Lists types as `TEXT, BIGINT and DOUBLE`, one for each argument; bare NULLs, which fit any type, are left out."""
     names = [TYPE_NAMES[t] for t in types if t is not None]
     return last.join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _refuse(name: str, types: Sequence[MaybeType], wanted: str, hint: str) -> TypeMismatchError:
-    """An error such as `takes numbers, not TEXT and BIGINT`."""
+    """Returns an error such as `takes numbers, not TEXT and BIGINT`."""
     return TypeMismatchError(name, f"takes {wanted}, not {types_text(types)}", hint)
 
 
 def common_type(name: str, types: Sequence[MaybeType]) -> MaybeType:
-    """The one type that all arguments share, INT widening to FLOAT."""
+    """Returns the one type that all arguments share; INT widens to FLOAT."""
     known = [t for t in types if t is not None]
     if not known:
         return None
@@ -179,7 +179,7 @@ def _round(name: str, types: Sequence[MaybeType]) -> MaybeType:
 
 
 def _typed(result: ColumnType, *expected: ColumnType) -> Rule:
-    """Arguments of the given types, the last one repeating; NULL goes anywhere."""
+    """Returns the rule of a function with these argument types, the last one repeating; a NULL fits everywhere."""
 
     def rule(name: str, types: Sequence[MaybeType]) -> MaybeType:
         for index, t in enumerate(types):
@@ -410,7 +410,7 @@ FUNCTIONS: dict[str, Function] = {function.name: function for function in _TABLE
 
 
 def result_type(name: str, types: Sequence[MaybeType]) -> MaybeType:
-    """Type of a call.
+    """Returns the type of a call.
 
     Parameters
     ----------
@@ -420,7 +420,7 @@ def result_type(name: str, types: Sequence[MaybeType]) -> MaybeType:
     Returns
     -------
     ColumnType or None
-        None where only bare NULLs went in and the function gives what it takes.
+        None if all arguments are bare NULLs and the result has the type of its arguments.
 
     Raises
     ------
@@ -448,7 +448,7 @@ def result_type(name: str, types: Sequence[MaybeType]) -> MaybeType:
 
 
 def aggregate_type(function: str, operand: MaybeType, by: MaybeType = None) -> ColumnType:
-    """Type of an aggregate of `sbon.query.plan.AGGREGATE_FUNCTIONS`; `operand` None for COUNT(*).
+    """Returns the type of an aggregate of `sbon.query.plan.AGGREGATE_FUNCTIONS`; `operand` is None for COUNT(*).
 
     Raises
     ------
@@ -480,6 +480,6 @@ def aggregate_type(function: str, operand: MaybeType, by: MaybeType = None) -> C
 
 
 _OF_ANY = ("count", "first", "last", "arg_min", "arg_max")
-"""Aggregates that neither compare nor compute with their operand."""
+"""Aggregates that accept operands of any type, as they neither compare nor compute with them."""
 _OF_NUMBERS = ("sum", "avg", "stddev", "stddev_pop", "var_samp", "var_pop", "approx_percentile", "percentile_cont")
 _OF_PAIRS = ("covar_samp", "covar_pop", "corr", "regr_slope", "regr_intercept")

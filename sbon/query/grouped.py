@@ -1,4 +1,4 @@
-"""Expressions over the output of a window: its keys and bounds, aggregates of its rows, and what is made of these."""
+"""Binds expressions over the output of a window: its keys and bounds, aggregates of its rows, and expressions built from these."""
 
 from typing import NamedTuple
 
@@ -22,16 +22,16 @@ from sbon.query.text import aggregate_text
 
 
 class _Operand(NamedTuple):
-    """What a call aggregates, once it is made of aggregates that windows have."""
+    """Operand and function of a call, after it is expressed by aggregates that windows have."""
 
     function: str
     value: Expression | None
-    """None: COUNT(*)."""
+    """None for COUNT(*)."""
     type: MaybeType
     by: Expression | None = None
     by_type: MaybeType = None
     condition: Expression | None = None
-    """Only rows for which it holds."""
+    """Rows for which this does not hold are left out."""
 
 
 _ONE_TIME = {"first": "min", "last": "max"}
@@ -42,9 +42,9 @@ class Grouped(Scalars):
 
     Parameters
     ----------
-    inner : binds expressions over its input
-    keys : by canonical form, name and type
-    is_window : it has bounds of its own; otherwise the rows of windows made before are aggregated once more
+    inner : binder of expressions over the window's input
+    keys : name and type of each key, by its canonical form
+    is_window : the window has bounds of its own; False if rows that are windowed already are aggregated once more
     """
 
     def __init__(self, inner: Scalars, keys: dict[Expression, tuple[str, ColumnType]], *, is_window: bool) -> None:
@@ -53,11 +53,11 @@ class Grouped(Scalars):
         self._keys = keys
         self._is_window = is_window
         self.aggregates: dict[str, tuple[Aggregate, ColumnType]] = {}
-        """By name, with the type of the answer."""
+        """Aggregates by output column, with the type of the answer."""
         self._names: dict[Aggregate, str] = {}
 
     def bind(self, tree: exp.Expr) -> Bound:
-        """A key, a bound of the window, an aggregate, or something made of these."""
+        """Binds a key, a bound of the window, an aggregate, or an expression of these."""
         if self._is_window and is_bound(tree, self._inner.scope):
             return Column(identifier(tree.this)), ColumnType.TIME
         if aggregate_function(tree) is not None or isinstance(tree, exp.Filter):
@@ -113,7 +113,7 @@ class Grouped(Scalars):
         return Column(self._named(form, result)), result
 
     def _operand(self, tree: exp.Expr, call: AggregateCall) -> _Operand:
-        """The operand of a call, and the function that windows have for it."""
+        """Returns the operand of a call, and the aggregate that computes it."""
         if call.operand is None:
             return _Operand(call.function, None, None)
         nested = next((part for part in (call.operand, call.by) if part is not None and find_aggregate(part) is not None), None)
@@ -137,11 +137,11 @@ class Grouped(Scalars):
         return _Operand(call.function, value, type_, by, by_type)
 
     def _named(self, form: Aggregate, result: ColumnType) -> str:
-        """The column of an aggregate; equal ones have one."""
+        """Returns the column of an aggregate; equal aggregates share one."""
         operand, by = (None if value is None else canonical(value) for value in (form.operand, form.by))
         unique = msgspec.structs.replace(form, operand=operand, by=by)
         name = self._names.get(unique)
-        if name is None:  # equal texts may be of different columns and NULLs
+        if name is None:  # equal texts may stand for different columns or NULLs of different types
             taken = [*(key for key, _ in self._keys.values()), *self.aggregates]
             name = self._names[unique] = free_name(aggregate_text(unique), taken)
             self.aggregates[name] = msgspec.structs.replace(form, name=name), result
@@ -149,7 +149,7 @@ class Grouped(Scalars):
 
 
 def is_bound(tree: exp.Expr, scope: Scope) -> bool:
-    """The tree names a bound of the window, which hides columns of that name in the input."""
+    """Tells whether the tree names a bound of the window, which hides input columns of that name."""
     if not isinstance(tree, exp.Column) or identifier(tree.this) not in BOUNDS:
         return False
     table = tree.args.get("table")

@@ -1,7 +1,7 @@
 """Names of queries: `home.boot.number`, as in `ams.1t9k2fx.01`.
 
-The home is the agent that took the query. The boot is what that agent's process drew at random when it started and tells all members
-(`sbon.membership.members.Member.boot`), in seven digits of base 36. The number counts the queries of the process. So no name comes
+The home is the agent that took the query. The boot is a random number that the agent's process draws when it starts and tells all members
+(`sbon.membership.members.Member.boot`), in seven digits of base 36. The number counts the queries of the process. So no name is used
 twice, whatever clock a restarted agent has and however little it remembers, and neither do the names of operators and links, which are
 made of it; and every agent can tell the queries of a home's present process from those of a former one.
 """
@@ -10,9 +10,9 @@ from sbon.types import NodeId, QueryId
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _BOOT_DIGITS = 7
-"""Enough for 32 bits."""
+"""Digits of a boot in base 36; seven hold 32 bits."""
 _NUMBER_DIGITS = 2
-"""At least so many, so that the first 1,295 queries of a process sort by age."""
+"""Fewest digits of a number, so that the first 1,295 queries of a process sort by age."""
 
 
 def query_id(home: NodeId, boot: int, number: int) -> QueryId:
@@ -53,7 +53,7 @@ def boot_of(query: QueryId) -> int | None:
 
 
 def is_short_for(text: str, query: QueryId) -> bool:
-    """Tells whether a text is a beginning of a query's name, of the part behind the home, or its number.
+    """Tells whether a text is a prefix of a query's name or of the part after the home, or equals its number.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What to write instead of the functions and operators of other dialects that this one has not, by the name that is typed."""
+"""Hints for functions and operators of other dialects that this one lacks, by the name that is typed."""
 
 from sqlglot import exp
 
@@ -52,7 +52,7 @@ INSTEAD: dict[str, str] = {
     "similar to": "write LIKE for % and _, or text ~ '^(a|b)$' for a regular expression",
     "glob": "write LIKE: % is any text, _ any character",
 }
-"""Names in lower case. `NOW_HINT` marks those that ask for the time now."""
+"""Hints by name in lower case. `NOW_HINT` marks names that ask for the current time."""
 
 INSTEAD_OF_TREES: dict[type[exp.Expr], str] = {
     exp.Bracket: _ARRAY,
@@ -62,4 +62,4 @@ INSTEAD_OF_TREES: dict[type[exp.Expr], str] = {
     exp.BitwiseNot: _BITS,
     exp.JSONValue: _JSON,
 }
-"""What has no name that was typed."""
+"""Hints by tree class, for expressions without a typed name."""

@@ -1,4 +1,4 @@
-"""Answers to DESCRIBE and SHOW as tables: from the catalogue, and from what can be called."""
+"""Answers DESCRIBE and SHOW with tables made from the catalogue and from the installed functions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
@@ -22,7 +22,7 @@ Labels: TypeAlias = Mapping[NodeId, Mapping[str, str]]
 
 
 def listing(statement: ShowStatement, catalog: Catalog, nodes: Labels, extensions: Extensions) -> Listing:
-    """The answer to a question, but for SHOW QUERIES, which the agent knows.
+    """Returns the answer to a DESCRIBE or SHOW, except SHOW QUERIES, which the agent answers.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def listing(statement: ShowStatement, catalog: Catalog, nodes: Labels, extension
     Raises
     ------
     QueryError
-        There is nothing of the name, or its definition cannot be understood here.
+        The name does not exist, or its definition cannot be bound here.
     """
     match statement.what:
         case "columns":
@@ -105,7 +105,7 @@ def _times(relation: Relation) -> Sequence[str]:
 def _connector(entry: Entry, extensions: Extensions) -> str | None:
     try:
         (statement,) = parse(entry.sql, extensions)
-    except QueryError:  # made where a connector is installed that we have not
+    except QueryError:  # defined on an agent with a connector that is not installed here
         return None
     return statement.connector if isinstance(statement, CreateSink) else None
 

@@ -1,4 +1,4 @@
-"""Which conditions of a join say that something on its left equals something on its right."""
+"""Finds the conditions of a join that equate a value of its left side with one of its right side."""
 
 from collections.abc import Iterable
 
@@ -7,11 +7,11 @@ from sbon.query.rewrite import columns_of, type_of
 from sbon.query.schema import ColumnType
 
 Sides = tuple[set[str], set[str]]
-"""The columns of either side."""
+"""Column names of the left and the right side."""
 
 
 def crossing(conditions: Iterable[Expression], sides: Sides) -> tuple[list[Expression], list[Expression]]:
-    """Conditions on columns of both sides, and the others."""
+    """Splits conditions into those on columns of both sides, and the others."""
     both: list[Expression] = []
     others: list[Expression] = []
     for condition in conditions:
@@ -21,7 +21,7 @@ def crossing(conditions: Iterable[Expression], sides: Sides) -> tuple[list[Expre
 
 
 def key_of(condition: Expression, sides: Sides, types: dict[str, ColumnType]) -> tuple[Expression, Expression] | None:
-    """The left and right value of an equality between the sides; None: the condition is none."""
+    """Returns the left and right value of an equality between the sides; None if the condition is no such equality."""
     if not isinstance(condition, Call) or condition.function != "eq":
         return None
     for one, other in (condition.arguments, condition.arguments[::-1]):
@@ -32,7 +32,7 @@ def key_of(condition: Expression, sides: Sides, types: dict[str, ColumnType]) ->
 
 
 def _alike(left: Expression, right: Expression, types: dict[str, ColumnType]) -> tuple[Expression, Expression]:
-    """Whole numbers beside floats are widened: keys are compared as they are stored."""
+    """Widens integers compared with floats, since keys are compared as they are stored."""
     kinds = [type_of(side, types) for side in (left, right)]
     if kinds == [ColumnType.INT, ColumnType.FLOAT]:
         return Cast(left, ColumnType.FLOAT), right

@@ -1,7 +1,7 @@
-"""Joins of streams: which conditions are keys, which bound the time between two rows, and what is left.
+"""Binds joins of streams: which conditions are keys, which bound the time between two rows, and which remain.
 
 A condition on times is brought into the form `low <= right time - left time <= high`, whichever way round it was written; both bounds
-must be there, as rows would otherwise have to be kept for ever.
+are required, as rows would otherwise have to be kept for ever.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sbon.query.binder import Binder
 
 KEEP_MAX_US = 30 * 86_400 * 1_000_000
-"""Longest interval of a join: rows of both sides are kept for so long."""
+"""Longest interval of a join. Rows of both sides are kept that long."""
 
 _INSTEAD = {
     "NATURAL": "write ON a.key = b.key, and a bound on the time between the rows",
@@ -47,13 +47,13 @@ _FLIPPED = {"le": "ge", "lt": "gt", "ge": "le", "gt": "lt", "eq": "eq"}
 
 @dataclass
 class _Span:
-    """What is known about right time - left time, in microseconds; None: not bounded."""
+    """Bounds of right time - left time, in microseconds; None: not bounded."""
 
     low: int | None = None
     high: int | None = None
 
     def narrow(self, comparison: str, bound: int) -> None:
-        """Add `right - left <comparison> bound`."""
+        """Applies the condition `right - left <comparison> bound`."""
         if comparison in ("ge", "gt", "eq"):
             low = bound + (comparison == "gt")
             self.low = low if self.low is None else max(self.low, low)
@@ -70,14 +70,14 @@ def join_inputs(
     Returns
     -------
     Relation, Scope
-        Of the whole FROM.
+        Relation and names of the whole FROM.
     tuple of Expression
-        Conditions of WHERE that no join could use.
+        Conditions of WHERE that no join uses.
 
     Raises
     ------
     QueryError
-        A kind of join that there is not, no equality, no bound on the times, a window beside something else, ...
+        The kind of join is not supported, there is no equality or no bound on the times, a window is joined with a stream without one, ...
     """
     calls = [call]
     windows: WindowPair | None = None
@@ -106,7 +106,7 @@ def join_inputs(
         names = _together(binder, tree, names, right_scope)
         on = tree.args.get("on")
         if on is not None:
-            # One by one: where one is never true, the others still say what is joined with what.
+            # Bound one by one: even if one condition is never true, the others still give the keys.
             conditions += [fold(part) for part in conjuncts(Scalars(binder.text, names).condition(on, "ON"))]
         rights.append((tree, renamed, conditions))
     if windows is not None and _side(joins[0]):
@@ -115,7 +115,7 @@ def join_inputs(
     for tree, renamed, conditions in rights:
         known = {column.name for side in (left, renamed) for column in side.schema}
         known |= {column.column for column in names.columns if column.name in BOUNDS} if windows is not None else set()
-        # Behind an outer join WHERE sees NULLs where ON has found no partner: it takes no part in finding them.
+        # After an outer join WHERE sees NULLs where ON found no partner, so it must not take part in finding partners.
         mine = [] if _side(tree) else [condition for condition in waiting if known.issuperset(columns_of([condition]))]
         waiting = [condition for condition in waiting if condition not in mine]
         if is_lookup(tree.this):
@@ -136,12 +136,12 @@ def _refuse_kind(binder: Binder, tree: exp.Expr) -> None:
 
 
 def _side(tree: exp.Expr) -> str:
-    """LEFT, RIGHT, FULL, or nothing."""
+    """Returns LEFT, RIGHT, FULL, or ""."""
     return str(tree.args.get("side") or "").upper()
 
 
 def _together(binder: Binder, tree: exp.Expr, left: Scope, right: Scope) -> Scope:
-    """The names of both inputs. A name in USING, alone, means the column that every row of the answer has."""
+    """Returns the names of both inputs. A column in USING, named alone, means the merged column of the answer."""
     using = {identifier(item) for item in tree.args.get("using") or []}
     keys = sorted(using.difference(BOUNDS))
     if _side(tree) == "FULL" and keys:
@@ -155,7 +155,7 @@ def _together(binder: Binder, tree: exp.Expr, left: Scope, right: Scope) -> Scop
 
 
 def _qualified(binder: Binder, tree: exp.Expr, relation: Relation, scope: Scope) -> tuple[Select, Scope]:
-    """The input with its columns named `alias.column`, so that they are unique in the join."""
+    """Returns the input with its columns renamed to `alias.column`, which is unique within the join."""
     alias = scope.columns[0].alias
     if "." in alias:
         raise binder.text.error(tree, f"input {alias} of a join has a dot in its name", "name it with AS")
@@ -178,7 +178,7 @@ def _using(binder: Binder, tree: exp.Expr, left: Scope, right: Scope) -> list[Ex
 def _join(
     binder: Binder, tree: exp.Expr, left: Relation, right: Relation, conditions: Sequence[Expression], windows: WindowPair | None
 ) -> Relation:
-    """One join; conditions on one side stay conditions, which `sbon.query.lowering` moves to their side."""
+    """Binds one join. Conditions on one side stay in the list; `sbon.query.lowering` moves them to their side."""
     if windows is not None:
         conditions = windows.without_equality(binder.text, tree, conditions)
     sides = {column.name for column in left.schema}, {column.name for column in right.schema}
@@ -208,10 +208,10 @@ def _join(
 def _span(
     binder: Binder, tree: exp.Expr, left: Relation, right: Relation, conditions: Sequence[Expression]
 ) -> tuple[str, str, _Span, list[Expression]]:
-    """Event times of both sides with the interval between them, and the conditions that it stands for.
+    """Returns the event times of both sides, the interval between them, and the conditions that the interval replaces.
 
-    Several pairs of times may be bounded where a side is a join itself; the first that is bounded both ways is taken, the conditions
-    on the others stay conditions.
+    Several pairs of times may be bounded if a side is a join itself. The first pair bounded both ways is used; the conditions
+    on the others stay ordinary conditions.
     """
     spans: dict[tuple[str, str], tuple[_Span, list[Expression]]] = {}
     for condition in conditions:
@@ -242,7 +242,7 @@ def _span(
 
 
 def _within(tree: exp.Expr, left: Relation, right: Relation) -> str:
-    """A bound on the times of both sides, as it may be written there."""
+    """Returns an example of a bound on the times of both sides, for a hint."""
     one, other = (next(name for name in side.times if side.times[name][1] == 0 or len(side.times) == 1) for side in (left, right))
     bound = f"{other} BETWEEN {one} - INTERVAL '5 seconds' AND {one} + INTERVAL '5 seconds'"
     if tree.args.get("on") is not None:
@@ -254,7 +254,8 @@ def _within(tree: exp.Expr, left: Relation, right: Relation) -> str:
 
 
 def _bound(condition: Expression, left: Relation, right: Relation) -> tuple[tuple[str, str], str, int] | None:
-    """`right base time - left base time <comparison> bound`, if the condition says that."""
+    """Returns ((left base, right base), comparison, bound) of `right base time - left base time <comparison> bound`, if the condition has
+    that form."""
     if not isinstance(condition, Call) or condition.function not in _FLIPPED:
         return None
     form = _linear(Call("sub", condition.arguments))
@@ -275,7 +276,7 @@ def _bound(condition: Expression, left: Relation, right: Relation) -> tuple[tupl
 
 
 def _linear(expression: Expression) -> tuple[dict[str, int], int] | None:
-    """Sum of columns with whole factors, and of times and intervals as microseconds; None if it is not one."""
+    """Returns an expression as a sum of columns with integer factors and a constant in microseconds; None if it is no such sum."""
     match fold(expression):
         case Column(name=name):
             return {name: 1}, 0

@@ -1,4 +1,4 @@
-"""What parameters of operators may be: checked wherever they are made, by the planner or by decoding what a peer has sent.
+"""Limits of operators' parameters, checked wherever they are made: by the planner, or when a peer's message is decoded.
 
 A host that runs an operator relies on these limits: beyond them a row would be in 2^59 windows, or sums of times would leave 64 bits.
 """
@@ -36,17 +36,17 @@ MaybeExpression: TypeAlias = Expression | None
 
 
 class LimitError(QueryError, ValueError):
-    """A parameter of an operator beyond what any host takes. As a ValueError, decoding makes a refused message of it."""
+    """An operator's parameter is beyond what any host accepts. As a ValueError, it makes decoding refuse the message."""
 
 
 def check_span(what: str, span_us: int, least_us: int = 1) -> None:
-    """Refuse a length of time that a host cannot compute with."""
+    """Refuses a length of time that a host cannot compute with."""
     if not least_us <= span_us <= SPAN_US_MAX:
         raise LimitError(f"{what} of {span_us} µs, expected {least_us} to {SPAN_US_MAX}")
 
 
 def check_windows(size_us: int, slide_us: int, lateness_us: int, *, gaps: bool = False) -> None:
-    """Refuse windows that no host could keep; `gaps`: there may be time between them."""
+    """Refuses windows that no host could keep. With `gaps`, there may be time between windows."""
     if not (0 < slide_us <= SPAN_US_MAX and 0 < size_us <= SPAN_US_MAX and (gaps or slide_us <= size_us)):
         raise LimitError(f"windows of {size_us} µs every {slide_us} µs, expected 1 to {SPAN_US_MAX}, the slide at most the size")
     if size_us > PANES_MAX * slide_us:
@@ -55,13 +55,13 @@ def check_windows(size_us: int, slide_us: int, lateness_us: int, *, gaps: bool =
 
 
 def check_count(what: str, count: int, least: int = 0, most: int = COLUMNS_MAX) -> None:
-    """Refuse too few or too many of something."""
+    """Refuses too few or too many of something."""
     if not least <= count <= most:
         raise LimitError(f"{count} {what}, expected {least} to {most}")
 
 
 def check_expressions(expressions: Iterable[MaybeExpression]) -> None:
-    """Refuse expressions that a host would take too long to compile, or run out of stack on."""
+    """Refuses expressions that a host would take too long to compile or that would overflow its stack."""
     total = 0
     for expression in expressions:
         if expression is None:
@@ -76,13 +76,13 @@ def check_expressions(expressions: Iterable[MaybeExpression]) -> None:
 
 
 def check_keys(left: Sequence[Expression], right: Sequence[Expression]) -> None:
-    """Refuse a join whose sides are not compared by as many keys."""
+    """Refuses a join whose sides have different numbers of keys."""
     if len(left) != len(right) or not left:
         raise LimitError(f"join on {len(left)} and {len(right)} keys, expected as many, at least one")
 
 
 def check_outer(columns: Sequence[tuple[str, int, str]], outer: Sequence[object] | None) -> None:
-    """Refuse a join with sides that there are not, or one with NULLs of too few or too many types."""
+    """Refuses a join with unknown sides, or an outer join with too few or too many NULL types."""
     if any(side not in (0, 1) for _, side, _ in columns):
         raise LimitError("a join takes a column of a third side, expected 0 or 1")
     wanted = sum(side == 1 for _, side, _ in columns)
@@ -91,6 +91,6 @@ def check_outer(columns: Sequence[tuple[str, int, str]], outer: Sequence[object]
 
 
 def check_share(what: str, share: float, most: float = math.inf) -> None:
-    """Refuse a number that is none, or out of range."""
+    """Refuses a number that is NaN or out of range."""
     if not (math.isfinite(share) and 0.0 <= share <= most):
         raise LimitError(f"{what} of {share}, expected 0 to {most}")

@@ -1,8 +1,8 @@
-"""Expected bytes a second of a stream on a link between two agents, from how its batches are laid out there.
+"""Estimates the bytes a second of a stream on a link between two agents, from how its batches are laid out there.
 
 A batch is one frame of the connection: the frame's header and seal, the head of `sbon.link_frames`, and an Arrow IPC record batch, whose
 metadata and padding (`sbon.operators.ipc_layout`) are most of a batch of few rows. So the bytes depend on how many batches the rows travel
-in. Counted are batches as they are before compression: whether and how a link packs depends on its line, and is not known before it runs.
+in. Sizes are those before compression: whether and how a link compresses depends on its line, and is not known before it runs.
 Texts count as TEXT_BYTES each and NULLs as values; what TCP and IP add, and the acknowledgements that travel back, are not counted.
 """
 
@@ -18,12 +18,11 @@ from sbon.query.plan import AssignParams, SourceParams, WindowJoinParams, Window
 from sbon.query.schema import ELEMENT_TYPES, ColumnType, Schema
 
 FRAME_BYTES = FRAME_HEADER_BYTES + HEAD.size + TAG_BYTES
-"""Bytes of a frame around a record batch; all there is of a watermark that travels alone."""
+"""Bytes of a frame around a record batch; a watermark that travels alone is nothing else."""
 TEXT_BYTES = 8.0
 """Assumed length of a text."""
 SOURCE_BATCHES_PER_S = 100.0
-"""Batches a second of a source with more rows than that: it pauses 1 to 50 ms between two (`engine.batch_interval_min_s`,
-`engine.batch_interval_s`), on a machine that also does other work 5 to 20 ms."""
+"""Assumed batches a second of a source with more rows than that. It pauses 1 to 50 ms between two (`engine.batch_interval_min_s`,"""
 VALUE_BYTES = {
     ColumnType.BOOL: 1 / 8,
     ColumnType.INT: 8.0,
@@ -33,11 +32,11 @@ VALUE_BYTES = {
     ColumnType.INTERVAL: 8.0,
     **dict.fromkeys((ColumnType.JSON, *ELEMENT_TYPES), 8.0 + TEXT_BYTES),
 }
-"""Bytes of one more value in a batch; of a text, its offset and its characters."""
+"""Bytes of one more value in a batch; for a text, its offset and its characters."""
 
 
 class Pace(NamedTuple):
-    """Frames a second that leave an operator by each of its links."""
+    """Frames a second that an operator sends on each of its links."""
 
     batches_per_s: float
     """Frames with rows."""
@@ -51,7 +50,7 @@ def row_bytes(schema: Schema) -> float:
 
 
 def batch_bytes(schema: Schema, rows: float) -> float:
-    """Returns the bytes of a frame with a batch of so many rows, sealed and unpacked; between two whole numbers of rows, a share of each.
+    """Returns the bytes of a sealed, uncompressed frame with a batch of so many rows; a fractional number of rows is interpolated.
 
     Examples
     --------
@@ -67,7 +66,7 @@ def batch_bytes(schema: Schema, rows: float) -> float:
 
 
 def link_bytes_per_s(schema: Schema, rows_per_s: float, pace: Pace) -> float:
-    """Returns the bytes a second of rows that travel at this pace."""
+    """Returns the bytes a second of rows sent at this pace."""
     watermarks = pace.watermarks_per_s * FRAME_BYTES
     if rows_per_s <= 0 or pace.batches_per_s <= 0:
         return watermarks
@@ -75,11 +74,11 @@ def link_bytes_per_s(schema: Schema, rows_per_s: float, pace: Pace) -> float:
 
 
 def expected_pace(params: object, rows_per_s: float, inputs: Sequence[Pace]) -> Pace:
-    """Returns the frames a second that an operator gives.
+    """Returns the frames a second that an operator sends.
 
     Parameters
     ----------
-    params : of the operator
+    params : the operator's parameters
     rows_per_s : rows a second that it gives
     inputs : the pace of each link that leads to it
     """
@@ -91,7 +90,7 @@ def expected_pace(params: object, rows_per_s: float, inputs: Sequence[Pace]) -> 
             # Rows and watermarks leave when a window closes. Windows of one instant close with every watermark.
             return _pace(min(arriving, 1e6 / slide_us), rows_per_s)
         case AssignParams(slide_us=slide_us):
-            # Rows leave as they come, watermarks only when a window closes.
+            # Rows leave as they arrive, watermarks only when a window closes.
             batches_per_s, others_per_s = _pace(arriving, rows_per_s)
             return Pace(batches_per_s, min(others_per_s, 1e6 / slide_us))
         case _:
@@ -99,7 +98,7 @@ def expected_pace(params: object, rows_per_s: float, inputs: Sequence[Pace]) -> 
 
 
 def _pace(frames_per_s: float, rows_per_s: float) -> Pace:
-    """Frames of which as many have rows as if the rows were spread over them at random."""
+    """Splits frames into those with rows and those without, as if the rows were spread over the frames at random."""
     if frames_per_s <= 0:
         return Pace(0.0, 0.0)
     batches_per_s = -frames_per_s * math.expm1(-rows_per_s / frames_per_s)

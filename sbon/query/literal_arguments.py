@@ -1,4 +1,4 @@
-"""What arguments of functions must be literals, and which: the planner points at one that does not fit, a host refuses it."""
+"""Arguments of functions that must be literals: the planner points at one that does not fit, a host refuses it."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -8,7 +8,7 @@ from sbon.query.patterns import FLAGS, check_pattern, replacement_of, with_flags
 from sbon.query.time_formats import reading_of, strftime_of
 
 TEXT_MADE_MAX = 1_000
-"""Characters of what LPAD, RPAD and REPEAT make: beyond it a word could fill the memory."""
+"""Most characters that LPAD, RPAD and REPEAT produce; more could fill the memory."""
 DECIMALS_MAX = 15
 SPANS_US: dict[str, int] = {
     "microsecond": 1,
@@ -19,19 +19,19 @@ SPANS_US: dict[str, int] = {
     "day": 86_400_000_000,
     "week": 604_800_000_000,
 }
-"""Units of TIMESTAMPDIFF, which have one length each."""
+"""Units of TIMESTAMPDIFF that have a fixed length, in microseconds."""
 
 Literals: TypeAlias = Sequence[Any]
-"""For each argument its value, None where it is no literal."""
+"""The value of each argument; None if it is no literal."""
 Check: TypeAlias = Callable[[Literals, int], None]
 
 
 class ArgumentError(QueryError):
-    """An argument that is no literal, or not one that fits.
+    """An argument is no literal, or a literal that does not fit.
 
     Parameters
     ----------
-    place : of the argument, from 0
+    place : position of the argument, from 0
     """
 
     def __init__(self, message: str, place: int, hint: str) -> None:
@@ -40,23 +40,23 @@ class ArgumentError(QueryError):
 
 
 def check_literals(name: str, literals: Literals) -> None:
-    """Refuse arguments of a function that are not the literals that it takes; other functions take anything.
+    """Refuses literal arguments that a function does not accept; functions without such a rule accept everything.
 
     Raises
     ------
     ArgumentError
-        The first that does not fit.
+        Names the first argument that does not fit.
     """
     _check(_NEEDED.get(name, {}), literals)
 
 
 def check_slips(name: str, literals: Literals) -> None:
-    """Refuse literals that would give NULL for every row: a slip of whoever wrote them.
+    """Refuses literals with which every row would give NULL, which must be a mistake.
 
     Raises
     ------
     ArgumentError
-        The first such.
+        Names the first such argument.
     """
     _check(_SLIPS.get(name, {}), literals)
 
@@ -162,7 +162,7 @@ _NEEDED: dict[str, dict[int, Check]] = {
     "rtrim": {1: _CHARACTERS},
     "timestampdiff": {0: _unit},
 }
-"""By function and place of the argument."""
+"""Checks by function and position of the argument."""
 _SLIPS: dict[str, dict[int, Check]] = {
     "split_part": {2: _not_zero},
     "lpad": {1: _at_most},

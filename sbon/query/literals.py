@@ -1,4 +1,4 @@
-"""Names, types and intervals in trees of sqlglot."""
+"""Converts names, types and intervals of sqlglot trees."""
 
 from sqlglot import exp
 
@@ -37,12 +37,12 @@ _HINTS = {
 
 
 def column_type(text: Text, kind: exp.Expr | None, where: exp.Expr) -> ColumnType:
-    """The column type that a type of SQL stands for.
+    """Returns the column type for an SQL type.
 
     Raises
     ------
     QueryError
-        There is none.
+        The type has no counterpart.
     """
     if isinstance(kind, exp.DataType) and kind.this in (exp.DType.ARRAY, exp.DType.LIST):
         return _array_type(text, kind, where)
@@ -76,19 +76,19 @@ def _array_type(text: Text, kind: exp.DataType, where: exp.Expr) -> ColumnType:
 
 
 def identifier(tree: exp.Expr | None) -> str:
-    """A name as we keep it: lower case unless it was quoted."""
+    """Returns an identifier as stored: lower case unless quoted."""
     if isinstance(tree, exp.Identifier):
         return str(tree.this) if tree.args.get("quoted") else str(tree.this).lower()
     return tree.name.lower() if tree is not None else ""
 
 
 def column_name(text: Text, tree: exp.Expr) -> str:
-    """A name for a column.
+    """Returns a valid column name.
 
     Raises
     ------
     QueryError
-        Frames take it for a pattern that stands for several columns.
+        polars would read the name as a pattern for several columns.
     """
     name = identifier(tree)
     if name == "*" or (name.startswith("^") and name.endswith("$")):
@@ -97,12 +97,12 @@ def column_name(text: Text, tree: exp.Expr) -> str:
 
 
 def interval_of(text: Text, tree: exp.Expr | None) -> int | None:
-    """Microseconds of an INTERVAL literal, negated or not; None if the tree is something else.
+    """Returns the microseconds of an INTERVAL literal, negated or not; None if the tree is something else.
 
     Raises
     ------
     QueryError
-        It is an interval that cannot be read.
+        The interval cannot be read.
     """
     if isinstance(tree, exp.Paren | exp.Neg):
         inner = interval_of(text, tree.this)

@@ -1,6 +1,6 @@
-"""Joins with a table that stands still: `s JOIN sites FOR SYSTEM_TIME AS OF s.ts ON s.site = sites.id`.
+"""Binds joins with a lookup table: `s JOIN sites FOR SYSTEM_TIME AS OF s.ts ON s.site = sites.id`.
 
-What makes a table of a definition is that it stands there: the same CREATE TABLE behind FROM is a stream of the file's rows. An instant of
+A definition becomes a table by standing in such a JOIN; the same CREATE TABLE in FROM is a stream of the file's rows. An instant of
 the left rows, or PROCTIME(), must be named, as in Flink; whichever it is, the version that counts is the newest known where and when the
 row is joined.
 """
@@ -32,21 +32,21 @@ _WITHIN = "JOIN it within an interval, with AND d.ts BETWEEN a.ts - INTERVAL '1 
 
 
 def is_lookup(tree: exp.Expr) -> bool:
-    """The input of a JOIN is read FOR SYSTEM_TIME AS OF some instant."""
+    """Tells whether the input of a JOIN is read FOR SYSTEM_TIME AS OF some instant."""
     return isinstance(tree, exp.Table) and tree.args.get("version") is not None
 
 
 def lookup_table(binder: Binder, join: exp.Expr, names: Scope) -> tuple[Scan, Scope]:
-    """The table of a lookup, and its names.
+    """Returns the table of a lookup, and its names.
 
     Parameters
     ----------
-    names : of the inputs before it
+    names : names of the inputs before it
 
     Raises
     ------
     QueryError
-        It is no table, the instant is none, or the kind of JOIN would need rows of the table that no row of the stream asks for.
+        The input is no table, the instant is invalid, or the kind of JOIN would need table rows without a matching stream row.
     """
     text, tree = binder.text, join.this
     binder.count_input(tree)
@@ -97,7 +97,7 @@ def _definition(binder: Binder, tree: exp.Table) -> SourceDefinition:
 
 
 def lookup_join(binder: Binder, tree: exp.Expr, left: Relation, right: Select, conditions: Sequence[Expression]) -> Lookup:
-    """The lookup of a JOIN.
+    """Returns the lookup of a JOIN.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def lookup_join(binder: Binder, tree: exp.Expr, left: Relation, right: Select, c
     Raises
     ------
     QueryError
-        No equality says what is looked up.
+        There is no equality to look up by.
     """
     assert isinstance(right.input, Scan)
     sides = {column.name for column in left.schema}, {column.name for column in right.schema}

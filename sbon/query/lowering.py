@@ -1,8 +1,8 @@
-"""From the logical tree to the smallest streams that give the same answer.
+"""Lowers the logical tree to the smallest streams that give the same answer.
 
-One pass downwards carries what is asked of a stream: the conditions that its rows must meet and the values wanted of them. Projections
+One pass downwards carries what a stream must provide: the conditions that its rows must meet and the values wanted of them. Projections
 dissolve into that; conditions go on to the side of a join, through the keys of a window, into every part of a union, down to the sources;
-columns that nobody wants are not sent. On the way up columns get canonical names - a source's column keeps its name, a computed one is
+unused columns are not sent. On the way up columns get canonical names - a source's column keeps its name, a computed one is
 named by its text - and a canonical order, so that queries which compute the same name it alike, whatever their authors called it. The two
 sides of a join and the parts of a union are put into an order of their own, too. What the author wanted to see, in names and order, is
 left to the sink, so that the operators before it can be shared.
@@ -45,26 +45,26 @@ from sbon.query.text import aggregate_text, expression_text
 
 @dataclass(frozen=True)
 class LoweredQuery:
-    """A whole query: a stream in canonical form, and its author's view of it."""
+    """A whole query: a stream in canonical form, and how its author named and ordered the columns."""
 
     relation: Relation
     columns: tuple[tuple[str, str], ...]
-    """Each column that its author wants, in order: name, and name in the stream."""
+    """The columns that the author wants, in order, as (name, name in the stream)."""
 
     @property
     def schema(self) -> Schema:
-        """What the author sees."""
+        """Returns the columns that the author sees."""
         types = types_of(self.relation)
         return tuple(Field(name, types[found]) for name, found in self.columns)
 
     @property
     def is_plain(self) -> bool:
-        """The stream is as the author wants it."""
+        """Tells whether the stream has the author's names and order already."""
         return tuple((name, name) for name in declared(self.relation)) == self.columns
 
 
 def lower_query(relation: Relation) -> LoweredQuery:
-    """The whole query. Its stream has all columns that its author wants, each once, and no others."""
+    """Lowers a whole query. Its stream has all columns that its author wants, each once, and no others."""
     lowered = lower(relation, (), tuple(Column(column.name) for column in relation.schema))
     columns = tuple((column.name, name) for column, name in zip(relation.schema, lowered.names, strict=True))
     wanted = {name for _, name in columns}
@@ -73,7 +73,7 @@ def lower_query(relation: Relation) -> LoweredQuery:
 
 
 def lower(relation: Relation, conditions: Iterable[Expression], wanted: Sequence[Expression]) -> Lowered:
-    """The stream of rows of `relation` that meet all conditions, with at least the wanted values.
+    """Lowers a relation to a stream of the rows that meet all conditions, with at least the wanted values.
 
     Parameters
     ----------
@@ -122,8 +122,8 @@ def _lower_union(union: Union, conditions: tuple[Expression, ...], wanted: Seque
     for part in union.inputs:
         here: dict[str, Expression] = {ours.name: Column(theirs.name) for ours, theirs in zip(union.schema, part.schema, strict=True)}
         parts.append(lower(part, [substitute(c, here) for c in conditions], [fold(substitute(value, here)) for value in distinct]))
-    parts.sort(key=lambda part: repr(part.relation))  # no order is promised of a union's rows, so that of its parts is ours
-    # Two values that are one column in the first part may be two in another: each gets a column of its own.
+    parts.sort(key=lambda part: repr(part.relation))  # a union promises no order of rows, so its parts may be ordered canonically
+    # Values that share a column in the first part may differ in another part, so each gets a column of its own.
     targets: list[str] = []
     for name in parts[0].names:
         targets.append(free_name(name, targets))
@@ -164,7 +164,7 @@ def _lower_window(window: Window, conditions: tuple[Expression, ...], wanted: Se
             for value in (aggregate.operand, aggregate.by)
         )
         same = msgspec.structs.replace(aggregate, name="", operand=operand, by=by)
-        if same not in named:  # equal texts may be of different columns and NULLs
+        if same not in named:  # equal texts may stand for different columns or NULLs of different types
             name = aggregate_text(same)
             while name in new_aggregates or name in (key for key, _, _ in new_keys.values()):
                 name = f"{name}_2"
@@ -179,7 +179,7 @@ def _lower_window(window: Window, conditions: tuple[Expression, ...], wanted: Se
 
 
 def _narrower(window: Window, values: Sequence[Expression]) -> list[Expression]:
-    """Values that are better computed below the window: they are narrower than the columns that only they use."""
+    """Returns the values that are better computed below the window, because they are narrower than the columns that only they use."""
     types = types_of(window.input)
     candidates = [value for value in dict.fromkeys(values) if not isinstance(value, Column | Literal)]
     chosen: list[Expression] = []
@@ -192,7 +192,7 @@ def _narrower(window: Window, values: Sequence[Expression]) -> list[Expression]:
 
 
 def _lower_top(top: Top, conditions: tuple[Expression, ...], wanted: Sequence[Expression]) -> Lowered:
-    """Which rows are the first depends on all columns of the author's; only conditions on whole partitions may come before."""
+    """Lowers a Top. All of the author's columns decide which rows are first, so only conditions on whole partitions move below it."""
     whole = {top.time_column, *top.partition}
     early = [condition for condition in conditions if columns_of([condition]) and whole.issuperset(columns_of([condition]))]
     late = [condition for condition in conditions if condition not in early]
@@ -214,7 +214,8 @@ def _lower_top(top: Top, conditions: tuple[Expression, ...], wanted: Sequence[Ex
 def _order(
     order: Iterable[OrderColumn], ties: Iterable[str], places: Mapping[str, str], alike: set[str]
 ) -> tuple[tuple[OrderColumn, ...], tuple[str, ...]]:
-    """An order and what decides behind it, over the columns of a stream; those that all rows to be ordered have alike decide nothing."""
+    """Returns an order and its tie-breaking columns over the columns of a stream, without columns in which all rows to be ordered are
+    alike."""
     found: dict[str, OrderColumn] = {}
     for column in order:
         if places[column.name] not in alike:
@@ -223,7 +224,7 @@ def _order(
 
 
 def _lower_over(over: Over, conditions: tuple[Expression, ...], wanted: Sequence[Expression]) -> Lowered:
-    """Which rows come before a row depends on all columns of the author's; only conditions on whole partitions may come before."""
+    """Lowers an Over. All of the author's columns decide which rows precede a row, so only conditions on whole partitions move below it."""
     early = [condition for condition in conditions if columns_of([condition]) and set(over.partition).issuperset(columns_of([condition]))]
     late = [condition for condition in conditions if condition not in early]
     inputs = list(dict.fromkeys([over.time_column, *over.partition, *over.ties]))
@@ -253,7 +254,7 @@ def _lower_over(over: Over, conditions: tuple[Expression, ...], wanted: Sequence
 
 
 def _without_bounds(lowered: Lowered) -> Lowered:
-    """The stream with no column named as the bounds of a window are, which would hide it."""
+    """Returns the stream with columns renamed that would be hidden by a window's bounds."""
     columns = declared(lowered.relation)
     renamed = {name: free_name(f"{name}_2", columns) for name in columns if name in BOUNDS}
     if not renamed:
@@ -289,7 +290,7 @@ def _lower_unnest(unnest: Unnest, conditions: tuple[Expression, ...], wanted: Se
 
 
 def _lower_deduplicate(first: Deduplicate, conditions: tuple[Expression, ...], wanted: Sequence[Expression]) -> Lowered:
-    """Which row is the first depends on all columns of the author's; only conditions on keys may come before."""
+    """Lowers a Deduplicate. All of the author's columns decide which row is first, so only conditions on keys move below it."""
     early = [condition for condition in conditions if columns_of([condition]) and set(first.keys).issuperset(columns_of([condition]))]
     late = [condition for condition in conditions if condition not in early]
     inputs = list(dict.fromkeys([first.time_column, *first.keys, *(column.name for column in first.order), *first.ties]))
@@ -303,7 +304,8 @@ def _lower_deduplicate(first: Deduplicate, conditions: tuple[Expression, ...], w
 
 
 def _lower_apply(apply: Apply, conditions: tuple[Expression, ...], wanted: Sequence[Expression]) -> Lowered:
-    """A user's function has its columns under the names that it knows; nothing is known of how it treats rows."""
+    """Lowers a user's function. Its input columns keep the names it expects, and no condition moves below it, as its treatment of rows is
+    unknown."""
     names = [column.name for column in apply.function.inputs]
     inner = lower(apply.input, (), [Column(name) for name in names])
     stream = Apply(arranged(inner.relation, list(zip(names, inner.names, strict=True))), apply.function)
@@ -311,9 +313,10 @@ def _lower_apply(apply: Apply, conditions: tuple[Expression, ...], wanted: Seque
 
 
 def _lower_join(join: Join, conditions: tuple[Expression, ...], wanted: Sequence[Expression]) -> Lowered:
-    """`a JOIN b` and `b JOIN a` are one: the side that comes first by its sources is left; if that does not tell, both are tried.
+    """Lowers `a JOIN b` and `b JOIN a` to the same join: the side whose sources sort first is the left one; if that does not decide, both
+    orders are tried.
 
-    The sides of a left join have each their own part, and stay.
+    The sides of a left join differ in meaning and are not swapped.
     """
     if join.outer:
         return _lower_sides(join, conditions, wanted)
@@ -329,7 +332,7 @@ def _lower_sides(join: Join, conditions: tuple[Expression, ...], wanted: Sequenc
     inner_names = [{name: inner for name, at, inner in join.columns if at == side} for side in (0, 1)]
     parts = shared_out(join, conditions)
     pushed, residual, above = parts.pushed, parts.residual, parts.above
-    if not join.outer:  # the right one need not travel on
+    if not join.outer:  # the right one of an equal pair need not be sent on
         same = same_columns(join)
         residual = [substitute(condition, same) for condition in residual]
         wanted = [fold(substitute(value, same)) for value in wanted]
@@ -364,7 +367,7 @@ def _lower_sides(join: Join, conditions: tuple[Expression, ...], wanted: Sequenc
 
 
 def _lower_lookup(lookup: Lookup, conditions: tuple[Expression, ...], wanted: Sequence[Expression]) -> Lowered:
-    """Each left row is looked up by itself, so conditions on left rows alone come before; the table is always sent whole."""
+    """Lowers a lookup. Rows are looked up one by one, so only conditions on left rows move below it; the table is always sent whole."""
     inner_names = [{name: inner for name, at, inner in lookup.columns if at == side} for side in (0, 1)]
     left_values: dict[str, Expression] = {name: Column(inner) for name, inner in inner_names[0].items()}
     pushed, residual, above = list[Expression](), list[Expression](), list[Expression]()
@@ -408,7 +411,7 @@ def _join_columns(
     streams: Sequence[Lowered],
     taken: tuple[str, ...],
 ) -> tuple[tuple[tuple[str, int, str], ...], dict[str, Expression]]:
-    """The output columns of a join, and what the old output names are called now."""
+    """Returns the output columns of a join, and the new name of each old output column."""
     found = [{name: places[side][inner] for name, inner in inner_names[side].items() if name in outputs} for side in (0, 1)]
     twice = set(found[0].values()) & set(found[1].values())
     columns: list[tuple[str, int, str]] = []

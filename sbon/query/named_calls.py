@@ -1,4 +1,4 @@
-"""Functions of SQL that are called by their name alone, to calls of the plan; those with a syntax of their own are in `scalar_calls`."""
+"""Rewrites SQL functions that are called by name into calls of the plan; those with a syntax of their own are in `scalar_calls`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HIDDEN = frozenset({
     "json", "json_get", "json_text", "json_length", "bool_array", "int_array", "float_array", "text_array", "time_array", "json_array",
     "add", "sub", "mul", "div", "neg", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "in", "is_null", "like", "ilike",
 })  # fmt: skip
-"""Functions of the table that are written as operators."""
+"""Functions of the table that are written as operators, not as calls."""
 _WHETHER = "REGEXP_LIKE(text, pattern) says whether it matches, REGEXP_EXTRACT(text, pattern) gives what does"
 _SECONDS = "EXTRACT(EPOCH FROM ts) gives seconds since 1970, TO_TIMESTAMP(seconds) the time"
 _HASHES = "there are MD5(text) and SHA256(text)"
@@ -40,18 +40,18 @@ _INSTEAD = {
 
 
 def function_names() -> list[str]:
-    """What people may call, for hints."""
+    """Returns the names of the functions that people may call, for hints."""
     shown = [name for name in FUNCTIONS if name not in _HIDDEN and not name.startswith("extract_")]
     return sorted({*shown, *SYNONYMS, *EXTRACTS, *(name for name in _BY_NAME if name not in _INSTEAD), "extract", "cast", "nullif"})
 
 
 def named(scalars: Scalars, tree: exp.Expr) -> Bound:
-    """A call that is read by its name.
+    """Binds a call that is recognised by its name.
 
     Raises
     ------
     QueryError
-        No such function, or arguments that do not fit; points at the place.
+        The function does not exist, or its arguments do not fit; points at the place.
     """
     name = str(tree.this).lower()
     if name in EXTRACTS:
@@ -65,7 +65,7 @@ def named(scalars: Scalars, tree: exp.Expr) -> Bound:
 
 
 def _arguments(scalars: Scalars, tree: exp.Expr, form: str, least: int, most: int) -> list[exp.Expr]:
-    """The arguments, if there are as many as the form has."""
+    """Returns the arguments after checking their number against the form."""
     if not least <= len(tree.expressions) <= most:
         expected = str(least) if least == most else f"{least} to {most}"
         raise scalars.refuse(tree, f"{tree.this} got {counted(len(tree.expressions), 'argument')}, expected {expected}", f"write {form}")
@@ -82,13 +82,13 @@ def _extract(scalars: Scalars, tree: exp.Expr, field: str) -> Bound:
 
 
 def _second(scalars: Scalars, tree: exp.Expr) -> Bound:
-    """A whole number, as in Flink; EXTRACT has the fraction."""
+    """Binds SECOND as a whole number, as in Flink; EXTRACT gives the fraction, too."""
     seconds = _extract(scalars, tree, "second")
     return scalars.cast(tree, scalars.call(tree, "floor", [seconds]), INT)
 
 
 def _day_of_week(scalars: Scalars, tree: exp.Expr) -> Bound:
-    """Sunday 1 to Saturday 7, as in Flink; EXTRACT(dow ...) counts from Sunday 0, as PostgreSQL does."""
+    """Binds DAYOFWEEK as Sunday 1 to Saturday 7, as in Flink; EXTRACT(dow ...) counts from Sunday 0, as PostgreSQL does."""
     return scalars.call(tree, "add", [_extract(scalars, tree, "dow"), (Literal(1, INT), INT)])
 
 
@@ -98,7 +98,7 @@ def _locate(scalars: Scalars, tree: exp.Expr) -> Bound:
 
 
 def _right(scalars: Scalars, tree: exp.Expr) -> Bound:
-    """A negative number leaves out so many characters at the start, as in PostgreSQL."""
+    """Binds RIGHT. A negative number leaves out so many characters at the start, as in PostgreSQL."""
     text, number = (scalars.bind(part) for part in _arguments(scalars, tree, "RIGHT(text, n)", 2, 2))
     one, zero = (Literal(1, INT), INT), (Literal(0, INT), INT)
     negative, _ = scalars.call(tree, "lt", [number, zero])
@@ -119,7 +119,7 @@ def _pi(scalars: Scalars, tree: exp.Expr) -> Bound:
 
 
 def _date_format(scalars: Scalars, tree: exp.Expr) -> Bound:
-    """Flink's: the letters of Java."""
+    """Binds Flink's DATE_FORMAT, whose format uses the letters of Java."""
     time, given = _arguments(scalars, tree, "DATE_FORMAT(ts, 'yyyy-MM-dd')", 2, 2)
     written, _ = scalars.bind(given)
     if not isinstance(written, Literal) or not isinstance(written.value, str):
@@ -132,7 +132,7 @@ def _date_format(scalars: Scalars, tree: exp.Expr) -> Bound:
 
 
 def _to_timestamp(scalars: Scalars, tree: exp.Expr) -> Bound:
-    """Of a text in a format, of a text in ISO 8601, or of seconds since 1970."""
+    """Binds TO_TIMESTAMP of a text with a format, of a text in ISO 8601, or of seconds since 1970."""
     parts = _arguments(scalars, tree, "TO_TIMESTAMP(text, 'YYYY-MM-DD HH24:MI:SS'), or TO_TIMESTAMP(seconds)", 1, 2)
     if len(parts) == 1:
         return scalars.cast(tree, scalars.bind(parts[0]), TIME)
@@ -140,7 +140,7 @@ def _to_timestamp(scalars: Scalars, tree: exp.Expr) -> Bound:
 
 
 def _to_timestamp_ltz(scalars: Scalars, tree: exp.Expr) -> Bound:
-    """Flink's: of seconds (0) or milliseconds (3) since 1970."""
+    """Binds Flink's TO_TIMESTAMP_LTZ of seconds (0) or milliseconds (3) since 1970."""
     number, precision = _arguments(scalars, tree, "TO_TIMESTAMP_LTZ(milliseconds, 3)", 2, 2)
     digits = precision.name if isinstance(precision, exp.Literal) else ""
     if digits not in ("0", "3"):
@@ -150,7 +150,7 @@ def _to_timestamp_ltz(scalars: Scalars, tree: exp.Expr) -> Bound:
 
 
 def _unit(scalars: Scalars, tree: exp.Expr, given: exp.Expr) -> str:
-    """A unit that is written as a word or in quotes."""
+    """Reads a unit written as a word or in quotes."""
     unit = given.name.lower().removeprefix("sql_tsi_")
     if unit not in SPANS_US:
         hint = f"the units are {', '.join(SPANS_US)}; of longer ones, whose length differs, use EXTRACT(year FROM ts)"

@@ -39,28 +39,28 @@ _BY_TIME = "ORDER BY the event time, and keep n = 1: which row is the last of a 
 
 
 class Numbering(NamedTuple):
-    """How rows of a SELECT are to be numbered."""
+    """How the rows of a SELECT are to be numbered."""
 
     tree: exp.Expr
-    """Where to point."""
+    """The tree that errors point at."""
     name: str | None
-    """Of the column; None: nobody sees it, and the first row is wanted."""
+    """Name of the number's column; None: the number is not visible, and the first row is wanted."""
     partition: tuple[exp.Expr, ...]
     order: tuple[Order, ...]
 
     @property
     def trees(self) -> list[exp.Expr]:
-        """Expressions outside the SELECT list."""
+        """Returns the expressions outside the SELECT list."""
         return [*self.partition, *(item.tree for item in self.order)]
 
     @property
     def what(self) -> str:
-        """As its author calls it."""
+        """Returns the construct as its author would call it, for messages."""
         return "DISTINCT ON" if self.name is None else "ROW_NUMBER()"
 
 
 def numbering_of(text: Text, tree: exp.Select) -> tuple[exp.Select, Numbering | None]:
-    """The SELECT without its ROW_NUMBER(), in whose place is a NULL, or without its DISTINCT ON; and how rows are numbered, if they are.
+    """Returns the SELECT with NULL in place of ROW_NUMBER(), or without its DISTINCT ON, and how rows are numbered, if they are.
 
     Raises
     ------
@@ -121,12 +121,12 @@ def _distinct_on(text: Text, tree: exp.Select, on: exp.Expr) -> tuple[exp.Select
 
 
 def assigned(text: Text, call: WindowCall, relation: Relation, scope: Scope, *, numbered: bool) -> tuple[Assigned, Scope]:
-    """The rows of a window function without GROUP BY, each with its windows' bounds, and their names.
+    """Binds a window function without GROUP BY: each row with the bounds of its windows, and the names.
 
     Raises
     ------
     QueryError
-        Sessions can only be grouped and deduplicated.
+        The windows are sessions, which can only be grouped or deduplicated.
     """
     if call.session and not numbered:
         raise text.error(
@@ -142,12 +142,12 @@ def assigned(text: Text, call: WindowCall, relation: Relation, scope: Scope, *, 
 
 
 def numbered(text: Text, numbering: Numbering, select: Select, scalars: Scalars) -> Numbered:
-    """The rows of a SELECT, numbered.
+    """Returns the rows of a SELECT, numbered.
 
     Raises
     ------
     QueryError
-        No time is among the columns by which they are partitioned: they would have to be kept for ever.
+        No time is among the partition columns, so that rows would have to be kept for ever.
     """
     columns = [column for column in select.columns if column[0] != numbering.name]
 
@@ -177,7 +177,7 @@ def numbered(text: Text, numbering: Numbering, select: Select, scalars: Scalars)
         form = "write DISTINCT ON (window_start, key)" if numbering.name is None else "PARTITION BY window_start, key"
         raise text.keyword_error(numbering.tree, "" if numbering.name else "DISTINCT", message, _WINDOWED.format(form=form))
     order = [OrderColumn(named(*scalars.key(item.tree, "ORDER BY")), item.descending, item.nulls_first) for item in numbering.order]
-    if not order and isinstance(select.input, Assigned):  # any row is right, and the first by event time leaves first
+    if not order and isinstance(select.input, Assigned):  # any row is right, and the first by event time is available earliest
         order = [OrderColumn(named(Column(select.input.time_column), ColumnType.TIME), False, False)]
     if time is not None:
         time = named(Column(time), ColumnType.TIME)
@@ -194,12 +194,12 @@ def numbered(text: Text, numbering: Numbering, select: Select, scalars: Scalars)
 def limited(
     text: Text, relation: Numbered, where: exp.Expr | None, conditions: Sequence[Expression]
 ) -> tuple[Relation, tuple[Expression, ...]]:
-    """The first rows that a condition on their number leaves, and the conditions that are left to be looked at.
+    """Returns the first rows selected by a condition on the row number, and the remaining conditions.
 
     Raises
     ------
     QueryError
-        There is no such condition, or it is no sensible one.
+        There is no such condition, or it does not select the first rows.
     """
     limits = [limit for condition in conditions if (limit := _limit(condition, relation.number)) is not None]
     if not limits or where is None:
@@ -215,7 +215,7 @@ def limited(
 
 
 def _compared(condition: Expression, number: str) -> tuple[str, int] | None:
-    """`number <comparison> constant`, if the condition is one."""
+    """Returns (comparison, constant) of `number <comparison> constant`, if the condition has that form."""
     mirrored = {"le": "ge", "lt": "gt", "ge": "le", "gt": "lt", "eq": "eq"}
     match condition:
         case Call(function=name, arguments=(Column(name=column), Literal(value=int() as value))) if column == number and name in mirrored:
@@ -227,7 +227,7 @@ def _compared(condition: Expression, number: str) -> tuple[str, int] | None:
 
 
 def _limit(condition: Expression, number: str) -> int | None:
-    """The greatest number that meets a condition."""
+    """Returns the greatest number that meets a condition."""
     match condition:
         case Call(function="in", arguments=(Column(name=column), *values)) if column == number:
             known = [value.value for value in values if isinstance(value, Literal) and isinstance(value.value, int)]
@@ -239,7 +239,7 @@ def _limit(condition: Expression, number: str) -> int | None:
 
 
 def _is_met(condition: Expression, number: str, limit: int) -> bool:
-    """All numbers from 1 to the limit meet the condition."""
+    """Tells whether all numbers from 1 to the limit meet the condition."""
     compared = _compared(condition, number)
     if compared is None:
         return False
@@ -248,7 +248,7 @@ def _is_met(condition: Expression, number: str, limit: int) -> bool:
 
 
 def first_of(relation: Numbered, limit: int) -> Select:
-    """So many first rows of each partition."""
+    """Returns the first `limit` rows of each partition."""
     rows = relation.rows
     if limit == 1 and relation.partition and _is_first_by_time(relation):
         return _deduplicated(relation)
@@ -266,7 +266,7 @@ def _shown(relation: Numbered, values: dict[str, Expression], limit: int) -> tup
 
 
 def _is_first_by_time(relation: Numbered) -> bool:
-    """Rows are ordered by the time by which they were put into tumbling windows or sessions."""
+    """Tells whether rows are ordered by the time by which they were assigned to tumbling windows or sessions."""
     windows, order = relation.rows.input, relation.order
     if not isinstance(windows, Assigned) or windows.slide_us != windows.size_us or (not relation.partition and not windows.session):
         return False
@@ -275,7 +275,7 @@ def _is_first_by_time(relation: Numbered) -> bool:
 
 
 def _deduplicated(relation: Numbered) -> Select:
-    """The first row of each key by event time; conditions on the window itself are looked at behind it."""
+    """Returns the first row of each key by event time; conditions on the window itself are applied after it."""
     windows = relation.rows.input
     assert isinstance(windows, Assigned)
     values = {name: value for name, value, _ in relation.rows.columns}
@@ -303,12 +303,12 @@ def _deduplicated(relation: Numbered) -> Select:
 
 
 def bounded(relations: Iterable[Relation]) -> None:
-    """Rows that are numbered stand within brackets, with a condition around them.
+    """Checks that every numbered SELECT stands in brackets with a condition on its number around it.
 
     Raises
     ------
     QueryError
-        They do not.
+        A numbered SELECT has no such condition around it.
     """
     for relation in relations:
         if isinstance(relation, Numbered):

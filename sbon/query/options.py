@@ -34,7 +34,7 @@ from sbon.query.spans import parse_interval
 
 OPTIONS_MAX = 500
 IDLE_US_MIN = 100_000
-"""Of `idle_after`: shorter, every pause in the network would be one; beyond the most, a month, it is no pause any more."""
+"""Shortest `idle_after`. A shorter one would treat every network delay as silence; the longest is a month."""
 
 _FORM = "write WITH (name = 'value', ...)"
 _DELAY_FORM = "write WITH (delay_bound = '250 ms')"
@@ -43,15 +43,16 @@ _IDLE_FORM = "write WITH (idle_after = '10 seconds')"
 
 @dataclass(frozen=True)
 class Option:
-    """One entry."""
+    """One option of a WITH clause."""
 
     value: str
     where: Token
-    """Its first word."""
+    """Its first token."""
 
 
 def split_with(tokens: Sequence[Token]) -> tuple[list[Token], list[Token]]:
-    """A statement without its WITH clause, and what is between the brackets of that; nothing where there is none at the end."""
+    """Splits a statement into the part before its WITH clause and the tokens inside the clause's brackets, which are empty if there is
+    none at the end."""
     if tokens[-1].token_type != TokenType.R_PAREN:
         return list(tokens), []
     depth, start = 0, len(tokens)
@@ -66,7 +67,7 @@ def split_with(tokens: Sequence[Token]) -> tuple[list[Token], list[Token]]:
 
 
 def split_early_with(tokens: Sequence[Token]) -> tuple[list[Token], list[Token]]:
-    """A statement without the WITH clause between its name and its AS or FROM, and what is between the brackets of that."""
+    """Splits off the WITH clause between a statement's name and its AS or FROM; returns the rest and the tokens inside the brackets."""
     depth = 0
     for index, token in enumerate(tokens[:-1]):
         if depth == 0 and token.token_type in (TokenType.ALIAS, TokenType.FROM):
@@ -79,12 +80,12 @@ def split_early_with(tokens: Sequence[Token]) -> tuple[list[Token], list[Token]]
 
 
 def read_options(text: Text, tokens: Sequence[Token]) -> dict[str, Option]:
-    """Options by name in lower case; quoted names as they are.
+    """Returns the options by name; unquoted names in lower case.
 
     Raises
     ------
     QueryError
-        Something is not `name = value`; points at it.
+        An option is not `name = value`; points at it.
     """
     options: dict[str, Option] = {}
     entry: list[Token] = []
@@ -93,7 +94,7 @@ def read_options(text: Text, tokens: Sequence[Token]) -> dict[str, Option]:
             entry.append(token)
             continue
         if not entry:
-            # A comma may follow the last option, and there may be none at all.
+            # A comma may follow the last option, and the list may be empty.
             if token is not None:
                 raise text.error(token, "an option is missing before the comma", _FORM)
             break
@@ -128,19 +129,19 @@ def _read_entry(text: Text, entry: list[Token]) -> tuple[str, str]:
 def take_connector(
     text: Text, options: dict[str, Option], kind: str, built_in: tuple[str, ...], extensions: Extensions, end: Token, *, elsewhere: bool
 ) -> str:
-    """Take the connector out of the options.
+    """Takes the connector out of the options.
 
     Parameters
     ----------
     kind : "source" or "sink"
     built_in : connectors of that kind that every agent has
-    extensions : has those installed on this agent
-    elsewhere : it is to run on nodes that the statement names, where something else may be installed
+    extensions : includes the connectors installed on this agent
+    elsewhere : the connector runs on nodes that the statement names, which may have others installed
 
     Raises
     ------
     QueryError
-        It is missing, or none of the known and not `elsewhere`, or hardly anything but a misspelt one of them.
+        It is missing; or unknown and not `elsewhere`; or unknown and very probably a misspelt known one.
     """
     option = options.pop("connector", None)
     if option is not None and option.value in built_in:
@@ -157,7 +158,7 @@ def take_connector(
 
 
 def take_list(text: Text, options: dict[str, Option], key: str) -> list[str]:
-    """Take an option out that lists values with commas; none where it is not given."""
+    """Takes an option out that lists values separated by commas; returns no values if it is not given."""
     option = options.pop(key, None)
     if option is None:
         return []
@@ -168,12 +169,12 @@ def take_list(text: Text, options: dict[str, Option], key: str) -> list[str]:
 
 
 def take_delay_bound(text: Text, options: dict[str, Option]) -> float | None:
-    """Take the option `delay_bound` out, in milliseconds; None where it is not given.
+    """Takes the option `delay_bound` out, in milliseconds; returns None if it is not given.
 
     Raises
     ------
     QueryError
-        It is no span of time, or none above 0.
+        It is no time span, or not above 0.
     """
     option = options.pop("delay_bound", None)
     if option is None:
@@ -185,12 +186,12 @@ def take_delay_bound(text: Text, options: dict[str, Option]) -> float | None:
 
 
 def take_idle_after(text: Text, options: dict[str, Option]) -> tuple[int, Option | None]:
-    """Take the option `idle_after` out, in microseconds; 0 where it is not given.
+    """Takes the option `idle_after` out, in microseconds; returns 0 if it is not given.
 
     Raises
     ------
     QueryError
-        It is no span of time, or one out of range.
+        It is no time span, or out of range.
     """
     option = options.pop("idle_after", None)
     if option is None:
@@ -209,5 +210,5 @@ def _span_us(text: Text, key: str, option: Option, form: str) -> int:
 
 
 def rest_of(options: dict[str, Option]) -> tuple[tuple[str, str], ...]:
-    """The options, sorted, as connectors take them."""
+    """Returns the remaining options, sorted, as connectors take them."""
     return tuple(sorted((key, option.value) for key, option in options.items()))

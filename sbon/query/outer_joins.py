@@ -1,6 +1,6 @@
-"""RIGHT and FULL joins, made of left ones.
+"""Builds RIGHT and FULL joins from left ones.
 
-`a RIGHT JOIN b` is `b LEFT JOIN a` with the columns in the order of the author's. `a FULL JOIN b` is `a LEFT JOIN b` and those rows of
+`a RIGHT JOIN b` is `b LEFT JOIN a` with the columns in the author's order. `a FULL JOIN b` is `a LEFT JOIN b` and those rows of
 `b LEFT JOIN a` that have no partner. Rows without an event time take part in no join, so that a row whose partner has none has no partner.
 Both joins of a FULL JOIN keep the rows of both sides: it costs twice as much.
 """
@@ -12,7 +12,7 @@ from sbon.query.relation import Join, Relation, Select, Union
 
 
 def mirrored(join: Join) -> Join:
-    """The same join with its sides exchanged: `right - left` lies in the interval turned round."""
+    """Returns the same join with its sides exchanged and the bounds of `right - left` negated."""
     columns = tuple((name, 1 - side, inner) for at in (1, 0) for name, side, inner in join.columns if side == at)
     keys = tuple((right, left) for left, right in join.keys)
     return replace(
@@ -29,7 +29,7 @@ def mirrored(join: Join) -> Join:
 
 
 def outer_join(join: Join, side: str) -> Relation:
-    """The join as LEFT, RIGHT or FULL; as it is where `side` is empty."""
+    """Returns the join as LEFT, RIGHT or FULL; unchanged if `side` is empty."""
     if not side:
         return join
     left = replace(join, outer=True)

@@ -1,8 +1,8 @@
-"""Aggregates OVER the rows before each row.
+"""Binds aggregates OVER the rows before each row.
 
     SELECT k, v, AVG(v) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN 9 PRECEDING AND CURRENT ROW) AS mean FROM stream
 
-All of a SELECT have one PARTITION BY and one ORDER BY, the event time. A frame is of so many rows: one of time is a window.
+All such aggregates of a SELECT share one PARTITION BY and one ORDER BY, the event time. A frame is a number of rows.
 """
 
 from sqlglot import exp
@@ -29,7 +29,7 @@ _ROWS = "write ROWS BETWEEN 9 PRECEDING AND CURRENT ROW; a frame of time is a wi
 
 
 def has_over(tree: exp.Select) -> bool:
-    """The SELECT list has an aggregate over rows."""
+    """Tells whether the SELECT list has an aggregate over rows."""
     return any(_is_over(part) for item in tree.expressions for part in item.walk(prune=lambda part: isinstance(part, exp.Query)))
 
 
@@ -49,11 +49,11 @@ class OverRows(Scalars):
         self._found: dict[str, tuple[Aggregate, ColumnType, int]] = {}
 
     def bind(self, tree: exp.Expr) -> Bound:
-        """An aggregate over rows, or something made of such."""
+        """Binds an aggregate over rows, or an expression of such."""
         return self._over(tree) if _is_over(tree) else super().bind(tree)
 
     def select(self, conditions: tuple[Expression, ...], columns: tuple[tuple[str, Expression, ColumnType], ...]) -> Select:
-        """The SELECT, once all its columns are bound."""
+        """Returns the SELECT, once all its columns are bound."""
         assert self._time is not None
         types = {column.name: column.type for column in self._relation.schema}
         operands = [aggregate.operand for aggregate, _, _ in self._found.values() if aggregate.operand is not None]
@@ -110,7 +110,7 @@ class OverRows(Scalars):
         return Column(found), result
 
     def _agree(self, tree: exp.Expr) -> None:
-        """One partition and one order for all, and the order is the event time."""
+        """Checks that all aggregates have one partition and one order, and that the order is the event time."""
         if tree.args.get("alias") is not None:
             raise self.text.error(tree, f"{_typed(tree)}: a named WINDOW is not supported", f"spell it out: {_FORM}")
         order = tree.args.get("order")
@@ -134,7 +134,7 @@ class OverRows(Scalars):
         self._partition, self._time = partition, found.column
 
     def _preceding(self, tree: exp.Expr) -> int:
-        """Rows before the current one."""
+        """Returns the number of rows before the current one."""
         spec = tree.args.get("spec")
         if spec is None:
             raise self.text.error(tree, f"{_typed(tree)}: OVER without a frame is of all rows that ever came", _ROWS)
@@ -151,6 +151,6 @@ class OverRows(Scalars):
 
 
 def _typed(tree: exp.Expr) -> str:
-    """The function before OVER, as it was typed."""
+    """Returns the function before OVER, as it was typed."""
     called = tree.this
     return str(called.meta.get("typed", called.sql_name() if isinstance(called, exp.Func) else "OVER"))

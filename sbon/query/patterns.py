@@ -1,4 +1,4 @@
-"""Regular expressions and what replaces their matches, as people write them: checked when a query is planned and where it is run.
+"""Checks regular expressions and their replacement texts, both when a query is planned and where it runs.
 
 The engine is that of Rust. Its time is proportional to the length of the text whatever the pattern; it has no look-around and no
 back-references.
@@ -10,15 +10,15 @@ from sbon.errors import QueryError
 
 PATTERN_LENGTH_MAX = 1_000
 PARTS_MAX = 5_000
-"""Parts of a pattern with its counts written out: a{3} is aaa. The engine has a limit of its own for its machine, 10 MiB."""
+"""Most parts of a pattern with its counts expanded: a{3} is aaa. The engine has a limit of its own for the compiled pattern, 10 MiB."""
 FLAGS = {"regexp_like": "i", "regexp_replace": "gi"}
 
 _TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{([0-9]{1,9})(?:,([0-9]{0,9}))?\}|.", re.DOTALL)
-"""An escaped character, a class, a count, or any other character."""
+"""Matches an escaped character, a class, a count, or any other character."""
 
 
 def check_pattern(pattern: str) -> None:
-    """Refuse a pattern that is too large; whether it can be read is for the engine to say.
+    """Refuses a pattern that is too large; whether its syntax is valid is for the engine to say.
 
     Raises
     ------
@@ -34,7 +34,7 @@ def check_pattern(pattern: str) -> None:
 
 
 def parts_of(pattern: str) -> int:
-    """How many characters and classes a pattern has with its counts written out.
+    """Counts the characters and classes of a pattern with its counts expanded.
 
     Examples
     --------
@@ -60,12 +60,12 @@ def parts_of(pattern: str) -> int:
 
 
 def with_flags(function: str, pattern: str, flags: str) -> str:
-    """The pattern with the flag that it knows itself: `i`, without regard to case.
+    """Returns the pattern with the flag `i` (ignore case) written into it, if it is given; other known flags do not change the pattern.
 
     Raises
     ------
     QueryError
-        An unknown flag.
+        The flag is unknown.
     """
     unknown = [flag for flag in flags if flag not in FLAGS[function]]
     if unknown:
@@ -75,12 +75,12 @@ def with_flags(function: str, pattern: str, flags: str) -> str:
 
 
 def replacement_of(text: str) -> str:
-    r"""What replaces a match, in the engine's spelling: \1 to \9 are groups and \& is the whole match, as in PostgreSQL.
+    r"""Converts a replacement text to the engine's syntax: \1 to \9 are groups and \& is the whole match, as in PostgreSQL.
 
     Raises
     ------
     QueryError
-        A backslash before anything else, or $1, which other dialects write.
+        A backslash precedes anything else, or the text has $1, which other dialects use.
 
     Examples
     --------
@@ -106,5 +106,5 @@ def replacement_of(text: str) -> str:
 
 
 def references(text: str) -> int:
-    """How many groups or matches a replacement of `replacement_of` repeats."""
+    """Counts the references to groups or the match in a converted replacement."""
     return text.count("${")

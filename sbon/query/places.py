@@ -1,4 +1,4 @@
-"""Where in a text a statement's name and options stand, for what is found out only when the statement is carried out."""
+"""Places of a statement's name and options in its text, for errors found only when the statement is executed."""
 
 from collections.abc import Mapping
 from typing import TypeAlias
@@ -6,14 +6,14 @@ from typing import TypeAlias
 from sbon.errors import ConnectorError, QueryError, SbonError
 
 NAME = ""
-"""What the statement makes or takes away, among its places; no option is called so."""
+"""Key of the statement's own name among its places; no option has this name."""
 
 Places: TypeAlias = Mapping[str, tuple[int, int]]
 """Line and column, from 1, of NAME and of each option."""
 
 
 def located(problem: SbonError, places: Places) -> SbonError:
-    """The problem of a statement with its place: that of the option that it is about, else that of the name."""
+    """Returns the error of a statement with its place: that of the option that it is about, else that of the name."""
     match problem:
         case QueryError(line=0):
             line, column = places.get(NAME, (0, 0))

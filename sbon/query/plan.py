@@ -1,11 +1,11 @@
-"""What a query computes: operators, the links between them, and the rates expected on the links.
+"""The plan of a query: operators, the links between them, and the rates expected on the links.
 
-A plan is a DAG. Operators are listed upstream first. Sources and sinks are pinned to nodes; all between is unpinned unless the
+A plan is a DAG. Operators are listed upstream first. Sources and sinks are pinned to nodes; all others are unpinned unless the
 planner has a reason. An operator has numbered input ports; a port takes any number of links, whose rows are merged (so that a
 logical source over many nodes, or a UNION ALL, needs no operator of its own).
 
-Parameters beyond the limits of `sbon.query.limits` cannot be made: the planner refuses the query, and a message with such an operator is
-not decoded.
+Parameters beyond the limits of `sbon.query.limits` cannot be constructed: the planner refuses the query, and a message with such an
+operator is not decoded.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,19 +34,19 @@ from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.limits import Amount, Epoch, Few, Link, Operator
 
 WATERMARK_MIN = -(2**62)
-"""Before the first row: nothing is promised."""
+"""Watermark before the first row; it promises nothing."""
 WATERMARK_END = 2**62
-"""The stream has ended: no row will follow."""
+"""Watermark after the last row: the stream has ended."""
 
 
 class Reads(msgspec.Struct, frozen=True):
-    """What the operators behind a source need of it. A connector may give NULL in other columns, and leave out rows of which a condition is
-    not true, though not the event times of these: the watermark goes on as if they had come."""
+    """The columns and rows of a source that its query needs. A connector may give NULL in other columns, and leave out rows of which a
+    condition is not true. Their event times still count: the watermark advances as if the rows had come."""
 
     columns: tuple[str, ...]
-    """Sorted. The event time and NOT NULL columns count even where they are not here."""
+    """The columns needed, sorted. The event time and NOT NULL columns are needed even if they are not listed."""
     conditions: tuple[Expression, ...] = ()
-    """Each compares a column with a constant; those that do not come from that are left out."""
+    """Conditions that compare a column with a constant. The query's other conditions are not listed; a later operator checks them all."""
 
     def __post_init__(self) -> None:
         check_count("columns", len(self.columns))
@@ -60,20 +60,20 @@ class SourceParams(msgspec.Struct, frozen=True, tag="source"):
     name: str
     connector: str
     options: tuple[tuple[str, str], ...]
-    """Sorted by key. What the connector takes is in its own documentation."""
+    """Options sorted by key. The connector's documentation lists them."""
     columns: Schema
     time_column: str | None
-    """The event time; None: rows have none, and time windows and joins over it are refused by the planner."""
+    """Column of the event time. None: rows have none, and the planner refuses time windows and joins over the source."""
     watermark_delay_us: int = 0
     """How far rows may be out of order: the watermark stays this far behind the newest event time."""
     idle_after_us: int = 0
-    """After so long without a row the watermark follows the wall clock; 0: never."""
+    """Silence after which the watermark follows the wall clock; 0: never."""
     not_null: tuple[str, ...] = ()
-    """Columns that may not be NULL: rows with NULL there are left out where the source is read, and counted."""
+    """Columns that may not be NULL: rows with NULL there are dropped where the source is read, and counted."""
     is_table: bool = False
-    """Read as a lookup table: it gives versions (`sbon.query.table_versions`), each whole, and never ends."""
+    """The source is read as a lookup table: it sends complete versions (`sbon.query.table_versions`) and never ends."""
     reads: Reads | None = None
-    """What the query needs of it; None: all."""
+    """The columns and rows that the query needs; None: all."""
 
     def __post_init__(self) -> None:
         check_count("columns", len(self.columns))
@@ -90,7 +90,7 @@ class MapParams(msgspec.Struct, frozen=True, tag="map"):
 
     predicate: Expression | None
     columns: tuple[tuple[str, Expression], ...] | None
-    """Name and value of each output column; None: all input columns as they are."""
+    """Name and value of each output column; None: all input columns unchanged."""
 
     def __post_init__(self) -> None:
         check_count("columns", len(self.columns or ()))
@@ -130,7 +130,7 @@ AGGREGATE_FUNCTIONS = (
     "string_agg_distinct",
 )
 PERCENTILE_FUNCTIONS = frozenset({"approx_percentile", "percentile_cont", "percentile_disc"})
-"""Aggregates that take a share."""
+"""Aggregates with a `share`."""
 
 
 PAIR_FUNCTIONS = frozenset({"covar_samp", "covar_pop", "corr", "regr_slope", "regr_intercept", "arg_min", "arg_max"})
@@ -145,13 +145,13 @@ class Aggregate(msgspec.Struct, frozen=True, array_like=True):
     """One of `AGGREGATE_FUNCTIONS`."""
     operand: Expression | None
     share: float = 0.5
-    """Of `PERCENTILE_FUNCTIONS`: the share of the values at or below the answer, 0 to 1. All others leave it as it is."""
+    """For `PERCENTILE_FUNCTIONS`, the share of the values at or below the answer, 0 to 1. Other functions leave it at its default."""
     by: Expression | None = None
-    """Of `PAIR_FUNCTIONS`: the second operand; of `string_agg`: what its texts are ordered by, None: by event time."""
+    """For `PAIR_FUNCTIONS`, the second operand; for `string_agg`, the order of its texts, None: by event time."""
     separator: str = ""
-    """Of `string_agg` and `string_agg_distinct`: between two texts."""
+    """For `string_agg` and `string_agg_distinct`, the text between two texts."""
     descending: bool = False
-    """Of these: the greatest text, or the one with the greatest `by`, is the first."""
+    """For the same two, the greatest text, or the one with the greatest `by`, comes first."""
 
     def __post_init__(self) -> None:
         if self.function not in AGGREGATE_FUNCTIONS:
@@ -223,9 +223,9 @@ class TopParams(msgspec.Struct, frozen=True, tag="top"):
     ties: tuple[str, ...]
     limit: int
     partition: tuple[str, ...] = ()
-    """Columns whose values, NULL among them, tell the partitions of an event time apart."""
+    """Columns that partition the rows of an event time; NULL is a value like any other."""
     number: str | None = None
-    """A column of the output that counts the rows of each partition from 1; None: there is none."""
+    """Output column that numbers the rows of each partition from 1; None: there is none."""
 
     def __post_init__(self) -> None:
         check_count("rows of each event time", self.limit, 1, LIMIT_MAX)
@@ -236,19 +236,20 @@ OVER_FUNCTIONS = ("count", "sum", "min", "max", "avg")
 
 
 class OverParams(msgspec.Struct, frozen=True, tag="over"):
-    """Rows with aggregates of each and of the rows before it in its partition, by event time, then by the columns `ties`, ascending.
+    """Parameters of aggregates OVER preceding rows: each row, with aggregates of it and the rows before it in its partition.
 
-    Output columns: those of the input, then the aggregates. Rows leave in this order when the watermark has passed their event time, which
-    is that of the output, too. A row that comes behind the watermark is late: counted, not used. The last rows of every partition are kept.
+    Rows are ordered by event time, then by the columns `ties`, ascending. Output columns: those of the input, then the aggregates. Rows
+    leave in this order when the watermark has passed their event time, which is that of the output, too. A row that comes behind the
+    watermark is late: counted, not used. The last rows of every partition are kept.
     """
 
     time_column: str
     partition: tuple[str, ...]
-    """Columns; NULL is a partition as any other."""
+    """Partition columns; NULL is a value like any other."""
     ties: tuple[str, ...]
     aggregates: tuple[Aggregate, ...]
     preceding: tuple[int, ...]
-    """How many rows before the row itself each aggregate takes."""
+    """For each aggregate, the number of rows before the current row in its frame."""
 
     def __post_init__(self) -> None:
         check_count("columns", len(self.partition) + len(self.ties))
@@ -263,7 +264,7 @@ class OverParams(msgspec.Struct, frozen=True, tag="over"):
 
 
 class AssignParams(msgspec.Struct, frozen=True, tag="assign"):
-    """Rows with the tumbling (slide = size) or hopping windows that they lie in: one for each window.
+    """Rows with the tumbling (slide = size) or hopping windows that they lie in: one output row for each window.
 
     Output columns: `window_start`, `window_end`, then those of the input, but for such of these names. The event time of the output is
     `window_end`. A row without an event time is given once, its bounds are NULL. No row is late, as its windows may be open.
@@ -273,7 +274,7 @@ class AssignParams(msgspec.Struct, frozen=True, tag="assign"):
     size_us: int
     slide_us: int
     allowed_lateness_us: int = 0
-    """How much later than the watermark says windows count as closed."""
+    """Additional time before windows count as closed, after the watermark has passed their end."""
 
     def __post_init__(self) -> None:
         check_windows(self.size_us, self.slide_us, self.allowed_lateness_us)
@@ -304,7 +305,7 @@ class UnnestParams(msgspec.Struct, frozen=True, tag="unnest"):
 
 
 class DeduplicateParams(msgspec.Struct, frozen=True, tag="deduplicate"):
-    """The first row of each key in a tumbling window, or, `session`, behind a time without any row of that key.
+    """The first row of each key in a tumbling window, or, with `session`, after a time without any row of that key.
 
     The first one is that of the least event time; among rows of one instant it goes by `order`, then by the columns `ties`,
     ascending, NULLs last. It leaves as soon as the watermark has passed it by `allowed_lateness_us`. Output columns: `window_start`,
@@ -314,11 +315,11 @@ class DeduplicateParams(msgspec.Struct, frozen=True, tag="deduplicate"):
 
     time_column: str
     keys: tuple[str, ...]
-    """Columns; NULL is a key as any other."""
+    """Columns of the key; NULL is a value like any other."""
     order: tuple[OrderColumn, ...]
     ties: tuple[str, ...]
     span_us: int
-    """Length of the windows, or the time from one row of a key to the next from which that is a first one again."""
+    """Length of the windows; with `session`, the least time between two rows of a key that makes the later one a first row again."""
     session: bool = False
     allowed_lateness_us: int = 0
 
@@ -345,10 +346,10 @@ class JoinParams(msgspec.Struct, frozen=True, tag="join"):
     columns: tuple[tuple[str, int, str], ...]
     residual: Expression | None = None
     outer: tuple[ColumnType, ...] | None = None
-    """A left outer join: left rows without a pair leave once, with NULLs for the right side's columns, of these types in their order, when
-    the watermark says that no partner can come. None: an inner join."""
+    """Types of the right side's columns in a left outer join; None: an inner join. A left row without a partner leaves once, with NULLs of
+    these types in this order, when the watermark says that no partner can come."""
     apart: bool = False
-    """No source feeds both sides: one of them can be held back until the other has caught up."""
+    """No source feeds both sides, so one side can be held back until the other has caught up."""
 
     def __post_init__(self) -> None:
         check_span("join from a time before", self.before_us, -SPAN_US_MAX)
@@ -375,11 +376,11 @@ class WindowJoinParams(msgspec.Struct, frozen=True, tag="window_join"):
     columns: tuple[tuple[str, int, str], ...]
     residual: Expression | None = None
     outer: tuple[ColumnType, ...] | None = None
-    """A left outer join: left rows without a pair in a window leave with it, with NULLs for the right side's columns, of these types in
-    their order. None: an inner join."""
+    """Types of the right side's columns in a left outer join; None: an inner join. Left rows without a pair in a window leave with it,
+    with NULLs of these types in this order."""
     allowed_lateness_us: int = 0
     apart: bool = False
-    """No source feeds both sides: one of them can be held back until the other has caught up."""
+    """No source feeds both sides, so one side can be held back until the other has caught up."""
 
     def __post_init__(self) -> None:
         check_windows(self.size_us, self.slide_us, self.allowed_lateness_us)
@@ -389,7 +390,7 @@ class WindowJoinParams(msgspec.Struct, frozen=True, tag="window_join"):
 class LookupParams(msgspec.Struct, frozen=True, tag="lookup"):
     """Rows of port 0 (left), each with the rows of a table whose keys are equal (and not NULL).
 
-    The table comes by port 1 in versions (`sbon.query.table_versions`); the newest that is whole when a row is processed counts. Pairs with
+    The table comes by port 1 in versions (`sbon.query.table_versions`); a row is joined with the newest complete one. Pairs with
     `residual` (over the output columns) not true are left out. Output columns are given as (output name, side, input name). Event times
     are those of the left rows, none of which is late.
     """
@@ -399,8 +400,8 @@ class LookupParams(msgspec.Struct, frozen=True, tag="lookup"):
     columns: tuple[tuple[str, int, str], ...]
     residual: Expression | None = None
     outer: tuple[ColumnType, ...] | None = None
-    """A left outer join: left rows without a pair leave with NULLs for the table's columns, of these types in their order. None: an inner
-    join."""
+    """Types of the table's columns in a left outer join; None: an inner join. Left rows without a pair leave with NULLs of these types in
+    this order."""
 
     def __post_init__(self) -> None:
         _check_join(self)
@@ -419,21 +420,21 @@ def _check_join(params: JoinParams | WindowJoinParams | LookupParams) -> None:
 
 
 class FunctionParams(msgspec.Struct, frozen=True, tag="function"):
-    """A function of a user's own, which every host must have installed in this version; see `sbon.functions`."""
+    """A user's function. Every host must have it installed in this version; see `sbon.functions`."""
 
     name: str
     version: str
     arguments: tuple[tuple[str, bool | int | float | str], ...]
-    """All of them, in the order of their declaration."""
+    """All arguments, in the order of their declaration."""
     inputs: Schema
     """The columns that it takes, in this order."""
     outputs: Schema
     time_column: str | None
     """The event time, among inputs and outputs; None: its output has none."""
     selectivity: float = 1.0
-    """Rows out for each row in, as its author expects."""
+    """Output rows for each input row, as its author expects."""
     deterministic: bool = True
-    """Queries may share it."""
+    """Equal inputs give equal outputs, so queries may share the operator."""
 
     def __post_init__(self) -> None:
         check_count("columns", len(self.inputs) + len(self.outputs))
@@ -450,17 +451,18 @@ class MulticastParams(msgspec.Struct, frozen=True, tag="multicast"):
     that already run get them."""
 
     of: OperatorId
-    """Whose stream it is."""
+    """The operator whose stream it carries."""
 
 
 class SinkParams(msgspec.Struct, frozen=True, tag="sink"):
-    """Where answers go. Connector `tail` keeps them for `sbon tail` at the agent that took the query."""
+    """Where answers go. The connector `tail` keeps them for `sbon tail` at the agent that took the query."""
 
     name: str
     connector: str
     options: tuple[tuple[str, str], ...]
     columns: tuple[tuple[str, str], ...] | None = None
-    """What is written, in order: name, and name in the input, whose columns are named and ordered for sharing; None: all as they are."""
+    """Columns that are written, in order, as (name, name in the input); None: all as they are. Input columns are named and ordered for
+    sharing."""
 
     def __post_init__(self) -> None:
         check_count("columns", len(self.columns or ()))
@@ -488,33 +490,33 @@ Params: TypeAlias = (
 
 
 class Needs(msgspec.Struct, frozen=True):
-    """What operators need of a host beside room."""
+    """What operators need of a host besides capacity."""
 
     functions: tuple[tuple[str, str], ...] = ()
-    """Users' functions, by name and version, each once and sorted."""
+    """Users' functions as (name, version), each once and sorted."""
     state: bool = False
-    """Memory for what they keep between batches."""
+    """Memory for state kept between batches."""
 
 
 NO_NEEDS = Needs()
 
 
 def needs_of(params: Iterable[Params]) -> Needs:
-    """Returns what operators need, all together."""
+    """Returns the combined needs of several operators."""
     listed = list(params)
     functions = {(one.name, one.version) for one in listed if isinstance(one, FunctionParams)}
     return Needs(tuple(sorted(functions)), any(keeps_state(one) for one in listed))
 
 
 class OperatorSpec(msgspec.Struct, frozen=True):
-    """One operator of a plan: what any host needs to know to run it."""
+    """One operator of a plan: everything a host needs to run it."""
 
     id: OperatorId
     params: Params
     schema: Schema
-    """Of the output; for sinks, of what they write."""
+    """Output columns; for sinks, the columns that they write."""
     time_column: str | None
-    """The event time among the output columns, if it has survived."""
+    """The event time among the output columns, if there is one."""
     pinned: NodeId | None
     """The node that it must run on; None: the overlay chooses."""
     signature: str
@@ -540,7 +542,8 @@ class LinkSpec(msgspec.Struct, frozen=True):
     rate_rows_per_s: Amount
     rate_bytes_per_s: Amount
     handed: Epoch = 0
-    """How often its sending end has gone to a multicast, or back; of two words on its source the one with more is the later."""
+    """Number of times the sending end has moved to a multicast operator or back. If two messages name different sources for the link, the
+    one with the greater number is newer."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -548,22 +551,22 @@ class Plan(msgspec.Struct, frozen=True):
 
     query: QueryId
     name: str
-    """Given by the user (view or sink name), or the query id."""
+    """Name given by the user (view or sink), or the query id."""
     sql: str
     operators: tuple[OperatorSpec, ...]
     """Upstream before downstream; the last one is the sink."""
     links: tuple[LinkSpec, ...]
     delay_bound_ms: float | None = None
-    """Longest latency from any source to the sink that the author accepts, over the links; None: no bound."""
+    """Longest network latency from any source to the sink that the author accepts, in milliseconds; None: no bound."""
 
 
 def link_id(source: OperatorId, target: OperatorId, port: int) -> LinkId:
-    """The name of a link, made of its ends so that both know it without asking."""
+    """Returns the name of a link, made from its ends so that both know it."""
     return f"{source}>{target}:{port}"
 
 
 def target_of(link: LinkId) -> OperatorId:
-    """The operator that a link leads to, by the link's name.
+    """Returns the operator that a link leads to, from the link's name.
 
     Examples
     --------
@@ -574,11 +577,12 @@ def target_of(link: LinkId) -> OperatorId:
 
 
 MULTICAST_MARK = "~"
-"""In the ids of multicast operators, and in no other: names of agents have none."""
+"""Mark in the ids of multicast operators, and in no other: names of agents do not contain it."""
 
 
 def multicast_id(of: OperatorId, suffix: str) -> OperatorId:
-    """The id of a multicast operator, by whose stream it carries; of a multicast's own, the first one's.
+    """Returns the id of a multicast operator: the operator whose stream it carries, with a suffix. For a multicast of a multicast that is
+    the first one's.
 
     Examples
     --------
@@ -594,5 +598,5 @@ def keeps_state(params: "Params") -> bool:
 
 
 def is_multicast(operator: OperatorId) -> bool:
-    """Whether an operator, of which only the id is known, is a multicast."""
+    """Returns whether an operator id is that of a multicast."""
     return MULTICAST_MARK in operator

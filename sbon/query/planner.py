@@ -1,8 +1,8 @@
-"""Statements to plans: which operators, on which nodes where that is certain, and the links between them.
+"""Turns statements into plans: operators, the nodes where some of them must run, and the links between them.
 
-Pinned are the sources, the sinks, and filters and projections right above a source that make its stream no wider: by the triangle
+Sources and sinks are pinned, and so are filters and projections right above a source that make its stream no wider: by the triangle
 inequality no other node could carry fewer bytes over less distance. For the same reason a projection right below the sink that makes the
-stream no narrower is pinned to the sink's node. All else is for the overlay to place.
+stream no narrower is pinned to the sink's node. The overlay places all other operators.
 
 A source has one operator on each node that it chooses and that is alive; conditions on `_node`, `_<label>` and, of system streams, `node`
 and `region` are worked out for each of them here, and nodes whose rows they would all leave out are not read at all.
@@ -68,7 +68,7 @@ from sbon.query.table_versions import ROWS_PER_S, sent_columns
 from sbon.types import NodeId, QueryId
 
 OPERATORS_MAX = 5_000
-"""Operators of one plan: a query over more sources than this is refused."""
+"""Most operators of one plan; a query over more sources is refused."""
 
 Labels = Mapping[NodeId, Mapping[str, str]]
 """Labels of the living nodes, by node."""
@@ -84,7 +84,7 @@ def plan(
     notes: list[str] | None = None,
     extensions: Extensions = NOTHING,
 ) -> Plan:
-    """The plan of a query.
+    """Plans a query.
 
     Parameters
     ----------
@@ -143,18 +143,18 @@ def _plan(
 
 
 def check_view(statement: CreateView, catalog: Catalog, nodes: Labels) -> Schema:
-    """The columns of a view, before it is entered into the catalogue.
+    """Returns the columns of a view, before it is entered into the catalogue.
 
     Raises
     ------
     QueryError
-        It could not be used.
+        The view could not be used.
     """
     return lower_query(bind(statement, catalog, nodes)[0]).schema
 
 
 class _Builder:
-    """Collects the operators and links of one plan; equal operators are made once."""
+    """Collects the operators and links of one plan; equal operators are created once."""
 
     def __init__(self, query: QueryId, nodes: Labels, notes: list[str]) -> None:
         self.operators: list[OperatorSpec] = []
@@ -164,10 +164,10 @@ class _Builder:
         self._rates: dict[str, float] = {}
         self._empty: list[str] = []
         self._never = False
-        """Some conditions are never true, wherever they are looked at."""
+        """True if some conditions can never be true, whatever the node."""
 
     def sink(self, lowered: LoweredQuery, params: SinkParams, place: NodeId) -> None:
-        """Everything up to the sink."""
+        """Adds everything up to the sink."""
         branches = self._emit(lowered.relation, place)
         if not branches:
             if self._never or not self._empty:
@@ -178,14 +178,14 @@ class _Builder:
         self._add(params, lowered.schema, None, [branches], place, f"{place} {self._query}")
 
     def _described(self) -> list[str]:
-        """Living nodes with their labels, `a (region=eu)`, as conditions may name them."""
+        """Lists the living nodes with their labels, `a (region=eu)`, for messages about conditions on labels."""
         labels = {node: ", ".join(f"{label}={value}" for label, value in sorted(self._nodes[node].items())) for node in sorted(self._nodes)}
         return [f"{node} ({text})" if text else node for node, text in labels.items()]
 
     def _emit(self, relation: Relation, top: NodeId | None = None) -> list[OperatorSpec]:
-        """The operators whose outputs together are the stream; none if it has no row.
+        """Adds the operators of a relation and returns those whose outputs together are its stream; none if it can have no row.
 
-        `top` is the sink's node where the stream goes right into the sink.
+        `top` is the sink's node if the stream goes straight into the sink.
         """
         match relation:
             case Scan():
@@ -231,7 +231,7 @@ class _Builder:
         return operator
 
     def _emit_map_of_source(self, select: Select, scan: Scan, top: NodeId | None) -> list[OperatorSpec]:
-        """One filter and projection on each node that is not pruned; or one for all, where it makes the stream wider."""
+        """Adds one filter and projection on each node that is not pruned, or a single one for all if it makes the stream wider."""
         source = scan.source
         made: list[tuple[NodeId, MapParams]] = []
         wanted = {c.name for c in source.columns}
@@ -261,7 +261,7 @@ class _Builder:
         return branches
 
     def _map_on(self, select: Select, scan: Scan, node: NodeId) -> MapParams | None:
-        """The filter and projection on one node, what is known of the node filled in; None if no row would pass."""
+        """Returns the filter and projection for one node, with the node's labels substituted; None if no row would pass."""
         declared = {column.name for column in scan.source.columns}
         known = known_columns(scan.source, node, self._nodes[node])
         values: dict[str, Expression] = {name: Literal(known.get(name), ColumnType.TEXT) for name in scan.hidden}
@@ -324,7 +324,7 @@ class _Builder:
         branches = self._emit(apply.input)
         if not branches:
             return []
-        # What need not give the same twice is not shared: the query is part of its signature.
+        # A function that is not deterministic is not shared: the query is part of its signature.
         place = "" if apply.function.deterministic else self._query
         return [self._add(apply.function, apply.schema, _time(apply), [branches], None, place)]
 
@@ -350,7 +350,7 @@ class _Builder:
         return [self._add(params, join.schema, _time(join), sides, None)]
 
     def _emit_lookup(self, lookup: Lookup) -> list[OperatorSpec]:
-        """The table has one source, on the node of its file, and is sent whole from there."""
+        """Adds a lookup. The table has one source, on the node of its file, and is sent whole from there."""
         branches = self._emit(lookup.left)
         if not branches:
             return []
@@ -374,7 +374,7 @@ class _Builder:
         return [self._add(join, lookup.schema, _time(lookup), [branches, [source]], None)]
 
     def _emit_left_alone(self, join: Join, branches: list[OperatorSpec]) -> list[OperatorSpec]:
-        """A left join whose right side has no row. Rows without an event time are late, as in any join."""
+        """Adds a left join whose right side has no row. Rows without an event time are late, as in any join."""
         types = types_of(join.right)
         columns = tuple((name, Literal(None, types[inner]) if side else Column(inner)) for name, side, inner in join.columns)
         timed = Call("not", (Call("is_null", (Column(join.left_time),)),))
@@ -389,7 +389,7 @@ class _Builder:
         pinned: NodeId | None,
         place: str = "",
     ) -> OperatorSpec:
-        """An operator with the links into it, or the equal one that is there already."""
+        """Adds an operator with its input links, or returns the equal one that exists already."""
         feeds = [self._without_twins(port) for port in inputs]
         digest = signature(params, schema, [[operator.signature for operator in port] for port in feeds], place)
         made = self._made.get((digest, pinned))
@@ -407,7 +407,7 @@ class _Builder:
         return operator
 
     def _without_twins(self, branches: Sequence[OperatorSpec]) -> list[OperatorSpec]:
-        """The branches of a port; one that comes twice goes through a union of its own, as two links between the same ends are one."""
+        """Returns the branches of a port; a repeated branch goes through a union, because two links between the same ends would be one."""
         counts: dict[str, int] = {}
         distinct = []
         for branch in branches:
@@ -426,7 +426,7 @@ def _is_never(conditions: Sequence[Expression]) -> bool:
 
 
 def _time(relation: Relation) -> str | None:
-    """The event time of a stream; of a join, the left one if both are there."""
+    """Returns the event time of a stream; for a join, the left one if both exist."""
     return next((name for name, base in sorted(relation.times.items(), key=lambda t: _position(relation, t[0])) if base == (name, 0)), None)
 
 

@@ -1,4 +1,4 @@
-"""Filters and projections on top of a stream, whose columns get canonical names and order: see `sbon.query.lowering`."""
+"""Builds filters and projections on top of a stream, with canonical column names and order: see `sbon.query.lowering`."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,30 +11,30 @@ from sbon.query.schema import ColumnType
 from sbon.query.text import expression_text
 
 NAME_LENGTH = 80
-"""Longest column name that is the whole text of what it holds."""
+"""Longest column name that is the full text of its expression."""
 NAME_LENGTH_CUT = 60
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """A stream, and where each wanted value is found in it."""
+    """A stream, and the column of each wanted value in it."""
 
     relation: Relation
     names: tuple[str, ...]
 
 
 def types_of(relation: Relation) -> dict[str, ColumnType]:
-    """Types of the columns of a stream, by name."""
+    """Returns the types of a stream's columns, by name."""
     return {column.name: column.type for column in relation.schema}
 
 
 def declared(relation: Relation) -> list[str]:
-    """Names of the columns that a stream really has."""
+    """Returns the names of the columns that a stream really has."""
     return [column.name for column in sent(relation)]
 
 
 def mapped(relation: Relation, conditions: tuple[Expression, ...], wanted: Sequence[Expression]) -> Lowered:
-    """A filter and projection on top of a stream, where one is needed."""
+    """Puts a filter and projection on top of a stream, if one is needed."""
     plain = not conditions and all(isinstance(value, Column) for value in wanted)
     if plain and not isinstance(relation, Scan):
         return Lowered(relation, tuple(value.name for value in wanted if isinstance(value, Column)))
@@ -45,14 +45,14 @@ def mapped(relation: Relation, conditions: tuple[Expression, ...], wanted: Seque
     if plain and isinstance(relation, Scan) and tuple(passed) == tuple(column.name for column in relation.source.columns):
         return Lowered(relation, tuple(value.name for value in wanted if isinstance(value, Column)))
     names: dict[Expression, str] = {Column(name): name for name in passed}
-    for value in computed:  # equal texts may be of different values: of a column and a constant, of NULLs of two types
+    for value in computed:  # equal texts may stand for different values: a column and a constant, or NULLs of two types
         names[value] = free_name(_short(expression_text(value)), names.values())
     columns = tuple((name, value, _column_type(value, types)) for value, name in names.items())
     return Lowered(Select(relation, conditions, columns), tuple(names[canonical(value)] for value in wanted))
 
 
 def arranged(relation: Relation, columns: Sequence[tuple[str, str]]) -> Relation:
-    """The stream with exactly these columns, as (new name, name in the stream); nothing is added where it has them already."""
+    """Returns the stream with exactly these columns, as (new name, name in the stream); unchanged if it has them already."""
     if [(name, name) for name in declared(relation)] == list(columns):
         return relation
     if isinstance(relation, Select):
@@ -67,7 +67,7 @@ def arranged(relation: Relation, columns: Sequence[tuple[str, str]]) -> Relation
 
 
 def free_name(name: str, taken: Iterable[str]) -> str:
-    """The name, or with the first number from 2 that makes it another than those that are taken."""
+    """Returns the name, with the first number from 2 appended that makes it unique if it is taken."""
     names, number, free = set(taken), 2, name
     while free in names:
         free, number = f"{name}_{number}", number + 1
@@ -75,14 +75,14 @@ def free_name(name: str, taken: Iterable[str]) -> str:
 
 
 def _short(text: str) -> str:
-    """A text as a name: it goes with each batch, so a long one is cut and made unmistakable again."""
+    """Returns a text as a column name. Names travel with each batch, so a long one is cut and made unique with a digest."""
     if len(text) <= NAME_LENGTH:
         return text
     return f"{text[:NAME_LENGTH_CUT]}~{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}"
 
 
 def _column_type(value: Expression, types: Mapping[str, ColumnType]) -> ColumnType:
-    """The type of an output column; of a NULL the type it is written with, as `sbon.operators.compile` has it."""
+    """Returns the type of an output column; a NULL has the type it is written with, as in `sbon.operators.compile`."""
     found = type_of(value, types)
     if found is not None:
         return found

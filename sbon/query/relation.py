@@ -1,6 +1,6 @@
-"""The logical tree between SQL and plan: what is computed, before it is said where and in how many operators.
+"""The logical tree between SQL and plan: what is computed, before it is split into operators and given nodes.
 
-Every node has a schema with unique names, and its *times*: columns that event-time windows and joins may use. A time is written as
+Every tree node has a schema with unique names, and its *times*: columns that event-time windows and joins may use. A time is written as
 (base, offset): the column is always `base + offset`, and the stream's watermark holds for `base`. So `window_start` is a time of a
 windowed stream, at `window_end - size`.
 """
@@ -18,7 +18,7 @@ from sbon.query.schema import ColumnType, Field, Schema
 from sbon.query.system import SourceDefinition
 
 BOUNDS = ("window_start", "window_end")
-"""Columns of a window's instants."""
+"""Columns with a window's start and end."""
 
 Times: TypeAlias = Mapping[str, tuple[str, int]]
 
@@ -66,7 +66,7 @@ class Select:
             column, shift_us = _shifted(value)
             if column in inner:
                 base, offset = inner[column][0], inner[column][1] + shift_us
-                # Where the base itself is left out, one of its companions can stand for it only at the same instant.
+                # If the base itself is left out, only a companion at the same instant can replace it.
                 if base in passed:
                     found[name] = (passed[base], offset)
                 elif offset == 0:
@@ -75,7 +75,7 @@ class Select:
 
 
 def _shifted(value: Expression) -> tuple[str, int]:
-    """The column of which a value is a constant time away, and how far behind it; an empty name where it is none."""
+    """Returns the column from which a value differs by a constant time, and the offset; an empty name if there is none."""
     match value:
         case Column(name=name):
             return name, 0
@@ -99,7 +99,7 @@ class Window:
     keys: tuple[tuple[str, Expression, ColumnType], ...]
     aggregates: tuple[tuple[Aggregate, ColumnType], ...]
     session: bool = False
-    """Its windows are sessions, `size_us` is their gap."""
+    """The windows are sessions; `size_us` is their gap."""
 
     @cached_property
     def schema(self) -> Schema:
@@ -114,10 +114,10 @@ class Window:
     @property
     def times(self) -> Times:
         """Columns that are event times; see the module."""
-        if self.session:  # of no fixed length
+        if self.session:  # no fixed length
             return {"window_end": ("window_end", 0)}
         times = {"window_end": ("window_end", 0), "window_start": ("window_end", -self.size_us)}
-        if self.size_us == 1:  # of an instant, which its rows go on with: `Window.output_watermark` holds for it too
+        if self.size_us == 1:  # a window of one instant: `Window.output_watermark` holds for the instant too
             times |= {name: (name, 0) for name, value, _ in self.keys if value == Column(self.time_column)}
         return times
 
@@ -134,13 +134,13 @@ class Join:
     before_us: int
     after_us: int
     columns: tuple[tuple[str, int, str], ...]
-    """Output name, side, input name: all columns of both sides."""
+    """Output name, side and input name of all columns of both sides."""
     residual: tuple[Expression, ...]
-    """Over the output columns."""
+    """Condition over the output columns."""
     outer: bool = False
-    """Left rows without a pair stay, with NULLs on the right; see `JoinParams`."""
+    """A left join: left rows without a pair stay, with NULLs on the right; see `JoinParams`."""
     window: tuple[int, int, int] | None = None
-    """Size, slide and lateness: pairs are of one such window, see `WindowJoinParams`; `before_us` and `after_us` say nothing then, and
+    """Size, slide and lateness of a join within windows, see `WindowJoinParams`; `before_us` and `after_us` are unused then, and
     `window_start` and `window_end` come before the columns."""
 
     @cached_property
@@ -158,7 +158,7 @@ class Join:
         # The watermark of the output holds for both times of a pair: see `JoinParams`.
         found: dict[str, tuple[str, int]] = {}
         sides = ((0, self.left_time, self.left.times), (1, self.right_time, self.right.times))
-        for side, base, times in sides[:1] if self.outer else sides:  # a time that may be NULL is none
+        for side, base, times in sides[:1] if self.outer else sides:  # a time that may be NULL is no event time
             names = {inner: name for name, at, inner in self.columns if at == side}
             for inner, name in names.items():
                 if inner in times and times[inner][0] == base and base in names:
@@ -174,9 +174,9 @@ class Lookup:
     table: SourceDefinition
     keys: tuple[tuple[Expression, Expression], ...]
     columns: tuple[tuple[str, int, str], ...]
-    """Output name, side, input name: all columns of both sides."""
+    """Output name, side and input name of all columns of both sides."""
     residual: tuple[Expression, ...]
-    """Over the output columns."""
+    """Condition over the output columns."""
     outer: bool = False
     """Left rows without a pair stay, with NULLs for the table's columns."""
 
@@ -214,7 +214,7 @@ class Top:
     @property
     def times(self) -> Times:
         """Columns that are event times; see the module."""
-        # Rows wait for the watermark of the one time, which says nothing about others.
+        # Rows wait for the watermark of this time, which says nothing about others.
         return {name: time for name, time in self.input.times.items() if time[0] == self.time_column}
 
 
@@ -250,7 +250,7 @@ class Assigned:
     slide_us: int
     lateness_us: int
     session: bool = False
-    """Sessions, which only `Deduplicate` can tell apart: never in a plan. `size_us` is their gap."""
+    """The windows are sessions, which only `Deduplicate` can resolve; never in a plan. `size_us` is their gap."""
 
     @cached_property
     def schema(self) -> Schema:
@@ -311,35 +311,36 @@ class Deduplicate:
     @property
     def times(self) -> Times:
         """Columns that are event times; see the module."""
-        # Rows leave in the order of their times, and the end of a row's window is behind its time: one watermark holds for both.
+        # Rows leave in the order of their times, and a row's window ends after its time, so one watermark holds for both.
         of_window: dict[str, tuple[str, int]] = {"window_end": ("window_end", 0), "window_start": ("window_end", -self.span_us)}
         own = {name: time for name, time in self.input.times.items() if time[0] == self.time_column and name not in BOUNDS}
         return own if self.session else of_window | own
 
 
 def _with_bounds(relation: "Relation", session: bool) -> Schema:
-    """The bounds of a window, then the columns of its rows; bounds hide those of their names, and where a session ends is not known while
-    it lasts."""
+    """Returns the bounds of a window, then the columns of its rows. Bounds hide columns of the same names; a session has no end, as that
+    is unknown while it lasts."""
     bounds = tuple(Field(name, ColumnType.TIME) for name in (BOUNDS[:1] if session else BOUNDS))
     return (*bounds, *(column for column in sent(relation) if column.name not in BOUNDS))
 
 
 @dataclass(frozen=True)
 class Numbered:
-    """Rows with their number within a partition. No operator gives it: the condition around it says how many rows are wanted of each."""
+    """Rows with their number within a partition. No operator computes the number: the condition around it says how many rows of each are
+    wanted."""
 
     rows: Select
-    """With all columns that are wanted here, beside those of its author."""
+    """The rows with all columns that are needed here, besides the author's."""
     visible: tuple[str, ...]
-    """Columns of the author's, in order, the number among them."""
+    """The author's columns, in order, the number among them."""
     number: str
     partition: tuple[str, ...]
-    """But for `time`."""
+    """Partition columns other than `time`."""
     time: str | None
-    """The event time by which rows are partitioned; None: by sessions."""
+    """The event time by which rows are partitioned; None: they are partitioned by session."""
     order: tuple[OrderColumn, ...]
     refusal: QueryError
-    """What to say where nobody says how many."""
+    """The error to raise if no condition limits the number."""
 
     @property
     def schema(self) -> Schema:
@@ -399,7 +400,7 @@ Relation: TypeAlias = Scan | Select | Window | Top | Over | Assigned | Unnest | 
 
 
 def sent(relation: Relation) -> Schema:
-    """The columns that a stream really has: the hidden ones of a source are known where the query is planned only."""
+    """Returns the columns that a stream really has; a source's hidden columns exist only while the query is planned."""
     match relation:
         case Scan():
             return relation.source.columns
@@ -410,7 +411,7 @@ def sent(relation: Relation) -> Schema:
 
 
 def sources_of(relation: Relation) -> tuple[SourceDefinition, ...]:
-    """The sources that a stream is made of, each as often as it is read."""
+    """Returns the sources of a stream, each as often as it is read."""
     match relation:
         case Scan():
             return (relation.source,)
@@ -418,7 +419,7 @@ def sources_of(relation: Relation) -> tuple[SourceDefinition, ...]:
             return sources_of(relation.input)
         case Numbered():
             return sources_of(relation.rows)
-        case Lookup():  # the table is no stream that one would wait for
+        case Lookup():  # a lookup table is not a stream to wait for
             return sources_of(relation.left)
         case Join():
             return (*sources_of(relation.left), *sources_of(relation.right))

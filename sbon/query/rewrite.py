@@ -1,4 +1,4 @@
-"""Rules on expression trees that keep the value: taking conjunctions apart, putting columns in, and the canonical form.
+"""Rules that rewrite expression trees without changing the value: splitting conjunctions, substituting columns, and the canonical form.
 
 The canonical form is what signatures are made of: two texts of one condition (`a > 1 AND b = 2`, `2 = b AND 1 < a`) have one form.
 """
@@ -13,7 +13,7 @@ from sbon.query.functions import FUNCTIONS, MaybeType, common_type, result_type
 from sbon.query.schema import ColumnType
 
 NODES_MAX = 2_000
-"""Largest expression: nested subqueries that double a value at each level must not fill the memory."""
+"""Most nodes of an expression: subqueries that double a value at each level must not fill the memory."""
 DEPTH_MAX = 100
 """Deepest expression: decoders and polars walk it recursively on every host."""
 
@@ -25,7 +25,7 @@ _NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "g
 
 
 def children(expression: Expression) -> tuple[Expression, ...]:
-    """The direct parts of an expression, left to right."""
+    """Returns the direct parts of an expression, left to right."""
     match expression:
         case Call(arguments=arguments):
             return arguments
@@ -38,7 +38,7 @@ def children(expression: Expression) -> tuple[Expression, ...]:
 
 
 def rebuild(expression: Expression, parts: tuple[Expression, ...]) -> Expression:
-    """The same kind of expression over other parts, in the order of `children`."""
+    """Returns the same kind of expression over other parts, in the order of `children`."""
     match expression:
         case Call(function=function):
             return Call(function, parts)
@@ -51,7 +51,7 @@ def rebuild(expression: Expression, parts: tuple[Expression, ...]) -> Expression
 
 
 def walk(expression: Expression) -> Iterator[Expression]:
-    """The expression and all below it."""
+    """Yields the expression and all expressions inside it."""
     stack = [expression]
     while stack:
         node = stack.pop()
@@ -60,17 +60,17 @@ def walk(expression: Expression) -> Iterator[Expression]:
 
 
 def columns_of(expressions: Iterable[Expression]) -> tuple[str, ...]:
-    """Names of the columns used, sorted, each once."""
+    """Returns the names of the columns used, sorted, each once."""
     return tuple(sorted({node.name for expression in expressions for node in walk(expression) if isinstance(node, Column)}))
 
 
 def type_of(expression: Expression, types: Mapping[str, ColumnType]) -> MaybeType:
-    """The type of an expression over columns of these types; None for a bare NULL.
+    """Returns the type of an expression over columns of these types; None for a bare NULL.
 
     Raises
     ------
     QueryError
-        Arguments do not fit; never of what the planner has made.
+        Arguments do not fit; never happens for expressions of the planner.
     """
     match expression:
         case Column(name=name):
@@ -86,7 +86,7 @@ def type_of(expression: Expression, types: Mapping[str, ColumnType]) -> MaybeTyp
 
 
 def measure(expression: Expression) -> tuple[int, int]:
-    """Number of nodes, and depth."""
+    """Returns the number of nodes, and the depth."""
     nodes, depth = 0, 0
     stack = [(expression, 1)]
     while stack:
@@ -97,12 +97,12 @@ def measure(expression: Expression) -> tuple[int, int]:
 
 
 def check_size(expression: Expression) -> Expression:
-    """The expression, if it is not larger than every host can take.
+    """Returns the expression unchanged after checking its size.
 
     Raises
     ------
     QueryError
-        More than NODES_MAX nodes or DEPTH_MAX levels.
+        It has more than NODES_MAX nodes or DEPTH_MAX levels.
     """
     nodes, depth = measure(expression)
     if nodes > NODES_MAX or depth > DEPTH_MAX:
@@ -114,7 +114,7 @@ def check_size(expression: Expression) -> Expression:
 
 
 def substitute(expression: Expression, values: Mapping[str, Expression]) -> Expression:
-    """The expression with columns replaced; columns that are not in `values` stay.
+    """Returns the expression with columns replaced; columns that are not in `values` stay.
 
     Raises
     ------
@@ -141,7 +141,7 @@ def _substitute(expression: Expression, values: Mapping[str, Expression]) -> Exp
 
 
 def conjuncts(expression: Expression | None) -> tuple[Expression, ...]:
-    """The conditions that AND joins, nested ANDs taken apart; TRUE is none."""
+    """Returns the conditions that AND joins, nested ANDs split; TRUE gives none."""
     if expression is None or expression == TRUE:
         return ()
     if isinstance(expression, Call) and expression.function == "and":
@@ -150,7 +150,7 @@ def conjuncts(expression: Expression | None) -> tuple[Expression, ...]:
 
 
 def conjoin(parts: Iterable[Expression]) -> Expression | None:
-    """The conditions joined by AND, each once, all in canonical form and order; None if there is none."""
+    """Returns the conditions joined by AND, each once, in canonical form and order; None if there is none."""
     unique = {sort_key(form): form for part in parts for form in conjuncts(canonical(part))}
     ordered = [unique[key] for key in sorted(unique)]
     if not ordered:
@@ -159,13 +159,13 @@ def conjoin(parts: Iterable[Expression]) -> Expression | None:
 
 
 def sort_key(expression: Expression) -> bytes:
-    """Columns first, literals last, otherwise by content: `a = 1` rather than `1 = a`."""
+    """Returns a key that sorts columns first, literals last, and the rest by content: `a = 1` rather than `1 = a`."""
     rank = b"0" if isinstance(expression, Column) else b"2" if isinstance(expression, Literal) else b"1"
     return rank + msgspec.json.encode(expression)
 
 
 def canonical(expression: Expression) -> Expression:
-    """One form for expressions that are equal by the order of commuting arguments, mirrored comparisons, or negations within.
+    """Returns one form for expressions that differ only in the order of commuting arguments, mirrored comparisons, or inner negations.
 
     The value is the same bit for bit: sums of more than two terms are not re-associated.
     """
@@ -181,7 +181,7 @@ def canonical(expression: Expression) -> Expression:
         inner = parts[0]
         if inner.function == "not":
             return inner.arguments[0]
-        if inner.function in ("and", "or"):  # de Morgan, which three-valued logic keeps
+        if inner.function in ("and", "or"):  # de Morgan's laws hold in three-valued logic
             other = "or" if inner.function == "and" else "and"
             return canonical(Call(other, tuple(Call("not", (argument,)) for argument in inner.arguments)))
         if inner.function in _NEGATED:
@@ -199,7 +199,7 @@ def canonical(expression: Expression) -> Expression:
 
 
 def _merged(alternatives: list[Expression]) -> list[Expression]:
-    """`x = 1 OR x IN (2, 3)` is `x IN (1, 2, 3)`, where all constants are of one type and none is NULL: so IN is computed."""
+    """Merges `x = 1 OR x IN (2, 3)` into `x IN (1, 2, 3)`, if all constants have one type and none is NULL, as IN requires."""
     found: dict[tuple[bytes, ColumnType], list[Expression]] = {}
     rest: list[Expression] = []
     for part in alternatives:
@@ -215,7 +215,7 @@ def _merged(alternatives: list[Expression]) -> list[Expression]:
 
 
 def _canonical_list(name: str, parts: tuple[Expression, ...]) -> Expression:
-    """IN: any order of the values; the others keep theirs, as ties between 0.0 and -0.0 would show it."""
+    """Puts the values of IN into canonical order; other functions keep theirs, as ties between 0.0 and -0.0 would reveal it."""
     if name != "in":
         return Call(name, parts)
     unique = {sort_key(part): part for part in parts[1:]}

@@ -1,4 +1,4 @@
-"""Scalar expressions of SQL to expressions of the plan, with their types."""
+"""Binds scalar expressions of SQL to expressions of the plan, with their types."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ CONVERTIBLE = frozenset(
     | {(t, array) for array in ELEMENT_TYPES for t in (TEXT, JSON)}
     | {(array, t) for array in ELEMENT_TYPES for t in (TEXT, JSON)}
 )
-"""What CAST takes."""
+"""Pairs of types that CAST converts."""
 
 _BINARY: dict[type[exp.Expr], str] = {
     exp.Add: "add",
@@ -82,12 +82,12 @@ class Scalars:
         self.scope = scope
 
     def bind(self, tree: exp.Expr) -> Bound:
-        """The expression of a tree.
+        """Binds the expression of a tree.
 
         Raises
         ------
         QueryError
-            It is not of the dialect, names what is not there, or its types do not fit; points at the place.
+            It is not in the dialect, has an unknown name, or types that do not fit; points at the place.
         """
         handler = _HANDLERS.get(type(tree))
         if handler is not None:
@@ -106,7 +106,7 @@ class Scalars:
         raise self.unknown(tree)
 
     def condition(self, tree: exp.Expr, clause: str) -> Expression:
-        """The expression of a tree that must be a condition."""
+        """Binds a tree that must be a condition."""
         expression, type_ = self.bind(tree)
         if type_ is not None and type_ is not BOOL:
             shown = f"{self.text.written(tree)} is {TYPE_NAMES[type_]}"
@@ -114,23 +114,23 @@ class Scalars:
         return self.checked(tree, expression if type_ is BOOL else Literal(None, BOOL))
 
     def value(self, tree: exp.Expr) -> tuple[Expression, ColumnType]:
-        """The expression of a tree that is a column of an output; a bare NULL is a TEXT."""
+        """Binds a tree that is an output column; a bare NULL is a TEXT."""
         expression, type_ = self.bind(tree)
         return self.checked(tree, expression), type_ or TEXT
 
     def checked(self, tree: exp.Expr, expression: Expression) -> Expression:
-        """The expression, if it is not too large."""
+        """Returns the expression after checking its size."""
         try:
             return check_size(expression)
         except QueryError as error:
             raise self.text.error(tree, error.message, error.hint) from None
 
     def call(self, tree: exp.Expr, name: str, arguments: Sequence[Bound], trees: Sequence[exp.Expr] = ()) -> Bound:
-        """A call with its types and literals checked; texts beside times are read as times, whole numbers beside floats widened.
+        """Builds a call with its types and literals checked; texts beside times are parsed as times, integers beside floats widened.
 
         Parameters
         ----------
-        trees : of the arguments, where a literal that does not fit is to be pointed at
+        trees : trees of the arguments, so that an error can point at a literal that does not fit
         """
         bound = [self._as_neighbour(tree, name, argument, arguments) for argument in arguments]
         types = [type_ for _, type_ in bound]
@@ -150,7 +150,7 @@ class Scalars:
         return Call(name, tuple(expression for expression, _ in bound)), result
 
     def _as_neighbour(self, tree: exp.Expr, name: str, argument: Bound, others: Sequence[Bound]) -> Bound:
-        """A literal text beside a time or an interval is one, as in PostgreSQL: ts > '2026-01-31'."""
+        """Converts a literal text beside a time or an interval to one, as in PostgreSQL: ts > '2026-01-31'."""
         expression, type_ = argument
         if type_ is not TEXT or not isinstance(expression, Literal) or not isinstance(expression.value, str):
             return argument
@@ -170,7 +170,7 @@ class Scalars:
             raise self.text.error(where, error.message, error.hint) from None
 
     def mismatch(self, tree: exp.Expr, error: QueryError) -> QueryError:
-        """The error about the types of a tree, with what was typed for it."""
+        """Returns the error about the types of a tree, with the text that was typed for it."""
         message = f"{self.text.written(tree)} {error.predicate}" if isinstance(error, TypeMismatchError) else error.message
         return self.text.error(tree, message, error.hint)
 
@@ -179,7 +179,7 @@ class Scalars:
         return self.text.error(tree, message, hint)
 
     def unknown(self, tree: exp.Expr) -> QueryError:
-        """The error for a tree that stands for nothing in this dialect, with what to write instead."""
+        """Returns the error for a tree that has no meaning in this dialect, with a hint what to write instead."""
         if isinstance(tree, exp.Window):
             hint = "OVER stands in a SELECT list without GROUP BY: write it there, in a SELECT in brackets"
             return self.refuse(tree, "OVER is not supported here", hint)
@@ -209,7 +209,7 @@ class Scalars:
         return self.refuse(tree, f"{shown[:60]} is not supported", INSTEAD_OF_TREES.get(type(tree), FUNCTIONS_HINT))
 
     def typed(self, tree: exp.Expr) -> str:
-        """The name of a function, or the operator, as it was typed; empty: it is neither."""
+        """Returns the name of a function, or the operator, as it was typed; "" if the tree is neither."""
         if isinstance(tree, exp.WithinGroup):
             return self.typed(tree.this)
         if "typed" in tree.meta:
@@ -230,7 +230,7 @@ class Scalars:
         return self.call(tree, "not", [bound]) if tree.args.get("negate") else bound
 
     def key(self, tree: exp.Expr, clause: str) -> tuple[Expression, ColumnType]:
-        """The expression of a tree by which rows are told apart or put in order."""
+        """Binds a tree by which rows are grouped or ordered."""
         expression, type_ = self.value(tree)
         if held_type(type_) is not type_:
             what = f"{clause} {self.text.written(tree)}: {TYPE_NAMES[type_]} has no order and no equality"
@@ -239,16 +239,16 @@ class Scalars:
         return expression, type_
 
     def as_text(self, tree: exp.Expr, bound: Bound) -> Bound:
-        """The value as a text."""
+        """Converts the value to a text."""
         return bound if bound[1] in (TEXT, None) else self.cast(tree, bound, TEXT)
 
     def as_time(self, tree: exp.Expr, bound: Bound) -> Bound:
-        """The value as it is; a literal text as the time that it says."""
+        """Returns the value unchanged, but parses a literal text as a time."""
         expression, type_ = bound
         return self.cast(tree, bound, TIME) if type_ is TEXT and isinstance(expression, Literal) else bound
 
     def cast(self, tree: exp.Expr, bound: Bound, target: ColumnType) -> Bound:
-        """A conversion; of literal texts to times and intervals, at once."""
+        """Converts a value to another type; literal texts become times and intervals at once."""
         expression, type_ = bound
         if type_ is target:
             return bound

@@ -1,4 +1,4 @@
-"""Named functions of SQL - CASE, CAST, CONCAT, EXTRACT and the like - to calls of the plan. Operators are in `sbon.query.scalar`."""
+"""Binds functions of SQL with a syntax of their own - CASE, CAST, CONCAT, EXTRACT and the like. Operators are in `sbon.query.scalar`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sbon.query.scalar import Scalars
 
 Bound: TypeAlias = tuple[Expression, MaybeType]
-"""An expression and its type; None: a bare NULL."""
+"""An expression and its type; None is the type of a bare NULL."""
 
 INT, TEXT = ColumnType.INT, ColumnType.TEXT
 NULL = Literal(None, TEXT)
@@ -27,7 +27,7 @@ _EXTRACT = ("year", "quarter", "month", "week", "day", "dow", "doy", "hour", "mi
 
 
 def widen(bound: Bound, target: MaybeType) -> Bound:
-    """A whole number as a float, or a NULL as one of the target type, where the target asks for it."""
+    """Converts an integer to a float, or a NULL to the target type, if the target asks for it."""
     expression, type_ = bound
     if target is None or type_ is target:
         return bound
@@ -89,7 +89,7 @@ def _list(scalars: Scalars, tree: exp.Expr) -> Bound:
 
 
 def _concat(scalars: Scalars, tree: exp.Expr) -> Bound:
-    # CONCAT takes NULL for an empty text; || does not.
+    # CONCAT treats NULL as an empty text; || does not.
     parts = [scalars.as_text(tree, scalars.bind(part)) for part in tree.expressions]
     filled = [scalars.call(tree, "coalesce", [part, (Literal("", TEXT), TEXT)]) for part in parts]
     return filled[0] if len(filled) == 1 else scalars.call(tree, "concat", filled)
@@ -108,7 +108,7 @@ def _round(scalars: Scalars, tree: exp.Expr) -> Bound:
 
 
 def _log(scalars: Scalars, tree: exp.Expr) -> Bound:
-    # LOG(x) has base 10; of LOG(base, x) the base comes first. LOG10(x) is read as LOG(10, x).
+    # LOG(x) has base 10; LOG(base, x) has the base first. LOG10(x) is parsed as LOG(10, x).
     first, second = tree.this, tree.args.get("expression")
     if second is None:
         return scalars.call(tree, "log10", [scalars.bind(first)])
@@ -128,7 +128,7 @@ def _substring(scalars: Scalars, tree: exp.Expr) -> Bound:
 
 
 def _left(scalars: Scalars, tree: exp.Expr) -> Bound:
-    """A negative number leaves out so many characters at the end, as in PostgreSQL."""
+    """Binds LEFT. A negative number leaves out so many characters at the end, as in PostgreSQL."""
     text, number = scalars.bind(tree.this), scalars.bind(tree.expression)
     if not (isinstance(number[0], Literal) and isinstance(number[0].value, int) and number[0].value >= 0):
         negative, _ = scalars.call(tree, "lt", [number, (Literal(0, INT), INT)])
@@ -149,7 +149,7 @@ def _position(scalars: Scalars, tree: exp.Expr) -> Bound:
 
 
 def _overlay(scalars: Scalars, tree: exp.Expr) -> Bound:
-    """The start, what is put in, and what is behind the characters that it takes the place of."""
+    """Builds OVERLAY from the text's start, the replacement, and the text after the replaced characters."""
     text, new, start = (scalars.bind(tree.args[part]) for part in ("this", "expression", "from_"))
     given = tree.args.get("for_")
     size = scalars.call(tree, "length", [new]) if given is None else scalars.bind(given)
@@ -160,14 +160,14 @@ def _overlay(scalars: Scalars, tree: exp.Expr) -> Bound:
 
 
 def _matches(scalars: Scalars, tree: exp.Expr) -> Bound:
-    """text ~ 'pattern', and ~* without regard to case."""
+    """Binds text ~ 'pattern', and ~*, which ignores case."""
     flags = exp.Literal.string("i")
     parts = [tree.this, tree.expression, *([flags] if isinstance(tree, exp.RegexpILike) else [])]
     return scalars.call(tree, "regexp_like", [scalars.bind(part) for part in parts], parts)
 
 
 def _same(scalars: Scalars, tree: exp.Expr) -> Bound:
-    """a IS NOT DISTINCT FROM b: equal, or both NULL."""
+    """Binds a IS NOT DISTINCT FROM b: equal, or both NULL."""
     first, second = scalars.bind(tree.this), scalars.bind(tree.expression)
     both = scalars.call(tree, "and", [scalars.call(tree, "is_null", [part]) for part in (first, second)])
     bound = scalars.call(tree, "coalesce", [scalars.call(tree, "eq", [first, second]), both])

@@ -7,7 +7,7 @@ import msgspec
 
 
 class ColumnType(enum.Enum):
-    """What a column holds. Every type may be NULL."""
+    """The type of a column. Every type may be NULL."""
 
     BOOL = "bool"
     INT = "int"
@@ -20,7 +20,7 @@ class ColumnType(enum.Enum):
     INTERVAL = "interval"
     """A span of microseconds; polars Duration("us")."""
     JSON = "json"
-    """Any value of JSON, held as its text without blanks between: members in their order, numbers and texts as they were written."""
+    """Any JSON value, held as its text without blanks between: members in their order, numbers and texts as they were written."""
 
     BOOLS = "bool[]"
     """Arrays are held as the text of an array of JSON, with their values as sinks write them; see `sbon.arrays`."""
@@ -51,7 +51,7 @@ TYPE_NAMES: dict[ColumnType, str] = {
     ColumnType.INTERVAL: "INTERVAL",
     ColumnType.JSON: "JSON",
 }
-"""Types as CREATE SOURCE and CAST have them."""
+"""Type names as CREATE SOURCE and CAST write them."""
 
 ELEMENT_TYPES: dict[ColumnType, ColumnType] = {
     ColumnType.BOOLS: ColumnType.BOOL,

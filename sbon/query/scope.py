@@ -1,4 +1,4 @@
-"""Names in a query: which column of which input each one means."""
+"""Resolves names in a query to columns of its inputs."""
 
 from dataclasses import dataclass
 
@@ -16,15 +16,15 @@ class ScopeColumn:
     """A column that can be named."""
 
     alias: str
-    """The input's name in this query."""
+    """Alias of its input in this query."""
     name: str
     column: str
     """Its name in the relation's schema."""
     type: ColumnType
     hidden: bool = False
-    """Not in `SELECT *`."""
+    """Left out of `SELECT *`."""
     merged: bool = False
-    """Equal to a column of the same name before it, by USING: meant only where its input is named."""
+    """USING made it equal to an earlier column of the same name: it is meant only if its input is named."""
 
 
 @dataclass(frozen=True)
@@ -35,20 +35,20 @@ class Scope:
 
     @property
     def aliases(self) -> list[str]:
-        """Names of the inputs, each once, in order."""
+        """Returns the names of the inputs, each once, in order."""
         return list(dict.fromkeys(column.alias for column in self.columns))
 
     def visible(self, alias: str | None = None) -> list[ScopeColumn]:
-        """What `*` or `alias.*` stands for."""
+        """Returns the columns that `*` or `alias.*` stands for."""
         return [column for column in self.columns if not column.hidden and alias in (None, column.alias)]
 
     def resolve(self, text: Text, tree: exp.Column) -> ScopeColumn:
-        """The column that a name means.
+        """Returns the column that a name means.
 
         Raises
         ------
         QueryError
-            None, or more than one.
+            The name means no column, or more than one.
         """
         name = identifier(tree.this)
         table = identifier(tree.args.get("table")) if tree.args.get("table") is not None else None
@@ -72,5 +72,5 @@ class Scope:
 
 
 def scope_of(relation: Relation, alias: str, hidden: frozenset[str] = frozenset()) -> Scope:
-    """All columns of one input under its name."""
+    """Returns the scope with all columns of one input under its name."""
     return Scope(tuple(ScopeColumn(alias, c.name, c.name, c.type, c.name in hidden) for c in relation.schema))

@@ -1,4 +1,4 @@
-"""DESCRIBE and SHOW: what there is, said by the agent at once.
+"""Reads DESCRIBE and SHOW, which the agent answers at once.
 
 DESCRIBE name | DESC name | SHOW COLUMNS FROM name
 SHOW SOURCES | VIEWS | SINKS | TABLES | QUERIES | FUNCTIONS
@@ -15,7 +15,7 @@ from sbon.query.places import NAME, Places
 from sbon.query.system import SINK_CONNECTORS, SOURCE_CONNECTORS
 
 LISTS = ("sources", "views", "sinks", "tables", "queries", "functions")
-"""What SHOW lists."""
+"""Kinds of things that SHOW lists."""
 _FORMS = "write SHOW SOURCES, VIEWS, SINKS, TABLES, QUERIES or FUNCTIONS, SHOW CREATE VIEW name, or DESCRIBE name"
 _INSTEAD = {
     "JOBS": "write SHOW QUERIES",
@@ -38,25 +38,25 @@ _INSTEAD = {
 
 @dataclass(frozen=True)
 class ShowStatement:
-    """A question about what there is."""
+    """A DESCRIBE or SHOW statement."""
 
     what: str
     """One of LISTS, "columns" or "create"."""
     name: str
-    """Of the source, view or sink; empty for a list."""
+    """Name of the source, view or sink; empty for a list."""
     sql: str
     kind: str = ""
-    """Of SHOW CREATE: "source", "view" or "sink"."""
+    """Kind in SHOW CREATE: "source", "view" or "sink"."""
     places: Places = field(default_factory=dict, compare=False)
 
 
 def read_show(text: Text, tokens: list[Token]) -> ShowStatement:
-    """The question of a DESCRIBE or a SHOW.
+    """Reads a DESCRIBE or a SHOW.
 
     Raises
     ------
     QueryError
-        There is no answer to it; points at the place.
+        The statement is not supported; points at the place.
     """
     sql = text.slice(tokens)
     words = _words(text, tokens)
@@ -90,7 +90,7 @@ def read_show(text: Text, tokens: list[Token]) -> ShowStatement:
 
 
 def _words(text: Text, tokens: list[Token]) -> list[Token]:
-    """The tokens of a statement; the tokenizer takes all behind SHOW for one text."""
+    """Returns the tokens of a statement, split again because sqlglot reads all after SHOW as one text."""
     if tokens[0].token_type != TokenType.SHOW or len(tokens) < 2 or tokens[1].token_type != TokenType.STRING:
         return tokens
     rest = text.slice(tokens)[len(tokens[0].text) :]
@@ -101,7 +101,7 @@ def _words(text: Text, tokens: list[Token]) -> list[Token]:
 
 
 def _about(text: Text, sql: str, what: str, words: list[Token], form: str) -> ShowStatement:
-    """A question about one name, which may have dots."""
+    """Reads a statement about one name, which may have dots."""
     if not words:
         raise text.error(len(text.whole.rstrip().rstrip(";")), "the name is missing", form)
     stray = next((word for place, word in enumerate(words) if (place % 2 == 1) != (word.token_type == TokenType.DOT)), None)

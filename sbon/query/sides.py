@@ -1,4 +1,4 @@
-"""Where the conditions on a join go: to one of its sides, to the pairs, or above it."""
+"""Decides where each condition of a join is evaluated: on one side, on the pairs, or after the join."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,18 +13,18 @@ from sbon.query.schema import ColumnType
 
 @dataclass
 class SharedOut:
-    """The conditions of a join and around it, by where they are looked at."""
+    """The conditions on a join, by where they are evaluated."""
 
     pushed: tuple[list[Expression], list[Expression]] = field(default_factory=lambda: ([], []))
-    """Before the join, over the columns of the left and the right side."""
+    """Evaluated before the join, over the columns of the left and the right side."""
     residual: list[Expression] = field(default_factory=list)
-    """On pairs; over the output columns."""
+    """Evaluated on pairs, over the output columns."""
     above: list[Expression] = field(default_factory=list)
-    """Behind the join, where a left row may have NULLs beside it; over the output columns."""
+    """Evaluated after the join, where a left row may have NULLs beside it; over the output columns."""
 
 
 def shared_out(join: Join, conditions: Iterable[Expression]) -> SharedOut:
-    """Share out the conditions of a join and those around it.
+    """Distributes the conditions in a join and those around it.
 
     The two sides of an equality are the same value in every pair: a condition on one may be looked at on both. In a left join the
     conditions of ON decide on pairs and keep no left row out; those around it see what comes out of it.
@@ -59,7 +59,7 @@ def _sides_of(join: Join, condition: Expression) -> set[int]:
 
 
 def _of_window(join: Join, condition: Expression) -> bool:
-    """The condition is on a bound of the windows, which neither side knows."""
+    """Tells whether the condition uses a bound of the windows, which neither side has."""
     return join.window is not None and any(name in BOUNDS for name in columns_of([condition]))
 
 
@@ -80,7 +80,7 @@ def _inner(join: Join, side: int) -> dict[str, Expression]:
 
 
 def same_columns(join: Join) -> dict[str, Column]:
-    """Columns of the right side that equal one of the left side in every pair. (Floats do not count: 0.0 equals -0.0.)"""
+    """Returns the columns of the right side that equal one of the left side in every pair. Floats are left out: 0.0 equals -0.0."""
     types = (types_of(join.left), types_of(join.right))
     out = {(side, inner): name for name, side, inner in join.columns}
     same: dict[str, Column] = {}

@@ -42,12 +42,12 @@ DIGEST_BYTES = 12
 
 
 def signature(params: Params, schema: Schema, inputs: Sequence[Sequence[str]], place: str = "") -> str:
-    """Digest of what an operator computes.
+    """Returns a digest of what an operator computes.
 
     Parameters
     ----------
-    params : of the operator
-    schema : of its output
+    params : the operator's parameters
+    schema : its output columns
     inputs : per port, the signatures of the operators that feed it; their order does not matter
     place : the node of a source or a sink, and for sinks the query; empty for what may run anywhere
 

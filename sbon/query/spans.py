@@ -1,4 +1,4 @@
-"""Times and intervals as people write them, in microseconds."""
+"""Parses times and intervals as people write them, into microseconds."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -35,12 +35,12 @@ _FORM = "write a number and a unit from microseconds to weeks, such as INTERVAL 
 
 
 def parse_interval(text: str) -> int:
-    """Microseconds of `10 seconds`, `1 minute 30 s`, `-0.5 h`.
+    """Returns the microseconds of `10 seconds`, `1 minute 30 s`, `-0.5 h`.
 
     Raises
     ------
     QueryError
-        Not of that form, or a unit without a fixed length; without a place in the text.
+        The text has another form, or a unit without a fixed length. The error has no place in the query.
 
     Examples
     --------
@@ -72,12 +72,12 @@ def _part(match: re.Match[str], text: str) -> int:
 
 
 def parse_time(text: str) -> int:
-    """Microseconds since 1970 in UTC of an ISO 8601 date or time; without a zone it is UTC.
+    """Returns the microseconds since 1970 in UTC of an ISO 8601 date or time; a missing zone means UTC.
 
     Raises
     ------
     QueryError
-        Not of that form; without a place in the text.
+        The text has another form. The error has no place in the query.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""SQL text to statements. This module and those it imports are the only ones that load sqlglot.
+"""Parses SQL text into statements. Only this module and those it imports load sqlglot.
 
 statements = parse(text)                      # list of CreateSource, CreateView, CreateSink, SelectQuery, DropStatement, ShowStatement
 plan(statement, catalog, nodes, here, query)  # sbon.query.planner: CreateView, CreateSink, SelectQuery become plans
@@ -12,7 +12,7 @@ from sbon.query.statements import CreateSink, CreateSource, CreateView, DropStat
 
 
 def parse(text: str, extensions: Extensions = NOTHING) -> list[Statement]:
-    """The statements of a text, in order. Sources and sinks may name the connectors of `extensions` beside the built-in ones.
+    """Returns the statements of a text, in order. Sources and sinks may name the connectors of `extensions` beside the built-in ones.
 
     Raises
     ------

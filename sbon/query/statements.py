@@ -64,14 +64,14 @@ class SelectQuery:
 
 @dataclass(frozen=True)
 class CreateView:
-    """A named query, worked into the queries that use it; by itself it runs nowhere."""
+    """A query; its answers go to `sbon tail` at the agent that takes it."""
 
     name: str
     query: SelectQuery
     if_not_exists: bool
     sql: str
     delay_bound_ms: float | None = None
-    """For every query that uses it."""
+    """Bound in milliseconds for every query that uses the view."""
     places: Places = field(default_factory=dict, compare=False)
 
 
@@ -84,7 +84,7 @@ class CreateSink:
     connector: str
     options: tuple[tuple[str, str], ...]
     node: str | None
-    """Where the sink is; None: at the agent that takes the statement."""
+    """Node of the sink; None: the agent that takes the statement."""
     if_not_exists: bool
     sql: str
     delay_bound_ms: float | None = None
@@ -137,12 +137,12 @@ _READABLE = "write CREATE SOURCE, CREATE VIEW, CREATE SINK, DROP or SELECT"
 
 
 def read_statement(text: Text, tokens: list[Token], extensions: Extensions = NOTHING) -> Statement:
-    """One statement from its tokens.
+    """Reads one statement from its tokens.
 
     Raises
     ------
     QueryError
-        It is not of the dialect; points at the place.
+        The statement is not in the dialect; points at the place.
     """
     first = tokens[0]
     word = first.text.upper()
@@ -165,7 +165,7 @@ def read_statement(text: Text, tokens: list[Token], extensions: Extensions = NOT
 
 
 def as_query(text: Text, tree: exp.Expr) -> exp.Query:
-    """The tree, if it is a SELECT, a union of them, or one of them in brackets."""
+    """Returns the tree after checking that it is a SELECT, a union of them, or one of them in brackets."""
     if isinstance(tree, exp.Select | exp.SetOperation | exp.Subquery):
         return tree
     raise text.error(tree, "a SELECT is expected here", _READABLE)
@@ -187,7 +187,7 @@ def _read_drop(text: Text, tokens: list[Token]) -> DropStatement:
         raise text.error(tokens[-1].end + 1, f"the name of the {kind} is missing", f"write DROP {kind.upper()} name")
     name = text.slice(words)
     quoted = len(words) == 1 and words[0].token_type == TokenType.IDENTIFIER
-    # Query names hold dots and dashes, which are tokens of their own; blanks end a name.
+    # Query names contain dots and dashes, which are tokens of their own; a blank ends a name.
     if not quoted and any(name_part.isspace() for name_part in name):
         stray = next((token for before, token in pairwise(words) if token.start > before.end + 1), words[0])
         if stray.text.upper() in ("CASCADE", "RESTRICT"):
@@ -247,7 +247,7 @@ def _read_create(text: Text, tokens: list[Token], extensions: Extensions) -> Sta
 
 
 def _as_source(text: Text, head: Sequence[Token], table: Token) -> list[Token]:
-    """CREATE TABLE, which is Flink's word for it, as CREATE SOURCE."""
+    """Reads CREATE TABLE, which Flink writes, as CREATE SOURCE."""
     query = next((token for token in head if token.token_type in (TokenType.ALIAS, TokenType.LIKE) and token.start > table.start), None)
     if query is not None and not any(token.token_type == TokenType.L_PAREN and token.start < query.start for token in head):
         what = "CREATE TABLE AS" if query.token_type == TokenType.ALIAS else "CREATE TABLE LIKE"
@@ -257,7 +257,7 @@ def _as_source(text: Text, head: Sequence[Token], table: Token) -> list[Token]:
 
 
 def _refuse_properties(text: Text, tree: exp.Create, tokens: list[Token]) -> None:
-    """Nothing but WITH (...) at the end says how; that has been cut off before."""
+    """Refuses properties other than WITH (...) at the end, which has been cut off before."""
     properties = tree.args.get("properties")
     if all(isinstance(item, exp.MaterializedProperty) for item in (properties.expressions if properties is not None else [])):
         return

@@ -1,4 +1,4 @@
-"""What a source is, and the sources that need no declaration: the system streams that every agent offers of itself."""
+"""Source definitions, and the system streams that every agent offers without a declaration."""
 
 from collections.abc import Mapping
 
@@ -9,9 +9,9 @@ from sbon.query.schema import ColumnType, Field, Schema
 from sbon.types import NodeId
 
 SOURCE_CONNECTORS = ("datagen", "file", "http", "mqtt", "tcp")
-"""What CREATE SOURCE may name, beside what is installed."""
+"""Built-in connectors of CREATE SOURCE."""
 SINK_CONNECTORS = ("discard", "file", "http", "mqtt", "sse", "tcp", "websocket")
-"""What CREATE SINK may name, beside what is installed; plain queries use `tail`."""
+"""Built-in connectors of CREATE SINK; plain queries use `tail`."""
 
 
 class SourceDefinition(msgspec.Struct, frozen=True):
@@ -20,33 +20,33 @@ class SourceDefinition(msgspec.Struct, frozen=True):
     name: str
     connector: str
     options: tuple[tuple[str, str], ...]
-    """For the connector, sorted by key."""
+    """The connector's options, sorted by key."""
     columns: Schema
     time_column: str | None
     watermark_delay_us: int = 0
     nodes: tuple[NodeId, ...] = ()
-    """Nodes by name; none with no labels: every node that `everywhere` or the owner gives."""
+    """Names of the nodes with a physical source. If both this and `labels` are empty, `everywhere` or `home` decides."""
     labels: tuple[tuple[str, str], ...] = ()
     """(label, value), sorted. A node is chosen if for every label named here it has one of the values."""
     home: NodeId = ""
-    """The agent that took the statement: the one physical source, where neither nodes nor labels are named."""
+    """The agent that took the statement. It has the only physical source if neither nodes nor labels are given."""
     everywhere: bool = False
-    """On every node: system streams."""
+    """A physical source on every node, as system streams have."""
     rows_per_s: float | None = None
-    """Expected rows of each physical source, where the statement says so."""
+    """Expected rows a second of each physical source, if the statement gives it."""
     idle_after_us: int = 0
-    """After so long without a row the watermark of a physical source follows the wall clock; 0: never."""
+    """Silence after which the watermark of a physical source follows the wall clock; 0: never."""
     not_null: tuple[str, ...] = ()
     """Columns that may not be NULL."""
 
     @property
     def params(self) -> SourceParams:
-        """Of each of its physical sources."""
+        """Returns the parameters of each of its physical sources."""
         times = self.time_column, self.watermark_delay_us, self.idle_after_us
         return SourceParams(self.name, self.connector, self.options, self.columns, *times, self.not_null)
 
     def hosts(self, nodes: Mapping[NodeId, Mapping[str, str]]) -> list[NodeId]:
-        """Nodes with a physical source, sorted, among the given ones (name to labels)."""
+        """Returns the nodes with a physical source, sorted, among the given ones (labels by node)."""
         return sorted(node for node, labels in nodes.items() if self._chooses(node, labels))
 
     def _chooses(self, node: NodeId, labels: Mapping[str, str]) -> bool:
@@ -62,7 +62,7 @@ class SourceDefinition(msgspec.Struct, frozen=True):
         return all(labels.get(label) in values for label, values in wanted.items())
 
     def absent(self, nodes: Mapping[NodeId, Mapping[str, str]]) -> list[NodeId]:
-        """Nodes that the statement names but that are not among the given ones, sorted."""
+        """Returns the nodes that the statement names but that are not among the given ones, sorted."""
         named = self.nodes or (() if self.labels or self.everywhere else (self.home,))
         return sorted(node for node in named if node not in nodes)
 
@@ -76,7 +76,7 @@ _TIME, _TEXT, _FLOAT, _INT = ColumnType.TIME, ColumnType.TEXT, ColumnType.FLOAT,
 PROBES = _fields(ts=_TIME, node=_TEXT, region=_TEXT, peer=_TEXT, peer_region=_TEXT, rtt_ms=_FLOAT, estimated_ms=_FLOAT)
 """One row per answered probe: the measured RTT and what the coordinates estimated. `region` is the label of that name, NULL without."""
 LOAD = _fields(ts=_TIME, node=_TEXT, region=_TEXT, cpu=_FLOAT, memory=_FLOAT, load_ms=_FLOAT, operators=_INT)
-"""One row a second: share of CPU and memory in use (0 to 1), the load dimension of the coordinate, and the operators hosted."""
+"""One row a second: share of CPU and memory in use (0 to 1), the load dimension of the coordinate, and the number of operators hosted."""
 LINKS = _fields(
     ts=_TIME, node=_TEXT, region=_TEXT, peer=_TEXT, link=_TEXT, operator=_TEXT, rows_per_s=_FLOAT, bytes_per_s=_FLOAT, queued=_INT
 )
@@ -93,11 +93,11 @@ SYSTEM_STREAMS: dict[str, SourceDefinition] = {
     "sys.load": _stream("sys.load", LOAD, 1.0),
     "sys.links": _stream("sys.links", LINKS, 4.0),
 }
-"""By name. The connector `system` takes no options; `SourceParams.name` says which stream."""
+"""System streams by name. The connector `system` takes no options; `SourceParams.name` selects the stream."""
 
 
 def known_columns(source: SourceDefinition, node: NodeId, labels: Mapping[str, str]) -> dict[str, str | None]:
-    """Columns whose value is the same in every row of the physical source on one node; the planner prunes with them.
+    """Returns the columns whose value is the same in every row of the physical source on one node; the planner prunes with them.
 
     Every source has `_node` and `_<label>` for each label of any node (NULL where this node lacks it), hidden from `SELECT *`; system
     streams have `node` and `region` among their own columns.

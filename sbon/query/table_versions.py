@@ -1,7 +1,7 @@
-"""How a lookup table travels: its columns, then which version a row is of and how many rows that version has.
+"""The stream of a lookup table: its columns, then each row's version and the number of rows of that version.
 
-A version without rows is one row with NULLs that says so. A version is whole when as many of its rows have come as each
-of them says. These two columns are the last, whatever the author has called the others.
+An empty version is one row of NULLs with a row count of 0. A version is complete when as many rows have arrived as each
+of them announces. These two columns are always the last.
 """
 
 from collections.abc import Sequence
@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from sbon.query.schema import ColumnType, Field, Schema
 
 ROWS_MAX = 1_000_000
-"""Rows of one version: the host of the join keeps them in memory."""
+"""Most rows of one version: the host of the join keeps them in memory."""
 BYTES_MAX = 256 * 2**20
-"""Memory of one version where it is read."""
+"""Most memory of one version where it is read."""
 ROWS_PER_S = 1.0
-"""Expected rows a second of a table, where its declaration says nothing: it is sent once, and again when it changes."""
+"""Expected rows a second of a table without a declared rate: it is sent once, and again when it changes."""
 
 
 def sent_columns(columns: Schema) -> Schema:
-    """The columns of a table as they are sent.
+    """Returns the columns of a table as they are sent.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Plans for people: one line of text for an operator or an expression. No SQL parser is needed to show what runs."""
+"""Describes plans for people: one line of text for an operator or an expression. Needs no SQL parser."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -36,7 +36,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def duration_text(microseconds: int) -> str:
-    """The span in the largest unit that divides it.
+    """Formats a span in the largest unit that divides it.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def duration_text(microseconds: int) -> str:
 
 
 def time_text(microseconds: int) -> str:
-    """An instant in ISO 8601, UTC; the bare number where the calendar does not reach."""
+    """Formats an instant in ISO 8601, UTC; as the bare number outside the calendar's range."""
     try:
         return (_EPOCH + timedelta(microseconds=microseconds)).replace(tzinfo=None).isoformat(sep=" ")
     except OverflowError:
@@ -58,7 +58,7 @@ def time_text(microseconds: int) -> str:
 
 
 def literal_text(literal: Literal) -> str:
-    """A constant as SQL would write it."""
+    """Formats a constant as SQL writes it."""
     value = literal.value
     if value is None:
         return "null"
@@ -76,7 +76,7 @@ def literal_text(literal: Literal) -> str:
 
 
 def expression_text(expression: Expression, binding: int = 0) -> str:
-    """The expression as SQL would write it, on one line; equal texts mean equal expressions as long as names do.
+    """Formats an expression as SQL writes it, on one line; equal texts mean equal expressions within one set of names.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def _call_text(name: str, arguments: tuple[Expression, ...], own: int) -> str:
 
 
 def aggregate_text(aggregate: Aggregate) -> str:
-    """`count(*)`, `avg(rtt_ms)`, `count(distinct peer)`, `approx_percentile(rtt_ms, 0.99)`."""
+    """Formats an aggregate: `count(*)`, `avg(rtt_ms)`, `count(distinct peer)`, `approx_percentile(rtt_ms, 0.99)`."""
     inner = "*" if aggregate.operand is None else expression_text(aggregate.operand)
     if aggregate.function in ("string_agg", "string_agg_distinct"):
         return _texts_text(aggregate, inner)
@@ -134,7 +134,7 @@ def aggregate_text(aggregate: Aggregate) -> str:
 
 
 def _texts_text(aggregate: Aggregate, inner: str) -> str:
-    """`string_agg(distinct note, ', ' order by note desc)`."""
+    """Formats `string_agg(distinct note, ', ' order by note desc)`."""
     distinct = "distinct " if aggregate.function == "string_agg_distinct" else ""
     order = "" if aggregate.by is None else expression_text(aggregate.by)
     if aggregate.descending:
@@ -144,7 +144,7 @@ def _texts_text(aggregate: Aggregate, inner: str) -> str:
 
 
 def describe(params: Params) -> str:
-    """One line that tells a person what an operator does.
+    """Describes in one line what an operator does.
 
     Examples
     --------
@@ -224,7 +224,7 @@ def _describe_window(params: WindowParams | SessionParams) -> str:
 
 
 def _every(params: WindowParams | WindowJoinParams | AssignParams) -> str:
-    """`10 s`, or `10 s every 2 s`."""
+    """Formats the length of windows: `10 s`, or `10 s every 2 s`."""
     slide = f" every {duration_text(params.slide_us)}" if params.slide_us != params.size_us else ""
     return f"{duration_text(params.size_us)}{slide}"
 
@@ -235,7 +235,7 @@ def _describe_top(params: TopParams) -> str:
 
 
 def _order_text(word: str, order: Iterable[OrderColumn]) -> str:
-    # NULLs are where PostgreSQL has them, unless it is said.
+    # PostgreSQL's place of NULLs is the default and is not written.
     nulls = {True: " nulls first", False: " nulls last"}
     columns = [
         column.name

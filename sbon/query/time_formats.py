@@ -1,10 +1,10 @@
-"""Formats of times: letters of PostgreSQL's TO_CHAR, which plans carry, and of Flink's DATE_FORMAT, and what the engine makes of them.
+"""Time formats: the letters of PostgreSQL's TO_CHAR, which plans carry, and of Flink's DATE_FORMAT, and their translation for the engine.
 
     YYYY YY MM DD DDD HH24 HH12 (or HH) MI SS MS US AM PM Mon FMMonth Dy FMDay IYYY IW ID Q   fields; FM before a number: without zeros
     "text"                                                                                    text as it is
     - / . , : ; and blanks, digits                                                            themselves
 
-Any other letter is refused, as it would be a slip in most formats.
+Any other letter is refused, as it is most likely a mistake.
 """
 
 import re
@@ -16,14 +16,14 @@ FORMAT_LENGTH_MAX = 200
 
 
 class TimeField(NamedTuple):
-    """What the letters of one field stand for."""
+    """The meaning of one field's letters."""
 
     strftime: str
-    """In the spelling of the Rust library chrono."""
+    """Conversion in the syntax of the Rust library chrono."""
     pattern: str
-    """What may stand in a text that is read; empty: it cannot be read."""
+    """Regular expression of the field in a text that is parsed; empty: the field cannot be parsed."""
     part: str
-    """What it says of a time; each is read once."""
+    """Part of a time that it gives; each part is parsed once."""
 
 
 _FIELDS: dict[str, TimeField] = {
@@ -44,7 +44,7 @@ _FIELDS: dict[str, TimeField] = {
     "ID": TimeField("%u", "", "ISO day"),
     "Q": TimeField("%q", "", "quarter"),
 }
-"""Letters of numbers, in any case."""
+"""Fields with numbers; their letters may have any case."""
 _NAMES: dict[str, TimeField] = {
     "FMMonth": TimeField("%B", "[A-Za-z]+", "month"),
     "Mon": TimeField("%b", "[A-Za-z]{3}", "month"),
@@ -55,7 +55,7 @@ _NAMES: dict[str, TimeField] = {
     "am": TimeField("%P", "[AaPp][Mm]", "half"),
     "pm": TimeField("%P", "[AaPp][Mm]", "half"),
 }
-"""Letters whose case matters."""
+"""Fields whose letters are case-sensitive."""
 _HOURS = ("hour", "hour of twelve")
 _PADDED = ("YYYY", "MM", "DD", "DDD", "HH24", "HH12", "HH", "MI", "SS")
 """Numbers that FM writes without zeros."""
@@ -71,12 +71,12 @@ _NUMBERS = re.compile(r"(FM)?(IYYY|YYYY|DDD|HH24|HH12|YY|MM|DD|HH|MI|SS|MS|US|IW
 
 
 def pieces(text: str) -> list[TimeField | str]:
-    """Fields and texts of a format, in order.
+    """Splits a format into fields and literal texts, in order.
 
     Raises
     ------
     QueryError
-        Letters that are no field; without a place in the query.
+        The format has letters that are no field. The error has no place in the query.
 
     Examples
     --------
@@ -120,13 +120,13 @@ def _piece(text: str, match: re.Match[str]) -> TimeField | str:
 
 
 def _word(text: str) -> str:
-    """The letters at the start of a text."""
+    """Returns the letters at the start of a text."""
     found = re.match(r"[A-Za-z]+", text)
     return found[0] if found is not None else text[:1]
 
 
 def strftime_of(text: str) -> str:
-    """The same format for the engine that writes times.
+    """Translates a format for writing times with the engine.
 
     Raises
     ------
@@ -146,12 +146,12 @@ def _strftime(found: list[TimeField | str]) -> str:
 
 
 def reading_of(text: str) -> tuple[str, str]:
-    """The format for the engine that reads times, and the regular expression of what it may be given.
+    """Translates a format for reading times with the engine, and returns the regular expression of acceptable texts.
 
     Raises
     ------
     QueryError
-        As from `pieces`; or it has a field that cannot be read, one twice, or too few for an instant.
+        As from `pieces`; or the format has a field that cannot be read, repeats one, or has too few for an instant.
     """
     found = pieces(text)
     parts: list[str] = []
@@ -171,7 +171,7 @@ def reading_of(text: str) -> tuple[str, str]:
 
 
 def _check_whole(text: str, parts: set[str]) -> None:
-    """Refuse what leaves an instant open."""
+    """Refuses a format that does not determine an instant."""
     if not ({"year", "month", "day"} <= parts or {"year", "day of the year"} <= parts - {"month", "day"}):
         raise QueryError(f"format '{text}' does not say which day", hint="write YYYY, MM and DD")
     if ("hour of twelve" in parts) != ("half" in parts):
@@ -182,12 +182,12 @@ def _check_whole(text: str, parts: set[str]) -> None:
 
 
 def of_flink(text: str) -> str:
-    """A format with the letters of Flink's DATE_FORMAT, which are those of Java, in those of TO_CHAR.
+    """Translates the letters of Flink's DATE_FORMAT, which are those of Java, into those of TO_CHAR.
 
     Raises
     ------
     QueryError
-        Letters that have no field here.
+        The format has letters without a counterpart here.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""ORDER BY ... LIMIT: the first rows of each window.
+"""Binds ORDER BY ... LIMIT: the first rows of each window.
 
-A stream has no end to sort, a window has. Rows of one event time, such as `window_end`, are one window.
+A stream has no end and cannot be sorted; a window can. Rows with one event time, such as `window_end`, are one window.
 """
 
 from collections.abc import Iterator
@@ -46,12 +46,12 @@ class Order(NamedTuple):
 
 
 def order_of(text: Text, tree: exp.Select) -> tuple[Order, ...]:
-    """What a SELECT is ordered by.
+    """Returns the ORDER BY of a SELECT.
 
     Raises
     ------
     QueryError
-        ORDER BY without LIMIT or the other way round, or a position that is none.
+        ORDER BY stands without LIMIT, LIMIT without ORDER BY, or a position is invalid.
     """
     clause, limit = tree.args.get("order"), tree.args.get("limit")
     if clause is not None and limit is None:
@@ -66,12 +66,12 @@ def order_of(text: Text, tree: exp.Select) -> tuple[Order, ...]:
 
 
 def named_items(text: Text, tree: exp.Select, clause: exp.Expr) -> Iterator[Order]:
-    """The items of an ORDER BY.
+    """Yields the items of an ORDER BY.
 
     Raises
     ------
     QueryError
-        One is a position that the SELECT list does not have.
+        An item is a position that the SELECT list does not have.
     """
     named = {identifier(item.args["alias"]): item.this for item in tree.expressions if isinstance(item, exp.Alias)}
     for item in clause.expressions:
@@ -87,7 +87,7 @@ def named_items(text: Text, tree: exp.Select, clause: exp.Expr) -> Iterator[Orde
 
 
 def first_rows(text: Text, tree: exp.Select, select: Select, scalars: Scalars, order: tuple[Order, ...]) -> Select:
-    """The first rows of each window of a SELECT, with the columns that it has.
+    """Limits a SELECT to the first rows of each window, with the columns that it has.
 
     Raises
     ------
@@ -127,7 +127,7 @@ def _limit(text: Text, tree: exp.Select) -> int:
 
 
 def _is_windowed(relation: Relation) -> bool:
-    """Many rows have one event time: that of their window."""
+    """Tells whether rows share event times, that is, those of their windows."""
     match relation:
         case Window() | Assigned() | Deduplicate():
             return not relation.session  # each session is a window of its own

@@ -1,4 +1,4 @@
-"""Joins of windows: two streams, row by row, within windows of one length.
+"""Binds joins of windows: two streams, row by row, within windows of one length.
 
     FROM TUMBLE(a, ts, size) AS x JOIN TUMBLE(b, ts, size) AS y ON x.window_start = y.window_start AND x.key = y.key
 
@@ -31,23 +31,23 @@ class WindowPair:
     times: tuple[str, str]
     """The event times of both sides."""
     bounds: dict[str, Expression]
-    """What each bound of either window is called behind the join."""
+    """New name of each bound of either window, after the join."""
 
     def told(self, condition: Expression) -> Expression:
-        """A condition, with the bounds as the join has them."""
+        """Returns a condition with the bounds renamed as in the join."""
         return substitute(condition, self.bounds)
 
     def named(self, names: Scope) -> Scope:
-        """The names, with the bounds as the join has them."""
+        """Returns the names with the bounds as the join has them."""
         return Scope(tuple(replace(c, column=c.name) if c.column in self.bounds else c for c in names.columns))
 
     def without_equality(self, text: Text, tree: exp.Expr, conditions: Sequence[Expression]) -> list[Expression]:
-        """The other conditions of a join.
+        """Returns the conditions of a join other than the equality of the windows.
 
         Raises
         ------
         QueryError
-            None says that the windows are the same.
+            No condition equates the windows.
         """
         told = [self.told(condition) for condition in conditions]
         rest = [condition for condition in told if not _is_equality(condition)]
@@ -57,7 +57,7 @@ class WindowPair:
 
 
 def _is_equality(condition: Expression) -> bool:
-    """The condition says that a bound, or window_time, is the same on both sides."""
+    """Tells whether the condition equates a bound, or window_time, of both sides."""
     if not isinstance(condition, Call) or condition.function != "eq" or condition.arguments[0] != condition.arguments[1]:
         return False
     match condition.arguments[0]:
@@ -68,16 +68,17 @@ def _is_equality(condition: Expression) -> bool:
 
 
 def with_bounds(scope: Scope, *, of_left: bool) -> Scope:
-    """The names of a qualified input with the bounds of its window, which hide columns of that name. Alone they are those of the left."""
+    """Returns the names of a qualified input with the bounds of its window, which hide columns of that name. Unqualified they are the left
+    ones."""
     alias = scope.columns[0].alias
     bounds = (ScopeColumn(alias, name, f"{alias}.{name}", ColumnType.TIME, hidden=not of_left, merged=not of_left) for name in BOUNDS)
     return Scope((*bounds, *(column for column in scope.columns if column.name not in BOUNDS)))
 
 
 def bounds_behind(names: Scope, side: str) -> Scope:
-    """The names behind a LEFT, RIGHT or FULL join of windows: where a row has no partner, the partner's window is none.
+    """Returns the names after a LEFT, RIGHT or FULL join of windows: if a row has no partner, the partner's window is NULL.
 
-    Behind a FULL join only window_start and window_end alone mean the window of the answer.
+    After a FULL join, only the unqualified window_start and window_end mean the window of the answer.
     """
     left = names.columns[0].alias
     found = []
@@ -96,16 +97,16 @@ def window_pair(
     relations: tuple[Relation, Relation],
     scopes: tuple[Scope, Scope],
 ) -> WindowPair:
-    """The windows of a join.
+    """Returns the windows of a join.
 
     Parameters
     ----------
-    calls : of all inputs so far; relations and scopes are of the first and the last
+    calls : window calls of all inputs so far; `relations` and `scopes` are those of the first and the last input
 
     Raises
     ------
     QueryError
-        They are not two tumbling or hopping windows of one length.
+        The inputs are not two tumbling or hopping windows of one length.
     """
     windows = [call for call in calls if call is not None]
     if len(windows) < len(calls):

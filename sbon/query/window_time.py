@@ -1,6 +1,6 @@
-"""Makes sense of window_time, which Flink has beside window_start and window_end: the last millisecond of a window, an event time.
+"""Supports Flink's window_time, an event time beside window_start and window_end: the last millisecond of a window.
 
-It is made into `window_end - INTERVAL '1 millisecond'` wherever a SELECT that reads windows names it.
+It is rewritten as `window_end - INTERVAL '1 millisecond'` wherever a SELECT that reads windows names it.
 """
 
 from sqlglot import exp
@@ -9,13 +9,13 @@ from sbon.query.literals import identifier
 
 NAME = "window_time"
 BEFORE_END_US = 1000
-"""From window_time to window_end. Flink's times have milliseconds."""
+"""Time from window_time to window_end in microseconds. Flink's times have milliseconds."""
 
 _WINDOWS = ("TUMBLE", "HOP", "SESSION")
 
 
 def with_window_time(tree: exp.Select) -> exp.Select:
-    """The SELECT with window_time spelt out, if it reads from windows; subqueries have their own."""
+    """Returns the SELECT with window_time expanded, if it reads from windows; subqueries are handled by themselves."""
     if not any(_is_window(table) for table in _inputs(tree)):
         return tree
     named = [column for column in _own_columns(tree) if identifier(column.this) == NAME]
@@ -30,12 +30,12 @@ def with_window_time(tree: exp.Select) -> exp.Select:
 
 
 def end_of(tree: exp.Expr) -> exp.Expr:
-    """The column window_end where an expression is window_time, which is as good as a key; the expression itself otherwise."""
+    """Returns window_end for window_time, which is equivalent as a key; any other expression unchanged."""
     return tree.this.this if isinstance(tree, exp.Paren) and tree.meta.get(NAME) else tree
 
 
 def _value(column: exp.Column) -> exp.Paren:
-    """`(window_end - INTERVAL '1 millisecond')` at the place of the column."""
+    """Returns `(window_end - INTERVAL '1 millisecond')` at the place of the column."""
     end = column.copy()
     end.set("this", exp.to_identifier("window_end"))
     end.this.meta.update(column.this.meta)
@@ -56,7 +56,7 @@ def _is_window(table: exp.Expr) -> bool:
 
 
 def _own_columns(tree: exp.Select) -> list[exp.Column]:
-    """The columns that a SELECT names itself, not within its inputs and subqueries."""
+    """Returns the columns that a SELECT names itself, not in its inputs and subqueries."""
     others = exp.Table, exp.Subquery, exp.With
     parts = tree.walk(prune=lambda node: isinstance(node, others) or (node is not tree and isinstance(node, exp.Query)))
     return [part for part in parts if isinstance(part, exp.Column) and isinstance(part.this, exp.Identifier)]

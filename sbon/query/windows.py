@@ -1,10 +1,10 @@
-"""TUMBLE, HOP and SESSION windows, GROUP BY, and aggregates.
+"""Binds TUMBLE, HOP and SESSION windows, GROUP BY, and aggregates.
 
     FROM TUMBLE(input, time column, size [, lateness => INTERVAL '5 seconds'])
     FROM HOP(input, time column, slide, size [, lateness => ...])
     FROM SESSION(input, time column, gap [, lateness => ...])
 
-`input` is a source, a view, or a SELECT in brackets. Flink's form is made into this one before (`sbon.query.flink`). GROUP BY names
+`input` is a source, a view, or a SELECT in brackets. Flink's form is rewritten into this one first (`sbon.query.flink`). GROUP BY names
 window_start or window_end (or both), and the keys. Without a window function, GROUP BY the event time of a stream that is windowed already
 aggregates the rows of each window once more.
 """
@@ -38,7 +38,7 @@ _FORMS = {"TUMBLE": "TUMBLE(input, ts, size)", "HOP": "HOP(input, ts, slide, siz
 
 @dataclass(frozen=True)
 class WindowCall:
-    """A TUMBLE, HOP or SESSION as it was written."""
+    """A TUMBLE, HOP or SESSION call as it was written."""
 
     tree: exp.Func
     input: exp.Expr
@@ -47,18 +47,18 @@ class WindowCall:
     slide_us: int
     lateness_us: int
     session: bool = False
-    """`size_us` and `slide_us` are the gap."""
+    """The window is a session; `size_us` and `slide_us` are its gap."""
     partition: tuple[exp.Expr, ...] | None = None
-    """What Flink's form of a session says that it is of; None: it does not say."""
+    """PARTITION BY of Flink's form of a session; None if it has none."""
 
 
 def read_window_call(text: Text, tree: exp.Func) -> WindowCall:
-    """The window function of a FROM.
+    """Reads the window function of a FROM.
 
     Raises
     ------
     QueryError
-        It is none, or its arguments are not.
+        The function is no window function, or its arguments are invalid.
     """
     name = str(tree.this).upper() if isinstance(tree, exp.Anonymous) else tree.sql_name()
     if name not in _FORMS:
@@ -104,12 +104,12 @@ def _partition(tree: exp.Func) -> tuple[exp.Expr, ...] | None:
 
 
 def as_table(text: Text, tree: exp.Func, form: str) -> exp.Expr:
-    """The input of a table function - its first argument - as FROM would have it.
+    """Returns the input of a table function, its first argument, as an input of FROM.
 
     Raises
     ------
     QueryError
-        It is none.
+        The argument is no input.
     """
     argument = next(iter(tree.expressions), None)
     if isinstance(argument, exp.Subquery):
@@ -127,14 +127,14 @@ def as_table(text: Text, tree: exp.Func, form: str) -> exp.Expr:
 def aggregated(
     text: Text, tree: exp.Select, relation: Relation, scope: Scope, call: WindowCall | None, more: Sequence[exp.Expr] = ()
 ) -> tuple[Window, Scope, Scalars]:
-    """The window of a SELECT, the names of its output, and the binder of expressions over it.
+    """Binds a windowed SELECT: its window, the names of its output, and the binder of expressions over it.
 
     `more` are expressions outside the SELECT list and HAVING that may aggregate.
 
     Raises
     ------
     QueryError
-        No window, no event time, or something in the SELECT that is neither grouped nor aggregated.
+        There is no window or no event time, or the SELECT has a value that is neither grouped nor aggregated.
     """
     inner = Scalars(text, scope)
     group = tree.args.get("group")
@@ -178,7 +178,7 @@ def aggregated(
 
 
 def _collect(tree: exp.Select, grouped: Grouped) -> None:
-    """Bind the SELECT list and HAVING once, so that all aggregates are known before the window is made."""
+    """Binds the SELECT list and HAVING once, so that all aggregates are known before the window is made."""
     for item in tree.expressions:
         if item.is_star:
             raise grouped.text.error(item, "* does not go with GROUP BY", "name the keys and aggregates")
@@ -189,7 +189,7 @@ def _collect(tree: exp.Select, grouped: Grouped) -> None:
 
 
 def _group_trees(text: Text, tree: exp.Select, group: exp.Expr | None, scope: Scope) -> list[exp.Expr]:
-    """What is grouped by; positions and names of the SELECT list are replaced by what they stand for."""
+    """Returns the GROUP BY expressions, with positions and names of the SELECT list replaced by what they stand for."""
     if group is None:
         found = next(a for part in [*tree.expressions, tree.args.get("having")] if part is not None and (a := find_aggregate(part)))
         typed = str(found.meta.get("typed", found.sql_name() if isinstance(found, exp.Func) else "it"))
@@ -221,12 +221,12 @@ def _group_trees(text: Text, tree: exp.Select, group: exp.Expr | None, scope: Sc
 
 
 def event_time(text: Text, call: WindowCall, relation: Relation, scope: Scope) -> tuple[str, int]:
-    """The time column of a window call, and how far its values may be behind the watermark of the input, in microseconds.
+    """Returns the time column of a window call, and how far its values may be behind the input's watermark, in microseconds.
 
     Raises
     ------
     QueryError
-        Its time is no event time of the input.
+        The time is no event time of the input.
     """
     if not isinstance(call.time, exp.Column):
         raise text.error(call.time, "the time of a window is a column", "write TUMBLE(stream, ts, INTERVAL '10 seconds')")
@@ -242,7 +242,7 @@ def event_time(text: Text, call: WindowCall, relation: Relation, scope: Scope) -
 
 
 def _time_of_group(text: Text, tree: exp.Select, relation: Relation, scope: Scope, trees: list[exp.Expr]) -> str:
-    """Without a window function, the event time among the keys stands for the window."""
+    """Returns the event time among the keys, which stands for the window if there is no window function."""
     times = relation.times
     for item in trees:
         if isinstance(item, exp.Column) and not isinstance(item.this, exp.Star):
