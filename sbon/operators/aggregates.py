@@ -1,14 +1,15 @@
-"""What a window keeps of its rows, and the answers made of it: the same however rows were cut and mixed.
+"""Partial aggregates that a window keeps of its rows, and the answers computed from them. Answers do not depend on how rows were
+batched or interleaved.
 
 Partials are kept in tables (`sbon.operators.partials`). The main one has a row for each pane and key, with the counts, integer sums,
-extremes, firsts and lasts; every float operand whose sum is wanted has a table of exact parts (`sbon.operators.exact`), every operand of
-COUNT(DISTINCT) one of its values, of exact percentiles one of values with how often each is there (`sbon.operators.ranked`), those of
-APPROX_COUNT_DISTINCT and APPROX_PERCENTILE a sketch (`sbon.operators.sketches`).
+extremes, firsts and lasts. Further tables hold: exact parts of each float operand that is summed (`sbon.operators.exact`); the values of
+each operand of COUNT(DISTINCT); values with their numbers of occurrences for exact percentiles (`sbon.operators.ranked`); and sketches for
+APPROX_COUNT_DISTINCT and APPROX_PERCENTILE (`sbon.operators.sketches`).
 
-Aggregates leave NULL out; of no values, COUNT is 0 and all others are NULL. FIRST and LAST go by event time, and among rows of one instant
+Aggregates skip NULL; without values, COUNT is 0 and all others are NULL. FIRST and LAST go by event time, and among rows of one instant
 take the least and the greatest value, since the order of arrival is an accident; ARG_MIN and ARG_MAX do so by their second operand. SUM of
 integers is exact, NULL beyond 64 bits; SUM and AVG of floats are rounded once from the exact sum, and so are variances, covariances and the
-like (`sbon.operators.moments`). MIN and MAX pass NaN over unless there is nothing else.
+like (`sbon.operators.moments`). MIN and MAX skip NaN unless there is nothing else.
 """
 
 import math
@@ -33,23 +34,23 @@ from sbon.query.schema import ColumnType
 from sbon.types import IntArray
 
 _EDGES = {"min": "min", "max": "max", "first": "first", "last": "last", "bool_and": "min", "bool_or": "max"}
-"""Aggregates that are one of the values, by measure; of truth values, false is less than true."""
+"""Aggregates whose answer is one of the values, with the measure that finds it; false is less than true."""
 _BY = {"arg_min": "first", "arg_max": "last"}
-"""Aggregates that are the first or the last value, not by event time."""
+"""Aggregates whose answer is the first or the last value by another operand than the event time."""
 _PERCENTILES = ("percentile_cont", "percentile_disc")
 _TEXTS = ("string_agg", "string_agg_distinct")
 APART_RATIO = 4
-"""Rows for each partial from which the texts of partials are copied, as they would keep those of all rows in memory."""
+"""Rows per partial above which the partials' texts are copied, since they would otherwise keep the texts of all rows in memory."""
 
 
 class Aggregates:
-    """The tables that a window's aggregates need, and the answers made of them.
+    """The tables that a window's aggregates need, and the answers computed from them.
 
     Parameters
     ----------
-    aggregates : as asked for
-    operands : for each of them the names of its columns in prepared rows
-    types : of these columns
+    aggregates : the window's aggregates
+    operands : for each aggregate, the names of its columns in prepared rows
+    types : types of these columns
     """
 
     def __init__(self, aggregates: Sequence[Aggregate], operands: Sequence[Operands], types: dict[str, ColumnType]) -> None:
@@ -110,7 +111,7 @@ class Aggregates:
             self.tables.setdefault(f"products:{one}:{other}", ExactTable(one, other))
 
     def add(self, rows: pl.DataFrame, groups: Groups, by: list[str]) -> None:
-        """Keep partials of prepared rows, numbered by group, in all tables."""
+        """Adds partials of prepared rows, numbered by group, to all tables."""
         for table in self.tables.values():
             partials = table.partial(rows, groups)
             if partials.height * APART_RATIO <= rows.height:
@@ -118,12 +119,12 @@ class Aggregates:
             table.add(partials, by, puts_off=True)
 
     def answers(self, merged: dict[str, pl.DataFrame], by: list[str], kept: Sequence[str] = ()) -> pl.DataFrame:
-        """The groups, in order, each with its aggregates as columns a0, a1, ...
+        """Returns the groups, in order, each with its aggregates as columns a0, a1, ...
 
         Parameters
         ----------
-        merged : the tables' partials, one a group, by name of the table
-        kept : columns of the main table that are wanted as they are
+        merged : partials by name of the table, one per group
+        kept : columns of the main table that are returned unchanged
         """
         groups = merged["main"].sort(by)
         columns = [pl.col(name) for name in (*by, *kept)]
@@ -183,7 +184,7 @@ class Aggregates:
     def _float_answers(
         self, function: str, operand: str, groups: pl.DataFrame, merged: dict[str, pl.DataFrame], by: list[str]
     ) -> pl.Series:
-        """Sums and means; NULL of no values. An infinity or NaN among the values is all that counts."""
+        """Computes sums and means; NULL without values. If some values are infinite or NaN, only those count."""
         counts = groups[f"count:{operand}"].to_numpy()
         specials = groups[f"special:{operand}"].to_numpy()
         sums, lowest = self._digits(f"sum:{operand}", groups, merged, by)
@@ -196,7 +197,7 @@ class Aggregates:
     def _moments(
         self, function: str, operands: Operands, groups: pl.DataFrame, merged: dict[str, pl.DataFrame], by: list[str]
     ) -> pl.Series:
-        """Deviations, covariances and the like; NULL of too few values, NaN where any is not finite."""
+        """Computes deviations, covariances and the like; NULL with too few values, NaN if any value is not finite."""
         x = operands.value
         assert x is not None
         y = operands.by or x

@@ -1,6 +1,6 @@
-"""Windows as columns: each row with the bounds of the windows that it lies in, which operators behind it take for one instant.
+"""Adds the bounds of a row's windows as columns; operators downstream treat rows with equal bounds as of one instant.
 
-Nothing is kept: a watermark, which holds for the rows' own times, becomes one for the ends of windows that are still open.
+The operator keeps no state. It converts a watermark of the rows' own times into one of the ends of windows that are still open.
 """
 
 from collections.abc import Sequence
@@ -16,24 +16,24 @@ from sbon.query.relation import BOUNDS
 from sbon.query.schema import ColumnType
 
 _START = "\0"
-"""A column that no query has."""
+"""Name of a helper column that no query can use."""
 
 
 def bounds(start_us: pl.Expr, size_us: int) -> list[pl.Expr]:
-    """The columns of windows that start at these instants."""
+    """Returns the columns window_start and window_end of windows that start at these instants."""
     instants = (start_us, start_us + size_us)
     return [instant.cast(pl.Datetime("us")).alias(name) for name, instant in zip(BOUNDS, instants, strict=True)]
 
 
 class Assign(Operator):
-    """Rows with tumbling or hopping windows. One without an event time has none: its bounds are NULL."""
+    """Adds tumbling or hopping windows to rows. A row without an event time gets NULL bounds."""
 
     def __init__(self, params: AssignParams) -> None:
         self._params = params
         self.spread = -(-params.size_us // params.slide_us)
 
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
-        """Rows in their order, those of one by window."""
+        """Returns the rows in their order; the copies of one row are ordered by window."""
         if columns_of(frame).get(self._params.time_column) is not ColumnType.TIME:
             raise RemoteProtocolError(f"event time {self._params.time_column!r} is no time column of the input")
         size, slide, time = self._params.size_us, self._params.slide_us, pl.col(self._params.time_column).cast(pl.Int64)
@@ -49,7 +49,7 @@ class Assign(Operator):
         return found
 
     def output_watermark(self, watermark_us: int) -> int:
-        """The end of the first window that is still open."""
+        """Returns the end of the first window that is still open."""
         if watermark_us <= WATERMARK_MIN or watermark_us >= WATERMARK_END:
             return watermark_us
         size, slide = self._params.size_us, self._params.slide_us

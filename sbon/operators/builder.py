@@ -1,4 +1,4 @@
-"""What a builder of a scalar function is: `sbon.operators.scalars` lists them all."""
+"""The interface of builders of scalar functions; `sbon.operators.scalars` lists them all."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -10,24 +10,24 @@ from sbon.query.functions import MaybeType
 
 Builder: TypeAlias = Callable[[Sequence[pl.Expr], Sequence[MaybeType], Sequence[Any]], pl.Expr]
 """Makes the expression of a call from its arguments, their types (None for a bare NULL, in `NULL_TAKERS` alone), and the values of those
-that are literals.
+that are literals. The value is None for other arguments.
 """
 
 
 def plainly(apply: Callable[..., pl.Expr]) -> Builder:
-    """The builder of a function that needs its arguments alone."""
+    """Returns the builder of a function that needs its arguments alone."""
     return lambda values, types, literals: apply(*values)
 
 
 def literal_text(name: str, literal: Any) -> str:
-    """The value of an argument that must be a literal text."""
+    """Returns the value of an argument that must be a literal text."""
     if not isinstance(literal, str):
         raise RemoteProtocolError(f"{name} takes a literal text here, got {literal!r}")
     return literal
 
 
 def each(make: Callable[[Any], Any], dtype: pl.DataType) -> Callable[[pl.Expr], pl.Expr]:
-    """A function of single values that are not NULL, for what polars has no expression for."""
+    """Applies a function to each value that is not NULL, for functions without a polars expression."""
 
     def apply(columns: Sequence[pl.Series]) -> pl.Series:
         return pl.Series([None if value is None else make(value) for value in columns[0]], dtype=dtype)

@@ -1,4 +1,4 @@
-"""CAST: what each conversion gives. A value that does not convert is NULL; a pair of types that makes no sense is refused.
+"""The conversions of CAST. A value that does not convert gives NULL; a pair of types without a conversion is refused.
 
 To INT from FLOAT: to the nearest, halves away from zero. Numbers and times: seconds since 1970 in UTC; numbers and intervals: seconds.
 To TEXT: `true`/`false`, decimal numbers, ISO 8601 times, intervals as seconds (`90.5 s`). From TEXT: the same forms, blanks around them
@@ -42,12 +42,12 @@ _INTERVAL = rf"^([+-]?[0-9]+(?:\.[0-9]+)?)\s*{_UNIT}$"
 
 
 def cast(value: pl.Expr, source: ColumnType, target: ColumnType) -> pl.Expr:
-    """Convert.
+    """Converts a value.
 
     Raises
     ------
     RemoteProtocolError
-        There is no such conversion.
+        The types have no conversion.
     """
     if source is target:
         return value
@@ -128,5 +128,5 @@ _CASTS: dict[tuple[ColumnType, ColumnType], Callable[[pl.Expr], pl.Expr]] = {
 
 
 def _within_seconds(value: pl.Expr) -> pl.Expr:
-    """NULL where a number of seconds does not fit into 64 bits of microseconds."""
+    """Replaces a number of seconds that does not fit into 64 bits of microseconds with NULL."""
     return pl.when(value.is_between(-(2**63 // _SECOND_US), 2**63 // _SECOND_US)).then(value)

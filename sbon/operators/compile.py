@@ -1,6 +1,6 @@
-"""From expressions that travelled as data to polars expressions, checked against the table of functions.
+"""Compiles expressions of a plan to polars expressions, after checking them against the table of functions.
 
-What arrives from a peer is checked here: a column that is not there, a function that is not in the table, arguments that do not fit, or a
+Expressions come from peers and are checked here: an unknown column, a function that is not in the table, arguments that do not fit, or a
 tree too deep for the stack are refused before anything runs.
 """
 
@@ -22,23 +22,23 @@ from sbon.query.literal_arguments import check_literals
 from sbon.query.schema import ColumnType, held_type
 
 BRANCHES_MAX = 64
-"""Branches of a CASE within each other in one expression."""
+"""Most branches of CASE nested in one expression."""
 
 _LITERALS: dict[ColumnType, tuple[type, ...]] = {ColumnType.BOOL: (bool,), ColumnType.TEXT: (str,), ColumnType.FLOAT: (float, int)}
 
 
 class Compiled(NamedTuple):
-    """A polars expression, with what must be known to use it."""
+    """A polars expression, with the facts needed to use it."""
 
     value: pl.Expr
     type: MaybeType
-    """None: a bare NULL."""
+    """The type; None: a bare NULL."""
     constant: bool
-    """No column matters to it: it is a literal, and where all of a projection is constant, polars makes one row of it."""
+    """The value does not depend on a column. If all columns of a projection are constant, polars returns a single row."""
 
 
 def columns_of(frame: pl.DataFrame) -> dict[str, ColumnType]:
-    """Column names and types of a frame, for `compile_expression`.
+    """Returns column names and types of a frame, for `compile_expression`.
 
     Raises
     ------
@@ -49,12 +49,12 @@ def columns_of(frame: pl.DataFrame) -> dict[str, ColumnType]:
 
 
 def compile_expression(expression: Expression, columns: Mapping[str, ColumnType]) -> Compiled:
-    """The polars form of an expression over rows with these columns. What is constant in it is computed here, once.
+    """Returns the polars form of an expression over rows with these columns. Its constant parts are computed here, once.
 
     Raises
     ------
     RemoteProtocolError
-        The expression is not one that our own planner makes.
+        The expression is not one that the planner makes.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def compile_expression(expression: Expression, columns: Mapping[str, ColumnType]
 
 
 def compile_column(expression: Expression, columns: Mapping[str, ColumnType]) -> tuple[pl.Expr, ColumnType, bool]:
-    """As `compile_expression`, for a column of the output: a bare NULL takes the type of its literal, TEXT where that says nothing."""
+    """Compiles an output column as `compile_expression` does; a bare NULL has the type of its literal, or TEXT if that has none."""
     compiled = compile_expression(expression, columns)
     if compiled.type is not None:
         return compiled.value, compiled.type, compiled.constant
@@ -76,7 +76,8 @@ def compile_column(expression: Expression, columns: Mapping[str, ColumnType]) ->
 
 
 def constant(expression: Expression) -> Literal | None:
-    """The value of an expression without columns, as the engine computes it; None where no literal can say it: NaN and the infinities.
+    """Returns the value of an expression without columns, as polars computes it; None if no literal can express it (NaN and the
+    infinities).
 
     Raises
     ------
@@ -89,7 +90,7 @@ def constant(expression: Expression) -> Literal | None:
 
 
 def _value_of(compiled: Compiled) -> bool | int | float | str | None:
-    """The value of what is constant, times and intervals as microseconds.
+    """Returns the value of a constant expression, with times and intervals as microseconds.
 
     Raises
     ------
@@ -107,7 +108,7 @@ def _value_of(compiled: Compiled) -> bool | int | float | str | None:
 
 
 def _settled(compiled: Compiled) -> Compiled:
-    """What is constant, computed: polars may give a row for each piece of a frame to a constant that is still to be computed."""
+    """Replaces a constant expression with its value, because polars may return one row per chunk of a frame for an uncomputed constant."""
     if not compiled.constant or compiled.type is None:
         return compiled
     value = _value_of(compiled)
@@ -182,13 +183,13 @@ def _call(call: Call, columns: Mapping[str, ColumnType], depth: int) -> Compiled
 
 
 def _of_size(build: Callable[[Sequence[pl.Expr]], pl.Expr], arguments: Sequence[pl.Expr], kind: MaybeType) -> pl.Expr:
-    """What `build` makes of the arguments; contained where it would hold them too often."""
+    """Returns `build(arguments)`, contained if the result would repeat its arguments too often."""
     value = build(arguments)
     return contained(build, arguments, polars_type(kind)) if kind is not None and grows(value, arguments) else value
 
 
 def _is_divisible(call: Call, columns: Mapping[str, ColumnType], depth: int) -> Compiled | None:
-    """`x % 4 = 0` and `x % 4 <> 0` for integers, which need no sign; None where it is something else."""
+    """Compiles `x % 4 = 0` and `x % 4 <> 0` for integers, where the sign of the remainder does not matter; None for anything else."""
     if call.function not in ("eq", "ne") or len(call.arguments) != 2:
         return None
     rest, zero = call.arguments if isinstance(call.arguments[0], Call) else call.arguments[::-1]
@@ -205,7 +206,7 @@ def _is_divisible(call: Call, columns: Mapping[str, ColumnType], depth: int) -> 
 
 
 def _is_int(expression: Expression, least: int, most: int) -> bool:
-    """A whole number within a range, written down."""
+    """Tells whether an expression is an integer literal within a range."""
     if not isinstance(expression, Literal) or expression.type is not ColumnType.INT:
         return False
     return type(expression.value) is int and least <= expression.value <= most

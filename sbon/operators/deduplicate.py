@@ -1,7 +1,8 @@
-"""Deduplication: of the rows of a key, the first one in each tumbling window, or behind a pause.
+"""Deduplication: keeps the first row of a key in each tumbling window, or after a pause.
 
-Which row is the first goes by event time, so that rows wait until the watermark has passed them: no earlier one can come then, and the
-answer is the same however links interleaved and rows were cut. What is kept is these rows, and the keys of open windows or short pauses.
+The first row is the one with the least event time. Rows wait until the watermark has passed them, since an earlier one may come until
+then; so the answer does not depend on how links interleave or rows are batched. The state is the waiting rows and the keys of open windows
+or unfinished pauses.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,9 +31,9 @@ from sbon.types import IntArray
 
 _WAITING, _SEEN = "waiting", "seen"
 STEP_ROWS = 65_536
-"""Rows that are looked through in one go: some ten milliseconds' work."""
+"""Most rows examined in one step, about ten milliseconds' work."""
 _FORGETTINGS = 8
-"""How often within a span keys are looked through for those to be forgotten."""
+"""Number of times within a span at which expired keys are dropped."""
 
 
 class Deduplicate(Operator):
@@ -48,18 +49,18 @@ class Deduplicate(Operator):
         self._sort: list[str] = []
         self._waiting = Waiting()
         self._settled_rows = 0
-        """Rows that have waited and been looked through already."""
+        """Number of waiting rows examined so far."""
         self._seen = Seen(())
         self._forgotten_us = WATERMARK_MIN
         self.late_rows = 0
 
     @property
     def state_rows(self) -> int:
-        """Rows that wait, and keys."""
+        """Returns the number of waiting rows and of keys."""
         return self._waiting.rows + self._seen.rows
 
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
-        """Keep rows until the watermark has passed them."""
+        """Keeps rows until the watermark has passed them."""
         if self._input is None:
             self._compile(frame)
         elif frame.schema != self._input.schema:
@@ -75,7 +76,7 @@ class Deduplicate(Operator):
         return ()
 
     def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
-        """Give the first ones among the rows that the watermark has passed."""
+        """Emits the first rows among those that the watermark has passed."""
         self._watermark = max(watermark_us, self._watermark)
         due = self._waiting.take(self._passed(self._watermark))
         self._settled_rows = min(self._settled_rows, self._waiting.rows)
@@ -86,7 +87,7 @@ class Deduplicate(Operator):
         return answer
 
     def _give_many(self, due: pl.DataFrame) -> Iterator[Sequence[pl.DataFrame]]:
-        """Rows of one instant are given together: which of them is the first is not known before all are there."""
+        """Emits rows in steps; rows of one instant stay together, because the first of them is known only when all are there."""
         due = due.sort(TIME, maintain_order=True)
         times = physical(due[TIME])
         start = 0
@@ -103,11 +104,11 @@ class Deduplicate(Operator):
         return self._named(first)
 
     def output_watermark(self, watermark_us: int) -> int:
-        """What has been passed: rows leave in the order of their times."""
+        """Returns the instant below which all rows have been emitted; rows leave in the order of their times."""
         return self._passed(watermark_us)
 
     def parts(self) -> Parts:
-        """The rows that wait, with the columns of the input, and the keys."""
+        """Returns the waiting rows, with the columns of the input, and the keys."""
         frames: dict[str, pl.DataFrame] = {}
         if self._input is not None:
             frames["input"] = self._input
@@ -120,7 +121,7 @@ class Deduplicate(Operator):
         return parts_of(self._params, self._watermark, self.late_rows, frames)
 
     def adopt(self, parts: Parts) -> None:
-        """Continue from a snapshot."""
+        """Continues from a snapshot."""
         snapshot, frames = opened(parts, self._params)
         if set(frames) - {"input", _WAITING, _SEEN} or (frames and "input" not in frames):
             raise RemoteProtocolError(f"snapshot with frames {sorted(frames)}, expected input, {_WAITING} and {_SEEN}")
@@ -141,13 +142,13 @@ class Deduplicate(Operator):
         self._watermark, self.late_rows, self._forgotten_us = snapshot.watermark_us, snapshot.late_rows, WATERMARK_MIN
 
     def _passed(self, watermark_us: int) -> int:
-        """Rows with an event time below this are due."""
+        """Returns the instant below which rows are due."""
         if watermark_us <= WATERMARK_MIN or watermark_us >= WATERMARK_END:
             return watermark_us
         return max(WATERMARK_MIN, watermark_us - self._params.allowed_lateness_us)
 
     def _useless_below(self, passed_us: int) -> int:
-        """Keys seen before this instant, or in a window that starts before it, say nothing about rows to come."""
+        """Returns the instant below which keys, or windows that start there, no longer affect rows to come."""
         if passed_us >= WATERMARK_END:
             return WATERMARK_END
         span = self._params.span_us
@@ -160,7 +161,7 @@ class Deduplicate(Operator):
             self._forgotten_us = passed_us
 
     def _firsts(self, rows: pl.DataFrame, seen: Seen) -> IntArray:
-        """Which rows are the first ones, by time."""
+        """Returns the rows that are the first ones, by time."""
         times = physical(rows[TIME])
         whole = np.arange(times.size)
         by_time = whole if (times[1:] >= times[:-1]).all() else np.argsort(times, kind="stable")
@@ -178,7 +179,7 @@ class Deduplicate(Operator):
             first[runs.starts] = (before == NEVER) | (ordered[runs.starts] - before >= self._params.span_us)
         else:
             first[runs.starts] = before < physical(rows[PANE])[leaders]
-        # A row at the same instant as the first one of its key may be it as well.
+        # A row at the same instant as its key's first row is a candidate too.
         again = np.zeros(times.size, np.bool_)
         again[1:] = ~begins[1:] & (ordered[1:] == ordered[:-1])
         if self._sort and (first[:-1] & again[1:]).any():
@@ -187,7 +188,7 @@ class Deduplicate(Operator):
         return np.sort(found) if by_time is whole else found[np.argsort(times[found], kind="stable")]
 
     def _least(self, rows: pl.DataFrame, order: IntArray, instant: IntArray, first: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> IntArray:
-        """Of the rows at each instant that has a first one, the first by order and ties."""
+        """Returns, for each instant with a first row, the row that is first by `order` and ties."""
         wanted = np.zeros(int(instant[-1]) + 1, np.bool_)
         wanted[instant[first]] = True
         among = np.flatnonzero(wanted[instant])
@@ -199,14 +200,14 @@ class Deduplicate(Operator):
         return frame.unique("\0", keep="first", maintain_order=True)["\1"].to_numpy()
 
     def _named(self, rows: pl.DataFrame) -> list[pl.DataFrame]:
-        """Rows with the columns of the output."""
+        """Returns rows with the columns of the output."""
         assert self._input is not None
         columns = [pl.col(f"c{index}").alias(name) for index, name in enumerate(self._input.columns) if name not in BOUNDS]
         start = bounds(pl.col(TIME), 0)[:1] if self._params.session else bounds(pl.col(PANE), self._params.span_us)
         return list(rows.select(*start, *columns).iter_slices(FRAME_ROWS_MAX))
 
     def _compile(self, frame: pl.DataFrame) -> None:
-        """Prepared rows: event time, start of the window, then the columns as c0, c1, ..."""
+        """Compiles prepared rows: event time, start of the window, then the columns as c0, c1, ..."""
         columns = columns_of(frame)
         if columns.get(self._params.time_column) is not ColumnType.TIME:
             raise RemoteProtocolError(f"event time {self._params.time_column!r} is no time column of the input")

@@ -1,7 +1,7 @@
-"""Numbers in base 2^32 as rows of digits, one column a number: carrying, dividing and rounding many at once, exactly.
+"""Exact arithmetic on many numbers in base 2^32, stored as rows of digits with one column per number: carrying, dividing, rounding.
 
 A table of digits is (bins, numbers), the lowest bin first; `lowest` is the bin of its first row, worth 2^(32 * lowest). Digits are
-balanced: from -2^31 up to before 2^31. A whole number has one such form, whatever sums it was made of, and the sign of its first digit.
+balanced, from -2^31 to below 2^31. An integer has exactly one such form, however it was summed, and its sign is that of its first digit.
 """
 
 import math
@@ -14,18 +14,18 @@ from sbon.types import FloatArray, IntArray
 _HALF = np.int64(2 ** (BIN_BITS - 1))
 _LOW = np.int64(2**BIN_BITS - 1)
 _PRECISE = 2.0**-1021
-"""Floats below have fewer bits: what is no sum of floats is rounded another way there."""
+"""Floats below this have fewer bits; numbers that are no sums of floats are rounded differently there."""
 _COUNT_MAX = 2**31
 
 
 def balanced(digit: IntArray) -> tuple[IntArray, IntArray]:
-    """Each digit, at most 2^62 in magnitude, as a balanced one and what is carried to the next bin."""
+    """Splits each digit, at most 2^62 in magnitude, into a balanced digit and the carry to the next bin."""
     kept = ((digit + _HALF) & _LOW) - _HALF
     return kept, (digit - kept) >> BIN_BITS
 
 
 def table(parts: Digits, count: int) -> tuple[IntArray, int]:
-    """Digits by bin and number, each once, as a table of `count` balanced numbers, and its lowest bin."""
+    """Builds a table of `count` balanced numbers from digits by bin and number, and returns it with its lowest bin."""
     numbers, bins, digits = parts
     lowest = int(bins.min()) if bins.size else 0
     rows = (int(bins.max()) if bins.size else 0) - lowest + 2
@@ -42,16 +42,16 @@ def _carried(digits: IntArray) -> IntArray:
 
 
 def integers(digits: IntArray) -> list[int]:
-    """The numbers, in units of the lowest bin."""
+    """Returns the numbers as integers, in units of the lowest bin."""
     return [sum(digit << (BIN_BITS * row) for row, digit in enumerate(column)) for column in digits.T.tolist()]
 
 
 def rounded(digits: IntArray, lowest: int) -> FloatArray:
-    """Each number as the nearest float, ties to even; infinite beyond the range of floats. Exact where floats are denormal only if the
-    number is a multiple of the least float, as sums of floats are.
+    """Returns each number as the nearest float, ties to even; infinite beyond the range of floats. Denormal results are exact only if
+    the number is a multiple of the least float, as sums of floats are.
 
-    The first digit that is not 0, the two behind it and the sign of all that follows decide: the first alone is 2^64 of the third's units
-    or more, which is beyond the 53 bits of a float and the one that says where halves lie.
+    The first digit that is not 0, the two after it and the sign of the rest decide the result: the first digit alone is at least 2^64
+    units of the third, more than the 53 bits of a float and the rounding bit.
 
     Source
     ------
@@ -72,14 +72,14 @@ def rounded(digits: IntArray, lowest: int) -> FloatArray:
 
 
 def quotients(digits: IntArray, lowest: int, counts: IntArray) -> FloatArray:
-    """Each number by its count, at least 1, as the nearest float, by long division."""
+    """Divides each number by its count, at least 1, by long division; returns the nearest floats."""
     padded = np.vstack([np.zeros((4, digits.shape[1]), np.int64), digits])
     divisor = np.minimum(counts, _COUNT_MAX)
     parts = np.empty((len(padded) + 1, digits.shape[1]), np.int64)
     rest = np.zeros(digits.shape[1], np.int64)
     for row in range(len(padded) - 1, -1, -1):
         parts[row + 1], rest = np.divmod((rest << BIN_BITS) + padded[row], divisor)
-    parts[0] = rest != 0  # more than nothing, less than a unit
+    parts[0] = rest != 0  # marks a remainder above 0 and below one unit
     result = rounded(_carried(np.vstack([parts, np.zeros((1, digits.shape[1]), np.int64)])), lowest - 5)
     unusual = np.flatnonzero((np.abs(result) < _PRECISE) & (digits != 0).any(axis=0) | (counts >= _COUNT_MAX))
     if unusual.size:
@@ -90,7 +90,7 @@ def quotients(digits: IntArray, lowest: int, counts: IntArray) -> FloatArray:
 
 
 def _three(a: FloatArray, b: FloatArray, c: FloatArray) -> FloatArray:
-    """a + b + c, rounded once."""
+    """Returns a + b + c, rounded once."""
     upper, lower = _two(b, c)
     top, middle = _two(a, upper)
     rest, error = _two(middle, lower)
@@ -100,14 +100,14 @@ def _three(a: FloatArray, b: FloatArray, c: FloatArray) -> FloatArray:
 
 
 def _two(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """a + b, rounded, and what the rounding left out (Knuth, TAOCP 2, section 4.2.2)."""
+    """Returns a + b rounded, and the rounding error (Knuth, TAOCP 2, section 4.2.2)."""
     total = a + b
     of_b = total - a
     return total, (a - (total - of_b)) + (b - of_b)
 
 
 def to_float(number: int, exponent: int, divisor: int = 1) -> float:
-    """number * 2^exponent / divisor, rounded once; infinite beyond the range of floats.
+    """Returns number * 2^exponent / divisor, rounded once; infinite beyond the range of floats.
 
     Examples
     --------

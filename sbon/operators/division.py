@@ -1,6 +1,6 @@
-"""Quotients to the last bit.
+"""Correctly rounded quotients.
 
-Where polars divides floating-point numbers by one number, it multiplies by that number's reciprocal. That is faster and rounds twice:
+When polars divides a float column by a single number, it multiplies by the reciprocal instead. That is faster and rounds twice:
 3.0 / 10 would be 0.30000000000000004, and 7 ms 0.006999999999999999 s.
 """
 
@@ -8,7 +8,7 @@ import polars as pl
 
 
 def quotient(dividend: pl.Expr, divisor: pl.Expr | float) -> pl.Expr:
-    """The floating-point number that is nearest to the true quotient, as everywhere else; NULL where either is NULL.
+    """Returns the float nearest to the true quotient; NULL if either operand is NULL.
 
     Examples
     --------
@@ -18,4 +18,4 @@ def quotient(dividend: pl.Expr, divisor: pl.Expr | float) -> pl.Expr:
     divisor = divisor if isinstance(divisor, pl.Expr) else pl.lit(float(divisor))
     if divisor.meta.root_names():
         return dividend / divisor
-    return dividend / (divisor + dividend.is_null().cast(pl.Float64))  # a column of divisors, one for each row
+    return dividend / (divisor + dividend.is_null().cast(pl.Float64))  # makes the divisor a column with one value per row

@@ -10,8 +10,8 @@ values touch, mostly two.
 Floats are cut into digits by float arithmetic. With s = 1.5 * 2^(52 + b), the float nearest to x + s is a multiple of 2^b, since floats
 there are 2^b apart; so h = (x + s) - s is x rounded to a multiple of 2^b, and x - h is exact as well, no more than half of 2^b. While sums
 of such multiples stay below 2^53 of them, float addition of them is exact: the fastest loop there is adds them up by group, and only the
-groups' sums become whole numbers. Four cuts, at 2^32 apart, take in all but the tiniest values beside huge ones; what they leave goes
-another way, by its bits (`split`).
+groups' sums become integers. Four cuts, 2^32 apart, cover all but tiny values beside huge ones; the remainders are split by their bits
+(`split`).
 """
 
 import math
@@ -23,27 +23,27 @@ from sbon.types import FloatArray, IntArray
 
 BIN_BITS = 32
 BIN_MIN, BIN_MAX = -70, 70
-"""Bins of all floats and of their products."""
+"""Lowest and highest bin of floats and of their products."""
 
 _LOW = np.int64(2**BIN_BITS - 1)
 _SPLITTER = 2.0**27 + 1.0
 _CUTS = 4
 _CUT_BIN_MIN, _CUT_BIN_MAX = -33, 30
-"""Between them 1.5 * 2^(52 + 32 * bin) neither vanishes nor overflows with what is added."""
+"""Bins between which 1.5 * 2^(52 + 32 * bin) neither underflows nor overflows with the value added."""
 _ROWS_MAX = 2**20
-"""Of so many halves of 2^32 the sum is below 2^53."""
+"""Most rows summed at once: this many halves of 2^32 add up to less than 2^53."""
 _CELLS_MIN = 2**16
 _BLOCK_ROWS = 8192
-"""Rows whose cuts stay in the processor's cache."""
+"""Rows whose cuts fit into the processor's cache."""
 _FACTOR_MIN, _FACTOR_MAX = 2.0**-450, 2.0**450
-"""Between them a product and the error of its rounding are floats, neither tiny nor huge."""
+"""Magnitudes between which a product and its rounding error are floats that neither underflow nor overflow."""
 
 Digits = tuple[IntArray, IntArray, IntArray]
-"""Slot, bin and digit, each (n,); several of a slot and bin add up."""
+"""Slot, bin and digit, each (n,). Several digits of one slot and bin add up."""
 
 
 def digit_sums(x: FloatArray, ids: IntArray, size: int) -> Digits:
-    """The exact sums of floats by slot; of each slot and bin one digit, none 0, below 2^58 in magnitude.
+    """Returns the exact sums of floats by slot: one digit per slot and bin, none 0, below 2^58 in magnitude.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def digit_sums(x: FloatArray, ids: IntArray, size: int) -> Digits:
 
 
 def product_sums(x: FloatArray, y: FloatArray, ids: IntArray, size: int) -> Digits:
-    """As `digit_sums`, of the products x * y, exact to the last bit; of squares, `y` is `x` itself.
+    """Returns the exact sums of the products x * y by slot, as `digit_sums` does; for squares, `y` is `x` itself.
 
     Source
     ------
@@ -91,14 +91,14 @@ def product_sums(x: FloatArray, y: FloatArray, ids: IntArray, size: int) -> Digi
 
 
 def _moderate(x: FloatArray) -> npt.NDArray[np.bool_]:
-    """Floats whose products with each other, and the errors of rounding these, are floats."""
+    """Tells which floats have products with each other, and rounding errors of those, that are floats."""
     magnitude = np.abs(x)
     found: npt.NDArray[np.bool_] = (magnitude > _FACTOR_MIN) & (magnitude < _FACTOR_MAX)
     return found
 
 
 def _add_cuts(x: FloatArray, ids: IntArray, size: int, sums: dict[int, IntArray], left: list[Digits]) -> None:
-    """Add up floats by bin and slot; digits of what the cuts leave are put beside."""
+    """Adds up floats by bin and slot; appends the digits of the remainders that the cuts do not cover to `left`."""
     greatest = max(float(x.max()), -float(x.min()))
     if greatest == 0.0:
         return
@@ -124,7 +124,7 @@ def _add_cuts(x: FloatArray, ids: IntArray, size: int, sums: dict[int, IntArray]
 
 
 def split(x: FloatArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """Bin and three digits, of it and the two above, of each float; by bits, for floats of any size.
+    """Splits each float by its bits into a bin and three digits, of that bin and the two above; works for floats of any size.
 
     Parameters
     ----------
@@ -141,14 +141,14 @@ def split(x: FloatArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
 
 
 def split_products(x: FloatArray, y: FloatArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """The same for the products; each (2n,). Mantissas alone are multiplied, so that nothing overflows or vanishes."""
+    """Splits the products in the same way; each array is (2n,). Only mantissas are multiplied, so nothing overflows or underflows."""
     (one, exponent), (other, more) = np.frexp(x), np.frexp(y)
     both, shift = np.frexp(np.concatenate(_product(one, other)))
     return _cut(both, shift.astype(np.int64) + np.tile(exponent.astype(np.int64) + more.astype(np.int64), 2))
 
 
 def _product(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Products, rounded, and what the rounding left out."""
+    """Returns the rounded products, and the rounding errors."""
     upper, lower = _halves(x)
     high, low = (upper, lower) if y is x else _halves(y)
     product = x * y
@@ -156,7 +156,7 @@ def _product(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _halves(x: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Floats as sums of two that have half of the bits."""
+    """Splits floats into sums of two with half of the bits each."""
     upper = _SPLITTER * x
     upper = upper - (upper - x)
     return upper, x - upper
@@ -183,7 +183,7 @@ def _joined(parts: list[Digits]) -> Digits:
 
 
 def _summed(parts: Digits) -> Digits:
-    """One digit of each slot and bin."""
+    """Adds up the digits of each slot and bin."""
     slots, bins, digits = parts
     if not slots.size:
         return parts

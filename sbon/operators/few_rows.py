@@ -1,8 +1,8 @@
-"""Filter and projection of a few rows as plain values.
+"""Filters and projects a few rows as plain values, without a frame.
 
-A lone row pays more for a frame and two queries over it than for its way through a link. Most filters compare columns with constants, and
-most projections pick columns: those need no frame. All others, and all batches of more rows, are left to `sbon.operators.map`; which of
-the two it was cannot be told from the answers.
+For a single row, a frame and two polars queries cost more than the transfer over a link. Most filters compare columns with constants, and
+most projections pick columns: those need no frame. All others, and all larger batches, are left to `sbon.operators.map`. Both ways give
+the same answers.
 """
 
 import operator
@@ -17,10 +17,10 @@ from sbon.query.schema import ColumnType, Schema
 Taker: TypeAlias = Callable[[Values], Values]
 Truths: TypeAlias = Sequence[bool | None]
 Condition: TypeAlias = Callable[[Values], Truths]
-"""For each row: whether it holds; None where that is not known."""
+"""Returns for each row whether a condition holds; None if that is unknown (NULL)."""
 
 DEPTH_MAX = 20
-"""Conditions within conditions; what is nested deeper needs a frame."""
+"""Most levels of nested conditions; deeper ones need a frame."""
 INT_MAX = 2**62
 
 _MIRRORED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
@@ -30,7 +30,7 @@ _OF_FLOATS: dict[str, Callable[[Any, Any], bool]] = {
     "gt": lambda value, bound: not value <= bound,
     "ge": lambda value, bound: not value < bound,
 }
-"""As in frames, NaN is greater than every number."""
+"""Comparisons of floats. As in frames, NaN is greater than every number."""
 
 
 class _Field(NamedTuple):
@@ -39,7 +39,7 @@ class _Field(NamedTuple):
 
 
 def few_rows(params: MapParams, schema: Schema) -> Taker | None:
-    """What makes the answers for rows of this schema; None where that takes a frame.
+    """Returns the function that computes the answers for rows of this schema, or None if that takes a frame.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def _condition(expression: Expression, fields: Mapping[str, _Field], depth: int)
 
 
 def _fold(parts: Sequence[Truths], decides: bool) -> Truths:
-    """By the logic of three values: one part may decide alone, otherwise what is not known makes all of it unknown."""
+    """Combines truth values in three-valued logic: one part may decide alone, otherwise an unknown part makes the result unknown."""
     return [decides if decides in row else None if None in row else not decides for row in zip(*parts, strict=True)]
 
 
@@ -117,7 +117,7 @@ def _comparison(function: str, column: Column, literal: Literal, fields: Mapping
 
 
 def _divisible(function: str, rest: Expression, zero: Literal, fields: Mapping[str, _Field]) -> Condition | None:
-    """`column % n = 0` and `column % n <> 0` of whole numbers."""
+    """Compiles `column % n = 0` and `column % n <> 0` of integers."""
     if function not in ("eq", "ne") or zero.type is not ColumnType.INT or type(zero.value) is not int or zero.value != 0:
         return None
     if not isinstance(rest, Call) or rest.function != "mod" or len(rest.arguments) != 2:

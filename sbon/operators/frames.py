@@ -1,8 +1,8 @@
-"""Frames as bytes: what a batch looks like on a link, and what rows look like in a snapshot.
+"""Serialises frames: batches on a link, and rows in a snapshot.
 
-On a link (`encode_batch`) a frame is one Arrow IPC record batch and nothing else: both ends know its schema, the connection authenticates
-or sums it up. In a snapshot (`encode`) it is a whole Arrow IPC stream behind a head of twelve bytes: a mark, the number of rows and a
-CRC-32 of the rest. The checksum lets nonsense be refused before a reader that trusts its input sees it.
+On a link (`encode_batch`) a frame is one Arrow IPC record batch and nothing else: both ends know its schema, and the connection
+authenticates the bytes or adds a checksum. In a snapshot (`encode`) it is a whole Arrow IPC stream after a head of twelve bytes: a mark,
+the number of rows and a CRC-32 of the rest. The checksum is verified before the bytes reach a reader that trusts its input.
 """
 
 import io
@@ -22,7 +22,7 @@ from sbon.operators.values import Values, encode_values
 from sbon.query.schema import ColumnType, Schema, held_type
 
 ROWS_MAX = 2**26
-"""A frame that claims more rows than this is nonsense."""
+"""Most rows that a frame may claim; more is refused."""
 
 _HEAD = struct.Struct(">4sII")
 _MARK = b"SBF1"
@@ -40,17 +40,17 @@ _DTYPES |= {kind: _DTYPES[held_type(kind)] for kind in ColumnType}
 
 
 def polars_type(kind: ColumnType) -> pl.DataType:
-    """How polars holds a column of this type."""
+    """Returns the polars type of a column type."""
     return _DTYPES[kind]
 
 
 def column_type(dtype: pl.DataType) -> ColumnType:
-    """The type of a column that polars holds as `dtype`.
+    """Returns the column type of a polars type.
 
     Raises
     ------
     RemoteProtocolError
-        No column of a stream is held so.
+        No column type uses this polars type.
     """
     try:
         return _TYPES[dtype]
@@ -59,12 +59,12 @@ def column_type(dtype: pl.DataType) -> ColumnType:
 
 
 def polars_schema(schema: Schema) -> dict[str, pl.DataType]:
-    """Column names and polars types, in order."""
+    """Returns column names and polars types, in order."""
     return {field.name: _DTYPES[field.type] for field in schema}
 
 
 def arranged(frame: pl.DataFrame, columns: Sequence[tuple[str, str]] | None) -> pl.DataFrame:
-    """The frame with these columns, as (name, name in the frame), in this order; None: as it is.
+    """Returns the frame with these columns, as (name, name in the frame), in this order; unchanged if `columns` is None.
 
     Raises
     ------
@@ -80,11 +80,11 @@ def arranged(frame: pl.DataFrame, columns: Sequence[tuple[str, str]] | None) -> 
 
 
 def evaluated(frame: pl.DataFrame, value: pl.Expr) -> pl.Series:
-    """The value of an expression for each row of a frame, which is made one piece first.
+    """Returns the value of an expression for each row of a frame, which is first combined into one chunk.
 
-    In pieces, polars 2.1 gives a computed constant a row for each piece and pairs these with the wrong rows of other columns, without an
-    error. In one piece it gives a value for each row, or a single one where no column matters: of constants, or of columns that it knows to
-    have one value, such as a CASE without ELSE that is NULL for all rows.
+    For a frame in several chunks, polars 2.1 returns one row per chunk for a computed constant and pairs these with the wrong rows of
+    other columns, without an error. For one chunk it returns a value for each row, or a single value if no column matters: for constants,
+    and for columns that it knows to have one value, such as a CASE without ELSE that is NULL for all rows.
 
     Raises
     ------
@@ -101,7 +101,8 @@ def evaluated(frame: pl.DataFrame, value: pl.Expr) -> pl.Series:
 
 
 def computed(frame: pl.DataFrame, columns: Sequence[pl.Expr]) -> pl.DataFrame:
-    """Columns computed of a frame, with as many rows. Where polars makes fewer rows of some of them, each is computed for itself.
+    """Computes columns of a frame, with as many rows as the frame. If polars returns fewer rows for some of them, each is computed
+    separately.
 
     Raises
     ------
@@ -119,12 +120,12 @@ def computed(frame: pl.DataFrame, columns: Sequence[pl.Expr]) -> pl.DataFrame:
 
 
 def empty(schema: Schema) -> pl.DataFrame:
-    """No rows of this schema."""
+    """Returns an empty frame of this schema."""
     return pl.DataFrame(schema=polars_schema(schema))
 
 
 def frame_of_values(values: Values, schema: Schema) -> pl.DataFrame:
-    """Plain values as a frame: what `decode_batch` makes of their bytes, which is faster than from Python's objects.
+    """Converts plain values to a frame, through the bytes that `decode_batch` reads, which is faster than from Python objects.
 
     Raises
     ------
@@ -135,10 +136,11 @@ def frame_of_values(values: Values, schema: Schema) -> pl.DataFrame:
 
 
 def _stream_reader() -> Callable[[bytes], pl.DataFrame]:
-    """What reads an Arrow IPC stream.
+    """Returns a function that reads an Arrow IPC stream.
 
-    The public function wraps bytes in a file, of which polars 2.1 loses some 40 bytes in each call: at 100 batches a second a third of a
-    gigabyte a day. What stands behind it takes the bytes as they are, and does not. The public one, where a version of polars has no other.
+    The public function wraps bytes in a file and in polars 2.1 leaks some 40 bytes in each call: at 100 batches a second a third of a
+    gigabyte a day. The internal function that it calls takes bytes directly and does not leak. The public one is used if a version of
+    polars has no such function.
     """
     try:
         from polars.io.ipc.functions import _read_ipc_stream_impl
@@ -151,11 +153,11 @@ _read_stream = _stream_reader()
 
 
 def encode(frame: pl.DataFrame) -> bytes:
-    """A frame as bytes for `decode`; equal frames give equally many bytes. About 50 µs and 0.02 µs a row.
+    """Encodes a frame for `decode`; equal frames give equally many bytes. Takes about 50 µs and 0.02 µs a row.
 
-    How polars happens to hold a frame - in pieces, texts in shared buffers - depends on the machine and on hashes. In one piece, with
-    texts end to end (the older of the two text layouts of Arrow), it is the same everywhere but for what lies unseen under a NULL, and
-    no larger than it must be.
+    How polars holds a frame in memory - in chunks, with texts in shared buffers - depends on the machine and on hashes. In one chunk, with
+    texts end to end (the older of Arrow's two text layouts), the bytes are the same everywhere except under NULLs, and no more than
+    necessary.
     """
     buffer = io.BytesIO()
     frame.rechunk().write_ipc_stream(buffer, compat_level=pl.CompatLevel.oldest())
@@ -171,7 +173,8 @@ _COMPRESSION: dict[Codec, Literal["uncompressed", "lz4", "zstd"]] = {
 
 
 def encode_batch(frame: pl.DataFrame, schema: Schema, codec: Codec = Codec.NONE) -> memoryview:
-    """A frame with these columns as an Arrow IPC record batch, for `decode_batch`. About 15 µs, and 0.1 ns a byte unpacked.
+    """Encodes a frame with these columns as an Arrow IPC record batch, for `decode_batch`. Takes about 15 µs, and 0.1 ns per
+    uncompressed byte.
 
     Equal frames give equally many bytes, as from `encode`.
 
@@ -190,12 +193,12 @@ def encode_batch(frame: pl.DataFrame, schema: Schema, codec: Codec = Codec.NONE)
 
 
 def decode_batch(data: bytes | bytearray | memoryview, schema: Schema, rows: int) -> pl.DataFrame:
-    """The frame that `encode_batch` made of so many rows with these columns.
+    """Decodes the frame that `encode_batch` made of so many rows with these columns.
 
     Raises
     ------
     RemoteProtocolError
-        The bytes are something else.
+        The bytes are no such batch.
     """
     ipc.check(data, columns_of(schema), rows)
     try:
@@ -206,7 +209,7 @@ def decode_batch(data: bytes | bytearray | memoryview, schema: Schema, rows: int
 
 @lru_cache(maxsize=256)
 def _schema_message(schema: Schema) -> bytes:
-    """What an IPC stream of these columns begins with."""
+    """Returns the first message of an IPC stream of these columns."""
     buffer = io.BytesIO()
     empty(schema).write_ipc_stream(buffer, compat_level=pl.CompatLevel.oldest())
     stream = buffer.getvalue()
@@ -214,7 +217,7 @@ def _schema_message(schema: Schema) -> bytes:
 
 
 def decode(data: bytes, schema: Schema) -> pl.DataFrame:
-    """The frame that `encode` made of a frame with these columns.
+    """Decodes the frame that `encode` made of a frame with these columns.
 
     Raises
     ------
@@ -229,7 +232,7 @@ def decode(data: bytes, schema: Schema) -> pl.DataFrame:
 
 
 def decode_any(data: bytes) -> pl.DataFrame:
-    """The frame that `encode` made, whatever its columns: for snapshots, whose owner checks them.
+    """Decodes the frame that `encode` made, whatever its columns: for snapshots, whose owner checks the columns.
 
     Raises
     ------

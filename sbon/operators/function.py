@@ -1,4 +1,4 @@
-"""A user's function as an operator: what goes in and comes out is held to its declaration, and its errors name it."""
+"""Runs a user's function as an operator: checks its inputs and outputs against its declaration, and names it in its errors."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from sbon.query.plan import WATERMARK_END, FunctionParams
 
 
 class Function(Operator):
-    """Calls an installed function; has the state that it has.
+    """Calls an installed function; the operator's state is that of the function.
 
     Raises
     ------
@@ -40,26 +40,26 @@ class Function(Operator):
 
     @property
     def is_stateless(self) -> bool:
-        """It is no `StatefulFunction`."""
+        """Tells whether the function is not a `StatefulFunction`."""
         return not isinstance(self._made, StatefulFunction)
 
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
-        """One batch."""
+        """Processes one batch."""
         if frame.columns != self._inputs:
             frame = frame.select(self._inputs)
-        # In pieces, and of columns that it keeps as one value, polars computes other answers of some expressions.
+        # In several chunks, or for columns held as a single value, polars gives different answers for some expressions.
         made, frame = self._made, pl.DataFrame(frame.rechunk().get_columns())
         return self._checked(self._call(lambda: (made if self.is_stateless else made.process)(frame)))
 
     def advance_in_steps(self, watermark_us: int) -> Sequence[Sequence[pl.DataFrame]]:
-        """The watermark has moved."""
+        """Passes the new watermark to the function."""
         if self.is_stateless:
             return ()
         given = self._call(lambda: self._made.advance(watermark_us))
         return () if given is None else (self._checked(given),)
 
     def output_watermark(self, watermark_us: int) -> int:
-        """What the function says, at most the watermark of its input."""
+        """Returns the function's own watermark, at most that of its input."""
         if self.is_stateless or watermark_us >= WATERMARK_END:
             return watermark_us
         given = self._call(lambda: self._made.output_watermark(watermark_us))
@@ -69,7 +69,7 @@ class Function(Operator):
             raise FunctionError(f"{self._what}: output_watermark gave {given!r}, expected microseconds since 1970") from None
 
     def snapshot(self) -> bytes:
-        """The function's state behind sixteen bytes that tell functions, versions and arguments apart; nothing of one without state."""
+        """Returns the function's state after sixteen bytes that identify function, version and arguments; nothing if it is stateless."""
         if self.is_stateless:
             return b""
         state = self._call(self._made.snapshot)
@@ -78,21 +78,21 @@ class Function(Operator):
         return fingerprint(self._params) + state
 
     def fork(self) -> Self:
-        """An operator in the same state, by way of a snapshot: what the function is made of may not be copied."""
+        """Returns an operator in the same state, by way of a snapshot, since a user's objects may not be copyable."""
         forked = copy.copy(self)
         forked._made = self._call(self._make)
         forked.restore(self.snapshot())
         return forked
 
     def restore(self, state: bytes) -> None:
-        """Go on from a snapshot.
+        """Continues from a snapshot.
 
         Raises
         ------
         RemoteProtocolError
-            It is not one of this function with these arguments.
+            The snapshot is not of this function with these arguments.
         FunctionError
-            The function refuses it.
+            The function refuses the snapshot.
         """
         if self.is_stateless:
             if state:
@@ -106,7 +106,7 @@ class Function(Operator):
     def _call(self, work: Callable[[], Any]) -> Any:
         try:
             return work()
-        except Exception as problem:  # somebody else's code: it ends its operator, not the agent
+        except Exception as problem:  # user code: its error ends its operator, not the agent
             raise FunctionError(f"{self._what}: {type(problem).__name__}: {problem}") from problem
 
     def _checked(self, given: Any) -> Sequence[pl.DataFrame]:

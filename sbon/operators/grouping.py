@@ -1,9 +1,9 @@
-"""Rows numbered by group, once for all that is computed of them.
+"""Numbers rows by group, once for all aggregates of them.
 
-Whole numbers and times that lie close together are addressed directly (a slot is the number less the least one; panes and keys together
-make a grid), which takes a nanosecond a row; grids with many more slots than rows are sorted (`runs`); all else - texts, NULLs, floats,
-numbers beyond all grids - goes through a hash table of polars, a column at a time, since one number hashes several times as fast as a row.
-What is then summed or compared by slot is in `measures` and `exact`.
+Integers and times that lie close together are addressed directly (a slot is the number minus the least one; panes and keys together form a
+grid), which takes a nanosecond a row. Grids with many more slots than rows are sorted (`runs`). Texts, NULLs, floats and numbers too far
+apart go through a hash table of polars, a column at a time, since one number hashes several times as fast as a row. `measures` and `exact`
+then aggregate by slot.
 """
 
 from typing import NamedTuple, TypeVar
@@ -19,24 +19,25 @@ Number = TypeVar("Number", np.int64, np.float64)
 
 SLOTS_PER_ROW = 2
 SLOTS_MIN = 4096
-"""Slots that are always worth their memory; beyond, there may be SLOTS_PER_ROW for each row."""
+"""Number of slots that is always affordable; above it, SLOTS_PER_ROW slots are allowed for each row."""
 
 _FIRST = "first"
 _SIZE_MAX = 2**62
 
 
 class _Column(NamedTuple):
-    """A column as numbers, `least` to before `least + extent`: its own, or numbers given to what it has."""
+    """A column as numbers from `least` to below `least + extent`: its own values, or numbers assigned to them."""
 
     codes: IntArray
     least: int
     extent: int
     distinct: pl.Series | None
-    """What the numbers were given to."""
+    """The values that numbers were assigned to; None if the numbers are the values."""
 
     @classmethod
     def of(cls, column: pl.Series, extent_max: int) -> "_Column":
-        """At least one row; a column that is as well numbered from 0 should have no more than `extent_max` numbers."""
+        """Numbers a column of at least one row. Numbers start at 0 if all values are positive and below `extent_max`, otherwise at the
+        least value."""
         if (column.dtype == pl.Int64 or column.dtype.is_temporal()) and not column.null_count():
             numbers = physical(column)
             least, greatest = int(numbers.min()), int(numbers.max())
@@ -48,7 +49,7 @@ class _Column(NamedTuple):
         return cls(ids, 0, leaders.size, column[leaders])
 
     def values(self, offsets: IntArray, dtype: pl.DataType) -> pl.Series:
-        """What has these numbers, from 0 on."""
+        """Returns the values with these numbers, counted from 0."""
         if self.distinct is not None:
             return self.distinct[offsets]
         numbers = pl.Series(offsets + self.least)
@@ -62,10 +63,10 @@ class Groups:
     ----------
     ids : (rows,)
         Slot of each row's group.
-    size : slots; some may be empty
-    keys : a row for each group that is there, in the order of their slots, with the columns asked for
+    size : number of slots; some may be empty
+    keys : one row per non-empty group, in the order of their slots, with the grouping columns
     counts : (size,)
-        Rows of each slot.
+        Number of rows in each slot.
     """
 
     def __init__(self, ids: IntArray, size: int, keys: pl.DataFrame) -> None:
@@ -78,8 +79,8 @@ class Groups:
 
     @classmethod
     def of(cls, rows: pl.DataFrame, by: list[str], constant: tuple[str, int] | None = None) -> "Groups":
-        """Number rows by the columns `by`; the first of them may be `constant`, of which all rows have this value without having it as a
-        column."""
+        """Numbers rows by the columns `by`. The first of them may be `constant`, (name, value): a column that the rows lack and that
+        has this value in all of them."""
         grouped = by if constant is None else by[1:]
         groups = cls._by_columns(rows, grouped) if grouped and rows.height else cls._together(rows, grouped)
         if constant is not None:
@@ -88,7 +89,7 @@ class Groups:
 
     @classmethod
     def _together(cls, rows: pl.DataFrame, by: list[str]) -> "Groups":
-        """No columns, or no rows."""
+        """Returns a single group, for no columns or no rows."""
         count = min(1, rows.height)
         return cls(np.zeros(rows.height, np.int64), count, rows.select(by) if by else pl.DataFrame(height=count))
 
@@ -119,11 +120,11 @@ class Groups:
         return groups
 
     def taken(self, values: npt.NDArray[Number]) -> npt.NDArray[Number]:
-        """Of values by slot, those of the groups that are there."""
+        """Returns the entries of non-empty groups from an array by slot."""
         return values if self._present is None else values[self._present]
 
     def keys_at(self, slots: IntArray) -> pl.DataFrame:
-        """The keys of these slots, which are not empty."""
+        """Returns the keys of these slots, which are not empty."""
         if self._present is None:
             return self.keys[slots]
         place = np.empty(self.size, np.int64)
@@ -132,7 +133,7 @@ class Groups:
 
 
 def _hashed(column: pl.Series) -> tuple[IntArray, IntArray]:
-    """Equal values' number, in order of appearance, and the row where each is first."""
+    """Numbers equal values alike in order of appearance; returns the numbers and the row of each value's first appearance."""
     rows = column.alias("x").to_frame().with_row_index(_FIRST)
     first = rows.select(pl.col(_FIRST).first().over("x")).to_series().to_numpy()
     leaders = np.flatnonzero(first == np.arange(first.size))
@@ -142,12 +143,12 @@ def _hashed(column: pl.Series) -> tuple[IntArray, IntArray]:
 
 
 def physical(values: pl.Series) -> IntArray:
-    """Whole numbers or times, none NULL, as the numbers they are kept as; no copy."""
+    """Returns integers or times without NULL as the integers that represent them, without a copy."""
     return values.to_numpy().view(np.int64)
 
 
 def positions(wanted: pl.DataFrame, rows: pl.DataFrame, by: list[str]) -> IntArray:
-    """For each of `rows` a place of its group in `wanted`; -1 where it has none."""
+    """Returns for each of `rows` a row of `wanted` in the same group; -1 if there is none."""
     groups = Groups.of(pl.concat([wanted.select(by), rows.select(by)], rechunk=True), by)
     place = np.full(groups.size, -1)
     place[groups.ids[: wanted.height]] = np.arange(wanted.height)

@@ -1,4 +1,5 @@
-"""Hashes of columns that are the same on every machine and with every version of the columnar library: sketches of one stream meet."""
+"""Hashes of column values that are equal on every machine and with every version of polars, so that sketches made on different hosts
+can merge."""
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ _WORD_BYTES = 8
 
 
 def hashes(values: pl.Series) -> HashArray:
-    """A 64-bit hash of each value; equal values have equal ones, whole numbers and texts never by design the same.
+    """Returns a 64-bit hash of each value; equal values have equal hashes, and integers and texts share none by design.
 
     Parameters
     ----------
@@ -22,7 +23,7 @@ def hashes(values: pl.Series) -> HashArray:
     if values.dtype == pl.String():
         return _text_hashes(values)
     if values.dtype == pl.Float64():
-        numbers = values.to_numpy().astype(np.float64) + 0.0  # by numpy: to polars x + 0.0 is x, even where x is -0.0
+        numbers = values.to_numpy().astype(np.float64) + 0.0  # numpy, because polars simplifies x + 0.0 to x, even for x = -0.0
         bits = np.where(np.isnan(numbers), np.nan, numbers).view(np.uint64)
     else:
         bits = values.to_physical().cast(pl.Int64).to_numpy().astype(np.int64).view(np.uint64)
@@ -30,20 +31,20 @@ def hashes(values: pl.Series) -> HashArray:
 
 
 def _mixed(x: HashArray) -> HashArray:
-    """Every bit of the input changes every bit of the output with a chance near one half.
+    """Mixes the bits of x: every input bit changes every output bit with a chance near one half.
 
     Source
     ------
     Steele, Lea, Flood, Fast splittable pseudorandom number generators, OOPSLA 2014, with the constants of SplitMix64.
     """
-    x = x + _STEP  # arrays wrap at 64 bits without a word
+    x = x + _STEP  # arrays wrap at 64 bits without a warning
     x = (x ^ (x >> np.uint64(30))) * _FIRST
     x = (x ^ (x >> np.uint64(27))) * _SECOND
     return x ^ (x >> np.uint64(31))
 
 
 def _text_hashes(values: pl.Series) -> HashArray:
-    """Eight bytes of all texts at a time, longest texts first, so that those which go on are always the first ones."""
+    """Hashes all texts eight bytes at a time, longest texts first, so that the texts that continue are always the first rows."""
     lengths = values.str.len_bytes().to_numpy().astype(np.int64)
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)[:-1]]) if lengths.size else lengths
     whole = str(values.str.join("").item() or "").encode() + bytes(_WORD_BYTES)

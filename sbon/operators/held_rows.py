@@ -1,4 +1,4 @@
-"""What a window join keeps of one of its inputs: rows of open windows, in runs that lie in the order of their keys' buckets.
+"""Rows that a window join keeps of one input: rows of open windows, stored in runs ordered by buckets of their keys.
 
 Joining a million rows with a million others is bound by cache misses. Rows are therefore put into buckets by a hash of their keys as they
 come, many at a time, so that a window closes as many small joins that fit a cache. Arrival order stays within a bucket.
@@ -19,16 +19,16 @@ from sbon.query.expression import Column, Expression
 from sbon.query.schema import ColumnType
 
 BUCKETS = 32
-"""Parts that the rows of a large window are joined in."""
+"""Number of buckets that the rows of a large window are joined in."""
 RUN_ROWS = 65_536
-"""Rows of a side that are put into buckets together."""
+"""Rows of a side that are sorted into buckets together."""
 TAIL_FRAMES_MAX = 32
-"""Frames of few rows before they are made one."""
+"""Most small frames kept before they are combined into one."""
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
 _BUCKET_SHIFT = np.uint64(59)
-"""Leaves the five highest bits of a hash."""
+"""Shift that leaves the five highest bits of a hash."""
 
 
 class Run(NamedTuple):
@@ -38,11 +38,11 @@ class Run(NamedTuple):
     first_us: int
     last_us: int
     ends: npt.NDArray[np.int64] | None
-    """Where the rows of each bucket end; None: in order of arrival."""
+    """End of each bucket's rows; None: rows are in order of arrival."""
 
 
 class HeldRows:
-    """The rows that one input has brought for open windows. Columns: the event time, the keys, what else the output needs.
+    """The rows of open windows from one input. Columns: the event time, the keys, and the other columns that the output needs.
 
     Column names begin with the side's prefix, so that those of two sides are different ones.
     """
@@ -57,9 +57,9 @@ class HeldRows:
         self.input: pl.DataFrame | None = None
         self.prepared: list[pl.Expr] = []
         self.schema = pl.Schema()
-        """Of prepared rows."""
+        """Schema of prepared rows."""
         self.output: dict[str, pl.Expr] = {}
-        """Of each column that the output takes from this side, the expression over kept rows."""
+        """For each output column from this side, the expression over kept rows."""
         self.types: dict[str, ColumnType] = {}
         self.key_types: list[ColumnType] = []
         self.runs: list[Run] = []
@@ -68,11 +68,11 @@ class HeldRows:
 
     @property
     def rows(self) -> int:
-        """Rows kept."""
+        """Returns the number of rows kept."""
         return sum(run.rows.height for run in self.runs) + self._tail_rows
 
     def compile(self, frame: pl.DataFrame) -> None:
-        """Types are known with the first batch; they stay. The event time and plain keys are not kept twice."""
+        """Compiles for the first batch, whose types stay. The event time and plain key columns are not kept twice."""
         columns = columns_of(frame)
         if columns.get(self._time_column) is not ColumnType.TIME:
             raise RemoteProtocolError(f"event time {self._time_column!r} is no time column of the input")
@@ -84,7 +84,7 @@ class HeldRows:
         self.prepared += [value.alias(name) for name, (value, _, _) in zip(self.keys, compiled, strict=True)]
         self.key_types = [kind for _, kind, _ in compiled]
         self.output = {self._time_column: pl.col(self.time).cast(pl.Datetime("us"))}
-        # The keys of the right side do not outlast a join.
+        # A join drops the keys of the right side.
         plain = zip(self._key_expressions, self.keys, strict=True) if self._prefix == "l" else ()
         self.output |= {key.name: pl.col(name) for key, name in plain if isinstance(key, Column) and key.name != self._time_column}
         for index, name in enumerate(self._columns):
@@ -97,7 +97,7 @@ class HeldRows:
         self.schema = self.input.select(self.prepared).schema
 
     def keep(self, rows: pl.DataFrame) -> None:
-        """Add prepared rows, at least one, with event times."""
+        """Adds prepared rows, at least one, with event times."""
         run = Run(rows, *_extremes(rows[self.time]), None)
         self._tail.append(run)
         self._tail_rows += rows.height
@@ -107,52 +107,52 @@ class HeldRows:
             self._tail = [_merged(self._tail)]
 
     def settle(self) -> None:
-        """Put the rows that came last into buckets."""
+        """Sorts the latest rows into buckets."""
         if self._tail:
             self.runs.append(self._bucketed(_merged(self._tail)))
             self._tail, self._tail_rows = [], 0
 
     @property
     def tail(self) -> pl.DataFrame | None:
-        """The rows that are not in buckets yet."""
+        """Returns the rows that are not in buckets yet."""
         return _merged(self._tail).rows if self._tail else None
 
     def restore(self, runs: list[pl.DataFrame], tail: pl.DataFrame | None) -> None:
-        """Rows of a snapshot, prepared by an equal operator; they are put into buckets anew."""
+        """Restores the rows of a snapshot, prepared by an equal operator, and sorts them into buckets."""
         self._tail, self._tail_rows = [], 0
         self.runs = [self._bucketed(Run(rows, *_extremes(rows[self.time]), None)) for rows in runs]
         if tail is not None:
             self.keep(tail)
 
     def times(self) -> tuple[int, int] | None:
-        """The least and the greatest event time kept."""
+        """Returns the least and the greatest event time kept."""
         kept = [*self.runs, *self._tail]
         return (min(run.first_us for run in kept), max(run.last_us for run in kept)) if kept else None
 
     def between(self, first_us: int, end_us: int) -> list[Run]:
-        """Rows with event times from `first_us` to before `end_us`."""
+        """Returns the rows with event times from `first_us` to below `end_us`."""
         return self._cut([*self.runs, *self._tail], first_us, end_us)
 
     def in_buckets(self, first_us: int, end_us: int) -> list[Run]:
-        """The same, all in buckets."""
+        """Returns the same rows, all in buckets."""
         return [run if run.ends is not None else self._bucketed(run) for run in self.between(first_us, end_us)]
 
     def evict(self, below_us: int) -> None:
-        """Let rows go whose event time is below this."""
+        """Drops the rows whose event time is below this."""
         self.runs = self._cut(self.runs, below_us, None)
         self._tail = self._cut(self._tail, below_us, None)
         self._tail_rows = sum(run.rows.height for run in self._tail)
 
     def buckets(self, rows: pl.DataFrame) -> npt.NDArray[np.uint8]:
-        """The bucket of each row; equal keys have equal ones, on both sides."""
+        """Returns the bucket of each row; equal keys have equal buckets on both sides."""
         return (self._hashes(rows) >> _BUCKET_SHIFT).astype(np.uint8)
 
     def apart(self, rows: list[pl.DataFrame], parts: int) -> list[list[pl.DataFrame]]:
-        """The rows of a bucket in so many smaller ones, each in the order that they have here."""
+        """Splits the rows of a bucket into `parts` smaller ones, each in the order given."""
         found: list[list[pl.DataFrame]] = [[] for _ in range(parts)]
         if rows:
             whole = pl.concat(rows, rechunk=True)
-            of = (self._hashes(whole) % np.uint64(parts)).astype(np.uint16)  # by bits that the buckets have not been chosen by
+            of = (self._hashes(whole) % np.uint64(parts)).astype(np.uint16)  # uses bits of the hash that did not choose the bucket
             ordered = whole[pl.Series(np.argsort(of, kind="stable").astype(np.uint32))]
             ends = np.cumsum(np.bincount(of, minlength=parts)).tolist()
             for part, (start, end) in enumerate(pairwise([0, *ends])):
@@ -174,7 +174,7 @@ class HeldRows:
         return Run(run.rows[order], run.first_us, run.last_us, ends)
 
     def _cut(self, runs: list[Run], first_us: int, end_us: int | None) -> list[Run]:
-        """Parts of runs within a stretch of time; most lie inside or outside as a whole."""
+        """Returns the parts of runs within a time range; most runs lie inside or outside as a whole."""
         found = []
         for run in runs:
             if run.first_us >= first_us and (end_us is None or run.last_us < end_us):
@@ -191,7 +191,7 @@ class HeldRows:
         return found
 
     def restored_like(self, frame: pl.DataFrame, label: str) -> None:
-        """A frame of a snapshot has the columns that this side's rows have."""
+        """Checks that a frame of a snapshot has the columns of this side's rows."""
         if frame.schema != self.schema:
             raise RemoteProtocolError(f"{label} of a join snapshot has columns {dict(frame.schema)}, expected {dict(self.schema)}")
         if frame.is_empty() or frame[self.time].null_count():
@@ -199,7 +199,7 @@ class HeldRows:
 
 
 def bucket(runs: list[Run], index: int) -> list[pl.DataFrame]:
-    """The rows of one bucket, in order of arrival; all runs are in buckets."""
+    """Returns the rows of one bucket, in order of arrival; all runs must be in buckets."""
     found = []
     for run in runs:
         assert run.ends is not None
@@ -210,7 +210,7 @@ def bucket(runs: list[Run], index: int) -> list[pl.DataFrame]:
 
 
 def _bits(keys: pl.Series) -> HashArray:
-    """64 bits of each key, equal for equal ones: the answers' order follows from them, so they are the same on every machine."""
+    """Returns 64 bits of each key, equal for equal keys and the same on every machine, since the order of the answers depends on them."""
     if keys.null_count():
         there = keys.is_not_null().to_numpy()
         found = np.zeros(keys.len(), np.uint64)

@@ -1,13 +1,13 @@
-"""Arrow IPC as bytes: the schema taken off a stream, put before it again, and a record batch from a stranger checked before it is read.
+"""Arrow IPC as bytes: removes and restores the schema of a stream, and checks a record batch from a peer before it is read.
 
 An IPC stream is a schema message, record batch messages and an end mark; each message is ::
 
     0xFFFFFFFF | length of the metadata 4 | metadata: a flatbuffer | body
 
-(Arrow columnar format, "Encapsulated message format"). Both ends of a link know its schema, so that only record batches travel. A reader
-that trusts its input must not see what a stranger made: sizes out of range have made it allocate without end. `check` reads the metadata
-of one record batch with every offset checked, and compares what it says with the schema, with the number of rows announced and with the
-bytes that are really there. What the body holds is the reader's to check, which it does (texts are validated, codecs report damage).
+(Arrow columnar format, "Encapsulated message format"). Both ends of a link know its schema, so that only record batches travel. The reader
+trusts sizes in its input and allocates without limit for wrong ones, so a peer's bytes must be checked first. `check` reads the metadata
+of one record batch with every offset checked, and compares it with the schema, with the number of rows announced and with the number of
+bytes received. The reader itself checks the body (texts are validated, codecs report damage).
 """
 
 import struct
@@ -22,7 +22,7 @@ from sbon.query.schema import ColumnType
 END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """The end mark of a stream."""
 UNPACKED_BYTES_MAX = 2**28
-"""What the buffers of one batch may take when unpacked."""
+"""Most bytes that the buffers of one batch may take when decompressed."""
 
 _CONTINUATION = 0xFFFFFFFF
 _MESSAGE = struct.Struct("<II")
@@ -31,28 +31,28 @@ _CODECS = (0, 1)  # LZ4_FRAME, ZSTD
 _PAIR = struct.Struct("<qq")
 _I64 = struct.Struct("<q")
 _PAIRS_MAX = 4096 * 3
-"""Nodes or buffers of a batch; more columns than that nobody has."""
+"""Most nodes or buffers of a batch, for more columns than any stream has."""
 
 
 def schema_bytes(stream: bytes | memoryview) -> int:
-    """How long the first message of a stream of our own is, which has no body: the schema."""
+    """Returns the length of a stream's first message, the schema, which has no body. The stream must be our own."""
     continuation, length = _MESSAGE.unpack_from(stream)
     assert continuation == _CONTINUATION
     return _MESSAGE.size + int(length)
 
 
 def check(message: Buffer, columns: Columns, rows: int) -> Metadata | None:
-    """Refuse what is not one record batch of so many rows of these columns.
+    """Checks that a message is one record batch of so many rows of these columns.
 
     Returns
     -------
     Metadata | None
-        None where the batch is packed, or laid out in another way than `Columns` has it.
+        None if the batch is compressed, or laid out in another way than `Columns` has it.
 
     Raises
     ------
     RemoteProtocolError
-        It is not.
+        The message is something else.
     """
     head = bytes(message[: columns.body_at])
     found = columns.known.get(head)
@@ -70,7 +70,7 @@ def check(message: Buffer, columns: Columns, rows: int) -> Metadata | None:
 
 
 def _check_any(message: Buffer, columns: Columns, rows: int) -> None:
-    """`check` for any layout: the metadata is followed as the flatbuffer that it is."""
+    """Checks a message of any layout, by following its metadata as a flatbuffer."""
     try:
         continuation, length = _MESSAGE.unpack_from(message)
         if continuation != _CONTINUATION or length % 8 or length + _MESSAGE.size > len(message):
@@ -132,7 +132,7 @@ def _check_buffers(
 
 
 def _unpacked(body: memoryview, buffer: tuple[int, int], packed: bool) -> int:
-    """How many bytes a buffer has once unpacked."""
+    """Returns the length of a buffer after decompression."""
     offset, length = buffer
     if offset < 0 or length < 0 or offset % 8 or offset + length > len(body):
         raise RemoteProtocolError(f"buffer of {length} bytes at {offset}, in a body of {len(body)} bytes")
@@ -141,7 +141,7 @@ def _unpacked(body: memoryview, buffer: tuple[int, int], packed: bool) -> int:
     if length < _I64.size:
         raise RemoteProtocolError(f"packed buffer of {length} bytes, expected at least {_I64.size}")
     (unpacked,) = _I64.unpack_from(body, offset)
-    if unpacked == -1:  # left as it is: packing would not have made it smaller
+    if unpacked == -1:  # stored uncompressed, because compression would not have made it smaller
         return length - _I64.size
     if not 0 <= unpacked <= UNPACKED_BYTES_MAX:
         raise RemoteProtocolError(f"packed buffer of {unpacked} bytes, expected at most {UNPACKED_BYTES_MAX}")
@@ -149,7 +149,7 @@ def _unpacked(body: memoryview, buffer: tuple[int, int], packed: bool) -> int:
 
 
 class _Table:
-    """A table of a flatbuffer, read with every offset within the bytes."""
+    """A table of a flatbuffer; every offset is checked against the length of the bytes."""
 
     __slots__ = ("_at", "_data", "_fields")
 
@@ -178,7 +178,7 @@ class _Table:
         return None if place is None else _Table(self._data, place + _at(self._data, place, "<I"))
 
     def pairs(self, slot: int) -> list[tuple[int, int]]:
-        """A vector of structs of two 64-bit numbers."""
+        """Returns a vector of structs of two 64-bit numbers."""
         place = self._place(slot)
         if place is None:
             return []

@@ -1,8 +1,8 @@
-"""How polars lays out an Arrow IPC record batch: the metadata is always the same but for the numbers in it.
+"""The layout of Arrow IPC record batches as polars writes them, whose metadata differs only in its numbers.
 
-A flatbuffer may order its tables in many ways, and a reader has to follow its offsets (`sbon.operators.ipc` does). One writer always
-orders them in one way, given how many columns and buffers there are: metadata of ours is packed, recognised and read as one `struct`, and
-the body of a small batch is another.
+A flatbuffer may order its tables in many ways, and a reader has to follow its offsets (`sbon.operators.ipc` does). A given writer always
+orders them in the same way for a given number of columns and buffers. So our own metadata is packed, recognised and read as one `struct`,
+and the body of a small batch as another.
 """
 
 import math
@@ -17,9 +17,9 @@ from sbon.query.schema import ColumnType, Schema, held_type
 Pairs: TypeAlias = Sequence[tuple[int, int]]
 
 PAD_BYTES = 64
-"""Buffers of a body begin at multiples of this."""
+"""Alignment of the buffers of a body, in bytes."""
 NUMBERS = {ColumnType.INT: "q", ColumnType.FLOAT: "d", ColumnType.TIME: "q", ColumnType.INTERVAL: "q"}
-"""How values of 8 bytes are packed."""
+"""Format characters of values of 8 bytes."""
 
 _CONTINUATION = 0xFFFFFFFF
 _MESSAGE_BYTES = 8
@@ -31,9 +31,9 @@ class Shape(NamedTuple):
     """How a batch of certain sizes is packed."""
 
     head: bytes
-    """All of the message before its body."""
+    """All bytes of the message before its body."""
     form: struct.Struct
-    """The whole message: the head and what the body has of each column, in order."""
+    """The whole message: the head, then the buffers of each column, in order."""
 
 
 class Columns:
@@ -45,11 +45,10 @@ class Columns:
         Where the body of a message begins.
     buffers
         How many buffers the body has.
-    shapes, plain
-        What `remember` was told: by sizes, and of numbers without NULLs by rows.
+    shapes, plain Shapes kept by `remember`: by sizes, and for numbers without NULLs by rows.
     known
-        Metadata that has been found in order, by all of a message before its body: that of many small batches is the same, and says all
-        there is to say of a body that is not packed.
+        Metadata that has been checked, by the bytes of a message before its body. Many small batches share these bytes, which fully
+        describe an uncompressed body.
     """
 
     __slots__ = ("_constants", "_metadata", "body_at", "buffers", "kinds", "known", "plain", "shapes")
@@ -62,7 +61,7 @@ class Columns:
         self.known: dict[bytes, Metadata] = {}
         size = 80 + 16 * (len(self.kinds) + self.buffers)
         self.body_at = _MESSAGE_BYTES + size
-        # What lies between the numbers: the tables of the flatbuffer and how many buffers and columns there are.
+        # The constant bytes between the numbers: flatbuffer tables and the counts of buffers and columns.
         self._constants = (
             struct.pack("<IIIi", _CONTINUATION, size, 4, -20),
             bytes.fromhex("14000000 04000300 0c001300 10001200 0c000400 eaffffff"),
@@ -72,20 +71,20 @@ class Columns:
         self._metadata = struct.Struct(f"<16sq24sq24s{2 * self.buffers}q8s{2 * len(self.kinds)}q")
 
     def head(self, rows: int, body_bytes: int, buffers: Sequence[int], nodes: Sequence[int]) -> bytes:
-        """All of a message before its body.
+        """Returns all bytes of a message before its body.
 
         Parameters
         ----------
         buffers
-            Offset and length of each, one after the other.
+            Offset and length of each buffer, flattened.
         nodes
-            Rows and NULLs of each column, one after the other.
+            Rows and NULLs of each column, flattened.
         """
         first, second, third, fourth = self._constants
         return self._metadata.pack(first, body_bytes, second, rows, third, *buffers, fourth, *nodes)
 
     def message_bytes(self, rows: int, text_bytes: float) -> int:
-        """Returns the length of a message of so many rows, without NULLs and not packed, whose texts have `text_bytes` on average."""
+        """Returns the length of an uncompressed message of so many rows without NULLs, whose texts have `text_bytes` on average."""
         body = 0
         for kind in self.kinds:
             if kind is ColumnType.TEXT and rows:
@@ -95,7 +94,7 @@ class Columns:
         return self.body_at + body
 
     def remember(self, sizes: tuple[int, ...], shape: "Shape") -> "Shape":
-        """Keep how a batch of these sizes is packed: its rows, then for each column its NULLs and, of texts, their bytes."""
+        """Keeps the shape of a batch of these sizes: its rows, then for each column its NULLs and, for texts, their bytes."""
         if self.body_at > _REMEMBERED_BYTES_MAX:
             return shape
         if len(self.shapes) >= _REMEMBERED_MAX:
@@ -107,7 +106,7 @@ class Columns:
         return shape
 
     def believe(self, head: bytes, metadata: "Metadata") -> None:
-        """Keep metadata that has been found in order, which `head` says."""
+        """Keeps checked metadata under the bytes `head` that encode it."""
         if self.body_at > _REMEMBERED_BYTES_MAX:
             return
         if len(self.known) >= _REMEMBERED_MAX:
@@ -115,7 +114,7 @@ class Columns:
         self.known[head] = metadata
 
     def read(self, message: Buffer) -> "Metadata | None":
-        """What a message says before its body, as it says it; None if it is laid out in another way."""
+        """Reads the part of a message before its body, without checking it; None if it is laid out in another way."""
         if len(message) < self.body_at:
             return None
         first, body_bytes, second, rows, third, *numbers = self._metadata.unpack_from(message)
@@ -128,18 +127,18 @@ class Columns:
 
 
 class Metadata:
-    """What stands before the body of a batch that is not packed.
+    """The metadata of an uncompressed batch.
 
     Attributes
     ----------
     message_bytes
-        How long the message is, body and all.
+        Length of the message with its body.
     nodes
         Rows and NULLs of each column.
     buffers
         Offset and length of each.
     form
-        What `plan` has found.
+        The result of `plan`.
     numbers_only
         `form` reads one number for each row of each column, and nothing else.
     """
@@ -154,13 +153,13 @@ class Metadata:
         self.numbers_only = False
 
     def plan(self) -> struct.Struct | None:
-        """How the message is read buffer by buffer, once all the numbers here have been found in order.
+        """Returns how to read the message buffer by buffer, once all the numbers here have been checked.
 
         Returns
         -------
         struct.Struct | None
-            Reads of each column its validity as bytes, if it has NULLs; then its numbers, or BOOL as bytes, or the offsets of texts (one
-            more than rows) and then the texts as bytes. None: buffers overlap, or come in another order.
+            Reads for each column its validity as bytes, if it has NULLs; then its numbers, or BOOL as bytes, or the offsets of texts (one
+            more than rows) and then the texts as bytes. None if buffers overlap or come in another order.
         """
         pieces, end = [f"<{self.body_at}x"], 0
         for offset, length, size, code in self._pieces():
@@ -175,7 +174,7 @@ class Metadata:
         return self.form
 
     def _pieces(self) -> Iterator[tuple[int, int, int, str]]:
-        """Of each buffer that is read: its offset and length, and how much of it is read as what."""
+        """Yields for each buffer that is read its offset and length, the number of items, and their format."""
         buffers = iter(self.buffers)
         for kind, (rows, nulls) in zip(self.kinds, self.nodes, strict=True):
             offset, length = next(buffers)
@@ -192,11 +191,11 @@ class Metadata:
 
 
 def _padded(size_bytes: int) -> int:
-    """The length of a buffer with what fills it up to where the next one begins."""
+    """Returns the length of a buffer with the padding before the next one."""
     return size_bytes + -size_bytes % PAD_BYTES
 
 
 @lru_cache(maxsize=256)
 def columns_of(schema: Schema) -> Columns:
-    """How the record batches of a schema are laid out."""
+    """Returns the layout of record batches of a schema."""
     return Columns([held_type(field.type) for field in schema])

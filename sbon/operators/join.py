@@ -1,15 +1,15 @@
 """Equi-join of two streams within a time interval.
 
-Each side keeps its rows until the watermark says that no partner can come. A batch is joined with the other side's rows as it arrives,
-so that every pair is given once, by whichever of the two came later. Keys alone would pair all rows of a busy key before the interval
-throws most pairs away; rows are therefore joined on keys *and* on slices of time as long as the interval, of which a row's partners
-lie in two at most.
+Each side keeps its rows until the watermark says that no partner can come. A batch is joined with the other side's rows as it arrives, so
+that every pair is emitted once, when the later of its rows arrives. Joining on keys alone would pair all rows of a frequent key before the
+interval discards most pairs. Rows are therefore joined on keys *and* on slices of time as long as the interval; a row's partners lie in at
+most two slices.
 
 A row behind the watermark is late: left out and counted. Rows with a NULL key never match and are not kept; one without an event time
 counts as late.
 
-A left outer join marks the left rows that have found a partner. One that has not is given with NULLs when the watermark says that none
-can come any more, or at once if its partners would all have been late before it came; so it is given once, and never beside a pair.
+A left outer join marks the left rows that have found a partner. A row without one is emitted with NULLs when the watermark says that none
+can come any more, or at once if all its partners would be late already. So it is emitted once, and never beside a pair.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,18 +31,18 @@ from sbon.query.functions import common_type
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, JoinParams
 
 FRAME_ROWS_MAX = 65_536
-"""Rows of one frame of output."""
+"""Most rows of one output frame."""
 EVICTIONS = 8
-"""How often rows are let go within the length of the interval."""
+"""Number of times per interval length at which rows are evicted."""
 
 SLICES_OF_INTERVAL = 4
-"""Slices of time in the length of the interval, about: more of them are fewer candidates that are too far away, and fewer hashes."""
+"""Approximate number of time slices per interval. More slices give fewer candidates outside the interval, but more lookups."""
 _SIDES = ("left", "right")
 
 
 class IntervalJoin(TwoSidedJoin[Side]):
-    """Join of two streams on equal keys and near event times. Pairs come in the order of the batch that completed them, left rows without
-    a partner in that of their times."""
+    """Joins two streams on equal keys and near event times. Pairs are emitted in the order of the batch that completed them, left rows
+    without a partner in the order of their times."""
 
     def __init__(self, params: JoinParams) -> None:
         self._params = params
@@ -59,7 +59,7 @@ class IntervalJoin(TwoSidedJoin[Side]):
         self.late_rows = 0
 
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
-        """Pair new rows of one side with the other side's, then keep them."""
+        """Pairs new rows of one side with the other side's rows, then keeps them."""
         side = self._side_of(port, frame)
         rows = in_time(computed(frame, side.prepared), TIME, max(self._watermark, WATERMARK_MIN))
         self.late_rows += frame.height - rows.height
@@ -79,7 +79,7 @@ class IntervalJoin(TwoSidedJoin[Side]):
         return found
 
     def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
-        """Let rows go whose partners would all be late; of a left join, give those that have found none."""
+        """Evicts rows whose partners would all be late; a left join emits those that found none."""
         if watermark_us <= self._watermark:
             return ()
         self._watermark = watermark_us
@@ -96,7 +96,8 @@ class IntervalJoin(TwoSidedJoin[Side]):
         return (self._without_partner(alone),)
 
     def _let_go(self) -> None:
-        """Looking through everything kept for each batch's watermark costs more than keeping an eighth of it for longer."""
+        """Evicts rows only EVICTIONS times per interval: examining all rows at every watermark would cost more than keeping an eighth
+        longer."""
         if self._watermark - self._evicted_at >= self._slice_us // EVICTIONS or self._watermark >= WATERMARK_END:
             self._evicted_at = self._watermark
             self._follow(self._watermark)
@@ -104,13 +105,14 @@ class IntervalJoin(TwoSidedJoin[Side]):
                 side.evict(self._useless_below(port))
 
     def output_watermark(self, watermark_us: int) -> int:
-        """One row of a later pair is at the watermark or above, its partner at most the interval behind it."""
+        """Returns the output watermark: one row of a later pair is at the watermark or above, its partner at most the interval behind
+        it."""
         if watermark_us <= WATERMARK_MIN or watermark_us >= WATERMARK_END:
             return watermark_us
         return max(WATERMARK_MIN, watermark_us - max(0, self._params.before_us, self._params.after_us))
 
     def parts(self) -> Parts:
-        """The rows of both sides, with the columns of their inputs."""
+        """Returns the rows of both sides, with the columns of their inputs."""
         frames: dict[str, pl.DataFrame] = {}
         for name, side in zip(_SIDES, self._sides, strict=True):
             if side.input is not None:
@@ -120,7 +122,7 @@ class IntervalJoin(TwoSidedJoin[Side]):
         return parts_of(self._params, self._watermark, self.late_rows, frames)
 
     def adopt(self, parts: Parts) -> None:
-        """Continue from a snapshot."""
+        """Continues from a snapshot."""
         snapshot, frames = opened(parts, self._params)
         unknown = set(frames) - {*_SIDES, *(f"{name} input" for name in _SIDES)}
         if unknown:
@@ -137,27 +139,27 @@ class IntervalJoin(TwoSidedJoin[Side]):
                 raise RemoteProtocolError(
                     f"{name} side of a join snapshot has columns {dict(frames[name].schema)}, expected {dict(expected)}"
                 )
-            for rows in frames[name].iter_slices(RUN_ROWS_MAX):  # as many as are looked into one by one where they grow
+            for rows in frames[name].iter_slices(RUN_ROWS_MAX):  # runs no longer than those that are examined one by one while they grow
                 matched = rows[MATCHED].fill_null(False).to_numpy().copy() if side.outer else None
                 side.keep(rows.drop(MATCHED, strict=False), matched, None)
         self._watermark, self.late_rows, self._coder = snapshot.watermark_us, snapshot.late_rows, None
 
     def _reach(self, port: int) -> tuple[int, int]:
-        """How far ahead of and behind a row of this side its partners may be."""
+        """Returns how far ahead of and behind a row of this side its partners may be, in microseconds."""
         before, after = self._params.before_us, self._params.after_us
         return (after, before) if port == 0 else (before, after)
 
     def _useless_below(self, port: int) -> int:
-        """Rows of this side with an event time below this find no more partners."""
+        """Returns the event time below which rows of this side find no more partners."""
         return self._watermark - self._reach(port)[0] if self._watermark < WATERMARK_END else 2**63 - 1
 
     def _without_partner_in_steps(self, rows: list[pl.DataFrame]) -> Iterator[Sequence[pl.DataFrame]]:
-        """Many left rows with NULLs for their partner, in the order of their times."""
+        """Yields many left rows with NULLs for their partner, in the order of their times."""
         for part in in_ranges({"alone": rows}, [TIME]):
             yield () if part is None else self._without_partner([part["alone"]])
 
     def _without_partner(self, rows: list[pl.DataFrame]) -> list[pl.DataFrame]:
-        """Left rows with NULLs for their partner, in the order of their times."""
+        """Returns left rows with NULLs for their partner, in the order of their times."""
         alone = pl.concat(rows, rechunk=True) if rows else None
         if alone is None or alone.is_empty():
             return []
@@ -166,12 +168,12 @@ class IntervalJoin(TwoSidedJoin[Side]):
             (pl.col(f"c{i}") if side == 0 else pl.lit(None, polars_type(next(types)))).alias(name)
             for i, (name, side, _) in enumerate(self._params.columns)
         ]
-        # A plan of the right side's columns alone still has a row for each left one.
+        # An expression over the right side's columns alone still gives one row per left row.
         answer = alone.sort(TIME, maintain_order=True).with_columns(columns).select(name for name, _, _ in self._params.columns)
         return list(answer.iter_slices(FRAME_ROWS_MAX))
 
     def _input_known(self) -> None:
-        """The right side has the types that NULLs in its place are given."""
+        """Sets the types of the NULLs that stand for the right side's columns."""
         right = self._sides[1]
         if self._params.outer is None or right.input is None:
             return
@@ -180,7 +182,7 @@ class IntervalJoin(TwoSidedJoin[Side]):
             raise RemoteProtocolError(f"right side of a left join with types {found}, expected {self._params.outer}")
 
     def _pair(self, port: int, rows: pl.DataFrame, matched: Flags | None) -> list[pl.DataFrame]:
-        """Pairs of new rows with the other side's; of a left join, left rows with partners are marked, new ones in `matched`."""
+        """Pairs new rows with the other side's. A left join marks left rows with partners, new ones in `matched`."""
         ahead, behind = self._reach(port)
         other = self._sides[1 - port]
         if not other.runs or ahead + behind < 0:
@@ -208,17 +210,17 @@ class IntervalJoin(TwoSidedJoin[Side]):
         return list(answer.iter_slices(FRAME_ROWS_MAX)) if not answer.is_empty() else []
 
     def _column(self, own: str, side: int, port: int, rows: pl.DataFrame, places: list[pl.Series]) -> pl.Series:
-        """A column of pairs, from the new rows or from the kept ones of the other side."""
+        """Returns a column of pairs, from the new rows or from the kept rows of the other side."""
         return rows[own][places[0]] if side == port else self._sides[side].take(places[1], own)
 
     def _equal(self, key: str, kind: pl.DataType | None, port: int, rows: pl.DataFrame, places: list[pl.Series]) -> pl.Series:
-        """Whether a key is the same in both rows of each pair."""
+        """Tells for each pair whether a key is the same in both rows."""
         values = [self._column(key, side, port, rows, places) for side in (0, 1)]
         left, right = values if kind is None else (value.cast(kind) for value in values)
         return left == right
 
     def _follow(self, time_us: int) -> None:
-        """Slices of time that lie around this instant; indexes of others are made anew."""
+        """Moves the range of time slices around this instant and drops indexes built for another range."""
         coder = self._coder
         if coder is None or not WATERMARK_MIN < time_us < WATERMARK_END:
             return
@@ -229,7 +231,7 @@ class IntervalJoin(TwoSidedJoin[Side]):
                 side.forget_index()
 
     def _prepare(self) -> Coder:
-        """Both inputs are known now: check the keys' types, compile the condition on pairs."""
+        """Checks the keys' types and compiles the condition on pairs, once both inputs are known."""
         left, right = self._sides
         try:
             kinds = [common_type("=", pair) for pair in zip(left.key_types, right.key_types, strict=True)]

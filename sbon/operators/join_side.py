@@ -1,9 +1,9 @@
-"""What a join keeps of one of its inputs: the rows that may still find partners, with an index to find them by.
+"""Rows that a join keeps of one input, because they may still find partners, with an index to find them by.
 
 Rows lie in runs, in order of arrival. The index of a run is its rows' *codes*, sorted: a hash of the keys above, a slice of the event time
-below, so that the rows of a key within a stretch of time are neighbours. A batch finds its candidates in two binary searches a row and
-run, whatever else is kept; neighbouring runs of about one size are merged, so that there are few. Candidates are what their codes say, and
-no more: their times and keys are looked at again.
+below, so that the rows of a key within a range of time are neighbours. A batch finds its candidates in two binary searches per row and
+run, however many rows are kept; neighbouring runs of similar size are merged, so that there are few. Candidates match by code only; their
+times and keys are compared again.
 """
 
 import copy
@@ -19,17 +19,17 @@ from sbon.query.expression import Expression
 from sbon.query.schema import ColumnType
 
 RUN_ROWS_MIN = 8_192
-"""Rows of a run below which it is merged with the next one, whatever its size: to look into one more costs as much as to merge so many."""
+"""Size of a run below which it is always merged with the next one, because one more run to search costs as much as merging so many rows."""
 RUN_ROWS_MAX = 524_288
-"""Rows of a run beyond which it is not merged any more."""
+"""Size of a run above which it is not merged any more."""
 
 TIME = "t"
 """Column of the event time, microseconds, in prepared rows."""
 MATCHED = "y"
-"""Of the left side of a left join: whether the row has found a partner."""
+"""Column of the left side of a left join: whether the row has found a partner."""
 
 SLICES = 2**24
-"""Slices of event time that codes tell apart."""
+"""Number of slices of event time that codes distinguish."""
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _HASH_MASK = np.uint64(2**64 - SLICES)
 
@@ -39,17 +39,18 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Coder(NamedTuple):
-    """From keys and event times to codes. Times further away than the slices reach get the nearest one: more candidates, no fewer."""
+    """Computes codes from keys and event times. Times outside the range of slices get the nearest slice, which adds candidates but
+    loses none."""
 
     keys: tuple[tuple[str, pl.DataType | None], ...]
-    """Names, and the types that make those of both sides one; None: they are."""
+    """Names of the keys, and the type that both sides are cast to; None if they have one type already."""
     shift: int
-    """A slice is this power of two of microseconds."""
+    """Length of a slice as a power of two of microseconds."""
     base: int
     """The first slice."""
 
     def hashes(self, rows: pl.DataFrame) -> Codes:
-        """The upper part."""
+        """Returns the upper part of the codes."""
         mixed = np.zeros(rows.height, np.uint64)
         for name, kind in self.keys:
             values = rows[name] if kind is None else rows[name].cast(kind)
@@ -57,31 +58,31 @@ class Coder(NamedTuple):
         return np.bitwise_and(mixed, _HASH_MASK)
 
     def codes(self, hashes: Codes, times: Ints) -> Codes:
-        """Both parts."""
+        """Returns the codes from their upper part and the times."""
         slices: Codes = np.clip((times >> self.shift) - self.base, 0, SLICES - 1).astype(np.uint64)
         return hashes | slices
 
 
 class Index(NamedTuple):
-    """The codes of a run, sorted, and where in the run each row is."""
+    """The sorted codes of a run, and the place of each row in the run."""
 
     codes: Codes
     rows: Ints
 
     def merged(self, other: "Index", rows: int) -> "Index":
-        """Of this run, with so many rows, and the other behind it. Sorting what is sorted in two parts is merging."""
+        """Merges this index, of a run with `rows` rows, with that of the run after it. Sorting two sorted parts is a merge."""
         codes = np.concatenate([self.codes, other.codes])
         order = np.argsort(codes, kind="stable")
         return Index(codes[order], np.concatenate([self.rows, other.rows + rows])[order])
 
     def only(self, kept: Flags) -> "Index":
-        """Of those rows of the run alone."""
+        """Returns the index of those rows of the run alone."""
         mine = kept[self.rows]
         return Index(self.codes[mine], (np.cumsum(kept) - 1)[self.rows[mine]])
 
 
 class Run:
-    """Rows of one side that came one after the other. Nothing changes but `matched`, `live`, `first_us` and whether it has an index."""
+    """Rows of one side that arrived one after the other. Only `matched`, `live`, `first_us` and the index ever change."""
 
     __slots__ = ("columns", "first_us", "index", "last_us", "live", "matched", "rows", "times")
 
@@ -91,24 +92,24 @@ class Run:
         self.times: Ints = rows[TIME].to_numpy()
         self.first_us, self.last_us = int(self.times.min()), int(self.times.max())
         self.matched = matched
-        """Of each row, whether it has found a partner; None where nobody asks."""
+        """For each row, whether it has found a partner; None if that is not recorded."""
         self.index = index
         self.live = rows.height
-        """Rows that may still find partners."""
+        """Number of rows that may still find partners."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Run":
-        """What does not change is shared."""
+        """Copies the run; parts that never change are shared."""
         other = copy.copy(self)
         other.matched = None if self.matched is None else self.matched.copy()
         return other
 
     def only(self, kept: Flags) -> "Run":
-        """Those rows of the run, at least one."""
+        """Returns a run of those rows, at least one."""
         matched = None if self.matched is None else self.matched[kept]
         return Run(self.rows.filter(pl.Series(kept)), matched, None if self.index is None else self.index.only(kept))
 
     def merged(self, other: "Run") -> "Run":
-        """This run and the one behind it."""
+        """Returns this run and the next one as one."""
         matched = None if self.matched is None or other.matched is None else np.concatenate([self.matched, other.matched])
         index = None if self.index is None or other.index is None else self.index.merged(other.index, self.rows.height)
         run = Run(pl.concat([self.rows, other.rows], rechunk=True), matched, index)
@@ -116,7 +117,7 @@ class Run:
         return run
 
     def indexed(self, coder: Coder) -> Index:
-        """The index, made when first asked for."""
+        """Returns the index, built on first use."""
         if self.index is None:
             codes = coder.codes(coder.hashes(self.rows), self.times)
             order = np.argsort(codes)
@@ -124,7 +125,7 @@ class Run:
         return self.index
 
     def partners(self, coder: Coder, probe: "Probe") -> tuple[Ints, Ints]:
-        """Pairs of a row of the probe and one of the run whose codes and times fit."""
+        """Returns pairs of a row of the probe and one of the run whose codes and times match."""
         codes, rows = self.indexed(coder)
         first = np.searchsorted(codes, probe.first, side="left")
         some = np.flatnonzero(codes[np.minimum(first, codes.size - 1)] <= probe.last)
@@ -141,30 +142,30 @@ class Run:
 
 
 class Probe(NamedTuple):
-    """New rows of the one side, sorted for looking up their partners on the other."""
+    """New rows of one side, sorted for looking up their partners on the other."""
 
     first: Codes
     last: Codes
-    """The codes between which partners are."""
+    """Codes between which partners lie."""
     times: Ints
     order: Ints
-    """Where each is in the batch."""
+    """Place of each row in the batch."""
     behind_us: int
     ahead_us: int
 
     @classmethod
     def of(cls, coder: Coder, rows: pl.DataFrame, behind_us: int, ahead_us: int) -> "Probe":
-        """For the partners from `behind_us` before each row to `ahead_us` behind it."""
+        """Prepares a lookup of the partners from `behind_us` before each row to `ahead_us` after it."""
         times: Ints = rows[TIME].to_numpy()
         hashes = coder.hashes(rows)
         first = coder.codes(hashes, times - behind_us)
-        order = np.argsort(first)  # neighbours in the order of their lookups are found without touching new memory
+        order = np.argsort(first)  # neighbouring lookups touch memory that is in the cache already
         last = coder.codes(hashes[order], times[order] + ahead_us)
         return cls(first[order], last, times[order], order, behind_us, ahead_us)
 
 
 class Side:
-    """The rows that one input has brought and that may still find partners, in order of arrival."""
+    """The rows of one input that may still find partners, in order of arrival."""
 
     def __init__(self, time_column: str, keys: tuple[Expression, ...], columns: tuple[tuple[str, str], ...], *, outer: bool) -> None:
         self.time_column = time_column
@@ -179,11 +180,11 @@ class Side:
 
     @property
     def rows(self) -> int:
-        """Rows that may still find partners."""
+        """Returns the number of rows that may still find partners."""
         return sum(run.live for run in self.runs)
 
     def compile(self, frame: pl.DataFrame) -> None:
-        """Prepared rows: event time, keys, then the columns of the output."""
+        """Compiles prepared rows: event time, keys, then the columns of the output."""
         columns = columns_of(frame)
         if columns.get(self.time_column) is not ColumnType.TIME:
             raise RemoteProtocolError(f"event time {self.time_column!r} is no time column of the input")
@@ -200,13 +201,13 @@ class Side:
         self.input = frame.clear()
 
     def keep(self, rows: pl.DataFrame, matched: Flags | None, coder: Coder | None) -> None:
-        """Add prepared rows behind those that are here; without a coder they are looked up later, if at all."""
+        """Appends prepared rows; without a coder they are indexed later, if at all."""
         if rows.is_empty():
             return
         self.runs.append(Run(rows.rechunk(), matched))
         while len(self.runs) > 1:
             before, last = self.runs[-2:]
-            # Runs of halving sizes: a row is merged as often as the logarithm of their number.
+            # Run sizes halve from one to the next: a row is merged as often as the logarithm of their number.
             if before.rows.height > max(last.rows.height, RUN_ROWS_MIN) or before.rows.height + last.rows.height > RUN_ROWS_MAX:
                 break
             if coder is not None:
@@ -215,13 +216,13 @@ class Side:
             self.runs[-2:] = [before.merged(last)]
 
     def nothing(self) -> pl.DataFrame:
-        """No rows, with the columns of `held`."""
+        """Returns an empty frame with the columns of `held`."""
         assert self.input is not None
         rows = self.input.select(self.prepared)
         return rows.with_columns(pl.lit(False).alias(MATCHED)) if self.outer else rows
 
     def held(self) -> list[pl.DataFrame]:
-        """The rows that may still find partners, with `MATCHED` where that is asked for."""
+        """Returns the rows that may still find partners, with `MATCHED` if that is recorded."""
         frames = []
         for run in self.runs:
             run = run if run.live == run.rows.height else run.only(run.times >= self._live_from)
@@ -229,7 +230,7 @@ class Side:
         return frames
 
     def partners(self, coder: Coder, rows: pl.DataFrame, behind_us: int, ahead_us: int) -> tuple[Ints, Ints] | None:
-        """Pairs of a row of the batch and one kept, counted in order of arrival, sorted; keys are still to be compared.
+        """Returns pairs of a row of the batch and a kept row, numbered in order of arrival and sorted. The caller compares the keys.
 
         None: no pair.
         """
@@ -254,12 +255,12 @@ class Side:
         return left[order], right[order]
 
     def take(self, places: pl.Series, column: str) -> pl.Series:
-        """A column of kept rows, as `partners` counts them."""
+        """Returns a column of kept rows, by the numbers that `partners` returns."""
         parts = [run.columns[column] for run in self.runs]
-        return (parts[0] if len(parts) == 1 else pl.concat(parts))[places]  # in pieces: nothing is computed, and all would be copied
+        return (parts[0] if len(parts) == 1 else pl.concat(parts))[places]  # kept in chunks: combining them would copy everything
 
     def mark(self, places: Ints) -> None:
-        """These rows have found partners."""
+        """Marks rows that have found partners."""
         start = 0
         for run in self.runs:
             end = start + run.rows.height
@@ -268,7 +269,7 @@ class Side:
             start = end
 
     def alone(self, before_us: int) -> list[pl.DataFrame]:
-        """Rows with an event time below this that have found no partner, and were not let go before."""
+        """Returns the rows with an event time below this that have found no partner and were not evicted before."""
         found = []
         for run in self.runs:
             if run.first_us < before_us:
@@ -278,7 +279,7 @@ class Side:
         return found
 
     def evict(self, before_us: int) -> None:
-        """Let rows go whose event time is below this: those of a run when they are most of it."""
+        """Evicts rows whose event time is below this; a run drops its rows only once they are most of it."""
         self._live_from = max(self._live_from, before_us)
         runs = []
         for run in self.runs:
@@ -288,20 +289,20 @@ class Side:
                 live = run.times >= before_us
                 run.live = int(np.count_nonzero(live))
                 if 2 * run.live > run.rows.height:
-                    run.first_us = int(run.times.min(initial=run.last_us, where=live))  # of those that live: the others are not looked at
+                    run.first_us = int(run.times.min(initial=run.last_us, where=live))  # of live rows only
                 else:
                     run = run.only(live)
             runs.append(run)
         self.runs = runs
 
     def forget_index(self) -> None:
-        """Codes will be others."""
+        """Drops the indexes, because codes will change."""
         for run in self.runs:
             run.index = None
 
 
 def _hashes(values: pl.Series) -> Codes:
-    """Hashes of a key's values; of whole numbers without a plan for the columnar library's engine, which costs more than a small batch."""
+    """Hashes a key's values. Integers are hashed without a polars query, which would cost more than a small batch itself."""
     if values.dtype != pl.Int64():
         hashed: Codes = values.hash().to_numpy()
         return hashed
@@ -311,7 +312,7 @@ def _hashes(values: pl.Series) -> Codes:
 
 
 def extremes(times: pl.Series) -> tuple[int, int]:
-    """The least and the greatest of some times, none NULL."""
+    """Returns the least and the greatest of some times, none NULL."""
     least, greatest = times.min(), times.max()
     assert isinstance(least, int)
     assert isinstance(greatest, int)

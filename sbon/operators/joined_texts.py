@@ -1,9 +1,8 @@
-"""STRING_AGG: the texts of a group one behind the other, in an order that does not depend on how rows came.
+"""STRING_AGG: joins the texts of a group in an order that does not depend on how rows arrived.
 
-Texts go by the ORDER BY of the call, then by event time, then by themselves; without ORDER BY by event time and themselves; each different
-text once (DISTINCT) by itself alone. NULLs are left out. What would be longer than LENGTH_MAX ends with "..." behind the last text that
-fits. A group keeps no more than the texts that may be in its answer: one behind LENGTH_MAX characters of others is behind as many once
-there are more.
+Texts are ordered by the ORDER BY of the call, then by event time, then by themselves; without ORDER BY, by event time and themselves; with
+DISTINCT, by themselves alone. NULLs are left out. An answer that would exceed LENGTH_MAX ends with "..." after the last text that fits. A
+group keeps only the texts that may be in its answer: a text preceded by LENGTH_MAX characters stays out, whatever follows.
 """
 
 import polars as pl
@@ -15,17 +14,17 @@ from sbon.operators.partials import TIME, Table
 from sbon.query.plan import Aggregate
 
 LENGTH_MAX = 65_536
-"""Characters of an answer, of the separators too, before the "..."."""
+"""Most characters of an answer, separators included, before the "..."."""
 
 _BY, _AT, _TEXT = "by", "at", "text"
 
 
 class TextTable(Table):
-    """The texts of an operand; one row a group and text, as often as it is there.
+    """The texts of an operand, one row per group and text occurrence.
 
     Parameters
     ----------
-    aggregate : as asked for
+    aggregate : the aggregate of the query
     operand, by : columns of the texts and of what they are ordered by
     """
 
@@ -38,35 +37,35 @@ class TextTable(Table):
         if not self._is_distinct:
             self._columns |= {_AT: TIME}
         self._order = [*self._columns, _TEXT]
-        # NULLs are where PostgreSQL has them: behind all else, or first where the greatest is first.
+        # NULLs are ordered as in PostgreSQL: last, or first in descending order.
         self._descending = [aggregate.descending, *([False] * (len(self._order) - 1))]
 
     def partial(self, rows: pl.DataFrame, groups: Groups) -> pl.DataFrame:
-        """The texts that are not NULL."""
+        """Returns the texts that are not NULL."""
         there = rows[self._operand].is_not_null()
         columns = [rows[name].alias(own) for own, name in (self._columns | {_TEXT: self._operand}).items()]
         found = groups.keys_at(groups.ids[there.to_numpy()]).hstack([column.filter(there) for column in columns])
         return self.merge(found, groups.keys.columns)
 
     def merge(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-        """The first texts of each group, in order."""
+        """Returns the first texts of each group, in order."""
         unique = partials.unique(maintain_order=True) if self._is_distinct else partials
         kept = self.ordered(unique, by).filter(self._before(by) <= LENGTH_MAX + len(self._separator))
         return rows_apart(kept) if kept.height < partials.height else kept
 
     def ordered(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-        """By group, then as in the answer."""
+        """Orders by group, then as in the answer."""
         descending = [*([False] * len(by)), *self._descending]
         last = [*([False] * len(by)), *(not way for way in self._descending)]
         return partials.sort([*by, *self._order], descending=descending, nulls_last=last)
 
     def check(self, partials: pl.DataFrame) -> None:
-        """Every row has a text."""
+        """Checks that every row has a text."""
         if partials[_TEXT].null_count() or (_AT in self._columns and partials[_AT].null_count()):
             raise RemoteProtocolError("texts of a window with a row that has none, or no time")
 
     def joined(self, merged: pl.DataFrame, by: list[str], groups: pl.DataFrame) -> pl.Series:
-        """The answer of each of `groups`, in their order; NULL of no texts."""
+        """Returns the answer of each of `groups`, in their order; NULL without texts."""
         ordered = self.ordered(merged, by)
         place = pl.Series("place", positions(groups, ordered, by))
         texts = ordered.select(_TEXT).hstack([place])
@@ -79,6 +78,6 @@ class TextTable(Table):
         return whole.join(found, on="place", how="left", maintain_order="left")[_TEXT]
 
     def _before(self, by: list[str]) -> pl.Expr:
-        """Characters in the answer before each row, which are in order."""
+        """Counts the characters in the answer before each row; rows are in order."""
         length = pl.col(_TEXT).str.len_chars().cast(pl.Int64) + len(self._separator)
         return length.cum_sum().over(by) - length

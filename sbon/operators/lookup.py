@@ -1,4 +1,4 @@
-"""Join of a stream with a table that stands still: each row with what the newest whole version of the table says.
+"""Joins a stream with a lookup table: each row with its matches in the newest complete version of the table.
 
 Port 0 brings the stream, port 1 the table in versions (`sbon.query.table_versions`). A version takes effect when all of its rows have come,
 and at once as a whole. Until the first one has, rows of the stream wait; the watermark waits with them. The source of a table promises
@@ -23,22 +23,22 @@ from sbon.query.schema import ColumnType
 from sbon.query.table_versions import ROWS_MAX
 
 FRAME_ROWS_MAX = 65_536
-"""Pairs that are made at a time, unless one row has more."""
+"""Most pairs made at a time, unless one row has more."""
 _FRAMES = ("stream input", "table input", "table", "coming", "waiting")
 
 
 class _Port:
-    """What is known of one input: its columns, and how its keys and the columns of the output are computed."""
+    """One input: its columns, and how its keys and output columns are computed."""
 
     def __init__(self, keys: tuple[Expression, ...], columns: list[tuple[str, str]]) -> None:
         self._keys, self._columns = keys, columns
         self.input: pl.DataFrame | None = None
-        """No rows, with the columns of the input."""
+        """An empty frame with the columns of the input."""
         self.key_types: list[ColumnType] = []
         self._prepared: list[pl.Expr] = []
 
     def check(self, frame: pl.DataFrame) -> bool:
-        """Compile for the first frame, which returns True, and refuse others that differ."""
+        """Compiles for the first frame and returns True; refuses later frames that differ."""
         if self.input is not None:
             if self.input.schema != frame.schema:
                 raise RemoteProtocolError(f"lookup input with columns {dict(frame.schema)}, expected {dict(self.input.schema)}")
@@ -57,12 +57,12 @@ class _Port:
         return True
 
     def prepared(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Keys, then columns of the output."""
+        """Returns the keys, then the columns of the output."""
         return computed(frame, self._prepared)
 
 
 class Lookup(Operator):
-    """Join of a stream with a table. Answers come in the order of the stream's rows, then of the table's."""
+    """Joins a stream with a table. Answers come in the order of the stream's rows, then of the table's."""
 
     def __init__(self, params: LookupParams) -> None:
         self._params = params
@@ -71,23 +71,23 @@ class Lookup(Operator):
         self._keys = [f"k{i}" for i in range(len(params.left_keys))]
         self._table: TableVersion | None = None
         self._coming: list[pl.DataFrame] = []
-        """Rows of a version that is not whole yet, as they came."""
+        """Rows of an incomplete version, in order of arrival."""
         self._waiting: list[pl.DataFrame] = []
         self._residual: pl.Expr | None = None
         self._watermark = WATERMARK_MIN
 
     @property
     def state_rows(self) -> int:
-        """Rows of the table and of a version on its way, and rows that wait for the first."""
+        """Returns the number of rows of the table, of an incomplete version, and of stream rows that wait for the first version."""
         whole = 0 if self._table is None else self._table.rows.height
         return whole + _height(self._coming) + _height(self._waiting)
 
     def rows_ahead(self) -> Sequence[int]:
-        """Rows of the stream that wait for the table's first version."""
+        """Returns the number of stream rows that wait for the table's first version."""
         return () if self._table is not None else (_height(self._waiting), 0)
 
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
-        """Look up rows of the stream, or take rows of the table."""
+        """Looks up rows of the stream, or takes rows of the table."""
         if port not in (0, 1):
             raise RemoteProtocolError(f"lookup input on port {port}, expected 0 or 1")
         if self._ports[port].check(frame):
@@ -105,18 +105,18 @@ class Lookup(Operator):
         return [answer for one in waiting for answer in self._answers(self._table, one)]
 
     def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
-        """Nothing depends on event times; but rows must not wait for a table that cannot come any more."""
+        """Event times do not matter here; but at the end of the input, rows must stop waiting for a table."""
         self._watermark = max(self._watermark, watermark_us)
         if watermark_us >= WATERMARK_END and self._waiting:
             raise RemoteProtocolError(f"the stream has ended and its table has not come: {_height(self._waiting)} rows wait for it")
         return ()
 
     def output_watermark(self, watermark_us: int) -> int:
-        """Rows that wait may be as old as any."""
+        """Returns the output watermark; nothing is promised while rows wait, which may be of any age."""
         return WATERMARK_MIN if self._waiting else watermark_us
 
     def parts(self) -> Parts:
-        """The table, what has come of the next version, and the rows that wait."""
+        """Returns the table, the rows of an incomplete version, and the rows that wait."""
         frames: dict[str, pl.DataFrame] = {}
         for name, port in zip(_FRAMES, self._ports, strict=False):
             if port.input is not None:
@@ -130,7 +130,7 @@ class Lookup(Operator):
         return parts_of(self._params, self._watermark, 0, frames)
 
     def adopt(self, parts: Parts) -> None:
-        """Continue from a snapshot."""
+        """Continues from a snapshot."""
         snapshot, frames = opened(parts, self._params)
         if unknown := set(frames).difference(_FRAMES):
             raise RemoteProtocolError(f"lookup snapshot with frames {sorted(unknown)}, expected some of {', '.join(_FRAMES)}")
@@ -160,7 +160,7 @@ class Lookup(Operator):
         self._watermark = snapshot.watermark_us
 
     def _input_known(self) -> None:
-        """Both inputs are known: keys must be of one type, and NULLs of a left join of the table's types."""
+        """Checks, once both inputs are known, that keys have one type and that the NULLs of a left join have the table's types."""
         left, right = self._ports
         if left.input is None or right.input is None:
             return
@@ -174,7 +174,7 @@ class Lookup(Operator):
         self._residual = condition_on_pairs(self._params.residual, types)
 
     def _take(self, rows: pl.DataFrame) -> None:
-        """Rows of one version: more of the one that is coming, or the first of another one, which takes its place."""
+        """Takes rows of one version: more of the incomplete one, or the first of another one, which replaces it."""
         version, count = _version_of(rows)
         if self._coming and _version_of(self._coming[0]) != (version, count):
             self._coming = []
@@ -197,7 +197,7 @@ class Lookup(Operator):
         return [piece for piece in pieces if not piece.is_empty()]
 
     def _joined(self, table: TableVersion, rows: pl.DataFrame) -> pl.DataFrame:
-        """Pairs, and for a left join the rows without a partner, in the order of the rows."""
+        """Returns the pairs, and for a left join the rows without a partner, in the order of the rows."""
         mine, theirs = table.pairs(rows)
         answer = self._columns(table, rows, mine, theirs)
         if self._residual is not None and mine.size:
@@ -216,7 +216,7 @@ class Lookup(Operator):
     def _columns(
         self, table: TableVersion, rows: pl.DataFrame, mine: "np.typing.NDArray[np.int64]", theirs: "np.typing.NDArray[np.int64] | None"
     ) -> pl.DataFrame:
-        """The output for rows of the stream beside those of the table; None: beside NULLs."""
+        """Returns the output for rows of the stream beside those of the table; beside NULLs if `theirs` is None."""
         nulls = iter(self._params.outer or ())
         columns = []
         for i, (name, side, _) in enumerate(self._params.columns):
@@ -234,7 +234,7 @@ def _height(frames: Sequence[pl.DataFrame]) -> int:
 
 
 def _version_of(rows: pl.DataFrame) -> tuple[int, int]:
-    """The version of the first row, and how many rows it has."""
+    """Returns the version of the first row, and the number of rows that it announces."""
     version, count = rows.row(0)[-2:]
     if not isinstance(version, int) or not isinstance(count, int) or not 0 <= count <= ROWS_MAX:
         raise RemoteProtocolError(f"table row of version {version!r} with {count!r} rows, expected 0 to {ROWS_MAX}")
@@ -242,7 +242,7 @@ def _version_of(rows: pl.DataFrame) -> tuple[int, int]:
 
 
 def _by_version(frame: pl.DataFrame) -> Iterable[pl.DataFrame]:
-    """Rows of a table by version, in the order in which they came."""
+    """Yields rows of a table by version, in order of arrival."""
     while not frame.is_empty():
         version, count = _version_of(frame)
         same = (frame.to_series(-2) == version) & (frame.to_series(-1) == count)

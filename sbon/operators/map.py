@@ -1,4 +1,4 @@
-"""Filter, then projection."""
+"""Filter and projection."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,7 +16,7 @@ from sbon.query.schema import ColumnType, Schema
 
 
 class Map(Operator):
-    """Rows for which the predicate is true (not NULL), with the output columns computed from them. Has no state."""
+    """Keeps rows for which the predicate is true (not NULL), and computes the output columns from them. Stateless."""
 
     def __init__(self, params: MapParams) -> None:
         self._params = params
@@ -29,11 +29,11 @@ class Map(Operator):
         self._few: Callable[[Values], Values] | None = None
 
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
-        """Filter and project one batch."""
-        if self._types != frame.dtypes or self._names != frame.columns:  # a `schema` takes six times as long to make
+        """Filters and projects one batch."""
+        if self._types != frame.dtypes or self._names != frame.columns:  # building a `schema` takes six times as long
             self._compile(frame)
         if self._plain is not None:
-            # Nothing is computed: twenty times as cheap as `select`, which counts where batches are small.
+            # Nothing is computed: twenty times as cheap as `select`, which matters for small batches.
             kept = self._kept(frame, [frame.get_column(column).alias(name) for name, column in self._plain])
             return (kept,) if kept.height else ()
         if self._predicate is not None:
@@ -45,21 +45,21 @@ class Map(Operator):
         return (computed(frame, self._columns),)
 
     def of_values(self, schema: Schema) -> Callable[[Values], Values] | None:
-        """Filter and project a few rows without a frame, where the expressions are simple enough."""
+        """Filters and projects a few rows without a frame, if the expressions are simple enough."""
         if self._few_of is not schema:
             self._few_of, self._few = schema, few_rows(self._params, schema)
         return self._few
 
     def restore(self, state: bytes) -> None:
-        """Take the empty snapshot of a stateless operator."""
+        """Accepts the empty snapshot of a stateless operator."""
         if state:
             raise RemoteProtocolError(f"snapshot of {len(state)} bytes for an operator without state, expected none")
 
     def _kept(self, frame: pl.DataFrame, columns: list[pl.Series]) -> pl.DataFrame:
-        """The rows of these columns for which the predicate is true.
+        """Returns the rows of these columns for which the predicate is true.
 
-        Column by column on this thread: `filter` of a frame is a query of its own, which is handed to a thread of polars. That costs a
-        batch of 200 rows three times as much as the rest, and threads that filter large ones wait for the same one.
+        Filters column by column on this thread. `filter` of a frame is a query that polars hands to a thread of its own; for a batch of
+        200 rows that costs three times as much as the rest, and threads that filter large batches wait for the same one.
         """
         if self._predicate is not None:
             mask = evaluated(frame, self._predicate)
@@ -67,7 +67,7 @@ class Map(Operator):
         return columns[0].to_frame().hstack(columns[1:])
 
     def _compile(self, frame: pl.DataFrame) -> None:
-        """Types are known with the first batch; they stay."""
+        """Compiles for the first batch, whose types stay."""
         columns = columns_of(frame)
         if self._params.predicate is not None:
             predicate = compile_expression(self._params.predicate, columns)

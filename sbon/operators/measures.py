@@ -1,6 +1,6 @@
-"""Counts, sums, bits, extremes, firsts and lasts by group, as array loops where the values are plain numbers, through polars where not.
+"""Aggregates by group: counts, sums, bits, extremes, firsts and lasts. Plain numbers use array loops, other values polars.
 
-Both ways give the same; which one is taken depends on what the values are, never on the answer.
+Both ways give the same answers; the values decide which one is used.
 """
 
 from typing import Any
@@ -17,12 +17,12 @@ _SUM_MAX = 2.0**62
 
 
 def counted(groups: Groups) -> pl.Series:
-    """Rows of each group."""
+    """Counts the rows of each group."""
     return pl.Series(groups.taken(groups.counts))
 
 
 def count_of(groups: Groups, values: pl.Series) -> pl.Series:
-    """Values of each group that are not NULL."""
+    """Counts the values of each group that are not NULL."""
     if not values.null_count():
         return counted(groups)
     there = values.is_not_null().to_numpy()
@@ -30,14 +30,14 @@ def count_of(groups: Groups, values: pl.Series) -> pl.Series:
 
 
 def total_of(groups: Groups, values: pl.Series) -> pl.Series:
-    """The sum of counts and other numbers, none NULL, whose sum is known to stay within 64 bits."""
+    """Sums counts and other numbers without NULL whose sum is known to fit 64 bits."""
     total = np.zeros(groups.size, np.int64)
     np.add.at(total, groups.ids, values.to_numpy())
     return pl.Series(groups.taken(total))
 
 
 def sum_of(groups: Groups, values: pl.Series) -> pl.Series:
-    """The sum of whole numbers of up to 128 bits, as 128 bits: no stream is long enough to overflow it."""
+    """Sums integers of up to 128 bits as 128 bits; no stream is long enough to overflow them."""
     least, greatest = values.min(), values.max()
     bound = max(abs(least), abs(greatest)) if isinstance(least, int) and isinstance(greatest, int) else 0
     if bound * float(values.len()) >= _SUM_MAX:
@@ -56,11 +56,11 @@ BITS: dict[str, tuple[np.ufunc, int]] = {
     "bit_or": (np.bitwise_or, 0),
     "bit_xor": (np.bitwise_xor, 0),
 }
-"""Operations on bits, and what each gives of nothing."""
+"""Bit operations, and the value that each gives without input."""
 
 
 def bits_of(groups: Groups, values: pl.Series, kind: str) -> pl.Series:
-    """The bits that all whole numbers of each group have, any has, or an odd number of them has; NULLs are left out."""
+    """Returns the bits that all integers of each group have, that any has, or that an odd number of them has; NULLs are left out."""
     operation, start = BITS[kind]
     ids = groups.ids
     if values.null_count():
@@ -71,14 +71,14 @@ def bits_of(groups: Groups, values: pl.Series, kind: str) -> pl.Series:
 
 
 def special_of(groups: Groups, values: pl.Series) -> pl.Series:
-    """The sum of the floats that are not finite; 0 of none."""
+    """Sums the floats that are not finite; 0 if there are none."""
     if finite(values):
         return pl.Series(groups.taken(np.zeros(groups.size)))
     return _by_polars(groups, values, pl.col("x").filter(~pl.col("x").is_finite()).sum())
 
 
 def extreme_of(groups: Groups, values: pl.Series, *, greatest: bool) -> pl.Series:
-    """The least or the greatest value of each group; NULL of none. NaN is passed over unless there is nothing else, and zero
+    """Returns the least or the greatest value of each group; NULL without values. NaN is skipped unless there is nothing else, and zero
     has no sign."""
     numbers = plain_numbers(values)
     if numbers is None:
@@ -93,7 +93,7 @@ def extreme_of(groups: Groups, values: pl.Series, *, greatest: bool) -> pl.Serie
 
 
 def _extremes(ids: IntArray, size: int, numbers: npt.NDArray[Number], *, greatest: bool) -> npt.NDArray[Number]:
-    """The least or the greatest number of each slot; of an empty one, anything."""
+    """Returns the least or the greatest number of each slot; for an empty one, any number."""
     start = numbers.min() if greatest else numbers.max()
     found = np.full(size, start)
     (np.maximum if greatest else np.minimum).at(found, ids, numbers)
@@ -101,8 +101,8 @@ def _extremes(ids: IntArray, size: int, numbers: npt.NDArray[Number], *, greates
 
 
 def edge_of(groups: Groups, values: pl.Series, times: pl.Series, *, last: bool) -> tuple[pl.Series, pl.Series]:
-    """The first value of each group, the least one of its instant, or the last, the greatest one; and the instant. NULLs are passed over
-    unless there is nothing else."""
+    """Returns the first value of each group (the least one of its instant) or the last (the greatest one), and the instant. NULLs are
+    skipped unless there is nothing else."""
     numbers, at = plain_numbers(values), plain_numbers(times)
     if numbers is not None and at is not None:
         instant = _extremes(groups.ids, groups.size, at, greatest=last)
@@ -121,29 +121,29 @@ def _sorted_first(value: pl.Expr, time: pl.Expr) -> list[pl.Expr]:
 
 
 def _sorted_last(value: pl.Expr, time: pl.Expr, *, is_float: bool) -> list[pl.Expr]:
-    # Of floats, NaN is greater than all else, and the last of them only where there is nothing else.
+    # NaN is the greatest float, and the last one only if there is nothing else.
     order = [value.is_not_null(), *([time.is_not_nan()] if is_float else []), time, value]
     return [value.sort_by(order).last(), time.sort_by(order).last()]
 
 
 def _by_polars(groups: Groups, values: pl.Series, expression: pl.Expr) -> pl.Series:
-    """Slots that are there, in order, are the groups in order."""
+    """Aggregates with polars; its groups, sorted by slot, are the groups in order."""
     return pl.DataFrame({_SLOT: groups.ids, "x": values}).group_by(_SLOT).agg(expression).sort(_SLOT)["x"]
 
 
 def apart(values: pl.Series) -> pl.Series:
-    """The same values, texts in memory of their own: one that is picked out of a batch keeps all texts of the batch in memory."""
+    """Copies texts to memory of their own, since a text picked out of a batch keeps all texts of the batch in memory."""
     return values + "" if values.dtype == pl.String else values
 
 
 def rows_apart(rows: pl.DataFrame) -> pl.DataFrame:
-    """The same rows, with texts in memory of their own."""
+    """Returns the same rows, with texts in memory of their own."""
     texts = [apart(column) for column in rows.get_columns() if column.dtype == pl.String]
     return rows.with_columns(texts) if texts else rows
 
 
 def plain_numbers(values: pl.Series) -> npt.NDArray[Any] | None:
-    """Numbers to compare as an array; None where there are NULLs or NaNs, no numbers, or nothing."""
+    """Returns numbers to compare as an array; None if there are NULLs or NaNs, other types, or no values."""
     if not values.len() or values.null_count() or not (values.dtype in (pl.Int64, pl.Float64) or values.dtype.is_temporal()):
         return None
     numbers = values.to_numpy() if values.dtype == pl.Float64 else physical(values)
@@ -158,7 +158,7 @@ def _like(values: pl.Series, numbers: npt.NDArray[Any]) -> pl.Series:
 
 
 def finite(values: pl.Series) -> bool:
-    """No value is an infinity or NaN."""
+    """Tells whether no value is an infinity or NaN."""
     if values.null_count():
         return bool(values.is_finite().all())
     numbers = values.to_numpy()

@@ -1,7 +1,8 @@
-"""Variances, covariances, correlations and regression lines of exact sums, each rounded once; of a deviation or correlation the root, too.
+"""Variances, covariances, correlations and regression lines from exact sums. Each is rounded once; for a deviation or correlation the
+root is rounded, too.
 
-The textbook's n * sum(x * y) - sum(x) * sum(y) is useless in floats, where the difference cancels, and exact in whole numbers. So answers
-are the same bit for bit however rows were cut into batches and panes.
+The textbook formula n * sum(x * y) - sum(x) * sum(y) suffers from cancellation in floats and is exact in integers. So answers are the same
+bit for bit, however rows were cut into batches and panes.
 """
 
 import math
@@ -15,27 +16,27 @@ from sbon.types import IntArray
 
 
 class Scaled(NamedTuple):
-    """number * 2^exponent."""
+    """The number `number * 2^exponent`."""
 
     number: int
     exponent: int
 
     def times(self, other: "Scaled") -> "Scaled":
-        """The product."""
+        """Returns the product."""
         return Scaled(self.number * other.number, self.exponent + other.exponent)
 
     def minus(self, other: "Scaled") -> "Scaled":
-        """The difference."""
+        """Returns the difference."""
         least = min(self.exponent, other.exponent)
         return Scaled((self.number << (self.exponent - least)) - (other.number << (other.exponent - least)), least)
 
     def over(self, other: "Scaled") -> float:
-        """The quotient by a number above 0, rounded once; infinite beyond the range of floats."""
+        """Divides by a number above 0 and rounds once; infinite beyond the range of floats."""
         return to_float(self.number, self.exponent - other.exponent, other.number)
 
 
 class Moments(NamedTuple):
-    """Exact sums over the values of one group, or over its pairs of which neither value is NULL. Without pairs, y is x."""
+    """Exact sums over the values of one group, or over its pairs in which neither value is NULL. For single values, y is x."""
 
     number: int
     x: Scaled
@@ -48,11 +49,11 @@ class Moments(NamedTuple):
         return Scaled(self.number * product.number, product.exponent).minus(one.times(other))
 
     def covariance(self, freedom: int) -> float:
-        """Of `number - freedom` degrees, at least 1."""
+        """Returns the covariance with `number - freedom` degrees of freedom, at least 1."""
         return self._spread(self.x, self.y, self.xy).over(Scaled(self.number * (self.number - freedom), 0))
 
     def correlation(self) -> float | None:
-        """None where x or y is constant."""
+        """Returns the correlation; None if x or y is constant."""
         together = self._spread(self.x, self.y, self.xy)
         apart = self._spread(self.x, self.x, self.xx).times(self._spread(self.y, self.y, self.yy))
         if not apart.number:
@@ -61,12 +62,12 @@ class Moments(NamedTuple):
         return -size if together.number < 0 else size
 
     def slope(self) -> float | None:
-        """Of the line through the pairs, x by y: x = slope * y + intercept; None where y is constant."""
+        """Returns the slope of the regression line x = slope * y + intercept; None if y is constant."""
         apart = self._spread(self.y, self.y, self.yy)
         return self._spread(self.x, self.y, self.xy).over(apart) if apart.number else None
 
     def intercept(self) -> float | None:
-        """The line's x where y is 0; None where y is constant."""
+        """Returns the value of the line at y = 0; None if y is constant."""
         apart = self._spread(self.y, self.y, self.yy)
         if not apart.number:
             return None
@@ -75,7 +76,7 @@ class Moments(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """What is computed of moments, and of how many values at least."""
+    """An aggregate of moments, and the least number of values that it needs."""
 
     least: int
     value: Callable[[Moments], float | None]
@@ -98,5 +99,5 @@ BY_FUNCTION = OF_VALUES | OF_PAIRS
 
 
 def scaled(table: IntArray, lowest: int) -> Iterator[Scaled]:
-    """The numbers of a table of digits; see `sbon.operators.digits`."""
+    """Yields the numbers of a table of digits; see `sbon.operators.digits`."""
     return (Scaled(number, BIN_BITS * lowest) for number in digits.integers(table))

@@ -1,4 +1,4 @@
-"""The columns that a window's aggregates are computed of: each operand once, as the aggregate wants its values."""
+"""The operand columns of a window's aggregates, each computed once in the form that the aggregate needs."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -13,16 +13,16 @@ from sbon.query.plan import Aggregate
 from sbon.query.schema import ColumnType
 
 _ZERO_TAKERS = frozenset({"sum", "avg", "min", "max", *BY_FUNCTION})
-"""Aggregates whose answers have no sign of zero to begin with: their rows need no looking at."""
+"""Aggregates whose answers are normalised to 0.0 anyway, so that their rows need not be."""
 _WHERE_BOTH = frozenset({"arg_min", "arg_max", *OF_PAIRS})
-"""Aggregates that leave out values beside which the other operand is NULL."""
+"""Aggregates that skip values whose other operand is NULL."""
 
 
 class Operands(NamedTuple):
     """Names of an aggregate's columns."""
 
     value: str | None
-    """None: COUNT(*)."""
+    """None for COUNT(*)."""
     by: str | None
 
 
@@ -31,13 +31,13 @@ class Prepared(NamedTuple):
 
     columns: list[pl.Expr]
     operands: list[Operands]
-    """By aggregate."""
+    """Operands of each aggregate."""
     types: dict[str, ColumnType]
-    """By column."""
+    """Type of each column."""
 
 
 def prepared(aggregates: Sequence[Aggregate], types: Mapping[str, ColumnType]) -> Prepared:
-    """Compile the operands of aggregates over columns of these types."""
+    """Compiles the operands of aggregates over columns of these types."""
     made = Prepared([], [], {})
     known: dict[bytes, str] = {}
     for aggregate in aggregates:
@@ -57,7 +57,7 @@ def _column(
     operand: Expression,
     other: Expression | None,
 ) -> str:
-    """The name of the column of an operand, which is added if it is new."""
+    """Returns the name of an operand's column, after adding it if it is new."""
     value, kind, _ = compile_column(operand, types)
     if aggregate.function in BY_FUNCTION and kind is ColumnType.INT:
         value, kind = value.cast(pl.Float64), ColumnType.FLOAT
@@ -77,6 +77,6 @@ def _column(
 
 
 def one_zero(value: pl.Expr, kind: ColumnType) -> pl.Expr:
-    """0.0 and -0.0 are one key and one extreme; which of them came first is an accident."""
-    # Not value + 0.0: polars knows that this changes nothing.
+    """Maps -0.0 to 0.0, so that they are one key and one extreme; which of them came first is arbitrary."""
+    # Not value + 0.0: polars removes it as a no-op.
     return pl.when(value == 0.0).then(0.0).otherwise(value) if kind is ColumnType.FLOAT else value

@@ -1,8 +1,8 @@
-"""What every operator offers to the engine that runs it.
+"""The interface of operators to the engine that runs them.
 
 An operator is a plain object without threads, clocks or I/O. The engine calls it with one batch at a time, never twice at once, on
-whichever thread is free. What it returns depends on its input alone: a restored snapshot continues exactly, and a copy that is given the
-same input comes to the same state. Migrations rely on it.
+whichever thread is free. Its output depends on its input alone: a restored snapshot continues exactly, and a copy with the same input
+reaches the same state. Migrations rely on this.
 """
 
 import abc
@@ -26,61 +26,61 @@ class Operator(abc.ABC):
     """
 
     late_rows: int = 0
-    """Rows that came behind the watermark and were left out, since the operator was made; part of the snapshot."""
+    """Rows that came behind the watermark and were dropped, since the operator was created; part of the snapshot."""
 
     spread: int = 1
-    """Rows that it may give for one row that it takes; where these are many, it is given few rows at a time."""
+    """Output rows that one input row may give. If this is large, the operator gets few rows at a time."""
 
     @abc.abstractmethod
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
-        """Take rows of one input port."""
+        """Takes rows of one input port and returns output frames."""
 
     def of_values(self, schema: Schema) -> Callable[[Values], Values] | None:
-        """What does the same as `process` with a few rows as plain values, for rows of this schema; None: nothing does.
+        """Returns a function equivalent to `process` for a few rows of this schema as plain values; None if there is none.
 
-        Only an operator with one input, without state and without an answer to a watermark may have it: `process` may be called for the
-        next batch, or for this one on another host.
+        Only an operator with one input, without state and without output at watermarks may have one, because `process` may be called for
+        the next batch, or for this one on another host.
         """
         return None
 
     def advance(self, watermark_us: int) -> Sequence[pl.DataFrame]:
-        """Take the promise that no input port will bring a row with an event time below `watermark_us`."""
+        """Takes the promise that no input port will bring a row with an event time below `watermark_us`; returns output frames."""
         return [frame for frames in self.advance_in_steps(watermark_us) for frame in frames]
 
     def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
-        """Do what `advance` does, a few milliseconds' work at a time: each step gives the frames that it has made, if any.
+        """Does what `advance` does in steps of a few milliseconds; each step gives the frames that it has made, if any.
 
-        Until the last step is done, nothing else may be asked of the operator, as it is in the midst of it. A sequence says that nothing is
-        left to compute; what takes long is an iterator, which works when it is asked for the next step. Where steps begin and end
-        depends on the input alone, as their answers do.
+        No other method may be called before the last step is done. A sequence means that nothing is left to compute; long work is returned
+        as an iterator, which computes a step at each call of `next`. Both the steps and their frames depend on the input alone.
         """
         return ()
 
     def output_watermark(self, watermark_us: int) -> int:
-        """What holds for the output after `advance(watermark_us)`: no later row will have an event time below this."""
+        """Returns the output watermark after `advance(watermark_us)`: no later row will have an event time below it."""
         return watermark_us
 
     def parts(self) -> Parts | None:
-        """The whole state as a head and frames; None for an operator without state, or one that overrides `snapshot` and `restore`."""
+        """Returns the whole state as a head and frames; None for an operator without state, or one that overrides `snapshot` and
+        `restore`."""
         return None
 
     def adopt(self, parts: Parts) -> None:
-        """Continue from the parts of an operator with equal parameters.
+        """Continues from the parts of an operator with equal parameters.
 
         Raises
         ------
         RemoteProtocolError
-            They are not such a state.
+            The parts are no such state.
         """
         raise RemoteProtocolError(f"state for {type(self).__name__}, which keeps none")
 
     def snapshot(self) -> bytes:
-        """The whole state, as bytes that `restore` of an operator with equal parameters takes. Never pickled."""
+        """Returns the whole state as bytes for `restore` of an operator with equal parameters. Never pickled."""
         parts = self.parts()
         return b"" if parts is None else pack(parts)
 
     def restore(self, state: bytes) -> None:
-        """Continue from a snapshot.
+        """Continues from a snapshot.
 
         Raises
         ------
@@ -91,28 +91,28 @@ class Operator(abc.ABC):
             self.adopt(unpack(state))
 
     def fork(self) -> Self:
-        """An operator in the same state: one of the two may go on while the other's state is read, on any threads.
+        """Returns an operator in the same state. One of the two may continue while the other's state is read, on any threads.
 
-        Frames are immutable and shared, so that it costs the more the more of other state there is, not the more rows.
+        Frames are immutable and shared, so the cost depends on the size of the other state, not on the number of rows.
         """
         return copy.deepcopy(self)
 
     @property
     def is_stateless(self) -> bool:
-        """It keeps nothing between calls, whatever it is given: there is nothing to copy."""
+        """Tells whether the operator never keeps anything between calls, so that there is nothing to copy."""
         kind = type(self)
         return kind.parts is Operator.parts and kind.snapshot is Operator.snapshot
 
     def rows_ahead(self) -> Sequence[int]:
-        """Rows kept of each input port, if what is kept of one depends on how far another is behind it: such a port may be held back.
+        """Returns the rows kept of each input port, if they depend on how far another port is behind; such a port may be held back.
 
-        Empty where it does not, or where holding one port back could hold back another, too.
+        Empty if they do not, or if holding one port back could hold back another, too.
         """
         return ()
 
     @property
     def state_rows(self) -> int:
-        """Rows kept between calls."""
+        """Returns the number of rows kept between calls."""
         return 0
 
 

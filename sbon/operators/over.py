@@ -1,11 +1,11 @@
 """Aggregates of each row and the rows before it: SUM(x) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN n PRECEDING AND CURRENT ROW).
 
-Rows wait until the watermark has passed them, as only then it is known which come before them. They leave in the order of their event
-times; rows of one instant go by partition, then by the columns `ties`, so that neither batches nor links decide. Of each partition as
-many of the last rows are kept as the largest frame has, for as long as the operator runs.
+Rows wait until the watermark has passed them, because only then the rows before them are known. They leave in the order of their event
+times; rows of one instant by partition, then by the columns `ties`, so that the order does not depend on batches or links. Of each
+partition the last rows are kept, as many as the largest frame has, for as long as the operator runs.
 
-Every frame is aggregated by itself, by what aggregates the rows of windows (`sbon.operators.aggregates`): a sum that were carried on from
-row to row would depend, in its last bits, on all rows that have ever been in it.
+Every frame is aggregated by itself, with the aggregates of windows (`sbon.operators.aggregates`). A running sum would depend, in its last
+bits, on all rows that have ever been in it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,10 +29,10 @@ from sbon.query.schema import ColumnType
 from sbon.types import IntArray
 
 FRAME_ROWS = 65_536
-"""Rows of all frames that are aggregated in one step."""
+"""Frame rows that are aggregated in one step."""
 
 WAITING_FRAMES_MAX = 64
-"""Frames of waiting rows before they are made one."""
+"""Most frames of waiting rows before they are combined into one."""
 
 _ROW = "row"
 _FRAMES = ("waiting", "before")
@@ -53,16 +53,16 @@ class Over(Operator):
         self._waiting: list[pl.DataFrame] = []
         """Prepared rows that the watermark has not passed."""
         self._before: pl.DataFrame | None = None
-        """The last rows of each partition that it has passed, in order: partition and operands."""
+        """The last rows of each partition that the watermark has passed, in order: partition and operands."""
         self.late_rows = 0
 
     @property
     def state_rows(self) -> int:
-        """Rows that wait, and the last ones of each partition."""
+        """Returns the number of waiting rows and of the last rows of all partitions."""
         return sum(rows.height for rows in self._waiting) + (0 if self._before is None else self._before.height)
 
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
-        """Keep rows until the watermark has passed them."""
+        """Keeps rows until the watermark has passed them."""
         if self._input is None:
             self._compile(frame)
         elif frame.schema != self._input.schema:
@@ -77,7 +77,7 @@ class Over(Operator):
         return ()
 
     def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
-        """Give the rows behind the watermark, so many at a time as have FRAME_ROWS rows in their frames."""
+        """Emits the rows that the watermark has passed, in steps of about FRAME_ROWS rows in their frames."""
         self._watermark = max(watermark_us, self._watermark)
         passed = pl.col(TIME) < self._watermark
         if not any(rows[TIME].min() < self._watermark for rows in self._waiting):  # type: ignore[operator]
@@ -89,7 +89,7 @@ class Over(Operator):
         return self._answered(ordered)
 
     def _answered(self, rows: pl.DataFrame) -> Iterator[Sequence[pl.DataFrame]]:
-        """The rows, in order, with their aggregates; what they leave behind is kept first."""
+        """Yields the rows, in order, with their aggregates; the last rows of each partition are stored first."""
         kept = [*self._partition, *dict.fromkeys(name for name in self._operands if name)]
         new = rows.select(*kept, pl.int_range(pl.len()).alias(_ROW))
         known = new.clear() if self._before is None else self._before.with_columns(pl.lit(-1, pl.Int64).alias(_ROW))
@@ -118,7 +118,7 @@ class Over(Operator):
             yield (self._with_aggregates(part, both, place_of[first : first + step], starts),)
 
     def _with_aggregates(self, rows: pl.DataFrame, both: pl.DataFrame, places: IntArray, starts: IntArray) -> pl.DataFrame:
-        """Rows, each at its place among those of its partition, with their aggregates."""
+        """Returns rows, each at its place in its partition, with their aggregates."""
         assert self._input is not None
         columns = [pl.col(f"c{index}").alias(name) for index, name in enumerate(self._input.columns)]
         answers: list[pl.Series] = [pl.Series()] * len(self._params.aggregates)
@@ -130,14 +130,14 @@ class Over(Operator):
         return rows.select(columns).with_columns(answers)
 
     def _aggregated(self, wanted: Sequence[int], both: pl.DataFrame, places: IntArray, firsts: IntArray) -> pl.DataFrame:
-        """Some aggregates of the rows from the first of each frame to the place of its row."""
+        """Computes some aggregates over the rows from the first of each frame to its own row."""
         sizes = places - firsts + 1
         of_row = np.repeat(np.arange(places.size), sizes)
         begins = np.cumsum(sizes) - sizes
         taken = np.arange(of_row.size) - begins[of_row] + firsts[of_row]
         operands = [self._operands[index] for index in wanted]
         names = list(dict.fromkeys(name for name in operands if name))
-        # None of the aggregates goes by the event time; the table of partials looks at it.
+        # No aggregate here uses the event time, but the table of partials expects the column.
         time = pl.Series(TIME, np.zeros(taken.size, np.int64))
         frames = both.select(names)[pl.Series(taken)].with_columns(time) if names else time.to_frame()
         groups = Groups(of_row, places.size, pl.DataFrame({_ROW: np.arange(places.size)}))
@@ -148,7 +148,7 @@ class Over(Operator):
         return aggregates.answers(merged, [_ROW])
 
     def parts(self) -> Parts:
-        """The rows that wait and the last ones of each partition, with the columns of the input."""
+        """Returns the waiting rows and the last ones of each partition, with the columns of the input."""
         frames: dict[str, pl.DataFrame] = {}
         if self._input is not None:
             frames["input"] = self._input
@@ -159,7 +159,7 @@ class Over(Operator):
         return parts_of(self._params, self._watermark, self.late_rows, frames)
 
     def adopt(self, parts: Parts) -> None:
-        """Continue from a snapshot."""
+        """Continues from a snapshot."""
         snapshot, frames = opened(parts, self._params)
         if set(frames) - {"input", *_FRAMES} or (frames and "input" not in frames):
             raise RemoteProtocolError(f"snapshot with frames {sorted(frames)}, expected input, {' and '.join(_FRAMES)}")
@@ -180,7 +180,7 @@ class Over(Operator):
         self._watermark, self.late_rows = snapshot.watermark_us, snapshot.late_rows
 
     def _compile(self, frame: pl.DataFrame) -> None:
-        """Prepared rows: event time, then the columns as c0, c1, ..., then operands as o0, o1, ..."""
+        """Compiles prepared rows: event time, then the columns as c0, c1, ..., then operands as o0, o1, ..."""
         columns = columns_of(frame)
         params = self._params
         if columns.get(params.time_column) is not ColumnType.TIME:

@@ -1,4 +1,4 @@
-"""What joins do with the rows of either side: leave out what cannot match, and pair the rest by the faster of two engines."""
+"""Helpers of joins: drop rows that cannot match, and pair the rest with the faster of polars' two engines."""
 
 from typing import Literal
 
@@ -7,17 +7,17 @@ import polars as pl
 from sbon.query.plan import WATERMARK_END
 
 STREAMED_ROWS_MIN = 4_096
-"""Rows of both sides from which the streaming engine's join is faster: half the time a row, but 0.2 ms more a call."""
+"""Rows of both sides from which polars' streaming engine is faster: half the time per row, but 0.2 ms more per call."""
 
 
 def paired(left: pl.DataFrame, right: pl.DataFrame, left_on: list[str], right_on: list[str], how: Literal["inner", "left"]) -> pl.DataFrame:
-    """Rows of both sides with equal keys, NULL equal to nothing, in the order of the left rows, then of the right ones.
+    """Pairs rows of both sides with equal keys (NULL equals nothing), in the order of the left rows, then of the right ones.
 
     Parameters
     ----------
-    left, right : without a column name in common
+    left, right : frames without a common column name
     left_on, right_on : the keys; those of the right side are not in the answer
-    how : "left" gives left rows without a partner, too
+    how : "left" also returns left rows without a partner
     """
     if left.height + right.height < STREAMED_ROWS_MIN:
         return left.join(right, left_on=left_on, right_on=right_on, how=how, maintain_order="left_right")
@@ -26,7 +26,7 @@ def paired(left: pl.DataFrame, right: pl.DataFrame, left_on: list[str], right_on
 
 
 def in_time(rows: pl.DataFrame, time: str, first_us: int) -> pl.DataFrame:
-    """Rows with an event time that is not before `first_us`; mostly these are all."""
+    """Returns the rows with an event time not before `first_us`; mostly these are all."""
     times = rows[time]
     least, greatest = times.min(), times.max()
     if isinstance(least, int) and isinstance(greatest, int) and first_us <= least <= greatest < WATERMARK_END and not times.null_count():
@@ -35,5 +35,5 @@ def in_time(rows: pl.DataFrame, time: str, first_us: int) -> pl.DataFrame:
 
 
 def without_null(rows: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
-    """Rows with a value in each of these columns."""
+    """Returns the rows with a value in each of these columns."""
     return rows.drop_nulls(columns) if any(rows[column].null_count() for column in columns) else rows

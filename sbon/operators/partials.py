@@ -1,7 +1,6 @@
 """Tables of partial aggregates that merge in any order to the same answer; see `sbon.operators.aggregates`.
 
-A table is a short list of frames that never change: partials are appended, and all are replaced by one now and then, when what was
-appended has outgrown what was there.
+A table is a short list of immutable frames. Partials are appended; when the appended rows outgrow the rest, all frames are folded into one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,44 +21,45 @@ TIME = "t"
 FOLD_ROWS_MIN = 32_768
 FOLD_FRAMES = 64
 FOLD_ROWS_MAX = 65_536
-"""More rows than these are folded in steps, where somebody takes them, before there are PUT_OFF_MAX times as many as there were."""
+"""Rows above which a table is folded in steps, if the caller supports that, until it has PUT_OFF_MAX times as many as after the last
+fold."""
 PUT_OFF_MAX = 4
 
 _BIN, _DIGIT = "b", "d"
 _DIGIT_MAX = 2**58
-"""Of a digit in a table; sums are carried before they reach 2^62."""
+"""Largest digit in a table; sums are carried before they reach 2^62."""
 
 
 class Table:
-    """Partials of one kind. `by` are the columns of the group: pane or window, then keys."""
+    """Partials of one kind. `by` names the columns of the group: pane or window, then keys."""
 
     def __init__(self) -> None:
         self._frames: list[pl.DataFrame] = []
         self.rows = 0
 
     def partial(self, rows: pl.DataFrame, groups: Groups) -> pl.DataFrame:
-        """Partials of prepared rows, numbered by group."""
+        """Returns partials of prepared rows, numbered by group."""
         raise LookupError(f"{type(self).__name__} gives no partials")
 
     def merge(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-        """One partial where there were several of a group."""
+        """Merges several partials of a group into one."""
         raise LookupError(f"{type(self).__name__} does not merge")
 
     def ordered(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-        """Folded partials in a form and order that depend on nothing but what was aggregated."""
+        """Returns folded partials in a form and order that depend only on the aggregated rows."""
         return partials.sort(by)
 
     def check(self, partials: pl.DataFrame) -> None:
-        """Refuse partials from a peer, of the right columns, whose values cannot be.
+        """Refuses partials from a peer that have the right columns but impossible values.
 
         Raises
         ------
         RemoteProtocolError
-            They would make the answers' computation fail or grow without bounds.
+            The values would make computing the answers fail or grow without bounds.
         """
 
     def add(self, partials: pl.DataFrame, by: list[str], *, puts_off: bool = False) -> None:
-        """Keep more partials. Whoever looks after `is_due` puts off what would take long, but not for ever."""
+        """Adds partials. A caller that checks `is_due` may put off long folds (`puts_off`), but not for ever."""
         self._frames.append(partials)
         self.rows += partials.height
         late = self.rows > PUT_OFF_MAX * self._frames[0].height or len(self._frames) > PUT_OFF_MAX * FOLD_FRAMES
@@ -68,14 +68,14 @@ class Table:
 
     @property
     def is_due(self) -> bool:
-        """It should be folded: what was added has outgrown what there was."""
+        """Tells whether the table should be folded, because the appended rows have outgrown the rest."""
         if not self._frames:
             return False
         first = self._frames[0].height
         return self.rows - first > max(FOLD_ROWS_MIN, first) or len(self._frames) > FOLD_FRAMES
 
     def fold_in_steps(self, by: list[str]) -> Iterator[None]:
-        """Do what `folded` does, a few milliseconds' work at a time; nothing may be added meanwhile."""
+        """Does what `folded` does in steps of a few milliseconds; nothing may be added meanwhile."""
         merged: list[pl.DataFrame] = []
         for part in in_ranges({"": self._frames}, by):
             if part is not None:
@@ -84,56 +84,56 @@ class Table:
         self.replace(pl.concat(merged, rechunk=True))
 
     def pieces(self, column: str) -> list[pl.Series]:
-        """A column of the partials, unfolded."""
+        """Returns a column of the partials, unfolded."""
         return [frame[column] for frame in self._frames]
 
     @property
     def frames(self) -> Sequence[pl.DataFrame]:
-        """All partials, several rows of a group among them; none before the first."""
+        """Returns all partials, possibly several rows per group; none before the first."""
         return self._frames
 
     def folded(self, by: list[str]) -> pl.DataFrame | None:
-        """All partials as one frame, one row a group; None before the first."""
+        """Returns all partials as one frame with one row per group; None before the first."""
         if len(self._frames) > 1:
             self.replace(self.merge(pl.concat(self._frames, rechunk=True), by))
         return self._frames[0] if self._frames else None
 
     def keep(self, wanted: pl.Expr) -> None:
-        """Let the other partials go."""
+        """Drops the partials for which `wanted` is not true."""
         kept = [frame.filter(wanted) for frame in self._frames]
         self._frames = [frame for frame in kept if frame.height] or kept[:1]
         self.rows = sum(frame.height for frame in self._frames)
 
     def replace(self, partials: pl.DataFrame) -> None:
-        """Keep these partials alone."""
+        """Replaces all partials with these."""
         self._frames = [partials]
         self.rows = partials.height
 
 
 class Measure(NamedTuple):
-    """One column of the main table: what it is of its operand."""
+    """One column of the main table: a measure of an operand."""
 
     kind: str
     operand: str
     by: str = TIME
-    """Of the first and the last: by which column."""
+    """For the first and the last value, the column that orders them."""
 
 
 class MainTable(Table):
-    """Counts, integer sums, bits that are common or set, extremes, firsts and lasts."""
+    """Counts, integer sums, bitwise and, or and xor, extremes, firsts and lasts."""
 
     def __init__(self) -> None:
         super().__init__()
         self._measures: dict[str, Measure] = {}
 
     def measure(self, kind: str, operand: str, by: str = TIME) -> str:
-        """Keep a measure of an operand; the name of its column."""
+        """Adds a measure of an operand; returns the name of its column."""
         name = f"{kind}:{operand}" if by == TIME else f"{kind}:{operand}:{by}"
         self._measures.setdefault(name, Measure(kind, operand, by))
         return name
 
     def partial(self, rows: pl.DataFrame, groups: Groups) -> pl.DataFrame:
-        """One row a group."""
+        """Returns one row per group."""
         columns = [measures.counted(groups).alias("n")]
         for name, (kind, operand, by) in self._measures.items():
             values = rows[operand]
@@ -144,11 +144,11 @@ class MainTable(Table):
         return groups.keys.hstack(columns)
 
     def merge(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-        """One row a group."""
+        """Returns one row per group."""
         return self.merged(partials, Groups.of(partials, by))
 
     def merged(self, partials: pl.DataFrame, groups: Groups) -> pl.DataFrame:
-        """One row a group, as they are numbered."""
+        """Returns one row per group, in the order of their numbers."""
         columns = [measures.total_of(groups, partials["n"]).alias("n")]
         for name, (kind, _, _) in self._measures.items():
             values = partials[name]
@@ -171,7 +171,7 @@ class MainTable(Table):
 
 
 class ExactTable(Table):
-    """The exact sum of a float operand, or of its products with a factor, which may be itself; one row a group and bin.
+    """The exact sum of a float operand, or of its products with a factor (possibly itself); one row per group and bin.
 
     See `sbon.operators.exact`. The factor is NULL where the operand is.
     """
@@ -182,7 +182,7 @@ class ExactTable(Table):
         self._factor = factor
 
     def partial(self, rows: pl.DataFrame, groups: Groups) -> pl.DataFrame:
-        """Digits summed by group and bin; what is not finite is the main table's."""
+        """Returns digits summed by group and bin; the main table has the values that are not finite."""
         names, ids = list(dict.fromkeys([self._operand, self._factor or self._operand])), groups.ids
         columns = [rows[name] for name in names]
         if any(values.null_count() or not measures.finite(values) for values in columns):
@@ -197,7 +197,7 @@ class ExactTable(Table):
         return groups.keys_at(slots).hstack([pl.Series(_BIN, bins), pl.Series(_DIGIT, digits)])
 
     def merge(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-        """Digits summed by group and bin."""
+        """Returns digits summed by group and bin."""
         digits = partials[_DIGIT].to_numpy()
         if digits.size and max(int(digits.max()), -int(digits.min())) * digits.size > _DIGIT_MAX:
             partials = self._carried(partials)
@@ -205,14 +205,14 @@ class ExactTable(Table):
         return groups.keys.hstack([measures.total_of(groups, partials[_DIGIT]).alias(_DIGIT)])
 
     def ordered(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-        """By group and bin; balanced digits, of which a number has but one form."""
+        """Orders by group and bin, with balanced digits, of which a number has only one form."""
         while (carried := self._carried(partials)).height > partials.height:
             groups = Groups.of(carried, [*by, _BIN])
             partials = groups.keys.hstack([measures.total_of(groups, carried[_DIGIT]).alias(_DIGIT)])
         return partials.filter(pl.col(_DIGIT) != 0).sort([*by, _BIN])
 
     def check(self, partials: pl.DataFrame) -> None:
-        """Bins and digits are such as floats have, and each is there once."""
+        """Checks that bins and digits are in the range of floats, and that each is there once."""
         bins, digits = partials[_BIN], partials[_DIGIT]
         sane = bins.is_between(BIN_MIN, BIN_MAX) & digits.is_between(-_DIGIT_MAX, _DIGIT_MAX)
         if bins.null_count() or digits.null_count() or not sane.all():
@@ -221,11 +221,11 @@ class ExactTable(Table):
             raise RemoteProtocolError("exact sum with several digits of one group and bin")
 
     def digits(self, merged: pl.DataFrame, by: list[str], groups: pl.DataFrame) -> Digits:
-        """The digits of the sums of `groups`, each with the place of its group there."""
+        """Returns the digits of the sums of `groups`, each with the position of its group."""
         return positions(groups, merged, by), merged[_BIN].to_numpy(), merged[_DIGIT].to_numpy()
 
     def _carried(self, partials: pl.DataFrame) -> pl.DataFrame:
-        """Balanced digits, and beside them, where there are any, what they carry to the bins above."""
+        """Returns balanced digits, followed by their carries to the bins above, if any."""
         kept, carry = balanced(partials[_DIGIT].to_numpy())
         left = partials.drop(_DIGIT).hstack([pl.Series(_DIGIT, kept)])
         over = np.flatnonzero(carry)
@@ -235,30 +235,30 @@ class ExactTable(Table):
 
 
 class DistinctTable(Table):
-    """The values of an operand, one row a group and value."""
+    """The distinct values of an operand, one row per group and value."""
 
     def __init__(self, operand: str) -> None:
         super().__init__()
         self._operand = operand
 
     def partial(self, rows: pl.DataFrame, groups: Groups) -> pl.DataFrame:
-        """The values that are not NULL."""
+        """Returns the values that are not NULL."""
         return distinct(groups, rows[self._operand])
 
     def merge(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-        """Every value once."""
+        """Returns every value once."""
         return measures.rows_apart(partials.unique(maintain_order=True))
 
     def ordered(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-        """By group and value."""
+        """Orders by group and value."""
         return partials.sort([*by, self._operand])
 
     def counts(self, merged: pl.DataFrame, by: list[str], groups: pl.DataFrame) -> pl.Series:
-        """Number of values of each of `groups`, in their order."""
+        """Returns the number of values of each of `groups`, in their order."""
         return pl.Series(np.bincount(positions(groups, merged, by), minlength=groups.height), dtype=pl.Int64)
 
 
 def distinct(groups: Groups, values: pl.Series) -> pl.DataFrame:
-    """The values of each group that are not NULL, each once, behind the group's columns."""
+    """Returns the values of each group that are not NULL, each once, after the group's columns."""
     pairs = Groups.of(pl.DataFrame({"g": groups.ids, values.name: values}).drop_nulls(), ["g", values.name]).keys
     return groups.keys_at(pairs["g"].to_numpy()).hstack([pairs[values.name]])

@@ -1,7 +1,7 @@
-"""Tables too large to be worked on at once, cut into ranges that follow each other in the order of some columns.
+"""Cuts tables that are too large for one step into ranges that follow each other in the order of some columns.
 
-Sorting or grouping a million rows keeps a thread for a good part of a second. Cut into ranges first, they are sorted and grouped range by
-range with the same answer in the same order, each range within a few milliseconds.
+Sorting or grouping a million rows occupies a thread for a good part of a second. Range by range the answer and its order are the same, and
+each range takes a few milliseconds.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,13 +13,13 @@ import polars as pl
 from sbon.operators.grouping import physical
 
 RANGE_ROWS = 65_536
-"""Rows of a range, of all tables together, unless that many are equal in all columns of the order."""
+"""Most rows of a range, of all tables together, unless more are equal in all columns of the order."""
 PIECE_ROWS = 65_536
-"""Rows that are looked at, or put into ranges, in one step."""
+"""Rows that are examined, or put into ranges, in one step."""
 RANGES_MAX = 64
-"""Ranges that rows are put into at once; where they are still too large, once more."""
+"""Most ranges made at once; ranges that are still too large are split again."""
 SAMPLES = 32
-"""Values for each range that tell where it should end."""
+"""Values sampled for each range to choose its bounds."""
 
 Table = Sequence[pl.DataFrame]
 Range = dict[str, pl.DataFrame]
@@ -27,9 +27,9 @@ Places = npt.NDArray[np.intp]
 
 
 def in_ranges(tables: Mapping[str, Table], by: Sequence[str]) -> Iterator[Range | None]:
-    """Ranges of rows of all tables, one after the other in the order in which `by` sorts them; None where that has taken a step only.
+    """Yields ranges of rows of all tables, in the order in which `by` sorts them, and None after steps that complete no range.
 
-    Rows that are equal in `by` are in one range, in the order in which they are here. Every range has a row.
+    Rows that are equal in `by` are in one range, in their given order. Every range has a row.
 
     Parameters
     ----------
@@ -72,11 +72,11 @@ def in_ranges(tables: Mapping[str, Table], by: Sequence[str]) -> Iterator[Range 
             yield from _smaller({name: _packed(frames) for name, frames in chosen.items()}, by, bounds[last : last + 1])
         elif _rows(chosen):
             yield {name: _one(frames) for name, frames in chosen.items()}
-        chosen.clear()  # whoever has taken the range may have let it go
+        chosen.clear()  # lets the consumer's range be freed
 
 
 def _smaller(tables: Mapping[str, Table], by: Sequence[str], bound: pl.Series) -> Iterator[Range | None]:
-    """Of a range that is still too large: what is below its end, if it has one, then what is equal to it, by the columns that follow."""
+    """Splits a range that is still too large: the rows below its end, if it has one, then those equal to it, by the columns that follow."""
     if not bound.len():
         yield from in_ranges(tables, by)
         return
@@ -103,7 +103,7 @@ def _one(frames: Table) -> pl.DataFrame:
 
 
 def _packed(frames: Table) -> list[pl.DataFrame]:
-    """Few rows in many frames, as pieces of a size that is worth a step."""
+    """Combines many small frames into pieces large enough for a step."""
     packed: list[pl.DataFrame] = []
     small: list[pl.DataFrame] = []
     for frame in frames:
@@ -115,7 +115,7 @@ def _packed(frames: Table) -> list[pl.DataFrame]:
 
 
 def _pieces(tables: Mapping[str, Table]) -> Iterator[tuple[str, pl.DataFrame]]:
-    """All rows, a step's at a time."""
+    """Yields all rows, in pieces of one step each."""
     for name, frames in tables.items():
         for frame in frames:
             for piece in frame.iter_slices(PIECE_ROWS):
@@ -124,7 +124,7 @@ def _pieces(tables: Mapping[str, Table]) -> Iterator[tuple[str, pl.DataFrame]]:
 
 
 def _bounds(tables: Mapping[str, Table], column: str, ranges: int) -> pl.Series:
-    """Values of a column, different ones in order, between which about as many rows lie; at least one."""
+    """Returns distinct values of a column, in order, that split the rows about evenly; at least one."""
     every = max(1, _rows(tables) // (SAMPLES * ranges))
     frames = [frame for frames in tables.values() for frame in frames if frame.height]
     sample = pl.concat([frame[column].gather_every(every) for frame in frames], rechunk=True).sort()
@@ -133,19 +133,19 @@ def _bounds(tables: Mapping[str, Table], column: str, ranges: int) -> pl.Series:
 
 
 def _equal(piece: pl.DataFrame, column: str, bound: pl.Series) -> pl.Series:
-    """Which rows have this value; NULL is equal to NULL."""
+    """Tells which rows have this value; NULL equals NULL."""
     return piece[column].eq_missing(bound.new_from_index(0, piece.height))
 
 
 def _places(bounds: pl.Series, values: pl.Series) -> Places:
-    """For each value the number of bounds below it."""
+    """Returns for each value the number of bounds below it."""
     if values.dtype == pl.Int64() and not values.null_count() and not bounds.null_count():
         return np.searchsorted(physical(bounds), physical(values))
     return bounds.search_sorted(values, side="left").to_numpy().astype(np.intp)
 
 
 def _together(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.uint16]:
-    """The number of the range that each place belongs to: places beside each other are one range as far as they fit."""
+    """Returns the range of each place; neighbouring places share one as long as they fit."""
     number = np.zeros(counts.size, np.uint16)
     rows = current = 0
     for place, count in enumerate(counts.tolist()):
@@ -157,7 +157,7 @@ def _together(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.uint16]:
 
 
 def _apart(piece: pl.DataFrame, numbers: npt.NDArray[np.uint16]) -> Iterator[tuple[int, pl.DataFrame]]:
-    """The rows of each range, by its number."""
+    """Yields the rows of each range, with its number."""
     ordered = piece[pl.Series(np.argsort(numbers, kind="stable").astype(np.uint32))]
     start = 0
     for number, end in enumerate(np.cumsum(np.bincount(numbers)).tolist()):

@@ -1,4 +1,4 @@
-"""Exact percentiles: the values of a group with how often each is there, one row a group and value, as COUNT(DISTINCT) keeps them."""
+"""Exact percentiles: keeps each value of a group with its number of occurrences, one row per group and value, as COUNT(DISTINCT) does."""
 
 from collections.abc import Callable
 
@@ -16,14 +16,14 @@ _COUNT = "n"
 
 
 class ValueTable(Table):
-    """How often each value of an operand is there. NULL and NaN are left out."""
+    """Number of occurrences of each value of an operand. NULL and NaN are left out."""
 
     def __init__(self, operand: str) -> None:
         super().__init__()
         self._operand = operand
 
     def partial(self, rows: pl.DataFrame, groups: Groups) -> pl.DataFrame:
-        """Values counted by group."""
+        """Counts values by group."""
         pairs = pl.DataFrame({"g": groups.ids, self._operand: rows[self._operand]}).drop_nulls()
         if pairs.schema[self._operand] == pl.Float64:
             pairs = pairs.filter(pl.col(self._operand).is_not_nan())
@@ -32,26 +32,26 @@ class ValueTable(Table):
         return keys.hstack([found.keys[self._operand], measures.counted(found).alias(_COUNT)])
 
     def merge(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-        """Every value once, with the sum of its counts."""
+        """Returns every value once, with the sum of its counts."""
         groups = Groups.of(partials, [*by, self._operand])
         return measures.rows_apart(groups.keys.hstack([measures.total_of(groups, partials[_COUNT]).alias(_COUNT)]))
 
     def ordered(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-        """By group and value."""
+        """Orders by group and value."""
         return partials.sort([*by, self._operand])
 
     def check(self, partials: pl.DataFrame) -> None:
-        """Every row has a value that is there."""
+        """Checks that every row has a value and a count above 0."""
         values, counts = partials[self._operand], partials[_COUNT]
         odd = values.dtype == pl.Float64 and values.is_nan().any()
         if values.null_count() or counts.null_count() or odd or not (counts.is_between(1, 2**40)).all():
             raise RemoteProtocolError("values of a percentile with one that is none, or is there less than once or more than 2^40 times")
 
     def percentiles(self, share: float, merged: pl.DataFrame, by: list[str], groups: pl.DataFrame, *, between: bool) -> pl.Series:
-        """The value with this share of the values before it, of each of `groups`, in their order; NULL of no values.
+        """Returns for each of `groups`, in their order, the value below which this share of its values lies; NULL without values.
 
-        `between`: a place between two values is given what is as far between them, as a float; otherwise it is the least value with at
-        least the share at or below it.
+        With `between`, the answer is interpolated between two values, as a float; otherwise it is the least value with at least the share
+        at or below it.
         """
         table = pl.DataFrame({"place": positions(groups, merged, by), "x": merged[self._operand], _COUNT: merged[_COUNT]}).sort(
             "place", "x"

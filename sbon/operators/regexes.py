@@ -1,4 +1,4 @@
-"""The engine of regular expressions: that of polars, whose time is proportional to the length of a text whatever the pattern."""
+"""Checks patterns against the regular expression engine of polars, whose time is proportional to the length of a text for any pattern."""
 
 import polars as pl
 
@@ -8,12 +8,12 @@ _HINT = "the syntax is that of Rust's regex, RE2's: no look-around, no back-refe
 
 
 def check_engine(pattern: str) -> None:
-    """Refuse a pattern that the engine cannot read, or whose machine is too large for it.
+    """Refuses a pattern that the engine cannot read, or that compiles to too much.
 
     Raises
     ------
     QueryError
-        With the engine's reason.
+        The engine refuses the pattern; the message has its reason.
     """
     try:
         pl.select(pl.lit("").str.contains(pattern))
@@ -27,7 +27,7 @@ def _reason(message: str) -> str:
 
 
 def group_count(pattern: str) -> int:
-    """How many groups a pattern has.
+    """Counts the groups of a pattern.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""From an operator's parameters to the object that does its work."""
+"""Creates operator objects from parameters."""
 
 from sbon.errors import LocalProtocolError
 from sbon.extensions import NOTHING, Extensions
@@ -37,7 +37,7 @@ from sbon.query.plan import (
 
 
 def build(params: Params, extensions: Extensions = NOTHING) -> Operator:
-    """A fresh operator; of users' functions those that `extensions` has.
+    """Returns a new operator; users' functions come from `extensions`.
 
     Raises
     ------

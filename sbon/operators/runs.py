@@ -12,12 +12,12 @@ _BITS = 62
 
 
 class Runs(NamedTuple):
-    """Rows in such an order that equal ones are next to each other.
+    """An order of rows in which equal ones are adjacent.
 
     Attributes
     ----------
     order : (n,)
-        The rows, by code; equal ones in their order.
+        Row indices sorted by code; equal codes keep their order.
     starts : (runs,)
         Where in `order` each code begins, in the order of codes.
     """
@@ -27,23 +27,23 @@ class Runs(NamedTuple):
 
     @property
     def leaders(self) -> IntArray:
-        """A row of each run."""
+        """Returns one row of each run."""
         return self.order[self.starts]
 
     @property
     def lengths(self) -> IntArray:
-        """Rows of each run."""
+        """Returns the number of rows of each run."""
         return np.diff(self.starts, append=self.order.size)
 
     def numbers(self) -> IntArray:
-        """(n,) The run of each row."""
+        """Returns the run of each row, (n,)."""
         found = np.empty(self.order.size, np.int64)
         found[self.order] = np.repeat(np.arange(self.starts.size), self.lengths)
         return found
 
 
 def runs_of(codes: IntArray, extent: int) -> Runs:
-    """The runs of codes from 0 to before `extent`.
+    """Returns the runs of codes from 0 to below `extent`.
 
     Examples
     --------
@@ -55,14 +55,14 @@ def runs_of(codes: IntArray, extent: int) -> Runs:
     if extent.bit_length() + row_bits > _BITS:
         order = np.argsort(codes, kind="stable")
         return Runs(order, starts_of(codes[order]))
-    # A row's place goes along in the low bits: numbers sort many times as fast as their places.
+    # The row index goes along in the low bits: numpy sorts numbers many times as fast as it argsorts.
     packed = (codes << row_bits) | np.arange(codes.size)
     packed.sort()
     return Runs(packed & ((1 << row_bits) - 1), starts_of(packed >> row_bits))
 
 
 def starts_of(*ordered: npt.NDArray[np.generic]) -> IntArray:
-    """Where in ordered columns of one length another row begins; NaN is no row's equal."""
+    """Returns the rows at which a new combination of values begins in ordered columns of one length; NaN equals nothing."""
     first = np.ones(ordered[0].size, np.bool_)
     if first.size:
         first[1:] = ordered[0][1:] != ordered[0][:-1]

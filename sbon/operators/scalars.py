@@ -1,6 +1,6 @@
-"""Every function of `sbon.query.functions` as a polars expression; what each computes is written there.
+"""Implements every function of `sbon.query.functions` as a polars expression; that module defines what each computes.
 
-`sbon.operators.builder` says what a builder gets; those of texts are in `sbon.operators.texts`.
+`sbon.operators.builder` defines the arguments of a builder; functions of texts are in `sbon.operators.texts`.
 """
 
 import functools
@@ -26,16 +26,16 @@ from sbon.query.time_formats import reading_of, strftime_of
 
 INT, FLOAT, TIME, INTERVAL = ColumnType.INT, ColumnType.FLOAT, ColumnType.TIME, ColumnType.INTERVAL
 PICKED_MAX = 3
-"""Arguments of GREATEST or LEAST that are compared in one expression: each is looked at three times as often as the next one."""
+"""Most arguments of GREATEST or LEAST compared in one expression: each is repeated three times as often as the next one."""
 LISTED_MIN = 16
-"""Constants of an IN beyond which they are looked up."""
+"""Number of constants from which IN uses a lookup."""
 
 NULL_TAKERS = frozenset({"and", "or", "is_null", "coalesce", "greatest", "least", "concat_ws"})
-"""Functions that a bare NULL reaches; all others give NULL for one, and their builders get typed arguments only."""
+"""Functions that accept a bare NULL. All others give NULL for it, and their builders get typed arguments only."""
 
 
 def _common(name: str, values: Sequence[pl.Expr], types: Sequence[MaybeType]) -> list[pl.Expr]:
-    """The arguments in the one type that they share."""
+    """Returns the arguments cast to the one type that they share."""
     kind = common_type(name, types)
     if kind is None:
         return list(values)
@@ -45,13 +45,13 @@ def _common(name: str, values: Sequence[pl.Expr], types: Sequence[MaybeType]) ->
 def _add(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
     if FLOAT in types:
         for literal, other in zip(literals, reversed(values), strict=True):
-            if _is_zero(literal, "0.0"):  # polars takes x + 0.0 for x, which is wrong where x is -0.0
+            if _is_zero(literal, "0.0"):  # polars simplifies x + 0.0 to x, which is wrong for x = -0.0
                 return pl.when(other == 0).then(0.0).otherwise(other)
     return values[0] + values[1]
 
 
 def _sub(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
-    if FLOAT in types and _is_zero(literals[0], "0.0"):  # polars takes 0.0 - x for -x, which is wrong where x is 0.0
+    if FLOAT in types and _is_zero(literals[0], "0.0"):  # polars simplifies 0.0 - x to -x, which is wrong for x = 0.0
         return pl.when(values[1] == 0).then(0.0).otherwise(-values[1])
     if FLOAT in types and _is_zero(literals[1], "-0.0"):
         return pl.when(values[0] == 0).then(0.0).otherwise(values[0])
@@ -72,7 +72,7 @@ def _mul(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequen
 
 
 def _cut(dividend: pl.Expr, divisor: pl.Expr) -> pl.Expr:
-    """Integer division toward zero (that of polars goes down); NULL where the divisor is 0."""
+    """Divides integers toward zero (polars rounds down); NULL if the divisor is 0."""
     safe = _not_zero(divisor)
     down = dividend // safe
     uneven = (down * safe != dividend) & ((dividend < 0) != (safe < 0))
@@ -109,16 +109,15 @@ def _mod(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequen
 
 
 def _float_rest(columns: Sequence[pl.Series]) -> pl.Series:
-    """The exact remainder, with the sign of the dividend; polars' own is what rounding has left of `x - floor(x / y) * y`."""
+    """Returns the exact remainder, with the sign of the dividend; polars computes `x - floor(x / y) * y`, which has rounding errors."""
     dividend, divisor = (column.to_numpy() for column in columns)
     with np.errstate(invalid="ignore"):
         return pl.Series(np.fmod(dividend, divisor))
 
 
 def rest_of(dividend: pl.Expr, divisor: int) -> pl.Expr:
-    """What is left of integers divided by a number that is not 0, from 0 to below its absolute value: 0 where it is 0 for everybody, and
-    for powers of two a third as dear as division.
-    """
+    """Returns the remainder of integers by a nonzero number, from 0 to below its absolute value. It is 0 exactly when SQL's remainder
+    is 0, and for powers of two it takes a third of the time of a division."""
     size = abs(divisor)
     return dividend & (size - 1) if size & (size - 1) == 0 else dividend % size
 
@@ -143,7 +142,7 @@ def _fold(combine: Callable[[pl.Expr, pl.Expr], pl.Expr]) -> Builder:
 
 
 def _pick(name: str, better: Callable[[pl.Expr, pl.Expr], pl.Expr]) -> Builder:
-    """GREATEST and LEAST: the second wins where the first is NULL or the second is better."""
+    """Builds GREATEST or LEAST: the second value wins if the first is NULL or the second is better."""
 
     def build(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
         def choose(first: pl.Expr, second: pl.Expr) -> pl.Expr:
@@ -171,7 +170,7 @@ def _coalesce(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: S
 
 
 def like_pattern(pattern: str) -> str:
-    """The regular expression of a SQL LIKE pattern."""
+    """Returns the regular expression of a SQL LIKE pattern."""
     parts, escaped = [], False
     for character in pattern:
         if escaped:
@@ -209,12 +208,12 @@ def _round(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequ
 
 
 def _of_float(apply: Callable[[pl.Expr], pl.Expr]) -> Builder:
-    """Functions that leave integers alone."""
+    """Builds functions that leave integers unchanged."""
     return lambda values, types, literals: apply(values[0]) if types[0] is FLOAT else values[0]
 
 
 def _real(apply: Callable[[pl.Expr], pl.Expr], holds: Callable[[pl.Expr], pl.Expr]) -> Builder:
-    """Functions of a float that are defined where `holds`."""
+    """Builds functions of a float that give NULL unless `holds`."""
 
     def build(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
         x = values[0].cast(pl.Float64)
@@ -229,15 +228,15 @@ def _trunc(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequ
     x, decimals = values[0], literals[1] if len(values) == 2 else 0
     if not decimals:
         return x.truncate()
-    # Scaled up, 1.15 is 114.99999999999999: what rounds to itself has no more decimals, all else is the nearest not beyond it.
+    # Scaled up, 1.15 is 114.99999999999999: a value that rounds to itself has no more decimals; others take the nearest not beyond.
     nearest, scale = x.round(decimals, mode="half_away_from_zero"), 10.0**decimals
     inward = quotient((nearest.abs() * scale).round(0) - 1, scale) * x.sign()
-    fine = ~x.is_finite() | (x.abs() * scale >= 2.0**53)  # it has no more decimals than that
+    fine = ~x.is_finite() | (x.abs() * scale >= 2.0**53)  # no more decimals than that
     return pl.when(fine).then(x).when(nearest.abs() <= x.abs()).then(nearest).otherwise(inward)
 
 
 def _bounded(x: pl.Expr) -> pl.Expr:
-    """True where a sine or cosine has a value; NaN gives NaN."""
+    """Tells where sine or cosine is defined; NaN counts as defined and gives NaN."""
     return x.is_finite() | x.is_nan()
 
 
@@ -294,7 +293,7 @@ def _to_char(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Se
 
 def _to_timestamp(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
     written, pattern = reading_of(literal_text("to_timestamp", literals[1]))
-    # The engine takes signs and blanks before numbers, too.
+    # The engine would also accept signs and blanks before numbers.
     return parse_time(pl.when(values[0].str.contains(pattern)).then(values[0]), written)
 
 

@@ -1,7 +1,7 @@
-"""Keys that have been seen, with the instant at which each was seen last, to be asked for many at a time.
+"""The set of keys seen so far, with the last instant of each, for lookups of many keys at a time.
 
-Keys lie in runs, each sorted by a hash; a batch of keys is looked up by binary search in each, in the order of its own hashes. Neighbouring
-runs of about one size are merged, so that there are few, and of a key in both only the later instant stays.
+Keys lie in runs, each sorted by a hash; a batch of keys, sorted by hash too, is looked up in each by binary search. Neighbouring runs of
+similar size are merged, so that there are few; a key in both keeps the later instant only.
 """
 
 from collections.abc import Sequence
@@ -17,19 +17,19 @@ from sbon.operators.partials import TIME
 from sbon.types import IntArray
 
 RUN_ROWS_MIN = 512
-"""Keys of a run below which it is merged with the next one, whatever its size."""
+"""Size of a run below which it is merged with the next one, whatever that one's size."""
 NEVER = -(2**63)
-"""The instant of a key that has not been seen."""
+"""Instant of a key that has not been seen."""
 
 Column = pl.Series | IntArray
-"""Whole numbers and times without NULLs, or anything else."""
+"""An array for integers and times without NULLs, a series for all else."""
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
 
 
 class _Run:
-    """Some keys by hash, mostly each once. Nothing of it changes."""
+    """Some keys sorted by hash, mostly each once. Immutable."""
 
     __slots__ = ("columns", "first_us", "hashes", "last_us", "rows", "times")
 
@@ -42,7 +42,7 @@ class _Run:
 
     @classmethod
     def of(cls, rows: pl.DataFrame, keys: Sequence[str]) -> "_Run":
-        """Of keys in any order."""
+        """Creates a run of keys in any order."""
         hashed = key_hashes(rows, keys)
         order = np.argsort(hashed)
         return cls(rows[order], hashed[order], keys)
@@ -51,14 +51,14 @@ class _Run:
         return self
 
     def instants(self, columns: Sequence[Column], hashed: HashArray, found: IntArray) -> None:
-        """Put into `found` the instants of those keys that are here, where they are later; `hashed` is sorted."""
+        """Writes the instants of the keys found here into `found` if they are later; `hashed` is sorted."""
         place = np.searchsorted(self.hashes, hashed)
         asking = self._with_hash(np.arange(hashed.size), place, hashed)
         while asking.size:
             at = place[asking]
             equal = _equal_keys(self.columns, at, columns, asking)
             found[asking] = np.maximum(found[asking], np.where(equal, self.times[at], NEVER))
-            # The next one may have the same hash: another key, or this one again.
+            # The next entry may have the same hash: a different key, or this one again.
             place[asking] += 1
             asking = self._with_hash(asking, place, hashed)
 
@@ -68,7 +68,7 @@ class _Run:
         return found
 
     def merged(self, other: "_Run", keys: Sequence[str]) -> "_Run":
-        """The keys of both; of one next to itself, the later instant. Sorting what is sorted in two parts is merging."""
+        """Merges two runs; of adjacent equal keys the later instant stays. Sorting two sorted parts is a merge."""
         hashed = np.concatenate([self.hashes, other.hashes])
         order = np.argsort(hashed, kind="stable")
         rows, hashed = pl.concat([self.rows, other.rows], rechunk=True)[order], hashed[order]
@@ -82,7 +82,7 @@ class _Run:
         return _Run(rows, hashed, keys)
 
     def since(self, below_us: int, keys: Sequence[str]) -> "_Run":
-        """Those seen at this instant or later, if most are not; itself otherwise."""
+        """Returns the keys seen at this instant or later; the run itself unless most keys are older."""
         live = self.times >= below_us
         if 2 * np.count_nonzero(live) > self.times.size:
             return self
@@ -94,7 +94,7 @@ class Seen:
 
     Parameters
     ----------
-    keys : columns of the key, at least one; beside them rows have the instant, µs, in column `TIME`
+    keys : columns of the key, at least one; rows also have the instant in µs, in column `TIME`
     """
 
     def __init__(self, keys: Sequence[str]) -> None:
@@ -103,11 +103,11 @@ class Seen:
 
     @property
     def rows(self) -> int:
-        """Keys kept; one that was added several times may count as often."""
+        """Returns the number of keys kept; one that was added several times may count as often."""
         return sum(run.rows.height for run in self._runs)
 
     def instants(self, rows: pl.DataFrame) -> IntArray:
-        """(n,) When each key was last seen, NEVER if it was not."""
+        """Returns when each key was last seen, (n,); NEVER if it was not."""
         found = np.full(rows.height, NEVER)
         if not self._runs or rows.is_empty():
             return found
@@ -121,7 +121,7 @@ class Seen:
         return found
 
     def add(self, rows: pl.DataFrame) -> None:
-        """Keep keys; they take the less room the fewer of them are twice in `rows`."""
+        """Adds keys; the fewer duplicates in `rows`, the less memory they take."""
         if rows.is_empty():
             return
         self._runs.append(_Run.of(rows.select(TIME, *self._keys), self._keys))
@@ -132,12 +132,12 @@ class Seen:
             self._runs[-2:] = [before.merged(last, self._keys)]
 
     def forget(self, below_us: int) -> None:
-        """Let keys go that were last seen before this: those of a run when they are half of it."""
+        """Drops keys last seen before this instant; a run is rewritten only when they are half of it."""
         runs = [run for run in self._runs if run.last_us >= below_us]
         self._runs = [run.since(below_us, self._keys) if run.first_us < below_us else run for run in runs]
 
     def frame(self, below_us: int) -> pl.DataFrame | None:
-        """The keys last seen at this instant or later, each once, sorted; None if there are none."""
+        """Returns the keys last seen at this instant or later, each once, sorted; None if there are none."""
         if not self._runs:
             return None
         rows = latest(pl.concat([run.rows for run in self._runs], rechunk=True), self._keys).filter(pl.col(TIME) >= below_us)
@@ -145,7 +145,7 @@ class Seen:
 
 
 def latest(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """Each key once, with the last of its instants."""
+    """Returns each key once, with its last instant."""
     groups = Groups.of(rows, list(keys))
     instants = np.full(groups.size, NEVER)
     np.maximum.at(instants, groups.ids, physical(rows[TIME]))
@@ -154,11 +154,11 @@ def latest(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
 
 
 def key_hashes(rows: pl.DataFrame, keys: Sequence[str]) -> HashArray:
-    """A hash of each row's key, good for this process only."""
+    """Returns a hash of each row's key, valid in this process only."""
     mixed = np.zeros(rows.height, np.uint64)
     for name in keys:
         column = rows[name]
-        if _is_whole(column.dtype):  # a NULL as if it were 0, so that it does not matter which way a batch goes
+        if _is_whole(column.dtype):  # hashes NULL like 0, so that both branches give the same hashes
             whole = column.to_physical().fill_null(0) if column.null_count() else column
             values = physical(whole).view(np.uint64)
         else:
@@ -169,7 +169,7 @@ def key_hashes(rows: pl.DataFrame, keys: Sequence[str]) -> HashArray:
 
 
 def _comparable(column: pl.Series) -> Column:
-    """Whole numbers and times as an array, which costs a batch of few rows a tenth of what the columnar library's engine does."""
+    """Returns integers and times as an array, which costs a small batch a tenth of a polars expression."""
     return physical(column) if _is_whole(column.dtype) and not column.null_count() else column
 
 
@@ -178,7 +178,7 @@ def _is_whole(kind: pl.DataType) -> bool:
 
 
 def _equal_keys(mine: Sequence[Column], at: IntArray, theirs: Sequence[Column], asking: IntArray) -> npt.NDArray[np.bool_]:
-    """Whether the keys at these places are those at the others."""
+    """Tells whether the keys at some places equal the keys at others."""
     equal = np.ones(at.size, np.bool_)
     for one, other in zip(mine, theirs, strict=True):
         equal &= _equal(one, at, other, asking)
@@ -186,7 +186,7 @@ def _equal_keys(mine: Sequence[Column], at: IntArray, theirs: Sequence[Column], 
 
 
 def _equal(mine: Column, at: IntArray, theirs: Column, asking: IntArray) -> npt.NDArray[np.bool_]:
-    """Whether values are equal, NULL to NULL."""
+    """Tells whether values are equal; NULL equals NULL."""
     one, other = mine[at], theirs[asking]
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         return np.asarray(one == other)

@@ -1,13 +1,13 @@
-"""Session windows: rows of a key less than a gap apart are one session, which ends a gap behind its last row.
+"""Session windows: rows of a key less than a gap apart form one session, which ends a gap after its last row.
 
-Rows are aggregated into *fragments*, what a batch shows of a session; a fragment is a pane that begins at its first row. When the
-watermark has passed the end of any fragment, fragments that meet are merged, and sessions that no row can join any more are given. Two
-fragments of a key that begin at one instant are of one session, so that the beginning is name enough.
+Rows are aggregated into *fragments*, the part of a session in one batch; a fragment is a pane that begins at its first row. When the
+watermark has passed the end of any fragment, fragments less than a gap apart are merged, and sessions that no row can join any more are
+emitted. Two fragments of a key that begin at one instant belong to one session, so a fragment is identified by its start.
 
-Watermarks come with every batch, and looking through all sessions for each would cost more than their rows do: it is done CLOSINGS times
-within a gap, at fixed instants, so that what leaves together does not depend on how often watermarks come.
+Watermarks come with every batch, and examining all sessions for each would cost more than processing the rows. It is done CLOSINGS times
+within a gap, at fixed instants, so that the sessions that leave together do not depend on how often watermarks come.
 
-A row is late when the session that it would make alone has ended. One behind the watermark that is not late joins what is still open.
+A row is late when the session that it would form alone has ended. A row behind the watermark that is not late joins an open session.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,11 +26,11 @@ from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, SessionParams
 from sbon.types import IntArray
 
 CLOSINGS = 16
-"""How often sessions are given within the length of a gap: one waits for a sixteenth of it at most."""
+"""Number of times per gap at which sessions are emitted; a session waits for a sixteenth of the gap at most."""
 
 
 class Session(Windowed):
-    """Sessions by key. Those that end together leave ordered by their start and key."""
+    """Aggregates sessions by key. Those that end together leave ordered by their start and key."""
 
     def __init__(self, params: SessionParams) -> None:
         super().__init__(params)
@@ -38,7 +38,7 @@ class Session(Windowed):
         self._last = ""
 
     def _close_up_to(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
-        """Give the sessions that have ended, by ranges of keys where there are many fragments."""
+        """Emits the sessions that have ended, by ranges of keys if there are many fragments."""
         before, ended = self._ended(self._watermark), self._ended(max(watermark_us, self._watermark))
         may_end = before != ended and self._may_end(ended)
         if may_end:
@@ -55,7 +55,7 @@ class Session(Windowed):
         return (self._answers(self._aggregates, closed),)
 
     def _end_many(self, aggregates: Aggregates, ended: int) -> Iterator[Sequence[pl.DataFrame]]:
-        """The same in steps: first all keys' sessions, then the answers of those that have ended, in their order."""
+        """Does the same in steps: first merges all keys' sessions, then answers those that have ended, in their order."""
         closed: dict[str, list[pl.DataFrame]] = {name: [table.frames[0].clear()] for name, table in aggregates.tables.items()}
         rest: dict[str, list[pl.DataFrame]] = {name: [table.frames[0].clear()] for name, table in aggregates.tables.items()}
         for part in in_ranges({name: table.frames for name, table in aggregates.tables.items()}, self._keys):
@@ -70,7 +70,7 @@ class Session(Windowed):
             yield () if part is None else self._answers(aggregates, part)
 
     def _parted(self, aggregates: Aggregates, tables: dict[str, pl.DataFrame], ended: int) -> tuple[dict[str, pl.DataFrame], ...]:
-        """The tables of some keys, with fragments that meet merged: of the sessions that have ended, and of the others."""
+        """Merges fragments of some keys; returns the tables of the sessions that have ended, and of the others."""
         joined = self._joined(aggregates, tables)
         over = joined["main"][self._last].to_numpy() + self._gap_us <= ended
         closed: dict[str, pl.DataFrame] = {}
@@ -81,7 +81,7 @@ class Session(Windowed):
         return closed, rest
 
     def _answers(self, aggregates: Aggregates, closed: dict[str, pl.DataFrame]) -> list[pl.DataFrame]:
-        """Of sessions, one row a table's group."""
+        """Returns the answers of sessions, given as tables with one row per group."""
         if closed["main"].is_empty():
             return []
         start, end = pl.col(PANE), pl.col(self._last) + self._gap_us
@@ -89,7 +89,7 @@ class Session(Windowed):
         return list(answers.iter_slices(FRAME_ROWS_MAX))
 
     def output_watermark(self, watermark_us: int) -> int:
-        """A session that is open ends behind this."""
+        """Returns the output watermark; every open session ends after it."""
         if watermark_us <= WATERMARK_MIN or watermark_us >= WATERMARK_END:
             return watermark_us
         return max(WATERMARK_MIN, self._ended(watermark_us))
@@ -100,7 +100,7 @@ class Session(Windowed):
         return aggregates
 
     def _ended(self, watermark_us: int) -> int:
-        """Sessions that end up to here have ended."""
+        """Returns the instant up to which sessions have ended."""
         if watermark_us >= WATERMARK_END:
             return WATERMARK_END + SPAN_US_MAX
         step = max(1, self._gap_us // CLOSINGS)
@@ -110,14 +110,14 @@ class Session(Windowed):
         return self._ended(self._watermark) - self._gap_us + 1
 
     def _may_end(self, ended: int) -> bool:
-        """Some row or fragment would have ended were it alone."""
+        """Tells whether some row or fragment would have ended if it were alone."""
         columns = [physical(frame[self._shared.time_column]) for frame in self._pending]
         if self._aggregates is not None:
             columns += [piece.to_numpy() for piece in self._aggregates.main.pieces(self._last)]
         return any(times.size and int(times.min()) + self._gap_us <= ended for times in columns)
 
     def _add(self, aggregates: Aggregates, rows: pl.DataFrame) -> None:
-        """Rows that are all within a gap are one fragment a key."""
+        """Adds rows; those that lie within one gap form one fragment per key."""
         times = rows[TIME].to_numpy()
         if int(times.max()) - int(times.min()) < self._gap_us:
             groups = Groups.of(rows, self._keys)
@@ -127,7 +127,7 @@ class Session(Windowed):
         aggregates.add(rows, groups, self._by)
 
     def _joined(self, aggregates: Aggregates, tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
-        """The tables, the main one not empty, with fragments that meet merged."""
+        """Returns the tables, the main one not empty, with fragments of one session merged."""
         fragments = tables["main"]
         groups = self._sessions(fragments, fragments[PANE].to_numpy(), fragments[self._last].to_numpy())
         joined = {"main": aggregates.main.merged(fragments, groups)}
@@ -138,7 +138,7 @@ class Session(Windowed):
         return joined
 
     def _sessions(self, rows: pl.DataFrame, first: IntArray, last: IntArray) -> Groups:
-        """Rows that each span a time, at least one, grouped by key and session; a session's pane is its beginning."""
+        """Groups rows that each span a time, at least one, by key and session; a session's pane is its start."""
         keyed = Groups.of(rows, self._keys)
         order = _order(keyed, first)
         key, first, last = keyed.ids[order], first[order], last[order]
@@ -153,15 +153,15 @@ class Session(Windowed):
 
 
 def _order(groups: Groups, times: IntArray) -> IntArray:
-    """An order by group, then time."""
+    """Returns an order by group, then time."""
     if (times[1:] < times[:-1]).any():
         return np.lexsort((times, groups.ids))
-    small = groups.size <= np.iinfo(np.uint16).max  # of 16 bits numpy sorts by counting
+    small = groups.size <= np.iinfo(np.uint16).max  # numpy sorts 16-bit numbers by counting
     return np.argsort(groups.ids.astype(np.uint16) if small else groups.ids, kind="stable")
 
 
 def _reached(last: IntArray, key: IntArray) -> IntArray:
-    """The greatest so far of each key, whose rows follow each other."""
+    """Returns the running maximum within each key, whose rows are adjacent."""
     if not ((last[1:] < last[:-1]) & (key[1:] == key[:-1])).any():
         return last
     frame = pl.DataFrame({"last": last, "key": key})

@@ -1,7 +1,7 @@
 """Measures the memory that an operator keeps between calls.
 
 One walk over an operator's attributes serves every kind, those of users' functions too: a new operator needs no code of its own to be
-held to a limit.
+checked against a limit.
 """
 
 import sys
@@ -17,9 +17,9 @@ import numpy as np
 import polars as pl
 
 SAMPLED = 256
-"""Elements of a large container that are looked at; they stand for all."""
+"""Most elements of a large container that are examined; they are taken as representative."""
 OBJECTS_MAX = 20_000
-"""Objects of one operator that are looked at, so that measuring takes milliseconds at most."""
+"""Most objects of one operator that are examined, so that measuring takes milliseconds at most."""
 _CONTAINERS = (list, tuple, set, frozenset, deque, dict)
 _PLAIN = (str, bytes, bytearray, int, float, complex)
 _UNCOUNTED = (bool, type, msgspec.Struct, pl.Expr, FunctionType, BuiltinFunctionType, MethodType, ModuleType, partial)
@@ -62,7 +62,7 @@ def _bytes_of(item: object, seen: set[int], left: list[int]) -> float:
 
 
 def _sampled(items: Iterable[Any], count: int, seen: set[int], left: list[int]) -> float:
-    """Bytes of the elements: of all where they are few, otherwise what the first ones stand for."""
+    """Returns the bytes of the elements: of all if they are few, otherwise estimated from the first ones."""
     if count <= SAMPLED:
         return sum(_bytes_of(item, seen, left) for item in items)
     return sum(_bytes_of(item, seen, left) for item in islice(items, SAMPLED)) * count / SAMPLED

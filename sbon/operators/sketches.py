@@ -1,8 +1,8 @@
-"""Sketches: small tables that answer nearly, merge in any order, and are the same on every machine.
+"""Sketches: small tables with approximate answers that merge in any order and are the same on every machine.
 
-APPROX_COUNT_DISTINCT keeps the LEAST_KEPT least hashes of a group's values. With fewer values the answer is their number; beyond, the
-k-th least of n even draws lies near k / n. APPROX_PERCENTILE counts values in buckets, OCTAVE_BUCKETS to each power of two, cut from the
-bits of the floats, so that no logarithm rounds differently elsewhere.
+APPROX_COUNT_DISTINCT keeps the LEAST_KEPT least hashes of a group's values. With fewer values the answer is their number; otherwise it is
+estimated from the k-th least of n uniform draws, which lies near k / n. APPROX_PERCENTILE counts values in buckets, OCTAVE_BUCKETS to each
+power of two, cut from the bits of the floats, so that no logarithm rounds differently elsewhere.
 """
 
 import numpy as np
@@ -16,9 +16,10 @@ from sbon.operators.runs import runs_of, starts_of
 from sbon.types import FloatArray, IntArray
 
 LEAST_KEPT = 2048
-"""Answers below it are exact; from it on the standard error is 1 / sqrt(LEAST_KEPT - 2), 2.2 %."""
+"""Number of hashes kept. Smaller answers are exact; from this number on the standard error is 1 / sqrt(LEAST_KEPT - 2), 2.2 %."""
 OCTAVE_BITS = 6
-"""Half a bucket is at most 2 ** -(OCTAVE_BITS + 1) of its values, 0.8 %; whole numbers below 128 have buckets of their own."""
+"""Buckets per octave, as a power of two. Half a bucket is at most 2 ** -(OCTAVE_BITS + 1) of its values, 0.8 %; integers below 128 have
+buckets of their own."""
 
 _BILLION = 10**9
 _SHIFT = np.int64(52 - OCTAVE_BITS)
@@ -27,7 +28,7 @@ _BUCKET_MAX = 2 ** (11 + OCTAVE_BITS)
 
 
 class LeastHashTable(Table):
-    """The least hashes of an operand's values, one row a group and hash.
+    """The least hashes of an operand's values, one row per group and hash.
 
     Source
     ------
@@ -40,9 +41,9 @@ class LeastHashTable(Table):
         self._operand = operand
 
     def partial(self, rows: pl.DataFrame, groups: Groups) -> pl.DataFrame:
-        """Hashes of the values that are not NULL."""
+        """Returns the hashes of the values that are not NULL."""
         values = rows[self._operand]
-        if values.dtype != pl.Float64:  # one of few values is hashed once; of floats there are seldom few
+        if values.dtype != pl.Float64:  # repeated values are hashed once; floats seldom repeat
             found = distinct(groups, values)
             return self.merge(found.drop(self._operand).hstack([_column(hashes(found[self._operand]))]), groups.keys.columns)
         there = values.is_not_null()
@@ -51,22 +52,22 @@ class LeastHashTable(Table):
         return groups.keys_at(slots).hstack([_column(least)])
 
     def merge(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-        """The least ones, each once."""
+        """Returns the least hashes, each once."""
         groups = Groups.of(partials, by)
         slots, least = _least(groups.ids, partials["h"].to_numpy())
         return groups.keys_at(slots).hstack([_column(least)])
 
     def ordered(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-        """By group and hash."""
+        """Orders by group and hash."""
         return partials.sort([*by, "h"])
 
     def check(self, partials: pl.DataFrame) -> None:
-        """Every row has a hash."""
+        """Checks that every row has a hash."""
         if partials["h"].null_count():
             raise RemoteProtocolError("sketch of distinct values with a row without a hash")
 
     def counts(self, merged: pl.DataFrame, by: list[str], groups: pl.DataFrame) -> pl.Series:
-        """About how many values each of `groups` has, in their order."""
+        """Estimates the number of distinct values of each of `groups`, in their order."""
         place = positions(groups, merged, by)
         kept = np.bincount(place, minlength=groups.height)
         last = np.zeros(groups.height)
@@ -81,7 +82,7 @@ def _column(least: HashArray) -> pl.Series:
 
 
 def _least(ids: IntArray, hashed: HashArray) -> tuple[IntArray, HashArray]:
-    """The LEAST_KEPT least hashes of each slot, each once, by slot and hash."""
+    """Returns the LEAST_KEPT least hashes of each slot, each once, by slot and hash."""
     slot_bits = np.uint64(int(ids.max(initial=0)).bit_length())
     # Slot and most of the hash in one number, which sorts several times as fast as two columns.
     packed = (ids.astype(np.uint64) << (np.uint64(64) - slot_bits)) | (hashed >> slot_bits) if slot_bits else hashed
@@ -99,9 +100,9 @@ def _least(ids: IntArray, hashed: HashArray) -> tuple[IntArray, HashArray]:
 
 
 class BucketTable(Table):
-    """How many of an operand's values lie in each bucket, with the least and the greatest of them; one row a group and bucket.
+    """Number of an operand's values in each bucket, with their least and greatest; one row per group and bucket.
 
-    NaN is left out as NULL is. Values of a magnitude below 1e-308 share a bucket.
+    NaN and NULL are left out. Values of a magnitude below 1e-308 share a bucket.
 
     Source
     ------
@@ -114,7 +115,7 @@ class BucketTable(Table):
         self._operand = operand
 
     def partial(self, rows: pl.DataFrame, groups: Groups) -> pl.DataFrame:
-        """Values counted by group and bucket."""
+        """Returns the values counted by group and bucket."""
         values, ids = rows[self._operand].cast(pl.Float64), groups.ids
         there = values.is_not_null() & values.is_not_nan()
         if not there.all():
@@ -126,25 +127,25 @@ class BucketTable(Table):
         return _cells(groups, ids, bucket, None, numbers, numbers)
 
     def merge(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-        """One row a group and bucket."""
+        """Returns one row per group and bucket."""
         groups = Groups.of(partials, by)
         bucket, counts = physical(partials["b"]), physical(partials["n"])
         return _cells(groups, groups.ids, bucket, counts, partials["lo"].to_numpy(), partials["hi"].to_numpy())
 
     def ordered(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-        """By group and bucket."""
+        """Orders by group and bucket."""
         return partials.sort([*by, "b"])
 
     def check(self, partials: pl.DataFrame) -> None:
-        """Buckets are such as floats have, and hold values."""
+        """Checks that buckets are in the range of floats and contain values."""
         sane = partials["b"].is_between(-_BUCKET_MAX, _BUCKET_MAX) & (partials["n"] > 0)
         if any(partials[name].null_count() for name in ("b", "n", "lo", "hi")) or not sane.all():
             raise RemoteProtocolError(f"sketch with a bucket beyond {_BUCKET_MAX}, or one without values")
 
     def percentiles(self, share: float, merged: pl.DataFrame, by: list[str], groups: pl.DataFrame) -> pl.Series:
-        """The least value with at least this share of the values at or below it, nearly, of each of `groups`, in their order.
+        """Estimates for each of `groups`, in their order, the least value with at least this share of the values at or below it.
 
-        The first and the last value of a bucket are known; of one between, the middle of the two is given.
+        The least and the greatest value of a bucket are known; for a value between them, their middle is returned.
         """
         if merged.is_empty():
             return pl.Series([None] * groups.height, dtype=pl.Float64)
@@ -169,13 +170,13 @@ class BucketTable(Table):
 
 
 def _range(bucket: IntArray) -> tuple[int, int]:
-    """The least bucket, and how many there are from it to the greatest."""
+    """Returns the least bucket, and the number of buckets from it to the greatest."""
     least = int(bucket.min())
     return least, int(bucket.max()) - least + 1
 
 
 def _cells(groups: Groups, ids: IntArray, bucket: IntArray, counts: IntArray | None, low: FloatArray, high: FloatArray) -> pl.DataFrame:
-    """One row a group and bucket; `ids` are slots of the groups, a count is 1 where none are given."""
+    """Returns one row per group and bucket; `ids` are slots of the groups, and counts default to 1."""
     if not ids.size:
         return _with_cells(groups.keys.clear(), ids, ids, low, high)
     least, extent = _range(bucket)
@@ -193,7 +194,7 @@ def _with_cells(keys: pl.DataFrame, bucket: IntArray, number: IntArray, low: Flo
 
 
 def ranks(total: IntArray, share: float) -> IntArray:
-    """The share of each total, rounded up, at least 1: exact, in parts that fit into 64 bits."""
+    """Returns the share of each total, rounded up, at least 1; exact, computed in parts that fit into 64 bits."""
     billionths = round(share * _BILLION)
     whole, rest = np.divmod(total, _BILLION)
     found: IntArray = np.maximum(whole * billionths + (rest * billionths + _BILLION - 1) // _BILLION, 1)

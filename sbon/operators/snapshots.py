@@ -1,7 +1,7 @@
-"""What stateful operators hold, as parts (a small head and frames) and as one snapshot: a MessagePack struct with the frames as Arrow IPC.
+"""The state of stateful operators: as parts (a small head and frames), or as one snapshot (MessagePack with the frames as Arrow IPC).
 
-Either carries the fingerprint of the parameters it was made under, so that it cannot continue in an operator that computes something
-else. Parts are for a copy in pieces: frames are cut where it suits the way, and never exist as bytes all at once.
+Both carry a fingerprint of the operator's parameters, so that the state cannot continue in an operator that computes something else. Parts
+allow copying a state in pieces: frames are cut to suit the transport and never exist as bytes all at once.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ VERSION = 1
 
 
 class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a stateful operator holds."""
+    """The state of a stateful operator."""
 
     version: int
     fingerprint: bytes
@@ -28,7 +28,7 @@ class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a stateful operator holds beside its frames."""
+    """The state of a stateful operator besides its frames."""
 
     version: int
     fingerprint: bytes
@@ -44,22 +44,22 @@ class Parts(NamedTuple):
 
 
 def fingerprint(params: Params) -> bytes:
-    """Sixteen bytes that differ where parameters do."""
+    """Returns sixteen bytes that identify parameters."""
     return hashlib.blake2b(msgspec.msgpack.encode(params), digest_size=16).digest()
 
 
 def parts_of(params: Params, watermark_us: int, late_rows: int, frames: dict[str, pl.DataFrame]) -> Parts:
-    """The parts of an operator with these parameters."""
+    """Returns the parts of an operator with these parameters."""
     return Parts(Head(VERSION, fingerprint(params), watermark_us, late_rows), frames)
 
 
 def opened(parts: Parts, params: Params) -> tuple[Head, dict[str, pl.DataFrame]]:
-    """The head and the frames, which the operator must check itself.
+    """Returns the head and the frames, which the operator must check itself.
 
     Raises
     ------
     RemoteProtocolError
-        They are those of an operator with other parameters.
+        The parts belong to an operator with other parameters.
     """
     head = parts.head
     if head.version != VERSION:
@@ -72,14 +72,14 @@ def opened(parts: Parts, params: Params) -> tuple[Head, dict[str, pl.DataFrame]]
 
 
 def pack(parts: Parts) -> bytes:
-    """A snapshot as bytes; equal states give equal bytes."""
+    """Encodes parts as a snapshot; equal states give equal bytes."""
     encoded = {name: encode(frame) for name, frame in parts.frames.items()}
     head = parts.head
     return msgspec.msgpack.encode(Snapshot(head.version, head.fingerprint, head.watermark_us, head.late_rows, encoded))
 
 
 def unpack(state: bytes) -> Parts:
-    """The parts that `pack` made one.
+    """Decodes the parts from a snapshot of `pack`.
 
     Raises
     ------

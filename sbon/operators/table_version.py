@@ -1,7 +1,7 @@
 """One whole version of a lookup table, with an index of its keys.
 
-The index is the hashes of the keys, sorted: a batch finds its candidates in two binary searches a row, however large the table is. Keys of
-candidates are compared again, as different keys may have one hash.
+The index is the sorted hashes of the keys: a batch finds its candidates in two binary searches per row, however large the table is. Keys
+of candidates are compared again, as different keys may have one hash.
 """
 
 from functools import reduce
@@ -19,7 +19,7 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 class TableVersion:
-    """The rows of a version that have all keys, in the order in which they came; nothing of it changes."""
+    """The rows of a version that have all keys, in order of arrival. Immutable."""
 
     def __init__(self, rows: pl.DataFrame, keys: list[str]) -> None:
         self.rows = rows.drop_nulls(keys).rechunk()
@@ -28,17 +28,17 @@ class TableVersion:
         self._order = np.argsort(found, kind="stable")
         self._sorted = found[self._order]
         self.most = _longest_run(self._sorted)
-        """Rows of one key, at most."""
+        """Greatest number of rows with one key hash."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TableVersion":
         return self
 
     def pairs(self, rows: pl.DataFrame) -> tuple[Places, Places]:
-        """Places of rows and of table rows with equal keys, in the order of the rows, then of the table; NULL is equal to nothing.
+        """Returns the places of rows and of table rows with equal keys, in the order of the rows, then of the table; NULL equals nothing.
 
         Parameters
         ----------
-        rows : with the columns of the keys, of the same types as the table's
+        rows : rows with the key columns, of the same types as the table's
         """
         asking = np.arange(rows.height)
         if any(rows[key].null_count() for key in self._keys):
@@ -64,7 +64,7 @@ def _hashes(rows: pl.DataFrame, keys: list[str]) -> npt.NDArray[np.uint64]:
 
 
 def _longest_run(numbers: npt.NDArray[np.uint64]) -> int:
-    """How often the most frequent of some sorted numbers is there; 0 without any."""
+    """Returns the number of occurrences of the most frequent of some sorted numbers; 0 if there are none."""
     if not numbers.size:
         return 0
     begins = np.flatnonzero(np.concatenate([np.ones(1, np.bool_), numbers[1:] != numbers[:-1], np.ones(1, np.bool_)]))

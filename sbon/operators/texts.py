@@ -1,4 +1,4 @@
-"""Functions of texts as polars expressions; `sbon.query.functions` says what each computes."""
+"""Text functions as polars expressions; `sbon.query.functions` defines what each computes."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from sbon.query.literal_arguments import TEXT_MADE_MAX
 from sbon.query.patterns import references, replacement_of, with_flags
 
 REPLACED_BYTES_MAX = 1_000_000
-"""Longest text that REPLACE and REGEXP_REPLACE make of a shorter one: within each other they would double it each time."""
+"""Longest text that REPLACE and REGEXP_REPLACE may make; nested calls would otherwise double it each time."""
 _FAR = 2**40
 """Longer than any text, far from overflow."""
 
@@ -36,9 +36,9 @@ def _replace(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Se
 
 
 def _unless_long(text: pl.Expr, made_bytes: pl.Expr, make: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
-    """What is made of a text; NULL where it would be too long, and where the text is NULL.
+    """Returns `make(text)`; NULL if the result would be too long, or the text is NULL.
 
-    The engine computes behind a NULL, too: nothing may be left there that grows.
+    polars also computes values that are masked as NULL, so no long text may remain there.
     """
     fits = made_bytes <= REPLACED_BYTES_MAX
     return pl.when(fits).then(make(pl.when(fits).then(text).otherwise(pl.lit(""))))
@@ -88,7 +88,7 @@ def _concat_ws(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: 
 
 
 def _initials(text: str) -> str:
-    """Each word begins with a capital, and has none besides; words are letters and digits."""
+    """Capitalises the first letter of each word and lowers the others; words are letters and digits."""
     made, within = "", False
     for character in text:
         made += character.lower() if within else character.upper()
@@ -97,7 +97,7 @@ def _initials(text: str) -> str:
 
 
 def _character(number: int) -> str | None:
-    """The character of a code point; None where there is none that a text can hold."""
+    """Returns the character of a code point; None if no text can contain it."""
     return chr(number) if 0 < number < 0x110000 and not 0xD800 <= number < 0xE000 else None
 
 
@@ -116,7 +116,7 @@ def _regexp_replace(values: Sequence[pl.Expr], types: Sequence[MaybeType], liter
     new = replacement_of(literal_text("regexp_replace", literals[2]))
     length = values[0].str.len_bytes().cast(pl.Int64)
     matches = values[0].str.count_matches(pattern).cast(pl.Int64) if "g" in flags else 1
-    # Matches do not overlap: what one reference repeats is never longer than the text.
+    # Matches do not overlap: the text that one reference repeats is never longer than the whole text.
     made_bytes = length * (1 + references(new)) + matches * len(new.encode())
     return _unless_long(
         values[0], made_bytes, lambda text: text.str.replace_all(pattern, new) if "g" in flags else text.str.replace(pattern, new)

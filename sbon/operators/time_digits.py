@@ -1,8 +1,8 @@
-"""Columns of ISO 8601 times that are written in the same way, read by arithmetic on their digits.
+"""Parses columns of uniformly written ISO 8601 times by arithmetic on their digits.
 
-Texts of one length lie one behind the other in memory. Eight characters at a time are one number of 64 bits, so that a few operations on
-numbers test and read eight digits (Lemire, Quickly parsing eight digits, 2018; here on arrays instead of registers). Texts that are
-written otherwise, or are no times, are left to the general way of reading.
+Texts of one length lie one after the other in memory. Eight characters at a time are one number of 64 bits, so that a few operations on
+numbers test and read eight digits (Lemire, Quickly parsing eight digits, 2018; here on arrays instead of registers). Texts in another
+form, or that are no times, are left to the general parser.
 """
 
 import re
@@ -20,27 +20,27 @@ _Numbers = npt.NDArray[np.int64]
 _Flags = npt.NDArray[np.bool_]
 _TIME = pl.Datetime("us")
 _LENGTHS_MAX = 16
-"""Lengths of texts that are told apart: with and without a fraction of each width, with and without a zone."""
+"""Most text lengths distinguished: with and without a fraction of each width, with and without a zone."""
 _ROWS_AT_ONCE = 8192
-"""Few enough for what is made of them to stay in the cache of a core."""
+"""Rows parsed at once, few enough for intermediate values to stay in the cache of a core."""
 _FORMS_TRIED = 8
-"""Texts looked at until one is a time."""
+"""Texts examined to find one that is a time."""
 
 _CLOCK = int.from_bytes(b"00:00:00", "little")
 _CLOCK_MARGINS = int.from_bytes(bytes([0x7D, 0x76, 0x7F, 0x7A, 0x76, 0x7F, 0x7A, 0x76]), "little")
-"""Added to the digits of a time of day, these make the highest bit of an octet 1 where it is more than 2, 5 or 9, or no colon."""
+"""Numbers that, added to the digits of a time of day, set the highest bit of an octet if it is more than 2, 5 or 9, or no colon."""
 _HIGH_BITS = 0x8080808080808080
 _DIGITS = int.from_bytes(b"0" * 8, "little")
 _DIGIT_MARGINS = int.from_bytes(bytes([0x76] * 8), "little")
 _DAYS_BEFORE_1970 = 719_468
-"""From the first of March of the year 0."""
+"""Days from the first of March of the year 0 to 1970."""
 _MONTH_DAYS = np.array([0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int64)
 
 
 def regular_times(texts: pl.Series) -> pl.Series:
-    """Times of texts such as `2018-01-31T01:49:59.650Z`; NULL for a text that is written otherwise than the others of its length.
+    """Parses times such as `2018-01-31T01:49:59.650Z`; NULL for a text in another form than the others of its length.
 
-    A fraction has up to six digits. NULL says nothing about whether the text is a time.
+    A fraction has up to six digits. NULL does not mean that the text is no time.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def _times_of_one_length(texts: pl.Series) -> pl.Series:
 
 
 def _times_us(characters: _Octets, form: re.Match[str]) -> tuple[_Numbers, _Flags]:
-    """Microseconds since 1970 of texts of this form, and which are of this form."""
+    """Returns the microseconds since 1970 of texts of this form, and which texts are of this form."""
     sample = form.group().encode()
     times, good = _days(characters, sample[10])
     for place in [form.start("point")] * bool(form["point"]) + list(range(*form.span("zone"))):
@@ -87,13 +87,14 @@ def _times_us(characters: _Octets, form: re.Match[str]) -> tuple[_Numbers, _Flag
 
 
 def _words(characters: _Octets, place: int) -> _Words:
-    """Eight characters of each text."""
+    """Returns eight characters of each text."""
     rows, width = characters.shape
     return np.ndarray((rows,), "<u8", characters, place, (width,)).astype(np.uint64)
 
 
 def _days(characters: _Octets, behind: int) -> tuple[_Numbers, _Flags]:
-    """Days since 1970, and which dates are some, followed by that octet. Neighbours mostly have one date: it is read once."""
+    """Returns days since 1970 of the dates, and which are valid dates followed by the octet `behind`. Equal adjacent dates are parsed
+    once."""
     begun, ended = _words(characters, 0), _words(characters, 3)
     changes = np.flatnonzero((begun[1:] != begun[:-1]) | (ended[1:] != ended[:-1])) + 1
     starts = np.concatenate(([0], changes))
@@ -121,7 +122,7 @@ def _days_of(characters: _Octets, behind: int) -> tuple[_Numbers, _Flags]:
 
 
 def _clock_s(words: _Words, good: _Flags) -> _Numbers:
-    """Seconds of `HH:MM:SS`; clears the flag of what is no time of day."""
+    """Returns the seconds of `HH:MM:SS`; clears the flag of texts that are no time of day."""
     digits = words ^ np.uint64(_CLOCK)
     pairs = digits * np.uint64(10) + (digits >> np.uint64(8))
     octet = np.uint64(0xFF)
@@ -132,18 +133,18 @@ def _clock_s(words: _Words, good: _Flags) -> _Numbers:
 
 
 def _fraction_us(words: _Words, count: int, good: _Flags) -> _Numbers:
-    """Microseconds of the last `count` characters; clears the flag of what are no digits."""
+    """Returns the microseconds of the last `count` characters; clears the flag of texts that have other characters than digits."""
     shift = np.uint64(8 * (8 - count))
     digits = words >> shift ^ np.uint64(_DIGITS) >> shift
     good &= ((digits + np.uint64(_DIGIT_MARGINS)) | digits) & np.uint64(_HIGH_BITS) == 0
     pairs = digits * np.uint64(10) + (digits >> np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)
     fours = pairs * np.uint64(100) + (pairs >> np.uint64(16)) & np.uint64(0x0000FFFF0000FFFF)
     eight: _Words = fours * np.uint64(10_000) + (fours >> np.uint64(32)) & np.uint64(0xFFFFFFFF)
-    return (eight // np.uint64(100)).view(np.int64)  # what follows the digits counts as zeros
+    return (eight // np.uint64(100)).view(np.int64)  # characters after the digits count as zeros
 
 
 def _offset_s(zone: str | None) -> int:
-    """How far a zone is ahead of UTC."""
+    """Returns the offset of a zone ahead of UTC, in seconds."""
     if zone is None or zone == "Z":
         return 0
     return int(zone[0] + "1") * (int(zone[1:3]) * 3600 + int(zone[4:]) * 60)

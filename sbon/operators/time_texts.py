@@ -1,4 +1,4 @@
-"""Times as text, a column at once: each text is joined from the pieces that its neighbours share.
+"""Formats a column of times as texts, which are joined from pieces that neighbouring times share.
 
 Rows that follow each other lie within seconds of each other. So the library's formatter, which takes about 100 ns a time, writes each
 millisecond (or second) between the earliest and the latest time once, and the rest of a text is one of a thousand pieces.
@@ -12,13 +12,13 @@ import polars as pl
 from sbon.operators.times import TIME_MAX_US, TIME_MIN_US, format_time
 
 ROWS_MIN = 4096
-"""Fewer times are formatted one by one: up to here the calls of the library take longer than that."""
+"""Least number of times for this method; for fewer, the calls of polars take longer than formatting one by one."""
 ROWS_PER_HEAD = 8
-"""So many times, at least, for each millisecond or second that is written on their behalf."""
+"""Least number of times for each millisecond or second that is formatted."""
 
 
 def format_times(times: pl.Series) -> pl.Expr:
-    """Returns what makes the texts of `sbon.operators.times.format_time` out of a frame's column that is this one.
+    """Returns an expression that formats a frame's column, which must be `times`, as `sbon.operators.times.format_time` does.
 
     It is several times faster where many times lie close together.
 
@@ -43,7 +43,7 @@ def format_times(times: pl.Series) -> pl.Expr:
 
 
 def _heads(instant: pl.Expr, first: int, last: int, unit_us: int, time_format: str) -> tuple[pl.Expr, pl.Expr]:
-    """Returns the text of each instant down to a unit, and the microseconds that are left."""
+    """Returns the text of each instant down to a unit, and the remaining microseconds."""
     low = first // unit_us
     starts = pl.Series(np.arange(low, last // unit_us + 1, dtype=np.int64) * unit_us).cast(pl.Datetime("us"))
     unit = instant // unit_us

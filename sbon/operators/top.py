@@ -1,7 +1,7 @@
 """The first rows of each window, or of each partition of it: ORDER BY ... LIMIT, and ROW_NUMBER, by event time.
 
-Rows of one event time are one window. No more than the limit is kept of each, and given, in order, when the watermark has passed it. Rows
-that the order does not tell apart are taken by their other columns, so that the answer does not depend on who came first.
+Rows of one event time are one window. Of each window at most `limit` rows are kept, and emitted in order when the watermark has passed it.
+Rows that compare equal are ordered by their other columns, so that the answer does not depend on the order of arrival.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +25,7 @@ from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, TopParams
 from sbon.query.schema import ColumnType
 
 CANDIDATE_ROWS_MIN = 64
-"""Fewer rows are sorted as they are."""
+"""Fewer rows are sorted without selecting candidates first."""
 
 _ROWS = "top"
 
@@ -42,7 +42,7 @@ class TopTable(Table):
         self._nulls_last = [not column.nulls_first for column in params.order] + [True] * len(params.ties)
 
     def merge(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-        """Those that may be among the first; by time and in order, or, of partitions, as it comes."""
+        """Returns the rows that may be among the first, ordered by time and `order`; rows with partitions may come in any order."""
         return rows_apart(self._merged(partials, by))
 
     def _merged(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
@@ -60,7 +60,7 @@ class TopTable(Table):
         return pl.concat([rows.filter(pl.Series(~crowded)), self.first(rows.filter(pl.Series(crowded)), by)], rechunk=True)
 
     def first(self, rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-        """The first ones, by time and partition and in order."""
+        """Returns the first rows, by time and partition and in order."""
         by = [*by, *self.partition]
         first = [False] * len(by)
         ordered = (rows if self.partition else self._candidates(rows)).sort(
@@ -69,7 +69,8 @@ class TopTable(Table):
         return ordered.group_by(by, maintain_order=True).head(self._limit).select(rows.columns)
 
     def _extremes(self, rows: pl.DataFrame, groups: Groups) -> pl.DataFrame:
-        """Where one row is wanted of each group, those that are the least or the greatest by the first column of the order; or all."""
+        """Returns, if one row of each group is wanted, the rows that are least or greatest by the first column of the order; otherwise
+        all rows."""
         values = plain_numbers(rows[self._sort[0]]) if self._sort else None
         if values is None or self._limit > 1:
             return rows
@@ -78,14 +79,14 @@ class TopTable(Table):
         return rows.filter(pl.Series(values == best[groups.ids]))
 
     def number(self) -> pl.Expr:
-        """Of rows as `first` gives them, the number within each time and partition."""
+        """Returns the number of each row within its time and partition, for rows as `first` returns them."""
         return pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over([TIME, *self.partition])
 
     def _candidates(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Rows that may be among the first, and perhaps others: sorting all would cost more than the rest.
+        """Returns a superset of the first rows, since sorting all rows would cost more than the rest.
 
-        Where rows of one event time follow each other, the first column of the order, if it is of plain numbers, leaves those that are
-        no worse than as many as the limit.
+        If rows of one event time are adjacent and the first column of the order has plain numbers, rows beyond the limit by that column
+        are dropped.
         """
         if rows.height < CANDIDATE_ROWS_MIN or not self._sort:
             return rows
@@ -119,11 +120,11 @@ class Top(Operator):
 
     @property
     def state_rows(self) -> int:
-        """Rows that may be among the first, and those not yet compared with them."""
+        """Returns the number of rows that may be among the first, and of those not yet compared with them."""
         return self._pending_rows + (0 if self._table is None else self._table.rows)
 
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
-        """Keep rows; those that are not among the first go now and then."""
+        """Keeps rows; now and then drops those that are not among the first."""
         if self._input is None or self._table is None:
             self._table = self._compile(frame)
         elif frame.schema != self._input.schema:
@@ -142,14 +143,14 @@ class Top(Operator):
         return ()
 
     def _compare_pending(self, table: TopTable) -> None:
-        """Of the rows that wait, keep the first."""
+        """Compares pending rows and keeps the first."""
         if self._pending:
             rows = computed(pl.concat(self._pending, rechunk=True), self._prepared)
             self._pending, self._pending_rows = [], 0
             table.add(table.merge(rows, [TIME]), [TIME])
 
     def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
-        """Give the first rows of the windows behind the watermark, by ranges of windows where there are many rows."""
+        """Emits the first rows of the windows behind the watermark, by ranges of windows if there are many rows."""
         self._watermark = max(watermark_us, self._watermark)
         if self._table is None or self._input is None:
             return ()
@@ -170,7 +171,7 @@ class Top(Operator):
             yield () if part is None else self._answers(table, part[_ROWS])
 
     def _answers(self, table: TopTable, rows: pl.DataFrame) -> list[pl.DataFrame]:
-        """The first of all rows that there are of some event times."""
+        """Returns the first rows of some event times, given all their rows."""
         assert self._input is not None
         answer = table.first(rows, [TIME]).sort(TIME, maintain_order=True)
         names = [pl.col(f"c{index}").alias(name) for index, name in enumerate(self._input.columns)]
@@ -179,7 +180,7 @@ class Top(Operator):
         return list(answer.select(names).iter_slices(FRAME_ROWS_MAX))
 
     def parts(self) -> Parts:
-        """The rows kept, with the columns of the input."""
+        """Returns the rows kept, with the columns of the input."""
         frames: dict[str, pl.DataFrame] = {}
         if self._table is not None and self._input is not None:
             self._compare_pending(self._table)
@@ -190,7 +191,7 @@ class Top(Operator):
         return parts_of(self._params, self._watermark, self.late_rows, frames)
 
     def adopt(self, parts: Parts) -> None:
-        """Continue from a snapshot."""
+        """Continues from a snapshot."""
         snapshot, frames = opened(parts, self._params)
         if set(frames) - {"input", _ROWS} or (frames and "input" not in frames):
             raise RemoteProtocolError(f"snapshot with frames {sorted(frames)}, expected input and {_ROWS}")
@@ -206,7 +207,7 @@ class Top(Operator):
         self._watermark, self.late_rows = snapshot.watermark_us, snapshot.late_rows
 
     def _compile(self, frame: pl.DataFrame) -> TopTable:
-        """Prepared rows: event time, then the columns as c0, c1, ..."""
+        """Compiles prepared rows: event time, then the columns as c0, c1, ..."""
         columns = columns_of(frame)
         if columns.get(self._params.time_column) is not ColumnType.TIME:
             raise RemoteProtocolError(f"event time {self._params.time_column!r} is no time column of the input")

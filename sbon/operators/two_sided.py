@@ -1,4 +1,4 @@
-"""What every join of two inputs is: two sides that keep rows for partners to come, and a condition on pairs."""
+"""Common parts of joins of two inputs: two sides that keep rows for later partners, and a condition on pairs."""
 
 import abc
 from collections.abc import Mapping, Sequence
@@ -14,24 +14,24 @@ from sbon.query.schema import ColumnType
 
 
 class HeldSide(Protocol):
-    """What a join keeps of one of its inputs."""
+    """The rows that a join keeps of one input."""
 
     input: pl.DataFrame | None
     """An empty frame with the columns of the input, once they are known."""
 
     @property
     def rows(self) -> int:
-        """Rows kept."""
+        """Returns the number of rows kept."""
 
     def compile(self, frame: pl.DataFrame) -> None:
-        """The input has the columns of this frame from now on."""
+        """Sets the columns of the input to those of this frame."""
 
 
 AnySide = TypeVar("AnySide", bound=HeldSide)
 
 
 class TwoSidedJoin(Operator, Generic[AnySide]):
-    """A join, as far as it does not matter which rows are partners."""
+    """Base of joins, for everything that does not depend on which rows are partners."""
 
     def __init__(self, left: AnySide, right: AnySide, apart: bool) -> None:
         self._sides = (left, right)
@@ -39,19 +39,19 @@ class TwoSidedJoin(Operator, Generic[AnySide]):
 
     @property
     def state_rows(self) -> int:
-        """Rows of both sides that wait for partners."""
+        """Returns the number of rows of both sides that wait for partners."""
         return self._sides[0].rows + self._sides[1].rows
 
     def rows_ahead(self) -> Sequence[int]:
-        """Those of both sides, unless one source feeds both."""
+        """Returns the rows kept of both sides; nothing if one source feeds both."""
         return tuple(side.rows for side in self._sides) if self._apart else ()
 
     @abc.abstractmethod
     def _input_known(self) -> None:
-        """One more side has its columns now."""
+        """Called when one more side has its columns."""
 
     def _side_of(self, port: int, frame: pl.DataFrame) -> AnySide:
-        """The side that takes a frame, which has the columns of all those before it."""
+        """Returns the side of a port, after checking that the frame has the columns of all earlier ones."""
         if port not in (0, 1):
             raise RemoteProtocolError(f"join input on port {port}, expected 0 or 1")
         side = self._sides[port]
@@ -64,7 +64,7 @@ class TwoSidedJoin(Operator, Generic[AnySide]):
 
 
 def condition_on_pairs(residual: Expression | None, types: Mapping[str, ColumnType]) -> pl.Expr | None:
-    """What pairs of equal keys must meet besides, over the columns of the output; None: nothing."""
+    """Compiles the additional condition on pairs with equal keys, over the columns of the output; None if there is none."""
     if residual is None:
         return None
     try:
@@ -73,6 +73,6 @@ def condition_on_pairs(residual: Expression | None, types: Mapping[str, ColumnTy
         raise RemoteProtocolError(f"residual: {error}") from error
     if compiled.type not in (ColumnType.BOOL, None):
         raise RemoteProtocolError(f"residual of type {compiled.type}, expected a condition")
-    if compiled.constant:  # as many values as rows, whatever pieces they lie in
+    if compiled.constant:  # one value per row, however the frame is chunked
         return pl.repeat(bool(pl.select(compiled.value.cast(pl.Boolean)).item()), pl.len(), dtype=pl.Boolean())
     return compiled.value.cast(pl.Boolean)

@@ -1,4 +1,4 @@
-"""UNION ALL as an operator of its own (ports merge their links already; this one gives a shared meeting point a name)."""
+"""UNION ALL as an operator of its own. Ports merge their links already; this operator lets queries share the merged stream."""
 
 from collections.abc import Sequence
 
@@ -9,13 +9,13 @@ from sbon.operators.operator import Operator
 
 
 class Union(Operator):
-    """Rows of all inputs, unchanged. Has no state."""
+    """Returns the rows of all inputs, unchanged. Stateless."""
 
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
-        """Pass a batch on."""
+        """Passes a batch on."""
         return (frame,)
 
     def restore(self, state: bytes) -> None:
-        """Take the empty snapshot of a stateless operator."""
+        """Accepts the empty snapshot of a stateless operator."""
         if state:
             raise RemoteProtocolError(f"snapshot of {len(state)} bytes for an operator without state, expected none")

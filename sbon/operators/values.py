@@ -1,8 +1,8 @@
-"""A few rows as plain values, for batches too small to be worth a frame.
+"""Batches of a few rows as plain values, for which a frame would cost too much.
 
-A lone row pays more for a frame, its Arrow IPC writer and its reader than for everything else on its way. As plain values it goes into the
-same bytes (`encode_values` writes what `sbon.operators.frames.encode_batch` writes) and out of them without polars, with little code
-touched: after some rest it is what must come into the caches that costs.
+For a single row, creating, writing and reading a frame costs more than everything else on its way. Plain values are encoded into the same
+bytes (`encode_values` writes what `sbon.operators.frames.encode_batch` writes) and decoded without polars. Little code runs, which matters
+because after a pause loading code into the caches dominates the cost.
 """
 
 import struct
@@ -20,7 +20,7 @@ from sbon.operators.ipc_layout import NUMBERS, PAD_BYTES, Columns, Metadata, Sha
 from sbon.query.schema import ColumnType, Schema, held_type
 
 FEW_ROWS = 32
-"""A batch of more rows is read as a frame."""
+"""Most rows of a batch that are read as plain values; larger ones are read as a frame."""
 
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 
@@ -35,7 +35,7 @@ class Values(msgspec.Struct, frozen=True):
 
 
 def fits(values: Values, schema: Schema) -> bool:
-    """Whether every whole number has a place in its column: 64 bits."""
+    """Tells whether every integer fits its column of 64 bits."""
     for column, field in zip(values.columns, schema, strict=True):
         if NUMBERS.get(field.type) == "q":
             for value in column:
@@ -45,7 +45,7 @@ def fits(values: Values, schema: Schema) -> bool:
 
 
 def encode_values(values: Values, schema: Schema) -> bytes:
-    """The rows as an Arrow IPC record batch, for `decode_values` and `sbon.operators.frames.decode_batch`.
+    """Encodes rows as an Arrow IPC record batch, for `decode_values` and `sbon.operators.frames.decode_batch`.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def encode_values(values: Values, schema: Schema) -> bytes:
         try:
             return plain.form.pack(plain.head, *chain.from_iterable(values.columns))
         except (struct.error, OverflowError):
-            pass  # a NULL, or what does not fit
+            pass  # a NULL, or a value that does not fit
     try:
         return _encode(values, layout)
     except (struct.error, OverflowError, TypeError, ValueError, AttributeError) as error:
@@ -66,7 +66,7 @@ def encode_values(values: Values, schema: Schema) -> bytes:
 
 
 def _encode(values: Values, layout: Columns) -> bytes:
-    """`encode_values` for any columns."""
+    """Does what `encode_values` does, for any columns."""
     rows = values.rows
     sizes = [rows]
     pieces: list[Any] = []
@@ -94,7 +94,8 @@ def _encode(values: Values, layout: Columns) -> bytes:
 
 
 def _shape(layout: Columns, key: tuple[int, ...]) -> Shape:
-    """How a batch is packed whose columns have these sizes: first its rows, then for each column its NULLs and, of texts, their bytes."""
+    """Returns the shape of a batch whose columns have these sizes: first its rows, then for each column its NULLs and, for texts, their
+    bytes."""
     sizes = iter(key)
     rows = next(sizes)
     bits = (rows + 7) // 8
@@ -123,7 +124,7 @@ def _shape(layout: Columns, key: tuple[int, ...]) -> Shape:
 
 
 def _bits(column: Sequence[bool | None]) -> bytes:
-    """A bit for each value, the first one lowest."""
+    """Packs one bit for each value, the first one lowest."""
     bits = 0
     for value in reversed(column):
         if value is not None and value is not True and value is not False:
@@ -133,7 +134,7 @@ def _bits(column: Sequence[bool | None]) -> bytes:
 
 
 def _misfit(values: Values, schema: Schema) -> str:
-    """Which value does not fit its column."""
+    """Names the value that does not fit its column."""
     for field, column in zip(schema, values.columns, strict=False):
         if len(column) != values.rows:
             return f"column {field.name!r} of {len(column)} values in {values.rows} rows"
@@ -146,8 +147,8 @@ def _misfit(values: Values, schema: Schema) -> str:
 
 
 def decode_values(data: Buffer, schema: Schema, rows: int) -> Values | None:
-    """The values of a record batch; None if it is one that only `sbon.operators.frames.decode_batch` reads: of more than `FEW_ROWS` rows,
-    packed by a codec, or laid out in an unusual way.
+    """Decodes the values of a record batch; None if only `sbon.operators.frames.decode_batch` can read it: more than `FEW_ROWS` rows,
+    compressed, or in an unusual layout.
 
     Raises
     ------
@@ -172,7 +173,7 @@ def decode_values(data: Buffer, schema: Schema, rows: int) -> Values | None:
 
 
 def _decode(parts: tuple[Any, ...], metadata: Metadata) -> Values | None:
-    """What has been read in the form of `Metadata.plan`; None where the NULLs are not as many as announced."""
+    """Converts the values read in the form of `Metadata.plan`; None if the number of NULLs differs from that announced."""
     rows = metadata.rows
     columns: list[Sequence[Any]] = []
     place = 0
@@ -205,7 +206,7 @@ def _flags(data: bytes, rows: int) -> tuple[bool, ...]:
 
 
 def _texts(ends: tuple[int, ...], data: bytes) -> tuple[str, ...]:
-    """The texts between these ends.
+    """Returns the texts between these ends.
 
     Raises
     ------
@@ -216,7 +217,7 @@ def _texts(ends: tuple[int, ...], data: bytes) -> tuple[str, ...]:
         raise RemoteProtocolError(f"texts of {len(data)} bytes are damaged: they end at {', '.join(map(str, ends))[:100]}")
     try:
         whole = data.decode()
-        if len(whole) == len(data):  # a byte is a character
+        if len(whole) == len(data):  # one byte per character
             return tuple(map(whole.__getitem__, map(slice, ends, ends[1:])))
         return tuple(data[begin:end].decode() for begin, end in pairwise(ends))
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""Rows that wait until the watermark has passed them. Mostly they are in the order of their times: what is due is cut off at once."""
+"""Rows that wait until the watermark has passed them. They are mostly in the order of their times, so due rows can be cut off at once."""
 
 from typing import Any
 
@@ -9,11 +9,11 @@ from sbon.operators.grouping import physical
 from sbon.operators.partials import TIME
 
 BLOCK_ROWS_MAX = 65_536
-"""Rows that are put together; small blocks are merged, as each costs the same to look at."""
+"""Most rows of a combined block; small blocks are merged, as each costs the same to examine."""
 
 
 class _Block:
-    """Some rows, with event times; nothing of it changes."""
+    """Some rows with event times. Immutable."""
 
     __slots__ = ("first_us", "in_order", "last_us", "rows")
 
@@ -27,7 +27,7 @@ class _Block:
         return self
 
     def cut(self, before_us: int) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Rows with an event time below this, and the others."""
+        """Splits into the rows with an event time below this, and the others."""
         times = physical(self.rows[TIME])
         if self.in_order:
             place = int(np.searchsorted(times, before_us))
@@ -44,7 +44,7 @@ class Waiting:
         self.rows = 0
 
     def add(self, rows: pl.DataFrame) -> None:
-        """Keep rows."""
+        """Keeps rows."""
         if rows.is_empty():
             return
         self._blocks.append(_Block(rows))
@@ -56,7 +56,7 @@ class Waiting:
             self._blocks[-2:] = [_Block(pl.concat([before, last], rechunk=True))]
 
     def take(self, before_us: int) -> pl.DataFrame | None:
-        """The rows with an event time below this, which wait no longer; None if there are none."""
+        """Removes and returns the rows with an event time below this; None if there are none."""
         due, blocks = [], []
         for block in self._blocks:
             if block.last_us < before_us:
@@ -72,10 +72,10 @@ class Waiting:
         return pl.concat(due, rechunk=True) if due else None
 
     def frame(self) -> pl.DataFrame | None:
-        """All of them; None if there are none."""
+        """Returns all rows; None if there are none."""
         return pl.concat([block.rows for block in self._blocks], rechunk=True) if self._blocks else None
 
     def replace(self, rows: pl.DataFrame) -> None:
-        """Keep these rows alone."""
+        """Replaces all rows with these."""
         self._blocks, self.rows = [], 0
         self.add(rows)

@@ -26,7 +26,7 @@ _WINDOW = "w"
 
 
 class Window(Windowed):
-    """Windows of one length. A row is late when all windows that can hold it have closed."""
+    """Windows of one length. A row is late when all windows that can contain it have closed."""
 
     def __init__(self, params: WindowParams) -> None:
         super().__init__(params)
@@ -34,7 +34,7 @@ class Window(Windowed):
         self._pane_us = math.gcd(params.size_us, params.slide_us)
 
     def _close_up_to(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
-        """Give the windows that have closed, by ranges of windows and keys where there are many of them."""
+        """Emits the windows that have closed, by ranges of windows and keys if there are many of them."""
         before = self._open_from(self._watermark)
         after = self._open_from(max(watermark_us, self._watermark))
         if before != after:
@@ -55,14 +55,15 @@ class Window(Windowed):
         return (answers,)
 
     def output_watermark(self, watermark_us: int) -> int:
-        """The end of the first window that is still open; the start of one of an instant, as its key may be the instant itself."""
+        """Returns the end of the first window that is still open; for windows of one instant the start, as the key may be the instant
+        itself."""
         if watermark_us <= WATERMARK_MIN or watermark_us >= WATERMARK_END:
             return watermark_us
         size = self._params.size_us if self._params.size_us > 1 else 0
         return max(WATERMARK_MIN, self._open_from(watermark_us) + size)
 
     def _open_from(self, watermark_us: int) -> int:
-        """Start of the first window that has not closed."""
+        """Returns the start of the first window that has not closed."""
         if watermark_us >= WATERMARK_END:
             return WATERMARK_END + SPAN_US_MAX
         slide = self._params.slide_us
@@ -87,11 +88,11 @@ class Window(Windowed):
 
     @property
     def _in_panes(self) -> tuple[int, int]:
-        """Slide and size."""
+        """Returns slide and size in panes."""
         return self._params.slide_us // self._pane_us, self._params.size_us // self._pane_us
 
     def _close(self, aggregates: Aggregates, first: int, end: int) -> list[pl.DataFrame]:
-        """Answers of the windows that start with the panes from `first` up to before `end`."""
+        """Returns the answers of the windows that start with the panes from `first` to below `end`."""
         slide, size = self._in_panes
         merged: dict[str, pl.DataFrame] = {}
         for name, table in aggregates.tables.items():
@@ -102,7 +103,7 @@ class Window(Windowed):
         return self._answers(aggregates, merged)
 
     def _close_many(self, aggregates: Aggregates, first: int, end: int) -> Iterator[Sequence[pl.DataFrame]]:
-        """The same in steps."""
+        """Does the same in steps."""
         slide, size = self._in_panes
         by = [_WINDOW, *self._keys]
         if size == slide:
@@ -123,7 +124,7 @@ class Window(Windowed):
         yield from self._let_go(aggregates, end)
 
     def _stretches(self, main: Table, first: int, end: int) -> Iterator[tuple[int, int]]:
-        """The windows that hold rows, as those that are closed together: the first and the last of each stretch, by its pane."""
+        """Yields the windows with rows in stretches that are closed together, as the first and the last window's first pane."""
         slide, size = self._in_panes
         counts = pl.concat([frame[PANE].value_counts() for frame in main.frames]).group_by(PANE).sum().sort(PANE)
         panes, before = counts[PANE].to_numpy(), np.append(0, counts["count"].to_numpy().cumsum())
@@ -139,24 +140,24 @@ class Window(Windowed):
             yield int(starts[low]), int(starts[-1])
 
     def _answers(self, aggregates: Aggregates, merged: dict[str, pl.DataFrame]) -> list[pl.DataFrame]:
-        """Of windows, by their first panes, one row a table's group."""
+        """Returns the answers of windows, given as tables with one row per group, in which a window's pane is its first one."""
         start = pl.col(_WINDOW) * self._pane_us
         answers = self._named(aggregates.answers(merged, [_WINDOW, *self._keys]), start, start + self._params.size_us)
         return list(answers.iter_slices(FRAME_ROWS_MAX))
 
     def _let_go(self, aggregates: Aggregates, end: int) -> Iterator[Sequence[pl.DataFrame]]:
-        """Panes of no window that starts with the pane `end` or later are not needed any more."""
+        """Drops the panes that no window from `end` on needs."""
         slide, _ = self._in_panes
         for table in aggregates.tables.values():
             table.keep(pl.col(PANE) // slide * slide >= end)
             yield ()
 
     def _spread(self, partials: pl.DataFrame, first: int, last: int) -> pl.DataFrame:
-        """Partials of panes, each once for every window that starts with a pane within `first` to `last` and holds its own."""
+        """Repeats partials of panes for every window that contains the pane and starts with a pane in `first` to `last`."""
         (slide, size), pane = self._in_panes, pl.col(PANE)
         if first == last and size != slide:
             held = partials.filter(pane.is_between(first, first + size, closed="left"))
-            # As many values as rows: a literal would be one, and would count as one where rates are measured in bytes.
+            # One value per row: a literal would be stored once and distort rates measured in bytes.
             return held.select(pl.repeat(first, pl.len(), dtype=pl.Int64()).alias(_WINDOW), pl.all().exclude(PANE))
         earliest = ((pane - size) // slide * slide + slide).clip(lower_bound=first)
         latest = (pane // slide * slide).clip(upper_bound=last)

@@ -4,8 +4,8 @@ Rows of both sides are kept until the watermark closes their window, and joined 
 `held_rows`), and other operators may run in between; many small ones that close together are joined as one, with the window as a further
 key.
 
-What a window gives, and in which order, depends only on the rows of each side in the order of their arrival: not on how they were cut
-into batches, nor on how the two sides interleaved. Rows with a NULL key have no partner.
+The pairs of a window and their order depend only on the rows of each side in order of arrival, not on batches or on how the two sides
+interleave. Rows with a NULL key have no partner.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,11 +24,11 @@ from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, WindowJoinParams
 from sbon.query.schema import ColumnType
 
 JOIN_ROWS_MAX = 65_536
-"""Rows of one side that are joined at once, if their windows have no more; more are joined bucket by bucket."""
+"""Most rows of one side that are joined at once; windows with more are joined bucket by bucket."""
 STEP_ROWS = 32_768
-"""About so many rows of a side are joined in one step then: several buckets, or a part of one."""
+"""Approximate rows of a side in one step of a bucket-by-bucket join: several buckets, or a part of one."""
 FRAME_ROWS_MAX = 65_536
-"""Rows of one frame of output."""
+"""Most rows of one output frame."""
 
 _WINDOW = "w"
 _ROW = "n"
@@ -36,7 +36,7 @@ _SIDES = ("left", "right")
 
 
 class WindowJoin(TwoSidedJoin[HeldRows]):
-    """Pairs of rows with equal keys in each window; of a left join, left rows without a pair, too. See `WindowJoinParams`."""
+    """Emits pairs of rows with equal keys in each window; a left join also emits left rows without a pair. See `WindowJoinParams`."""
 
     def __init__(self, params: WindowJoinParams) -> None:
         taken = [tuple(dict.fromkeys(column for _, side, column in params.columns if side == port)) for port in (0, 1)]
@@ -50,7 +50,7 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
         self.late_rows = 0
 
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
-        """Keep rows until their windows close."""
+        """Keeps rows until their windows close."""
         side = self._side_of(port, frame)
         rows = in_time(computed(frame, side.prepared), side.time, max(WATERMARK_MIN, self._open_from(self._watermark)))
         self.late_rows += frame.height - rows.height
@@ -61,7 +61,7 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
         return ()
 
     def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
-        """Give the pairs of the windows that have closed, bucket by bucket where they are large."""
+        """Emits the pairs of the windows that have closed, bucket by bucket if they are large."""
         before = self._open_from(self._watermark)
         self._watermark = max(watermark_us, self._watermark)
         after = self._open_from(self._watermark)
@@ -74,13 +74,13 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
             yield ()
 
     def output_watermark(self, watermark_us: int) -> int:
-        """The end of the first window that is still open."""
+        """Returns the end of the first window that is still open."""
         if watermark_us <= WATERMARK_MIN or watermark_us >= WATERMARK_END:
             return watermark_us
         return max(WATERMARK_MIN, self._open_from(watermark_us) + self._params.size_us)
 
     def parts(self) -> Parts:
-        """The rows of both sides, in the runs they lie in, with the columns of their inputs."""
+        """Returns the rows of both sides, in their runs, with the columns of their inputs."""
         frames: dict[str, pl.DataFrame] = {}
         for name, side in zip(_SIDES, self._sides, strict=True):
             if side.input is None:
@@ -93,7 +93,7 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
         return parts_of(self._params, self._watermark, self.late_rows, frames)
 
     def adopt(self, parts: Parts) -> None:
-        """Continue from a snapshot."""
+        """Continues from a snapshot."""
         snapshot, frames = opened(parts, self._params)
         for name, side in zip(_SIDES, self._sides, strict=True):
             own = {label: frames.pop(label) for label in list(frames) if label.startswith(f"{name} ")}
@@ -113,19 +113,19 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
         self._watermark, self.late_rows, self._output = snapshot.watermark_us, snapshot.late_rows, []
 
     def _open_from(self, watermark_us: int) -> int:
-        """Start of the first window that has not closed."""
+        """Returns the start of the first window that has not closed."""
         if watermark_us >= WATERMARK_END:
             return WATERMARK_END + SPAN_US_MAX
         slide = self._params.slide_us
         return (watermark_us - self._params.size_us - self._params.allowed_lateness_us) // slide * slide + slide
 
     def _close(self, first: int, last: int) -> Iterator[Sequence[pl.DataFrame]]:
-        """What the windows that start from `first` to `last` give, in steps."""
+        """Yields the answers of the windows that start from `first` to `last`, in steps."""
         size, slide = self._params.size_us, self._params.slide_us
         sides = [side.between(first, last + size) for side in self._sides]
         if not sides[0] or not (sides[1] or self._outer):
             return
-        # Of a stretch with few rows, only the windows that hold some.
+        # In a stretch with few rows, only the windows that contain some.
         for runs in sides[:1] if self._outer else sides:
             first = max(first, (min(run.first_us for run in runs) - size) // slide * slide + slide)
             last = min(last, max(run.last_us for run in runs) // slide * slide)
@@ -146,9 +146,10 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
             yield from self._close(middle + slide, last)
 
     def _in_steps(self, left: list[Run], right: list[Run], most: int) -> Iterator[tuple[list[pl.DataFrame], list[pl.DataFrame]] | None]:
-        """The rows of both sides, in buckets, as they are joined in steps, if one has so many at most; None where that takes a step.
+        """Yields the rows of both sides for each join step, and None for a step that only splits buckets. `most` is the row count of
+        the larger side.
 
-        How many it has depends on the input alone, and so does the order.
+        The number of steps and their order depend on the input alone.
         """
         together, parts = max(1, BUCKETS * STEP_ROWS // most), -(-most // (2 * BUCKETS * STEP_ROWS))
         for start in range(0, BUCKETS, together):
@@ -162,7 +163,7 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
             yield from zip(*(side.apart(rows, parts) for side, rows in zip(self._sides, sides, strict=True)), strict=True)
 
     def _close_together(self, first: int, last: int) -> Iterator[Sequence[pl.DataFrame]]:
-        """What windows with few rows give."""
+        """Yields the answers of windows with few rows."""
         sides: list[list[pl.DataFrame]] = []
         for side in self._sides:
             rows = [run.rows for run in side.between(first, last + self._params.size_us)]
@@ -170,19 +171,19 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
                 rows = [self._spread(part, side.time, first, last) for part in rows]
             sides.append(rows)
         if sides[0] and (sides[1] or self._outer):
-            # In the order of one window after the other, each bucket by bucket.
+            # In the order of windows, and bucket by bucket within each.
             left = pl.concat(sides[0], rechunk=True)
             place = self._sides[0].buckets(left).astype(np.int64)
             windows = (last - first) // self._params.slide_us + 1
             if windows > 1:
                 place += (left[_WINDOW].to_numpy() - first) // self._params.slide_us * BUCKETS
             if windows * BUCKETS <= 2**16:
-                place = place.astype(np.uint16)  # sorted without comparisons
+                place = place.astype(np.uint16)  # 16-bit numbers are sorted without comparisons
             order = pl.Series(np.argsort(place, kind="stable").astype(np.uint32))
             yield from self._joined([left[order]], sides[1], first if first == last else None)
 
     def _spread(self, rows: pl.DataFrame, time: str, first: int, last: int) -> pl.DataFrame:
-        """Rows, each once for every window that starts within `first` to `last` and holds it."""
+        """Repeats each row for every window that contains it and starts within `first` to `last`."""
         size, slide, at = self._params.size_us, self._params.slide_us, pl.col(time)
         if size == slide:
             return rows.with_columns((at // slide * slide).alias(_WINDOW))
@@ -192,7 +193,8 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
         return held.with_columns(pl.int_ranges(earliest, latest + 1, slide).alias(_WINDOW)).explode(_WINDOW)
 
     def _joined(self, left: list[pl.DataFrame], right: list[pl.DataFrame], start: int | None) -> Iterator[Sequence[pl.DataFrame]]:
-        """The pairs of some rows, in the order of the left ones, all of the window that starts there; None: of that in their column."""
+        """Yields the pairs of some rows, in the order of the left ones. All belong to the window that starts at `start`, or, if that is
+        None, to the one in their column."""
         if not left or not (right or self._outer):
             return
         rows = left[0] if len(left) == 1 else pl.concat(left, rechunk=True)
@@ -203,7 +205,7 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
         else:
             others = right[0] if len(right) == 1 else pl.concat(right, rechunk=True)
             by = [] if start is not None else [_WINDOW]
-            on = [[*side.keys, *by] for side in self._sides]  # the right rows' windows come to lie on the left ones'
+            on = [[*side.keys, *by] for side in self._sides]  # the windows of the right rows match those of the left ones
             if self._residual is not None:
                 answer = self._joined_where(self._residual, rows, others, on, start)
             else:
@@ -215,7 +217,7 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
     def _joined_where(
         self, residual: pl.Expr, left: pl.DataFrame, right: pl.DataFrame, on: list[list[str]], start: int | None
     ) -> pl.DataFrame:
-        """The pairs that meet a condition; of a left join, with the left rows that have none."""
+        """Returns the pairs that meet a condition; for a left join, also the left rows that have none."""
         pairs = paired(left.with_row_index(_ROW), right, on[0], on[1], "inner")
         answer = self._named(pairs, start)
         kept = evaluated(answer, residual.fill_null(False))
@@ -230,11 +232,11 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
         return pl.concat([answer, self._named(rest, start)], rechunk=True)[pl.Series(order)]
 
     def _alone(self, left: pl.DataFrame) -> pl.DataFrame:
-        """Left rows with NULLs for what the right side would have, if that has ever brought a row."""
+        """Returns left rows with NULLs for the right side's columns, if the right side has ever brought a row."""
         return left.with_columns(pl.lit(None, dtype).alias(name) for name, dtype in self._sides[1].schema.items())
 
     def _named(self, rows: pl.DataFrame, start: int | None) -> pl.DataFrame:
-        """Joined rows with the columns of the output."""
+        """Returns joined rows with the columns of the output."""
         begin = pl.col(_WINDOW) if start is None else pl.lit(start, pl.Int64())
         bounds = [begin.alias("window_start"), (begin + self._params.size_us).alias("window_end")]
         times = [bound.cast(pl.Datetime("us")) for bound in bounds]
@@ -242,10 +244,10 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
         return rows.with_columns([*times, *self._output]).select(names)
 
     def _input_known(self) -> None:
-        self._output = []  # prepared when it is needed: of a left join, the right input may never be known
+        self._output = []  # prepared when needed: for a left join, the right input may stay unknown
 
     def _prepare_output(self) -> None:
-        """The left input is known now, and the right one, unless this is a left join: check types, compile the residual predicate."""
+        """Checks types and compiles the residual predicate, once the left input is known, and the right one unless this is a left join."""
         left, right = self._sides
         outer = iter(self._params.outer or ())
         types = {"window_start": ColumnType.TIME, "window_end": ColumnType.TIME}

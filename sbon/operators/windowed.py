@@ -1,4 +1,4 @@
-"""What windows of all kinds have in common: rows that wait, partial aggregates by pane and key, and their snapshots."""
+"""Base of windows of all kinds: waiting rows, partial aggregates by pane and key, and snapshots."""
 
 import abc
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,19 +19,19 @@ from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, SessionParams, WindowP
 from sbon.query.schema import ColumnType
 
 PENDING_ROWS_MAX = 32_768
-"""Rows that wait to be aggregated together: a batch of a few rows costs as much as one of thousands. A window that closes takes in what
-waits first, which is a millisecond for so many."""
+"""Rows that wait to be aggregated together, because a batch of a few rows costs as much as one of thousands. A window that closes first
+aggregates waiting rows, a millisecond for so many."""
 ROWS_AT_ONCE = 65_536
-"""Rows of partials, of all tables together, that windows are closed of in one step; more are done range by range."""
+"""Partial rows, of all tables together, from which windows are closed in one step; more are processed range by range."""
 FRAME_ROWS_MAX = 65_536
-"""Rows of one frame of output."""
+"""Most rows of one output frame."""
 
 PANE = "p"
-"""Column of the pane in partials: its number, or its start in microseconds, as a subclass has it."""
+"""Column of the pane in partials: its number, or its start in microseconds, as the subclass defines."""
 
 
 class Windowed(Operator):
-    """Aggregation by key and by stretches of time that a subclass cuts. A row without an event time counts as late."""
+    """Aggregates by key and by time ranges that a subclass defines. A row without an event time counts as late."""
 
     def __init__(self, params: WindowParams | SessionParams) -> None:
         self._shared = params
@@ -47,15 +47,15 @@ class Windowed(Operator):
 
     @abc.abstractmethod
     def _late_below(self) -> int:
-        """Rows with an event time below this are late."""
+        """Returns the event time below which rows are late."""
 
     @abc.abstractmethod
     def _add(self, aggregates: Aggregates, rows: pl.DataFrame) -> None:
-        """Add prepared rows, at least one and none late, to their panes."""
+        """Adds prepared rows, at least one and none late, to their panes."""
 
     @property
     def state_rows(self) -> int:
-        """Partials kept, and rows that are not yet part of one."""
+        """Returns the number of partials kept, and of rows not yet aggregated."""
         return self._partials + self._pending_rows
 
     @property
@@ -63,7 +63,7 @@ class Windowed(Operator):
         return sum(table.rows for table in self._aggregates.tables.values()) if self._aggregates else 0
 
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
-        """Keep rows until there are many, or a window closes. Until then nothing can become late that is not already."""
+        """Keeps rows until there are many, or a window closes. Until then no further row can become late."""
         if self._aggregates is None:
             self._aggregates = self._compile(frame)
         elif frame.schema != self._input.schema:
@@ -73,11 +73,11 @@ class Windowed(Operator):
         times = frame[self._shared.time_column]
         late = times.null_count() > 0 or int(physical(times).min()) < self._late_below()
         if late or self._pending_rows >= PENDING_ROWS_MAX:
-            self._aggregate_pending()  # what is late is counted at once
+            self._aggregate_pending()  # counts late rows at once
         return ()
 
     def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
-        """Give what has closed, then fold what has been put off."""
+        """Emits windows that have closed, then folds tables whose folding was put off."""
         steps = self._close_up_to(watermark_us)
         if self._aggregates is not None and any(table.is_due for table in self._aggregates.tables.values()):
             return chain(steps, self._fold(self._aggregates))
@@ -85,7 +85,7 @@ class Windowed(Operator):
 
     @abc.abstractmethod
     def _close_up_to(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
-        """See `Operator.advance_in_steps`."""
+        """Implements `Operator.advance_in_steps` in a subclass."""
 
     def _fold(self, aggregates: Aggregates) -> Iterator[Sequence[pl.DataFrame]]:
         for table in aggregates.tables.values():
@@ -94,7 +94,7 @@ class Windowed(Operator):
                     yield ()
 
     def _aggregate_pending(self) -> None:
-        """Add the rows that wait to their panes."""
+        """Adds the waiting rows to their panes."""
         if self._aggregates is None or not self._pending:
             return
         frame = self._pending[0] if len(self._pending) == 1 else pl.concat(self._pending, rechunk=True)
@@ -104,7 +104,7 @@ class Windowed(Operator):
             self._add(self._aggregates, rows)
 
     def _in_time(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Rows that are not late; the others are counted."""
+        """Returns rows that are not late, and counts the others."""
         times = rows[TIME]
         below = max(WATERMARK_MIN, self._late_below())
         least, greatest = times.min(), times.max()
@@ -116,7 +116,8 @@ class Windowed(Operator):
         return kept
 
     def parts(self) -> Parts:
-        """The partials and the watermark, with the input's columns, so that a restored window can close before its next row comes."""
+        """Returns the partials and the watermark, with the input's columns, so that a restored window can close before its next row
+        comes."""
         self._aggregate_pending()
         frames: dict[str, pl.DataFrame] = {}
         if self._aggregates is not None:
@@ -129,7 +130,7 @@ class Windowed(Operator):
         return parts_of(self._shared, self._watermark, self.late_rows, frames)
 
     def adopt(self, parts: Parts) -> None:
-        """Continue from a snapshot."""
+        """Continues from a snapshot."""
         snapshot, frames = opened(parts, self._shared)
         aggregates = None
         if frames:
@@ -142,7 +143,7 @@ class Windowed(Operator):
         self._aggregates, self._watermark, self.late_rows = aggregates, snapshot.watermark_us, snapshot.late_rows
 
     def _check(self, frames: dict[str, pl.DataFrame], aggregates: Aggregates) -> None:
-        """The tables of a snapshot have the columns that this window's own would have."""
+        """Checks that the tables of a snapshot have the columns of this window's own."""
         if frames and set(frames) != set(aggregates.tables):
             raise RemoteProtocolError(f"window snapshot with tables {sorted(frames)}, expected {sorted(aggregates.tables)}")
         nothing = self._input.select(self._columns).with_columns(pl.col(TIME).alias(PANE))
@@ -156,7 +157,7 @@ class Windowed(Operator):
                 raise RemoteProtocolError(f"table {name} of a window snapshot has groups that the main one has not")
 
     def _compile(self, frame: pl.DataFrame) -> Aggregates:
-        """Types are known with the first batch; they stay."""
+        """Compiles for the first batch, whose types stay."""
         columns = columns_of(frame)
         if columns.get(self._shared.time_column) is not ColumnType.TIME:
             raise RemoteProtocolError(f"event time {self._shared.time_column!r} is no time column of the input")
@@ -169,7 +170,7 @@ class Windowed(Operator):
         return Aggregates(self._shared.aggregates, operands.operands, operands.types)
 
     def _named(self, answers: pl.DataFrame, start: pl.Expr, end: pl.Expr) -> pl.DataFrame:
-        """Answers with the columns of the output, between these instants, microseconds."""
+        """Returns answers with the columns of the output, between these instants in microseconds."""
         keys = [pl.col(own).alias(name) for own, (name, _) in zip(self._keys, self._shared.keys, strict=True)]
         values = [pl.col(f"a{i}").alias(aggregate.name) for i, aggregate in enumerate(self._shared.aggregates)]
         bounds = [start.cast(pl.Datetime("us")).alias("window_start"), end.cast(pl.Datetime("us")).alias("window_end")]
