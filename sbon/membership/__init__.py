@@ -1,4 +1,4 @@
-"""Who is in the overlay, and where: membership by gossip."""
+"""Membership by gossip: which agents are in the overlay, and their addresses."""
 
 from sbon.membership.actions import (
     Action,

@@ -1,4 +1,4 @@
-"""What the membership machine asks of the agent, and tells it."""
+"""Actions that the membership machine returns: requests to the agent, and events."""
 
 from typing import TypeAlias
 
@@ -10,31 +10,31 @@ from sbon.types import Address, NodeId
 
 
 class SendDatagram(msgspec.Struct, frozen=True):
-    """Seal and send, and forget.
+    """Request to seal and send a datagram, without retry.
 
-    Instants matter to two kinds of datagrams, and the last moment before the system call is when they are known best: by then the
-    datagram has been sealed, which takes longer than a neighbour's round trip. An agent that cannot tell leaves both fields alone.
+    Two kinds of datagrams depend on their sending time, which is known best right before the system call: sealing takes longer than a
+    round trip to a near peer. An agent that cannot tell the time of sending ignores both fields.
     """
 
     address: Address
     data: bytes
     probe: int | None = None
-    """The sequence number of this probe, for `Membership.probe_leaves` when it leaves."""
+    """Sequence number of a probe; call `Membership.probe_leaves` with it when the datagram is sent."""
     answers_at: float | None = None
-    """This is an ack of a probe that arrived then, monotonic seconds: `messages.with_held` puts in how long it was held."""
+    """When the probe arrived that this ack answers, monotonic seconds; `messages.with_held` writes the holding time into the ack."""
 
 
 class PushPull(msgspec.Struct, frozen=True):
-    """Send `full_state()` to the agent there over a reliable connection and give its answer to `merge()`.
+    """Request to send `full_state()` to the agent at an address over a reliable connection and to pass its answer to `merge()`.
 
-    Nothing need be reported when it fails: the machine tries again by itself.
+    Failures need not be reported: the machine tries again by itself.
     """
 
     address: Address
 
 
 class RttMeasured(msgspec.Struct, frozen=True):
-    """A direct probe was answered: a sample for the coordinate. The peer's holding time is taken off."""
+    """A direct probe was answered. The RTT is a sample for the coordinate; the peer's holding time is subtracted."""
 
     peer: NodeId
     rtt_ms: float
@@ -42,14 +42,14 @@ class RttMeasured(msgspec.Struct, frozen=True):
 
 
 class CoordinateHeard(msgspec.Struct, frozen=True):
-    """Newer word of where a peer is, without a measurement."""
+    """A peer's newer coordinate arrived without a measurement."""
 
     peer: NodeId
     coordinate: Coordinate
 
 
 class MemberChanged(msgspec.Struct, frozen=True):
-    """A member's status; `before` is None where the member was unknown."""
+    """A member's status changed; `before` is None if the member was unknown."""
 
     name: NodeId
     before: MemberStatus | None
@@ -57,7 +57,7 @@ class MemberChanged(msgspec.Struct, frozen=True):
 
 
 class MemberUpdated(msgspec.Struct, frozen=True):
-    """A member's address, labels or digest are new, or its process is (`restarted`): what it hosted before is gone."""
+    """A member's address, labels or digest changed, or its process was replaced (`restarted`) and the operators that it hosted are gone."""
 
     name: NodeId
     restarted: bool
@@ -70,7 +70,7 @@ class MemberForgotten(msgspec.Struct, frozen=True):
 
 
 class PingDone(msgspec.Struct, frozen=True):
-    """A measurement asked for with `ping` has ended; None: nobody answered in time."""
+    """A measurement requested with `ping` has ended; the RTT is None if nobody answered in time."""
 
     token: int
     peer: NodeId
@@ -78,14 +78,14 @@ class PingDone(msgspec.Struct, frozen=True):
 
 
 class NameConflict(msgspec.Struct, frozen=True):
-    """Another running agent uses our name; `address` is its. One of the two must be renamed."""
+    """Another running agent uses our name, at `address`. One of the two must be renamed."""
 
     name: NodeId
     address: Address
 
 
 class LeaveDone(msgspec.Struct, frozen=True):
-    """Our departure has been told often enough: sockets may close."""
+    """Our departure has been announced often enough: sockets may close."""
 
 
 Action: TypeAlias = (

@@ -1,6 +1,6 @@
-"""News to pass on: the least told first, the newest first among those, each a bounded number of times.
+"""Chooses the news to pass on: the least told first, and among those the newest, each a bounded number of times.
 
-Source: SWIM (DSN 2002), section 4.1: each member repeats a piece of news lambda log n times and prefers what it has told least.
+Source: SWIM (DSN 2002), section 4.1: each member repeats a piece of news lambda log n times and prefers the news that it has told least.
 """
 
 import msgspec
@@ -8,7 +8,7 @@ import msgspec
 from sbon.membership.messages import News, encoded_bytes
 
 MISFITS_MAX = 4
-"""So many pieces that do not fit end the search: the room is used up."""
+"""Number of misfitting pieces after which the search ends, because the datagram is practically full."""
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -20,26 +20,26 @@ class Broadcasts:
     """News by subject. A later piece on the same subject replaces the earlier one."""
 
     def __init__(self) -> None:
-        self._tellings: list[dict[str, _Entry]] = [{}]  # index: how often told
+        self._tellings: list[dict[str, _Entry]] = [{}]  # index: number of times told
         self._told: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._told)
 
     def add(self, subject: str, item: News) -> None:
-        """Pass this on from now on."""
+        """Starts passing on a piece of news."""
         self.remove(subject)
         self._told[subject] = 0
         self._tellings[0][subject] = _Entry(item, encoded_bytes(item))
 
     def remove(self, subject: str) -> None:
-        """Say no more about this."""
+        """Stops passing on the news about a subject."""
         told = self._told.pop(subject, None)
         if told is not None:
             del self._tellings[told][subject]
 
     def take(self, room_bytes: int, limit: int, repeat_max: int) -> tuple[list[News], int]:
-        """News for one message and the bytes that it takes; each piece counts as told once more, and is dropped at `repeat_max`."""
+        """Returns news for one message and its size in bytes; each piece counts as told once more, and is dropped at `repeat_max`."""
         if not self._told:
             return [], 0
         taken: list[News] = []

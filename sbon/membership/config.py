@@ -6,7 +6,7 @@ from sbon.errors import ConfigError
 
 LABELS_MAX = 16
 LABELS_BYTES_MAX = 512
-"""Labels travel in one datagram with everything else: more would crowd out the news."""
+"""Most bytes of a member's labels. They travel in one datagram with everything else: more would displace news."""
 
 
 class MembershipConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,12 +95,12 @@ def _positive(name: str, value: float) -> None:
 
 
 def check_labels(labels: dict[str, str]) -> dict[str, str]:
-    """The same labels, if they fit into gossip.
+    """Returns the labels after checking that they fit into gossip.
 
     Raises
     ------
     ConfigError
-        More than 16 labels, or more than 512 bytes of keys and values together, or an empty key.
+        There are more than 16 labels, keys and values exceed 512 bytes together, or a key is empty.
     """
     if len(labels) > LABELS_MAX:
         raise ConfigError(f"labels: {len(labels)} of them, expected {LABELS_MAX} at most")
@@ -113,5 +113,5 @@ def check_labels(labels: dict[str, str]) -> dict[str, str]:
 
 
 def labels_bytes(labels: dict[str, str]) -> int:
-    """Bytes that the labels take on the wire, at most."""
+    """Returns an upper bound of the bytes that the labels take on the wire."""
     return sum(len(key.encode()) + len(value.encode()) + 4 for key, value in labels.items())

@@ -1,9 +1,9 @@
-"""Which operators a member may host, in at most 256 bytes: a Bloom filter over their signatures.
+"""Summary of the operators that a member may host, in at most 256 bytes: a Bloom filter over their signatures.
 
-A reader that finds a signature asks the member itself; a false hit costs one question, and there are no false misses.
+A reader that finds a signature asks the member itself; a false positive costs one question, and there are no false negatives.
 
-Source: Bloom, CACM 13(7), 1970. With 12 bits and 4 hashes an entry, about 1 in 150 questions is in vain; a member with more than
-170 signatures fills the 2048 bits further.
+Source: Bloom, CACM 13(7), 1970. With 12 bits and 4 hashes an entry, about 1 in 150 questions is in vain; with more than 170 signatures the
+filter stays at 2048 bits and false positives grow.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ BYTES_MIN = 8
 
 
 def make_digest(signatures: Iterable[str]) -> bytes:
-    """The digest of a set of operator signatures; the same for any order; empty for none.
+    """Returns the digest of a set of operator signatures, which does not depend on their order; empty for no signatures.
 
     Examples
     --------
@@ -40,11 +40,11 @@ def make_digest(signatures: Iterable[str]) -> bytes:
 
 
 def may_contain(digest: bytes, signature: str) -> bool:
-    """Whether the digest's member may host this signature; False is certain."""
+    """Tells whether the digest's member may host this signature; False is certain."""
     return bool(digest) and all(digest[bit >> 3] & (1 << (bit & 7)) for bit in _bits(signature, len(digest) * 8))
 
 
 def _bits(signature: str, size: int) -> list[int]:
-    """Not Python's own hash: that differs from process to process."""
+    """Returns the bits of a signature. Python's own hash differs from process to process and cannot be used."""
     hashed = blake2b(signature.encode(), digest_size=4 * HASHES).digest()
     return [int.from_bytes(hashed[4 * i : 4 * i + 4], "little") % size for i in range(HASHES)]

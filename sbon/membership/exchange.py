@@ -1,4 +1,4 @@
-"""Push-pull: two agents exchange their whole tables, which repairs whatever gossip has missed and joins newcomers."""
+"""Push-pull: two agents exchange their whole tables, which repairs what gossip has missed and lets newcomers join."""
 
 from sbon.membership.actions import Action
 from sbon.membership.introductions import STRANGERS
@@ -12,7 +12,7 @@ _NUMBER = {status: number for number, status in enumerate(STATUSES)}
 
 
 def write_state(roster: Roster, now: float) -> bytes:
-    """Our table, as bytes for `decode_state`."""
+    """Encodes our table for `decode_state`."""
     rows = [
         Row(
             member.name,
@@ -34,10 +34,10 @@ def write_state(roster: Roster, now: float) -> bytes:
 
 
 def merge_state(roster: Roster, state: State, now: float, out: list[Action], via: Address | None) -> None:
-    """Take in another agent's table; `via`: from the agent that answered where we had dialled.
+    """Merges another agent's table; `via` is the address that we dialled, if the agent answered there.
 
-    A member that the other side holds for failed, and we do not, becomes a suspect only: after a partition it is the other side that
-    is out of date, and the member must have its chance to object.
+    A member that only the other side considers failed becomes a suspect here: after a partition the other side may be out of date, and the
+    member must have its chance to object.
     """
     teller = state.name if via is not None or is_reachable(roster, state.name) else STRANGERS
     for row in state.rows:
@@ -66,13 +66,13 @@ def merge_state(roster: Roster, state: State, now: float, out: list[Action], via
 
 
 def is_reachable(roster: Roster, name: NodeId) -> bool:
-    """Whether this is a member that has answered us, and is not known to have gone since."""
+    """Tells whether a name is a member that has answered us and has not been seen to fail or leave since."""
     member = roster.members.get(name)
     return member is not None and member.reachable
 
 
 def _doubt(roster: Roster, record: Alive, by: str, now: float, out: list[Action], teller: NodeId) -> None:
-    """The other side suspects a member, or holds it for failed while we do not."""
+    """Handles a member that the other side suspects, or considers failed while we do not."""
     if record.name == roster.own.name:
         roster.hear(Failed(record.name, record.incarnation, by), now, out, teller)
         return

@@ -1,7 +1,7 @@
-"""How far an incarnation may rise on somebody's word.
+"""Limits how far an incarnation may rise through other members' statements.
 
-Only the member itself raises its incarnation, by one for each refutation, so that numbers stay small. But whoever holds the cluster key can
-say anything of anybody, and the numbers end at INCARNATION_MAX: a member put there could never refute again. So
+Only the member itself raises its incarnation, by one for each refutation, so that numbers stay small. But any holder of the cluster key
+can claim any number for any member, and the numbers end at INCARNATION_MAX: a member put there could never refute again. Therefore
 
     up to TOLD_MAX              any number is believed: a member that lost its state climbs above what others remember
     beyond, on anybody's word   STEP more than what is known: a refutation, and a few that were missed
@@ -12,30 +12,31 @@ A forger who sends 100,000 statements a second for a year moves a member by 5 x 
 """
 
 INCARNATION_MAX = 2**53
-"""End of the numbers on the wire: larger ones are not exact in every language that may read them."""
+"""Largest number on the wire: larger ones are not exact in every language that may read them."""
 TOLD_MAX = 2**40
 STEP = 16
 SHOWN_STEP = 2**30
 CLIMB_PAUSE_S = 10.0
 START_MAX = TOLD_MAX + SHOWN_STEP
-"""The highest incarnation to start with: others who know a low one must be able to believe it."""
+"""Highest incarnation to start with. Agents that know a low one must be able to believe it."""
 
 
 def is_believable(told: int, known: int, *, shown: bool = False) -> bool:
-    """Whether a member known by `known` may have the incarnation `told`."""
+    """Tells whether a member with incarnation `known` may have the incarnation `told`."""
     if told <= TOLD_MAX or told <= known + STEP:
         return told < INCARNATION_MAX
     return shown and told <= max(known, TOLD_MAX) + SHOWN_STEP and told < INCARNATION_MAX
 
 
 class OwnIncarnation:
-    """How high we may go ourselves."""
+    """Limits how far our own incarnation may rise."""
 
     def __init__(self) -> None:
         self._climbed_at_s = float("-inf")
 
     def above(self, told: int, own: int, now: float) -> int | None:
-        """The incarnation with which to answer somebody who says `told` (at least `own`) of us; None: not believable, and not yet."""
+        """Returns the incarnation that refutes a statement about us with `told` (at least `own`); None if `told` is not believable and
+        we may not climb yet."""
         if is_believable(told, own):
             return told + 1 if told + 1 < INCARNATION_MAX else None
         if now - self._climbed_at_s < CLIMB_PAUSE_S:
@@ -46,5 +47,5 @@ class OwnIncarnation:
 
 
 def usable_start(incarnation: int) -> int:
-    """The incarnation to start with: the one that was saved, or 0 where nobody would believe it."""
+    """Returns the saved incarnation to start with, or 0 if nobody would believe it."""
     return incarnation if 0 <= incarnation <= START_MAX else 0

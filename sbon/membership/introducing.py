@@ -1,4 +1,4 @@
-"""Asks the names that wait (`introductions`) whether they are there."""
+"""Probes the names that wait to be introduced (see `introductions`)."""
 
 from collections import Counter
 
@@ -13,14 +13,14 @@ from sbon.types import NodeId
 
 
 class Introducer:
-    """Probes for introductions: who is asked, how often, and what comes of the answer."""
+    """Sends probes for introductions: whom to ask, how often, and what to do with the answer."""
 
     def __init__(self, roster: Roster, probing: Probing, timers: Timers, peers: RandomPeers, counters: Counter[str]) -> None:
         self._roster, self._probing, self._timers, self._peers, self._counters = roster, probing, timers, peers, counters
         self._table = roster.introductions
 
     def ask(self, now: float, out: list[Action]) -> None:
-        """Ask those whose turn has come; when nobody waits and some had no room to wait, get another table."""
+        """Asks the names whose turn it is. If none wait and some had found no room, requests another table."""
         if self._roster.leaving:
             return
         while (name := self._table.take()) is not None:
@@ -30,7 +30,7 @@ class Introducer:
             out.extend(PushPull(self._roster.members[name].address) for name in self._peers.draw(1))
 
     def ask_again(self, name: NodeId, now: float, out: list[Action]) -> None:
-        """Ask this one (once more), or give it up."""
+        """Asks a name once more, or gives it up."""
         waiting = self._table.waiting.get(name)
         if self._roster.leaving:
             return
@@ -43,12 +43,12 @@ class Introducer:
             return
         config = self._probing.config
         self._probing.introduce(waiting.record, now, out, helpers=config.indirect_probes if waiting.attempts else 0)
-        wait_s = config.timeout_s_max * (2 if waiting.attempts else 1)  # helpers need a round trip of their own
+        wait_s = config.timeout_s_max * (2 if waiting.attempts else 1)  # probes through helpers need a second round trip
         waiting.attempts += 1
         self._timers.set(("introduce", name), now + wait_s)
 
     def answered(self, name: NodeId, envelope: Envelope | None, now: float, out: list[Action]) -> None:
-        """A name that waits has answered, or (without an envelope) a helper has heard it."""
+        """Handles the answer of a waiting name, or, without an envelope, a helper's message that the name answered."""
         record = self._table.answered(name, envelope, out)
         if record is None:
             return

@@ -1,15 +1,15 @@
-"""Members that we have only been told of: none gets into the table before it has answered us.
+"""Members known by hearsay only: none enters the table before it has answered us.
 
-Whoever holds the cluster key can tell of members that do not exist. A name that we do not know waits here; it is probed, directly and
-through others, and enters the table with the incarnation that its answer shows. Only then do we tell others of it, so that an invented
-name ends at those to whom the inventor spoke.
+Any holder of the cluster key can announce members that do not exist. A name that we do not know waits here; it is probed, directly and
+through others, and enters the table with the incarnation in its answer. Only then do we announce it to others, so that an invented name
+spreads no further than the agents that its inventor sent it to.
 
     told -> waiting -> asked --- its answer, or a helper's word that it has one ---> member
                          | ATTEMPTS without an answer
                          v
                       dropped (it may be told again)
 
-How many names wait is limited, for each teller and in all (`sbon.admission.Places`): those told last displace the oldest.
+The number of waiting names is limited, for each teller and in total (`sbon.admission.Places`): new names displace the oldest.
 """
 
 from collections import Counter
@@ -24,37 +24,37 @@ from sbon.membership.messages import Alive, Envelope, Vitals
 from sbon.types import NodeId
 
 AT_ONCE_MAX = 128
-"""Names asked at the same time: with ATTEMPTS, all that may wait are done with in less than a minute."""
+"""Most names asked at the same time. With ATTEMPTS, all names that may wait are handled in less than a minute."""
 ATTEMPTS = 3
 STRANGERS: NodeId = ""
-"""Teller of all who are no members themselves."""
+"""Teller of all names announced by agents that are no members."""
 
 
 class Waiting(msgspec.Struct):
-    """One name, and what we have been told of it."""
+    """One waiting name, and its announced record."""
 
     record: Alive
     attempts: int = 0
     shown: tuple[int, int] | None = None
-    """Incarnation and boot of its last answer, where the record has others."""
+    """Incarnation and boot of its last answer, if they differ from the record's."""
     vitals: Vitals | None = None
     digest: tuple[tuple[int, int], bytes] | None = None
 
 
 class Introductions:
-    """The names that wait, and whose turn it is to be asked."""
+    """The waiting names, and the order in which they are asked."""
 
     def __init__(self, config: MembershipConfig, counters: Counter[str]) -> None:
         self.waiting: dict[NodeId, Waiting] = {}
         self.has_overflowed = False
-        """Names have been displaced since this was last set to False: somebody's table was larger than what may wait."""
+        """True if names have been displaced since this was last set to False, because a table was larger than the room here."""
         self._counters = counters
         self._places: Places[NodeId] = Places(config.introductions_max, config.introductions_per_teller_max)
         self._queues: dict[NodeId, dict[NodeId, None]] = {}
-        self._asked: set[NodeId] = set()  # counted and asked, never iterated
+        self._asked: set[NodeId] = set()  # counted and looked up, never iterated
 
     def tell(self, record: Alive, teller: NodeId) -> None:
-        """Note a name that is not in the table, or newer word of one that waits."""
+        """Stores a name that is not in the table, or a newer record of a waiting one."""
         waiting = self.waiting.get(record.name)
         if waiting is not None:
             if record.incarnation > waiting.record.incarnation or (record.incarnation, record.boot) == waiting.shown:
@@ -69,7 +69,7 @@ class Introductions:
         self._queues.setdefault(teller, {})[record.name] = None
 
     def take(self) -> NodeId | None:
-        """The next name to be asked, the tellers in turn; None: nobody waits, or enough are being asked."""
+        """Returns the next name to ask, taking the tellers in turn; None if none wait, or enough are being asked."""
         while self._queues and len(self._asked) < AT_ONCE_MAX:
             teller = next(iter(self._queues))
             names = self._queues.pop(teller)
@@ -83,13 +83,13 @@ class Introductions:
         return None
 
     def remove(self, name: NodeId) -> Waiting | None:
-        """Let a name wait no longer: it has answered, or will not."""
+        """Removes a waiting name, which has answered or is given up."""
         self._places.leave(name)
         self._asked.discard(name)
         return self._drop(name)
 
     def _drop(self, name: NodeId) -> Waiting | None:
-        """Take a name out; where it has been asked it still counts as such, or a flood of names would be asked all at once."""
+        """Removes a name. If it has been asked it still counts as being asked, or a flood of names would all be asked at once."""
         for teller, names in self._queues.items():
             if name in names:
                 del names[name]
@@ -99,12 +99,12 @@ class Introductions:
         return self.waiting.pop(name, None)
 
     def answered(self, name: NodeId, envelope: Envelope | None, out: list[Action]) -> Alive | None:
-        """Take a waiting name's answer; returns its record if that is what the answer shows.
+        """Handles a waiting name's answer; returns its record if the answer confirms it.
 
         Parameters
         ----------
         envelope
-            Of the answer; None where a helper has heard it, which shows that somebody is there.
+            Envelope of the answer; None if a helper heard the answer, which only shows that the address is alive.
         """
         waiting = self.waiting.get(name)
         if waiting is None:
@@ -115,5 +115,5 @@ class Introductions:
         waiting.shown = (envelope.incarnation, envelope.boot)
         if waiting.shown == (record.incarnation, record.boot):
             return record
-        out.append(PushPull((record.host, record.port)))  # it knows best what its labels are now
+        out.append(PushPull((record.host, record.port)))  # the member knows its own labels best
         return None

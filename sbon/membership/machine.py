@@ -1,8 +1,8 @@
-"""The membership protocol as one machine: SWIM with Lifeguard's refinements, in the form that memberlist and Serf proved.
+"""The membership protocol as one state machine: SWIM with Lifeguard's refinements, in the form of memberlist and Serf.
 
-Every interval one peer is probed (`probing`); who stays silent is suspected, has time to object, and is then declared failed
-(`roster`, `suspicion`). News rides on probes and replies (`writer`, `broadcast`), and on messages of its own while there is any.
-Whole tables are exchanged now and then, when joining, and with failed members, so that partitions heal (`exchange`).
+Every interval one peer is probed (`probing`). A peer that does not answer is suspected, has time to object, and is then declared failed
+(`roster`, `suspicion`). News is added to probes and replies (`writer`, `broadcast`), and sent in messages of its own while there is any.
+Whole tables are exchanged periodically, when joining, and with failed members, so that partitions heal (`exchange`).
 
     datagrams, table bytes, instants in  ->  Membership  ->  list of actions out (`actions`)
 
@@ -53,15 +53,15 @@ from sbon.membership.writer import Writer
 from sbon.types import Address, NodeId
 
 AWAITING = frozenset({"direct", "deadline", "relay", "expire", "ping_end", "suspicion", "introduce"})
-"""Timers that wait for somebody else: put off when it was we who stood still."""
+"""Timers that wait for other agents; they are postponed if our own process was stopped."""
 CURIOSITY_S = 1.0
-"""Pause between push-pulls with peers that turn out to know more of themselves than we do."""
+"""Pause between push-pulls with peers that know newer facts about themselves than we do."""
 CORRECTION_S = 1.0
-"""Pause between unasked corrections of one peer that holds something outdated of itself."""
+"""Pause between unrequested corrections of a peer that holds outdated facts about itself."""
 
 
 class Membership:
-    """One agent's part in the protocol. Call `wake` when `next_wake` says so, which every other call may change."""
+    """One agent's part in the protocol. Call `wake` at the time that `next_wake` returns; every other call may change that time."""
 
     def __init__(
         self,
@@ -73,12 +73,12 @@ class Membership:
         coordinate: Callable[[], Coordinate],
         rng: np.random.Generator,
     ) -> None:
-        """`incarnation`: any number; one that was used before, none kept (0) or one too high to use is put right by the others' memory.
+        """Creates the machine. `incarnation` may be any number: one that is too low or too high is corrected through the others' tables.
 
         Raises
         ------
         ConfigError
-            The name, the address or the labels do not fit the protocol.
+            The name, the address or the labels are not valid in the protocol.
         """
         check_name(name)
         _check_address(address)
@@ -130,33 +130,34 @@ class Membership:
 
     @property
     def name(self) -> NodeId:
-        """Ours."""
+        """Returns our name."""
         return self._roster.own.name
 
     @property
     def incarnation(self) -> int:
-        """Ours; grows with every refutation. Keep it over a restart to be believed at once."""
+        """Returns our incarnation, which grows with every refutation. Keep it over a restart to be believed at once."""
         return self._roster.own.incarnation
 
     @property
     def members(self) -> Mapping[NodeId, Member]:
-        """All known members by name, ourselves and the remembered dead included. Live: read it, do not keep rows."""
+        """Returns all known members by name, including ourselves and remembered dead ones. The mapping is live: read it, do not keep
+        rows."""
         return self._roster.members
 
     @property
     def own(self) -> Member:
-        """Our own row."""
+        """Returns our own row."""
         return self._roster.own
 
     @property
     def health_score(self) -> int:
-        """How much we doubt ourselves; 0 is well."""
+        """Returns how much we doubt ourselves; 0 is healthy."""
         return self._health.score
 
     # Calls of the agent
 
     def join(self, seeds: Sequence[Address], now: float) -> list[Action]:
-        """Begin. Seeds are tried until some member is known; without seeds we wait to be found."""
+        """Joins the overlay. Seeds are tried until some member is known; without seeds we wait to be contacted."""
         self._now = now
         out: list[Action] = []
         self._writer.own_vitals()
@@ -164,12 +165,12 @@ class Membership:
         return out
 
     def receive(self, data: bytes, sender: Address, now: float, received_at: float | None = None) -> list[Action]:
-        """One unsealed datagram. `received_at`: when it reached this machine, if that is known better than `now`.
+        """Handles one unsealed datagram. `received_at` is when it reached this machine, if that is known more exactly than `now`.
 
         Raises
         ------
         RemoteProtocolError
-            The datagram is nonsense; nothing has changed.
+            The datagram is invalid; nothing has changed.
         """
         message = decode(data, self.counters)
         self._now = now
@@ -194,7 +195,7 @@ class Membership:
         return out
 
     def wake(self, now: float) -> list[Action]:
-        """Do what is due."""
+        """Performs the duties that are due."""
         out: list[Action] = []
         due = self._timers.next()
         if due is not None and now - due > self._config.stall_s and self._rounds.running:
@@ -210,15 +211,15 @@ class Membership:
         return out
 
     def probe_leaves(self, sequence: int, now: float) -> None:
-        """A probe is about to be sent: better known than when it was written. Changes no timer."""
+        """Records the sending time of a probe right before it is sent. Changes no timer."""
         self._probing.leaves(sequence, now)
 
     def next_wake(self) -> float | None:
-        """When `wake` is wanted, monotonic seconds; None before `join`."""
+        """Returns when to call `wake`, monotonic seconds; None before `join`."""
         return self._timers.next()
 
     def leave(self, now: float) -> list[Action]:
-        """Say goodbye; `LeaveDone` follows, at once or from a later `wake`. Members show us as left, not failed."""
+        """Announces our departure; `LeaveDone` follows, at once or from a later `wake`. Members show us as left, not failed."""
         self._now = now
         out: list[Action] = []
         if self._roster.leaving:
@@ -229,17 +230,17 @@ class Membership:
         return out
 
     def full_state(self) -> bytes:
-        """Our whole table, for another agent's `merge`."""
+        """Returns our whole table, for another agent's `merge`."""
         self._writer.own_vitals()
         return write_state(self._roster, self._now)
 
     def merge(self, state: bytes, now: float, via: Address | None = None) -> list[Action]:
-        """Take in another agent's `full_state`. `via`: the address that a `PushPull` named, if this answers one.
+        """Merges another agent's `full_state`. `via` is the address that a `PushPull` named, if this answers one.
 
         Raises
         ------
         RemoteProtocolError
-            The bytes are nonsense; nothing has changed.
+            The bytes are invalid; nothing has changed.
         """
         decoded = decode_state(state)
         self._now = now
@@ -251,7 +252,7 @@ class Membership:
         return out
 
     def announce(self, digest: bytes, capacity: Capacity) -> None:
-        """What we host (see `make_digest`) and can still take, from now on; gossip carries it.
+        """Sets the digest of hosted operators (see `make_digest`) and the free capacity that gossip announces.
 
         Raises
         ------
@@ -266,29 +267,29 @@ class Membership:
         if digest != own.digest:
             own.digest = digest
             own.digest_version = (own.incarnation, own.digest_version[1] + 1)
-            self._roster.pass_on(self._roster.own_hosted())  # with the next probe: there is no `now` here to set a timer from
+            self._roster.pass_on(self._roster.own_hosted())  # sent with the next probe, since there is no `now` here to set a timer from
 
     def ping(self, peer: NodeId, now: float) -> tuple[int, list[Action]]:
-        """Measure the RTT to one member now. A `PingDone` with the returned token follows, perhaps among the returned actions."""
+        """Measures the RTT to one member now. A `PingDone` with the returned token follows, perhaps among the returned actions."""
         self._now = now
         out: list[Action] = []
         token = self._probing.ping(peer, now, out)
         return token, out
 
     def reconfigure(self, config: MembershipConfig) -> None:
-        """Other settings from now on; instants already set stay."""
+        """Replaces the settings; instants that are set already stay."""
         self._config = self._roster.config = self._probing.config = self._rounds.config = config
         self._health.limit(config.health_max)
 
     def _go_on(self, now: float, out: list[Action]) -> None:
-        """Ask who waits to be asked, and set the timers that an event has made necessary."""
+        """Asks waiting names, and sets the timers that an event has made necessary."""
         self._introducer.ask(now, out)
         self._rounds.arm(now)
 
     # Messages
 
     def _consider_speaker(self, envelope: Envelope, sender: Address, now: float, out: list[Action]) -> bool:
-        """Ask a speaker that knows more of itself than we do; return whether it knows less, and should be told."""
+        """Requests the table of a speaker that knows more about itself than we do; returns whether it knows less and should be told."""
         member = self._roster.members.get(envelope.name)
         if member is None or envelope.incarnation > member.incarnation:
             if now - self._curious_at >= CURIOSITY_S and not self._roster.leaving:
@@ -332,7 +333,7 @@ class Membership:
         try:
             return unpack_vitals(envelope.data)[0]
         except CoordinateError:
-            return None  # counted when it was heard
+            return None  # counted when it arrived
 
     # Timers
 
@@ -342,7 +343,7 @@ class Membership:
         self._corrected_at.pop(name, None)
 
     def _stood_still(self, for_s: float) -> None:
-        """This process got no turn for so long: the answers that we miss may lie in our own socket."""
+        """Gives lost time back after this process got no CPU: the awaited answers may lie in our own socket."""
         self.counters["stalls"] += 1
         self._health.change(+1)
         self._timers.delay(AWAITING, for_s)
@@ -350,12 +351,12 @@ class Membership:
 
 
 def check_name(name: str) -> str:
-    """The same name, if an agent may have it.
+    """Returns a name after checking that an agent may have it.
 
     Raises
     ------
     ConfigError
-        Empty, longer than 64 characters, or with others than letters, digits and `_.:-`.
+        The name is empty, longer than 64 characters, or contains other characters than letters, digits and `_.:-`.
     """
     try:
         return msgspec.convert(name, Name)
@@ -364,7 +365,7 @@ def check_name(name: str) -> str:
 
 
 def _check_address(address: Address) -> None:
-    """Others would refuse every record with an address that they cannot decode."""
+    """Refuses an address that others could not decode, since they would refuse every record with it."""
     try:
         msgspec.convert(address, tuple[HostName, Port])
     except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""What is known of one member, and which of two statements about it wins.
+"""Facts known about one member, and the rule by which one of two statements about it wins.
 
 Statements about one member are ordered by (incarnation, rank of the status): the greater one wins, whatever the order in which they
 arrive, so that all tables converge. Only the member itself raises its incarnation, which is how it refutes a suspicion.
@@ -18,7 +18,7 @@ from sbon.types import Address, NodeId
 
 
 class MemberStatus(enum.Enum):
-    """As users of Serf know them, with the suspicion of SWIM in between."""
+    """Status of a member, named as in Serf, with SWIM's suspicion."""
 
     ALIVE = "alive"
     SUSPECT = "suspect"
@@ -30,17 +30,17 @@ RANK: dict[MemberStatus, int] = {MemberStatus.ALIVE: 0, MemberStatus.SUSPECT: 1,
 
 
 def overrides(incarnation: int, status: MemberStatus, than_incarnation: int, than_status: MemberStatus) -> bool:
-    """Whether the first statement about a member replaces the second."""
+    """Tells whether the first statement about a member replaces the second."""
     if incarnation != than_incarnation:
         return incarnation > than_incarnation
     return RANK[status] > RANK[than_status]
 
 
 class Capacity(msgspec.Struct, frozen=True, array_like=True):
-    """What a member can still take."""
+    """Free capacity of a member."""
 
     free_operators: int = 0
-    """Operators that it would accept now."""
+    """Number of operators that it would accept now."""
     load: float = 0.0
     """CPU use, 0 to 1 per core."""
 
@@ -53,18 +53,18 @@ class Member(msgspec.Struct, kw_only=True):
     status: MemberStatus
     incarnation: int
     boot: int
-    """Drawn at random when the process started: tells a restarted member from its former self."""
+    """Random number drawn when the process started; it distinguishes a restarted member from its former process."""
     labels: dict[str, str]
     coordinate: Coordinate | None = None
     capacity: Capacity = Capacity()
     digest: bytes = b""
-    """Which operators it hosts: see `sbon.membership.digest`."""
+    """Digest of the operators that it hosts: see `sbon.membership.digest`."""
     since_s: float = 0.0
-    """When the status became what it is, by our clock."""
+    """When the status last changed, by our clock, seconds."""
     vitals_version: tuple[int, int] = (-1, -1)
     digest_version: tuple[int, int] = (-1, -1)
 
     @property
     def reachable(self) -> bool:
-        """Alive or only suspected: still probed, and given news."""
+        """Tells whether the member is alive or only suspected: it is still probed, and given news."""
         return self.status is MemberStatus.ALIVE or self.status is MemberStatus.SUSPECT

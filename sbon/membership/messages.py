@@ -1,12 +1,12 @@
-"""What members say to each other, in MessagePack: one version byte, then one tagged array.
+"""Messages between members, in MessagePack: one version byte, then one tagged array.
 
 Decoding is the validation: lengths, ranges and names are part of the types. A message that does not fit is refused whole with
 RemoteProtocolError. Vitals (coordinate and capacity) are the exception: they are packed 32-bit floats that are looked at only when
 they are newer than what is known, and bad ones are dropped alone, see `unpack_vitals`.
 
-A datagram goes to whoever is there, so that its version cannot be agreed upon. Later releases of this version may add fields at the end of
-any array (and of packed vitals), kinds of messages and of news, and statuses: what an earlier release does not know it leaves out and
-counts. Whoever changes the meaning of what there is takes the next version, and is refused by all others.
+A datagram goes to an agent of unknown release, so the version cannot be negotiated. Later releases of this version may add fields at the
+end of any array (and of packed vitals), kinds of messages and of news, and statuses: an earlier release skips what it does not know, and
+counts it. A change of the meaning of existing fields takes the next version, which all others refuse.
 """
 
 import struct
@@ -23,7 +23,7 @@ from sbon.membership.members import Capacity
 
 VERSION = 1
 DATAGRAM_BYTES_MAX = 1200
-"""Before sealing; with seal, UDP and IPv6 headers still below the 1280 bytes that every IPv6 path carries."""
+"""Most bytes of a datagram before sealing; with seal, UDP and IPv6 headers it stays below the 1280 bytes that every IPv6 path carries."""
 DIGEST_BYTES_MAX = 256
 STATE_ROWS_MAX = 100_000
 HELD_US_MAX = 60_000_000
@@ -32,10 +32,11 @@ VITALS_MAX = 32
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.:-]+\Z")]
 NameOfRow: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
-"""A name that means nothing unless the table has it already: the pattern was checked when it came in, and costs a microsecond."""
+"""A name that is only looked up in the table. Its pattern was checked when it entered the table; checking again would cost a
+microsecond."""
 Incarnation: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=INCARNATION_MAX)]
 Version: TypeAlias = Annotated[int, msgspec.Meta(ge=-1, le=2**62)]
-"""Of what a member hosts; -1: none is known."""
+"""Version of a member's digest; -1: none is known."""
 Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 Port: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 HostName: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=r"^[!-~]+\Z")]
@@ -45,11 +46,11 @@ PackedVitals: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=64)]
 
 
 class _Struct(msgspec.Struct, frozen=True, array_like=True):
-    """An array whose further elements, of later releases, are passed over."""
+    """An array whose additional elements, from later releases, are ignored."""
 
 
 class Alive(_Struct, frozen=True, tag=1):
-    """A member of this incarnation lives at this address."""
+    """States that a member of this incarnation lives at this address."""
 
     name: Name
     incarnation: Incarnation
@@ -60,7 +61,7 @@ class Alive(_Struct, frozen=True, tag=1):
 
 
 class Suspect(_Struct, frozen=True, tag=2):
-    """`by` got no answer from the member."""
+    """States that `by` got no answer from the member."""
 
     name: NameOfRow
     incarnation: Incarnation
@@ -68,7 +69,7 @@ class Suspect(_Struct, frozen=True, tag=2):
 
 
 class Failed(_Struct, frozen=True, tag=3):
-    """The member did not object to the suspicion in time."""
+    """States that the member did not object to the suspicion in time."""
 
     name: NameOfRow
     incarnation: Incarnation
@@ -76,7 +77,7 @@ class Failed(_Struct, frozen=True, tag=3):
 
 
 class Left(_Struct, frozen=True, tag=4):
-    """The member said goodbye."""
+    """States that the member announced its departure."""
 
     name: NameOfRow
     incarnation: Incarnation
@@ -95,7 +96,7 @@ News: TypeAlias = Alive | Suspect | Failed | Left | Hosted
 
 
 class Vitals(_Struct, frozen=True):
-    """Where a member was and what it could take; `data` as of `pack_vitals`."""
+    """A member's coordinate and capacity; `data` is made by `pack_vitals`."""
 
     name: NameOfRow
     incarnation: Incarnation
@@ -104,7 +105,7 @@ class Vitals(_Struct, frozen=True):
 
 
 class Envelope(_Struct, frozen=True):
-    """In every message: who speaks, and what it has heard."""
+    """Part of every message: the sender, and its news."""
 
     name: Name
     incarnation: Incarnation
@@ -116,7 +117,7 @@ class Envelope(_Struct, frozen=True):
 
 
 class Probe(_Struct, frozen=True, tag=1):
-    """Are you there? Only `target` answers: another agent may have taken its address."""
+    """Asks an agent whether it is `target`; only `target` answers, since another agent may have taken its address."""
 
     envelope: Envelope
     sequence: Number
@@ -124,7 +125,7 @@ class Probe(_Struct, frozen=True, tag=1):
 
 
 class Ack(_Struct, frozen=True, tag=2):
-    """I am; it took me so long to say so."""
+    """Answers a probe, with the time that the answer took."""
 
     envelope: Envelope
     sequence: Number
@@ -132,7 +133,7 @@ class Ack(_Struct, frozen=True, tag=2):
 
 
 class IndirectProbe(_Struct, frozen=True, tag=3):
-    """Probe `target` for me; tell me after `patience_ms` if you have no answer either."""
+    """Asks a helper to probe `target`, and to answer after `patience_ms` if it got no answer either."""
 
     envelope: Envelope
     sequence: Number
@@ -143,21 +144,21 @@ class IndirectProbe(_Struct, frozen=True, tag=3):
 
 
 class Relayed(_Struct, frozen=True, tag=4):
-    """The target of your indirect probe has answered me."""
+    """Reports that the target of an indirect probe has answered the helper."""
 
     envelope: Envelope
     sequence: Number
 
 
 class Nack(_Struct, frozen=True, tag=5):
-    """The target of your indirect probe has not answered me, but I am well (Lifeguard, section IV-A)."""
+    """Reports that the target has not answered the helper, while the helper itself is well (Lifeguard, section IV-A)."""
 
     envelope: Envelope
     sequence: Number
 
 
 class Gossip(_Struct, frozen=True, tag=6):
-    """Only news."""
+    """Carries news only."""
 
     envelope: Envelope
 
@@ -166,7 +167,7 @@ Message: TypeAlias = Probe | Ack | IndirectProbe | Relayed | Nack | Gossip
 _KINDS = frozenset(range(1, 7))
 _NEWS_KINDS = frozenset(range(1, 6))
 _ENVELOPE, _NEWS = 1, 5
-"""Where the envelope is in a message (behind its tag), and the news in an envelope."""
+"""Index of the envelope in a message (after its tag), and of the news in an envelope."""
 
 
 class Row(_Struct, frozen=True):
@@ -180,7 +181,7 @@ class Row(_Struct, frozen=True):
     port: Port
     labels: Labels
     age_s: Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-    """Since when it has had this status, so that the dead are forgotten by all at about the same time."""
+    """Seconds since the status changed, so that all agents forget dead members at about the same time."""
     vitals: Vitals | None
     hosted_version: tuple[Version, Version]
     digest: Digest
@@ -200,41 +201,41 @@ _PREFIX = bytes([VERSION])
 _VITALS = struct.Struct("<7fI")
 _HELD = struct.Struct(">BI")
 _UINT32 = 0xCE
-"""How MessagePack announces four bytes of an unsigned number."""
+"""MessagePack's type byte of an unsigned 32-bit number."""
 
 
 def encode(message: Message | State) -> bytes:
-    """Bytes of a message or a full state."""
+    """Encodes a message or a full state."""
     return _PREFIX + _encoder.encode(message)
 
 
 def encode_ack(message: Ack) -> bytes:
-    """An ack whose holding time can still be changed: always 32 bits wide."""
+    """Encodes an ack whose holding time can still be changed, as it is always 32 bits wide."""
     return encode(message)[: -len(_encoder.encode(message.held_us))] + _HELD.pack(_UINT32, message.held_us)
 
 
 def with_held(ack: bytes, held_s: float) -> bytes:
-    """The encoded ack with another holding time."""
+    """Returns the encoded ack with another holding time."""
     return ack[: -_HELD.size] + _HELD.pack(_UINT32, min(max(int(held_s * 1e6), 0), HELD_US_MAX))
 
 
 def encoded_bytes(item: News) -> int:
-    """Bytes that a piece of news takes within a message."""
+    """Returns the bytes that a piece of news takes within a message."""
     return len(_encoder.encode(item))
 
 
 def decode(data: bytes, counters: Counter[str] | None = None) -> Message | None:
-    """The message in a datagram, as far as this release knows its parts; None if it is of an unknown kind.
+    """Decodes the message in a datagram, as far as this release knows its parts; returns None if it is of an unknown kind.
 
     Parameters
     ----------
     counters
-        Told of kinds that a later release must have sent: `kinds_unknown` of messages, `news_unknown` of news.
+        Counts unknown kinds, which a later release must have sent: `kinds_unknown` of messages, `news_unknown` of news.
 
     Raises
     ------
     RemoteProtocolError
-        Another version, too long, not MessagePack, or outside the limits.
+        The message has another version, is too long, no MessagePack, or outside the limits.
     """
     if len(data) > DATAGRAM_BYTES_MAX:
         raise RemoteProtocolError(f"membership datagram of {len(data)} bytes, expected {DATAGRAM_BYTES_MAX} at most")
@@ -257,7 +258,7 @@ def decode(data: bytes, counters: Counter[str] | None = None) -> Message | None:
 
 
 def _decode_known(data: bytes, counters: Counter[str]) -> Message | None:
-    """Returns a message without the kinds of news that we do not know. Takes longer, for what only members of later releases send."""
+    """Decodes a message without its unknown kinds of news. Slower, but needed only for messages of later releases."""
     raw = msgspec.msgpack.decode(memoryview(data)[1:])
     if not _has_kind(raw):
         raise msgspec.ValidationError("not an array with a kind")
@@ -278,12 +279,12 @@ def _has_kind(raw: object) -> bool:
 
 
 def decode_state(data: bytes) -> State:
-    """The full state in the bytes of a push-pull.
+    """Decodes the full state of a push-pull.
 
     Raises
     ------
     RemoteProtocolError
-        Another version, not MessagePack, or outside the limits.
+        The state has another version, is no MessagePack, or outside the limits.
     """
     _check_version(data)
     try:
@@ -296,7 +297,7 @@ def decode_state(data: bytes) -> State:
 
 
 def pack_vitals(coordinate: Coordinate, capacity: Capacity) -> bytes:
-    """Coordinate and capacity in 32 bytes: 32-bit floats keep a ten-millionth, far below any measurement error."""
+    """Packs coordinate and capacity into 32 bytes: 32-bit floats are exact to a ten-millionth, far below any measurement error."""
     return _VITALS.pack(
         *coordinate.vector,
         coordinate.height_ms,
@@ -308,12 +309,12 @@ def pack_vitals(coordinate: Coordinate, capacity: Capacity) -> bytes:
 
 
 def unpack_vitals(data: bytes) -> tuple[Coordinate, Capacity]:
-    """What `pack_vitals` packed.
+    """Unpacks the bytes of `pack_vitals`.
 
     Raises
     ------
     CoordinateError
-        Not such bytes, or no sane node could have sent the values.
+        The bytes have another form, or values that no correct node sends.
     """
     if len(data) < _VITALS.size:
         raise CoordinateError(f"vitals of {len(data)} bytes, expected {_VITALS.size} at least")
@@ -321,7 +322,7 @@ def unpack_vitals(data: bytes) -> tuple[Coordinate, Capacity]:
     if not 0 <= load <= 1e6:
         raise CoordinateError(f"CPU load {load}, expected 0 to a million")
     coordinate = Coordinate((x, y, z), height_ms, error, load_ms)
-    # What `check` checks, in a quarter of its time (a comparison with NaN is false); `check` has the last word on what seems bad.
+    # The tests of `check` in a quarter of its time (comparisons with NaN are false); `check` decides on values that seem bad.
     low, high = -VECTOR_MS_MAX, VECTOR_MS_MAX
     if not (low <= x <= high and low <= y <= high and low <= z <= high and 0 <= height_ms <= high and 0 <= load_ms <= high):
         check(coordinate)

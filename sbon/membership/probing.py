@@ -1,4 +1,4 @@
-"""Who answers: probes in turns, indirect probes through others, and measurements on request.
+"""Sends probes: of the regular round, indirect ones through helpers, and measurements on request.
 
 One probe of our round (SWIM, section 3.1; Lifeguard, section IV-A):
 
@@ -8,11 +8,11 @@ One probe of our round (SWIM, section 3.1; Lifeguard, section IV-A):
     sent again, and through helpers --- an ack --> answered
       |  neither within the patience: longer for far helpers
       v
-    unanswered: the peer is accused; we doubt ourselves too if fewer than half of the helpers at least said nack
+    unanswered: the peer is accused; we doubt ourselves too if fewer than half of the helpers sent at least a nack
 
-RTTs come from direct acks: the instant of arrival, less the instant of sending, less the peer's holding time. The second probe has a
-sequence number of its own, so that it is known which of the two was answered, and a peer that has become slow is still measured.
-Indirect acks prove life and measure nothing.
+RTTs come from direct acks: the time of arrival minus the time of sending minus the peer's holding time. The second probe has a sequence
+number of its own, so that an ack belongs to one of the two, and a peer that has become slow is still measured. Indirect acks prove that
+the peer is alive; they measure nothing.
 """
 
 from collections import Counter
@@ -34,19 +34,19 @@ RTT_MULTIPLE = 3.0
 RTT_MARGIN_S = 0.1
 """A peer's timeout: this many of its RTTs, and time for a busy process to wake up."""
 ERROR_MAX = 0.5
-"""Coordinates that doubt themselves more than this say nothing about a timeout."""
+"""Coordinates with a larger error estimate are not used for timeouts."""
 PING_SPACING_S = 0.02
 
 
 class _Sent(msgspec.Struct):
-    """A probe on its way."""
+    """A probe that has not been answered yet."""
 
     peer: NodeId
     sent_at: float
     purpose: str
-    """round, relay, call, ping or introduction."""
+    """One of round, relay, call, ping or introduction."""
     twin: int | None = None
-    """Sequence of the other probe of the same turn, if there are two."""
+    """Sequence number of the other probe of the same turn, if there are two."""
     helpers: int = 0
     nacks: int = 0
     client: NodeId = ""
@@ -66,7 +66,7 @@ class _Ping(msgspec.Struct):
 
 
 class Probing:
-    """All probes under way."""
+    """Keeps all outstanding probes."""
 
     def __init__(
         self,
@@ -93,13 +93,13 @@ class Probing:
     # Our round
 
     def probe_next(self, now: float, out: list[Action]) -> None:
-        """Probe whose turn it is."""
+        """Probes the next peer of the round."""
         name = self._roster.order.next(self._roster.peers)
         if name is not None:
             self.probe(name, now, out)
 
     def probe(self, name: NodeId, now: float, out: list[Action]) -> None:
-        """Probe this member as one of our round."""
+        """Probes a member as part of the round."""
         member = self._roster.members.get(name)
         if member is None or not member.reachable or member is self._roster.own:
             return
@@ -110,13 +110,13 @@ class Probing:
         self._timers.set(("direct", sequence), now + self.timeout_s(name))
 
     def leaves(self, sequence: int, now: float) -> None:
-        """The probe is being sent: what was needed to write and seal it is not part of its round trip."""
+        """Records that a probe is being sent, so that writing and sealing it do not count as round trip."""
         probe = self._sent.get(sequence)
         if probe is not None:
             probe.sent_at = now
 
     def direct_timed_out(self, sequence: int, now: float, out: list[Action]) -> None:
-        """No ack yet: ask again, ourselves and through others."""
+        """Probes again, directly and through others, after the ack did not come in time."""
         probe = self._sent[sequence]
         member = self._roster.members.get(probe.peer)
         if member is None or not member.reachable:
@@ -136,7 +136,7 @@ class Probing:
         self._timers.set(("deadline", sequence), now + patience_s + farthest_s)
 
     def deadline_passed(self, sequence: int, now: float, out: list[Action]) -> None:
-        """Nobody has heard of the peer: accuse it."""
+        """Accuses a peer after no ack came, directly or through others."""
         probe = self._sent[sequence]
         self._end_round_probe(sequence, probe)
         self._counters["probes_unanswered"] += 1
@@ -145,7 +145,7 @@ class Probing:
         self._roster.accuse(probe.peer, now, out)
 
     def receive_ack(self, message: Ack, coordinate: Coordinate | None, received_at: float, now: float, out: list[Action]) -> NodeId | None:
-        """A peer has answered; `coordinate` is None where it sent a bad one. Returns its name if it was asked to be introduced."""
+        """Handles a peer's ack; `coordinate` is None if it was invalid. Returns the peer's name if the probe was for an introduction."""
         probe = self._sent.get(message.sequence)
         envelope = message.envelope
         name = envelope.name
@@ -178,7 +178,7 @@ class Probing:
         return None
 
     def introduce(self, record: Alive, now: float, out: list[Action], *, helpers: int) -> None:
-        """Probe a name that is not in the table where it is said to be; through so many others, too."""
+        """Probes a name that is not in the table at its announced address, and through `helpers` other members."""
         sequence = self._next_sequence()
         self._sent[sequence] = _Sent(record.name, now, "introduction")
         address = (record.host, record.port)
@@ -194,7 +194,7 @@ class Probing:
         self._timers.cancel(("expire", sequence))
 
     def call(self, name: NodeId, now: float, out: list[Action]) -> None:
-        """Tell a suspect what we hold it for: its ack brings its objection, if gossip has not brought us that."""
+        """Sends a suspect what we believe about it: its ack brings its objection, if gossip has not."""
         member = self._roster.members.get(name)
         if member is None or len(self._sent) >= self.config.pending_max:
             return
@@ -204,7 +204,7 @@ class Probing:
         self._timers.set(("expire", sequence), now + self.config.timeout_s_max * self._health.factor)
 
     def receive_relayed(self, sequence: int) -> NodeId | None:
-        """A helper had an ack of the peer. Returns the peer's name if it was asked to be introduced."""
+        """Handles a helper's message that the peer answered. Returns the peer's name if the probe was for an introduction."""
         probe = self._sent.get(sequence)
         if probe is None:
             return None
@@ -217,7 +217,7 @@ class Probing:
         return None
 
     def receive_nack(self, sequence: int) -> None:
-        """A helper had no ack either, but is well, and so is the way to it."""
+        """Handles a nack: the helper got no ack either, but the helper and the path to it work."""
         probe = self._sent.get(sequence)
         if probe is not None and probe.purpose == "round" and probe.nacks < probe.helpers:
             probe.nacks += 1
@@ -230,7 +230,7 @@ class Probing:
                 self._timers.cancel(("deadline", number))
 
     def timeout_s(self, name: NodeId) -> float:
-        """How long this peer's answer may take, as far as we know; longer while we doubt ourselves."""
+        """Returns how long this peer's answer may take, in seconds; longer while we doubt ourselves."""
         rtt_s, config = self._rtt_s.get(name), self.config
         if rtt_s is None:
             own, peer = self._roster.own.coordinate, self._roster.members[name].coordinate
@@ -242,7 +242,7 @@ class Probing:
     # For others
 
     def relay(self, message: IndirectProbe, address: Address, now: float, out: list[Action]) -> None:
-        """Probe for another member."""
+        """Probes a peer for another member."""
         if message.target == self._roster.own.name:
             out.append(self._writer.relayed(message.envelope.name, address, message.sequence))
             return
@@ -264,19 +264,19 @@ class Probing:
         self._timers.set(("relay", sequence), now + message.patience_ms / 1000)
 
     def relay_timed_out(self, sequence: int, now: float, out: list[Action]) -> None:
-        """Say that we are well even though the peer is silent; its ack may still come."""
+        """Sends a nack: we are well although the peer is silent; its ack may still come."""
         probe = self._sent[sequence]
         out.append(self._writer.nack(probe.client, probe.client_address, probe.client_sequence))
         self._timers.set(("expire", sequence), now + self.config.timeout_s_max)
 
     def expired(self, sequence: int) -> None:
-        """Nobody waits for this any more."""
+        """Drops a probe that nobody waits for any more."""
         del self._sent[sequence]
 
     # On request
 
     def ping(self, name: NodeId, now: float, out: list[Action]) -> int:
-        """Measure the RTT to a member now; requests for the same member share one measurement."""
+        """Measures the RTT to a member now; requests for the same member share one measurement."""
         self._tokens += 1
         member = self._roster.members.get(name)
         if member is None or member is self._roster.own or (name not in self._pings and len(self._sent) >= self.config.pending_max):
@@ -292,7 +292,7 @@ class Probing:
         return self._tokens
 
     def ping_next(self, name: NodeId, now: float, out: list[Action]) -> None:
-        """Send the next probe of a measurement."""
+        """Sends the next probe of a measurement."""
         ping, member = self._pings[name], self._roster.members.get(name)
         if member is None:
             return
@@ -312,7 +312,7 @@ class Probing:
         ping.answers += 1
         if rtt_ms is not None:
             ping.rtt_ms = rtt_ms if ping.rtt_ms is None else min(ping.rtt_ms, rtt_ms)
-            # The others were sent a moment later: those that take much longer than this one are lost or not the fastest.
+            # The other probes were sent a moment later: any that take much longer are lost or not the fastest.
             soon = now + PING_SPACING_S * ping.to_send + RTT_MARGIN_S + 2 * rtt_ms / 1000
             if soon < ping.ends_at:
                 ping.ends_at = soon
@@ -321,7 +321,7 @@ class Probing:
             self.ping_ended(name, out)
 
     def ping_ended(self, name: NodeId, out: list[Action]) -> None:
-        """Answer all who asked for this measurement."""
+        """Answers all requests for this measurement."""
         ping = self._pings.pop(name)
         self._timers.cancel(("ping", name))
         self._timers.cancel(("ping_end", name))
@@ -330,7 +330,7 @@ class Probing:
         out.extend(PingDone(token, name, ping.rtt_ms) for token in ping.tokens)
 
     def forget(self, name: NodeId) -> None:
-        """A member is gone: its RTT says nothing of what may come back."""
+        """Drops the measured RTT of a member that is gone, since it may come back elsewhere."""
         self._rtt_s.pop(name, None)
 
     def _next_sequence(self) -> int:

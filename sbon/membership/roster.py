@@ -1,12 +1,12 @@
-"""The table of members: statements go in, the winning ones stay and are passed on.
+"""The table of members: takes in statements, keeps the winning ones and passes them on.
 
 States and transitions are in `sbon.membership.members`. Invariants:
 - A member's (incarnation, rank) never falls, except that its row may be forgotten.
-- A suspect has a timer, and only a suspect has one.
-- Every statement that changed the table is passed on; none that did not is, except a new accuser of a suspect.
+- Exactly the suspects have a timer.
+- Exactly the statements that changed the table are passed on, and new accusers of suspects.
 - Nobody but us changes our own incarnation, and a statement against us is always answered by a higher one, unless we are leaving.
-- Whoever is reachable has answered us once (`introductions`). Only of members that have, others are told.
-- Incarnations rise on others' word only as far as `incarnations` allows.
+- Every reachable member has answered us once (`introductions`). Only such members are announced to others.
+- Others' statements raise incarnations only as far as `incarnations` allows.
 """
 
 import math
@@ -43,22 +43,23 @@ from sbon.types import NodeId
 
 FORMER_SELVES_MAX = 3
 FORMER_SELVES_S = 60.0
-"""So often within so long we outbid our own name's other incarnations: a former self falls silent, another running agent outbids us."""
+"""We outbid other incarnations of our name at most FORMER_SELVES_MAX times within this period, in seconds. A former process falls
+silent by then; another running agent keeps outbidding us, which is a name conflict."""
 TOLD_DEAD_MAX = 256
-"""Failed and departed members kept on others' word alone, having never answered us."""
+"""Most failed and departed members kept without ever having answered us."""
 
 VERSIONS_UNDER_WAY_MAX = 16
-"""Answers may overtake each other by a few versions of vitals; a larger step back is the end of a lie."""
+"""Largest decrease of a version of vitals that reordering explains; a larger one shows that an earlier version was forged."""
 
 CALL_SHARE = 0.75
-"""A suspect is called after this share of its shortest time. Gossip misses one member in a few thousand, which would never hear of an
-objection that everybody else has heard; by now they have, so that few need to call unless the suspect is dead."""
+"""Share of its shortest suspicion time after which a suspect is called. Gossip misses one member in a few thousand, which would never
+hear an objection that all others have heard. By this time most have heard it, so few need to call unless the suspect is dead."""
 
 ALIVE, SUSPECT, FAILED, LEFT = MemberStatus.ALIVE, MemberStatus.SUSPECT, MemberStatus.FAILED, MemberStatus.LEFT
 
 
 class Roster:
-    """All members, ourselves included, and what is still to be said about them."""
+    """All members, ourselves included, and the news about them that is still to be sent."""
 
     def __init__(
         self,
@@ -87,7 +88,7 @@ class Roster:
         self._health = health
         self.counters = counters
         self._suspicions: dict[NodeId, Suspicion] = {}
-        self._told_dead: set[NodeId] = set()  # asked, never iterated
+        self._told_dead: set[NodeId] = set()  # looked up, never iterated
         self._own_incarnation = OwnIncarnation()
         self._former_selves_at_s: list[float] = []
         self.pass_on(self.own_alive())
@@ -95,7 +96,7 @@ class Roster:
     # Statements
 
     def hear(self, item: News, now: float, out: list[Action], teller: NodeId) -> None:
-        """Take in one piece of news, told by `teller`."""
+        """Takes in one piece of news from `teller`."""
         if isinstance(item, Alive):
             self.hear_alive(item, now, out, teller)
         elif isinstance(item, Suspect):
@@ -106,7 +107,7 @@ class Roster:
             self._hear_gone(item, now, out)
 
     def hear_alive(self, item: Alive, now: float, out: list[Action], teller: NodeId, *, shown: bool = False) -> None:
-        """A member is said to live; `shown`: by itself, on a connection that we dialled to it."""
+        """Takes in a statement that a member is alive; `shown` if it comes from the member itself, on a connection that we dialled."""
         name = item.name
         if name == self.own.name:
             self._hear_former_self(item, now, out)
@@ -130,7 +131,7 @@ class Roster:
         self.pass_on(item)
 
     def introduced(self, item: Alive, now: float, out: list[Action]) -> None:
-        """A name that we had been told of has answered."""
+        """Adds a name that has answered after others announced it."""
         waiting = self.introductions.remove(item.name)
         if item.name in self._told_dead:
             self.forget(item.name, out)
@@ -143,14 +144,14 @@ class Roster:
             self.set_digest(item.name, *waiting.digest, out)
 
     def told_dead(self, item: Alive, status: MemberStatus, since_s: float, out: list[Action]) -> None:
-        """Remember a member that had gone before we could meet it, for reconnecting; there is room for a few."""
+        """Remembers a member that had gone before we met it, so that it can be dialled later; only a few are kept."""
         if len(self._told_dead) >= TOLD_DEAD_MAX:
             self.counters["members_refused"] += 1
         elif self.add(item, status, since_s, out) is not None:
             self._told_dead.add(item.name)
 
     def has_answered(self, name: NodeId) -> bool:
-        """Whether a member of the table was ever there for us, so that others may be told of it."""
+        """Tells whether a member of the table has ever answered us, so that others may be told of it."""
         return name not in self._told_dead
 
     def _believes(self, incarnation: int, member: Member, *, shown: bool = False) -> bool:
@@ -173,7 +174,7 @@ class Roster:
         self.suspect(member, item.incarnation, item.by, now, out)
 
     def suspect(self, member: Member, incarnation: int, by: NodeId, now: float, out: list[Action]) -> None:
-        """Start a suspicion, or add an accuser to it."""
+        """Starts a suspicion, or adds an accuser to it."""
         suspicion = self._suspicions.get(member.name)
         if suspicion is not None and suspicion.incarnation == incarnation:
             if suspicion.confirm(by):
@@ -192,14 +193,14 @@ class Roster:
         self.pass_on(Suspect(member.name, incarnation, by))
 
     def accuse(self, name: NodeId, now: float, out: list[Action]) -> None:
-        """Our own probe of this member got no answer."""
+        """Suspects a member that did not answer our own probe."""
         member = self.members.get(name)
         if member is not None and member.reachable:
             self.counters["suspicions"] += 1
             self.suspect(member, member.incarnation, self.own.name, now, out)
 
     def suspicion_ran_out(self, name: NodeId, now: float, out: list[Action]) -> None:
-        """The suspect did not object in time."""
+        """Declares a suspect failed that did not object in time."""
         member = self.members.get(name)
         if member is not None and member.status is SUSPECT:
             self.counters["declared_failed"] += 1
@@ -207,7 +208,7 @@ class Roster:
             self.pass_on(Failed(name, member.incarnation, self.own.name))
 
     def delay_suspicions(self, by_s: float) -> None:
-        """We were stopped for so long: suspects get the time back. (Their timers are put off by the caller.)"""
+        """Gives suspects back the time for which we were stopped. The caller postpones their timers."""
         for suspicion in self._suspicions.values():
             suspicion.since_s += by_s
 
@@ -233,7 +234,7 @@ class Roster:
             self.pass_on(item)
 
     def set_digest(self, name: NodeId, version: tuple[int, int], digest: bytes, out: list[Action]) -> bool:
-        """Note what a member hosts; False if that is not news, or of an incarnation that we have not heard of."""
+        """Stores a member's digest; returns False if it is not new, or of an incarnation that we have not heard of."""
         member = self.members.get(name)
         if member is None:
             waiting = self.introductions.waiting.get(name)
@@ -249,9 +250,9 @@ class Roster:
         return True
 
     def hear_vitals(self, vitals: Vitals, out: list[Action], *, quietly: bool = False) -> None:
-        """Take in a member's coordinate and capacity, if they are newer; bad ones are dropped and counted.
+        """Takes in a member's coordinate and capacity if they are newer; invalid ones are dropped and counted.
 
-        Those of an incarnation that we have not heard of are dropped, too: they would hold their place against all true ones.
+        Vitals of an unknown incarnation are dropped, too: they would outrank all true ones.
         """
         member = self.members.get(vitals.name)
         version = (vitals.incarnation, vitals.version)
@@ -275,7 +276,7 @@ class Roster:
             out.append(CoordinateHeard(vitals.name, coordinate))
 
     def vitals_shown(self, vitals: Vitals, out: list[Action]) -> None:
-        """A member's answer to our probe says what its vitals are: that counts for more than what others have told of it."""
+        """Takes in vitals from a member's own answer to our probe, which outrank what others have told."""
         member = self.members.get(vitals.name)
         if (
             member is not None
@@ -289,23 +290,23 @@ class Roster:
     # Ourselves
 
     def own_alive(self) -> Alive:
-        """Our own record."""
+        """Returns our own record."""
         return self.alive_record(self.own)
 
     def alive_record(self, member: Member) -> Alive:
-        """A member's record as news."""
+        """Returns a member's record as news."""
         return Alive(member.name, member.incarnation, member.boot, *member.address, member.labels)
 
     def own_hosted(self) -> Hosted:
-        """What we host, as news."""
+        """Returns the digest of our own operators as news."""
         return Hosted(self.own.name, self.own.incarnation, self.own.digest_version[1], self.own.digest)
 
     def _object(self, incarnation: int, now: float) -> None:
-        """Somebody says that we are not alive: outbid it."""
+        """Refutes a statement that we are not alive, with a higher incarnation."""
         if self.leaving:
             return
         if incarnation < self.own.incarnation:
-            self.pass_on(self.own_alive())  # our last objection did not reach them
+            self.pass_on(self.own_alive())  # our last objection did not reach the accuser
         elif self._outbid(incarnation, now):
             self.counters["refutations"] += 1
 
@@ -318,7 +319,7 @@ class Roster:
         return True
 
     def _hear_former_self(self, item: Alive, now: float, out: list[Action]) -> None:
-        """Our own name from another process: what we were before a restart, or somebody who took our name."""
+        """Handles our own name from another process: our process before a restart, or another agent with our name."""
         if item.boot == self.own.boot or item.incarnation < self.own.incarnation or self.leaving:
             return
         self._former_selves_at_s = [at_s for at_s in self._former_selves_at_s if now - at_s < FORMER_SELVES_S]
@@ -340,7 +341,7 @@ class Roster:
     # Rows
 
     def add(self, item: Alive, status: MemberStatus, now: float, out: list[Action]) -> Member | None:
-        """A new row, unless the table is full."""
+        """Adds a row, unless the table is full."""
         if len(self.members) >= self.config.members_max:
             self.counters["members_refused"] += 1
             return None
@@ -359,7 +360,7 @@ class Roster:
         return member
 
     def forget(self, name: NodeId, out: list[Action]) -> None:
-        """Drop the row of a member long gone."""
+        """Drops the row of a member that has been gone for long."""
         member = self.members.get(name)
         if member is not None and not member.reachable:
             del self.members[name]
@@ -379,7 +380,7 @@ class Roster:
         out.append(MemberChanged(member.name, before, status))
 
     def _settle(self, member: Member, now: float) -> None:
-        """Bring the sets that depend on the status in line with it."""
+        """Updates the sets that depend on a member's status."""
         name = member.name
         forget = ("forget", name)
         if member.reachable:
@@ -395,11 +396,11 @@ class Roster:
     # Passing on
 
     def pass_on(self, item: News) -> None:
-        """Tell the others; later news of the same kind about the same member replaces it."""
+        """Passes news on; later news of the same kind about the same member replaces it."""
         self.news.add(("h" if item.__class__ is Hosted else "s") + item.name, item)
 
     def status_news(self, member: Member) -> News:
-        """What we believe of a member, as news."""
+        """Returns a member's status as news."""
         if member.status is ALIVE:
             return self.alive_record(member)
         if member.status is SUSPECT:
@@ -410,7 +411,7 @@ class Roster:
 
     @property
     def repeats(self) -> int:
-        """How often one agent tells one piece of news."""
+        """Returns how often one agent tells one piece of news."""
         return self.config.retransmit_multiplier * math.ceil(math.log10(len(self.peers) + 2))
 
     def _suspicion_bounds_s(self) -> tuple[float, float]:

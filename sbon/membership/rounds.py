@@ -1,4 +1,4 @@
-"""What a member does at its own pace: probe, gossip, exchange tables, look for the lost, join, say goodbye."""
+"""The recurring duties of a member: probing, gossip, table exchange, reconnecting, joining, leaving."""
 
 import math
 from collections.abc import Sequence
@@ -18,18 +18,19 @@ from sbon.membership.writer import Writer
 from sbon.types import Address, NodeId
 
 FIRST_PUSH_PULL_S = 1.0
-"""Within so long after its start an agent exchanges tables for the first time, then at pauses that double up to the configured one:
-agents that start together are told of each other by nobody before each has answered."""
+"""First pause between an agent's table exchanges, which doubles up to the configured pause. Agents that start together are announced by
+nobody before each has answered somebody, so they need early exchanges."""
 PUSH_PULL_SCALE = 32
-"""Members from which on push-pulls become rarer, as whole tables grow."""
+"""Number of members above which push-pulls become rarer, as whole tables grow."""
 LEAVE_ROUNDS = 3
 LEAVE_FANOUT = 8
 CONFIRMERS = 6
-"""About so many members probe a new suspect at once, so that it is confirmed or cleared soon, whatever the size of the overlay."""
+"""Approximate number of members that probe a new suspect at once, so that it is confirmed or cleared soon, whatever the size of the
+overlay."""
 
 
 class Rounds:
-    """The recurring duties; each sets its own next instant."""
+    """Runs the recurring duties; each sets the time of its next run."""
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class Rounds:
         self._leave_rounds = LEAVE_ROUNDS
 
     def start(self, seeds: Sequence[Address], now: float, out: list[Action]) -> None:
-        """Begin all duties, each at a random instant of its first interval, and try the seeds."""
+        """Starts all duties, each at a random time in its first interval, and tries the seeds."""
         config = self.config
         self._seeds = [seed for seed in dict.fromkeys(seeds) if seed != self._roster.own.address]
         for kind, pause_s in (
@@ -70,16 +71,16 @@ class Rounds:
 
     @property
     def running(self) -> bool:
-        """Begun, and not leaving."""
+        """Tells whether the duties have started and we are not leaving."""
         return ("tick", "") in self._timers
 
     def seed_answered(self, seed: Address, name: NodeId) -> None:
-        """A push-pull has shown who lives at this address."""
+        """Records the name of the agent at a seed's address, learnt by a push-pull."""
         if seed in self._seeds:
             self._seed_names[seed] = name
 
     def arm(self, now: float) -> None:
-        """Set the timers that an event has made necessary."""
+        """Sets the timers that an event has made necessary."""
         roster = self._roster
         if roster.news and self._peers and ("gossip", "") not in self._timers:
             self._timers.set(("gossip", ""), now + self.config.gossip_interval_s * (0.5 + 0.5 * float(self._rng.random())))
@@ -90,7 +91,7 @@ class Rounds:
             roster.doubted.clear()
 
     def start_leaving(self, now: float, out: list[Action]) -> None:
-        """Stop all duties but the goodbye."""
+        """Stops all duties but the announcement of our departure."""
         for kind in ("tick", "push_pull", "reconnect", "join"):
             self._timers.cancel((kind, ""))
         self.leave_again("", now, out)
@@ -117,7 +118,7 @@ class Rounds:
         out.extend(PushPull(self._roster.members[name].address) for name in self._peers.draw(1))
 
     def reconnect(self, _: str, now: float, out: list[Action]) -> None:
-        """Dial one that is out of reach. Each one is dialled about once an interval by the whole overlay together."""
+        """Dials one unreachable member. The overlay as a whole dials each about once per interval."""
         self._timers.set(("reconnect", ""), now + self.config.reconnect_interval_s * (0.9 + 0.2 * float(self._rng.random())))
         members = self._roster.members
         known = {member.address for member in members.values() if member.reachable or member is self._roster.own}

@@ -1,4 +1,4 @@
-"""Orders in which a member turns to the others: at random, in turns, or by what they lack."""
+"""Orders in which a member selects others: at random, round-robin, or by what they lack."""
 
 import numpy as np
 
@@ -21,13 +21,13 @@ class RandomPeers:
         return name in self._index
 
     def add(self, name: NodeId) -> None:
-        """Put a name in; nothing happens if it is there."""
+        """Adds a name, if it is not present."""
         if name not in self._index:
             self._index[name] = len(self._names)
             self._names.append(name)
 
     def remove(self, name: NodeId) -> None:
-        """Take a name out; nothing happens if it is not there."""
+        """Removes a name, if it is present."""
         index = self._index.pop(name, None)
         if index is None:
             return
@@ -37,7 +37,7 @@ class RandomPeers:
             self._index[last] = index
 
     def draw(self, count: int, besides: NodeId = "") -> list[NodeId]:
-        """Up to `count` different names other than `besides`."""
+        """Draws up to `count` different names other than `besides`."""
         size = len(self._names)
         if count <= 0 or size == 0:
             return []
@@ -61,11 +61,11 @@ class ProbeOrder:
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
         self._names: list[NodeId] = []
-        self._listed: set[NodeId] = set()  # asked, never iterated
+        self._listed: set[NodeId] = set()  # looked up, never iterated
         self._position = 0
 
     def add(self, name: NodeId) -> None:
-        """Put a newcomer at a random place, so that not all probe it at once; one that comes and goes keeps its place."""
+        """Inserts a newcomer at a random place, so that not all members probe it at once. A name that returns keeps its place."""
         if name in self._listed:
             return
         self._listed.add(name)
@@ -75,7 +75,7 @@ class ProbeOrder:
             self._position += 1
 
     def next(self, peers: RandomPeers) -> NodeId | None:
-        """The next one that is still among the peers; the others drop out."""
+        """Returns the next name that is still a peer; drops the others."""
         for _ in range(2):
             while self._position < len(self._names):
                 name = self._names[self._position]
@@ -90,7 +90,7 @@ class ProbeOrder:
 
 
 class VitalsToTell:
-    """Which members' vitals to pass on: half those never told, newest first, as few have them yet, and half those told longest ago.
+    """Chooses whose vitals to pass on: half those never told, newest first, since few have them yet, and half those told longest ago.
 
     One agent tells one version a few times at most; a newer version takes the place of an older one.
     """
@@ -103,17 +103,17 @@ class VitalsToTell:
         return len(self._untold) + len(self._told)
 
     def add(self, vitals: Vitals) -> None:
-        """Heard just now."""
+        """Adds vitals that have just arrived."""
         self.remove(vitals.name)
         self._untold[vitals.name] = vitals
 
     def remove(self, name: NodeId) -> None:
-        """Say no more about this one."""
+        """Stops passing on a member's vitals."""
         self._untold.pop(name, None)
         self._told.pop(name, None)
 
     def take(self, limit: int, room_bytes: int, besides: NodeId = "") -> list[Vitals]:
-        """Up to `limit` vitals in `room_bytes`, none of `besides`, who knows its own."""
+        """Returns up to `limit` vitals that fit `room_bytes`, none of `besides`, which knows its own."""
         taken: list[Vitals] = []
         again: list[tuple[Vitals, int]] = []
         untold, told = self._untold, self._told
@@ -142,6 +142,6 @@ class VitalsToTell:
 
 
 VITALS_TELLINGS = 2
-"""One agent tells one version so often at most. Newer versions cut this short while coordinates move."""
+"""Most times that one agent tells one version. A newer version replaces it earlier while coordinates move."""
 VITALS_OVERHEAD_BYTES = 56
-"""Vitals on the wire besides the name: two 64-bit integers, 32 bytes of values, and MessagePack's heads."""
+"""Bytes of vitals on the wire besides the name: two 64-bit integers, 32 bytes of values, and MessagePack's headers."""

@@ -1,4 +1,4 @@
-"""When a suspect is declared failed, and when we doubt ourselves: Lifeguard's two refinements.
+"""Lifeguard's two refinements: when a suspect is declared failed, and when an agent doubts itself.
 
 Source: Lifeguard (Dadgar, Phillips, Currey; DSN-W 2018), sections IV-A (local health) and IV-B (dynamic suspicion timeout).
 """
@@ -9,10 +9,10 @@ from sbon.types import NodeId
 
 
 def suspicion_timeout_s(shortest_s: float, longest_s: float, confirmations: int, confirmations_max: int) -> float:
-    """A suspect's time to object, counted from the first suspicion.
+    """Returns the time that a suspect has to object, in seconds from the first suspicion.
 
-    It starts at `longest_s` and shrinks with the logarithm of the independent confirmations to `shortest_s`. Where nobody is left to
-    confirm, the shortest holds at once.
+    It starts at `longest_s` and shrinks with the logarithm of the independent confirmations to `shortest_s`. If no member is left to
+    confirm, the shortest time applies at once.
 
     Source
     ------
@@ -30,7 +30,7 @@ def suspicion_timeout_s(shortest_s: float, longest_s: float, confirmations: int,
 
 
 class Suspicion:
-    """One suspect of one incarnation: since when, and who says so."""
+    """One suspicion of one incarnation: when it began, and who confirmed it."""
 
     def __init__(self, incarnation: int, by: NodeId, now: float, confirmations_max: int) -> None:
         self.incarnation = incarnation
@@ -39,7 +39,7 @@ class Suspicion:
         self._accusers = {by}
 
     def confirm(self, by: NodeId) -> bool:
-        """Count another accuser; False if it is not a new one or enough have spoken."""
+        """Counts another accuser; returns False if it is not new or enough have confirmed."""
         if by in self._accusers or self.confirmations >= self.confirmations_max:
             return False
         self._accusers.add(by)
@@ -47,31 +47,31 @@ class Suspicion:
 
     @property
     def confirmations(self) -> int:
-        """Accusers after the first."""
+        """Returns the number of accusers after the first."""
         return len(self._accusers) - 1
 
     def deadline_s(self, shortest_s: float, longest_s: float) -> float:
-        """The instant at which the suspect is declared failed."""
+        """Returns when the suspect is declared failed."""
         return self.since_s + suspicion_timeout_s(shortest_s, longest_s, self.confirmations, self.confirmations_max)
 
 
 class LocalHealth:
-    """How much this agent doubts itself: 0 not at all; it slows down by 1 + `score`."""
+    """Measures how much this agent doubts itself: 0 is not at all; it slows down by 1 + `score`."""
 
     def __init__(self, score_max: int) -> None:
         self.score = 0
         self._score_max = score_max
 
     def change(self, by: int) -> None:
-        """Up when we seem to be the slow one, down with each prompt answer."""
+        """Changes the score: up when we seem to be the slow one, down with each prompt answer."""
         self.score = min(max(self.score + by, 0), self._score_max)
 
     def limit(self, score_max: int) -> None:
-        """Another upper bound from now on."""
+        """Sets another upper bound."""
         self._score_max = score_max
         self.change(0)
 
     @property
     def factor(self) -> int:
-        """Multiplies intervals and timeouts."""
+        """Returns the factor for intervals and timeouts."""
         return 1 + self.score

@@ -1,4 +1,4 @@
-"""Many named instants, the earliest of which is known at once."""
+"""A queue of named timers with quick access to the earliest."""
 
 import heapq
 from typing import TypeAlias
@@ -6,11 +6,11 @@ from typing import TypeAlias
 Key: TypeAlias = tuple[str, str | int]
 
 _SLACK = 64
-"""Instants that may lie about, moved or cancelled, beside as many as there are."""
+"""Most stale heap entries, from moved or cancelled timers, besides as many as there are timers."""
 
 
 class Timers:
-    """Instants by key. Setting a key again moves it; equal instants come due in the order in which they were set."""
+    """Timers by key. Setting a key again moves it; equal times come due in the order in which they were set."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Key]] = []
@@ -18,7 +18,7 @@ class Timers:
         self._count = 0
 
     def set(self, key: Key, when: float) -> None:
-        """Let `key` come due at `when`, and not before."""
+        """Sets `key` to come due at `when`, replacing its earlier time."""
         self._count += 1
         self._current[key] = self._count
         heapq.heappush(self._heap, (when, self._count, key))
@@ -26,21 +26,21 @@ class Timers:
             self._tidy()
 
     def cancel(self, key: Key) -> None:
-        """Let `key` not come due; nothing happens if it was not to."""
+        """Cancels `key`; nothing happens if it is not set."""
         self._current.pop(key, None)
 
     def __contains__(self, key: Key) -> bool:
         return key in self._current
 
     def next(self) -> float | None:
-        """The earliest instant, or None."""
+        """Returns the earliest time, or None."""
         heap = self._heap
         while heap and self._current.get(heap[0][2]) != heap[0][1]:
             heapq.heappop(heap)  # moved or cancelled since
         return heap[0][0] if heap else None
 
     def pop_due(self, now: float) -> Key | None:
-        """Take out one key that is due, earliest first."""
+        """Removes and returns one key that is due, earliest first."""
         when = self.next()
         if when is None or when > now:
             return None
@@ -49,18 +49,18 @@ class Timers:
         return key
 
     def delay(self, kinds: frozenset[str], by_s: float) -> None:
-        """Put off all keys of these kinds."""
+        """Postpones all keys of these kinds."""
         self._heap = [
             (when + by_s if key[0] in kinds else when, count, key) for when, count, key in self._heap if self._current.get(key) == count
         ]
         heapq.heapify(self._heap)
 
     def _tidy(self) -> None:
-        """Drop what was moved or cancelled: an instant a day ahead would otherwise stay for a day, each time that it is moved."""
+        """Drops stale entries. A timer a day ahead would otherwise leave an entry for a day each time it is moved."""
         self._heap = [entry for entry in self._heap if self._current.get(entry[2]) == entry[1]]
         heapq.heapify(self._heap)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Cancels all timers."""
         self._heap.clear()
         self._current.clear()

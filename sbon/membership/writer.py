@@ -1,4 +1,4 @@
-"""Fills each message with as much news and as many coordinates as its datagram holds."""
+"""Writes messages, each with as much news and as many coordinates as its datagram has room for."""
 
 from collections.abc import Callable
 
@@ -26,7 +26,7 @@ from sbon.membership.roster import Roster
 from sbon.types import Address, NodeId
 
 FIXED_BYTES = 110
-"""Of any message, besides names: integers, our own vitals, MessagePack's heads."""
+"""Bytes of any message besides names: integers, our own vitals, MessagePack's headers."""
 
 
 class Writer:
@@ -39,36 +39,36 @@ class Writer:
         self._packed: tuple[Coordinate | None, Capacity | None] = (None, None)
 
     def probe(self, peer: NodeId, address: Address, sequence: int) -> SendDatagram:
-        """Are you there?"""
+        """Writes a probe."""
         return SendDatagram(address, encode(Probe(self._envelope(peer, len(peer)), sequence, peer)), probe=sequence)
 
     def ack(self, peer: NodeId, address: Address, sequence: int, received_at: float, held_us: int, corrected: bool) -> SendDatagram:
-        """I am. `corrected`: also what we hold the peer for, which it should know better."""
+        """Writes an ack. With `corrected`, it includes what we believe about the peer, so that the peer can correct it."""
         message = Ack(self._envelope(peer, 0, corrected=corrected), sequence, held_us)
         return SendDatagram(address, encode_ack(message), answers_at=received_at)
 
     def indirect_probe(
         self, helper: NodeId, address: Address, sequence: int, peer: NodeId, peer_address: Address, patience_s: float
     ) -> SendDatagram:
-        """Probe that peer for me."""
+        """Writes a request to probe another peer for us."""
         host, port = peer_address
         envelope = self._envelope(helper, len(peer) + len(host) + 8)
         return SendDatagram(address, encode(IndirectProbe(envelope, sequence, peer, host, port, min(int(patience_s * 1000), 60_000))))
 
     def relayed(self, peer: NodeId, address: Address, sequence: int) -> SendDatagram:
-        """The one you asked me to probe has answered."""
+        """Reports that the peer we were asked to probe has answered."""
         return SendDatagram(address, encode(Relayed(self._envelope(peer, 0), sequence)))
 
     def nack(self, peer: NodeId, address: Address, sequence: int) -> SendDatagram:
-        """The one you asked me to probe has not answered yet."""
+        """Reports that the peer we were asked to probe has not answered yet."""
         return SendDatagram(address, encode(Nack(self._envelope(peer, 0), sequence)))
 
     def gossip(self, peer: NodeId, address: Address, corrected: bool = False) -> SendDatagram:
-        """Only news."""
+        """Writes a message with news only."""
         return SendDatagram(address, encode(Gossip(self._envelope(peer, 0, vitals_max=0, corrected=corrected))))
 
     def own_vitals(self) -> Vitals:
-        """Where we are and what we can take, with a new version if it has changed."""
+        """Returns our coordinate and capacity, with a new version if they have changed."""
         own = self._roster.own
         coordinate, capacity = self._coordinate(), own.capacity
         vitals = self._vitals

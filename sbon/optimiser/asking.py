@@ -11,13 +11,13 @@ from sbon.types import NodeId
 
 
 class AskCandidate(msgspec.Struct, frozen=True):
-    """Ask a node what it can offer. Answer with `answered` or `unanswered`; the node may be this one."""
+    """Request to ask a node for its offer. Report the result with `answered` or `unanswered`; the node may be this one."""
 
     node: NodeId
     about: tuple[NodeId, ...]
-    """Nodes whose RTT it should report, the most important first."""
+    """Nodes whose RTTs it should report, the most important first."""
     signatures: tuple[str, ...]
-    """Of which it should tell what it runs."""
+    """Signatures for which it should report running operators."""
 
 
 class AskRemembered(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ def ends_of_candidates(problem: PlacementProblem, regions: Regions, nodes_max: i
 
 
 def links_chosen(problem: PlacementProblem, choice: Choice) -> list[tuple[NodeId, NodeId]]:
-    """The pairs of nodes that a choice would link anew."""
+    """Returns the pairs of nodes between which a choice creates links."""
     return [
         (choice.assignment[link.source], choice.assignment[link.target])
         for link in problem.links

@@ -1,4 +1,4 @@
-"""What the full optimiser decided, and why: everything that `sbon explain` and the telemetry show."""
+"""The full optimiser's decision with its explanation: everything that `sbon explain` and the telemetry show."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,31 +15,31 @@ from sbon.types import NodeId, OperatorId
 
 
 class CandidateView(msgspec.Struct, frozen=True):
-    """One candidate of one operator, with the rest of the query where the decision puts it."""
+    """One candidate of one operator, with all other operators where the decision puts them."""
 
     node: NodeId
     usage_bytes: float
-    """Network usage of the operator's links if it ran here: by measured RTTs where there are any."""
+    """Network usage of the operator's links if it ran here, by measured RTTs where known."""
     predicted_usage_bytes: float
     """The same by coordinates alone."""
     measured: bool
-    """All those RTTs were measured."""
+    """True if all these RTTs were measured."""
     load_ms: float
     free_slots: int
     answered: bool
     runs: OperatorId | None
-    """The running operator that could serve instead."""
+    """The running operator that could be reused here."""
 
 
 class PlacedOperator(msgspec.Struct, frozen=True):
-    """Where one operator goes, and what else was considered."""
+    """The node of one operator, and the candidates considered."""
 
     operator: OperatorId
     node: NodeId
     pinned: bool
     reuse: Reuse | None
     candidates: tuple[CandidateView, ...]
-    """Least usage first; empty for pinned operators."""
+    """Candidates, least usage first; empty for pinned operators."""
 
 
 class PlacedLink(msgspec.Struct, frozen=True):
@@ -51,34 +51,35 @@ class PlacedLink(msgspec.Struct, frozen=True):
     target_node: NodeId
     rate_bytes_per_s: float
     latency_ms: float
-    """One way."""
+    """One-way latency."""
     measured: bool
-    """False: predicted by coordinates. A link within a node is measured at 0."""
+    """False if the latency is predicted by coordinates. A link within a node counts as measured, at 0."""
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """A query is placed."""
+    """The placement of a query."""
 
     assignment: dict[OperatorId, NodeId]
     """Node of every operator that takes part: pinned, new and reused ones."""
     reused: dict[OperatorId, Reuse]
-    """Operators of the plan for which a running one serves."""
+    """Operators of the plan that are replaced by running ones."""
     dropped: tuple[OperatorId, ...]
     """Operators of the plan that are not needed, because they feed only reused ones."""
     explanation: tuple[PlacedOperator, ...]
     links: tuple[PlacedLink, ...]
     usage_here: float
-    """Bytes in transit that this decision adds: inputs of reused operators flow already."""
+    """Bytes in transit that this decision adds; inputs of reused operators flow already."""
     usage_producer: float | None
-    """The whole query without reuse, all unpinned operators at one of the producers, mean over the producers; None without any."""
+    """Usage of the whole query without reuse, with all unpinned operators at one producer, as the mean over the producers; None without
+    producers."""
     usage_consumer: float | None
-    """The same at the consumer."""
+    """The same with all unpinned operators at the consumer."""
     candidates_asked: int
     rtts_measured: int
-    """RTTs that candidates reported."""
+    """Number of RTTs that candidates reported."""
     delay_ms: float | None = None
-    """The longest way from a producer to a consumer, one way, over the links alone; None where a running operator's host does not tell
-    how long the way to it is."""
+    """Longest one-way path from a producer to a consumer, over the links alone; None if the host of a running operator does not report
+    the delay of its path."""
     delay_bound_ms: float | None = None
 
 
@@ -91,7 +92,7 @@ def decide(
     latencies: EstimatedLatencies,
     asked: int,
 ) -> Decision:
-    """The decision that a choice makes, with its explanation."""
+    """Builds the decision for a choice, with its explanation."""
     known = _Known(problem, choice, regions, latencies)
     links = tuple(
         _link(link, choice, known)
@@ -142,7 +143,7 @@ class _Known:
         nodes = tuple(dict.fromkeys((*ends, *(node for region in regions.values() for node in region))))
         self.space = latencies.space
         self.row = {node: row for row, node in enumerate(nodes)}
-        """Of nodes; those of `ends` are the columns, too."""
+        """Row of each node in the matrix; nodes of `ends` are its columns, too."""
         self.one_way_ms = latencies.matrix_ms(nodes, ends)
         self.predicted_ms = latencies.space.rtt_matrix_ms(nodes, ends) / 2
         self.measured = latencies.is_measured(nodes, ends)
@@ -163,10 +164,10 @@ def _views(
     reports: Mapping[NodeId, CandidateReport],
     known: _Known,
 ) -> tuple[CandidateView, ...]:
-    """An operator's candidates, given its links: the node and the rate of each."""
+    """Returns an operator's candidates, given its links as (node, rate)."""
     rows, columns = [known.row[node] for node in nodes], [known.row[end] for end, _ in links]
     rates = np.array([rate for _, rate in links]) / MS_PER_S
-    # Sums over few links in plain order, so that equal nodes come out equal.
+    # Sums over few links in a fixed order, so that equal nodes get equal results.
     usage = (known.one_way_ms[rows][:, columns] * rates).sum(axis=1).tolist()
     predicted = (known.predicted_ms[rows][:, columns] * rates).sum(axis=1).tolist()
     measured: list[bool] = np.all(known.measured[rows][:, columns], axis=1).tolist()
@@ -189,11 +190,11 @@ def _views(
 
 
 def _usage_at_producers(problem: PlacementProblem, latencies: Latencies) -> float | None:
-    """Mean over the producers' nodes of the usage with all unpinned operators there."""
+    """Returns the mean over the producers' nodes of the usage with all unpinned operators there."""
     there = sorted({problem.pinned[operator] for operator in problem.producers})
     if not there:
         return None
-    # Links between pinned operators stay as they are; those of unpinned ones lead from there to where their pinned ends are.
+    # Links between pinned operators are unchanged; those of unpinned ones lead from the common node to the pinned ends.
     fixed, moving = 0.0, dict.fromkeys(problem.pinned_nodes, 0.0)
     for link in problem.links:
         ends = [problem.pinned[end] for end in (link.source, link.target) if end in problem.pinned]

@@ -1,15 +1,15 @@
-"""The local optimiser: re-places the operators that run on this node, one at a time (SBON, section 3.2). A machine without I/O.
+"""The local optimiser: re-places the operators of this node, one at a time (SBON, section 3.2). A machine without I/O.
 
-    review -> None                 nothing to look for: cooling down, or the best point has not moved
+    review -> None                 nothing to do: cooling down, or the best point has not moved
            -> Ask -> decide -> Stay       no saving, or not sure of it yet
                             -> Migrate
 
-The best point is where the operator's links would carry least, given where its neighbours are. When it has moved by the displacement
-threshold, or a while has passed, candidates near it are asked for their RTTs to the neighbours. The saving of a candidate is the usage
-here minus the usage there, both from RTTs measured in the same way at the same time.
+The best point is where the operator's network usage would be least, given its neighbours' coordinates. When it has moved by the
+displacement threshold, or some time has passed, candidates near it are asked for their RTTs to the neighbours. The saving of a candidate
+is the usage here minus the usage there, both from RTTs measured in the same way at the same time.
 
-Noise must not move operators to and fro: a saving must be seen again and again (`sbon.optimiser.trials`), and the threshold rises with
-each migration that lies not long behind, so that even nodes that are really equal do not swap operators for ever, and falls with time.
+Noise must not move operators back and forth: a saving must be measured repeatedly (`sbon.optimiser.trials`). The threshold rises with each
+recent migration and falls with time, so that even nodes of equal cost do not swap operators for ever.
 """
 
 import math
@@ -39,7 +39,7 @@ Key = tuple[OperatorId, ...]
 
 
 class _Memory:
-    """What the optimiser remembers of one operator or body."""
+    """The optimiser's memory of one operator or body."""
 
     def __init__(self, trials: Trials) -> None:
         self.trials = trials
@@ -54,8 +54,8 @@ class LocalOptimiser:
 
     Parameters
     ----------
-    config, placement : when to move; what points, candidates and load mean
-    rng : for springs of operators that have no place yet
+    config, placement : settings of the thresholds; settings of points, candidates and load
+    rng : used for springs of operators without a point yet
     """
 
     def __init__(self, config: OptimiserConfig, rng: np.random.Generator, placement: PlacementConfig | None = None) -> None:
@@ -68,10 +68,10 @@ class LocalOptimiser:
     def review(
         self, view: OperatorView, coordinates: Mapping[NodeId, Coordinate] | CostSpace, now: float, remembered: Remembered = NOTHING
     ) -> Ask | None:
-        """Whom to ask about moving the operator; None if nothing speaks for looking.
+        """Returns the nodes to ask about moving the operator; None if there is no reason to look.
 
-        `coordinates` are those of nodes that may be asked (and of neighbours). Where many operators are reviewed, make one `CostSpace`.
-        `remembered` are RTTs that the neighbours' nodes know from their probing.
+        `coordinates` must include nodes that may be asked, and neighbours. To review many operators, build one `CostSpace`. `remembered`
+        holds RTTs that the neighbours' nodes know from their probing.
         """
         space = coordinates if isinstance(coordinates, CostSpace) else CostSpace(coordinates)
         memory = self._remember(view)
@@ -103,7 +103,7 @@ class LocalOptimiser:
         coordinates: Mapping[NodeId, Coordinate] | CostSpace,
         now: float,
     ) -> Verdict:
-        """What the answers to an Ask say. `reports` holds those that came, under the node's name, this node's own among them."""
+        """Decides from the answers to an Ask. `reports` holds the answers by node, this node's own included."""
         space = coordinates if isinstance(coordinates, CostSpace) else CostSpace(coordinates)
         memory = self._remember(view)
         if any(node not in space for node in (view.here, *(neighbour.node for neighbour in view.neighbours))):
@@ -116,7 +116,7 @@ class LocalOptimiser:
         return self._verdict(view, memory, tuple(alternatives))
 
     def promising(self, view: OperatorView, space: CostSpace, count: int, remembered: Remembered = NOTHING) -> tuple[NodeId, ...]:
-        """The nodes of least cost by what is remembered and predicted: those that the neighbours' nodes should be asked about."""
+        """Returns the nodes of least cost by remembered and predicted RTTs, which the neighbours' nodes should be asked about."""
         nodes = tuple(dict.fromkeys(neighbour.node for neighbour in view.neighbours))
         if not nodes or any(node not in space for node in nodes):
             return ()
@@ -124,16 +124,16 @@ class LocalOptimiser:
         return self._ranked(problem, space, view, self._points(problem, space, view), count, remembered)
 
     def forget(self, operator: OperatorId) -> None:
-        """The operator runs here no more."""
+        """Drops an operator that no longer runs here."""
         for key in [key for key in self._memory if operator in key]:
             del self._memory[key]
 
     def keep(self, here: Container[OperatorId]) -> None:
-        """Forget all that are not among the operators that are `here`: most end without a word."""
+        """Drops all operators that are not in `here`, since most end without notice."""
         self._memory = {key: memory for key, memory in self._memory.items() if all(operator in here for operator in key)}
 
     def _verdict(self, view: OperatorView, memory: _Memory, alternatives: tuple[Alternative, ...]) -> Verdict:
-        """Move, make surer, or leave it."""
+        """Decides to move, to measure again, or to stay."""
         room = len(view.operators)
         slack_ms = max(view.delay_slack_ms, 0.0)
         hopeful = [
@@ -160,7 +160,7 @@ class LocalOptimiser:
     def _alternative(
         self, view: OperatorView, node: NodeId, reports: Mapping[NodeId, CandidateReport], space: CostSpace, trials: Trials
     ) -> Alternative:
-        """One candidate against here, link by link: measured on both sides, or else predicted on both."""
+        """Compares one candidate with this node, link by link: measured on both sides, or else predicted on both."""
         here, there = reports.get(view.here), reports[node]
         usage_here = usage_there = predicted = rates = 0.0
         ways = []
@@ -193,11 +193,11 @@ class LocalOptimiser:
         )
 
     def _required(self, view: OperatorView, node: NodeId, cost_here: float, predicted: float, space: CostSpace) -> float:
-        """The saving that a move must exceed, as a share of the cost here."""
+        """Returns the saving that a move must exceed, as a share of the cost here."""
         config = self._config
         if cost_here <= 0:
             return REQUIRED_FRACTION_MAX
-        # Bytes in transit for a time are byte-seconds, and so is state on its way: the one must pay for the other.
+        # Bytes in transit over a time are byte-seconds, as is the transfer of the state: the saving must pay for the transfer.
         carrying = view.state_bytes * space.rtt_ms(view.here, node) / 2 / MS_PER_S / config.amortise_s
         by_fraction = min(config.saving_min_fraction * raised(config, view.migrations, view.since_migration_s), REQUIRED_FRACTION_MAX)
         return (
@@ -205,7 +205,7 @@ class LocalOptimiser:
         )
 
     def _points(self, problem: PlacementProblem, space: CostSpace, view: OperatorView) -> FloatArray:
-        """(1, 3): the operator's best point."""
+        """Returns the operator's best point, (1, 3)."""
         if self._placement.strategy == "relaxation":
             return np.array([relax(problem, space, self._placement, self._rng, {view.id: space.coordinates[view.here].vector})[view.id]])
         return median_points(problem, space)
@@ -213,13 +213,13 @@ class LocalOptimiser:
     def _candidates(
         self, problem: PlacementProblem, space: CostSpace, view: OperatorView, points: FloatArray, remembered: Remembered
     ) -> tuple[NodeId, ...]:
-        """The nodes of least cost, as far as it is known; among them, first, the neighbours' own."""
+        """Returns the nodes of least known cost; the neighbours' own nodes come first."""
         k = self._config.candidates
         ranked = self._ranked(problem, space, view, points, k + 1, remembered)
         rate: dict[NodeId, float] = {}
         for neighbour in view.neighbours:
             rate[neighbour.node] = rate.get(neighbour.node, 0.0) + neighbour.rate_bytes_per_s
-        # To share a node with the neighbour of the highest rate is exact knowledge: that link costs nothing there, whatever is predicted.
+        # Sharing a node with the neighbour of the highest rate needs no prediction: that link costs nothing there.
         heaviest = min(sorted(rate), key=lambda node: -rate[node])
         return tuple(node for node in dict.fromkeys((heaviest, *ranked)) if node != view.here)[:k]
 
@@ -241,7 +241,7 @@ class LocalOptimiser:
 
 
 def _problem(view: OperatorView) -> PlacementProblem:
-    """The operator alone, between neighbours that stay where they are."""
+    """Returns the problem of placing this operator alone, with all neighbours pinned."""
     pinned = {f"\0{index}": neighbour.node for index, neighbour in enumerate(view.neighbours)}
     links = tuple(PlacementLink(end, view.id, neighbour.rate_bytes_per_s) for end, neighbour in zip(pinned, view.neighbours, strict=True))
     return PlacementProblem(pinned, (view.id,), links)

@@ -1,6 +1,6 @@
-"""Where one stream to several consumers should be split: multicast operators (SBON, section 4.2.2). A machine without I/O.
+"""Decides where a stream to several consumers should be split by a multicast operator (SBON, section 4.2.2). A machine without I/O.
 
-    review -> None                 nothing to look for
+    review -> None                 nothing to do
            -> Ask -> decide -> Stay       no saving, or not sure of it yet
                             -> Insert
 
@@ -10,8 +10,8 @@ nearer to. With lat the one-way latencies and S the consumers that X is nearer t
     saving(X) = sum over c in S of rate_c (lat(here, c) - lat(X, c)) - rate lat(here, X)
 
 in bytes in transit. The thresholds and confirmations are those of a migration (`sbon.optimiser.local`), the saving counted as a share of
-what all the outputs cost now, and no less than one more operator is worth. A consumer whose users do not bear the way round
-(`sbon.optimiser.slack`) is left out of S.
+the present usage of all outputs, and no less than the configured worth of one more operator. A consumer whose queries do not allow the
+longer path (`sbon.optimiser.slack`) is left out of S.
 """
 
 import math
@@ -34,13 +34,13 @@ from sbon.types import FloatArray, LinkId, NodeId, OperatorId
 
 
 class _Memory:
-    """What the optimiser remembers of one operator."""
+    """The optimiser's memory of one operator."""
 
     def __init__(self, trials: Trials) -> None:
         self.trials = trials
         self.looked_at_s = -math.inf
         self.ends: frozenset[tuple[LinkId, NodeId]] = frozenset()
-        """Where its outputs led when candidates were last looked for."""
+        """Links and consumers' nodes of the outputs when candidates were last looked for."""
 
 
 class MulticastOptimiser:
@@ -48,7 +48,7 @@ class MulticastOptimiser:
 
     Parameters
     ----------
-    config, placement : when something changes; what load means
+    config, placement : settings of the thresholds; settings of load
     """
 
     def __init__(self, config: OptimiserConfig, placement: PlacementConfig | None = None) -> None:
@@ -60,9 +60,9 @@ class MulticastOptimiser:
     def review(
         self, view: SourceView, coordinates: Mapping[NodeId, Coordinate] | CostSpace, now: float, remembered: Remembered = NOTHING
     ) -> Ask | None:
-        """Whom to ask about a multicast of the operator; None if nothing speaks for looking.
+        """Returns the nodes to ask about a multicast of the operator; None if there is no reason to look.
 
-        `remembered` are RTTs that the nodes of its consumers, and this one, know from their probing.
+        `remembered` holds RTTs that this node and the consumers' nodes know from their probing.
         """
         space = coordinates if isinstance(coordinates, CostSpace) else CostSpace(coordinates)
         leaving, memory = view.leaving, self._remember(view.id)
@@ -89,7 +89,7 @@ class MulticastOptimiser:
         coordinates: Mapping[NodeId, Coordinate] | CostSpace,
         now: float,
     ) -> Decision:
-        """What the answers to an Ask say. `reports` holds those that came, under the node's name, this node's own among them."""
+        """Decides from the answers to an Ask. `reports` holds the answers by node, this node's own included."""
         space = coordinates if isinstance(coordinates, CostSpace) else CostSpace(coordinates)
         memory = self._remember(view.id)
         leaving = view.leaving
@@ -103,12 +103,12 @@ class MulticastOptimiser:
         return self._decision(view, memory.trials, tuple(sites))
 
     def is_unsure(self, operator: OperatorId) -> bool:
-        """A saving has been seen and is being measured again."""
+        """Tells whether a saving has been seen and is being measured again."""
         memory = self._memory.get(operator)
         return memory is not None and bool(memory.trials.watched)
 
     def keep(self, here: Container[OperatorId]) -> None:
-        """Forget all that are not among the operators that are `here`: most end without a word."""
+        """Drops all operators that are not in `here`, since most end without notice."""
         self._memory = {operator: memory for operator, memory in self._memory.items() if operator in here}
 
     def _decision(self, view: SourceView, trials: Trials, sites: tuple[Site, ...]) -> Decision:
@@ -130,7 +130,7 @@ class MulticastOptimiser:
         return NoInsert(view.id, reason, sites, pending=True)
 
     def _site(self, view: SourceView, node: NodeId, reports: Mapping[NodeId, CandidateReport], space: CostSpace, trials: Trials) -> Site:
-        """One candidate, link by link: measured on both sides, or else predicted on both."""
+        """Evaluates one candidate, link by link: measured on both sides, or else predicted on both."""
         here, there = reports.get(view.here), reports[node]
         feed = measured_rtt_ms(node, view.here, there, here)
         detour_ms = (space.rtt_ms(view.here, node) if feed is None else feed) / 2
@@ -167,7 +167,7 @@ class MulticastOptimiser:
         )
 
     def _required(self, view: SourceView, usage_here: float, predicted: float) -> float:
-        """The saving that a multicast must exceed, as a share of the usage without it."""
+        """Returns the saving that a multicast must exceed, as a share of the usage without it."""
         config = self._config
         if usage_here <= 0:
             return REQUIRED_FRACTION_MAX
@@ -176,7 +176,8 @@ class MulticastOptimiser:
         return max(least, config.saving_min_bytes / usage_here) + config.prediction_margin * predicted / usage_here
 
     def _candidates(self, view: SourceView, space: CostSpace, remembered: Remembered) -> tuple[NodeId, ...]:
-        """Nodes of most saving by what is remembered and by coordinates, in turn; first the best consumer's own: one latency is 0."""
+        """Returns nodes of most saving, alternately by remembered RTTs and by coordinates; the best consumer's own node comes first, as
+        one latency is 0 there."""
         ranked = self._ranked(view, space, remembered)
         if any(remembered.values()):
             ranked = list(interleaved(ranked, self._ranked(view, space, NOTHING)))
@@ -185,7 +186,7 @@ class MulticastOptimiser:
         return tuple(dict.fromkeys((first, *ranked[: self._config.candidates])))[: self._config.candidates]
 
     def _ranked(self, view: SourceView, space: CostSpace, remembered: Remembered) -> list[NodeId]:
-        """All other nodes, of most saving first."""
+        """Returns all other nodes, those with the most saving first."""
         leaving = view.leaving
         rates = np.array([branch.rate_bytes_per_s for branch in leaving])
         consumers = [branch.node for branch in leaving]

@@ -1,4 +1,4 @@
-"""What decides on multicasts sees and says."""
+"""Inputs and outputs of the multicast optimiser."""
 
 import math
 from typing import TypeAlias
@@ -9,7 +9,7 @@ from sbon.optimiser.views import Considered
 from sbon.types import LinkId, NodeId, OperatorId
 
 BRANCHES_MIN = 2
-"""To serve one consumer, a multicast would be a detour."""
+"""Least number of consumers of a multicast; for one it would be a detour."""
 
 
 class Branch(msgspec.Struct, frozen=True):
@@ -17,10 +17,10 @@ class Branch(msgspec.Struct, frozen=True):
 
     link: LinkId
     node: NodeId
-    """Of the consumer."""
+    """Node of the consumer."""
     rate_bytes_per_s: float
     slack_ms: float = math.inf
-    """By how much the way to the consumer may grow: the least slack of the queries that use the link."""
+    """Allowed growth of the path to the consumer: the least slack of the queries that use the link."""
 
 
 class SourceView(msgspec.Struct, frozen=True):
@@ -30,13 +30,13 @@ class SourceView(msgspec.Struct, frozen=True):
     here: NodeId
     branches: tuple[Branch, ...]
     folded: int = 0
-    """Multicasts that were made for it here and given up again."""
+    """Number of multicasts that were created for it here and removed again."""
     since_folded_s: float | None = None
-    """Since the last of those; None: there was none."""
+    """Seconds since the last of those was removed; None: there was none."""
 
     @property
     def leaving(self) -> tuple[Branch, ...]:
-        """The outputs that leave this node."""
+        """Returns the outputs that leave this node."""
         return tuple(branch for branch in self.branches if branch.node != self.here)
 
 
@@ -44,7 +44,7 @@ class Site(Considered, frozen=True, kw_only=True):
     """One node that was considered for a multicast."""
 
     links: tuple[LinkId, ...]
-    """Those that it would take over."""
+    """Links that the multicast would take over."""
 
 
 class Insert(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ class Insert(msgspec.Struct, frozen=True):
     saving_fraction: float
     reason: str
     sites: tuple[Site, ...]
-    """Of most saving first."""
+    """Sites considered, those with the most saving first."""
 
 
 class NoInsert(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ class NoInsert(msgspec.Struct, frozen=True):
     reason: str
     sites: tuple[Site, ...] = ()
     pending: bool = False
-    """The next review will ask again, to make sure of a saving."""
+    """The next review will ask again, to confirm a saving."""
 
 
 Decision: TypeAlias = Insert | NoInsert

@@ -1,9 +1,9 @@
-"""How much measured savings scatter, learnt from their own successive differences."""
+"""Estimates the variance of measured savings from their successive differences."""
 
 MEMORY_SAMPLES = 50
-"""Differences that count: older ones fade, so that a network that calms down is trusted again."""
+"""Number of recent differences that count; older ones fade, so that a network that calms down is trusted again."""
 CLIP = 4.0
-"""One difference counts at most for so many variances: a lasting change of the network is a step, not noise."""
+"""Most variances that one difference counts for: a lasting change of the network is a step, not noise."""
 
 
 class Noise:
@@ -15,11 +15,11 @@ class Noise:
 
     def __init__(self, variance: float, weight: float) -> None:
         self.variance = variance
-        """What is believed: the expectation at first."""
+        """The present estimate; at first the expected value."""
         self._weight = weight
 
     def learn(self, before: float, after: float) -> None:
-        """Take two successive measurements of the same."""
+        """Takes two successive measurements of one quantity."""
         sample = min((after - before) ** 2 / 2, CLIP * self.variance)
         self._weight = min(self._weight + 1, MEMORY_SAMPLES)
         self.variance += (sample - self.variance) / self._weight

@@ -1,4 +1,4 @@
-"""Where an operator goes when its host leaves: it cannot stay, so that no saving is asked for, only the least cost. Without I/O."""
+"""Ranks new hosts for an operator whose host leaves. The operator cannot stay, so cost alone decides, not a saving. No I/O."""
 
 from collections.abc import Mapping
 
@@ -11,22 +11,22 @@ from sbon.placement.candidates import CandidateReport
 from sbon.types import NodeId
 
 UNKNOWN_MS = 1000.0
-"""The RTT between two nodes of which nothing is known: such a candidate comes after those that know the way, not never."""
+"""Assumed RTT between two nodes without any information, which ranks such a candidate after all others without excluding it."""
 
 
 def refuges(
     view: OperatorView, reports: Mapping[NodeId, CandidateReport], space: CostSpace, load_weight: float = 0.0
 ) -> tuple[NodeId, ...]:
-    """The candidates that have room for all of it, best first.
+    """Returns the candidates with room for all of the operators, best first.
 
-    Those come first where no way becomes longer than its queries bear, and of those the one of least network usage and load. The others
-    follow: an answer that is late is worth more than none.
+    Candidates that keep every path within its queries' slack come first, ordered by network usage and load. The others follow, since a
+    late answer is better than none.
 
     Parameters
     ----------
     view : the operator, or the operators of one body, with the neighbours that stay
-    reports : of those that have answered
-    load_weight : bytes in transit that a millisecond of load counts for each byte/s (`PlacementConfig.load_weight`)
+    reports : reports of the candidates that have answered
+    load_weight : bytes in transit for each byte/s and millisecond of load (`PlacementConfig.load_weight`)
     """
     room = len(view.operators)
     ranked = []
@@ -44,7 +44,7 @@ def refuges(
 
 
 def _rtt_ms(node: NodeId, neighbour: NodeId, report: CandidateReport | None, space: CostSpace) -> float:
-    """As it was measured, or else as the coordinates say."""
+    """Returns the measured RTT, or else the one that the coordinates predict."""
     measured = measured_rtt_ms(node, neighbour, report)
     if measured is not None:
         return measured

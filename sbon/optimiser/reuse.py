@@ -1,4 +1,4 @@
-"""Which operators of a new query running ones may stand in for (SBON, section 3.2)."""
+"""Tells which operators of a new query may be replaced by running ones (SBON, section 3.2)."""
 
 from collections.abc import Callable
 
@@ -7,10 +7,10 @@ from sbon.types import OperatorId
 
 
 def shareable_signatures(plan: Plan, read_whole: Callable[[SourceParams], bool] = lambda params: False) -> dict[OperatorId, str]:
-    """Signatures of the operators of a plan that another query's may stand in for.
+    """Returns the signatures of the operators of a plan that another query's operators may replace.
 
-    Not those of sinks, whose answers have one owner. Nor of a source that a query wants from its beginning (`read_whole`), or of anything
-    behind one: whoever came later to a running one would miss what it has given.
+    Sinks are left out, as their answers have one owner. So is a source that a query reads from its beginning (`read_whole`), and every
+    operator after one: a query that joined it later would miss its earlier rows.
     """
     own = {operator.id for operator in plan.operators if isinstance(operator.params, SourceParams) and read_whole(operator.params)}
     reached = len(own) + 1

@@ -1,4 +1,4 @@
-"""Whether a host offers a running operator to another query: only if those that run do not suffer from one more output."""
+"""Decides whether a host offers a running operator to another query: only if one more output does not hurt the running ones."""
 
 from sbon.placement.reservations import HostingConfig
 
@@ -13,18 +13,18 @@ def why_not_share(
     stalled: bool,
     movable: bool = True,
 ) -> str:
-    """What speaks against one more output of an operator; empty: nothing.
+    """Returns the reason against one more output of an operator; empty if there is none.
 
-    A pinned operator is shared even on a busy host: a second one would run beside it, and cost that host more than one more output.
+    A pinned operator is shared even on a busy host, because a second copy would run on the same host and cost more than one more output.
 
     Parameters
     ----------
-    outputs : that it has
-    bytes_per_s_one_more : what another would carry: the fastest of those it has
-    bytes_per_s_here : what leaves this host
-    load : of the processors, 0 to 2 (`sbon_agent.cpu_load`)
-    stalled : it waits for credit of those that it serves already
-    movable : it could run elsewhere
+    outputs : number of outputs that it has
+    bytes_per_s_one_more : rate of another output, taken from its fastest one
+    bytes_per_s_here : rate of all links that leave this host
+    load : load of the processors, 0 to 2 (`sbon_agent.cpu_load`)
+    stalled : it waits for credit from its present consumers
+    movable : it could run on another node
     """
     if stalled:
         return "it waits for the consumers that it has"

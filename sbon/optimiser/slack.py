@@ -1,8 +1,8 @@
-"""How much longer a running query's ways may become: the check before an operator moves, or a relay is put between it and its consumers.
+"""Limits how much longer a running query's paths may become when an operator moves or a relay is inserted.
 
-A query with a delay bound has a slack: the bound minus the delay of its longest way from a producer to its consumer, as it is now. The
-agent that took the query tells it to the hosts of its operators (`User`). A change that would lengthen the longest way through
-an operator by more than the least slack of those who use it is not made. One that shortens it always may be, also beyond the bound.
+A query with a delay bound has a slack: the bound minus the present delay of its longest path from a producer to its consumer. The agent
+that took the query tells it to the hosts of its operators (`User`). A change that would lengthen the longest path through an operator by
+more than the least slack of its queries is not made. A change that shortens it is always allowed, even if the bound is exceeded already.
 """
 
 import math
@@ -11,23 +11,23 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 UNBOUNDED_MS = math.inf
-"""The slack of those who asked for no bound."""
+"""Slack of queries without a bound."""
 
 
 class Way(msgspec.Struct, frozen=True):
-    """One link of an operator as it is, and as it would be."""
+    """One link of an operator, before and after a change."""
 
     upstream: bool
     here_ms: float
-    """One way, now."""
+    """Present one-way latency."""
     there_ms: float
-    """After the change; of a relay put between, both its links together."""
+    """One-way latency after the change; with a relay in between, the sum of its two links."""
     delay_ms: float | None = None
-    """Of an upstream link: the longest way from a producer to where it begins; None where that is not known."""
+    """For an upstream link, the delay of the longest path from a producer to the link's start; None if it is not known."""
 
 
 def least_slack_ms(slacks_ms: Iterable[float | None]) -> float:
-    """The least slack of the users of an operator; UNBOUNDED_MS where none has a bound (None).
+    """Returns the least slack of the users of an operator; UNBOUNDED_MS if none has a bound (None).
 
     Examples
     --------
@@ -38,10 +38,10 @@ def least_slack_ms(slacks_ms: Iterable[float | None]) -> float:
 
 
 def lengthening_ms(ways: Sequence[Way]) -> float:
-    """By how much the longest way through an operator grows at most; below 0 where all become shorter.
+    """Returns an upper bound of the growth of the longest path through an operator; below 0 if all paths become shorter.
 
-    What the ways are downstream of here is not known, so that half of the sum is the worst of all output links. Upstream, where the
-    delays are known, a short way may grow up to the longest without harm.
+    The paths downstream are not known, so the output link that grows most counts. Upstream the delays are known, and a short path may grow
+    up to the longest without effect.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def lengthening_ms(ways: Sequence[Way]) -> float:
 
 
 def may_lengthen(ways: Sequence[Way], slack_ms: float) -> bool:
-    """Whether the users of an operator bear the change; `slack_ms` is the least of theirs, and may be below 0 already."""
+    """Tells whether a change keeps within the users' slack; `slack_ms` is their least one, and may be below 0 already."""
     return lengthening_ms(ways) <= max(slack_ms, 0.0)
 
 

@@ -1,4 +1,4 @@
-"""What the local optimiser sees and says."""
+"""Inputs and outputs of the local optimiser."""
 
 import math
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ class Neighbour(msgspec.Struct, frozen=True):
 
     node: NodeId
     rate_bytes_per_s: float
-    """Measured on the link."""
+    """Measured rate of the link."""
     upstream: bool
     operator: OperatorId = ""
-    """Needed only where operators of one node may move together (`bodies`)."""
+    """Needed only if operators of one node may move together (`bodies`)."""
     delay_ms: float | None = None
-    """Upstream: latency of the longest way from a producer to that operator, where it is known."""
+    """For upstream neighbours, the latency of the longest path from a producer to that operator, if it is known."""
 
 
 class OperatorView(msgspec.Struct, frozen=True):
@@ -28,26 +28,27 @@ class OperatorView(msgspec.Struct, frozen=True):
     id: OperatorId
     here: NodeId
     neighbours: tuple[Neighbour, ...]
-    """One for each link."""
+    """Neighbours, one for each link."""
     migrations: int = 0
-    """Since it was made."""
+    """Number of migrations since it was created."""
     since_migration_s: float | None = None
-    """Since it came here by migration; None if it was made here."""
+    """Seconds since it migrated here; None if it was created here."""
     state_bytes: int = 0
-    """What a migration would have to carry, roughly."""
+    """Approximate bytes that a migration would have to transfer."""
     members: tuple[OperatorId, ...] = ()
-    """Of a body: all its operators, upstream first, `id` being the first; () for a single operator."""
+    """For a body, all its operators, upstream first, `id` being the first; () for a single operator."""
     delay_slack_ms: float = math.inf
-    """By how much the longest way through it may grow: the least slack of the queries that use it (`sbon.optimiser.slack`)."""
+    """Allowed growth of the longest path through it: the least slack of the queries that use it (`sbon.optimiser.slack`)."""
 
     @property
     def operators(self) -> tuple[OperatorId, ...]:
-        """What would move."""
+        """Returns the operators that would move."""
         return self.members or (self.id,)
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """Ask these nodes, as a new query's candidates are asked; the first is this node, whose own RTTs are measured the same way."""
+    """Request to ask these nodes, as a new query's candidates are asked; the first is this node, whose own RTTs are measured the same
+    way."""
 
     operator: OperatorId
     candidates: tuple[NodeId, ...]
@@ -60,18 +61,18 @@ class Considered(msgspec.Struct, frozen=True, kw_only=True):
 
     node: NodeId
     usage_bytes: float
-    """Network usage of the links in question with the change."""
+    """Network usage of the links in question after the change."""
     usage_here_bytes: float
-    """Of the same links as they are now, from RTTs known in the same way."""
+    """Present usage of the same links, from RTTs known in the same way."""
     saving_fraction: float
-    """Of usage and load together; below 0 for a loss."""
+    """Saving of usage and load together; below 0 for a loss."""
     required_fraction: float
-    """What the saving would have had to exceed."""
+    """Saving that would have had to be exceeded."""
     measured: bool
-    """All RTTs on both sides were measured."""
+    """True if all RTTs on both sides were measured."""
     free_slots: int
     seen: int
-    """Reviews in a row that have measured this saving; the fractions are their means."""
+    """Number of successive reviews that have measured this saving; the fractions are their means."""
 
 
 class Alternative(Considered, frozen=True, kw_only=True):
@@ -79,7 +80,7 @@ class Alternative(Considered, frozen=True, kw_only=True):
 
     load_ms: float
     lengthening_ms: float = 0.0
-    """How much longer the longest way through the operator would be there."""
+    """Growth of the longest path through the operator if it ran there."""
 
 
 class Migrate(msgspec.Struct, frozen=True):
@@ -93,7 +94,7 @@ class Migrate(msgspec.Struct, frozen=True):
     saving_fraction: float
     reason: str
     alternatives: tuple[Alternative, ...]
-    """Of most saving first."""
+    """Alternatives, those with the most saving first."""
 
 
 class Stay(msgspec.Struct, frozen=True):
@@ -103,17 +104,17 @@ class Stay(msgspec.Struct, frozen=True):
     reason: str
     alternatives: tuple[Alternative, ...] = ()
     pending: bool = False
-    """The next review will ask again, to make sure of a saving."""
+    """The next review will ask again, to confirm a saving."""
 
 
 Verdict: TypeAlias = Migrate | Stay
 
 
 def bodies(views: Sequence[OperatorView]) -> tuple[OperatorView, ...]:
-    """Groups of operators of one node that are linked with each other, each group as one body.
+    """Returns groups of operators of one node that are linked with each other, each group as one body.
 
-    Two operators with a strong link between them hold each other where they are: each alone would pay that link to leave. As a body they
-    move together. Groups of one are left out, since their single view says the same. Links within the body vanish.
+    Two operators with a high rate between them keep each other in place, since moving one alone would put that rate on the network. As a
+    body they move together. Groups of one are left out, since their single view says the same. Links within the body are dropped.
     """
     by_id = {view.id: view for view in views}
     root = {view.id: view.id for view in views}
@@ -139,7 +140,7 @@ def _body(group: Sequence[OperatorView]) -> OperatorView:
     return OperatorView(
         id=members[0],
         here=group[0].here,
-        # A way that enters at one member need not leave at each: what is known upstream of one does not excuse another.
+        # A path that enters at one member need not leave at each, so a delay upstream of one member is no allowance for another.
         neighbours=tuple(msgspec.structs.replace(n, delay_ms=None) for view in group for n in view.neighbours if n.operator not in members),
         migrations=max(view.migrations for view in group),
         since_migration_s=min(ages) if ages else None,

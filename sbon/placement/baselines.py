@@ -1,4 +1,4 @@
-"""Where operators go without a cost space: the paper's points of comparison (SBON, section 4.1)."""
+"""Baseline placements without a cost space, for comparison (SBON, section 4.1)."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,11 +9,11 @@ from sbon.placement.problem import PlacementProblem, reachable
 from sbon.types import NodeId, OperatorId
 
 Routes = Callable[[NodeId, NodeId], Sequence[NodeId]]
-"""The nodes on the network's own way from one node to another, both ends included."""
+"""Returns the nodes on the network's route from one node to another, both ends included."""
 
 
 def at_producer(problem: PlacementProblem, rng: np.random.Generator) -> dict[OperatorId, NodeId]:
-    """PRODUCER: all unpinned operators at one of the producers' nodes, drawn at random."""
+    """Places all unpinned operators at the node of one producer, drawn at random (PRODUCER)."""
     nodes = sorted({problem.pinned[operator] for operator in problem.producers})
     if not nodes:
         raise PlacementError(f"operator {_first(problem)!r} has no pinned producer to be placed at")
@@ -22,14 +22,14 @@ def at_producer(problem: PlacementProblem, rng: np.random.Generator) -> dict[Ope
 
 
 def at_consumer(problem: PlacementProblem) -> dict[OperatorId, NodeId]:
-    """CONSUMER: all unpinned operators at the node of the consumer (of the last one in the plan, where there are several)."""
+    """Places all unpinned operators at the node of the consumer, or of the plan's last one (CONSUMER)."""
     if not problem.consumers:
         raise PlacementError(f"operator {_first(problem)!r} has no pinned consumer to be placed at")
     return dict.fromkeys(problem.unpinned, problem.pinned[problem.consumers[-1]])
 
 
 def at_random(problem: PlacementProblem, nodes: Sequence[NodeId], rng: np.random.Generator) -> dict[OperatorId, NodeId]:
-    """RANDOM: each unpinned operator at any node."""
+    """Places each unpinned operator at a random node (RANDOM)."""
     everywhere = sorted(nodes)
     if not everywhere:
         raise PlacementError(f"operator {_first(problem)!r} has no node to be placed at")
@@ -37,10 +37,10 @@ def at_random(problem: PlacementProblem, nodes: Sequence[NodeId], rng: np.random
 
 
 def on_multicast_tree(problem: PlacementProblem, routes: Routes) -> dict[OperatorId, NodeId]:
-    """IP MULTICAST: each operator where the network's own routes from its producers to its consumers have come together.
+    """Places each operator where the network's routes from its producers to its consumers have met (IP MULTICAST).
 
-    The union of the unicast routes is the tree; an operator needs all that its producers send, so that it goes to the first node on the
-    way of the first producer that lies on the routes of all of them.
+    The union of the unicast routes is the tree. An operator needs the streams of all its producers, so it goes to the first node on the
+    first producer's route that lies on the routes of all of them.
     """
     up, down = reachable(problem)
     result = {}

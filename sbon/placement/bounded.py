@@ -1,4 +1,4 @@
-"""The least cost within a delay bound: exactly where operators form trees, else as good as is found."""
+"""Finds placements of least cost within a delay bound: exact if operators form trees, otherwise heuristic."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,20 +14,20 @@ from sbon.types import FloatArray, OperatorId
 def choices_within(
     problem: PlacementProblem, options: Mapping[OperatorId, Options], latency_ms: FloatArray, bound_ms: float
 ) -> dict[OperatorId, int]:
-    """What each operator that is needed chooses: the number of one of its options.
+    """Returns the option that each needed operator chooses, as its index.
 
     Parameters
     ----------
-    options : of all operators, pinned ones too
+    options : options of all operators, pinned ones too
     latency_ms : (nodes, nodes), one way
 
     Raises
     ------
     DelayBoundError
-        No placement within the bound was found; on trees there is none.
+        No placement within the bound was found; on trees none exists.
     """
     graph = Graph(problem, latency_ms)
-    asked_ms, bound_ms = bound_ms, bound_ms * (1 + 1e-9) + 1e-9  # for the rounding of sums
+    asked_ms, bound_ms = bound_ms, bound_ms * (1 + 1e-9) + 1e-9  # tolerance for rounding in sums
     if graph.is_tree(options):
         head = graph.head_ms(options)
         chosen = within_bound(graph, options, bound_ms)

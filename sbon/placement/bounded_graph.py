@@ -1,8 +1,8 @@
-"""Placements whose longest way keeps within a bound, where operators feed several others: the fastest is found, others improved.
+"""Finds placements within a delay bound if operators feed several others: searches for the fastest, and improves placements.
 
-Who feeds two has to suit both, and no table over pairs can say how long a way through many operators is. So the fastest placement is
-searched by fixing one operator after the other, what is left being checked by the shortest ways through it; then single operators
-move for as long as that saves network usage and the bound holds. Not exact: the least usage may be missed, and, with more than
+The node of an operator that feeds two others matters to both, and tables over pairs of operators cannot express the length of a path
+through many. So the fastest placement is searched by fixing one operator after the other, checking the rest by its shortest paths; then
+single operators move as long as that saves network usage within the bound. Not exact: the least usage may be missed, and, with more than
 STEPS_MAX dead ends, a placement that just keeps within the bound too. With prices on time as starting points
 (`sbon.placement.bounded_prices`) it found the least usage in each of 160 diamonds that could be tried out.
 """
@@ -15,17 +15,18 @@ from sbon.placement.options import Chosen, Graph, IntArray, Options
 from sbon.types import FloatArray, OperatorId
 
 STEPS_MAX = 60
-"""Operators fixed, or fixed anew, in the search for a placement within the bound."""
+"""Most operators fixed, or fixed anew, in the search for a placement within the bound."""
 GAIN_MIN = 1e-9
-"""Share by which a move must save, so that rounding moves nobody."""
+"""Least relative saving of a move, so that rounding errors move nothing."""
 SWEEPS_MAX = 10
-"""Rounds in which every operator may move."""
+"""Most rounds in which every operator may move."""
 OPTIONS_MAX, FAST_MIN = 96, 24
-"""Of more options of an operator that keep within the bound, the first ones (the best by usage) stay, and so many of the fastest."""
+"""Most options kept for an operator among those within the bound (the best by usage), and how many of them are the fastest."""
 
 
 def narrowed(graph: Graph, options: Mapping[OperatorId, Options], bound_ms: float) -> dict[OperatorId, IntArray]:
-    """The options of each operator through which some way keeps within the bound, not too many; the fastest alone where none does."""
+    """Returns the options of each operator that some path within the bound can use, limited in number; only the fastest if there are
+    none."""
     head, tail = graph.head_ms(options), graph.tail_ms(options)
     kept = {}
     for operator in graph.order:
@@ -39,7 +40,7 @@ def narrowed(graph: Graph, options: Mapping[OperatorId, Options], bound_ms: floa
 
 
 def fastest(graph: Graph, options: Mapping[OperatorId, Options], bound_ms: float) -> tuple[Chosen, float]:
-    """Choices within the bound, and the delay of their longest way; the fastest that were found where none keeps within it."""
+    """Returns choices within the bound, and the delay of their longest path; the fastest that were found if none keeps within it."""
     chosen, reached = _dive(graph, dict(options))
     if reached <= bound_ms:
         return chosen, reached
@@ -48,13 +49,13 @@ def fastest(graph: Graph, options: Mapping[OperatorId, Options], bound_ms: float
 
 
 def improved(graph: Graph, options: Mapping[OperatorId, Options], chosen: Chosen, bound_ms: float) -> Chosen:
-    """The choices after all moves of single operators that save and keep within the bound."""
+    """Returns the choices after all moves of single operators that save usage and keep within the bound."""
     chosen = dict(chosen)
     for _ in range(SWEEPS_MAX):
         before = dict(chosen)
         for operator in graph.order:
             cost = _cost_of_each(graph, options, chosen, operator)
-            # Ways that do not lead through the operator stay as long as they are.
+            # Paths that avoid the operator keep their length.
             cost[_way_of_each_ms(graph, options, chosen, operator) > bound_ms] = np.inf
             cheapest = int(cost.argmin())
             if cost[cheapest] < cost[chosen[operator]] * (1 - GAIN_MIN):
@@ -65,7 +66,7 @@ def improved(graph: Graph, options: Mapping[OperatorId, Options], chosen: Chosen
 
 
 def usage_bytes(graph: Graph, options: Mapping[OperatorId, Options], chosen: Mapping[OperatorId, int]) -> float:
-    """Cost of the choices and of their links."""
+    """Returns the cost of the choices and of their links."""
     total = 0.0
     for operator in graph.order:
         here = options[operator]
@@ -77,7 +78,7 @@ def usage_bytes(graph: Graph, options: Mapping[OperatorId, Options], chosen: Map
 
 
 def _dive(graph: Graph, options: dict[OperatorId, Options]) -> tuple[Chosen, float]:
-    """Fix each operator in turn at the choice through which the shortest way is shortest."""
+    """Fixes each operator in turn at the choice with the shortest path through it."""
     chosen: Chosen = {}
     reached = np.inf
     for operator in graph.order:
@@ -91,7 +92,7 @@ def _dive(graph: Graph, options: dict[OperatorId, Options]) -> tuple[Chosen, flo
 def _search(
     graph: Graph, options: dict[OperatorId, Options], left: list[OperatorId], chosen: Chosen, bound_ms: float, steps: list[int]
 ) -> Chosen | None:
-    """Depth first, most promising choices first; None if there is no way or `steps` are used up."""
+    """Searches depth first, most promising choices first; returns None if there is no solution or `steps` are used up."""
     if not left:
         return {**dict.fromkeys(graph.order, 0), **chosen}
     operator, rest = left[0], left[1:]
@@ -109,20 +110,20 @@ def _search(
 
 
 def _through_ms(graph: Graph, options: Mapping[OperatorId, Options], operator: OperatorId) -> FloatArray:
-    """(choices,): a lower bound of the longest way there must be if the operator chooses so."""
+    """Returns a lower bound of the longest path for each choice of the operator, (choices,)."""
     head, tail = graph.head_ms(options), graph.tail_ms(options)
     through: FloatArray = head[operator] + tail[operator]
     return through
 
 
 def _longest_ms(graph: Graph, options: Mapping[OperatorId, Options]) -> float:
-    """A lower bound of the longest way; exact where every operator has one choice."""
+    """Returns a lower bound of the longest path; exact if every operator has one choice."""
     head = graph.head_ms(options)
     return max((float(head[end].min(initial=np.inf)) for end in graph.ends()), default=0.0)
 
 
 def _cost_of_each(graph: Graph, options: Mapping[OperatorId, Options], chosen: Chosen, operator: OperatorId) -> FloatArray:
-    """(choices,): cost of the operator and its links, all others staying."""
+    """Returns the cost of the operator and its links for each of its choices, (choices,), all others fixed."""
     here = options[operator]
     cost = here.cost.copy()
     for source, rate in graph.inputs[operator].items():
@@ -135,6 +136,6 @@ def _cost_of_each(graph: Graph, options: Mapping[OperatorId, Options], chosen: C
 
 
 def _way_of_each_ms(graph: Graph, options: Mapping[OperatorId, Options], chosen: Chosen, operator: OperatorId) -> FloatArray:
-    """(choices,): the longest way through each choice of the operator, all others staying."""
+    """Returns the longest path through each choice of the operator, (choices,), all others fixed."""
     alone = {other: options[other] if other == operator else options[other].only(chosen[other]) for other in graph.order}
     return _through_ms(graph, alone, operator)

@@ -1,9 +1,9 @@
-"""Placements within a delay bound by making time cost: a price on every link of the ways that take too long.
+"""Finds placements within a delay bound by pricing time: each link on a path that takes too long gets a price.
 
-With a price for each ms on each link, the assignment of least cost is found exactly by elimination. Prices start at nothing; as long as
-the longest way is too long, its links become dearer. When it is not any more, all prices are lowered again, by halves, to what is just
-enough. (Lagrangian relaxation of the constrained shortest path, Handler and Zang, Networks 10, 1980; the gap that it may leave is for
-`bounded_graph.improved` to close.)
+With a price for each ms on each link, the assignment of least cost is found exactly by elimination. Prices start at 0; as long as the
+longest path is too long, the prices of its links rise. Then all prices are reduced by bisection to the least that suffice. (Lagrangian
+relaxation of the constrained shortest path, Handler and Zang, Networks 10, 1980; the gap that it may leave is for `bounded_graph.improved`
+to close.)
 """
 
 import itertools
@@ -16,13 +16,13 @@ from sbon.types import FloatArray, OperatorId
 RAISES_MAX = 30
 HALVINGS = 6
 GROWTH = 1.3
-"""By which the price grows with each time that a way is still too long."""
+"""Factor by which the price grows each time that a path is still too long."""
 
 _Prices = dict[tuple[OperatorId, OperatorId], float]
 
 
 def priced(graph: Graph, options: Mapping[OperatorId, Options], bound_ms: float) -> list[Chosen]:
-    """Choices within the bound that were found on the way, each the least cost under some prices; perhaps none."""
+    """Returns the choices within the bound that were found, each of least cost under some prices; possibly none."""
     rates = [rate for inputs in graph.inputs.values() for rate in inputs.values()]
     step = sum(rates) / max(len(rates), 1) / 4 or 1.0
     prices: _Prices = {}
@@ -49,12 +49,12 @@ def priced(graph: Graph, options: Mapping[OperatorId, Options], bound_ms: float)
 
 
 def _least(graph: Graph, options: Mapping[OperatorId, Options], prices: _Prices, share: float) -> Chosen:
-    """The choices of least cost when a ms on a link costs its rate and a share of its price."""
+    """Returns the choices of least cost when a ms on a link costs its rate and a share of its price."""
     variable = {operator: index for index, operator in enumerate(graph.order)}
     pairwise: dict[tuple[int, int], FloatArray] = {}
     for target, inputs in graph.inputs.items():
         for source, rate in inputs.items():
             table = graph.between(options, source, target) * (rate + share * prices.get((source, target), 0.0))
-            pairwise[variable[source], variable[target]] = table  # the order leads forwards
+            pairwise[variable[source], variable[target]] = table  # the order is topological, so source precedes target
     indices, _ = minimise([options[operator].cost for operator in graph.order], pairwise)
     return dict(zip(graph.order, indices, strict=True))

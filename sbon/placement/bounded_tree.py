@@ -1,11 +1,11 @@
-"""The assignment of least cost whose longest way keeps within a bound, where operators form trees.
+"""Finds the assignment of least cost whose longest path keeps within a bound, if operators form trees.
 
 From the producers downwards, each choice of each operator gets its labels: pairs of the delay so far and the least cost of everything
-upstream that reaches it, none worse than another in both. Branches of a join share nothing but the time at which they must have
-arrived, so that the cost of the join for a time is the sum of its branches' least costs for that time. Exact, as long as no choice has
-more than LABELS_MAX labels; of more, some are left out evenly, never the fastest or the cheapest.
+upstream that reaches it, none dominated by another. Branches of a join share only the time by which they must arrive, so the cost of the
+join for a time is the sum of its branches' least costs for that time. Exact as long as no choice has more than LABELS_MAX labels; beyond
+that, labels are thinned out evenly, keeping the fastest and the cheapest.
 
-Source: labels are those of the constrained shortest path (Joksch, J. Math. Anal. Appl. 14, 1966), extended from ways to in-trees.
+Source: labels are those of the constrained shortest path (Joksch, J. Math. Anal. Appl. 14, 1966), extended from paths to in-trees.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ LABELS_MAX = 128
 
 
 class _Labels(NamedTuple):
-    """Of one operator, all choices one behind the other."""
+    """Labels of one operator, for all its choices in sequence."""
 
     delay_ms: FloatArray
     cost: FloatArray
@@ -30,7 +30,7 @@ class _Labels(NamedTuple):
 
 
 def within_bound(graph: Graph, options: Mapping[OperatorId, Options], bound_ms: float) -> dict[OperatorId, int] | None:
-    """The choice of each operator that is needed, at least cost; None if nothing keeps within the bound."""
+    """Returns the choice of each needed operator at least cost; None if nothing keeps within the bound."""
     tail = graph.tail_ms(options)
     labels: dict[OperatorId, _Labels] = {}
     for operator in graph.order:
@@ -73,7 +73,7 @@ def _labels_of(
 
 
 def _arriving(source: _Labels, latency_ms: FloatArray, rate: float, allowed_ms: float) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Delay and cost of one input's labels over its link, and which they are: ever later, ever cheaper."""
+    """Returns delay and cost of one input's labels over its link, and their indices, with rising delay and falling cost."""
     way = latency_ms[source.choice]
     delay, cost = source.delay_ms + way, source.cost + rate * way
     intime = np.flatnonzero(delay <= allowed_ms)
@@ -85,7 +85,7 @@ def _arriving(source: _Labels, latency_ms: FloatArray, rate: float, allowed_ms: 
 def _joined(
     branches: Mapping[OperatorId, tuple[FloatArray, FloatArray, IntArray]],
 ) -> tuple[FloatArray, FloatArray, dict[OperatorId, IntArray]]:
-    """Delay and cost when all inputs have arrived, and the label of each."""
+    """Returns delay and cost when all inputs have arrived, and the label of each."""
     if not branches:
         return np.zeros(1), np.zeros(1), {}
     if any(not len(delay) for delay, _, _ in branches.values()):
@@ -103,7 +103,7 @@ def _joined(
 
 
 def _cheaper_than_before(cost: FloatArray) -> IntArray:
-    """Where a cost is below all before it."""
+    """Returns the indices at which the cost is below all earlier ones."""
     if len(cost) == 0:
         return np.empty(0, dtype=np.intp)
     least = np.minimum.accumulate(cost)

@@ -1,4 +1,4 @@
-"""What candidates say of themselves, and what was chosen from it."""
+"""Candidates' reports, and the choice made from them."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,39 +9,39 @@ from sbon.types import NodeId, OperatorId
 
 
 class CandidateReport(msgspec.Struct, frozen=True):
-    """One node's answer: what it has measured, what it can take, what it runs."""
+    """One node's answer: its measured RTTs, its free capacity, and its running operators."""
 
     node: NodeId
     rtts_ms: dict[NodeId, float]
-    """Of the nodes asked about, those it has measured."""
+    """Measured RTTs to the nodes asked about, as far as known."""
     free_slots: int
-    """Operators that it would accept now."""
+    """Number of operators that it would accept now."""
     load_ms: float = 0.0
     running: dict[str, OperatorId] = {}
-    """Signature -> operator that it runs, for the signatures asked about."""
+    """Running operators by signature, for the signatures asked about."""
     reserved: int = 0
-    """Operators that it would accept too, had it not promised the room to other queries."""
+    """Number of operators that it would accept in addition if it had not reserved the room for other queries."""
     upstream_delay_ms: dict[OperatorId, float] = {}
-    """Of the operators that it runs: the longest way from a producer to them, over the links. Without it a bounded query takes none."""
+    """For its running operators, the longest path from a producer, over the links. A query with a delay bound reuses none without it."""
     memory_short: bool = False
-    """It has no memory for operators that keep state, of which there are some."""
+    """It has no memory for operators with state, and some of the query's have state."""
 
 
 class Reuse(msgspec.Struct, frozen=True, array_like=True):
-    """A running operator that serves instead of a new one."""
+    """A running operator that is used instead of a new one."""
 
     operator: OperatorId
     node: NodeId
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """Where operators go."""
+    """The nodes of a query's operators."""
 
     assignment: dict[OperatorId, NodeId]
     """Node of every operator that takes part, pinned and reused ones included."""
     reused: dict[OperatorId, Reuse]
     dropped: tuple[OperatorId, ...]
-    """Operators that serve only reused ones, and are not needed."""
+    """Operators that only feed reused ones, and are not needed."""
 
 
 Regions = dict[OperatorId, tuple[NodeId, ...]]
@@ -51,9 +51,9 @@ Regions = dict[OperatorId, tuple[NodeId, ...]]
 def upstream_delay_ms(
     problem: PlacementProblem, operator: OperatorId, reuse: Reuse, reports: Mapping[NodeId, CandidateReport]
 ) -> float | None:
-    """The longest way from a producer to a running operator that serves instead of `operator`; None if its host does not tell.
+    """Returns the longest path from a producer to a running operator that replaces `operator`; None if its host does not report it.
 
-    Where `operator` is itself a producer, the way begins there.
+    If `operator` is itself a producer, the path begins there.
     """
     if operator in problem.producers:
         return 0.0
@@ -64,7 +64,7 @@ def upstream_delay_ms(
 def begun_ms(
     problem: PlacementProblem, reused: Mapping[OperatorId, Reuse], reports: Mapping[NodeId, CandidateReport]
 ) -> dict[OperatorId, float] | None:
-    """The same of all reused operators; None if it is not known of one."""
+    """Returns the same for all reused operators; None if it is not known for one."""
     found: dict[OperatorId, float] = {}
     for operator, reuse in reused.items():
         delay = upstream_delay_ms(problem, operator, reuse, reports)
@@ -81,9 +81,10 @@ def running_at(
     reports: Mapping[NodeId, CandidateReport],
     signatures: Mapping[OperatorId, str],
 ) -> list[Reuse]:
-    """Operators that could serve instead of this one, at those of `nodes` that have answered, in their order.
+    """Returns the operators that could replace this one, at those of `nodes` that have answered, in their order.
 
-    An operator without a signature is never shared. A query with a delay bound takes only those whose own delay is known and within it.
+    An operator without a signature is never shared. A query with a delay bound accepts only operators whose delay is known and within the
+    bound.
     """
     signature = signatures.get(operator, "")
     if not signature:

@@ -1,9 +1,9 @@
 """The assignment of least cost, exactly: min-plus variable elimination.
 
 Variables have domains; costs are tables over one variable or over a pair. Eliminating a variable replaces all tables that mention it by
-one over its neighbours: the least it can add for each of their choices. On a tree of operators this is dynamic programming from the
-leaves, variables x domain^2 additions; a cycle (a diamond in a plan) costs a power of the domain more, as wide as the graph is
-there. Variables go in the order of the least work at hand.
+one over its neighbours, with the least cost for each of their choices. On a tree of operators this is dynamic programming from the leaves,
+variables x domain^2 additions; a cycle (a diamond in a plan) costs one more power of the domain, and wider graphs more. The next variable
+is always the one with the least work.
 
 Source: Dechter, "Bucket elimination", Artificial Intelligence 113, 1999.
 """
@@ -18,11 +18,11 @@ from sbon.errors import PlacementError
 from sbon.types import FloatArray
 
 BLOCK = 1 << 20
-"""Numbers in one intermediate array: larger tables are made in slices."""
+"""Most numbers in one intermediate array; larger tables are computed in slices."""
 WORK_MAX = 4_000_000_000
-"""Additions for one variable, some seconds; more is refused."""
+"""Most additions for one variable, some seconds; more is refused."""
 TABLE_MAX = 64_000_000
-"""Numbers in one table, 512 MB; more is refused."""
+"""Most numbers in one table, 512 MB; more is refused."""
 
 
 class _Table:
@@ -33,14 +33,14 @@ class _Table:
         self.cost = cost
 
     def aligned(self, axes: tuple[int, ...]) -> FloatArray:
-        """The costs with one axis for each of `axes`, of length 1 where the variable does not matter."""
+        """Returns the costs with one axis for each of `axes`, of length 1 for variables outside the scope."""
         order = sorted(range(len(self.scope)), key=lambda i: axes.index(self.scope[i]))
         shape = [self.cost.shape[self.scope.index(variable)] if variable in self.scope else 1 for variable in axes]
         return self.cost.transpose(order).reshape(shape)
 
 
 def work(sizes: Sequence[int], pairs: Sequence[tuple[int, int]]) -> int:
-    """Additions for the variable that takes most, were all domains of these sizes and costs given for these pairs."""
+    """Returns the additions for the most expensive variable, given the domain sizes and the pairs with costs."""
     neighbours: dict[int, set[int]] = {variable: set() for variable in range(len(sizes))}
     for a, b in pairs:
         neighbours[a].add(b)
@@ -56,12 +56,12 @@ def work(sizes: Sequence[int], pairs: Sequence[tuple[int, int]]) -> int:
 
 
 def minimise(unary: Sequence[FloatArray], pairwise: Mapping[tuple[int, int], FloatArray]) -> tuple[list[int], float]:
-    """The choice of least total cost.
+    """Returns the choice of least total cost.
 
     Parameters
     ----------
     unary : (domain,) of each variable
-        Cost of each of its choices; infinite where it may not be taken.
+        Cost of each of its choices; infinite if the choice is forbidden.
     pairwise : {(a, b): (domain of a, domain of b)}, a before b
 
     Returns
@@ -104,20 +104,20 @@ def minimise(unary: Sequence[FloatArray], pairwise: Mapping[tuple[int, int], Flo
 
 
 _Eliminated = tuple[int, tuple[int, ...], npt.NDArray[np.int64]]
-"""A variable, its neighbours when it went, and its best choice for each of theirs."""
+"""A variable, its neighbours when it was eliminated, and its best choice for each of theirs."""
 
 
 def _peel(
     alone: list[FloatArray], pairwise: Mapping[tuple[int, int], FloatArray], neighbours: dict[int, set[int]]
 ) -> tuple[list[_Eliminated], float]:
-    """Eliminate trees, and what hangs on cycles: whoever has one neighbour left goes at once, without tables that need aligning.
+    """Eliminates trees and branches of cycles: a variable with one neighbour left is eliminated at once, without aligning tables.
 
-    What they cost is added to `alone` of their neighbours; those who are gone leave `neighbours`. Returns, too, the cost of whole trees.
+    Their cost is added to `alone` of their neighbours, and they are removed from `neighbours`. Also returns the cost of whole trees.
     """
     eliminated: list[_Eliminated] = []
     total = 0.0
     leaves = [variable for variable, around in neighbours.items() if len(around) <= 1]
-    for variable in leaves:  # grows meanwhile
+    for variable in leaves:  # the list grows during the loop
         around = neighbours.pop(variable)
         if not around:
             choice = int(alone[variable].argmin())
@@ -145,7 +145,7 @@ def _next(neighbours: Mapping[int, set[int]], sizes: Sequence[int]) -> int:
 def _eliminate(
     variable: int, scope: tuple[int, ...], tables: Sequence[_Table], sizes: Sequence[int]
 ) -> tuple[FloatArray, npt.NDArray[np.int64]]:
-    """Least cost over the variable for each choice of `scope`, and the choice that gives it."""
+    """Returns the least cost over the variable for each choice of `scope`, and the choice that gives it."""
     shape = tuple(sizes[other] for other in scope)
     elements = math.prod(shape)
     if elements * sizes[variable] > WORK_MAX or elements > TABLE_MAX:

@@ -1,10 +1,10 @@
-"""All operators of a query at once: the assignment to candidates that minimises network usage, reuse and room considered.
+"""Places all operators of a query at once: minimises network usage over the candidates, with reuse and free room considered.
 
 Every operator chooses among: a candidate that would run it anew; a candidate that runs it already for another query, whose inputs then
 cost nothing; and absence, which is allowed where all that it feeds is reused or absent. Costs are those of the links (rate x one-way
 latency) and of the candidates' load, so that placement and reuse are one minimum, found exactly among the candidates.
 
-Where the query has a delay bound that this minimum exceeds, the least cost within the bound is looked for (`sbon.placement.bounded`).
+If this minimum exceeds the query's delay bound, the least cost within the bound is searched (`sbon.placement.bounded`).
 """
 
 from collections import Counter
@@ -25,18 +25,18 @@ from sbon.placement.problem import PlacementProblem
 from sbon.types import FloatArray, NodeId, OperatorId
 
 REPAIRS_MAX = 1000
-"""Rounds in which overfull nodes lose operators. Each takes one more (operator, node) out of the search."""
+"""Most rounds in which overfull nodes lose operators. Each round excludes one more (operator, node)."""
 
 
 class _Domain(msgspec.Struct):
-    """What one operator may choose from, in order: absence, operators to reuse, nodes that run it anew."""
+    """Choices of one operator, in order: absence, running operators, nodes for a new one."""
 
     absent: int
-    """1 where the operator may stay away, else 0."""
+    """1 if the operator may be absent, else 0."""
     reuses: list[Reuse]
     fresh: list[NodeId]
     columns: list[int]
-    """Of the latency matrix, for each choice; 0 for absence, where it does not matter."""
+    """Column of the latency matrix for each choice; 0 for absence, where it is ignored."""
 
     @property
     def size(self) -> int:
@@ -48,7 +48,7 @@ class _Domain(msgspec.Struct):
 
 
 class JointProblem:
-    """One search: operators, their candidates, and what is known of the network."""
+    """One search: operators, their candidates, and the known latencies."""
 
     def __init__(
         self,
@@ -78,17 +78,17 @@ class JointProblem:
         self._variable = {operator: index for index, operator in enumerate(problem.unpinned)}
 
     def best(self) -> tuple[Choice, float]:
-        """The choice of least cost that overfills no node, and its cost in bytes (load included, at its weight).
+        """Returns the choice of least cost that overfills no node, and its cost in bytes (load included, at its weight).
 
-        A node chosen by more operators than it has room for keeps those that send or take most, and is closed to one more in each
-        round; this repair is a heuristic, the rest is exact (but for a delay bound on a plan that is no tree).
+        A node chosen by more operators than it has room for keeps those with the highest rates, and is excluded for one more in each
+        round. This repair is a heuristic; the rest is exact, except for a delay bound on a plan that is no tree.
 
         Raises
         ------
         PlacementError
             The candidates cannot host all operators.
         DelayBoundError
-            They can, but not within the query's delay bound.
+            The candidates can host them, but not within the query's delay bound.
         """
         closed: set[tuple[OperatorId, NodeId]] = set()
         for _ in range(REPAIRS_MAX):
@@ -102,7 +102,7 @@ class JointProblem:
         raise no_room(self._problem.unpinned[0], len(self._reports))
 
     def _overfull(self, choice: Choice) -> tuple[OperatorId, NodeId] | None:
-        """The operator that has to leave an overfull node, and the node; None if all fit."""
+        """Returns an operator that has to leave an overfull node, and the node; None if all fit."""
         kept = frozenset(choice.assignment)
         room = room_of(self._problem, self._reports, choice.reused, kept)
         fresh = [operator for operator in self._problem.unpinned if operator in kept and operator not in choice.reused]
@@ -121,7 +121,7 @@ class JointProblem:
         return self._problem.in_time(longest_delay_ms(self._problem, choice.assignment, self._latencies, begun))
 
     def _solve_in_time(self, closed: set[tuple[OperatorId, NodeId]]) -> tuple[Choice, float]:
-        """The least cost within the delay bound."""
+        """Returns the choice of least cost within the delay bound."""
         assert self._problem.delay_bound_ms is not None
         domains = dict(zip(self._problem.unpinned, self._domains(closed), strict=True))
         options = {operator: self._options(operator, domain) for operator, domain in domains.items()}
@@ -137,14 +137,14 @@ class JointProblem:
         return choice, self._cost(choice)
 
     def _options(self, operator: OperatorId, domain: _Domain) -> Options:
-        """The choices of a domain but for absence."""
+        """Returns the choices of a domain except absence."""
         delays = [upstream_delay_ms(self._problem, operator, reuse, self._reports) for reuse in domain.reuses]
         begun = [np.nan if delay is None else delay for delay in delays] + [np.nan] * len(domain.fresh)
         columns = np.array(domain.columns[domain.absent :], dtype=np.intp)
         return Options(columns, np.array(begun, dtype=np.float64), self._own_cost(operator, domain)[domain.absent :])
 
     def _cost(self, choice: Choice) -> float:
-        """Of a whole choice, in bytes."""
+        """Returns the cost of a whole choice, in bytes."""
         load = sum(
             self._load_weight * self._rate(operator) * self._reports[choice.assignment[operator]].load_ms / 2
             for operator in self._problem.unpinned
@@ -211,7 +211,7 @@ class JointProblem:
         return result[::-1]
 
     def _own_cost(self, operator: OperatorId, domain: _Domain) -> FloatArray:
-        """Load counts like as much RTT on each of the operator's links; a running operator brings no load of its own."""
+        """Returns the cost of an operator's load, which counts like RTT on each of its links; a running operator adds no load."""
         rate = self._rate(operator)
         cost = np.zeros(domain.size)
         if self._load_weight:
@@ -219,10 +219,10 @@ class JointProblem:
         return cost
 
     def _between(self, source: _Domain, target: _Domain, rate: float) -> FloatArray:
-        """Cost of a link for each choice of its ends."""
+        """Returns the cost of a link for each choice of its ends."""
         table: FloatArray = self._latency_ms[source.columns][:, target.columns]
         table *= rate
-        table[:, : target.first_fresh] = 0.0  # the inputs of a reused or absent operator cost nothing
+        table[:, : target.first_fresh] = 0.0  # inputs of a reused or absent operator cost nothing
         table[: source.absent, target.first_fresh :] = np.inf  # a new operator needs its inputs
         return table
 

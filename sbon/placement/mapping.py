@@ -1,4 +1,4 @@
-"""From points to nodes, as the paper does it (SBON, section 3.1.3, "Physical Operator Mapping")."""
+"""Maps points in the cost space to nodes (SBON, section 3.1.3, "Physical Operator Mapping")."""
 
 from collections.abc import Mapping
 
@@ -11,9 +11,9 @@ from sbon.types import NodeId, OperatorId
 def walk(
     problem: PlacementProblem, regions: Regions, reports: Mapping[NodeId, CandidateReport], signatures: Mapping[OperatorId, str]
 ) -> Choice:
-    """Walk each operator's candidates: the first that runs it already, else the nearest with room (steps 4 and 5).
+    """Chooses for each operator the first candidate that runs it already, else the nearest with room (steps 4 and 5).
 
-    Downstream operators go first, so that a reused one takes along all that feeds only it.
+    Downstream operators go first, since a reused operator makes those that feed only it unnecessary.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def room_of(
     reused: Mapping[OperatorId, Reuse],
     kept: frozenset[OperatorId],
 ) -> dict[NodeId, int]:
-    """Unpinned operators that each node which has answered can take, after this query's own pinned ones."""
+    """Returns how many unpinned operators each answering node can take, besides this query's own pinned ones."""
     room = {node: report.free_slots for node, report in reports.items()}
     for operator, node in problem.pinned.items():
         if node in room and operator in kept and operator not in reused:
@@ -62,5 +62,5 @@ def room_of(
 
 
 def no_room(operator: OperatorId, asked: int) -> PlacementError:
-    """The error for an operator that none of the nodes asked can host."""
+    """Returns the error for an operator that none of the nodes asked can host."""
     return PlacementError(f"no node can host operator {operator!r}: none of {asked} candidates has answered and has room for it")

@@ -1,9 +1,9 @@
-"""Points that minimise network usage itself: rate x distance, not its square.
+"""Computes points that minimise network usage itself: rate x distance, not its square.
 
-The rest point of springs minimises rate x latency^2, which far links rule. Network usage is the sum of rate x latency, whose minimum
+The rest point of springs minimises rate x latency^2, which long links dominate. Network usage is the sum of rate x latency, whose minimum
 is the weighted geometric median of an operator's neighbours (Weber's problem; with several operators at once, the multifacility one). It
 is convex. Iteratively reweighted least squares (Weiszfeld, Tohoku Math. J. 43, 1937) solves it: springs whose constants are divided by
-their present length. Distances are smoothed by a length that shrinks from step to step, so that operators may come to rest on each other.
+their present length. Distances are smoothed by a length that shrinks from step to step, so that operators may share a point.
 """
 
 import numpy as np
@@ -13,16 +13,16 @@ from sbon.placement.problem import PlacementProblem
 from sbon.types import FloatArray
 
 STEPS = 12
-"""Twice as many move points by less than coordinates are off."""
+"""Number of steps. Twice as many move points by less than the error of coordinates."""
 SMOOTHING_MS_START = 50.0
 SMOOTHING_MS_END = 0.5
-"""Below the accuracy of any coordinate."""
+"""Final smoothing length, below the accuracy of any coordinate."""
 TIE = 1e-9
-"""Share of the greatest rate that ties every operator to the middle of the pinned ones, so that one without a rate has a place too."""
+"""Share of the greatest rate that ties every operator to the mean of the pinned ones, so that one without a rate has a point, too."""
 
 
 def median_points(problem: PlacementProblem, space: CostSpace) -> FloatArray:
-    """(unpinned, 3): the points of the unpinned operators that minimise the sum of rate x distance over the links.
+    """Returns the points of the unpinned operators, (unpinned, 3), that minimise the sum of rate x distance over the links.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def median_points(problem: PlacementProblem, space: CostSpace) -> FloatArray:
     rates = np.array([link.rate_bytes_per_s for link in links], dtype=np.float64)
     rates = rates / float(rates.max()) if rates.any() else np.ones(len(links))
     points = np.concatenate([np.tile(middle, (count, 1)), anchors])
-    # (links, nodes of the graph): +1 where a link starts, -1 where it ends. Springs of constants w pull with incidence^T w incidence.
+    # (links, nodes of the graph): +1 where a link starts, -1 where it ends. Springs of constants w give incidence^T w incidence.
     incidence = np.zeros((len(links), len(points)))
     incidence[np.arange(len(links)), a] += 1.0
     incidence[np.arange(len(links)), b] -= 1.0
@@ -55,7 +55,7 @@ def median_points(problem: PlacementProblem, space: CostSpace) -> FloatArray:
 
 
 def _rest(free: FloatArray, held: FloatArray, weight: FloatArray, middle: FloatArray) -> FloatArray:
-    """(unpinned, 3): the rest points of springs of the given constants: the solution of their linear system."""
+    """Returns the rest points of springs with the given constants, (unpinned, 3), by solving their linear system."""
     tie = TIE * max(float(weight.max()), 1e-12)
     pulled = free.T * weight
     stiffness, pull = pulled @ free, tie * middle - pulled @ held

@@ -1,4 +1,4 @@
-"""The best placement there is, for comparison: it needs all latencies, which no agent has (SBON, section 4.1, OPTIMAL)."""
+"""The optimal placement, for comparison. It needs all latencies, which no agent knows (SBON, section 4.1, OPTIMAL)."""
 
 from collections.abc import Sequence
 
@@ -11,19 +11,20 @@ from sbon.types import NodeId, OperatorId
 
 
 def optimal_assignment(problem: PlacementProblem, latencies: Latencies, nodes: Sequence[NodeId]) -> tuple[dict[OperatorId, NodeId], float]:
-    """The assignment of least network usage, and its usage in bytes.
+    """Returns the assignment of least network usage, and its usage in bytes.
 
     Exact for trees of operators in operators x nodes^2 additions, for up to 8,000 nodes, and for other plans as far as they can be
-    eliminated (`sbon.placement.elimination`, TABLE_MAX and WORK_MAX). Where two ways part and meet again (diamonds), one operator after
-    the other goes at nodes^3 additions, which is done for up to 1,500 nodes; what hangs together more closely takes another power for
-    each further way: four operators that all exchange data, up to 250 nodes. Every node takes any number of operators.
+    eliminated (`sbon.placement.elimination`, TABLE_MAX and WORK_MAX). Where two paths part and meet again (diamonds), eliminating an
+    operator takes nodes^3 additions, feasible for up to 1,500 nodes. Denser plans take another power for each further path: four operators
+    that all exchange data, up to 250 nodes. Every node takes any number of operators.
 
-    Under a delay bound it is exact for trees with few ways to be equally good (`sbon.placement.bounded_tree`), elsewhere it may be missed.
+    Under a delay bound it is exact for trees with few equivalent alternatives (`sbon.placement.bounded_tree`); elsewhere the optimum may
+    be missed.
 
     Raises
     ------
     PlacementError
-        The plan is too dense for so many nodes; the message says what it would take.
+        The plan is too dense for so many nodes; the message gives the work needed.
     DelayBoundError
         No placement within the problem's delay bound was found.
     """

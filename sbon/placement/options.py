@@ -1,4 +1,4 @@
-"""What each operator of a query may choose from when its way has a bound, and the shortest ways through each choice."""
+"""The choices of each operator of a query with a delay bound, and the shortest paths through each choice."""
 
 import math
 from collections.abc import Mapping
@@ -18,29 +18,29 @@ class Options(msgspec.Struct, frozen=True):
     """The choices of one operator; a pinned one has a single choice."""
 
     columns: IntArray
-    """(choices,) of the latency matrix: the node."""
+    """Node of each choice as a column of the latency matrix, (choices,)."""
     begun_ms: FloatArray
-    """(choices,) NaN where the operator would run anew; else the delay of the running one that would serve, whose inputs do not count."""
+    """Delay of the running operator that each choice reuses, (choices,), whose inputs do not count; NaN if the operator would be new."""
     cost: FloatArray
-    """(choices,) in bytes, without its links."""
+    """Cost of each choice in bytes, (choices,), without its links."""
 
     @property
     def fresh(self) -> npt.NDArray[np.bool_]:
-        """(choices,): whether the operator would run anew."""
+        """Tells for each choice whether the operator would be new, (choices,)."""
         return np.isnan(self.begun_ms)
 
     def only(self, choices: IntArray | int) -> "Options":
-        """Those choices alone, or that one."""
+        """Returns these choices alone, or this one."""
         few = np.atleast_1d(choices)
         return Options(self.columns[few], self.begun_ms[few], self.cost[few])
 
 
 Chosen = dict[OperatorId, int]
-"""The number of one option of each operator."""
+"""Index of the chosen option of each operator."""
 
 
 class Graph:
-    """The operators and links of a problem, parallel links taken together, in an order in which links lead forwards."""
+    """The operators and links of a problem in topological order, with parallel links merged."""
 
     def __init__(self, problem: PlacementProblem, latency_ms: FloatArray) -> None:
         self.order = upstream_first((*problem.pinned, *problem.unpinned), problem.links)
@@ -54,7 +54,8 @@ class Graph:
             inputs[link.source] = inputs.get(link.source, 0.0) + link.rate_bytes_per_s / 1000.0
 
     def is_tree(self, options: Mapping[OperatorId, Options]) -> bool:
-        """Whether nobody's choice matters to two others: all but producers, and running operators that serve for sure, feed one."""
+        """Tells whether no operator's choice matters to two others: all but producers, and running operators that are certainly reused,
+        feed one."""
         return all(
             len(self.outputs[operator]) <= 1
             or (len(options[operator].columns) == 1 and (not self.inputs[operator] or not options[operator].fresh[0]))
@@ -62,9 +63,9 @@ class Graph:
         )
 
     def head_ms(self, options: Mapping[OperatorId, Options]) -> dict[OperatorId, FloatArray]:
-        """(choices,) of each operator: the shortest way to each choice, every input's choice being the best for it.
+        """Returns for each operator the shortest path to each choice, (choices,), with each input's best choice.
 
-        Exact on trees; elsewhere, where an operator feeds two, a lower bound.
+        Exact on trees; a lower bound if an operator feeds two others.
         """
         head: dict[OperatorId, FloatArray] = {}
         for operator in self.order:
@@ -77,14 +78,14 @@ class Graph:
         return head
 
     def tail_ms(self, options: Mapping[OperatorId, Options]) -> dict[OperatorId, FloatArray]:
-        """(choices,) of each operator: a lower bound of the way from each choice to the end."""
+        """Returns for each operator a lower bound of the path from each choice to the end, (choices,)."""
         tail: dict[OperatorId, FloatArray] = {}
         for operator in reversed(self.order):
             here = options[operator]
             left = np.zeros(len(here.columns))
             for target in self.outputs[operator]:
                 there = options[target]
-                # Who feeds a reused operator takes no part; its way counts nothing.
+                # Inputs of a reused operator take no part; their path counts nothing.
                 way = self.latency_ms[np.ix_(here.columns, there.columns)] + tail[target]
                 way[:, ~there.fresh] = 0.0
                 left = np.maximum(left, way.min(axis=1, initial=np.inf))
@@ -92,13 +93,13 @@ class Graph:
         return tail
 
     def between(self, options: Mapping[OperatorId, Options], source: OperatorId, target: OperatorId) -> FloatArray:
-        """(choices of source, choices of target): latency of the link; 0 to an operator that runs already, whose inputs flow anyway."""
+        """Returns the latency of the link, (choices of source, choices of target); 0 to a running operator, whose inputs flow anyway."""
         latency: FloatArray = self.latency_ms[np.ix_(options[source].columns, options[target].columns)]
         latency[:, ~options[target].fresh] = 0.0
         return latency
 
     def longest(self, options: Mapping[OperatorId, Options], chosen: Mapping[OperatorId, int]) -> tuple[float, list[OperatorId]]:
-        """The longest way under these choices, and the operators on it, upstream first."""
+        """Returns the longest path under these choices, and the operators on it, upstream first."""
         delay: dict[OperatorId, float] = {}
         before: dict[OperatorId, OperatorId] = {}
         for operator in self.order:
@@ -119,5 +120,5 @@ class Graph:
         return delay[way[0]], way[::-1]
 
     def ends(self) -> list[OperatorId]:
-        """Operators that feed nobody."""
+        """Returns the operators without outputs."""
         return [operator for operator in self.order if not self.outputs[operator]]

@@ -1,4 +1,4 @@
-"""What there is to place: operators, some of them pinned, and the links between them with their rates."""
+"""The input of placement: operators, some of them pinned, and the links between them with their rates."""
 
 from collections.abc import Container
 
@@ -25,10 +25,10 @@ class PlacementProblem(msgspec.Struct, frozen=True):
 
     pinned: dict[OperatorId, NodeId]
     unpinned: tuple[OperatorId, ...]
-    """In the plan's order: upstream first."""
+    """Unpinned operators in the plan's order: upstream first."""
     links: tuple[PlacementLink, ...]
     delay_bound_ms: float | None = None
-    """The longest that the longest way from a producer to a consumer may take, over the links alone, one way."""
+    """Longest allowed one-way path from a producer to a consumer, over the links alone."""
 
     def __post_init__(self) -> None:
         known = self.pinned.keys() | set(self.unpinned)
@@ -47,27 +47,27 @@ class PlacementProblem(msgspec.Struct, frozen=True):
 
     @property
     def pinned_nodes(self) -> tuple[NodeId, ...]:
-        """Nodes of pinned operators, each once, in order of name."""
+        """Returns the nodes of pinned operators, each once, in order of name."""
         return tuple(sorted(set(self.pinned.values())))
 
     @property
     def producers(self) -> tuple[OperatorId, ...]:
-        """Pinned operators that only send."""
+        """Returns the pinned operators that only send."""
         receiving = {link.target for link in self.links}
         return tuple(operator for operator in self.pinned if operator not in receiving)
 
     @property
     def consumers(self) -> tuple[OperatorId, ...]:
-        """Pinned operators that only receive."""
+        """Returns the pinned operators that only receive."""
         sending = {link.source for link in self.links}
         return tuple(operator for operator in self.pinned if operator not in sending)
 
     def in_time(self, delay_ms: float) -> bool:
-        """Whether a way of that length keeps within the delay bound, but for the rounding of sums."""
+        """Tells whether a path of this length keeps within the delay bound, with a tolerance for rounding."""
         return self.delay_bound_ms is None or delay_ms <= self.delay_bound_ms * (1 + 1e-9) + 1e-9
 
     def neighbours(self, operator: OperatorId) -> tuple[tuple[OperatorId, float], ...]:
-        """The operators linked with one, and the rate of each link in bytes/s."""
+        """Returns the operators linked with one, and the rate of each link in bytes/s."""
         found = []
         for link in self.links:
             if link.source == operator:
@@ -77,7 +77,7 @@ class PlacementProblem(msgspec.Struct, frozen=True):
         return tuple(found)
 
     def links_of_each(self) -> dict[OperatorId, list[tuple[OperatorId, float]]]:
-        """The same for every operator, in one pass over the links."""
+        """Returns the same for every operator, in one pass over the links."""
         found: dict[OperatorId, list[tuple[OperatorId, float]]] = {operator: [] for operator in (*self.pinned, *self.unpinned)}
         for link in self.links:
             found[link.source].append((link.target, link.rate_bytes_per_s))
@@ -85,9 +85,9 @@ class PlacementProblem(msgspec.Struct, frozen=True):
         return found
 
     def needed(self, reused: Container[OperatorId]) -> frozenset[OperatorId]:
-        """Operators that take part when some are reused: those from which a consumer is reached without passing a reused one.
+        """Returns the operators that take part if some are reused: those from which a consumer is reached without passing a reused one.
 
-        Reused operators that are needed are among them; what feeds only reused ones is not.
+        Reused operators that are needed are among them; operators that feed only reused ones are not.
         """
         upstream: dict[OperatorId, list[OperatorId]] = {}
         sending = set()
@@ -108,7 +108,7 @@ class PlacementProblem(msgspec.Struct, frozen=True):
 
 
 def reachable(problem: PlacementProblem) -> tuple[dict[OperatorId, set[OperatorId]], dict[OperatorId, set[OperatorId]]]:
-    """What lies upstream and downstream of every operator."""
+    """Returns the operators upstream and downstream of every operator."""
     everyone = (*problem.pinned, *problem.unpinned)
     up: dict[OperatorId, set[OperatorId]] = {operator: set() for operator in everyone}
     down: dict[OperatorId, set[OperatorId]] = {operator: set() for operator in everyone}
@@ -123,7 +123,7 @@ def reachable(problem: PlacementProblem) -> tuple[dict[OperatorId, set[OperatorI
 
 
 def problem_of(plan: Plan) -> PlacementProblem:
-    """The placement problem of a query's plan."""
+    """Returns the placement problem of a query's plan."""
     return PlacementProblem(
         {operator.id: operator.pinned for operator in plan.operators if operator.pinned is not None},
         tuple(operator.id for operator in plan.operators if operator.pinned is None),

@@ -1,12 +1,12 @@
-"""Springs in the latency dimensions of the cost space: where operators come to rest (SBON, section 3.1.2, figure 7).
+"""Spring relaxation in the latency dimensions of the cost space: finds where operators come to rest (SBON, section 3.1.2, figure 7).
 
 Links are springs, their data rates the spring constants. VIRTUAL-PLACE moves each unpinned operator by a damped step along the force on
 it, until no force exceeds a threshold; the rest point minimises the sum of rate x latency^2 (equation 3).
 
 With raw data rates the step of figure 7 overshoots as soon as delta x rate exceeds 2, for delta = 0.1 at 20 units of rate. Here each
 operator's spring constants are divided by their sum, which leaves the rest point as it is and makes the force a length in ms: the way to
-the weighted mean of the operator's neighbours. A step is then a contraction for every delta up to 1 and any rates. It is slow only
-where operators hang together by rates much higher than those that tie them to pinned ones; `iterations_max` bounds it.
+the weighted mean of the operator's neighbours. A step is then a contraction for every delta up to 1 and any rates. It is slow only if
+rates between unpinned operators are much higher than those to pinned ones; `iterations_max` bounds it.
 """
 
 from collections.abc import Mapping
@@ -19,17 +19,17 @@ from sbon.placement.problem import PlacementProblem
 from sbon.types import FloatArray, OperatorId
 
 PROVISIONAL_MS = 1.0
-"""How close to the origin an operator without a place starts, at random."""
+"""Largest distance from the origin at which an operator without a point starts, at random."""
 
 
 def spring_weights(problem: PlacementProblem) -> tuple[FloatArray, FloatArray]:
-    """Relative spring constants of every unpinned operator.
+    """Returns the relative spring constants of every unpinned operator.
 
     Returns
     -------
     (unpinned, unpinned) and (unpinned, pinned)
-        In the order of `problem.unpinned` and of `problem.pinned`. The rows of both together add up to 1, or to 0 for an operator without
-        links. An operator all of whose rates are 0 weighs its links equally.
+        Constants in the order of `problem.unpinned` and of `problem.pinned`. The rows of both together add up to 1, or to 0 for an
+        operator without links. An operator all of whose rates are 0 weighs its links equally.
     """
     unpinned = {operator: row for row, operator in enumerate(problem.unpinned)}
     pinned = {operator: column for column, operator in enumerate(problem.pinned)}
@@ -38,7 +38,7 @@ def spring_weights(problem: PlacementProblem) -> tuple[FloatArray, FloatArray]:
     for operator, row in unpinned.items():
         neighbours = problem.neighbours(operator)
         highest = max((rate for _, rate in neighbours), default=0.0)
-        # Relative to the highest first: the sum of rates near the greatest float would overflow, that of the least would vanish.
+        # Scaled by the highest rate first: a sum of rates near the largest float would overflow, one of tiny rates would underflow.
         weights = [rate / highest if highest > 0 else 1.0 for _, rate in neighbours]
         total = sum(weights)
         for (other, _), weight in zip(neighbours, weights, strict=True):
@@ -56,11 +56,11 @@ def relax(
     rng: np.random.Generator,
     start: Mapping[OperatorId, tuple[float, float, float]] | None = None,
 ) -> dict[OperatorId, tuple[float, float, float]]:
-    """VIRTUAL-PLACE for all unpinned operators together.
+    """Runs VIRTUAL-PLACE for all unpinned operators together.
 
     Parameters
     ----------
-    start : where operators are now; those left out start near the origin at random
+    start : present points of operators; those left out start near the origin at random
 
     Returns
     -------
@@ -78,7 +78,7 @@ def relax(
     """
     among, fixed = spring_weights(problem)
     anchors = space.points_ms(list(problem.pinned.values()))
-    # Draws are made for every operator, so that a given start of one does not change another's.
+    # A point is drawn for every operator, so that giving one a start does not change another's.
     points = rng.uniform(-PROVISIONAL_MS, PROVISIONAL_MS, size=(len(problem.unpinned), 3))
     for row, operator in enumerate(problem.unpinned):
         if start is not None and operator in start:

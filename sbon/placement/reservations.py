@@ -1,12 +1,12 @@
-"""Room that is promised: a candidate that is asked for a query keeps slots for it, so that two queries cannot be placed into one hole.
+"""Reservations of room on a host: a candidate keeps slots for a query that asks, so that two placements cannot claim the same slots.
 
-    ask            -> room for the query is kept, as much as there is and it may need, until `reservation_s` have passed
+    ask            -> room for the query is kept, as much as is free and the query may need, until `reservation_s` have passed
     ask again      -> the same, for as long again
-    decided        -> as much as will really come is kept, the rest is free
+    decided        -> room for the operators that will come is kept, the rest is freed
     instantiated   -> one of the kept slots is filled
     time, or 0 decided -> nothing is kept
 
-Invariant: promises and operators together never exceed the slots. A query without a promise gets only what is promised to nobody.
+Invariant: reservations and operators together never exceed the slots. A query without a reservation gets only unreserved slots.
 """
 
 import msgspec
@@ -47,11 +47,11 @@ class _Promise(msgspec.Struct):
 
 
 class Reservations:
-    """The promises of one host; keys are query ids, or ids of operators that are on their way here.
+    """The reservations of one host; keys are query ids, or ids of operators that are migrating here.
 
     Parameters
     ----------
-    config : for how long, and for how many
+    config : duration and limits of reservations
     """
 
     def __init__(self, config: HostingConfig) -> None:
@@ -59,16 +59,16 @@ class Reservations:
         self._promises: dict[str, _Promise] = {}
 
     def held(self, now: float, besides: str = "") -> int:
-        """Slots promised to all but one."""
+        """Returns the slots reserved for all keys but one."""
         self._expire(now)
         return sum(promise.slots for key, promise in self._promises.items() if key != besides)
 
     def reserve(self, key: str, wanted: int, free: int, now: float) -> int:
-        """Promise up to `wanted` slots, instead of what was promised before; returns what may be told, at least the promise.
+        """Reserves up to `wanted` slots, replacing an earlier reservation; returns the number to report, at least the reserved one.
 
         Parameters
         ----------
-        free : slots in which no operator is, promised ones included
+        free : slots without an operator, reserved ones included
         """
         room = max(0, free - self.held(now, besides=key))
         self._promises.pop(key, None)
@@ -78,7 +78,7 @@ class Reservations:
         return room
 
     def decided(self, key: str, slots: int, now: float) -> None:
-        """So many will come, as far as they were promised; the rest is free."""
+        """Reduces a reservation to the slots that will be used; the rest is freed."""
         self._expire(now)
         promise = self._promises.get(key)
         if promise is None:
@@ -89,7 +89,7 @@ class Reservations:
             del self._promises[key]
 
     def fill(self, key: str, free: int, now: float) -> bool:
-        """An operator wants to come: whether it may. A promised slot is used up by it."""
+        """Tells whether an arriving operator may be hosted, and uses up a reserved slot for it."""
         self._expire(now)
         promise = self._promises.get(key)
         if promise is None:
@@ -100,7 +100,7 @@ class Reservations:
         return free > 0
 
     def end(self, key: str) -> None:
-        """What was promised is free."""
+        """Frees a reservation."""
         self._promises.pop(key, None)
 
     def _expire(self, now: float) -> None:

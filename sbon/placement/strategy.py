@@ -1,4 +1,4 @@
-"""What every strategy offers: candidates before they are asked, and the choice once they have answered."""
+"""The interface of placement strategies: candidates before they are asked, and the choice after they have answered."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -22,10 +22,10 @@ from sbon.types import NodeId, OperatorId
 
 
 class Strategy(Protocol):
-    """A way to place operators. Both steps are pure but for the draws from `rng`."""
+    """A placement strategy. Both steps are pure but for the draws from `rng`."""
 
     measures: bool
-    """Whether RTTs reported by candidates change the choice."""
+    """Tells whether RTTs reported by candidates change the choice."""
 
     def regions(
         self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator, remembered: Remembered = NOTHING
@@ -36,7 +36,7 @@ class Strategy(Protocol):
         """
 
     def around(self, problem: PlacementProblem, space: CostSpace, k: int, assignment: Mapping[OperatorId, NodeId]) -> Regions:
-        """Up to `k` nodes for each unpinned operator, best first, given where the others go; {} if that changes nothing."""
+        """Returns up to `k` nodes for each unpinned operator, best first, given the others' nodes; {} if that changes nothing."""
 
     def choose(
         self,
@@ -46,19 +46,19 @@ class Strategy(Protocol):
         signatures: Mapping[OperatorId, str],
         latencies: Latencies,
     ) -> Choice:
-        """Pick among the candidates that have answered.
+        """Chooses among the candidates that have answered.
 
         Raises
         ------
         PlacementError
-            They cannot host all operators.
+            The candidates cannot host all operators.
         DelayBoundError
-            Not within the query's delay bound.
+            The candidates cannot do so within the query's delay bound.
         """
 
 
 class LeastUsage:
-    """Minimises network usage itself: candidates by predicted usage, the choice by measured RTTs, all operators together."""
+    """Minimises network usage itself: candidates by predicted usage, the choice by measured RTTs, for all operators together."""
 
     measures = True
 
@@ -71,15 +71,16 @@ class LeastUsage:
         """Nodes of least predicted usage, given the other operators' best points.
 
         Candidates of all operators and the pinned operators' nodes compete for every operator, so that neighbours may share a node.
-        (To rank again beside the nodes predicted for the neighbours gained nothing in the evaluation: it gathers candidates around one
-        guess, which may be wrong.)
+        (Ranking again relative to the nodes predicted for the neighbours gained nothing in the evaluation: it gathers candidates around
+        one guess, which may be wrong.)
         """
         # Where nothing will be measured, a candidate that only looks good stays chosen.
         cautious = self._config.probes == 0
         return ranked_regions(problem, space, k, self._config.load_weight, cautious=cautious, remembered=remembered)
 
     def around(self, problem: PlacementProblem, space: CostSpace, k: int, assignment: Mapping[OperatorId, NodeId]) -> Regions:
-        """The best nodes beside those of `assignment`; a single operator's neighbours are pinned, and its candidates stay the same."""
+        """Returns the best nodes given those of `assignment`. A single operator's neighbours are pinned, so its candidates stay the
+        same."""
         if len(problem.unpinned) <= 1 or any(operator not in assignment for operator in problem.unpinned):
             return {}
         return ranked_regions(problem, space, k, self._config.load_weight, assignment, np.zeros((len(problem.unpinned), 3)))
@@ -92,24 +93,24 @@ class LeastUsage:
         signatures: Mapping[OperatorId, str],
         latencies: Latencies,
     ) -> Choice:
-        """The exact minimum among all candidates of all operators."""
+        """Returns the exact minimum among all candidates of all operators."""
         shared = _shared(problem, regions)
         return JointProblem(problem, shared, reports, signatures, latencies, self._config.load_weight).best()[0]
 
 
 def _shared(problem: PlacementProblem, regions: Regions) -> Regions:
-    """Every operator may go to any operator's candidates; its own come first."""
+    """Adds all operators' candidates to each operator's own, which come first."""
     everyone = tuple(dict.fromkeys(node for operator in problem.unpinned for node in regions[operator]))
     return {operator: tuple(dict.fromkeys((*regions[operator], *everyone))) for operator in problem.unpinned}
 
 
 class _Walking:
-    """Strategies that rank candidates and take the first that serves or has room."""
+    """Base of strategies that rank candidates and take the first that runs the operator or has room."""
 
     measures = False
 
     def around(self, problem: PlacementProblem, space: CostSpace, k: int, assignment: Mapping[OperatorId, NodeId]) -> Regions:
-        """Nothing: these strategies do not look again."""
+        """Returns {}: these strategies do not look again."""
         return {}
 
     def choose(
@@ -120,12 +121,12 @@ class _Walking:
         signatures: Mapping[OperatorId, str],
         latencies: Latencies,
     ) -> Choice:
-        """The first candidate that runs the operator already, else the first with room; whether that keeps a delay bound is luck.
+        """Chooses the first candidate that runs the operator already, else the first with room, regardless of a delay bound.
 
         Raises
         ------
         DelayBoundError
-            It does not, or cannot be told because a running operator's delay is not known.
+            The choice exceeds the delay bound, or its delay is unknown because that of a running operator is.
         """
         choice = walk(problem, regions, reports, signatures)
         if problem.delay_bound_ms is not None:
@@ -151,7 +152,7 @@ class Relaxation(_Walking):
 
 
 class Producer(_Walking):
-    """PRODUCER; where that node has no room, other nodes near it."""
+    """PRODUCER; if that node has no room, other nodes near it."""
 
     def regions(
         self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator, remembered: Remembered = NOTHING
@@ -161,7 +162,7 @@ class Producer(_Walking):
 
 
 class Consumer(_Walking):
-    """CONSUMER; where that node has no room, other nodes near it."""
+    """CONSUMER; if that node has no room, other nodes near it."""
 
     def regions(
         self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator, remembered: Remembered = NOTHING
@@ -171,7 +172,7 @@ class Consumer(_Walking):
 
 
 class Random(_Walking):
-    """RANDOM; where that node has no room, other nodes near it."""
+    """RANDOM; if that node has no room, other nodes near it."""
 
     def regions(
         self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator, remembered: Remembered = NOTHING
@@ -181,7 +182,7 @@ class Random(_Walking):
 
 
 class IpMulticast(_Walking):
-    """IP MULTICAST, where the network's own routes are known."""
+    """IP MULTICAST, for networks whose routes are known."""
 
     def __init__(self, routes: baselines.Routes) -> None:
         self._routes = routes
@@ -194,7 +195,7 @@ class IpMulticast(_Walking):
 
 
 def _around(problem: PlacementProblem, assignment: Mapping[OperatorId, NodeId], space: CostSpace, k: int) -> Regions:
-    """The given node first, then the nearest to it."""
+    """Returns the given node first, then the nearest to it."""
     result: Regions = {}
     nearest: dict[NodeId, tuple[NodeId, ...]] = {}
     for operator in problem.unpinned:
@@ -207,7 +208,7 @@ def _around(problem: PlacementProblem, assignment: Mapping[OperatorId, NodeId], 
 
 
 def strategy_named(config: PlacementConfig) -> Strategy:
-    """The strategy that the configuration asks for."""
+    """Returns the strategy that the configuration selects."""
     match config.strategy:
         case "least-usage":
             return LeastUsage(config)
