@@ -1,13 +1,13 @@
-"""Places for connections whose handshake is not done yet: strangers must not keep members out.
+"""Limits connections whose handshake is not finished, so that strangers cannot keep members out.
 
-Anybody who reaches the port may open a connection, and holds a place until the handshake is done or its time is over. A newcomer
-always gets a place; where there is none, an older connection gives its own up:
+Anybody who reaches the port may open a connection, which holds a place until the handshake is done or has timed out. A new connection
+always gets a place; if none is free, an older connection is closed:
 
-    its source holds all that one source may     -> the oldest of that source
-    all places are taken                         -> the oldest of the source that holds most
+    its source has its maximum of places       -> the oldest of that source
+    all places are taken                      -> the oldest of the source that holds most
 
 A handshake takes two round trips, so that a member gets through unless strangers open as many connections as there are places within that
-time; those of one source only displace each other.
+time; connections of one source only displace each other.
 """
 
 import ipaddress
@@ -17,11 +17,11 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 _IPV6_PREFIX_BITS = 64
-"""Whoever has one IPv6 address mostly has all of its network."""
+"""Prefix that counts as one source, since the owner of one IPv6 address mostly has its whole network."""
 
 
 def source_of(host: str) -> str:
-    """The part of an IP address that one party has for itself: all of IPv4, the network of IPv6; anything else as it is."""
+    """Returns the part of an IP address that belongs to one party: the full IPv4 address, or the IPv6 network; other texts unchanged."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -34,7 +34,7 @@ def source_of(host: str) -> str:
 
 
 class Places(Generic[K]):
-    """Who holds a place, by source, oldest first.
+    """Places by holder and source, oldest first.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Places(Generic[K]):
         return len(self._source_of)
 
     def enter(self, key: K, source: str) -> K | None:
-        """Give `key` a place; returns whose place it has taken, if there was none left."""
+        """Gives `key` a place; returns the key that it displaced, if no place was free."""
         displaced = self._displaced(source)
         if displaced is not None:
             self.leave(displaced)
@@ -59,7 +59,7 @@ class Places(Generic[K]):
         return displaced
 
     def leave(self, key: K) -> None:
-        """Free the place of `key`; nothing happens if it has none."""
+        """Frees the place of `key`; nothing happens if it has none."""
         source = self._source_of.pop(key, None)
         if source is None:
             return
@@ -79,9 +79,9 @@ class Places(Generic[K]):
 
 
 class LineLimit:
-    """How often log lines on one matter may be written: once a pause for each subject, and a bounded number in any pause.
+    """Limits how often log lines on one matter are written: once per pause for each subject, and a bounded number in any pause.
 
-    Strangers choose the subjects (their addresses), so that a limit for each alone would bound nothing.
+    Strangers choose the subjects (their addresses), so a limit for each subject alone would bound nothing.
     """
 
     def __init__(self, pause_s: float, lines_max: int) -> None:
@@ -89,7 +89,7 @@ class LineLimit:
         self._written_at_s: dict[str, float] = {}  # oldest first
 
     def allows(self, subject: str, now: float) -> bool:
-        """Whether a line about this subject may be written now; if so, it counts as written."""
+        """Tells whether a line about this subject may be written now; if so, it counts as written."""
         for oldest, at_s in list(self._written_at_s.items()):
             if now - at_s < self._pause_s:
                 break

@@ -1,11 +1,12 @@
-"""What the sending end of a link holds until it is acknowledged: in memory, and, where a budget allows, in the middle on disk.
+"""Batches that the sending end of a link keeps until they are acknowledged: in memory, and partly on disk if a budget allows.
 
-A far end that is away must cost neither rows nor memory. While all fits into the window, all is in memory. When the window has been full
-for a while, the backlog *spills*: its oldest batches (the head, half a window) stay in memory, ready to be sent; its newest (the tail, half
-a window) gather there and leave for the disk in chunks. As the head drains, the oldest come back from the disk, in order; when the disk
-holds no more of them, head and tail are one again.
+An absent receiver must cost neither rows nor unbounded memory. Batches that fit into the window stay in memory. When the window has been
+full for a while, the backlog *spills*: its oldest batches (the head, half a window) stay in memory, ready to be sent; its newest (the
+tail, half a window) are collected in memory and written to disk in chunks. As the head drains, the oldest batches are read back, in order;
+when none are left on disk, head and tail are joined again.
 
-This is a machine: `next_io` says what to write or to fetch, and its owner tells what became of it. One of the two is under way at a time.
+This is a machine: `next_io` returns what to write or to fetch, and its owner reports the result. Only one such operation is under way at a
+time.
 """
 
 from collections import deque
@@ -18,39 +19,39 @@ from sbon.batch import Batch
 from sbon.errors import LocalProtocolError, SpillError
 
 RECORD_BYTES = 64
-"""Counted on disk for each batch beside its rows."""
+"""Bytes counted on disk for each batch besides its rows."""
 RETRY_S = 30.0
-"""Pause after a disk that could not be written: what has failed once will hardly work at once."""
+"""Pause after a failed write, since the disk is unlikely to work again at once."""
 
 
 class SpillBudget:
-    """How many bytes all links of one agent may have on disk."""
+    """The bytes that all links of one agent may have on disk."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
 
     def reserve(self, size_bytes: int) -> bool:
-        """Take so much of the budget, if it is there."""
+        """Reserves bytes of the budget; returns False if they are not available."""
         if self.used_bytes + size_bytes > self.limit_bytes:
             return False
         self.used_bytes += size_bytes
         return True
 
     def release(self, size_bytes: int) -> None:
-        """Give so much back."""
+        """Returns bytes to the budget."""
         self.used_bytes -= size_bytes
 
 
 class SpillWrite(msgspec.Struct, frozen=True):
-    """Append these batches to what the link has on disk; `reserved_bytes` of the budget are theirs."""
+    """Request to append these batches to the link's file; `reserved_bytes` of the budget are reserved for them."""
 
     batches: tuple[Batch, ...]
     reserved_bytes: int
 
 
 class SpillFetch(msgspec.Struct, frozen=True):
-    """Bring back the oldest batches on disk: at least one, and no more once one of the limits is reached."""
+    """Request to read the oldest batches on disk: at least one, and no more once one of the limits is reached."""
 
     batches_max: int
     bytes_max: int
@@ -61,8 +62,8 @@ class Backlog:
 
     Parameters
     ----------
-    window_batches, window_bytes : what memory holds; beyond them at most one batch in the head and one in the tail, when they are large
-    spill_after_s : how long it must have been full before it spills
+    window_batches, window_bytes : limits of memory; large batches may exceed them by one in the head and one in the tail
+    spill_after_s : time that the window must have been full before spilling begins
     """
 
     def __init__(self, window_batches: int, window_bytes: int, spill_after_s: float) -> None:
@@ -79,38 +80,38 @@ class Backlog:
         self._full_since: float | None = None
         self._retry_at = float("-inf")
         self.budget: SpillBudget | None = None
-        """Of the agent; None: nothing spills."""
+        """The agent's budget; None: nothing spills."""
         self.disk_batches = 0
-        """On disk and not fetched yet."""
+        """Batches on disk that have not been fetched yet."""
         self.trouble = ""
-        """Why nothing more goes to the disk at present."""
+        """Reason why no more batches are written to disk at present; empty if there is none."""
 
     # ----------------------------------------------------------------------------------------------------- memory
 
     @property
     def has_room(self) -> bool:
-        """Another batch may be appended. One more than this allows is taken as well."""
+        """Tells whether another batch may be appended. One batch more than this allows is accepted as well."""
         if self._spilling:
             return len(self._tail) < self._half_batches and (self._tail_bytes < self._half_bytes or not self._tail)
         return len(self._head) < self._window_batches and (self._head_bytes < self._window_bytes or not self._head)
 
     @property
     def memory_batches(self) -> int:
-        """In memory, those being written included."""
+        """Returns the number of batches in memory, including those being written."""
         return len(self._head) + len(self._tail)
 
     @property
     def memory_bytes(self) -> int:
-        """Likewise."""
+        """Returns the bytes in memory, including those being written."""
         return self._head_bytes + self._tail_bytes
 
     @property
     def on_disk(self) -> bool:
-        """Something is on disk, or on its way there."""
+        """Tells whether batches are on disk or being written."""
         return self.disk_batches > 0 or self._busy is not None
 
     def append(self, batch: Batch) -> None:
-        """The newest."""
+        """Appends the newest batch."""
         if self._spilling and (self._tail or self.on_disk or not self._head_has_room):
             self._tail.append(batch)
             self._tail_bytes += batch.size_bytes
@@ -119,12 +120,12 @@ class Backlog:
             self._head_bytes += batch.size_bytes
 
     def get(self, sequence: int) -> Batch | None:
-        """The batch of this number, if it is in the head: what is on disk, or comes after it, has to wait."""
+        """Returns the batch of this number if it is in the head; batches on disk, or after them, must wait."""
         index = sequence - self._head[0].sequence if self._head else -1
         return self._head[index] if 0 <= index < len(self._head) else None
 
     def replace(self, batch: Batch) -> Batch | None:
-        """Put a batch in the place of the one of its number, which is returned; None, and no effect, where that is not in the head."""
+        """Replaces the head's batch of the same number and returns the old one; returns None, without effect, if it is not in the head."""
         before = self.get(batch.sequence)
         if before is not None:
             self._head[batch.sequence - self._head[0].sequence] = batch
@@ -132,7 +133,7 @@ class Backlog:
         return before
 
     def forget(self, processed: int) -> int:
-        """Let go of what has been acknowledged, and return its rows. What has gone to the disk is let go when it comes back."""
+        """Drops acknowledged batches and returns their rows. Batches on disk are dropped when they are read back."""
         self._processed = max(self._processed, processed)
         rows = self._forget_head()
         while self._refill():
@@ -140,7 +141,7 @@ class Backlog:
         return rows
 
     def all(self) -> tuple[Batch, ...]:
-        """Everything, oldest first.
+        """Returns all batches, oldest first.
 
         Raises
         ------
@@ -154,7 +155,7 @@ class Backlog:
     # ------------------------------------------------------------------------------------------------------- disk
 
     def next_io(self, now: float, *, may_spill: bool) -> SpillWrite | SpillFetch | None:
-        """What to do on disk now; `written`, `write_failed` or `fetched` must follow. `now`: monotonic seconds."""
+        """Returns the next disk operation; `written`, `write_failed` or `fetched` must follow. `now`: monotonic seconds."""
         if self._busy is not None or self.budget is None:
             return None
         if self.disk_batches:
@@ -177,15 +178,15 @@ class Backlog:
         return self._busy
 
     def next_wake(self) -> float | None:
-        """When to ask `next_io` again though nothing else has happened; None: not for its own sake."""
+        """Returns when to call `next_io` again if nothing else happens; None if that is not needed."""
         if self._busy is not None or self.budget is None or self.has_room:
             return None
-        if self._full_since is not None:  # not yet spilling: a disk that failed during an outage before this one is no reason to wait
+        if self._full_since is not None:  # not yet spilling: a disk failure in an earlier outage is no reason to wait
             return self._full_since + self._spill_after_s
         return self._retry_at if self._retry_at > float("-inf") else None
 
     def written(self, size_bytes: int) -> None:
-        """The batches of the SpillWrite are on disk and take `size_bytes` there."""
+        """Records that the batches of the SpillWrite are on disk and take `size_bytes` there."""
         write, self._busy = self._busy, None
         if not isinstance(write, SpillWrite) or self.budget is None:
             raise LocalProtocolError("batches are said to be on disk, none were to be written")
@@ -198,7 +199,7 @@ class Backlog:
         self.disk_batches += len(write.batches)
 
     def write_failed(self, reason: str, now: float) -> None:
-        """They are not: memory keeps them, and takes no more than it can hold."""
+        """Records that the write failed: memory keeps the batches, and accepts no more than it can hold."""
         write, self._busy = self._busy, None
         if not isinstance(write, SpillWrite) or self.budget is None:
             raise LocalProtocolError("batches are said not to be on disk, none were to be written")
@@ -207,12 +208,12 @@ class Backlog:
         self.forget(self._processed)
 
     def fetched(self, batches: Sequence[Batch]) -> int:
-        """The oldest batches on disk are back. Returns the rows of those that have been acknowledged in the meantime.
+        """Takes back the oldest batches from disk. Returns the rows of those that have been acknowledged in the meantime.
 
         Raises
         ------
         SpillError
-            They are not the batches that were written.
+            The batches are not those that were written.
         """
         fetch, self._busy = self._busy, None
         if not isinstance(fetch, SpillFetch):
@@ -262,7 +263,7 @@ class Backlog:
         return rows
 
     def _refill(self) -> bool:
-        """Nothing is on disk: the tail follows the head at once. True if something moved."""
+        """Joins the tail to the head when nothing is on disk; returns True if something moved."""
         if not self._spilling or self.on_disk:
             return False
         moved = False

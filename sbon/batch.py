@@ -1,4 +1,4 @@
-"""What travels on a link: rows with their stimulus time and the watermark that holds after them."""
+"""Batches on a link: rows with their stimulus time and the watermark that holds after them."""
 
 import zlib
 from typing import Protocol
@@ -9,15 +9,15 @@ from sbon.types import OperatorId
 
 
 class Payload(Protocol):
-    """Rows of a batch, in whatever form; the machines only count them."""
+    """Rows of a batch in any form; the machines only count them."""
 
     @property
     def rows(self) -> int:
-        """How many rows."""
+        """Returns the number of rows."""
 
     @property
     def size_bytes(self) -> int:
-        """About how many bytes in memory or on the wire."""
+        """Returns the approximate bytes in memory or on the wire."""
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -28,21 +28,22 @@ class Batch(msgspec.Struct, frozen=True):
     watermark_us: int
     payload: Payload | None
     path: int = 0
-    """The way from a source to here (`way`): of the batch that led to this one, the last of them where several did."""
+    """Path id of the batch (`way`): the path from a source through all operators. If several batches led to this one, the last of them
+    counts."""
 
     @property
     def rows(self) -> int:
-        """Rows; 0 for a watermark alone."""
+        """Returns the number of rows; 0 for a watermark alone."""
         return self.payload.rows if self.payload is not None else 0
 
     @property
     def size_bytes(self) -> int:
-        """Bytes, counting something for the header, so that watermarks are not free."""
+        """Returns the bytes, with an allowance for the header, so that watermarks are not free."""
         return 64 + (self.payload.size_bytes if self.payload is not None else 0)
 
 
 def way(before: int, operator: OperatorId) -> int:
-    """The path of what an operator makes of a batch that came by the path `before`; 0 before a source. 32 bits, the same on every host.
+    """Returns the path id of an operator's output for input with the path id `before` (0 before a source). 32 bits, the same on every host.
 
     Examples
     --------

@@ -1,26 +1,26 @@
-"""How large batches are and how often they leave: arithmetic on measured costs.
+"""Chooses how large batches are and how often they leave, from measured costs.
 
 A batch costs something whatever its size (a call of polars, a few hops between threads), and something for each row. Small batches waste
-the first, large ones make everything behind them wait. So a batch is as large as what one quantum of time can take, no larger; and a slow
-source pauses between two batches for as long as keeps the work on them below a share of one core, no longer.
+the fixed cost, large ones delay everything behind them. So a batch is as large as fits into one quantum of time, and a slow source pauses
+between two batches just long enough to keep the work on them below a share of one core.
 """
 
 import math
 
 ROWS_AT_FIRST = 4096
-"""Rows of a batch while nothing is known of what they cost."""
+"""Rows of the first batch, while their cost is not known."""
 GROWTH = 4
-"""A batch is at most so many times as large as the last one: what the next row costs is known only near the sizes that were tried."""
+"""Largest ratio of a batch's size to that of the last one, since costs are known only near the sizes that were tried."""
 _WEIGHT = 0.125
-"""Of the latest batch in what is smoothed: a change of load shows within some batches, one unlucky batch does not."""
+"""Weight of the latest batch in smoothed values: a change of load shows within some batches, one outlier does not."""
 _SPREAD_MIN = 0.01
-"""Sizes of batches tell fixed cost and cost of rows apart if their variance is above this share of their squared mean."""
+"""Least variance of batch sizes, as a share of their squared mean, from which fixed cost and cost per row can be separated."""
 _STEEPNESS_MIN = 0.1
-"""A row costs at least this share of what it would if nothing were fixed: measurements scatter, and sizes grow step by step."""
+"""Least cost per row, as a share of the cost if nothing were fixed, since measurements scatter and sizes grow step by step."""
 
 
 class Cost:
-    """What batches cost lately, in seconds of wall time: something for each batch, and something for each row, fitted by least squares.
+    """Recent costs of batches, in seconds of wall time: a fixed cost per batch and a cost per row, fitted by least squares.
 
     Examples
     --------
@@ -35,14 +35,14 @@ class Cost:
 
     def __init__(self) -> None:
         self.per_batch_s = 0.0
-        """Mean of a batch, whatever its size."""
+        """Mean fixed cost of a batch."""
         self.per_row_s = 0.0
-        """Of one more row."""
+        """Mean cost of one more row."""
         self._rows = self._squares = self._rows_seconds = 0.0
         self._last = -1
 
     def took(self, rows: int, seconds: float) -> None:
-        """A batch of so many rows took so long."""
+        """Records that a batch of so many rows took so long."""
         weight = _WEIGHT if self._last >= 0 else 1.0
         self._last = rows
         self.per_batch_s += weight * (seconds - self.per_batch_s)
@@ -60,20 +60,21 @@ class Cost:
 
     @property
     def is_known(self) -> bool:
-        """A batch has shown it."""
+        """Tells whether a batch has been measured."""
         return self._last >= 0
 
     def expected_s(self, rows: int) -> float:
-        """What a batch of so many rows will cost; infinite before the first one has shown it."""
+        """Returns the expected cost of a batch; infinite before the first measurement."""
         if not self.is_known:
             return math.inf
         return max(0.0, self.per_batch_s + self.per_row_s * (rows - self._rows))
 
     def rows_within(self, seconds: float, most: int) -> int:
-        """Rows of the next batch, so that it takes about that long: at least 1, at most `most`.
+        """Returns the rows of the next batch, so that it takes about `seconds`: at least 1, at most `most`.
 
-        Where what every batch costs is more than half of that already, smaller ones would only waste more: the rows get half. Where it is
-        more than twice that (a sink that writes a whole file anew), the rows get as much as it: each smaller batch would take as long.
+        If the fixed cost exceeds half of `seconds`, smaller batches would only waste more, so the rows get half of it. If it exceeds twice
+        `seconds` (a sink that rewrites a whole file), the rows get as much time as the fixed cost, since each smaller batch would take as
+        long.
         """
         if self._rows <= 0:
             return min(ROWS_AT_FIRST, most)
@@ -84,7 +85,8 @@ class Cost:
 
 
 def pause_s(cost_s: float, share: float, least_s: float, most_s: float) -> float:
-    """Pause between two batches that cost `cost_s` each, so that they take at most `share` of a core; within the bounds, `most_s` first.
+    """Returns the pause between two batches that cost `cost_s` each, so that they take at most `share` of a core; within the bounds, of
+    which `most_s` wins.
 
     Examples
     --------

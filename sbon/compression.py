@@ -1,16 +1,16 @@
-"""How the batches of a link are packed for the way: not at all, with lz4 or with zstd, by what each costs.
+"""Chooses the compression of a link's batches (none, lz4 or zstd) by the cost of each.
 
-A byte's way across a link takes `pack + unpack + ratio / bandwidth`. The bandwidth is measured where it is short, on the connection: how
-fast its send buffer drains while it is full. What packing takes and leaves is measured on the link's own batches; of a codec that has not
-been tried, or long ago, it is assumed. Over loopback or within a machine room nothing is worth packing, over a slow line everything is, and
-between them lz4 costs least.
+Sending a byte across a link takes `pack + unpack + ratio / bandwidth`. The bandwidth is measured when it limits the connection: how fast
+the send buffer drains while it is full. Time and ratio of a codec are measured on the link's own batches; they are assumed for a codec
+that has not been used, or not lately. Over loopback or within a machine room no compression pays, over a slow line every compression does,
+and between them lz4 costs least.
 
-More work must promise a fifth less, lest figures near each other change the codec with every batch. Where the rows unpacked would fill less
-than half of the bandwidth, nothing is packed: there is no hurry. Packing itself ends the congestion by which bandwidth is measured: while
-nothing is congested the estimate grows again, twofold in ten seconds, until it is measured anew.
+A codec with more work must promise a fifth less, so that similar figures do not change the codec with every batch. If the uncompressed
+rows would fill less than half of the bandwidth, nothing is compressed. Compression itself ends the congestion by which bandwidth is
+measured: without congestion the estimate grows again, twofold in ten seconds, until it is measured anew.
 
-Rates and placement count bytes unpacked (`sbon.batch.Payload.size_bytes`). What a link carries packed depends on the line that it happens
-to use; an operator must not look the smaller the worse its place is, or one move would be the reason for the next.
+Rates and placement count uncompressed bytes (`sbon.batch.Payload.size_bytes`). Compressed bytes depend on the line in use; if they
+counted, an operator on a bad line would seem to have a low rate, and each migration would cause the next.
 """
 
 import enum
@@ -24,32 +24,32 @@ class Codec(enum.Enum):
     LZ4 = "lz4"
     ZSTD = "zstd"
 
-    __hash__ = object.__hash__  # members are singletons; that of Enum is a function of its own for every look into a dict
+    __hash__ = object.__hash__  # Members are singletons; Enum.__hash__ is a Python function that would run on every dict lookup.
 
 
 Compression: TypeAlias = Literal["auto", "none", "lz4", "zstd"]
 
 SMALL_BYTES = 2048
-"""A batch below this is not packed: its headers would be all that is left, and to pack it takes longer than to send it."""
+"""Batches below this are not compressed: headers dominate, and compressing takes longer than sending."""
 GAIN = 1.2
-"""How much cheaper a codec that takes more work must look before it is taken; one that takes less need only be cheaper."""
+"""Factor by which a codec with more work must be cheaper to be chosen; one with less work need only be cheaper."""
 IDLE_SHARE = 0.5
 GROWTH_S = 10.0
-"""In so much time without congestion the estimate of the bandwidth doubles."""
+"""Time without congestion in which the estimate of the bandwidth doubles, in seconds."""
 FORGET_S = 60.0
-"""What a codec that is not in use has shown is believed for so long."""
+"""Time for which measurements of an unused codec stay valid, in seconds."""
 RATE_S = 1.0
 _WEIGHT = 0.2
 _UNPACK_S = {Codec.NONE: 0.0, Codec.LZ4: 0.65e-9, Codec.ZSTD: 1.1e-9}
 _ASSUMED = {Codec.NONE: (1.0, 0.0), Codec.LZ4: (0.6, 1.1e-9), Codec.ZSTD: (0.45, 2.5e-9)}
-"""Bytes left of one, and seconds to pack it: measured on a mix of numbers on one core. Of unpacking, likewise."""
+"""Assumed ratio and seconds per byte of compression, measured on a mix of numbers on one core. Decompression counts likewise."""
 
 
 _EFFORT = {codec: effort for effort, codec in enumerate(Codec)}
 
 
 class _Shown:
-    """What a codec has shown on this link."""
+    """Measurements of a codec on this link."""
 
     __slots__ = ("at_s", "pack_s", "ratio")
 
@@ -64,16 +64,16 @@ class Packing:
     Parameters
     ----------
     compression
-        A codec by name, or `auto`: by what is measured.
+        A codec by name, or `auto` to choose by measurements.
     """
 
     def __init__(self, compression: Compression = "auto") -> None:
         self._auto = compression == "auto"
         self.codec = Codec.NONE if self._auto else Codec(compression)
-        """For the next batch."""
+        """Codec of the next batch."""
         self.plain_bytes = 0
         self.wire_bytes = 0
-        """What all batches took before and after; together the ratio that people are shown."""
+        """Compressed bytes of all batches; with the plain bytes they give the ratio that people are shown."""
         self._shown = {codec: _Shown(codec) for codec in Codec}
         self._bandwidth: float | None = None
         self._bandwidth_at_s = 0.0
@@ -83,18 +83,18 @@ class Packing:
 
     @property
     def ratio(self) -> float:
-        """Bytes on the wire for each byte of the batches; 1 before there are any."""
+        """Returns the bytes on the wire for each byte of the batches; 1 before there are any."""
         return self.wire_bytes / self.plain_bytes if self.plain_bytes else 1.0
 
     def bandwidth(self, now: float) -> float | None:
-        """Bytes/s that the connection is believed to carry; None until it has been congested."""
+        """Returns the estimated bandwidth of the connection in bytes/s; None until it has been congested."""
         if self._bandwidth is None:
             return None
         doublings = (now - self._bandwidth_at_s) / GROWTH_S
         return float(self._bandwidth * 2.0 ** min(max(doublings, 0.0), 60.0))
 
     def sent(self, codec: Codec, plain_bytes: int, wire_bytes: int, pack_s: float, now: float) -> None:
-        """A batch has left, packed so. `pack_s`: what packing took; 0 where nobody has measured it."""
+        """Records a batch that was sent with this codec. `pack_s` is the time that compression took; 0 if it was not measured."""
         self.plain_bytes += plain_bytes
         self.wire_bytes += wire_bytes
         if codec is not Codec.NONE and plain_bytes >= SMALL_BYTES:
@@ -113,24 +113,24 @@ class Packing:
             self._choose(now)
 
     def elsewhere(self) -> None:
-        """The link leads to another host now: what is known of the way there was of another one."""
+        """Resets measurements of the connection, because the link leads to another host now."""
         self._bandwidth = None
         if self._auto:
             self.codec = Codec.NONE
 
     def drained(self, bytes_per_s: float, now: float) -> None:
-        """The connection was full, and drained at this rate."""
+        """Records that the full send buffer drained at this rate."""
         if bytes_per_s <= 0:
             return
         known = self.bandwidth(now)
-        # One drain is a short look: the first few count for what they are, later ones towards a mean.
+        # One drain is a short measurement: the first few are averaged equally, later ones enter a moving mean.
         fresh = known is None or now - self._bandwidth_at_s > GROWTH_S
         self._bandwidth = bytes_per_s if known is None or fresh else known + 0.5 * (bytes_per_s - known)
         self._bandwidth_at_s = now
         self._choose(now)
 
     def cost_s(self, codec: Codec, now: float) -> float:
-        """Seconds for a byte's way, packed so; 0 for a way that has never been full."""
+        """Returns the seconds for one byte with this codec; 0 for a connection that has never been full."""
         bandwidth = self.bandwidth(now)
         if bandwidth is None:
             return 0.0
@@ -152,24 +152,24 @@ class Packing:
 
 
 class DrainMeter:
-    """How fast the send buffer of a connection drains while it is full."""
+    """Measures how fast the send buffer of a connection drains while it is full."""
 
     def __init__(self) -> None:
         self.bytes_per_s = 0.0
-        """Of the last time; 0 until there was one."""
+        """Rate of the last drain; 0 before the first."""
         self.times = 0
         self._began_s: float | None = None
         self._to_leave = 0
 
     def wrote(self, size_bytes: int, unsent_bytes: int, *, full: bool, now: float) -> None:
-        """Bytes have been written, after which the buffer holds so many."""
+        """Records a write, after which the buffer holds `unsent_bytes`."""
         if self._began_s is not None:
             self._to_leave += size_bytes
         elif full:
             self._began_s, self._to_leave = now, unsent_bytes
 
     def emptied(self, unsent_bytes: int, now: float) -> bool:
-        """The buffer has room again; True if that has told something."""
+        """Records that the buffer has room again; returns True if that gave a measurement."""
         began_s, self._began_s = self._began_s, None
         if began_s is None:
             return False

@@ -1,4 +1,4 @@
-"""TOML text to frozen structs, and back to a commented sample.
+"""Loads TOML text into frozen structs, and writes them back as a commented sample.
 
 A configuration is a tree of `msgspec.Struct`s whose fields all have defaults and are each followed by a docstring. Files and flags are
 layers of nested dictionaries laid over the defaults; every mistake becomes one `ConfigError` that names the setting by its path, the
@@ -24,7 +24,7 @@ from sbon.errors import ConfigError
 ConfigType = TypeVar("ConfigType", bound=msgspec.Struct)
 
 Layer = Mapping[str, Any]
-"""Settings by name; those of a section are a layer of their own."""
+"""Settings by name; those of a section are a nested layer."""
 
 _PATH_IN_MESSAGE = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
 _TABLE_HEADER = re.compile(r"^\s*\[+\s*([^\[\]]+?)\s*\]+")
@@ -33,14 +33,14 @@ _COMMENT_WIDTH = 118
 
 
 def load(kind: type[ConfigType], text: str, origin: str, *overrides: Layer) -> ConfigType:
-    """Read a TOML text, lay `overrides` (flags) over it and check everything.
+    """Reads a TOML text, applies `overrides` (flags) on top and checks everything.
 
     Parameters
     ----------
     kind : the struct at the top
     text : may be empty, which gives the defaults
     origin : name of the file, for messages
-    overrides : later ones win; a section's settings are laid over one by one
+    overrides : later ones win; a section's settings are replaced one by one
 
     Raises
     ------
@@ -64,7 +64,7 @@ def load(kind: type[ConfigType], text: str, origin: str, *overrides: Layer) -> C
 
 
 def overlay(below: Layer, above: Layer) -> dict[str, Any]:
-    """`below` with the settings of `above` in place of its own; dictionaries are merged, lists replaced."""
+    """Returns `below` with the settings of `above` replacing its own; dictionaries are merged, lists replaced."""
     merged = dict(below)
     for key, value in above.items():
         under = merged.get(key)
@@ -73,7 +73,7 @@ def overlay(below: Layer, above: Layer) -> dict[str, Any]:
 
 
 def setting_paths(kind: type[msgspec.Struct], prefix: str = "") -> list[str]:
-    """Every setting's path, sections included, in the order of the classes."""
+    """Returns the path of every setting, sections included, in the order of the classes."""
     paths = []
     for field in msgspec.structs.fields(kind):
         paths.append(prefix + field.encode_name)
@@ -83,9 +83,9 @@ def setting_paths(kind: type[msgspec.Struct], prefix: str = "") -> list[str]:
 
 
 def field_docstrings(kind: type) -> dict[str, str]:
-    """The docstring behind each field, read from the source of the class and of those it inherits from.
+    """Returns the docstring after each field, read from the source of the class and of its bases.
 
-    A string expression after an assignment is no part of the class at run time, hence the detour over its source.
+    A string expression after an assignment does not exist at run time, so it is read from the source.
     """
     documents: dict[str, str] = {}
     for owner in reversed(kind.__mro__):
@@ -107,9 +107,9 @@ def field_docstrings(kind: type) -> dict[str, str]:
 
 
 def sample(config: msgspec.Struct) -> str:
-    """A complete TOML file with the values of `config`, each under its docstring; it loads back as an equal struct.
+    """Returns a complete TOML file with the values of `config`, each under its docstring; it loads back as an equal struct.
 
-    Settings without a value (None) stand in comments, as TOML has no word for nothing.
+    Settings without a value (None) are commented out, as TOML has no null.
     """
     return "\n".join(_sample_lines(config, "")).strip() + "\n"
 
@@ -141,7 +141,7 @@ def _comment(text: str) -> list[str]:
 
 
 def toml_value(value: Any) -> str:
-    """A plain value as TOML writes it.
+    """Returns a plain value in TOML syntax.
 
     Raises
     ------
@@ -172,7 +172,7 @@ def toml_value(value: Any) -> str:
 
 
 def _section(annotation: Any) -> type[msgspec.Struct] | None:
-    """The struct that a field holds, if it holds one (possibly or None)."""
+    """Returns the struct class of a field that holds a struct (or a struct or None), else None."""
     for candidate in (annotation, *get_args(annotation)):
         if isinstance(candidate, type) and issubclass(candidate, msgspec.Struct):
             return candidate
@@ -191,7 +191,7 @@ def _refuse_unknown(root: type[msgspec.Struct], kind: type[msgspec.Struct], sett
 
 
 def _nearest(root: type[msgspec.Struct], siblings: list[str], name: str, path: str) -> str:
-    """What the user may have meant: a name much like it beside it, else the same or a similar name elsewhere."""
+    """Suggests what the user may have meant: a similar name beside it, else the same or a similar name elsewhere."""
     if close := difflib.get_close_matches(name, siblings, n=1, cutoff=0.6):
         return f"; did you mean {path}{close[0]}?"
     everywhere = {candidate.rpartition(".")[2]: candidate for candidate in reversed(setting_paths(root))}
@@ -201,7 +201,7 @@ def _nearest(root: type[msgspec.Struct], siblings: list[str], name: str, path: s
 
 
 def _explain(kind: type[msgspec.Struct], text: str) -> tuple[str, str]:
-    """Path of the setting that msgspec's error is about, and the error as a sentence that begins with it."""
+    """Returns the path of the setting that msgspec's error is about, and the error as a sentence that begins with it."""
     path, message = "", text
     if found := _PATH_IN_MESSAGE.search(text):
         path, message = found["path"], text[: found.start()]
@@ -233,7 +233,7 @@ def _has(layer: Layer, path: str) -> bool:
 
 
 def _place(origin: str, text: str, path: str) -> str:
-    """`file:line` of a setting. TOML's parser keeps no positions: look for its key under its table's header."""
+    """Returns `file:line` of a setting. TOML's parser keeps no positions, so its key is searched under its table's header."""
     table, _, key = re.sub(r"\[.*", "", path).rpartition(".")
     current = ""
     best = 0

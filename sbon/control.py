@@ -1,4 +1,4 @@
-"""The conversation on an agent's control socket: requests in, replies out, as length-prefixed MessagePack.
+"""The protocol on an agent's control socket: requests and replies as length-prefixed MessagePack.
 
 A client sends requests and gets for each one or more replies with the request's id; the last has `final` set. A frame is its length in
 four bytes, big-endian, then that many bytes of MessagePack. Lengths are checked before anything is buffered, so that a wrong or hostile
@@ -47,7 +47,7 @@ _LENGTH = struct.Struct(">I")
 
 
 class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a client asks."""
+    """A request of a client."""
 
     id: int
     """Chosen by the client; unique among its requests that are under way."""
@@ -57,7 +57,7 @@ class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ControlReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One answer, or one of several."""
+    """One reply to a request, which may have several."""
 
     id: int
     """That of the request; 0 where the request could not be read."""
@@ -86,13 +86,13 @@ def refusal(request_id: int, problem: SbonError) -> ControlReply:
 
 
 def encode(message: ControlRequest | ControlReply) -> bytes:
-    """One frame."""
+    """Encodes a message as one frame."""
     body = _encoder.encode(message)
     return _LENGTH.pack(len(body)) + body
 
 
 def decode(body: bytes, kind: type[Message]) -> Message:
-    """The message in the body of one frame.
+    """Decodes the message in the body of one frame.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def decode(body: bytes, kind: type[Message]) -> Message:
 
 
 class FrameReader:
-    """Cuts a stream of bytes into the bodies of its frames.
+    """Splits a stream of bytes into the bodies of its frames.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ class FrameReader:
         self._buffer = bytearray()
 
     def receive(self, data: bytes) -> list[bytes]:
-        """Take bytes in chunks of any size; return the bodies that they complete.
+        """Takes bytes in chunks of any size; returns the bodies that they complete.
 
         Raises
         ------

@@ -1,15 +1,15 @@
-"""When an operator gives an output up: its consumer, or all that the consumer feeds, is gone.
+"""Decides when an operator gives up an output, because its consumer, or all that the consumer feeds, is gone.
 
 A *way* is one output of an operator. It is obstructed where
 
 - its consumer's host has failed or left, as membership says; for good after `patience_s`, since a partition looks the same;
 - its consumer's host answers, and has said often enough that it does not run the consumer; for good;
-- its consumer's host says that all ways of the consumer are obstructed: the consumer is a *dead end*. It may be, for good or not.
+- its consumer's host says that all ways of the consumer are obstructed: the consumer is a *dead end*, permanently or not.
 
-An operator that has other ways as well gives up those that are obstructed for good, so that the loss of one consumer does not stop the
-others. An operator that has no other way keeps what it has, comes to rest, and is itself a dead end. Its host tells the hosts of what
-feeds it, again with every sample while it is so, and what they were told expires: so a word that is lost, or a host that dies, needs no
-message to take it back. In this way the news reaches the operator that has another way, however many operators lie between.
+An operator with other ways gives up those that are obstructed for good, so that the loss of one consumer does not stop the others. An
+operator without another way keeps its batches, stops, and is itself a dead end. Its host tells the hosts of its inputs, repeats that with
+every sample, and the information expires: so neither a lost message nor a dead host needs a revocation. In this way the information
+travels upstream to the operator that has another way, however many operators lie between.
 """
 
 from collections.abc import Sequence
@@ -20,57 +20,58 @@ from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.limits import Text
 
 TOLD_S = 10.0
-"""What a consumer's host has told of a dead end counts for so long; it repeats it with every sample."""
+"""Validity of a consumer's host's report of a dead end, in seconds; it is repeated with every sample."""
 REASON_LENGTH_MAX = 400
-"""A reason grows with every operator that it passes."""
+"""Most characters of a reason, which grows with every operator that it passes."""
 
 
 class Absence(msgspec.Struct, frozen=True):
-    """A host that is gone, as membership says."""
+    """The absence of a host, according to membership."""
 
     word: str
-    """"failed" or "left"."""
+    """Either "failed" or "left"."""
     seconds: float
 
 
 class Obstruction(msgspec.Struct, frozen=True, array_like=True):
-    """Nothing that goes this way arrives."""
+    """Reason why nothing arrives on a way."""
 
     reason: Text
     for_good: bool
 
 
 class Way(msgspec.Struct, frozen=True):
-    """One output."""
+    """One output of an operator."""
 
     link: LinkId
     target: OperatorId
     node: NodeId
     absence: Absence | None = None
-    """Of the node."""
+    """Absence of the consumer's node, if it is gone."""
     is_unknown_there: bool = False
-    """The node has said often enough that it does not run the target."""
+    """The node has reported often enough that it does not run the target."""
     told: Obstruction | None = None
-    """What the node has said lately of the target's own ways."""
+    """The node's recent report on the target's own ways."""
     has_disk: bool = False
-    """The disk takes what the consumer does not: nobody waits, and an absent host may come back to it."""
+    """The disk stores what the consumer does not take: nobody waits, and an absent host may come back."""
     may_be_last: bool = False
-    """Even an operator's only way of this kind is given up: what feeds or follows a multicast is fed anew from elsewhere."""
+    """This output is given up even if it is the operator's only one: multicasts and what feeds or follows them are reconnected
+    elsewhere."""
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """What follows for one operator."""
+    """The decision for one operator."""
 
     obstructed: dict[LinkId, str]
-    """Why nothing arrives on these outputs."""
+    """Reason why nothing arrives, by obstructed output."""
     given_up: dict[LinkId, str]
-    """Those of them to be given up now."""
+    """Reason, by output that is to be given up now."""
     dead_end: Obstruction | None
-    """Of all that is left, where nothing else is: to be told to whoever feeds the operator."""
+    """The obstruction of all remaining outputs, if all are obstructed: it is reported to the operator's inputs."""
 
 
 def obstruction(way: Way, patience_s: float) -> Obstruction | None:
-    """Returns why nothing arrives on a way; None where something may."""
+    """Returns why nothing arrives on a way; None if something may arrive."""
     where = f"{way.target} on {way.node}"
     if way.absence is not None:
         reason = f"{where}, which {way.absence.word} {way.absence.seconds:.0f} s ago"

@@ -1,10 +1,10 @@
-"""The error tree. A class exists because some caller acts on it; every message gives the value and what was expected."""
+"""The error tree. Each class exists because some caller acts on it; every message gives the value and what was expected."""
 
 import math
 
 
 class SbonError(Exception):
-    """Any error that the project raises on purpose."""
+    """Base of all errors that the project raises on purpose."""
 
 
 class ConfigError(SbonError):
@@ -16,7 +16,7 @@ class UsageError(ConfigError):
 
 
 class QueryError(SbonError):
-    """SQL that cannot be run: where in the text, and what to write instead.
+    """SQL that cannot be run, with the place in the text and a hint what to write instead.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class DelayBoundError(PlacementError):
 
     Parameters
     ----------
-    bound_ms : what was asked for
+    bound_ms : the bound that was asked for
     reachable_ms : the shortest delay that was found
     """
 
@@ -65,27 +65,27 @@ class ProtocolError(SbonError):
 
 
 class LocalProtocolError(ProtocolError):
-    """We asked a machine for what its state forbids: a bug of ours."""
+    """A machine was asked for something that its state forbids: a bug of ours."""
 
 
 class UnpackableError(ProtocolError):
-    """A batch of a link does not fit into a frame: its rows are left out, counted and told."""
+    """A batch of a link does not fit into a frame: its rows are left out, counted and reported."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """A peer sent nonsense: count it, drop it."""
+    """A peer sent an invalid message: count it, drop it."""
 
 
 class AuthorityError(ProtocolError):
-    """A peer says what only others may say: refused, counted, nothing done. The connection stands."""
+    """A peer sent a message that only others may send: refused, counted, without effect. The connection stays."""
 
 
 class UnsupportedError(ProtocolError):
-    """A peer of another release says or asks what this one does not know: counted, nothing done. The connection stands."""
+    """A peer of another release sent a message that this one does not know: counted, without effect. The connection stays."""
 
 
 class KeyMismatchError(RemoteProtocolError):
-    """A peer holds none of our cluster keys: one of us has missed a change of keys, or is a stranger."""
+    """A peer holds none of our cluster keys: one side missed a change of keys, or is a stranger."""
 
 
 class LinkError(SbonError):
@@ -93,7 +93,7 @@ class LinkError(SbonError):
 
 
 class SpillError(SbonError):
-    """What a link had put on disk is not what it gets back: the operator that it leaves must fail rather than pass on wrong rows."""
+    """A link read other batches from disk than it wrote: its operator must fail rather than pass on wrong rows."""
 
 
 class MigrationError(SbonError):
@@ -105,7 +105,7 @@ class ConnectorError(SbonError):
 
     Parameters
     ----------
-    option : of its WITH clause, if it is that which is wrong
+    option : the option of its WITH clause that is wrong, if it is one
     """
 
     def __init__(self, message: str, *, option: str = "") -> None:

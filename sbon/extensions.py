@@ -1,6 +1,6 @@
-"""What is installed beside us on one agent: names of connectors, and functions that queries may call.
+"""Extensions installed on one agent: names of connectors, and functions that queries may call.
 
-Whoever looks for installed packages makes one of these (`sbon_agent.extensions` does); the library only asks it.
+`sbon_agent.extensions` finds installed packages and creates an `Extensions`; the library only reads it.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,18 +10,18 @@ from sbon.functions import BatchFunction, FunctionError
 
 
 def _both(name: str) -> tuple[str, ...]:
-    """What a connector offers of which nothing more is known."""
+    """Returns both kinds, for a connector of which nothing else is known."""
     return ("source", "sink")
 
 
 @dataclass(frozen=True)
 class Extensions:
-    """Connectors and functions by entry point, beside the built-in ones."""
+    """Connectors and functions by entry point, besides the built-in ones."""
 
     connectors: tuple[str, ...] = ()
-    """Names, sorted."""
+    """Names of connectors, sorted."""
     functions: Mapping[str, Callable[[], BatchFunction]] = field(default_factory=dict)
-    """By name, each to be loaded when it is wanted; loading raises FunctionError where its package is broken."""
+    """Loaders of functions by name; loading raises FunctionError if the package is broken."""
     offers: Callable[[str], tuple[str, ...]] = field(default=_both)
     """Returns which of "source" and "sink" a connector is, which loads it."""
 
@@ -30,12 +30,12 @@ class Extensions:
         return tuple(name for name in self.connectors if kind in self.offers(name))
 
     def function(self, name: str, version: str | None = None) -> BatchFunction:
-        """The function of that name, in that version where one is given.
+        """Returns the function of that name, in a given version if one is asked for.
 
         Raises
         ------
         FunctionError
-            It is not installed here, or in another version, or cannot be loaded.
+            The function is not installed here, has another version, or cannot be loaded.
         """
         load = self.functions.get(name)
         if load is None:
@@ -46,7 +46,7 @@ class Extensions:
         return found
 
     def has_function(self, name: str, version: str) -> bool:
-        """Whether the function can run here."""
+        """Tells whether the function can run here."""
         try:
             self.function(name, version)
         except FunctionError:
@@ -55,11 +55,11 @@ class Extensions:
 
 
 NOTHING = Extensions()
-"""Nothing but what is built in."""
+"""No extensions: only what is built in."""
 
 
 def described(extensions: Extensions) -> list[dict[str, str]]:
-    """The functions, by name, as `sbon functions` shows them: with what is wrong with them where they cannot be loaded."""
+    """Returns the functions by name, as `sbon functions` shows them, with the error of those that cannot be loaded."""
     rows = []
     for name in sorted(extensions.functions):
         row = {"name": name, "version": "", "call": f"{name}(...)", "takes": "", "gives": "", "problem": ""}

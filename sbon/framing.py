@@ -1,4 +1,4 @@
-"""One stream of bytes between two agents, turned into authenticated messages.
+"""The secure stream between two agents: turns one stream of bytes into authenticated messages.
 
 Both ends prove that they hold the same cluster key and learn each other's name; from then on every message is sealed, numbered and in
 order. The dialler sends D1 and D2, the acceptor A1 and A2::
@@ -69,7 +69,7 @@ _FRAME = struct.Struct(">IBI")
 FRAME_HEADER_BYTES = _FRAME.size
 _AHEAD_BYTES_MAX = 4 * 2**20
 FINISH_KIND = 0
-"""The kind of frame 0 in each direction; no other frame may have it."""
+"""Kind of frame 0 in each direction; no other frame may have it."""
 
 
 class _State(enum.Enum):
@@ -80,19 +80,19 @@ class _State(enum.Enum):
 
 
 class Send(msgspec.Struct, frozen=True):
-    """Bytes of the handshake, to be written now."""
+    """Handshake bytes to be written now."""
 
     data: bytes
 
 
 class Established(msgspec.Struct, frozen=True):
-    """The handshake is done: `peer` is who answers to that name with the cluster key."""
+    """The handshake is done: `peer` is the name of the other end, which holds the cluster key."""
 
     peer: NodeId
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """One message, whole and authentic."""
+    """One complete, authenticated message."""
 
     kind: int
     number: int
@@ -108,24 +108,24 @@ class SecureStream:
     Parameters
     ----------
     dialler
-        Whether this end opened the connection; the dialler speaks first.
+        True if this end opened the connection; the dialler speaks first.
     name
         Our own name, told to the peer.
     key_ring
-        None: plain.
+        None for a plain stream.
     random_bytes
         32 fresh bytes; unused without a key ring.
     frame_bytes_max
         Largest payload, in either direction; a larger one is refused at its header, before a byte of it is kept.
     expect
-        The peer's name, where it is known; another one breaks the stream.
+        The peer's name, if it is known; another one breaks the stream.
     versions
-        What we speak.
+        Protocol versions of this end.
 
     Raises
     ------
     LocalProtocolError
-        Too little randomness, or a name that cannot be sent.
+        The random bytes are too few, or the name cannot be sent.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class SecureStream:
         self._frame_bytes_max = frame_bytes_max
         self._versions = versions
         self.version = 0
-        """What both ends speak, once the hellos are exchanged."""
+        """Protocol version of both ends, known once the hellos are exchanged."""
         self._private = random_bytes
         self._state = _State.HELLO
         self._buffer = ReceiveBuffer()
@@ -155,29 +155,29 @@ class SecureStream:
         self._sealer: Cipher = Plain()
         self._opener: Cipher = Plain()
         self.refusal = b""
-        """What to write before closing after an error, so that the peer can say what is wrong; often empty."""
+        """Bytes to write before closing after an error, so that the peer can report the reason; often empty."""
         if dialler:
             ids = b"".join(name for name, _ in key_ring.named_keys) if key_ring else b""
             self._own_hello = self._hello(ids + self._public_key())
 
     @property
     def is_open(self) -> bool:
-        """The handshake is done and nothing has gone wrong since."""
+        """Tells whether the handshake is done and no error has happened since."""
         return self._state is _State.OPEN
 
     def start(self) -> bytes:
-        """What to write when the connection opens: the dialler's hello; nothing for the acceptor."""
+        """Returns the bytes to write when the connection opens: the dialler's hello; none for the acceptor."""
         return self._own_hello if self._dialler else b""
 
     def send(self, kind: int, number: int, *payload: Buffer) -> list[Buffer]:
-        """The bytes of one message, in pieces to be written in order.
+        """Returns the bytes of one message, in pieces to be written in order.
 
         Parameters
         ----------
         kind, number
             1 to 255, and 0 to 2^32 - 1.
         payload
-            In one piece or several, which the receiver gets as one. None of them may change until it has left.
+            One piece or several, which the receiver gets as one. Do not modify them until they are sent.
 
         Raises
         ------
@@ -194,7 +194,7 @@ class SecureStream:
         return self._seal(kind, number, payload)
 
     def receive(self, data: bytes) -> Iterator[Event]:
-        """Take bytes from the connection and give what they complete, one event at a time; to be consumed to its end.
+        """Takes bytes from the connection and yields the events that they complete. The iterator must be consumed to its end.
 
         Raises
         ------
@@ -210,18 +210,18 @@ class SecureStream:
         return self._events()
 
     def room(self) -> memoryview:
-        """Where the next bytes of the connection may be read to, without a copy; `filled` follows."""
+        """Returns the memory to read the connection's next bytes into, without a copy; call `filled` afterwards."""
         return self._buffer.room()
 
     def filled(self, count: int) -> Iterator[Event]:
-        """So many bytes have been read into `room`; otherwise as `receive`."""
+        """Takes `count` bytes that were read into `room`; otherwise as `receive`."""
         if self._state is _State.BROKEN:
             raise LocalProtocolError("bytes for a stream in state broken")
         self._buffer.added(count)
         return self._events()
 
     def end(self) -> None:
-        """The connection has ended; nothing more will come.
+        """Records that the connection has ended.
 
         Raises
         ------
@@ -265,7 +265,7 @@ class SecureStream:
         return self._answer_hello(mode, whole)
 
     def _agree(self, theirs: Versions) -> None:
-        """Settle the version: the highest that both speak."""
+        """Chooses the version: the highest that both ends speak."""
         common = self._versions.common(theirs)
         if common is None:
             self._refuse(Refusal.VERSION)
@@ -302,7 +302,7 @@ class SecureStream:
         return [] if self._dialler else [Send(self._own_hello + self._finish())]
 
     def _choose(self, offered: bytes) -> tuple[bytes, bytes]:
-        """(id, key) of our first key that the peer holds too; a dialler finds there what the acceptor chose."""
+        """Returns (id, key) of our first key that the peer holds too; for a dialler, the key that the acceptor chose."""
         assert self._ring is not None
         ids = [offered[i : i + KEY_ID_BYTES] for i in range(0, len(offered), KEY_ID_BYTES)]
         if not self._dialler or len(ids) == 1:
@@ -332,7 +332,7 @@ class SecureStream:
             raise RemoteProtocolError(f"frame of {length} bytes, expected {tag_bytes} to {greatest + tag_bytes}")
         whole = FRAME_HEADER_BYTES + length
         if len(buffer) < whole:
-            # Ahead of what has come, but not far: what a peer only claims is to cost no memory.
+            # The buffer grows with what has arrived: a size that a peer only claims must not cost memory.
             buffer.reserve(min(whole, 2 * len(buffer) + _AHEAD_BYTES_MAX))
             return None
         with buffer.view() as view, view[FRAME_HEADER_BYTES:whole] as body:

@@ -1,4 +1,4 @@
-"""Functions of users' own over batches: what a package declares and a query calls as `SELECT ... FROM my_function(stream, factor => 2)`.
+"""Declares users' functions over batches, which a query calls as `SELECT ... FROM my_function(stream, factor => 2)`.
 
     @batch_function(
         name="smooth", version="1", inputs={"ts": "time", "value": "float"}, outputs={"ts": "time", "level": "float"},
@@ -7,9 +7,9 @@
     def smooth(frame, factor):
         return frame.select("ts", level=pl.col("value") * factor)
 
-A function takes a polars frame, one batch, and gives a frame. What it gives may depend on the rows of that batch alone; where it must
-remember, it is a class that derives from `StatefulFunction`. A package names its functions in the entry point group `sbon.functions`, each
-under its own name, and is installed on every agent that is to run them: no code ever arrives over the wire.
+A function takes a polars frame, one batch, and returns a frame that depends on the rows of that batch alone. A function with state is a
+class that derives from `StatefulFunction`. A package names its functions in the entry point group `sbon.functions`, each under its own
+name, and is installed on every agent that is to run them: no code ever arrives over the wire.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 Value: TypeAlias = bool | int | float | str
-"""What an argument may be."""
+"""Types of arguments."""
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _TYPES = tuple(kind.value for kind in PLAIN_TYPES)
@@ -40,57 +40,58 @@ class FunctionError(SbonError):
 
 
 class StatefulFunction(abc.ABC):
-    """A function that remembers. One is made for each operator, with the arguments as keywords; calls never overlap.
+    """Base of functions with state. One object is created for each operator, with the arguments as keywords; calls never overlap.
 
-    Where it goes on after a migration is what `snapshot` gave: equal input after `restore` must give equal output.
+    After a migration it continues from its `snapshot`: equal input after `restore` must give equal output.
     """
 
     @abc.abstractmethod
     def process(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Take a batch of at least one row; give what follows from it, possibly no row."""
+        """Processes a batch of at least one row; returns the resulting rows, possibly none."""
 
     def advance(self, watermark_us: int) -> pl.DataFrame | None:
-        """No row with an event time below `watermark_us` (microseconds since 1970) will come: give what was waiting for that."""
+        """Handles a watermark: no row with an event time below `watermark_us` (microseconds since 1970) will come. Returns rows that
+        waited for it."""
         return None
 
     def output_watermark(self, watermark_us: int) -> int:
-        """After `advance(watermark_us)`: no row that this function gives later has an event time below what is returned.
+        """Returns the output watermark after `advance(watermark_us)`: no later row of this function has an event time below it.
 
-        A function that holds rows back for longer than the watermark must say so here, or its rows count as late downstream.
+        A function that holds rows back beyond the watermark must return a lower value here, or its rows count as late downstream.
         """
         return watermark_us
 
     @abc.abstractmethod
     def snapshot(self) -> bytes:
-        """The whole state; at best MessagePack or Arrow, never pickled."""
+        """Returns the whole state; preferably MessagePack or Arrow, never pickled."""
 
     @abc.abstractmethod
     def restore(self, state: bytes) -> None:
-        """Take the state that `snapshot` of this version gave. Any exception refuses it."""
+        """Restores the state that `snapshot` of this version returned. Any exception refuses it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchFunction:
-    """What a package says of a function. Columns have the types `bool`, `int`, `float`, `text`, `time` and `interval`."""
+    """A package's declaration of a function. Columns have the types `bool`, `int`, `float`, `text`, `time` and `interval`."""
 
     name: str
-    """As SQL calls it: lower case."""
+    """Name in SQL, in lower case."""
     version: str
-    """Agents run the version that a query was planned with, or refuse. Change it with whatever changes the answers or the state."""
+    """Version. Agents run the version that a query was planned with, or refuse. Change it with every change of the answers or the state."""
     inputs: Mapping[str, str]
     """Columns that the stream must have: the frame has exactly these, in this order."""
     outputs: Mapping[str, str]
-    """Columns of the frame that it gives, in this order."""
+    """Columns of the returned frame, in this order."""
     make: Callable[..., Callable[[pl.DataFrame], pl.DataFrame] | StatefulFunction]
     """Called with the arguments as keywords, once for each operator."""
     arguments: Mapping[str, Value | type] = field(default_factory=dict)
-    """Constants that a query may give, in order: a default, or one of the types bool, int, float and str where it must be given."""
+    """Constants that a query may pass, in order: a default, or one of the types bool, int, float and str if a value is required."""
     event_time: str | None = None
-    """The `time` column, among inputs and outputs, that is the event time of both; None: what it gives has none."""
+    """The `time` column, among inputs and outputs, that is the event time of both; None: the output has none."""
     selectivity: float = 1.0
-    """Rows that it gives for each that it takes, as expected before it is measured."""
+    """Expected output rows per input row, before it is measured."""
     deterministic: bool = True
-    """Equal input gives equal output, so that queries may share it."""
+    """Equal inputs give equal outputs, so queries may share the operator."""
 
     def __post_init__(self) -> None:
         what = f"function {self.name!r}"
@@ -114,21 +115,21 @@ class BatchFunction:
 
     @property
     def input_schema(self) -> Schema:
-        """The columns that it takes."""
+        """Returns the input columns."""
         return tuple(Field(name, ColumnType(kind)) for name, kind in self.inputs.items())
 
     @property
     def output_schema(self) -> Schema:
-        """The columns that it gives."""
+        """Returns the output columns."""
         return tuple(Field(name, ColumnType(kind)) for name, kind in self.outputs.items())
 
     def bind(self, positional: tuple[Value, ...], named: Mapping[str, Value]) -> tuple[tuple[str, Value], ...]:
-        """All arguments in the order of their declaration, with the defaults of those not given.
+        """Returns all arguments in the order of their declaration, with defaults filled in.
 
         Raises
         ------
         FunctionError
-            Too many, an unknown or missing one, or one of another type.
+            There are too many arguments, an unknown or missing one, or one of another type.
         """
         form = f"{self.name}(stream{''.join(f', {name} => ...' for name in self.arguments)})"
         if len(positional) > len(self.arguments):
@@ -156,16 +157,16 @@ class BatchFunction:
 
 
 def batch_function(**declaration: Any) -> Callable[[Callable[..., Any]], BatchFunction]:
-    """Make a `BatchFunction` of a function, called with a frame and the arguments, or of a class that derives from `StatefulFunction`.
+    """Creates a `BatchFunction` from a function, called with a frame and the arguments, or from a subclass of `StatefulFunction`.
 
     Parameters
     ----------
-    declaration : fields of `BatchFunction` but `make`
+    declaration : fields of `BatchFunction` except `make`
 
     Raises
     ------
     FunctionError
-        The declaration makes no sense.
+        The declaration is invalid.
 
     Examples
     --------

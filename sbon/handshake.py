@@ -1,6 +1,6 @@
-"""The pieces of a stream's handshake: hellos, refusals, keys from the key exchange, and the ciphers that they make.
+"""Parts of a stream's handshake: hellos, refusals, keys from the key exchange, and their ciphers.
 
-What the pieces are for, and why they are so, is told at the top of `sbon.framing`.
+`sbon.framing` explains the design.
 """
 
 import enum
@@ -14,12 +14,12 @@ from sbon.link_frames import Buffer
 from sbon.sealing import KEY_ID_BYTES, KEYS_MAX
 
 RANDOM_BYTES = 32
-"""Fresh randomness that a stream needs, for its half of the key exchange."""
+"""Random bytes that a stream needs for its half of the key exchange."""
 NAME_BYTES_MAX = 255
 PUBLIC_BYTES = 32
 TAG_BYTES = 16
 JOIN_BYTES_MAX = 16 * 1024
-"""Up to here a frame leaves as one piece, which costs less than a second write or a cipher of its own."""
+"""Largest frame that is joined into one piece, which costs less than a second write or a separate cipher call."""
 MAGIC = b"sbon"
 HELLO = struct.Struct(">4sBBH")
 HELLO_BODY_BYTES_MAX = KEYS_MAX * KEY_ID_BYTES + PUBLIC_BYTES
@@ -35,27 +35,27 @@ class Versions(NamedTuple):
         return f"version {self.lowest}" if self.lowest == self.highest else f"versions {self.lowest} to {self.highest}"
 
     def common(self, other: "Versions") -> int | None:
-        """The highest version that both speak; None: there is none."""
+        """Returns the highest version that both speak; None if there is none."""
         highest = min(self.highest, other.highest)
         return highest if highest >= max(self.lowest, other.lowest) else None
 
     def pack(self) -> int:
-        """One byte: the highest version, and above it how many lower ones are spoken, too. One version alone is its own number."""
+        """Packs into one byte: the highest version, and in the upper bits the number of lower ones. A single version is its own number."""
         return (self.highest - self.lowest) << 4 | self.highest
 
     @classmethod
     def unpack(cls, byte: int) -> "Versions":
-        """What `pack` made, at whichever end."""
+        """Unpacks the byte of `pack`."""
         highest = byte & 0x0F
         return cls(max(0, highest - (byte >> 4)), highest)
 
 
 SPOKEN = Versions(2, 2)
-"""What this release speaks. Numbers end at 14; 15 is kept for a hello that needs more room."""
+"""Versions of this release. Numbers end at 14; 15 is reserved for a hello that needs more room."""
 
 
 class Mode(enum.IntEnum):
-    """What a hello says of the frames to come, or that there will be none."""
+    """The mode of the frames to come, or a refusal."""
 
     PLAIN = 0
     SEALED = 1
@@ -63,7 +63,7 @@ class Mode(enum.IntEnum):
 
 
 class Refusal(enum.IntEnum):
-    """Why an acceptor hangs up. Sent in the clear to whoever dialled: codes, so that no stranger's text reaches our logs."""
+    """Reason why an acceptor hangs up. It is sent unencrypted as a code, so that no stranger's text reaches our logs."""
 
     VERSION = 1
     MODE = 2
@@ -78,31 +78,31 @@ _REFUSAL_TEXT = {
 
 
 class Cipher(Protocol):
-    """What seals or opens the frames of one direction."""
+    """Seals and opens the frames of one direction."""
 
     def seal(self, header: bytes, pieces: Sequence[Buffer]) -> list[Buffer]:
-        """The next frame, header included, in pieces to be written in order; its body is the given pieces behind each other."""
+        """Returns the next frame, header included, in pieces to be written in order; its body is the given pieces in sequence."""
 
     def open(self, body: memoryview, header: bytes) -> bytes:
-        """The payload of the next frame; RemoteProtocolError if it is not that frame, untouched."""
+        """Returns the payload of the next frame; raises RemoteProtocolError if the frame is another one or was modified."""
 
 
 class Plain:
-    """Frames as they are, on loopback."""
+    """No encryption, for loopback."""
 
     def seal(self, header: bytes, pieces: Sequence[Buffer]) -> list[Buffer]:
-        """The pieces; joined where that costs less than writing them one by one."""
+        """Returns the pieces; joined if that costs less than writing them one by one."""
         if sum(map(len, pieces)) <= JOIN_BYTES_MAX:
             return [b"".join((header, *pieces))]
         return [header, *pieces]
 
     def open(self, body: memoryview, header: bytes) -> bytes:
-        """The body."""
+        """Returns the body."""
         return bytes(body)
 
 
 class Sealed:
-    """One direction: its key, and how many frames it has carried."""
+    """Encryption of one direction: its key, and the number of frames so far."""
 
     def __init__(self, key: bytes) -> None:
         from cryptography.exceptions import InvalidTag
@@ -125,7 +125,7 @@ class Sealed:
         return nonce
 
     def seal(self, header: bytes, pieces: Sequence[Buffer]) -> list[Buffer]:
-        """See `Cipher`. A large frame is sealed piece by piece into its place, a small one in the one call that costs least."""
+        """Implements `Cipher`. A large frame is sealed piece by piece in place, a small one in the single call that costs least."""
         size = sum(map(len, pieces))
         if size <= JOIN_BYTES_MAX:
             return [header + self._aead.encrypt(self._nonce(), b"".join(pieces), header)]
@@ -136,7 +136,7 @@ class Sealed:
         with memoryview(frame) as view:
             place = len(header)
             for piece in pieces:
-                # The rest of the frame counts as room: the cipher asks for a block more than it writes, and the tag is one.
+                # The rest of the frame serves as room: the cipher requires one block more than it writes, as large as the tag.
                 encryptor.update_into(piece, view[place:])
                 place += len(piece)
             encryptor.finalize()
@@ -144,7 +144,7 @@ class Sealed:
         return [frame]
 
     def open(self, body: memoryview, header: bytes) -> bytes:
-        """See `Cipher`."""
+        """Implements `Cipher`."""
         frame = self._frames
         try:
             return self._aead.decrypt(self._nonce(), body, header)
@@ -154,24 +154,24 @@ class Sealed:
 
 
 def hello(versions: Versions, mode: Mode, body: bytes) -> bytes:
-    """The first bytes of either end: the dialler names all versions that it speaks, the acceptor the one that it has chosen."""
+    """Returns the first bytes of an end: the dialler names all versions that it speaks, the acceptor the one that it has chosen."""
     return HELLO.pack(MAGIC, versions.pack(), mode, len(body)) + body
 
 
 def public_key(private: bytes) -> bytes:
-    """The half of the key exchange that may be seen."""
+    """Returns the public half of the key exchange."""
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
 def derive_keys(private: bytes, peer_public: bytes, cluster_key: bytes, hellos: bytes) -> tuple[bytes, bytes]:
-    """The keys of the two directions, the dialler's first.
+    """Derives the keys of the two directions, the dialler's first.
 
     Parameters
     ----------
     hellos
-        Both hellos as they were sent, the dialler's first.
+        Both hellos as sent, the dialler's first.
 
     Raises
     ------
@@ -196,13 +196,13 @@ def derive_keys(private: bytes, peer_public: bytes, cluster_key: bytes, hellos: 
 
 
 def refusal_text(body: bytes) -> str:
-    """What an acceptor's refusal means, for people."""
+    """Describes an acceptor's refusal for people."""
     code = body[0] if len(body) == 1 else 0
     return _REFUSAL_TEXT[Refusal(code)] if code in _REFUSAL_TEXT else f"for a reason this release does not know ({body.hex()})"
 
 
 def name_problem(name: str) -> str | None:
-    """What keeps a name from being sent, if anything; names end in logs and tables, hence no control characters."""
+    """Returns the reason why a name cannot be sent, or None. Names appear in logs and tables, so control characters are refused."""
     if not name or len(name.encode("utf-8", "surrogatepass")) > NAME_BYTES_MAX:
         return f"has {len(name)} characters, expected 1 to {NAME_BYTES_MAX} bytes of UTF-8"
     return None if name.isprintable() else "has unprintable characters"

@@ -1,4 +1,4 @@
-"""Homes of queries: whether anybody answers for a query, as one agent sees it, and what is told of those for which nobody does.
+"""Homes of queries: whether a query's home answers for it, as one agent sees it, and how orphans are reported.
 
 The home of a query is the agent that took it: it watches the query, shows it and ends it. A host that runs operators of a query sees its
 home in one of these states:
@@ -32,7 +32,7 @@ from sbon.wire.replication import Orphan
 
 
 class HomeState(Enum):
-    """How the home of a query is."""
+    """The state of a query's home."""
 
     PRESENT = "present"
     RESTARTED = "restarted"
@@ -61,7 +61,7 @@ class OrphanFound(msgspec.Struct, frozen=True):
 
 
 class OrphanExpired(msgspec.Struct, frozen=True):
-    """The home has been gone for so long that the query is to be let go of."""
+    """The home has been gone for so long that the query is to be ended."""
 
     query: QueryId
     home: NodeId
@@ -81,12 +81,12 @@ class Orphans:
     def look(
         self, served: Mapping[QueryId, NodeId], members: Mapping[NodeId, Member], now: float, timeout_s: float
     ) -> list[OrphanFound | OrphanExpired]:
-        """Notes whose homes have gone or come back.
+        """Records which homes have gone or come back; returns what to report.
 
         Parameters
         ----------
         served : the homes of all queries that this host runs operators for
-        timeout_s : after so long an orphan is to be let go of; 0: never
+        timeout_s : time after which an orphan is ended; 0: never
         """
         out: list[OrphanFound | OrphanExpired] = []
         before, self.since = self.since, {}
@@ -95,7 +95,7 @@ class Orphans:
             state = home_state(query, member)
             if state is HomeState.PRESENT:
                 continue
-            # The row of a failed member is forgotten after a while: what was seen first counts.
+            # The row of a failed member is dropped after a while: the state that was seen first counts.
             went = member.since_s if member is not None and state is not HomeState.RESTARTED else now
             since = self.since[query] = before.get(query, went)
             if query not in before:
@@ -112,14 +112,14 @@ def orphan_rows(
     states: Mapping[QueryId, HomeState],
     answered: Collection[NodeId],
 ) -> list[dict[str, Any]]:
-    """Returns what `sbon queries` shows of orphans: those that hosts serve, then sinks of which only the name is left.
+    """Returns the rows of `sbon queries` for orphans: those that hosts serve, then sinks of which only the name is left.
 
     Parameters
     ----------
-    told : by host, the orphans that it serves
+    told : orphans that each host serves
     known : the queries for which homes answer
     sinks : catalogue entries of sinks, as they were when the homes were asked
-    states : how this agent sees the home of each query of `told` and `sinks`; what is missing is unknown
+    states : state of the home of each query of `told` and `sinks`, as this agent sees it; missing ones are unknown
     answered : the agents that were asked and have answered
     """
     names = {entry.query: entry for entry in sinks if entry.query}
@@ -144,7 +144,7 @@ def _row(query: QueryId, home: NodeId, state: HomeState, entry: Entry | None, ho
     sink = next(((host, operator) for host, operator in operators if operator.kind == "sink"), None)
     seconds = max((orphan.seconds for orphan in hosts.values()), default=None)
     if state is HomeState.PRESENT and hosts:
-        state = HomeState(next(iter(hosts.values())).state)  # its hosts do not hear from it, and neither has this agent been answered
+        state = HomeState(next(iter(hosts.values())).state)  # its hosts do not hear from it, and this agent got no answer either
     name, sql = (entry.name, entry.sql) if entry is not None else (query, "")
     reason = reason_for(query, home, state, seconds, sorted(hosts), entry.name if entry is not None else "")
     return {
@@ -167,7 +167,7 @@ def _row(query: QueryId, home: NodeId, state: HomeState, entry: Entry | None, ho
 
 
 def bare_row(query: QueryId, name: str, state: str, reason: str, home: NodeId, sql: str, former: QueryId = "") -> dict[str, Any]:
-    """Returns what `sbon queries` shows of a query of which nothing is known to run."""
+    """Returns the row of `sbon queries` for a query of which nothing is known to run."""
     return {
         "id": query,
         "name": name,
@@ -192,7 +192,7 @@ def bare_row(query: QueryId, name: str, state: str, reason: str, home: NodeId, s
 
 
 def gone(home: NodeId, state: HomeState, seconds: float | None = None) -> str:
-    """Says what has become of a home.
+    """Describes what has become of a home.
 
     Examples
     --------
@@ -210,7 +210,7 @@ def gone(home: NodeId, state: HomeState, seconds: float | None = None) -> str:
 
 
 def reason_for(query: QueryId, home: NodeId, state: HomeState, seconds: float | None, hosts: list[NodeId], sink: str) -> str:
-    """Says why a query is an orphan, and what to do about it.
+    """Explains why a query is an orphan, and what to do about it.
 
     Examples
     --------

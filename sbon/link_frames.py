@@ -1,4 +1,4 @@
-"""Batches of links as frames of a connection: a head of fixed size, then Arrow IPC as it is.
+"""Encodes batches of links as frames of a connection: a head of fixed size, then Arrow IPC.
 
 A frame's number says which link it belongs to. The sender numbers the links of a connection as it first uses them, and puts the name into
 the first frame of each; a stream keeps order, so that the receiver always knows the name. The head, in little-endian::
@@ -6,8 +6,8 @@ the first frame of each; a stream keeps order, so that the receiver always knows
     flags 1 | codec 1 | length of the name 2 | CRC-32 4 | sequence 8 | stimulus time 8 | watermark 8 | rows 4 | path 4 | size 8
 
 then the name, where this is the first frame of its link, then the rows. The checksum (of the name and the rows) is only there on plain
-connections, as a flag says: sealed frames are authenticated. `size` is what the batch counts for at its sender, packed or not; the rows
-themselves say how they are packed as well, `codec` tells without a look at them.
+connections, as a flag says: sealed frames are authenticated. `size` is the size that the batch counts for at its sender, compressed or
+not. The rows contain their codec, too; `codec` gives it without parsing them.
 """
 
 import math
@@ -25,7 +25,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 HEAD = struct.Struct("<BBHIQdqIIQ")
 LINKS_MAX = 65_536
-"""Links with a number on one connection; with more, numbering begins anew."""
+"""Most numbered links on one connection; with more, numbering begins anew."""
 LINK_NAME_BYTES_MAX = 4096
 SIZE_BYTES_MAX = 2**40
 _CHECKED = 1
@@ -33,21 +33,21 @@ _CODECS = tuple(Codec)
 
 
 class Data(msgspec.Struct, frozen=True):
-    """One numbered batch of a link; with no rows, its watermark alone."""
+    """One numbered batch of a link; without rows, its watermark alone."""
 
     link: LinkId
     sequence: int
     stimulus_s: float
-    """Wall clock at the source when the latest tuple behind this batch entered the overlay."""
+    """Wall clock at the source when the latest tuple behind this batch entered the overlay, seconds."""
     watermark_us: int
     rows: int
     payload: Buffer
     """An Arrow IPC record batch; empty without rows."""
     size_bytes: int = 0
-    """What the rows count for at the sender, in flow control and in rates: their bytes unpacked, about."""
+    """Size of the rows at the sender for flow control and rates: approximately their uncompressed bytes."""
     codec: Codec = Codec.NONE
     path: int = 0
-    """The way by which the rows came from their sources (`sbon.batch.way`)."""
+    """Path id of the rows (`sbon.batch.way`)."""
 
 
 class LinkFrameWriter:
@@ -56,7 +56,7 @@ class LinkFrameWriter:
     Parameters
     ----------
     checksum
-        Put one into every frame: the connection is not sealed.
+        Adds a checksum to every frame, because the connection is not sealed.
     frame_bytes_max
         Longest frame, head included.
     """
@@ -67,12 +67,12 @@ class LinkFrameWriter:
         self._numbers: dict[LinkId, int] = {}
 
     def head(self, data: Data) -> tuple[int, bytes]:
-        """The number of the frame, and what goes before `data.payload` in it. What this gives must be sent, and in order.
+        """Returns the number of the frame, and the bytes before `data.payload` in it. Both must be sent, and in order.
 
         Raises
         ------
         UnpackableError
-            A frame cannot hold the batch. Numbers and names stay as they were.
+            The batch is too large for a frame. Numbers and names are unchanged.
         """
         number = self._numbers.get(data.link)
         name = b""
@@ -105,7 +105,7 @@ class LinkFrameReader:
     Parameters
     ----------
     checksum
-        Every frame must have one.
+        Requires a checksum in every frame.
     """
 
     def __init__(self, *, checksum: bool) -> None:
@@ -113,12 +113,12 @@ class LinkFrameReader:
         self._names: dict[int, LinkId] = {}
 
     def read(self, number: int, payload: Buffer) -> Data:
-        """The batch in a frame.
+        """Decodes the batch in a frame.
 
         Raises
         ------
         RemoteProtocolError
-            It is none.
+            The frame is no batch.
         """
         if len(payload) < HEAD.size:
             raise RemoteProtocolError(f"batch of {len(payload)} bytes, expected at least {HEAD.size}")

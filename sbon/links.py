@@ -1,15 +1,13 @@
 """Links between operators: numbering, acknowledgement, credit, resend. Machines without I/O.
 
-What an acknowledgement means
------------------------------
-The receiving operator has *processed* the batch: its effects are in the operator's state, in its output links, or in the sink. So
-whatever a sender may forget is nowhere in flight, and whatever is in flight can be sent again. Four things follow.
+What an acknowledgement means ----------------------------- The receiving operator has *processed* the batch: its effects are in the
+operator's state, in its output links, or in the sink. So whatever a sender may drop is nowhere in flight, and whatever is in flight can be
+sent again. Four consequences follow.
 
-* After a reconnect the sender sends everything unacknowledged again, and the receiver drops what it has seen by its number.
-* A migrating operator takes along its state, the number of the last batch that it processed on each input, and the output that is not
-  acknowledged. Batches still in its input queues are dropped: the senders have them and send them to the new host.
-* A batch that cannot be packed would hold up all behind it: it goes without its rows, under its number and with its watermark
-  (`LinkSender.leave_out`). The rows are lost, and counted.
+* After a reconnect the sender sends everything unacknowledged again, and the receiver drops what it has seen by its number. * A migrating
+operator transfers its state, the number of the last batch that it processed on each input, and the output that is not acknowledged.
+Batches still in its input queues are dropped: the senders have them and send them to the new host. * A batch that cannot be encoded would
+block all later ones: it is sent without its rows, with its number and watermark (`LinkSender.leave_out`). The rows are lost, and counted.
 * Credit needs no messages of its own: a slow operator acknowledges late, its senders run out of credit, their operators stop being
   scheduled, and so on up to the sources.
 
@@ -75,69 +73,69 @@ class LinkSender:
         self.rows_offered = 0
         self.rows_acknowledged = 0
         self.rows_left_out = 0
-        """Rows of batches that could not be packed."""
+        """Rows of batches that could not be encoded."""
         self.batches_resent = 0
         self._highest_sent = 0
 
     @property
     def compression(self) -> Compression:
-        """How its batches are to be packed."""
+        """Returns the configured compression of its batches."""
         return self._config.compression
 
     @property
     def has_credit(self) -> bool:
-        """Another batch may be offered: there is room for it, whether or not it may be sent at once."""
+        """Tells whether there is room for another batch, whether or not it may be sent at once."""
         return self._backlog.has_room
 
     @property
     def held(self) -> int:
-        """Batches not acknowledged."""
+        """Returns the number of batches not acknowledged."""
         return self._next_sequence - 1 - self._processed
 
     @property
     def rows_held(self) -> int:
-        """Rows not acknowledged (or acknowledged so lately that they are still on disk)."""
+        """Returns the rows not acknowledged (or acknowledged so recently that they are still on disk)."""
         return self.rows_offered - self.rows_acknowledged - self.rows_left_out
 
     @property
     def memory_batches(self) -> int:
-        """Of those held, the ones in memory."""
+        """Returns the number of unacknowledged batches in memory."""
         return self._backlog.memory_batches
 
     @property
     def memory_bytes(self) -> int:
-        """Their bytes."""
+        """Returns the bytes of the batches in memory."""
         return self._backlog.memory_bytes
 
     @property
     def spilled_batches(self) -> int:
-        """Of those held, the ones on disk (beside at most a window that have just been acknowledged)."""
+        """Returns the number of batches on disk (at most a window of them may be acknowledged already)."""
         return self._backlog.disk_batches
 
     @property
     def on_disk(self) -> bool:
-        """Something is on disk, or on its way there: the operator must stay on this host."""
+        """Tells whether batches are on disk or being written, so that the operator must stay on this host."""
         return self._backlog.on_disk
 
     @property
     def trouble(self) -> str:
-        """Why nothing more goes to the disk at present; empty where nothing is wrong."""
+        """Returns the reason why no more batches are written to disk at present; empty if there is none."""
         return self._backlog.trouble
 
     @property
     def is_settled(self) -> bool:
-        """All that was offered has been acknowledged, and nothing is left of it anywhere."""
+        """Tells whether all that was offered has been acknowledged, and nothing is left in memory or on disk."""
         return self._processed == self._next_sequence - 1 and not self._backlog.on_disk
 
     @property
     def offered(self) -> int:
-        """Number of the last batch offered; 0 before the first."""
+        """Returns the number of the last batch offered; 0 before the first."""
         return self._next_sequence - 1
 
     def offer(self, stimulus_s: float, watermark_us: int, payload: Payload | None, path: int = 0) -> Batch:
-        """Number a batch and keep it until it is acknowledged.
+        """Numbers a batch and keeps it until it is acknowledged.
 
-        An operator that had credit when it started may produce one batch too many for it; that one is taken too.
+        An operator that had credit when it started may exceed it by one batch, which is accepted, too.
         """
         batch = Batch(self._next_sequence, stimulus_s, watermark_us, payload, path)
         self._next_sequence += 1
@@ -146,11 +144,11 @@ class LinkSender:
         return batch
 
     def peek(self) -> Batch | None:
-        """The next batch to transmit, or None. It is only counted as sent by `sent()`."""
+        """Returns the next batch to transmit, or None. Only `sent()` counts it as sent."""
         return self._backlog.get(self._sent + 1) if self._sent < self._credit_end else None
 
     def sent(self, batch: Batch) -> None:
-        """`batch`, which `peek` gave, is on its way."""
+        """Records that `batch`, which `peek` returned, has been sent."""
         if batch.sequence != self._sent + 1:
             raise LocalProtocolError(f"link {self.link}: sent batch {batch.sequence}, expected {self._sent + 1}")
         self._sent = batch.sequence
@@ -159,9 +157,9 @@ class LinkSender:
         self._highest_sent = max(self._highest_sent, batch.sequence)
 
     def leave_out(self, sequence: int) -> int:
-        """Let a batch that cannot be packed go without its rows, with its number and watermark; returns how many rows are lost.
+        """Replaces a batch that cannot be encoded by one without rows, with the same number and watermark; returns the number of lost rows.
 
-        0 where the batch is held no more, or on disk.
+        Returns 0 if the batch is no longer held, or is on disk.
         """
         batch = self._backlog.get(sequence)
         if batch is None:
@@ -171,39 +169,39 @@ class LinkSender:
         return batch.rows
 
     def acknowledge(self, processed: int, credit: int) -> bool:
-        """Forget what has been processed. Returns False, with no effect, for a number never sent: a peer's nonsense."""
+        """Drops processed batches. Returns False, without effect, for a number that was never sent, which is an error of the peer's."""
         if processed >= self._next_sequence or processed < 0 or credit < 0:
             return False
         self._processed = max(self._processed, processed)
         self.rows_acknowledged += self._backlog.forget(processed)
         self._sent = max(self._sent, processed)
         self._highest_sent = max(self._highest_sent, processed)
-        # Never shrink by an acknowledgement that was overtaken by a later one, never beyond our own bound on memory.
+        # Credit never shrinks by an acknowledgement that a later one overtook, and never exceeds our own bound on memory.
         self._credit_end = max(self._credit_end, processed + min(credit, self._config.window_batches))
         return True
 
     def rewind(self) -> None:
-        """Send everything unacknowledged again: the connection, or the other end, is new."""
+        """Restarts sending from the first unacknowledged batch, because the connection, or the other end, is new."""
         self._sent = self._processed
 
     def export(self) -> tuple[int, int, int, tuple[Batch, ...]]:
-        """What a migrating operator takes along: next number, rows offered and acknowledged, batches held.
+        """Returns the state for a migration: next number, rows offered and acknowledged, batches held.
 
         Raises
         ------
         LocalProtocolError
-            Part of them is on disk.
+            Some batches are on disk.
         """
         return self._next_sequence, self.rows_offered - self.rows_left_out, self.rows_acknowledged, self._backlog.all()
 
     @classmethod
     def restored(cls, link: LinkId, config: LinkConfig, exported: tuple[int, int, int, Iterable[Batch]]) -> "LinkSender":
-        """The sender that continues where an exported one stopped, with everything held to be sent again.
+        """Returns a sender that continues where an exported one stopped, and sends everything held again.
 
         Raises
         ------
         LocalProtocolError
-            The batches are not the unbroken end of the sequence.
+            The batches are not the contiguous end of the sequence.
         """
         sender = cls(link, config)
         next_sequence, offered, acknowledged, held = exported
@@ -222,48 +220,48 @@ class LinkSender:
     # ------------------------------------------------------------------------------- the disk (see `sbon.backlog`)
 
     def may_spill(self, budget: SpillBudget | None) -> None:
-        """What does not fit into memory may go to disk, within this budget."""
+        """Lets batches that do not fit into memory go to disk, within this budget."""
         self._backlog.budget = budget
 
     def next_io(self, now: float, *, may_spill: bool) -> SpillWrite | SpillFetch | None:
-        """What to write or to fetch now."""
+        """Returns what to write or to fetch now."""
         return self._backlog.next_io(now, may_spill=may_spill)
 
     def next_wake(self) -> float | None:
-        """When to ask `next_io` again though nothing else has happened."""
+        """Returns when to call `next_io` again if nothing else happens."""
         return self._backlog.next_wake()
 
     def written(self, size_bytes: int) -> None:
-        """The batches are on disk, where they take so much."""
+        """Records that the batches are on disk, and their size there."""
         self._backlog.written(size_bytes)
 
     def write_failed(self, reason: str, now: float) -> None:
-        """They are not."""
+        """Records that the write failed."""
         self._backlog.write_failed(reason, now)
 
     def fetched(self, batches: Sequence[Batch]) -> None:
-        """The oldest on disk are back.
+        """Takes back the oldest batches from disk.
 
         Raises
         ------
         SpillError
-            They are others.
+            They are not the batches that were written.
         """
         self.rows_acknowledged += self._backlog.fetched(batches)
 
 
 class Verdict(Enum):
-    """What became of an arriving batch."""
+    """The result for an arriving batch."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
-    """Seen already. Acknowledge again: the first word may have been lost."""
+    """Seen already. Acknowledge again: the first acknowledgement may have been lost."""
     GAP = "gap"
-    """Something before it is missing. Ask the sender, once, to resume after `processed`."""
+    """An earlier batch is missing. Ask the sender, once, to resume after `processed`."""
     GAP_TOLD = "gap told"
-    """Missing as before, and asked for already."""
+    """An earlier batch is still missing, and the sender has been asked already."""
     FULL = "full"
-    """More than an honest sender with our window has under way. Dropped; `LinkReceiver.wants_more` says when to ask for it."""
+    """The sender exceeds our window. The batch is dropped; `LinkReceiver.wants_more` says when to ask for it again."""
 
 
 class LinkReceiver:
@@ -273,9 +271,9 @@ class LinkReceiver:
         self.link = link
         self._config = config
         self.processed = processed
-        """Highest sequence whose effects are in the operator's state or output."""
+        """Highest sequence number whose effects are in the operator's state or output."""
         self.received = processed
-        """Highest sequence accepted."""
+        """Highest sequence number accepted."""
         self.rows_processed = rows_processed
         self._gap_told = False
         self._turned_away = False
@@ -283,11 +281,11 @@ class LinkReceiver:
         self._queued_bytes = 0
 
     def anew(self, link: LinkId) -> "LinkReceiver":
-        """The receiving end of a link that takes the place of this one, from its first batch on."""
+        """Returns the receiving end of a link that replaces this one, from its first batch on."""
         return LinkReceiver(link, self._config)
 
     def accept(self, sequence: int, size_bytes: int = 0) -> Verdict:
-        """Judge an arriving batch; ACCEPTED ones must be processed in the order of acceptance."""
+        """Judges an arriving batch; ACCEPTED ones must be processed in the order of acceptance."""
         if sequence <= self.received:
             return Verdict.DUPLICATE
         if sequence > self.received + 1:
@@ -307,7 +305,7 @@ class LinkReceiver:
         return Verdict.ACCEPTED
 
     def process(self, sequence: int, rows: int) -> None:
-        """The next accepted batch has been processed."""
+        """Records that the next accepted batch has been processed."""
         if sequence != self.processed + 1 or sequence > self.received:
             raise LocalProtocolError(f"link {self.link}: processed batch {sequence}, expected {self.processed + 1}")
         self.processed = sequence
@@ -315,7 +313,7 @@ class LinkReceiver:
         self._queued_bytes -= self._queued.popleft()
 
     def wants_more(self) -> bool:
-        """True, once, when there is room again for what was turned away: ask the sender to resume after `processed`."""
+        """Returns True, once, when there is room again for dropped batches: ask the sender to resume after `processed`."""
         below = len(self._queued) <= self._config.window_batches and self._queued_bytes <= self._config.window_bytes
         due = self._turned_away and below
         if due:
@@ -328,5 +326,5 @@ class LinkReceiver:
 
     @property
     def credit(self) -> int:
-        """Batches beyond `processed` that will be held."""
+        """Returns the number of batches beyond `processed` that will be accepted."""
         return self._config.window_batches

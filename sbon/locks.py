@@ -1,25 +1,24 @@
-"""The promises that a host has given to those who migrate: which of its operators must keep still, for whose migration, until when."""
+"""The locks that a host has granted to migrations: which of its operators must keep still, for whose migration, until when."""
 
 from sbon.types import NodeId, OperatorId
 
 
 class Locks:
-    """All promises of one host."""
+    """All locks of one host."""
 
     def __init__(self) -> None:
         self._held: dict[OperatorId, dict[OperatorId, float]] = {}
         self._holders: dict[OperatorId, NodeId] = {}
 
     def grant(self, migrating: OperatorId, neighbours: tuple[OperatorId, ...], until: float, holder: NodeId) -> None:
-        """Promise `holder` that `neighbours` keep still while `migrating` moves. Many operators may hold the same one still; a later word
-        replaces.
-        """
+        """Locks `neighbours` for `holder` while `migrating` moves. Several migrations may lock the same operator; a later grant
+        replaces an earlier one."""
         self._holders[migrating] = holder
         for operator in neighbours:
             self._held.setdefault(operator, {})[migrating] = until
 
     def granted(self, migrating: OperatorId, neighbours: tuple[OperatorId, ...], now: float) -> bool:
-        """All of these have been promised to `migrating`, and still are."""
+        """Tells whether all of these are locked for `migrating`, and still are."""
         return all(self._held.get(operator, {}).get(migrating, now) > now for operator in neighbours)
 
     def holder(self, migrating: OperatorId) -> NodeId | None:
@@ -27,9 +26,7 @@ class Locks:
         return self._holders.get(migrating)
 
     def release(self, migrating: OperatorId, holder: NodeId) -> bool:
-        """That migration is over, says who asked; late words of those who moved it before, from elsewhere, change nothing. Tells whether
-        there was such a promise.
-        """
+        """Releases a migration's locks. A late message from an earlier holder changes nothing. Tells whether there was such a lock."""
         if self._holders.get(migrating) != holder:
             return False
         del self._holders[migrating]
@@ -40,7 +37,7 @@ class Locks:
         return True
 
     def held(self, operator: OperatorId, now: float) -> bool:
-        """`operator` must keep still."""
+        """Tells whether `operator` must keep still."""
         leases = self._held.get(operator)
         if leases is None:
             return False
@@ -51,7 +48,7 @@ class Locks:
         return bool(leases)
 
     def expire(self, now: float) -> None:
-        """Forget what is over without a word."""
+        """Drops expired locks."""
         for operator in list(self._held):
             self.held(operator, now)
         migrating = {migrating for leases in self._held.values() for migrating in leases}

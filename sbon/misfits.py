@@ -1,4 +1,4 @@
-"""Rows that a source was given and could not use: which column, why, how many, and the first one of each kind.
+"""Rows that a source received and could not use: which column, why, how many, and the first one of each kind.
 
 A kind is a column and a cause. A source remembers `KINDS_MAX` of them and counts the rest as one, and all texts are cut, so that a
 flood of bad lines takes no memory and no more room in a report than a few.
@@ -13,9 +13,9 @@ from sbon.printable import printable
 from sbon.wire.limits import Count
 
 KINDS_MAX = 32
-"""Kinds that one source tells apart; rows of further ones are counted as `OTHER`."""
+"""Kinds that one source distinguishes; rows of further kinds are counted as `OTHER`."""
 KINDS_REPORTED_MAX = 8
-"""Kinds in the report of an operator to other agents: those with the most rows."""
+"""Kinds in an operator's report to other agents: those with the most rows."""
 VALUE_CHARACTERS_MAX = 40
 CAUSE_CHARACTERS_MAX = 120
 TEXT_CHARACTERS_MAX = 400
@@ -27,49 +27,49 @@ _Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=TEXT_CHARACTERS_MAX)]
 
 
 class Misfit(msgspec.Struct, frozen=True):
-    """Rows that did not fit for one reason. Its texts are printable and short."""
+    """Rows that were unusable for one reason. Its texts are printable and short."""
 
     column: _Text
-    """Empty: the line as a whole."""
+    """The column; empty for the line as a whole."""
     cause: _Text
-    """The same words for all rows of the kind: `is not an integer (BIGINT)`."""
+    """The reason, in the same words for all rows of the kind: `is not an integer (BIGINT)`."""
     rows: Count
     text: _Text
     """A sentence about the first such row: `column age: "abc" is not an integer (BIGINT)`."""
     line: _Text = ""
-    """The first such row, as it came; empty where there is none to show."""
+    """The first such row, as it arrived; empty if there is none to show."""
 
 
 class Misfits:
-    """Counts the rows of one source that did not fit. One thread at a time counts; any other may call `told`.
+    """Counts the unusable rows of one source. One thread at a time counts; any other may call `told`.
 
     Parameters
     ----------
-    beside : counted elsewhere for the same source, and told with these
-    after : to these, all will be moved: what is known there is not new here
+    beside : counts of another part of the same source, reported together with these
+    after : counts to which these will be moved; kinds known there are not new here
     """
 
     def __init__(self, beside: "Misfits | None" = None, after: "Misfits | None" = None) -> None:
         self.rows = 0
-        """All of them, without those of `beside`."""
+        """All unusable rows, without those of `beside`."""
         self._beside = beside
         self._after = after
         self._kinds: dict[tuple[str, str], Misfit] = {}
 
     def is_new(self, column: str, cause: str) -> bool:
-        """Whether a row of this kind would be the first one: only then are its value and line wanted."""
+        """Tells whether a row of this kind would be the first one: only then are its value and line needed."""
         known = (cut(column, VALUE_CHARACTERS_MAX), cut(cause, CAUSE_CHARACTERS_MAX)) in self._kinds
         return len(self._kinds) < KINDS_MAX and not known and (self._after is None or self._after.is_new(column, cause))
 
     def add(self, column: str, cause: str, *, rows: int = 1, value: str = "", text: str = "", line: str | bytes = "") -> None:
-        """Count rows.
+        """Counts rows.
 
         Parameters
         ----------
         column : empty for the line as a whole
         cause : a predicate, the same for all rows of a kind: it must not quote the row
-        value : of the first row, as it is to be shown
-        text : says it of the first row, where column, value and cause in a row would not
+        value : value in the first row, as it is to be shown
+        text : sentence about the first row, if column, value and cause do not make one
         line : the first row
         """
         if rows <= 0:
@@ -85,32 +85,32 @@ class Misfits:
         self._kinds[key] = msgspec.structs.replace(known, rows=known.rows + rows)
 
     def null(self, column: str, *, rows: int = 1, line: str | bytes = "") -> None:
-        """Count rows with NULL in a column that is declared NOT NULL."""
+        """Counts rows with NULL in a column that is declared NOT NULL."""
         self.add(column, _NULL, rows=rows, line=line)
 
     def is_new_null(self, column: str) -> bool:
-        """Whether `null` would be of the first such row."""
+        """Tells whether `null` would count the first such row."""
         return self.is_new(column, _NULL)
 
     def move_to(self, other: "Misfits") -> None:
-        """Adds all counts, without those of `beside`, to those of another, and begins again at zero."""
+        """Adds all counts, without those of `beside`, to another object, and resets them."""
         for kind in self._kinds.values():
             other.add(kind.column, kind.cause, rows=kind.rows, text=kind.text, line=kind.line)
         self.clear()
 
     def clear(self) -> None:
-        """Begins again at zero, without those of `beside`."""
+        """Resets the counts, without those of `beside`."""
         self.rows = 0
         self._kinds.clear()
 
     def told(self, kinds_max: int = 2 * KINDS_MAX + 2) -> tuple[Misfit, ...]:
-        """The kinds with the most rows, most first."""
+        """Returns the kinds with the most rows, most first."""
         kinds = tuple(self._kinds.values()) + (() if self._beside is None else self._beside.told())
         return tuple(sorted(kinds, key=lambda kind: -kind.rows)[:kinds_max])
 
 
 def cut(text: str | bytes, characters_max: int) -> str:
-    """A text of others, printable, and no longer than this.
+    """Returns others' text in printable form, no longer than this.
 
     Examples
     --------
@@ -123,11 +123,11 @@ def cut(text: str | bytes, characters_max: int) -> str:
 
 
 def clause(misfits: Iterable[Misfit], rows: int) -> str:
-    """Says for people what a source has left out, in one clause; empty where that is nothing, or nothing is known about it.
+    """Describes for people what a source has left out, in one clause; empty if nothing is left out or known about it.
 
     Parameters
     ----------
-    rows : all that it has left out, of whatever kind
+    rows : number of all rows left out, of any kind
 
     Examples
     --------

@@ -1,9 +1,9 @@
-"""How fast work that can wait may go beside work that must not wait for it: a share of the time, and no queue of its own on the way.
+"""Paces background work so that it does not delay urgent work: limits its share of the time, and its queue on the network.
 
-A `Pacer` keeps the work on one machine below a share of a core. A `Window` keeps what is under way to another machine below what its path
-carries within a few milliseconds: the path's own round trip is the least that was seen, and what it takes longer is a queue, in which
-everything else on that path stands too (as in LEDBAT, RFC 6817). Both give way, and both give up giving way as the work grows `urgent`
-(0 to 1), so that it ends.
+A `Pacer` keeps the work on one machine below a share of a core. A `Window` keeps the bytes in flight to another machine below what its
+path carries within a few milliseconds: the least round trip seen is the path's own, and any excess is a queue, which delays everything
+else on that path, too (as in LEDBAT, RFC 6817). Both yield to other work, and yield less as the work becomes `urgent` (0 to 1), so that it
+ends.
 """
 
 import math
@@ -11,22 +11,22 @@ import math
 WAIT_S_MAX = 0.05
 """Longest wait after one piece of work, however long that took."""
 WAIT_S_MIN = 1e-6
-"""Shorter ones are none: a clock might not have moved behind them."""
+"""Shorter waits are skipped: a clock might not have advanced after them."""
 TARGET_S = 0.02
-"""So much longer than on an empty path may an answer take."""
+"""Allowed delay of an answer beyond that on an empty path, in seconds."""
 PIECES = 8
-"""Pieces in a full window, about: what stands before others at one place is an eighth of it."""
+"""Approximate number of pieces in a full window, so that one piece delays others by at most an eighth of it."""
 _GAIN = 0.5
-"""Of the bytes answered: by so much the window grows while there is no queue at all. It doubles in two round trips, and halves in two."""
+"""Growth of the window per byte answered without a queue. It doubles in two round trips, and halves in two."""
 
 
 class Pacer:
-    """Lets work begin so that it takes at most a share of the time of one core, measured over the last fraction of a second.
+    """Delays work so that it takes at most a share of the time of one core, measured over the last fraction of a second.
 
     Parameters
     ----------
-    share : above 0; above 1 where what is counted is not work but the time in which it came up
-    burst_s : so much work may follow without a wait after a rest
+    share : above 0; above 1 if the time counted is not work but the time in which it arose
+    burst_s : work that is allowed without a wait after a rest
 
     Examples
     --------
@@ -45,13 +45,13 @@ class Pacer:
         self._at = -math.inf
 
     def took(self, seconds: float, now: float) -> None:
-        """Work that ended now took so long."""
+        """Records work that has ended now and took `seconds`."""
         self._credit_s = self._credit_at(now) - max(0.0, seconds)
         self._credit_s = max(self._credit_s, -WAIT_S_MAX * self._share)
         self._at = now
 
     def wait_s(self, now: float, urgent: float = 0.0) -> float:
-        """How long the next work must still wait: 0 to `WAIT_S_MAX`; the less, the more urgent it is."""
+        """Returns how long the next work must still wait: 0 to `WAIT_S_MAX`; less for urgent work."""
         wait_s = max(0.0, -self._credit_at(now)) / self._share
         wait_s = min(WAIT_S_MAX, wait_s) * (1.0 - min(1.0, max(0.0, urgent)))
         return wait_s if wait_s >= WAIT_S_MIN else 0.0
@@ -62,11 +62,11 @@ class Pacer:
 
 
 class Window:
-    """How many bytes may be under way, from how long their answers take.
+    """Computes how many bytes may be in flight, from how long their answers take.
 
     Parameters
     ----------
-    least_bytes, most_bytes : it stays between these, and begins with the least
+    least_bytes, most_bytes : bounds of the window, which begins with the least
 
     Examples
     --------
@@ -88,19 +88,19 @@ class Window:
 
     @property
     def bytes(self) -> int:
-        """As of now."""
+        """Returns the present size."""
         return int(self._bytes)
 
     def within(self, urgent: float = 0.0) -> int:
-        """The same where the work is urgent, 0 to 1: then whatever is allowed at all."""
+        """Returns the size for urgent work (0 to 1); at 1, the largest size."""
         return max(self.bytes, int(self._most_bytes * min(1.0, max(0.0, urgent))))
 
     def piece_bytes(self, most_bytes: int) -> int:
-        """A good size for the next piece: one of several in the window."""
+        """Returns a good size for the next piece, a fraction of the window."""
         return max(1, min(most_bytes, max(self._least_bytes // 4, self.bytes // PIECES)))
 
     def answered(self, size_bytes: int, seconds: float) -> None:
-        """So many bytes have been answered, so long after they left."""
+        """Records that so many bytes were answered, `seconds` after they were sent."""
         self._path_s = min(self._path_s, max(0.0, seconds))
         short_of = (TARGET_S - (seconds - self._path_s)) / TARGET_S
         self._bytes += _GAIN * min(1.0, max(-1.0, short_of)) * size_bytes

@@ -1,15 +1,15 @@
-"""Text of others, made fit for a terminal or a log: nothing in it moves the cursor, changes colours, or hides.
+"""Makes others' text safe for a terminal or a log: nothing in it moves the cursor, changes colours, or hides.
 
-Names, labels, SQL, reasons and rows come from whoever is a member of the overlay.
+Names, labels, SQL, reasons and rows may come from any member of the overlay.
 """
 
 
 def printable(text: str, keep: str = "") -> str:
-    """The text with escapes for characters that are not printed as themselves: controls, directions of writing, separators.
+    """Returns the text with escapes for unprintable characters: controls, writing directions, separators.
 
     Parameters
     ----------
-    keep : of these, characters that stay
+    keep : such characters that are left unchanged
 
     Examples
     --------
@@ -22,7 +22,7 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def printable_json(text: str) -> str:
-    """A JSON document with JSON's own escapes for such characters; line breaks between its values stay.
+    """Returns a JSON document with JSON's own escapes for such characters; line breaks between its values stay.
 
     Examples
     --------

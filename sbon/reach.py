@@ -1,7 +1,7 @@
-"""What sources and sinks may touch outside the overlay: folders of files, addresses of sockets.
+"""Limits what sources and sinks may access outside the overlay: folders of files, addresses of sockets.
 
-A statement given over an agent's own control socket and run by that agent has the reach of the agent's user, as the socket is that user's
-alone. Whatever another agent asks for has the folders and addresses of the table [connectors].
+A statement given over an agent's own control socket and run by that agent may access what the agent's user may, as the socket belongs to
+that user alone. Statements from other agents may access the folders and addresses of the table [connectors].
 
 This module decides; `sbon_agent.connectors.opening` resolves paths and opens files, `sbon_agent.connectors.addresses` resolves names.
 """
@@ -16,7 +16,7 @@ import msgspec
 from sbon.types import NodeId
 
 FILES_FOLDER = "files"
-"""In the data directory: where relative paths of other agents' statements start."""
+"""Folder in the data directory where relative paths of other agents' statements start."""
 _PORT_MAX = 65_535
 
 
@@ -28,17 +28,17 @@ class AddressRange(NamedTuple):
     port_max: int = _PORT_MAX
 
     def has(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> bool:
-        """Whether an address and port are in it."""
+        """Tells whether an address and port are in the range."""
         return address.version == self.network.version and address in self.network and self.port_min <= port <= self.port_max
 
 
 def parse_range(text: str) -> AddressRange:
-    """A network with the ports behind it, if any.
+    """Parses a network with an optional port range after it.
 
     Raises
     ------
     ValueError
-        The text is none.
+        The text is no such range.
 
     Examples
     --------
@@ -104,19 +104,19 @@ class ConnectorsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """What one source or sink may touch."""
+    """What one source or sink may access."""
 
     node: NodeId
-    """The agent that touches it, for messages."""
+    """The agent that accesses it, for messages."""
     base: str
-    """Relative paths start here; absolute."""
+    """Absolute path from which relative paths start."""
     folders: tuple[str, ...] | None = None
-    """Absolute; None: wherever the agent's user may."""
+    """Allowed folders, absolute; None: no limit but the user's rights."""
     addresses: tuple[AddressRange, ...] | None = None
-    """None: wherever the agent's machine can."""
+    """Allowed addresses; None: no limit."""
 
     def allows_address(self, address: str, port: int) -> bool:
-        """Whether a socket may listen on a numeric address, or connect to it. What is no numeric address is not allowed."""
+        """Tells whether a socket may listen on a numeric address, or connect to it. Other texts are refused."""
         if self.addresses is None:
             return True
         try:
@@ -129,7 +129,7 @@ class Reach(msgspec.Struct, frozen=True):
 
 
 def is_within(path: str, folders: Iterable[str]) -> bool:
-    """Whether a path is one of the folders or below one. All of them are absolute and free of symbolic links and `..`.
+    """Tells whether a path is one of the folders or below one. All must be absolute and free of symbolic links and `..`.
 
     Examples
     --------
@@ -141,7 +141,7 @@ def is_within(path: str, folders: Iterable[str]) -> bool:
 
 
 def reach_of_others(config: ConnectorsConfig, node: NodeId, data_dir: str, folders: Sequence[str]) -> Reach:
-    """What statements of other agents may touch.
+    """Returns what statements of other agents may access.
 
     Parameters
     ----------

@@ -1,15 +1,16 @@
-"""Bytes as they come off a connection, read straight into the place from which they are taken."""
+"""A buffer that connections read into directly and messages are taken from without copies."""
 
 from sbon.errors import LocalProtocolError
 
 READ_BYTES_MIN = 64 * 1024
-"""Room for one read at least. Smaller reads cost as much each as larger ones."""
+"""Room for at least one read. Smaller reads cost as much each as larger ones."""
 KEPT_BYTES_MAX = 4 * 2**20
-"""An empty buffer larger than this is given back."""
+"""Largest buffer that is kept while it is empty."""
 
 
 class ReceiveBuffer:
-    """A queue of bytes in one piece: `room` gives the place to read into, `added` says how much came, `drop` takes from the front."""
+    """A queue of bytes in one piece: `room` returns the place to read into, `added` records how much came, `drop` removes from the
+    front."""
 
     __slots__ = ("_begin", "_data", "_end")
 
@@ -21,43 +22,43 @@ class ReceiveBuffer:
         return self._end - self._begin
 
     def room(self) -> memoryview:
-        """Where the next bytes may be written; valid until the next call of any other method."""
+        """Returns the memory for the next bytes; valid until the next call of any other method."""
         if len(self._data) - self._end < READ_BYTES_MIN:
             self.reserve(len(self) + READ_BYTES_MIN)
         return memoryview(self._data)[self._end :]
 
     def added(self, count: int) -> None:
-        """So many bytes have been written to the beginning of `room`."""
+        """Records that so many bytes have been written to the start of `room`."""
         if not 0 <= count <= len(self._data) - self._end:
             raise LocalProtocolError(f"{count} bytes read into room for {len(self._data) - self._end}")
         self._end += count
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
-        """Bytes that came in another way."""
+        """Appends bytes that were received in another way."""
         self.reserve(len(self) + len(data))
         self._data[self._end : self._end + len(data)] = data
         self._end += len(data)
 
     def reserve(self, total_bytes: int) -> None:
-        """Make room for so many bytes in all, those that are here included."""
+        """Makes room for so many bytes in total, present ones included."""
         if len(self._data) - self._begin >= total_bytes:
             return
         held = memoryview(self._data)[self._begin : self._end]
-        # A new piece rather than a move within the old one where it must grow; the old one may still be read into by nobody.
+        # Grows into a new buffer, otherwise moves the bytes within the old one; no view from `room` may be in use here.
         data = bytearray(max(total_bytes, READ_BYTES_MIN)) if total_bytes > len(self._data) else self._data
         data[: len(held)] = bytes(held) if data is self._data else held
         self._data, self._begin, self._end = data, 0, len(held)
 
     def view(self) -> memoryview:
-        """What is here; release it before any other call."""
+        """Returns the bytes present; release the view before any other call."""
         return memoryview(self._data)[self._begin : self._end]
 
     def peek(self, count: int) -> bytes:
-        """The first `count` bytes, or fewer."""
+        """Returns the first `count` bytes, or fewer."""
         return bytes(self._data[self._begin : min(self._end, self._begin + count)])
 
     def drop(self, count: int) -> None:
-        """The first `count` bytes have been taken."""
+        """Removes the first `count` bytes."""
         self._begin += count
         if self._begin == self._end:
             self._begin = self._end = 0
@@ -65,6 +66,6 @@ class ReceiveBuffer:
                 self._data = bytearray()
 
     def clear(self) -> None:
-        """Forget all."""
+        """Removes all bytes."""
         self._data = bytearray()
         self._begin = self._end = 0

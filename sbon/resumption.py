@@ -1,4 +1,4 @@
-"""What an agent was told and keeps over restarts, and the queries that it is to run again: a state machine without I/O.
+"""State that an agent keeps over restarts, and the machine that runs its queries again. No I/O.
 
 After a start each kept query is in one of these states:
 
@@ -29,30 +29,31 @@ from sbon.types import NodeId, QueryId
 
 FORMAT = 1
 KEPT_BYTES_MAX = 32 * 2**20
-"""Size of what is kept: the names of one agent take 4 MiB at most, the rest is queries."""
+"""Most bytes kept: the names of one agent take 4 MiB at most, the rest is queries."""
 PEERS_MAX = 8
-"""Addresses of other agents that are kept, to ask them what has happened meanwhile."""
+"""Addresses of other agents that are kept, to learn from them after a restart."""
 TOGETHER_MAX = 4
 """Queries that are submitted at once; the others follow in the order in which they were first submitted."""
 MISSING_S = 60.0
-"""Longest wait for the nodes that a query used, from the moment that others are heard: without them it would be made smaller."""
+"""Longest wait for the nodes that a query used, from when other agents are heard. Without these nodes the query would have fewer
+sources."""
 RETRY_S_MIN = 1.0
 RETRY_S_MAX = 60.0
-"""Pause before a query that could not be placed is submitted again; it doubles each time."""
+"""Longest pause before a query that could not be placed is submitted again; pauses double up to it."""
 
 
 class KeptQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A query, or the query of a sink."""
+    """A kept query, or the query of a sink."""
 
     id: QueryId
-    """As other agents last knew it."""
+    """Id under which other agents last knew it."""
     sql: str
     sink: str = ""
     """The sink's name; empty: a plain query."""
     nodes: tuple[NodeId, ...] = ()
-    """Those to which its operators were pinned."""
+    """Nodes to which its operators were pinned."""
     former: QueryId = ""
-    """The id that it had before the restart."""
+    """Id that it had before the restart."""
     finished: bool = False
 
 
@@ -61,13 +62,13 @@ class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     format: int
     agent: NodeId
-    """Under another name the rest means nothing."""
+    """Name of the agent; under another name the rest is meaningless."""
     entries: tuple[Entry, ...] = ()
-    """The catalogue's entries that this agent has made, tombstones included."""
+    """Catalogue entries made by this agent, tombstones included."""
     declared: tuple[SourceParams, ...] = ()
     """Sources whose definitions were given over its control socket."""
     queries: tuple[KeptQuery, ...] = ()
-    """In the order in which they were submitted."""
+    """Queries in the order in which they were submitted."""
     peers: tuple[str, ...] = ()
     """HOST:PORT of some members."""
 
@@ -82,7 +83,7 @@ def encode_kept(kept: Kept) -> bytes:
     Raises
     ------
     ValueError
-        They would be more than KEPT_BYTES_MAX.
+        The file would exceed KEPT_BYTES_MAX.
     """
     data = _ENCODER.encode(kept) + b"\n"
     if len(data) > KEPT_BYTES_MAX:
@@ -91,7 +92,7 @@ def encode_kept(kept: Kept) -> bytes:
 
 
 def decode_kept(data: bytes) -> Kept:
-    """Returns what `encode_kept` was given.
+    """Decodes the bytes of `encode_kept`.
 
     Raises
     ------
@@ -108,19 +109,19 @@ def decode_kept(data: bytes) -> Kept:
 
 
 class Renamed(msgspec.Struct, frozen=True):
-    """A query has the id of this process from now on."""
+    """A query has a new id, of the present process."""
 
     query: KeptQuery
 
 
 class Resume(msgspec.Struct, frozen=True):
-    """A query is to be submitted; `failed` or `runs` follows."""
+    """A query is to be submitted; call `failed` or `runs` afterwards."""
 
     query: KeptQuery
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """A query is not run again, as another agent has dropped or replaced it."""
+    """A query is not run again, because another agent has dropped or replaced it."""
 
     query: KeptQuery
     why: str
@@ -138,7 +139,7 @@ class Waiting(msgspec.Struct):
     tries: int = 0
     trying: bool = False
     lacks_nodes: bool = False
-    """At the last look, nodes that it used were not alive."""
+    """Some nodes that it used were not alive at the last look."""
 
 
 class Resumption:
@@ -147,8 +148,8 @@ class Resumption:
     Parameters
     ----------
     queries : in the order in which they are submitted
-    now : instant of the start
-    hear_s : longest wait for other agents' tables; 0: there is nobody to hear from
+    now : time of the start
+    hear_s : longest wait for other agents' tables; 0: there are no other agents
     """
 
     def __init__(self, queries: Iterable[KeptQuery], now: float, hear_s: float, rng: np.random.Generator) -> None:
@@ -162,7 +163,7 @@ class Resumption:
 
     @property
     def queries(self) -> list[Waiting]:
-        """All that do not run yet, in order."""
+        """Returns all queries that do not run yet, in order."""
         return list(self._waiting.values())
 
     def find(self, name: str) -> KeptQuery | None:
@@ -171,20 +172,20 @@ class Resumption:
         return next((query for query in queries if name and name in (query.id, query.former, query.sink)), None)
 
     def find_short(self, name: str) -> KeptQuery | None:
-        """Returns a query by an unambiguous beginning of its id."""
+        """Returns a query by an unambiguous prefix of its id."""
         found = [waiting.query for waiting in self._waiting.values() if is_short_for(name, waiting.query.id)]
         return found[0] if len(found) == 1 else None
 
     def forget(self, query: QueryId) -> None:
-        """A person has dropped a query."""
+        """Removes a query that a person has dropped."""
         self._waiting.pop(query, None)
 
     def runs(self, query: QueryId) -> bool:
-        """A query that was tried runs now. False: it was dropped meanwhile, and must be ended."""
+        """Records that a submitted query runs. Returns False if it was dropped meanwhile and must be ended."""
         return self._waiting.pop(query, None) is not None
 
     def failed(self, query: QueryId, reason: str, now: float) -> None:
-        """A query that was tried could not be placed."""
+        """Records that a submitted query could not be placed."""
         waiting = self._waiting.get(query)
         if waiting is None:
             return
@@ -195,18 +196,18 @@ class Resumption:
         waiting.reason = f"could not be placed again yet: {reason}"
 
     def hurry(self, now: float) -> None:
-        """Something has changed that a query may wait for: a member is alive, or a name is known."""
+        """Ends pauses, because something has changed that a query may wait for: a member is alive, or a name is known."""
         for waiting in self._waiting.values():
             waiting.due_s = min(waiting.due_s, now)
 
     def heard(self, now: float) -> None:
-        """Another agent's tables are known."""
+        """Records that another agent's tables are known."""
         self._hear_until = min(self._hear_until, now)
 
     def look(
         self, now: float, alive: Collection[NodeId], latest: Callable[[str], Entry | None], new_id: Callable[[], QueryId]
     ) -> list[Action]:
-        """Returns what is to be done now.
+        """Returns the actions that are due.
 
         Parameters
         ----------
@@ -261,7 +262,7 @@ class Resumption:
 
 
 def taken(query: KeptQuery, latest: Callable[[str], Entry | None]) -> str:
-    """Says who has dropped or replaced a query, by the catalogue; empty: nobody."""
+    """Describes who has dropped or replaced a query, according to the catalogue; empty if nobody has."""
     if not query.sink:
         graves = [entry for entry in (latest(query.id), latest(query.former)) if entry is not None and entry.dropped]
         return f"{graves[0].owner} has dropped it" if graves else ""

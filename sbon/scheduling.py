@@ -1,13 +1,13 @@
-"""What runs next: the operator that holds the batch with the earliest stimulus time.
+"""Scheduling by stimulus time: the operator with the batch of the earliest stimulus time runs next.
 
-Stimulus-time scheduling (Mace, section III-D) orders work by when the tuples behind it entered the overlay, on whatever machine that
-was. No other order on one node has a lower worst-case latency. Ties go to whoever has waited longest, so that the order is the same in
+Stimulus-time scheduling (Mace, section III-D) orders work by when the tuples behind it entered the overlay, on whatever machine that was.
+No other order on one node has a lower worst-case latency. Ties go to the one that has waited longest, so that the order is the same in
 every run.
 
-The queue is that of section VI-A, whose cost does not depend on how much waits: batches stand in one FIFO for each way that leads to an
-operator (`StimulusFifo`), and only the FIFOs' heads are compared, in a heap of as many entries as there are ways
-(`EarliestStimulusFirst`) - among the inputs of an operator, then among the operators of a host. A way is a link: whatever source paths
-meet before it, the batches of a link have one order, that of their numbers, which no scheduler may change (`sbon.links`).
+The queue is that of section VI-A, whose cost does not depend on the number of waiting batches: each input link of an operator has one FIFO
+(`StimulusFifo`), and only the FIFOs' heads are compared, in a heap with one entry per link (`EarliestStimulusFirst`) - among the inputs of
+an operator, then among the operators of a host. One FIFO per link is enough: whatever source paths meet upstream, the batches of a link
+have one order, that of their numbers, which no scheduler may change (`sbon.links`).
 """
 
 import heapq
@@ -19,25 +19,25 @@ from typing import Generic, Protocol, TypeVar
 K = TypeVar("K")
 
 _SPARE = 16
-"""Entries out of date that are never worth tidying up."""
+"""Number of stale entries that are never worth removing."""
 
 
 class Stimulated(Protocol):
-    """What waits in a FIFO."""
+    """An item that waits in a FIFO."""
 
     @property
     def stimulus_s(self) -> float:
-        """When the latest source tuple behind it entered the overlay."""
+        """Returns when the latest source tuple behind it entered the overlay."""
 
 
 B = TypeVar("B", bound=Stimulated)
 
 
 class StimulusFifo(Generic[B]):
-    """Batches that came one way, first in, first out. Adding and taking cost the same however many wait.
+    """Batches of one link, first in, first out. Adding and removing take constant time.
 
-    They mostly come in the order of their stimulus times. Where sources meet before the way it can be otherwise: then whatever stands
-    before an older batch is as urgent as that one, which cannot run before it.
+    They mostly come in the order of their stimulus times. If sources meet upstream of the link, they may not: then every batch before an
+    older one is as urgent as that one, which cannot run before it.
 
     Examples
     --------
@@ -54,7 +54,7 @@ class StimulusFifo(Generic[B]):
     def __init__(self) -> None:
         self._batches: deque[B] = deque()
         self._least: deque[float] = deque()
-        """Stimulus times than which no later batch has an earlier one, in order: the first is the least of all."""
+        """Increasing stimulus times that no later batch undercuts; the first is the least of all."""
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -64,16 +64,16 @@ class StimulusFifo(Generic[B]):
 
     @property
     def head(self) -> B:
-        """Who is first; IndexError where nobody is."""
+        """Returns the first batch; raises IndexError if there is none."""
         return self._batches[0]
 
     @property
     def earliest_s(self) -> float:
-        """The earliest stimulus time of all that wait; infinite where nothing does."""
+        """Returns the earliest stimulus time of all waiting batches; infinite if there are none."""
         return self._least[0] if self._least else math.inf
 
     def append(self, batch: B) -> None:
-        """Put at the end."""
+        """Appends a batch."""
         stimulus_s, least = batch.stimulus_s, self._least
         while least and least[-1] > stimulus_s:
             least.pop()
@@ -81,7 +81,7 @@ class StimulusFifo(Generic[B]):
         self._batches.append(batch)
 
     def popleft(self) -> B:
-        """Take out the first; IndexError where there is none."""
+        """Removes and returns the first batch; raises IndexError if there is none."""
         batch = self._batches.popleft()
         if batch.stimulus_s == self._least[0]:
             self._least.popleft()
@@ -89,11 +89,11 @@ class StimulusFifo(Generic[B]):
 
 
 class EarliestStimulusFirst(Generic[K]):
-    """Which of some keys - inputs of an operator, operators of a host - has the earliest stimulus time.
+    """Finds the key - an input of an operator, or an operator of a host - with the earliest stimulus time.
 
-    A heap with one entry for each key that waits: a change costs the logarithm of their number. An entry that is out of date stays until
-    it comes up, or until there are more such than others; then the heap is made anew. (A tree of winners, without such entries, took
-    twice as long in Python; heapq is in C.)
+    A heap with one entry for each waiting key: a change costs the logarithm of their number. A stale entry stays until it reaches the top,
+    or until stale entries outnumber the others; then the heap is rebuilt. (A tournament tree, without stale entries, took twice as long in
+    Python; heapq is in C.)
 
     Examples
     --------
@@ -115,7 +115,7 @@ class EarliestStimulusFirst(Generic[K]):
         return len(self._entry)
 
     def push(self, key: K, stimulus_s: float) -> None:
-        """`key` has something of this stimulus time; an earlier word on the same key is replaced."""
+        """Sets the stimulus time of `key`, replacing an earlier one."""
         known = self._entry.get(key)
         if known is not None and known[0] == stimulus_s:
             return
@@ -126,12 +126,12 @@ class EarliestStimulusFirst(Generic[K]):
             self._tidy()
 
     def remove(self, key: K) -> None:
-        """`key` has nothing any more."""
+        """Removes `key`."""
         if self._entry.pop(key, None) is not None and len(self._heap) > 2 * len(self._entry) + _SPARE:
             self._tidy()
 
     def first(self) -> K | None:
-        """The key whose turn it is; None when nothing waits."""
+        """Returns the key whose turn it is; None if nothing waits."""
         heap, entry = self._heap, self._entry
         while heap:
             candidate = heap[0]
@@ -141,7 +141,7 @@ class EarliestStimulusFirst(Generic[K]):
         return None
 
     def pop(self) -> K | None:
-        """Take out the key whose turn it is; None when nothing waits."""
+        """Removes and returns the key whose turn it is; None if nothing waits."""
         key = self.first()
         if key is not None:
             heapq.heappop(self._heap)
@@ -149,6 +149,6 @@ class EarliestStimulusFirst(Generic[K]):
         return key
 
     def _tidy(self) -> None:
-        """Throw out what is out of date, which is most of the heap: paid for by the pushes that brought it."""
+        """Removes stale entries, which are most of the heap; the pushes that added them pay for it."""
         self._heap = list(self._entry.values())
         heapq.heapify(self._heap)

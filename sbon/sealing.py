@@ -1,4 +1,4 @@
-"""Datagrams that only holders of the cluster key can read or write.
+"""Encrypts datagrams so that only holders of the cluster key can read or write them.
 
 Layout of a sealed datagram::
 
@@ -32,9 +32,9 @@ KEY_BYTES = 32
 KEY_ID_BYTES = 4
 NONCE_BYTES = 24
 OVERHEAD_BYTES = 1 + KEY_ID_BYTES + NONCE_BYTES + 16
-"""How much longer a sealed datagram is than the plain one."""
+"""Bytes that sealing adds to a datagram."""
 KEYS_MAX = 8
-"""More keys than any rotation needs; each is a chance to be tried, and all their ids travel in a stream's first message."""
+"""Most keys of a ring: more than any rotation needs. Each key may have to be tried, and all ids travel in a stream's first message."""
 
 _VERSION = 1
 _VERSION_BYTE = bytes([_VERSION])
@@ -42,7 +42,7 @@ _HEADER_BYTES = 1 + KEY_ID_BYTES + NONCE_BYTES
 
 
 def generate_key(random_bytes: bytes) -> str:
-    """A new cluster key as base64 text, from 32 bytes of the caller's randomness.
+    """Returns a new cluster key as base64 text, made from the caller's 32 random bytes.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def generate_key(random_bytes: bytes) -> str:
 
 
 def key_id(key: bytes) -> bytes:
-    """Four bytes that name a key without giving it away."""
+    """Returns four bytes that identify a key without revealing it."""
     return hashlib.blake2b(key, digest_size=KEY_ID_BYTES, person=b"sbon key id").digest()
 
 
@@ -75,11 +75,11 @@ class KeyRing:
     Raises
     ------
     ConfigError
-        No key, too many, one twice, or one of another length.
+        There is no key, there are too many, one occurs twice, or has another length.
     """
 
     def __init__(self, keys: Sequence[bytes]) -> None:
-        # Here and not at the top: an agent on loopback without a key never loads the library.
+        # Imported here so that an agent on loopback without a key never loads the library.
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
@@ -96,12 +96,12 @@ class KeyRing:
 
     @classmethod
     def parse(cls, text: str) -> "KeyRing":
-        """Read a key file: one base64 key a line, the primary one first; empty lines and `#` comments are skipped.
+        """Reads a key file: one base64 key a line, the primary one first; empty lines and `#` comments are skipped.
 
         Raises
         ------
         ConfigError
-            A line is no 32-byte key (the message gives its number and never its text), or the keys make no ring.
+            A line is no 32-byte key (the message gives its number and never its text), or the keys do not form a ring.
         """
         keys = []
         for number, line in enumerate(text.splitlines(), start=1):
@@ -111,7 +111,7 @@ class KeyRing:
             try:
                 key = base64.b64decode(content, validate=True)
             except (binascii.Error, ValueError):
-                # `from None`: the cause would carry the text of the key into logs.
+                # `from None`: the cause would put the text of the key into logs.
                 raise ConfigError(f"key file, line {number}: not base64; expected a key as `sbon keygen` prints it") from None
             if len(key) != KEY_BYTES:
                 raise ConfigError(f"key file, line {number}: a key of {len(key)} bytes, expected {KEY_BYTES} in base64")
@@ -121,11 +121,11 @@ class KeyRing:
         return cls(keys)
 
     def print(self) -> str:
-        """The key file that `parse` reads back: secret, so write it with mode 0600."""
+        """Returns the key file for `parse`. It is secret: write it with mode 0600."""
         return "".join(base64.b64encode(key).decode("ascii") + "\n" for _, key in self._keys)
 
     def with_key(self, key: bytes) -> "KeyRing":
-        """The ring that opens with this key too; itself where it does already.
+        """Returns the ring that opens with this key, too; the same ring if it does already.
 
         Raises
         ------
@@ -142,7 +142,7 @@ class KeyRing:
         return KeyRing([*keys, key])
 
     def with_primary(self, name: str) -> "KeyRing":
-        """The ring that seals with the key of this id.
+        """Returns the ring that seals with the key of this id.
 
         Raises
         ------
@@ -154,7 +154,7 @@ class KeyRing:
         return KeyRing([*first, *(key for known, key in self._keys if known.hex() != name)])
 
     def without(self, name: str) -> "KeyRing":
-        """The ring that does not open with the key of this id any more; itself where it does not now.
+        """Returns the ring without the key of this id; the same ring if it does not have it.
 
         Raises
         ------
@@ -174,16 +174,16 @@ class KeyRing:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The keys' ids in hexadecimal, the primary one's first: fit for logs and for comparing two agents' rings."""
+        """Returns the keys' ids in hexadecimal, the primary one's first: safe for logs and for comparing two agents' rings."""
         return tuple(name.hex() for name, _ in self._keys)
 
     @property
     def named_keys(self) -> tuple[tuple[bytes, bytes], ...]:
-        """(id, key) of every key, the primary one first; for the stream handshake."""
+        """Returns (id, key) of every key, the primary one first; for the stream handshake."""
         return self._keys
 
     def seal(self, datagram: bytes, nonce: bytes) -> bytes:
-        """Seal with the primary key.
+        """Seals a datagram with the primary key.
 
         Parameters
         ----------
@@ -202,12 +202,12 @@ class KeyRing:
         return head + nonce + self._one_time(key, nonce).encrypt(nonce[12:], datagram, head)
 
     def open(self, datagram: bytes) -> bytes:
-        """The plain datagram, if a holder of one of the ring's keys sealed it and nobody touched it since.
+        """Returns the plain datagram, if a holder of one of the ring's keys sealed it and it was not modified since.
 
         Raises
         ------
         RemoteProtocolError
-            Too short, of another version, under a key we do not have, or tampered with.
+            The datagram is too short, of another version, under an unknown key, or modified.
         """
         if len(datagram) < OVERHEAD_BYTES:
             raise RemoteProtocolError(f"sealed datagram of {len(datagram)} bytes, expected at least {OVERHEAD_BYTES}")

@@ -1,7 +1,7 @@
-"""How much memory the states of all operators of one host may take, and which operator ends when they take more.
+"""Limits the memory of all operators' states on one host, and chooses the operator that fails when they exceed it.
 
     measured    -> the operator's state counts with this size
-    forgotten   -> it counts no more: destroyed, failed, moved away
+    forgotten   -> it no longer counts: destroyed, failed, moved away
     over the limit -> the operator with the largest state fails; by the pigeonhole principle it has more than an equal share
     nearly full -> the host takes no further operator that keeps state
 
@@ -14,17 +14,17 @@ import msgspec
 from sbon.types import OperatorId
 
 ADMIT_SHARE = 0.8
-"""Share of the limit above which the host takes no further operator that keeps state: those that run need room to grow."""
+"""Share of the limit above which the host accepts no further operator with state: running ones need room to grow."""
 MEASURE_BATCHES = 64
 """Batches after which a state is measured again, however small they were."""
 MEASURE_BYTES_MIN, MEASURE_BYTES_MAX = 64 * 1024, 64 * 2**20
 """Input after which a state is measured again lies between these: a 64th of the limit."""
 DEFAULT_SHARE = 0.5
-"""Share of the memory that there is, for the states of operators where nothing is configured."""
+"""Default limit as a share of the machine's memory."""
 
 
 class Excess(msgspec.Struct, frozen=True):
-    """The operator that must end, and why."""
+    """The operator that must fail, and why."""
 
     operator: OperatorId
     reason: str
@@ -41,23 +41,23 @@ class StateBudget:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.failed = 0
-        """Operators that had to end."""
+        """Number of operators that had to fail."""
         self._sizes: dict[OperatorId, int] = {}
         self._measure_bytes = min(max(limit_bytes // 64, MEASURE_BYTES_MIN), MEASURE_BYTES_MAX)
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of all states, as last measured."""
+        """Returns the bytes of all states, as last measured."""
         return sum(self._sizes.values())
 
     @property
     def room_bytes(self) -> int:
-        """Bytes left."""
+        """Returns the bytes left."""
         return max(0, self.limit_bytes - self.used_bytes)
 
     @property
     def is_nearly_full(self) -> bool:
-        """No further operator that keeps state is taken."""
+        """Tells whether no further operator with state is accepted."""
         return self.used_bytes > ADMIT_SHARE * self.limit_bytes
 
     def would_exceed(self, more_bytes: int) -> bool:
@@ -85,5 +85,5 @@ class StateBudget:
         )
 
     def forget(self, operator: OperatorId) -> None:
-        """Counts an operator no more."""
+        """Stops counting an operator."""
         self._sizes.pop(operator, None)

@@ -1,8 +1,8 @@
-"""A state on its way between two hosts, in numbered pieces: the two ends, without I/O.
+"""Transfers a state between two hosts in numbered pieces: the two ends, without I/O.
 
-The sender has a bounded number of bytes under way and keeps each piece until it is answered; a piece is answered when it has had its
-effect on the other side. Whatever is lost is sent again, in order; the receiver takes each piece once, in order, and answers again
-what it has taken already. So a connection that breaks and comes back costs time, not the copy.
+The sender has a bounded number of bytes in flight and keeps each piece until it is acknowledged, which happens when the receiver has
+applied it. Lost pieces are sent again, in order; the receiver takes each piece once, in order, and acknowledges again what it has applied
+already. So a broken connection delays the transfer but does not restart it.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ class Piece(msgspec.Struct, frozen=True):
     last: bool
     data: bytes
     sent_at: float
-    """When it went for the first time."""
+    """When it was first sent."""
 
 
 class PieceSender:
@@ -30,39 +30,40 @@ class PieceSender:
 
     Parameters
     ----------
-    window : what may be under way at once, beyond one piece
+    window : limit of bytes in flight, which one piece may exceed
     """
 
     def __init__(self, window: Window) -> None:
         self.window = window
-        self._held: deque[Piece] = deque()  # not answered, by index
+        self._held: deque[Piece] = deque()  # not acknowledged, by index
         self._next = 0
         self.held_bytes = 0
         self.sent_bytes = 0
-        """Of all pieces, each counted once."""
+        """Bytes of all pieces, each counted once."""
         self._again_below = 0
 
     def has_room(self, urgent: float = 0.0) -> bool:
-        """Another piece may go; the more urgent it is, 0 to 1, the more may be under way."""
+        """Tells whether another piece may be sent; the more urgent (0 to 1), the more may be in flight."""
         return self.held_bytes < self.window.within(urgent)
 
     @property
     def next_index(self) -> int:
-        """Of the next piece."""
+        """Returns the index of the next piece."""
         return self._next
 
     @property
     def answered_below(self) -> int:
-        """All pieces below this index have had their effect."""
+        """Returns the index below which all pieces have been applied."""
         return self._held[0].index if self._held else self._next
 
     def again(self) -> tuple[Piece, ...]:
-        """What must go again, as the connection, or its answer, was lost. When it went first says nothing of the path any more."""
+        """Returns the pieces to send again after the connection, or an answer, was lost. Their first sending time no longer tells about
+        the path."""
         self._again_below = self._next
         return tuple(self._held)
 
     def offer(self, data: bytes, *, last: bool, now: float = 0.0) -> Piece:
-        """Number a piece and keep it until it is answered."""
+        """Numbers a piece and keeps it until it is acknowledged."""
         piece = Piece(self._next, last, data, now)
         self._next += 1
         self._held.append(piece)
@@ -71,7 +72,7 @@ class PieceSender:
         return piece
 
     def answered(self, index: int, now: float = 0.0) -> bool:
-        """A piece, and so all before it, has had its effect. False if that was known."""
+        """Records that a piece, and all before it, has been applied. Returns False if that was known."""
         if not self._held or index < self._held[0].index:
             return False
         answered = [self._held.popleft() for _ in range(min(index + 1, self._next) - self._held[0].index)]
@@ -83,22 +84,22 @@ class PieceSender:
 
 
 class Turn(Enum):
-    """What the receiver does with an arriving piece."""
+    """The receiver's decision on an arriving piece."""
 
     TAKE = "take"
     WAIT = "wait"
-    """It has been taken and has not had its effect yet: answer when it has."""
+    """It was received but not applied yet: acknowledge it then."""
     ANSWER = "answer"
-    """It has had its effect: the first answer was lost."""
+    """It was applied already: acknowledge again, since the first answer was lost."""
 
 
 class Arrival:
-    """The new host's end, from the preparation until the word to run.
+    """The new host's end, from the preparation until the operator may run.
 
     Parameters
     ----------
-    epoch : of the operator in its new place
-    prepared_s : how long it waits in silence before it asks the coordinator
+    epoch : epoch of the operator on the new host
+    prepared_s : time without messages after which it asks the coordinator
     bytes_max : a state larger than this is refused
     """
 
@@ -116,14 +117,14 @@ class Arrival:
         self._ask_at = now + prepared_s
 
     def arrived(self, index: int, last: bool, size_bytes: int, now: float) -> Turn:
-        """Judge a piece; those to TAKE must have their effect in this order, and `had_effect` told of each.
+        """Judges a piece; those to TAKE must be applied in this order, with a call of `had_effect` for each.
 
         Raises
         ------
         LinkError
             A piece before it is missing: the sender sends all again, in order.
         LocalProtocolError
-            It comes behind the last one, or the state is too large.
+            The piece follows the last one, or the state is too large.
         """
         self._ask_at = now + self._prepared_s
         if index < self._done:
@@ -143,13 +144,13 @@ class Arrival:
         return Turn.TAKE
 
     def had_effect(self) -> None:
-        """The next piece taken has had its effect."""
+        """Records that the next piece has been applied."""
         if self._done >= self._taken:
             raise LocalProtocolError(f"state of {self.operator}: piece {self._done} has not been taken")
         self._done += 1
 
     def must_ask(self, now: float) -> bool:
-        """It has been silent too long: ask the coordinator for the outcome. True once a period."""
+        """Tells whether to ask the coordinator for the outcome after too long a silence. True once per period."""
         if now < self._ask_at:
             return False
         self._ask_at = now + self._prepared_s

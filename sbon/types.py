@@ -1,6 +1,6 @@
-"""Names for the plain values that travel between modules.
+"""Names of the plain types that travel between modules.
 
-numpy is loaded when the name of an array is first asked for: most commands need none.
+numpy is imported when an array type is first used: most commands need none.
 """
 
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -16,7 +16,7 @@ NodeId: TypeAlias = str
 """An agent's name, unique in the overlay."""
 
 QueryId: TypeAlias = str
-"""Given by the agent that took the query."""
+"""Id given by the agent that took the query."""
 
 OperatorId: TypeAlias = str
 """`query.step`, unique in the overlay; stays the same when the operator moves."""
@@ -29,7 +29,7 @@ Address: TypeAlias = tuple[str, int]
 
 
 def __getattr__(name: str) -> Any:
-    """Returns FloatArray or IntArray, whose module is loaded only then."""
+    """Returns FloatArray or IntArray, importing numpy only then."""
     if name not in ("FloatArray", "IntArray"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import numpy as np

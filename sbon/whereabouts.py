@@ -1,12 +1,12 @@
-"""Who runs the operator at the other end of a link: what one host has been told, and whom it therefore believes.
+"""Tracks which host runs the operator at the other end of a link, and which hosts may speak for it.
 
-A place changes by migration, and word of it may be late, lost or never sent because the old host has died. So one host knows
+A place changes by migration, and the message about it may be late, lost or never sent because the old host has died. So one host keeps
 
-    now       where the operator is, by the last word of a host that was entitled to give it, with its epoch
-    named     hosts that the present host has named as its next one, each for an epoch, when it asked for the promise to keep still
-    former    where it was before: what still comes from there is late
+    now       where the operator is, by the last message of a host that was entitled to say so, with its epoch
+    named     hosts that the present host has named as its next one, each for an epoch, when it asked for a lock
+    former    where it was before: messages that still come from there are late
 
-The present host and the named ones *speak* for the operator. A word of a former host changes nothing and is *late*. Any other
+The present host and the named ones *speak* for the operator. A message from a former host changes nothing and is *late*. Any other
 node is a *stranger* to the link, whatever it claims.
 """
 
@@ -16,58 +16,58 @@ from collections.abc import Iterable
 from sbon.types import NodeId
 
 NAMED_MAX = 4
-"""Next hosts kept for one end of a link; of more, those of the lowest epochs are forgotten."""
+"""Most next hosts kept for one end of a link; those of the lowest epochs are dropped first."""
 
 
 class Standing(enum.Enum):
-    """What a word counts for that comes from a certain node."""
+    """The authority of a message from a certain node."""
 
     SPEAKS = "speaks"
-    """The node is entitled to it."""
+    """The node may speak for the operator."""
     LATE = "late"
-    """It was, before: the word changes nothing and does no harm."""
+    """The node was entitled before: its message is ignored as harmless."""
     STRANGER = "stranger"
-    """It is not."""
+    """The node was never entitled."""
 
 
 class Whereabouts:
-    """Where the operator at the other end of a link is, as far as is known here."""
+    """The known hosts of the operator at the other end of a link."""
 
     __slots__ = ("epoch", "former", "named", "node")
 
     def __init__(self, node: NodeId, epoch: int, named: Iterable[tuple[int, NodeId]] = ()) -> None:
         self.node = node
-        """Its host, as last heard."""
+        """Its present host, as last reported."""
         self.epoch = epoch
-        """How often the operator had migrated when it was heard to be there; 0 where that is not known."""
+        """Number of migrations of the operator when it was reported there; 0 if that is not known."""
         self.named: dict[int, NodeId] = dict(named)
-        """Next hosts, by the epoch that the operator would have there."""
+        """Next hosts by the epoch that the operator would have there."""
         self.former: NodeId | None = None
 
     def standing(self, speaker: NodeId) -> Standing:
-        """Tells what a node's word on this end counts for."""
+        """Returns the authority of a node's message about this end."""
         if speaker == self.node or speaker in self.named.values():
             return Standing.SPEAKS
         return Standing.LATE if speaker == self.former else Standing.STRANGER
 
     def name(self, node: NodeId, epoch: int) -> None:
-        """Notes a next host, as the operator's host has told it; an epoch that is not above the known one changes nothing."""
+        """Records a next host named by the operator's host; an epoch that is not above the known one changes nothing."""
         if epoch > self.epoch:
             self.named[epoch] = node
             while len(self.named) > NAMED_MAX:
                 del self.named[min(self.named)]
 
     def unname(self, holder: NodeId) -> None:
-        """Forgets the next hosts that `holder` has named: the migration that it led is over.
+        """Drops the next hosts that `holder` has named, because its migration is over.
 
-        A holder that is itself a next host leads a later migration than the one that named it. Its own name stays: the word that the
-        operator is there may be lost for good, where its former host has taken this one for failed.
+        A holder that is itself a next host leads a later migration than the one that named it. Its own entry stays: the message that the
+        operator is there may be lost for good, if its former host considered this one failed.
         """
         own = max((epoch for epoch, node in self.named.items() if node == holder), default=self.epoch)
         self.named = {epoch: node for epoch, node in self.named.items() if epoch <= own}
 
     def moved(self, node: NodeId, epoch: int) -> None:
-        """Takes a new place of the operator, which must be a later one."""
+        """Records a new place of the operator, which must be a later one."""
         if node != self.node:
             self.former = self.node
         self.node, self.epoch = node, epoch
@@ -75,9 +75,9 @@ class Whereabouts:
 
 
 def standing_by_places(places: Iterable[Whereabouts], speaker: NodeId) -> Standing:
-    """Tells what a node's word on an operator counts for where several ends of links know the operator's place.
+    """Returns the authority of a node's message about an operator whose place several links know.
 
-    The places of the highest epoch are the latest, and count; a former host is one of any of them.
+    The places of the highest epoch are the latest, and decide; a node is a former host if any of the places lists it.
     """
     known = list(places)
     latest = max((place.epoch for place in known), default=0)

@@ -1,1 +1,1 @@
-"""What the telemetry logs of an overlay say: jobs on Spark, tables, and one report. The only part of the library that needs Spark."""
+"""Analysis of an overlay's telemetry logs: jobs on Spark, tables, and one report. Only this part of the library needs Spark."""

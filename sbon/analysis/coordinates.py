@@ -1,4 +1,4 @@
-"""How well the coordinates predict round trips, and how steady they are (SBON, section 3.1.1, figures 3 to 5)."""
+"""Accuracy and stability of the coordinates (SBON, section 3.1.1, figures 3 to 5)."""
 
 import math
 from typing import Any
@@ -16,22 +16,22 @@ from sbon.analysis.workbench import MOMENT, Workbench
 from sbon.types import FloatArray
 
 JOIN_S = 1800.0
-"""So long after its start an agent counts as joining."""
+"""Seconds after its start for which an agent counts as joining."""
 AGES_S = (10, 20, 30, 45, 60, 90, 120, 180, 300, 450, 600, 900, 1200, 1800)
-"""Ends of the steps in which convergence is shown."""
+"""Ends of the time steps in which convergence is shown."""
 SETTLED = 1.2
-"""An agent counts as settled when its median error is at most so many times that of the whole log."""
+"""Factor of the whole log's median error up to which an agent counts as settled."""
 TRIANGLE_NODES_MAX = 400
-"""Detours take nodes cubed: beyond this, the first so many by name."""
+"""Most nodes, the first by name, examined for detours, whose cost is cubic in the nodes."""
 
 
 def relative_error() -> Any:
-    """Of a prediction, to the RTT measured; null without one."""
+    """Returns the error of a prediction relative to the measured RTT; null without one."""
     return F.when(F.col("rtt_ms") > 0, F.abs(F.col("predicted_ms") - F.col("rtt_ms")) / F.col("rtt_ms"))
 
 
 def examine(bench: Workbench) -> Findings:
-    """The section on coordinates."""
+    """Builds the section on coordinates."""
     probes = bench.table("probes")
     bench.say("coordinates: round trips between pairs")
     pairs = bench.keep("rtt_by_pair", _by_pair(probes))
@@ -59,7 +59,7 @@ def examine(bench: Workbench) -> Findings:
 
 
 def _by_pair(probes: DataFrame) -> DataFrame:
-    """The least RTT of each pair in each moment: the path's own, without what queues add (SBON filters for the same, section 3.1.1)."""
+    """Returns the least RTT of each pair in each moment, without the delay of queues (SBON filters for the same, section 3.1.1)."""
     a, b = F.least("agent", "peer"), F.greatest("agent", "peer")
     return (
         probes.where(F.col("rtt_ms") >= 0)
@@ -70,7 +70,7 @@ def _by_pair(probes: DataFrame) -> DataFrame:
 
 
 def _convergence(bench: Workbench, probes: DataFrame) -> DataFrame:
-    """Errors by time since the agent's start, of runs whose start is in the log."""
+    """Returns errors by time since the agent's start, for runs whose start is in the log."""
     starts = bench.table("agents").where(F.col("event") == "started").groupBy("start").agg(F.min("time").alias("started"))
     age = (F.unix_micros("time") - F.unix_micros("started")) / 1e6
     step = F.lit(None).cast("int")
@@ -81,7 +81,7 @@ def _convergence(bench: Workbench, probes: DataFrame) -> DataFrame:
 
 
 def _positions(bench: Workbench) -> DataFrame:
-    """Where each agent was in each moment, and how far its coordinate had moved."""
+    """Returns each agent's coordinate in each moment, and how far it had moved."""
     before = Window.partitionBy("agent", "start").orderBy("time")
     squares = F.zip_with("vector_ms", F.lag("vector_ms").over(before), lambda x, y: (x - y) * (x - y))
     moved = F.sqrt(F.aggregate(squares, F.lit(0.0), lambda total, x: total + x)) + F.abs(
@@ -104,7 +104,7 @@ def _positions(bench: Workbench) -> DataFrame:
 
 
 def mean_rtt(pairs: pl.LazyFrame) -> pl.DataFrame:
-    """(a, b, rtt_ms): the mean over moments of each pair's RTT."""
+    """Returns (a, b, rtt_ms): the mean over moments of each pair's RTT."""
     return pairs.group_by("a", "b").agg(pl.col("rtt_ms").mean()).sort("a", "b").collect()
 
 
@@ -118,13 +118,13 @@ def _worst_pairs(pairs: pl.LazyFrame) -> pl.DataFrame:
 
 
 def triangle_violations(pairs: pl.DataFrame) -> dict[str, Any]:
-    """How many pairs of nodes have a shorter way over a third node, which no coordinates can show.
+    """Returns how many pairs of nodes have a shorter path over a third node, which no coordinates can represent.
 
     Returns
     -------
     dict
-        `triangle_pairs`: pairs looked at; `triangle_violations`: share of them with a shorter detour; `detour_saving`: median share of
-        the RTT that the best detour saves, of these pairs.
+        `triangle_pairs`: pairs examined; `triangle_violations`: share of them with a shorter detour; `detour_saving`: median share of the
+        RTT that the best detour saves for these pairs.
     """
     names = sorted({*pairs["a"], *pairs["b"]})[:TRIANGLE_NODES_MAX]
     rtt = rtt_matrix(pairs, names)
@@ -142,7 +142,7 @@ def triangle_violations(pairs: pl.DataFrame) -> dict[str, Any]:
 
 
 def rtt_matrix(pairs: pl.DataFrame, names: list[str]) -> FloatArray:
-    """(names, names) ms: 0 within a node, infinite where nothing was measured."""
+    """Returns RTTs in ms, (names, names): 0 within a node, infinite if nothing was measured."""
     rtt = np.full((len(names), len(names)), np.inf)
     known = pairs.filter(pl.col("a").is_in(names) & pl.col("b").is_in(names))
     row = {name: index for index, name in enumerate(names)}
@@ -153,7 +153,7 @@ def rtt_matrix(pairs: pl.DataFrame, names: list[str]) -> FloatArray:
 
 
 def _stability(positions: pl.DataFrame) -> pl.DataFrame:
-    """Per agent: how far its coordinate has moved in all, and how far it has come by that."""
+    """Returns for each agent the length of its coordinate's path, and the distance between its ends."""
     if positions.is_empty():
         return pl.DataFrame(
             schema={"agent": pl.String, "moved_ms": pl.Float64, "seconds": pl.Float64, "net_ms": pl.Float64, "error": pl.Float64}
@@ -176,7 +176,8 @@ def _stability(positions: pl.DataFrame) -> pl.DataFrame:
 
 
 def _converged(joins: pl.DataFrame, settled: float | None) -> int | None:
-    """Seconds after a start from which the median error stays near that of the whole log; None without starts, or if it never does."""
+    """Returns the seconds after a start from which the median error stays near that of the whole log; None without starts, or if it
+    never does."""
     steps = quantiles_by(joins, "until_s", {"p50": 0.5}, RELATIVE_ERROR)
     reached = None
     for until_s, median in steps.select("until_s", "p50").iter_rows():

@@ -1,4 +1,4 @@
-"""The section on coordinates: plots, tables, and what is unusual in them."""
+"""The text of the section on coordinates: plots, tables, and what is unusual in them."""
 
 from typing import Any
 
@@ -12,9 +12,9 @@ from sbon.analysis.workbench import MOMENT
 
 WORST = 12
 SHOWN = 2.0
-"""Errors beyond twice the truth are not drawn."""
+"""Largest relative error that is drawn."""
 UNUSUAL = 2.0
-"""So many times the usual is worth a word."""
+"""Factor from which a deviation is mentioned."""
 
 
 def tell(
@@ -25,7 +25,7 @@ def tell(
     stability: pl.DataFrame,
     pairs: pl.DataFrame,
 ) -> Findings:
-    """All parts, of the tables that `coordinates.examine` has made."""
+    """Builds all parts from the tables of `coordinates.examine`."""
     text = (
         f"{count(numbers['probes'], 'probe')} compared with what the coordinates of the two agents predicted just before: half of the "
         f"predictions were off by less than {percent(numbers['median_relative_error'])}, nine tenths by less than "

@@ -1,4 +1,4 @@
-"""What is in the log at all: from when to when, whose, and whether rows are missing or there twice."""
+"""Coverage of the log: its time span, its agents, and missing or duplicate rows."""
 
 from datetime import datetime
 from typing import Any
@@ -15,7 +15,7 @@ from sbon.errors import SbonError
 
 
 def look(bench: Workbench) -> pl.DataFrame:
-    """Runs of agents, by kind: first and last row, rows, numbers. Sets the bench's span, and whether rows are to be taken once.
+    """Returns the runs of agents, by kind: first and last row, rows, numbers. Sets the bench's span, and whether it removes duplicates.
 
     Raises
     ------
@@ -34,7 +34,7 @@ def look(bench: Workbench) -> pl.DataFrame:
 
 
 def _runs(rows: DataFrame) -> DataFrame:
-    """By file first: a file's kind is in its path, and looking for it in every row's would take longer than all else."""
+    """Returns runs, reduced by file first: a file's kind is in its path, and reading it from every row would take longer than all else."""
     by_file = rows.groupBy(FILE, "agent", "start").agg(
         F.min("time").alias("first"),
         F.max("time").alias("last"),
@@ -56,14 +56,14 @@ def _runs(rows: DataFrame) -> DataFrame:
 
 
 def _numbered(runs: pl.DataFrame) -> pl.DataFrame:
-    """Per run: rows that there are, and numbers between the first and the last, all of which there should be."""
+    """Returns per run the number of rows, and the number of rows expected between the first and the last sequence number."""
     return runs.group_by("agent", "start").agg(
         pl.col("rows").sum(), (pl.col("last_number").max() - pl.col("first_number").min() + 1).alias("numbers"), pl.col("last").max()
     )
 
 
 def examine(bench: Workbench, runs: pl.DataFrame) -> Findings:
-    """The section on the log itself."""
+    """Builds the section on the log itself."""
     numbered = _numbered(runs)
     missing = int((numbered["numbers"] - numbered["rows"]).clip(lower_bound=0).sum())
     twice = int((numbered["rows"] - numbered["numbers"]).clip(lower_bound=0).sum())

@@ -1,4 +1,4 @@
-"""What a job hands to the report, and how numbers are written for people."""
+"""The results that a job passes to the report, and the formatting of numbers for people."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -13,17 +13,17 @@ class Findings(NamedTuple):
     """One job's part of the report."""
 
     numbers: dict[str, Any]
-    """Plain values for report.json; None where the log does not say."""
+    """Plain values for report.json; None if the log does not tell."""
     section: Section
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """A share, as people read it."""
+    """Formats a share in per cent."""
     return "unknown" if value is None else f"{value:z,.{digits if abs(value) < 1 else 0}%}"
 
 
 def figure(value: float | None, unit: str = "") -> str:
-    """Three digits that matter, with thousands and unit.
+    """Formats three significant digits, with thousands separators and unit.
 
     Examples
     --------
@@ -37,7 +37,7 @@ def figure(value: float | None, unit: str = "") -> str:
 
 
 def size(value: float | None, unit: str = "B") -> str:
-    """Bytes with a decimal prefix.
+    """Formats bytes with a decimal prefix.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def size(value: float | None, unit: str = "B") -> str:
 
 
 def count(number: int, one: str, many: str | None = None) -> str:
-    """A number with its noun.
+    """Formats a number with its noun.
 
     Examples
     --------
@@ -64,18 +64,18 @@ def count(number: int, one: str, many: str | None = None) -> str:
 
 
 def clock(moment: datetime) -> str:
-    """A moment, UTC."""
+    """Formats a time in UTC."""
     return f"{moment:%Y-%m-%d %H:%M:%S}" if moment.second else f"{moment:%Y-%m-%d %H:%M}"
 
 
 def number(frame: pl.DataFrame, expression: pl.Expr) -> float | None:
-    """One figure of a table; None where there is nothing to say (no rows, no value, no number)."""
+    """Returns one figure of a table; None if there are no rows, or no finite value."""
     value = frame.select(expression.alias("value")).item() if frame.height else None
     return None if value is None or value != value else float(value)
 
 
 def some(names: Sequence[str], most: int = 5) -> str:
-    """The first few of a list.
+    """Lists the first few of some names.
 
     Examples
     --------

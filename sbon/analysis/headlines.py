@@ -1,4 +1,4 @@
-"""The numbers that come first: boxes at the top of the report, and the lines that the command prints."""
+"""The most important numbers: boxes at the top of the report, and the lines that the command prints."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from sbon.analysis.page import Headline
 
 
 def headlines(numbers: Mapping[str, Any]) -> list[Headline]:
-    """One box each, only of what the log knows."""
+    """Returns one box for each number that is known."""
     log, space, usage, moved = numbers["log"], numbers["coordinates"], numbers["network_usage"], numbers["migrations"]
     sharing, latency, health = numbers["sharing"], numbers["latencies"], numbers["health"]
     boxes = [
@@ -44,7 +44,7 @@ def headlines(numbers: Mapping[str, Any]) -> list[Headline]:
 
 
 def summary_lines(numbers: Mapping[str, Any]) -> list[str]:
-    """For the terminal."""
+    """Returns the lines for the terminal."""
     log = numbers["log"]
     lines = [
         f"{count(log['rows'], 'row')} of {count(log['agents'], 'agent')}, {log['first'][:19]} to {log['last'][:19]} UTC, "

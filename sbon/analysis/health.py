@@ -1,4 +1,4 @@
-"""How the overlay was: crashes and how soon they were noticed, suspicions, links that stalled or sent again, load."""
+"""Health of the overlay: crashes and how soon they were noticed, suspicions, links that stalled or sent again, load."""
 
 from datetime import timedelta
 from typing import Any
@@ -14,16 +14,16 @@ from sbon.analysis.workbench import MOMENT, Workbench, kept
 
 WORST = 15
 SLOT_S = 10
-"""Words of one failure by several agents come within some such slots."""
+"""Length of a time slot in seconds. Reports of one failure by several agents fall into a few adjacent slots."""
 NOTICE = timedelta(seconds=120)
-"""A failure that is called later than this after an agent's last row is not its crash."""
+"""Longest time after an agent's last row in which a reported failure counts as its crash."""
 SLACK = timedelta(seconds=2)
-"""Clocks of two agents may differ by so much."""
+"""Assumed largest difference between two agents' clocks."""
 BUSY = 0.9
 
 
 def examine(bench: Workbench, runs: pl.DataFrame) -> Findings:
-    """The section on health."""
+    """Builds the section on health."""
     bench.say("health: members, links, load")
     members = bench.keep("member_changes", _changes(bench.table("members"))).collect()
     stops = bench.table("agents").where(F.col("event") == "stopped").select("start").distinct()
@@ -74,7 +74,7 @@ def _load(load: DataFrame) -> DataFrame:
 
 
 def detections(runs: pl.DataFrame, members: pl.DataFrame, stopped: set[str]) -> pl.DataFrame:
-    """Runs that ended without a word and were called failed by others.
+    """Returns the runs that ended without notice and were declared failed by others.
 
     Columns: agent, start, at (the last row), noticed_s (from then to the first call), all_noticed_s (to the last).
     """

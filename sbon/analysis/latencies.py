@@ -1,4 +1,4 @@
-"""How long rows took from creation to sink, by query and over time."""
+"""Latencies of rows from creation to sink, by query and over time."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ JUMP = 1.2
 
 
 def examine(bench: Workbench) -> Findings:
-    """The section on latencies."""
+    """Builds the section on latencies."""
     if not bench.has("latencies"):
         return Findings({}, Section("Latency of answers", "The log has no latencies: no sink took rows, or not here.", ()))
     bench.say("latencies of answers")

@@ -1,7 +1,7 @@
-"""Which files of a log can be read: all are found and looked at cheaply first, so that Spark gets only good ones.
+"""Finds the readable files of a log. All are checked cheaply first, so that Spark gets only good ones.
 
-What is wrong with a log - a damaged or half-written file, an unknown version, an hour without rows, a kind that is missing - becomes a
-`Problem` with a name, never a stack trace and never silence.
+Every defect of a log - a damaged or half-written file, an unknown version, an hour without rows, a missing kind - is reported as a
+`Problem`, never as a stack trace and never silently.
 """
 
 import os
@@ -19,9 +19,9 @@ from sbon.telemetry.layout import CLOSED, OPEN, SPOOL
 from sbon.telemetry.schema import PERIODIC, TABLES, VERSION, VERSION_KEY
 
 MAGIC = b"PAR1"
-"""Parquet files begin and end with it: the end is missing from a file whose writer was cut off."""
+"""Bytes at the start and end of Parquet files; a file whose writer was killed lacks those at the end."""
 READERS = 4
-"""Files looked at at once."""
+"""Number of files checked at once."""
 SMALLEST_BYTES = 12
 
 
@@ -36,38 +36,38 @@ class LogFile(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Something about the log that a reader of the report must know."""
+    """A defect of the log that a reader of the report must know."""
 
     where: str
     what: str
 
 
 class Log(NamedTuple):
-    """What is there to analyse."""
+    """The files to analyse, and their problems."""
 
     files: tuple[LogFile, ...]
     problems: tuple[Problem, ...]
 
     def paths(self, kind: str) -> list[str]:
-        """Files of one kind."""
+        """Returns the files of one kind."""
         return [str(file.path) for file in self.files if file.kind == kind]
 
     def rows(self, kind: str | None = None) -> int:
-        """Rows of one kind, or of all."""
+        """Returns the number of rows of one kind, or of all."""
         return sum(file.rows for file in self.files if kind is None or file.kind == kind)
 
     @property
     def size_bytes(self) -> int:
-        """Of all files."""
+        """Returns the size of all files."""
         return sum(file.size_bytes for file in self.files)
 
     def without(self, path: Path, what: str) -> "Log":
-        """The same, after a file has turned out to be unreadable."""
+        """Returns the log without a file that has turned out to be unreadable."""
         return Log(tuple(file for file in self.files if file.path != path), (*self.problems, Problem(str(path), what)))
 
 
 def read_log(directories: Sequence[Path], since: datetime | None = None, until: datetime | None = None) -> Log:
-    """Find the files below these directories and look at each one's ends and columns.
+    """Finds the files below these directories and checks each one's ends and columns.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def read_log(directories: Sequence[Path], since: datetime | None = None, until: 
 
 
 def _found(directory: Path, problems: list[Problem]) -> Iterator[tuple[Path, str, datetime]]:
-    """Parquet files with kind and hour of their folders; what else lies among them is a problem."""
+    """Yields Parquet files with kind and hour of their folders; reports other files as problems."""
 
     def unreadable(error: OSError) -> None:
         problems.append(Problem(str(error.filename), f"cannot be listed: {error.strerror}"))
@@ -133,7 +133,7 @@ def _found(directory: Path, problems: list[Problem]) -> Iterator[tuple[Path, str
 
 
 def _waiting(folder: str, leaves: Sequence[str]) -> Iterator[Problem]:
-    """Rows that are not in tables yet: of an agent that runs, or of one that was killed and has not been started since."""
+    """Reports rows that are not in tables yet: of a running agent, or of one that was killed and not started since."""
     pieces = [leaf for leaf in leaves if leaf.endswith((OPEN, CLOSED))]
     if pieces:
         some = f"{len(pieces)} piece{'' if len(pieces) == 1 else 's'} of a spool"
@@ -143,7 +143,7 @@ def _waiting(folder: str, leaves: Sequence[str]) -> Iterator[Problem]:
 
 
 def _look(path: Path, kind: str, hour: datetime) -> LogFile | Problem:
-    """What the file's own ends say of it, without its rows."""
+    """Checks a file's header and footer, without reading its rows."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -171,7 +171,7 @@ def _look(path: Path, kind: str, hour: datetime) -> LogFile | Problem:
 
 
 def _gaps(log: Log) -> Iterator[Problem]:
-    """Kinds without any row, and hours in which a kind that is written all the time has none."""
+    """Reports kinds without any row, and hours in which a continuously written kind has none."""
     hours = sorted({file.hour for file in log.files if file.rows})
     for kind in TABLES:
         there = {file.hour for file in log.files if file.kind == kind and file.rows}
@@ -190,7 +190,7 @@ def _every_hour(first: datetime, last: datetime) -> Iterator[datetime]:
 
 
 def _runs(hours: Sequence[datetime]) -> Iterator[tuple[datetime, datetime]]:
-    """First and last of each run of hours without a break."""
+    """Yields first and last hour of each run of hours without a break."""
     begun = 0
     for index, hour in enumerate(hours):
         if index + 1 == len(hours) or hours[index + 1] - hour > timedelta(hours=1):

@@ -1,4 +1,4 @@
-"""What moving operators has brought, and what it cost (SBON, section 4.2.1, figures 10 to 12)."""
+"""Benefits and costs of moving operators (SBON, section 4.2.1, figures 10 to 12)."""
 
 from datetime import timedelta
 from typing import Any
@@ -14,19 +14,19 @@ from sbon.analysis.pricing import Priced
 from sbon.analysis.workbench import Workbench
 
 AROUND_S = 30
-"""So long before and after a migration its links are looked at: longer, and what made it move would be on both sides."""
+"""Seconds before and after a migration in which its links are compared; with more, the cause of the migration would affect both sides."""
 ANSWERS_S = 150
-"""Likewise for answers, whose latencies are recorded once a minute."""
+"""The same for answers, whose latencies are recorded once a minute."""
 CALM_S = 15
-"""After a migration rates are means over times before it for so long."""
+"""Seconds after a migration for which rates are means that include time before it."""
 FLAP = timedelta(minutes=30)
-"""An operator that is back where it came from within this has flapped."""
+"""Time within which an operator that returns to its former host has flapped."""
 KEY = "migration"
 PHASES = ("asked_at", "locked_at", "prepared_at", "paused_at", "moved_at", "ended_at")
 
 
 def examine(bench: Workbench, priced: Priced | None) -> Findings:
-    """The section on migrations."""
+    """Builds the section on migrations."""
     verdicts: dict[str, int] = dict(bench.table("reviews").groupBy("verdict").count().collect()) if bench.has("reviews") else {}
     if not bench.has("migrations"):
         section = Section("Migrations", f"No operator has moved. {sum(verdicts.values()):,} reviews found no reason to.", ())
@@ -63,7 +63,7 @@ def examine(bench: Workbench, priced: Priced | None) -> Findings:
 
 
 def _measured(bench: Workbench, every: DataFrame, committed: DataFrame) -> DataFrame:
-    """Migrations with the measured network usage of the operator's links and the median latency of its queries' answers."""
+    """Returns migrations with the measured network usage of the operator's links and the median latency of its queries' answers."""
     around = committed.select(KEY, "operator", "queries", "asked_at", "ended_at")
     usage = (
         _sides(_links(bench), around.drop("queries"), "operator", AROUND_S)
@@ -83,7 +83,7 @@ def _measured(bench: Workbench, every: DataFrame, committed: DataFrame) -> DataF
 
 
 def _links(bench: Workbench) -> DataFrame:
-    """Samples of links under either end's name."""
+    """Returns samples of links, once under each end's operator."""
     links = bench.table("links").select(
         "time", "link", "bytes_per_s", "latency_ms", F.explode(F.array("source", "target")).alias("operator")
     )
@@ -91,7 +91,7 @@ def _links(bench: Workbench) -> DataFrame:
 
 
 def _sides(samples: DataFrame, around: DataFrame, key: str, seconds: int) -> DataFrame:
-    """Samples shortly before and after each migration, by `after`."""
+    """Returns samples shortly before and after each migration, marked by `after`."""
     time, asked, ended = F.unix_micros("time"), F.unix_micros("asked_at"), F.unix_micros("ended_at")
     before = (time >= asked - seconds * 1_000_000) & (time < asked)
     after = (time >= ended + CALM_S * 1_000_000) & (time < ended + (CALM_S + seconds) * 1_000_000)
@@ -109,14 +109,14 @@ def _both(how: Any, value: str, name: str) -> list[Any]:
 
 
 def flapped(done: pl.DataFrame) -> pl.Series:
-    """Whether each migration took its operator back to where it had come from shortly before; in the order of the rows."""
+    """Tells for each migration whether it took its operator back to its recent former host; in the order of the rows."""
     last = pl.col("from_node", "ended_at").shift(1).over("operator", order_by="ended_at")
     before = done.select(last).rename({"from_node": "came_from", "ended_at": "came_at"})
     return (done["to_node"] == before["came_from"]).fill_null(False) & ((done["ended_at"] - before["came_at"]) <= FLAP).fill_null(False)
 
 
 def _compared(done: pl.DataFrame, priced: Priced | None) -> pl.DataFrame:
-    """Per query with a migration: mean usage and delay, and what they would have been had nothing moved (as figure 12)."""
+    """Returns for each query with a migration the mean usage and delay, and what they would have been without moves (as figure 12)."""
     moved = done.select(pl.col("queries").alias("query")).explode("query").drop_nulls().group_by("query").agg(pl.len().alias("migrations"))
     if priced is None:
         return moved.with_columns(

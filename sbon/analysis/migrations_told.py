@@ -1,4 +1,4 @@
-"""The section on migrations: plots, tables, and what is unusual in them."""
+"""The text of the section on migrations: plots, tables, and what is unusual in them."""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ from sbon.analysis.page import Plot, Section, Table
 
 WORST = 15
 POINTS_MAX = 3000
-"""More would make the page heavy and the cloud no clearer."""
+"""Most points in a plot; more would make the page large without showing more."""
 CHANGE_SHOWN = 1.5
-"""Queries that cost more than so much more are told of, and not drawn."""
+"""Largest relative increase in cost that is drawn; larger ones are listed in the text."""
 REASON = r"-?[0-9][0-9.,e+\-]*"
 
 
 def tell(numbers: dict[str, Any], moves: pl.DataFrame, compared: pl.DataFrame) -> Findings:
-    """All parts, of the tables that `migrations.examine` has made."""
+    """Builds all parts from the tables of `migrations.examine`."""
     done = moves.filter("committed")
     reviews = sum(numbers["reviews"].values())
     text = f"{count(numbers['committed'], 'migration')} of {count(numbers['operators_moved'], 'operator')} committed, "
@@ -125,7 +125,7 @@ def _phases(done: pl.DataFrame) -> Table:
 
 
 def _reasons(moves: pl.DataFrame) -> Table:
-    """Reasons without the nodes' names and the numbers in them."""
+    """Returns the reasons of migrations, without nodes' names and numbers."""
     plain = pl.when("committed").then("reason").otherwise(pl.concat_str(pl.lit("abandoned: "), "outcome"))
     plain = plain.str.replace_many(["{", "}"], ["(", ")"])
     named = moves.with_columns(plain.alias("plain")).with_columns(

@@ -1,8 +1,8 @@
-"""Latencies between all nodes in each moment of a log, pieced together from what its agents measured.
+"""Latencies between all nodes in each moment of a log, assembled from the agents' measurements.
 
-A pair's latency in a moment is half of the least round trip that either measured then. Where neither did, it is that of the pair's last
-moment with a measurement, if within an hour; else what the coordinates of the two said in the moment; else it is unknown, and nothing is
-placed across it. How many pairs came from where is counted.
+A pair's latency in a moment is half of the least round trip that either measured then. Without a measurement, it is that of the pair's
+last measured moment, if within an hour; else the coordinates' prediction; else it is unknown, and nothing is placed across it. The number
+of pairs from each origin is counted.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,16 +18,16 @@ from sbon.types import FloatArray
 
 REMEMBERED = timedelta(hours=1)
 CHUNK = 16
-"""Moments read at a time: so much is in memory."""
+"""Moments read at a time, which bounds the memory."""
 
 
 class LatencyBook:
-    """Goes through a log's moments in order.
+    """Iterates over a log's moments in order.
 
     Parameters
     ----------
-    pairs : moment, a, b, rtt_ms: measured
-    positions : moment, agent, vector_ms, height_ms
+    pairs : measured RTTs, with the columns moment, a, b, rtt_ms
+    positions : coordinates, with the columns moment, agent, vector_ms, height_ms
     """
 
     def __init__(self, pairs: pl.LazyFrame, positions: pl.LazyFrame) -> None:
@@ -42,10 +42,10 @@ class LatencyBook:
         self._last_ms: FloatArray = np.full((count, count), np.inf)
         self._last_at = np.full((count, count), -np.inf)
         self.measured = self.remembered = self.predicted = self.unknown = 0
-        """Pairs of nodes that were there, over all moments."""
+        """Number of pairs of present nodes by the origin of their latency, over all moments."""
 
     def moments(self, moments: Sequence[datetime]) -> Iterator[tuple[datetime, Moment]]:
-        """The latencies in each of these moments, which are in order."""
+        """Yields the latencies in each of these moments, which must be in order."""
         for begin in range(0, len(moments), CHUNK):
             chunk = moments[begin : begin + CHUNK]
             inside = pl.col(MOMENT).is_between(chunk[0], chunk[-1])
@@ -86,7 +86,7 @@ class LatencyBook:
         return Moment({self.names[row]: index for index, row in enumerate(rows)}, one_way)
 
     def _by_coordinates(self, positions: pl.DataFrame, there: npt.NDArray[np.bool_]) -> FloatArray:
-        """(nodes, nodes) RTTs; infinite without coordinates. Marks those that have one as being there."""
+        """Returns predicted RTTs, (nodes, nodes); infinite without coordinates. Marks nodes with a coordinate as present."""
         count = len(self.names)
         dimensions = max(positions["vector_ms"].list.len().to_list(), default=0)
         same = positions.filter(pl.col("vector_ms").list.len() == dimensions)

@@ -1,4 +1,4 @@
-"""Rates and selectivities of operators against what their plans expected, and rows that came too late."""
+"""Rates and selectivities of operators against the estimates of their plans, and late rows."""
 
 import math
 from typing import Any
@@ -14,11 +14,11 @@ from sbon.analysis.workbench import MOMENT, Workbench
 
 WORST = 15
 NEAR = 2.0
-"""An estimate is near if the truth is within this factor."""
+"""Factor within which an estimate counts as near."""
 
 
 def examine(bench: Workbench) -> Findings:
-    """The section on operators."""
+    """Builds the section on operators."""
     if not bench.has("operators"):
         return Findings({}, Section("Operators", "The log has no operators: no query ran, or not here.", ()))
     bench.say("operators: rates and selectivities")
@@ -62,9 +62,9 @@ def _by_moment(rows: DataFrame) -> DataFrame:
 
 
 def by_operator(moments: pl.LazyFrame) -> pl.DataFrame:
-    """Per operator, means over all samples; ratios are measured over expected, null where either is 0 or unknown."""
+    """Returns means over all samples per operator; ratios are measured over expected, null if either is 0 or unknown."""
     weighted = {
-        # Without a single value the mean is 0 / 0, which is no number: unknown.
+        # Without a single value the mean is 0 / 0, NaN: unknown.
         name: ((pl.col(name) * pl.col("samples")).sum() / pl.col("samples").filter(pl.col(name).is_not_null()).sum()).fill_nan(None)
         for name in _MEANS
     }
@@ -85,7 +85,7 @@ _MEANS = ("rows_per_s_in", "rows_per_s_out", "expected_in", "expected_out", "exp
 
 
 def _off(each: pl.DataFrame, ratio: str) -> pl.DataFrame:
-    """Those with a ratio, and how far off it is, as a logarithm."""
+    """Returns the rows with a ratio, and how far off it is, as a logarithm."""
     return each.filter(pl.col(ratio) > 0).with_columns(pl.col(ratio).log().abs().alias("off"))
 
 

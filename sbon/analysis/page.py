@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing else: styles and plots are inside."""
+"""Renders the report as one self-contained HTML file, with styles and plots inside."""
 
 import base64
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Plot(NamedTuple):
-    """A plot with what it shows and what is unusual."""
+    """A plot with a caption and what is unusual in it."""
 
     title: str
     svg: str
@@ -15,7 +15,7 @@ class Plot(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Rows for people."""
+    """A table for people."""
 
     title: str
     columns: Sequence[str]
@@ -24,7 +24,7 @@ class Table(NamedTuple):
 
 
 class Section(NamedTuple):
-    """One question to the log."""
+    """One topic of the report."""
 
     title: str
     text: str
@@ -68,7 +68,7 @@ th.number, td.number { text-align: right; white-space: nowrap; }
 
 
 def page(title: str, lead: str, headlines: Sequence[Headline], sections: Sequence[Section]) -> str:
-    """The whole document."""
+    """Renders the whole document."""
     links = "".join(f'<a href="#s{number}">{escape(section.title)}</a>' for number, section in enumerate(sections))
     boxes = "".join(f'<div class="box"><b>{escape(one.value)}</b><span>{escape(one.text)}</span></div>' for one in headlines)
     body = "\n".join(_section(number, section) for number, section in enumerate(sections))
@@ -86,7 +86,7 @@ def _section(number: int, section: Section) -> str:
 
 
 def _plot(plot: Plot) -> str:
-    # As an image of its own, so that the ids inside one drawing do not meet those of another.
+    # Each plot is an image of its own, so that ids of different drawings do not collide.
     data = base64.b64encode(plot.svg.encode()).decode()
     image = f'<img alt="{escape(plot.title)}" src="data:image/svg+xml;base64,{data}">'
     return f'<div class="card">\n<h3>{escape(plot.title)}</h3>\n{image}\n{_paragraphs(plot.text)}\n</div>'
@@ -102,7 +102,7 @@ def _table(table: Table) -> str:
 
 
 def _is_number(cell: str) -> bool:
-    """A figure, perhaps with a unit, or a dash where there is none."""
+    """Tells whether a cell is a figure, possibly with a unit, or a dash for none."""
     return cell in ("", "-") or (cell.lstrip("+-")[:1].isdigit() and not cell[:4].isdigit()) or cell.replace(".", "", 1).isdigit()
 
 

@@ -1,4 +1,4 @@
-"""The plots of the report, as SVG text: a few kinds, drawn alike."""
+"""Draws the plots of the report as SVG text, in a few uniform kinds."""
 
 import io
 import math
@@ -17,7 +17,7 @@ WIDTH, HEIGHT = 8.0, 3.4
 """Inches; the page scales them to its own width."""
 WIDE = 4.0
 DRAWN_MAX = 1e100
-"""Larger values, and the inverses of smaller ones, make the margins of the axes overflow."""
+"""Largest value that is drawn; larger ones, and the inverses of smaller ones, make the margins of the axes overflow."""
 COLOURS = ("#1f5fa8", "#d1495b", "#2e8b57", "#e09f3e", "#6b4c9a", "#7f7f7f", "#17a2b8", "#a0522d")
 SETTINGS: Any = {
     "font.size": 9,
@@ -49,7 +49,7 @@ def lines(
     percent: bool = False,
     top: float | None = None,
 ) -> str:
-    """Lines over numbers or moments (datetime); what is above `top` is cut off.
+    """Draws lines over numbers or times (datetime); values above `top` are cut off.
 
     Values that are unknown or not finite are gaps. A logarithmic axis shows no values of 0 or less, and stays linear where it would show
     nothing or where all values are close together.
@@ -82,9 +82,8 @@ def lines(
 def points(
     xs: Sequence[float | None], ys: Sequence[float | None], x_label: str, y_label: str, *, diagonal: bool = False, log: bool = False
 ) -> str:
-    """A cloud; with a diagonal, below which y is less than x. Points that lack a finite value, or a positive one on logarithmic axes, are
-    left out; without any point the axes are linear.
-    """
+    """Draws points, optionally with a diagonal, below which y is less than x. Points without finite values, or without positive ones on
+    logarithmic axes, are left out; without any point the axes are linear."""
     figure, axes = _figure()
     known = [(x, y) for x, y in zip(_drawable(xs), _drawable(ys), strict=True) if not math.isnan(x + y) and (not log or (x > 0 and y > 0))]
     axes.scatter([x for x, _ in known], [y for _, y in known], s=14, alpha=0.5, color=COLOURS[0], linewidths=0)
@@ -127,7 +126,7 @@ def _plain(value: float, _position: int) -> str:
 
 
 def _short(value: float, position: int) -> str:
-    """Large numbers by thousands."""
+    """Formats large numbers in thousands."""
     for prefix, scale in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(value) >= scale:
             return f"{value / scale:g} {prefix}"
@@ -135,19 +134,19 @@ def _short(value: float, position: int) -> str:
 
 
 def _drawable(values: Sequence[float | None]) -> list[float]:
-    """The values, with NaN for what is unknown or cannot be drawn."""
+    """Returns the values, with NaN for those that are unknown or cannot be drawn."""
     return [math.nan if value is None or not abs(value) <= DRAWN_MAX else value if abs(value) >= 1 / DRAWN_MAX else 0.0 for value in values]
 
 
 def _wide(axes: Axes, axis: str) -> bool:
-    """Whether a logarithmic axis would have values to show, and more than one label."""
+    """Tells whether a logarithmic axis would have values to show, and more than one label."""
     low, high = axes.get_xlim() if axis == "x" else axes.get_ylim()
     drawn = [(x, y) for line in axes.get_lines() for x, y in np.asarray(line.get_xydata(), dtype=float).tolist()]
     return any(not math.isnan(x + y) and (x if axis == "x" else y) > 0 for x, y in drawn) and (low <= 0 or high > WIDE * low)
 
 
 def _within(ends: tuple[float, float]) -> Callable[[float, int], str]:
-    """Labels between powers of ten, where an axis has less than two of them."""
+    """Returns a formatter for labels between powers of ten, for axes with fewer than two powers."""
     narrow = ends[0] > 0 and ends[1] / ends[0] < 100
     return lambda value, position: _plain(value, position) if narrow and f"{value:e}"[0] in "235" else ""
 
@@ -161,6 +160,6 @@ def _moments(axes: Axes) -> None:
 def _svg(figure: Figure) -> str:
     out = io.StringIO()
     with mpl.rc_context(SETTINGS):
-        # Without the date the same numbers draw the same file.
+        # Without the date the same numbers give the same file.
         figure.savefig(out, format="svg", metadata={"Date": None})
     return out.getvalue()

@@ -1,6 +1,6 @@
-"""What queries cost in each moment: where their operators were, and where they might have been.
+"""Costs of queries in each moment: with the operators' actual nodes, and with other placements.
 
-Spark reduces the rows of links to one for each moment, link and pair of nodes; they are priced here with the latencies of `moments`.
+Spark reduces the rows of links to one for each moment, link and pair of nodes; this module prices them with the latencies of `moments`.
 """
 
 from collections import defaultdict
@@ -30,22 +30,22 @@ QUERY_SCHEMA: dict[str, Any] = {
     "delay_ms": pl.Float64,
     "delay_unmoved_ms": pl.Float64,
 }
-"""Bytes in transit, of each query as if it were alone; null where a latency is unknown."""
+"""Schema of queries' costs: bytes in transit of each query as if it were alone; null if a latency is unknown."""
 
 
 class Priced(NamedTuple):
-    """The cost of everything, by moment."""
+    """The costs of all links and queries, by moment."""
 
     links: pl.DataFrame
     """moment, link, source, target, source_node, target_node, queries, share, bytes_per_s, rows_per_s, one_way_ms, usage, ..."""
     queries: pl.DataFrame
-    """`QUERY_SCHEMA`."""
+    """Table with the columns of `QUERY_SCHEMA`."""
     pairs: dict[str, int]
-    """Pairs of nodes over all moments, by where their latency came from."""
+    """Pairs of nodes over all moments, by the origin of their latency."""
 
 
 def price(bench: Workbench) -> Priced | None:
-    """Reduce and price the links; None if the log has none, or no latencies."""
+    """Reduces and prices the links; returns None if the log has none, or no latencies."""
     if not bench.has("links") or not (bench.has("probes") or bench.has("coordinates")):
         return None
     bench.say("network usage: rates of links")
@@ -73,7 +73,7 @@ def _by_moment(links: DataFrame) -> DataFrame:
 
 
 def _placed(bench: Workbench) -> DataFrame:
-    """Operators as the full optimisers placed them."""
+    """Returns operators as the full optimisers placed them."""
     each = bench.table("placements").select("time", "query", F.explode("operators").alias("o"))
     return each.select(
         "time",
@@ -87,7 +87,7 @@ def _placed(bench: Workbench) -> DataFrame:
 
 
 def _pinned_nodes(placed: pl.DataFrame) -> dict[OperatorId, bool]:
-    """Whether an operator is pinned, of those whose placement is in the log."""
+    """Tells for each operator whose placement is in the log whether it is pinned."""
     made = placed.filter(pl.col("reused").is_null())
     return dict(made.group_by("operator").agg(pl.col("pinned").any()).iter_rows())
 
@@ -115,7 +115,7 @@ def _price(bench: Workbench, links: pl.DataFrame, pinned: Mapping[OperatorId, bo
 
 
 def first_hosts(links: pl.DataFrame) -> dict[OperatorId, NodeId]:
-    """Where each operator was when the log first knows of it."""
+    """Returns the first known node of each operator."""
     ends = pl.concat(
         [links.select("first", pl.col(end).alias("operator"), pl.col(f"{end}_node").alias("node")) for end in ("source", "target")]
     )
@@ -123,7 +123,7 @@ def first_hosts(links: pl.DataFrame) -> dict[OperatorId, NodeId]:
 
 
 def _one_way(links: pl.DataFrame, latencies: Moment) -> FloatArray:
-    """(links,) ms; infinite where unknown."""
+    """Returns one-way latencies in ms, (links,); infinite if unknown."""
     source, target = (
         links[f"{end}_node"].replace_strict(dict(latencies.row), default=-1, return_dtype=pl.Int64).to_numpy()
         for end in ("source", "target")
@@ -170,7 +170,7 @@ def _queries(
 def _costs(
     query: _Query, latencies: Moment, pinned: Mapping[OperatorId, bool], first: Mapping[OperatorId, NodeId]
 ) -> dict[str, float | None]:
-    """Of one query in one moment."""
+    """Returns the costs of one query in one moment."""
     links = [FlowLink(source, target, rate) for (source, target, _), rate in sorted(query.rates.items())]
     hosts = {operator: node for operator, (_, node) in query.hosts.items()}
     receiving, sending = {link.target for link in links}, {link.source for link in links}
@@ -187,7 +187,7 @@ def _costs(
     try:
         optimal = _finite(least_usage_bytes(links, fixed, latencies))
     except PlacementError:
-        optimal = None  # too entangled for an exact answer
+        optimal = None  # too dense for an exact answer
     return {
         "usage": query.usage if query.known else None,
         "unmoved": _finite(usage_bytes(links, unmoved, latencies)),

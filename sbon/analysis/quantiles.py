@@ -1,8 +1,8 @@
-"""Quantiles of many values in one pass: counts in narrow bins first, which add up on every machine, then quantiles of the counts.
+"""Quantiles of many values in one pass: counts in narrow bins, which can be added up across machines, then quantiles of the counts.
 
-Exact quantiles would need all values of a group in one place. Bins are as narrow as the figures are worth: a tenth of a percentage
-point of relative errors, two percent of a duration. So a quantile here is within half a bin of the exact one, whatever the number of
-rows, and the same from run to run.
+Exact quantiles would need all values of a group in one place. Bins are as narrow as the figures need: a tenth of a percentage point for
+relative errors, two percent for durations. So a quantile here is within half a bin of the exact one, whatever the number of rows, and the
+same from run to run.
 """
 
 import math
@@ -29,37 +29,37 @@ class Bins(NamedTuple):
     logarithmic: bool
     lowest: float
     highest: float
-    """Values beyond these count as these."""
+    """Largest value; larger ones count as this one."""
 
     def of(self, value: "Column") -> "Column":
-        """The bin's number; null for null, NaN counts as null."""
+        """Returns the bin's number; null for null and NaN."""
         bounded = F.least(F.greatest(F.nanvl(value, F.lit(None).cast("double")), F.lit(self.lowest)), F.lit(self.highest))
         bounded = F.when(value.isNotNull() & ~F.isnan(value), bounded)
         return F.floor((F.log(bounded) if self.logarithmic else bounded) / self.width).cast("int")
 
     def middle(self, number: "Column") -> "Column":
-        """The value in the middle of a bin."""
+        """Returns the value in the middle of a bin."""
         centre = (number + 0.5) * self.width
         return F.exp(centre) if self.logarithmic else centre
 
     def half_width(self, value: float) -> float:
-        """How far a quantile may be from the exact one."""
+        """Returns the largest error of a quantile."""
         return value * math.expm1(self.width) if self.logarithmic else self.width
 
 
 RELATIVE_ERROR = Bins(0.001, False, 0.0, 10.0)
-"""Ten times the truth is as wrong as anything."""
+"""Bins of relative errors; ten times the true value counts as the maximum."""
 MILLISECONDS = Bins(math.log(digest.GROWTH), True, digest.LEAST_MS, digest.MOST_MS)
-"""Those of the agents' digests, so that both add up: 2 percent wide."""
+"""Bins of the agents' digests, so that both add up: 2 percent wide."""
 
 
 def binned(rows: "DataFrame", keys: Sequence[str], value: "Column", bins: Bins) -> "DataFrame":
-    """(keys, bin, rows): how many values fall into each bin; rows without a value are left out."""
+    """Counts the values in each bin, as (keys, bin, rows); rows without a value are left out."""
     return rows.withColumn(BIN, bins.of(value)).where(F.col(BIN).isNotNull()).groupBy(*keys, BIN).agg(F.count("*").alias(COUNT))
 
 
 def quantiles(counts: "DataFrame", keys: Sequence[str], shares: dict[str, float], bins: Bins) -> "DataFrame":
-    """One row for each combination of keys: `rows`, and the quantiles by name, from counts as `binned` makes them.
+    """Returns one row for each combination of keys: `rows`, and the quantiles by name, from the counts of `binned`.
 
     The quantile of a share q of n values is the least value with at least q n values up to it (nearest rank).
     """
@@ -73,12 +73,12 @@ def quantiles(counts: "DataFrame", keys: Sequence[str], shares: dict[str, float]
 
 
 def quantile_of(counts: pl.DataFrame, share: float, bins: Bins) -> float | None:
-    """One quantile of counts that are here already; None without rows."""
+    """Returns one quantile of counts in a local frame; None without rows."""
     return quantiles_by(counts.with_columns(pl.lit(0).alias("all")), "all", {"q": share}, bins).get_column("q").first()  # type: ignore[return-value]
 
 
 def quantiles_by(counts: pl.DataFrame, key: str, shares: dict[str, float], bins: Bins) -> pl.DataFrame:
-    """The same as `quantiles`, of counts that are here already, ordered by the one key."""
+    """Does what `quantiles` does for counts in a local frame, ordered by the one key."""
     summed = counts.group_by(key, BIN).agg(pl.col(COUNT).sum()).sort(key, BIN)
     ranked = summed.with_columns(pl.col(COUNT).cum_sum().over(key).alias("up_to"), pl.col(COUNT).sum().over(key).alias("total"))
     wanted = []

@@ -1,4 +1,4 @@
-"""The whole analysis: files, Spark, jobs one after another, and the report."""
+"""Runs the whole analysis: finds files, starts Spark, runs the jobs one after another, and writes the report."""
 
 import json
 import re
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 REPORT_NAME, NUMBERS_NAME, TABLES_NAME, SPARK_LOG_NAME = "report.html", "report.json", "tables", "spark.log"
 SMALL_ROWS = 2_000_000
-"""Fewer rows than this are read before a compiler would have paid."""
+"""Number of rows below which compiling the queries would take longer than it saves."""
 UNREADABLE_MAX = 20
-"""Files that may turn out to be damaged while they are read; with more, the log is given up."""
+"""Most files that may turn out to be damaged while they are read; with more, the analysis fails."""
 _FILE = re.compile(r"file:(?://)?(/[^\s]+?\.parquet)")
 
 Say = Callable[[str], None]
 
 
 class Report(NamedTuple):
-    """What came of it."""
+    """The result of an analysis."""
 
     path: Path
     numbers: dict[str, Any]
     summary: list[str]
-    """A few lines for people."""
+    """Lines for people."""
     problems: tuple[Problem, ...]
 
 
@@ -54,7 +54,7 @@ def analyse_logs(
     progress: Say | None = None,
     spark: "SparkSession | None" = None,
 ) -> Report:
-    """Read the logs below these directories and write report and tables to `out`.
+    """Reads the logs below these directories and writes report and tables to `out`.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def analyse_logs(
 def _read(
     session: "SparkSession", log: Log, out: Path, since: datetime | None, until: datetime | None, say: Say
 ) -> tuple[Workbench, dict[str, Findings]]:
-    """All jobs. A file that turns out to be damaged inside is left out, named, and the jobs begin anew."""
+    """Runs all jobs. A file that turns out to be damaged is left out and reported, and the jobs start again."""
     for _ in range(UNREADABLE_MAX):
         bench = Workbench(session, log, out / TABLES_NAME, since=since, until=until, say=say)
         try:
@@ -117,15 +117,15 @@ def _jobs(bench: Workbench) -> dict[str, Findings]:
     found["latencies"] = latencies.examine(bench)
     found["operators"] = operators.examine(bench)
     found["health"] = health.examine(bench, runs)
-    # Last, with everything that the jobs have found out about the files.
+    # Last, with everything that the jobs have learnt about the files.
     return {"log": coverage.examine(bench, runs), **found}
 
 
 def _damaged_file(message: str, log: Log) -> Path | None:
-    """The file of the log that an error of Spark's names."""
+    """Returns the file of the log that a Spark error names."""
     known = {str(file.path.resolve()): file.path for file in log.files}
     for found in _FILE.finditer(message):
-        for name in (found[1], unquote(found[1])):  # Spark writes it as a URL, at times
+        for name in (found[1], unquote(found[1])):  # Spark sometimes writes it as a URL
             if name in known:
                 return known[name]
     return None
@@ -144,6 +144,6 @@ def _write(out: Path, numbers: dict[str, Any], findings: dict[str, Findings], be
 
 
 def _first_line(problem: BaseException) -> str:
-    """What has gone wrong; py4j begins with which call it was, by a number that says nothing."""
+    """Returns the cause of an error; py4j puts an uninformative call number first."""
     lines = [line.strip(": \t") for line in str(problem).splitlines()]
     return next((line for line in lines if line and not line.startswith("An error occurred while calling")), type(problem).__name__)

@@ -1,4 +1,4 @@
-"""The Spark session: quiet, without a web page, sized for a small machine, and on loopback alone where Spark runs here."""
+"""The Spark session: quiet, without a web page, sized for a small machine, and on loopback only if Spark runs locally."""
 
 import logging
 import os
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 LOCAL = "local[*]"
 DRIVER_MEMORY = "2g"
-"""With a local master this is all that Spark has; rows stream through it, so that it need not grow with them."""
+"""Memory of Spark with a local master; rows stream through it, so it need not grow with them."""
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
 def open_session(master: str = LOCAL, log: Path | None = None, *, small: bool = False, cores: int | None = None) -> "SparkSession":
-    """A session, or the one that this process has already.
+    """Returns a new session, or the existing one of this process.
 
     Parameters
     ----------
     master : `local[*]`, `local[2]`, or the address of any Spark master
-    log : what Spark and its Java runtime have to say goes to this file; None leaves it on standard error
-    small : little is to be read, so that compiling for it would take longer than reading it
-    cores : of this machine; None asks the system
+    log : file for messages of Spark and its Java runtime; None: standard error
+    small : little data is to be read, so that compiling queries would take longer than reading it
+    cores : number of cores of this machine; None asks the system
 
     Raises
     ------
@@ -57,7 +57,7 @@ def open_session(master: str = LOCAL, log: Path | None = None, *, small: bool = 
 
 
 def settings(master: str, cores: int, small: bool = False) -> dict[str, str]:
-    """What the session differs in from Spark's defaults.
+    """Returns the settings that differ from Spark's defaults.
 
     Examples
     --------
@@ -72,22 +72,22 @@ def settings(master: str, cores: int, small: bool = False) -> dict[str, str]:
         "spark.driver.memory": DRIVER_MEMORY,
         "spark.driver.maxResultSize": "256m",
         "spark.sql.session.timeZone": "UTC",
-        # Else old 96-bit times, which have no zone.
+        # Otherwise Spark writes old 96-bit times, which have no zone.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # Logs are many small files: without this each would be a task.
         "spark.sql.files.openCostInBytes": str(128 * 1024),
         "spark.sql.files.maxPartitionBytes": str(64 * 2**20),
-        # Paths are listed one by one already.
+        # Paths are given one by one already.
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
         "spark.sql.autoBroadcastJoinThreshold": str(32 * 2**20),
     }
     if small:
-        # Half of the processor's time of a log of an hour went into compiling, as measured.
+        # Half of the processor time for a log of an hour went into compiling, as measured.
         chosen |= {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     if master.startswith("local"):
-        # No other machine has a part in it: nothing listens beyond loopback.
+        # No other machine takes part: nothing listens beyond loopback.
         chosen |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -98,7 +98,7 @@ def settings(master: str, cores: int, small: bool = False) -> dict[str, str]:
 
 
 def _hush() -> None:
-    """What py4j logs is the other side of an exception that is raised here, in parts by the root logger, which would print it."""
+    """Silences py4j's logging, which repeats exceptions that are raised here, partly through the root logger, which would print them."""
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     if not logging.root.handlers:
         logging.root.addHandler(logging.NullHandler())
@@ -106,7 +106,7 @@ def _hush() -> None:
 
 @contextmanager
 def _own_interrupts() -> Iterator[None]:
-    """Ctrl-C stays what it was: PySpark's own handler would talk to a runtime in the middle of an answer, and fail."""
+    """Keeps the present handling of Ctrl-C: PySpark's own handler would call a runtime in the middle of an answer, and fail."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -119,7 +119,7 @@ def _own_interrupts() -> Iterator[None]:
 
 @contextmanager
 def _started_by(java: Path) -> Iterator[None]:
-    """Spark's start script finds Java by the environment, which others get back as it was."""
+    """Sets the environment by which Spark's start script finds Java, and restores it."""
     before = os.environ.get("JAVA_HOME")
     os.environ["JAVA_HOME"] = str(java)
     try:
@@ -133,7 +133,7 @@ def _started_by(java: Path) -> Iterator[None]:
 
 @contextmanager
 def _no_orphans() -> Iterator[None]:
-    """A runtime whose start is interrupted would wait for ever for someone to answer."""
+    """Ends a runtime whose start is interrupted, which would otherwise wait for ever."""
     me = psutil.Process()
     before = {child.pid for child in me.children(recursive=True)}
     try:
@@ -148,7 +148,7 @@ def _no_orphans() -> Iterator[None]:
 
 @contextmanager
 def _said_to(log: Path | None) -> Iterator[None]:
-    """Programs started meanwhile have this file for their standard error: Spark's runtime has no option for it."""
+    """Redirects standard error of programs started meanwhile to this file, as Spark's runtime has no option for it."""
     if log is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""What shared operators have saved: one stream where there would have been several (SBON, section 4.2.2)."""
+"""Savings of shared operators, where one stream replaces several (SBON, section 4.2.2)."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ MOST = 12
 
 
 def examine(bench: Workbench, priced: Priced | None) -> Findings:
-    """The section on sharing."""
+    """Builds the section on sharing."""
     if priced is None or priced.links.is_empty():
         return Findings({}, Section("Sharing", "The log has no links, so that nothing can be said of sharing.", ()))
     links = priced.links.with_columns(

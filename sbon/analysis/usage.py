@@ -1,4 +1,4 @@
-"""What the network carried for queries, and what it would have carried with other placements (SBON, section 4, figures 8 to 10)."""
+"""Network usage of queries, compared with that of other placements (SBON, section 4, figures 8 to 10)."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ MEANING = {
 
 
 def examine(priced: Priced | None) -> Findings:
-    """The section on network usage."""
+    """Builds the section on network usage."""
     if priced is None or priced.links.is_empty():
         return Findings(
             {}, Section("Network usage", "The log has no links, or no latencies to go with them: no query ran, or not here.", ())
@@ -55,7 +55,7 @@ def examine(priced: Priced | None) -> Findings:
 
 
 def compared(queries: pl.DataFrame) -> pl.DataFrame:
-    """Queries in moments for which everything is known: only those can be compared."""
+    """Returns the queries in moments for which everything is known, as only those can be compared."""
     return queries.drop_nulls(["usage", *ALTERNATIVES])
 
 

@@ -1,7 +1,7 @@
-"""What every job works with: the log's tables as Spark sees them, moments of time, and where results are kept.
+"""The common tools of all jobs: the log's tables in Spark, moments of time, and the folder of results.
 
-Spark reduces rows to tables by moment, of which there are at most `MOMENTS_MAX` whatever the log's length. What is computed from those
-here, in the driver, grows with the overlay and not with the rows.
+Spark reduces rows to tables by moment, of which there are at most `MOMENTS_MAX` whatever the log's length. The driver computes with those
+tables, so its work grows with the overlay and not with the rows.
 """
 
 import re
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MOMENTS_MAX = 300
 WIDTHS_S = (10, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
-"""How long a moment may be. None is shorter than the pause between two samples of a link."""
+"""Possible lengths of a moment. None is shorter than the pause between two samples of a link."""
 MOMENT, FILE = "moment", "file"
 DAY_S = 86400
 _TYPES = {"list": "array", "int64": "bigint", "float64": "double", "bool": "boolean"}
@@ -30,7 +30,7 @@ _TYPE = re.compile(r"(?:(?<=<)|(?<=: )|^)(list|int64|float64|bool)\b")
 
 
 def moment_width_s(first: datetime, last: datetime) -> int:
-    """The least width of which `MOMENTS_MAX` moments hold a log from first to last; whole days beyond the list.
+    """Returns the least width with which `MOMENTS_MAX` moments cover a log from first to last; whole days beyond the list.
 
     Examples
     --------
@@ -45,7 +45,7 @@ def moment_width_s(first: datetime, last: datetime) -> int:
 
 
 def spark_schema(kind: str) -> str:
-    """Names and types of a kind's columns as Spark writes them.
+    """Returns names and types of a kind's columns in Spark's syntax.
 
     Examples
     --------
@@ -60,13 +60,13 @@ def _spark_type(name: str) -> str:
 
 
 class Workbench:
-    """The log, ready to be asked.
+    """The log, opened for queries.
 
     Parameters
     ----------
     since, until : rows before and from then on are left out
-    tables : folder for the tables that are kept
-    say : told of each step
+    tables : folder for the report's tables
+    say : called at each step
     """
 
     def __init__(
@@ -87,26 +87,26 @@ class Workbench:
         self.last: datetime = log.files[-1].hour
         self.width_s = WIDTHS_S[0]
         self.distinct = False
-        """The log has rows twice; they are taken once, which costs a shuffle of all of them."""
+        """True if the log has duplicate rows, which are removed at the cost of a shuffle of all rows."""
         self._since, self._until = since, until
 
     def span(self, first: datetime, last: datetime) -> None:
-        """From when to when there are rows; decides how long a moment is."""
+        """Sets the time span of the rows, which decides how long a moment is."""
         self.first, self.last = first, last
         self.width_s = moment_width_s(first, last)
 
     def has(self, kind: str) -> bool:
-        """There are rows of a kind, as the files' ends say."""
+        """Tells whether there are rows of a kind, according to the files' metadata."""
         return self.log.rows(kind) > 0
 
     def all_rows(self) -> "DataFrame":
-        """Every row of every kind: the columns that all kinds have, and the path of its file."""
+        """Returns every row of every kind, with the columns that all kinds have, and the path of its file."""
         common = ", ".join(f"`{column.name}` {_spark_type(column.type)}" for column in COMMON)
         rows = self.spark.read.schema(common).parquet(*[str(file.path) for file in self.log.files])
         return self._within(rows.withColumn(FILE, F.col("_metadata.file_path")))
 
     def table(self, kind: str) -> "DataFrame":
-        """All rows of a kind, with the moment that each belongs to."""
+        """Returns all rows of a kind, with the moment of each."""
         paths = self.log.paths(kind)
         reader = self.spark.read.schema(spark_schema(kind))
         rows = self._within(reader.parquet(*paths) if paths else self.spark.createDataFrame([], spark_schema(kind)))
@@ -121,13 +121,13 @@ class Workbench:
         return rows if self._until is None else rows.where(F.col("time") < F.lit(self._until))
 
     def keep(self, name: str, rows: "DataFrame") -> pl.LazyFrame:
-        """Write a table of the report, and give it back to be read here."""
+        """Writes a table of the report, and returns it for reading here."""
         folder = self.tables / name
         rows.write.mode("overwrite").parquet(str(folder.absolute()))
         return kept(folder)
 
     def keep_here(self, name: str, rows: pl.DataFrame) -> pl.DataFrame:
-        """The same with a table that was computed here."""
+        """Does the same with a table that was computed here."""
         folder = self.tables / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -136,5 +136,5 @@ class Workbench:
 
 
 def kept(folder: Path) -> pl.LazyFrame:
-    """A table as it was kept; without rows it still has its columns."""
+    """Returns a stored table; an empty one still has its columns."""
     return pl.scan_parquet(sorted(folder.glob("*.parquet")))

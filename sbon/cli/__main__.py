@@ -15,16 +15,16 @@ try:
     from sbon.cli import analyze, coordinates, keygen, keys, names, overview, service, statements, top
     from sbon.cli.output import print_error, say
     from sbon.errors import SbonError, UsageError
-except KeyboardInterrupt:  # while all this loads, which takes a slow machine seconds
+except KeyboardInterrupt:  # loading takes a slow machine seconds, in which Ctrl-C may come
     sys.exit(130)
 
 ENTRY_POINTS = "sbon.commands"
 INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it; commands that people end in this way (tail, top) see to it themselves."""
+"""Exit code after Ctrl-C, as in shells; commands that people end in this way (tail, top) handle it themselves."""
 
 
 def build() -> typer.Typer:
-    """The whole program."""
+    """Builds the whole program."""
     app = typer.Typer(
         name="sbon",
         add_completion=False,
@@ -65,12 +65,12 @@ def _program(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the program with `arguments` (those of the process if None) and end the process with its exit code."""
+    """Runs the program with `arguments` (those of the process if None) and ends the process with its exit code."""
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
 def run(arguments: list[str]) -> int:
-    """Run the program and return its exit code."""
+    """Runs the program and returns its exit code."""
     try:
         code = build()(arguments or ["--help"], prog_name="sbon", standalone_mode=False)
         sys.stdout.flush()
@@ -80,10 +80,10 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except (BrokenPipeError, SystemExit) as problem:
-        # typer turns the former into the latter.
+        # typer converts the former to the latter.
         if isinstance(problem, SystemExit) and not isinstance(problem.__context__, BrokenPipeError):
             raise
-        # The reader (head, less) has had enough. The interpreter would complain when it flushes at exit.
+        # The reader (head, less) has closed the pipe. The interpreter would complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as problem:

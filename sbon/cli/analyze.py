@@ -17,7 +17,7 @@ LOCAL = "local[*]"
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to the program."""
+    """Adds the command to the program."""
     app.command()(analyze)
 
 

@@ -17,7 +17,7 @@ from sbon.control import DEFAULT_DATA_DIR, REPLY_BYTES_MAX, SOCKET_NAME, Control
 from sbon.errors import RemoteProtocolError, SbonError
 
 SOCKET_PATH_BYTES_MAX = 107
-"""What the kernel takes as the path of a Unix socket."""
+"""Most bytes of a Unix socket's path, a limit of the kernel."""
 
 
 class UnreachableError(SbonError):
@@ -25,7 +25,7 @@ class UnreachableError(SbonError):
 
 
 class RefusedError(SbonError):
-    """The agent understood and said no.
+    """The agent understood the request and refused it.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class RefusedError(SbonError):
 
 
 def find_socket(chosen: str | None = None) -> Path:
-    """The control socket: `chosen` (a socket or a data directory), else `$SBON_SOCKET`, else that of the default data directory."""
+    """Returns the control socket: `chosen` (a socket or a data directory), else `$SBON_SOCKET`, else that of the default data directory."""
     path = Path(chosen or os.environ.get("SBON_SOCKET") or DEFAULT_DATA_DIR).expanduser()
     return path / SOCKET_NAME if path.is_dir() or not (chosen or os.environ.get("SBON_SOCKET")) else path
 
@@ -49,8 +49,8 @@ class ControlClient:
 
     Parameters
     ----------
-    path : of the socket
-    timeout_s : longest silence of the agent that is waited for, except in streams, where silence is normal
+    path : path of the socket
+    timeout_s : longest wait for the agent, except in streams, where silence is normal
 
     Raises
     ------
@@ -80,16 +80,16 @@ class ControlClient:
         self.close()
 
     def close(self) -> None:
-        """Hang up; the agent ends what was still streaming."""
+        """Closes the connection; the agent ends streams."""
         self._socket.close()
 
     def ask(self, command: str, **arguments: Any) -> Any:
-        """The result of a command that has one reply.
+        """Returns the result of a command that has one reply.
 
         Raises
         ------
         RefusedError
-            The agent said no.
+            The agent refused the command.
         UnreachableError
             The agent went away or does not answer in time.
         """
@@ -99,7 +99,7 @@ class ControlClient:
         return result
 
     def tell(self, command: str, **arguments: Any) -> None:
-        """Send a command without waiting for what becomes of it.
+        """Sends a command without waiting for the result.
 
         Raises
         ------
@@ -113,7 +113,7 @@ class ControlClient:
             raise UnreachableError(_why_unreachable(self.path, problem)) from problem
 
     def stream(self, command: str, **arguments: Any) -> Iterator[Any]:
-        """The results of a command that has many replies, as they come; closing the iterator hangs up.
+        """Yields the results of a command that has many replies, as they arrive; closing the iterator closes the connection.
 
         Raises
         ------
@@ -135,7 +135,7 @@ class ControlClient:
         self._last_id += 1
         self._socket.settimeout(timeout_s)
         try:
-            # Without arguments that are None: absent and null mean the same, and fewer things can be misread.
+            # Arguments that are None are omitted: absent and null mean the same, and fewer values can be misread.
             given = {name: value for name, value in arguments.items() if value is not None}
             self._socket.sendall(encode(ControlRequest(self._last_id, command, given)))
             while True:
@@ -168,7 +168,7 @@ class ControlClient:
 
 @contextlib.contextmanager
 def short_socket_path(path: Path) -> Iterator[str]:
-    """A name of the socket at `path` that fits the kernel's limit, by way of an open directory where the path is too long."""
+    """Yields a name of the socket at `path` that fits the kernel's limit, by way of an open directory if the path is too long."""
     if len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX:
         yield str(path)
         return

@@ -1,4 +1,4 @@
-"""`sbon coordinates`: where the agents are in the cost space, as a table, as JSON, and as a picture."""
+"""`sbon coordinates`: the agents' coordinates in the cost space, as a table, as JSON, and as a picture."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,15 +28,15 @@ COLUMNS = (
 )
 SHOWN = ("alive", "suspect")
 NAMES_MAX = 40
-"""More agents than this, and names would hide the picture: then each region has one label."""
+"""Most agents that are labelled by name; with more, each region has one label."""
 LABEL_CHARS_MAX = 40
-"""Longer names are cut: a label must fit into half of the picture."""
+"""Longest label; longer names are cut to fit half of the picture."""
 MARKER_AREA_MIN, MARKER_AREA_MAX = 25.0, 900.0
-"""Of a node without height and of the highest one, in square points."""
+"""Marker areas of a node without height and of the highest one, in square points."""
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to the program."""
+    """Adds the command to the program."""
     app.command()(coordinates)
 
 
@@ -74,13 +74,13 @@ def coordinates(
 
 
 def laid_out(members: list[dict[str, Any]]) -> dict[str, Any]:
-    """The living members' coordinates, turned so that two dimensions show as much as two can.
+    """Projects the living members' coordinates so that two dimensions show as much as possible.
 
     Returns
     -------
     dict
-        `nodes`: name, region, x_ms, y_ms and the coordinate of each, in order of name; `shown_share`: of the variance of the three
-        latency dimensions, what x and y hold (None without nodes).
+        `nodes`: name, region, x_ms, y_ms and the coordinate of each, in order of name; `shown_share`: the share of the variance of the
+        three latency dimensions in x and y (None without nodes).
     """
     found = sorted((m for m in members if m["status"] in SHOWN and m.get("coordinate")), key=lambda m: str(m["name"]))
     if not found:
@@ -92,7 +92,7 @@ def laid_out(members: list[dict[str, Any]]) -> dict[str, Any]:
         {
             "name": member["name"],
             "region": member.get("labels", {}).get("region"),
-            "x_ms": round(float(x), 3) + 0.0,  # of -0.0, 0.0
+            "x_ms": round(float(x), 3) + 0.0,  # turns -0.0 into 0.0
             "y_ms": round(float(y), 3) + 0.0,
             "coordinate": member["coordinate"],
         }
@@ -102,7 +102,7 @@ def laid_out(members: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def principal(vectors: "FloatArray") -> "tuple[FloatArray, float]":
-    """The first two principal components.
+    """Returns the first two principal components.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def principal(vectors: "FloatArray") -> "tuple[FloatArray, float]":
     (nodes, 2)
         ms, around the mean; the same from run to run, as each axis points to where its largest weight is positive.
     float
-        Share of the variance that they hold; 1 where there is none.
+        Share of the variance in them; 1 if there is no variance.
 
     Source
     ------
@@ -136,7 +136,7 @@ def principal(vectors: "FloatArray") -> "tuple[FloatArray, float]":
 
 
 def node_rows(space: dict[str, Any]) -> list[list[str]]:
-    """The table."""
+    """Returns the rows of the table."""
     return [
         [
             node["name"],
@@ -152,7 +152,7 @@ def node_rows(space: dict[str, Any]) -> list[list[str]]:
 
 
 def draw(space: dict[str, Any], path: Path) -> None:
-    """The picture, in the format that the file's name ends in.
+    """Draws the picture, in the format of the file name's extension.
 
     Raises
     ------
@@ -193,7 +193,7 @@ def fill(figure: "Figure", space: dict[str, Any]) -> None:
     if len(nodes) <= NAMES_MAX:
         for node in nodes:
             _label(axes, node["name"], (node["x_ms"], node["y_ms"]), middle_ms, fontsize=8)
-    axes.set_aspect("equal", adjustable="datalim")  # a millisecond is as long upwards as sideways
+    axes.set_aspect("equal", adjustable="datalim")  # a millisecond is equally long in both directions
     axes.set_xlabel("ms of round trip, first axis: the direction in which agents differ most")
     axes.set_ylabel("ms of round trip, second axis: across the first, where they differ most")
     axes.set_title(
@@ -209,7 +209,7 @@ def fill(figure: "Figure", space: dict[str, Any]) -> None:
 
 
 def _label(axes: "Axes", text: str, at: tuple[float, float], middle_ms: float, **style: Any) -> None:
-    """Writes a name beside a mark, towards the middle of the picture, where there is room for it."""
+    """Writes a name beside a mark, on the side towards the middle of the picture, where there is room."""
     towards, alignment = (-4, "right") if at[0] > middle_ms else (4, "left")
     axes.annotate(_short(text), at, xytext=(towards, 4), textcoords="offset points", ha=alignment, **style)
 

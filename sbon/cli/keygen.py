@@ -1,4 +1,4 @@
-"""The command that makes a cluster key."""
+"""`sbon keygen`: the command that generates a cluster key."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ from sbon.sealing import KEY_BYTES, generate_key
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to the program."""
+    """Adds the command to the program."""
     app.command()(keygen)
 
 

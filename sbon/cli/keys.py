@@ -25,7 +25,7 @@ KeyId = Annotated[str, typer.Argument(metavar="ID", help="Of a key, as `sbon key
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to the program."""
+    """Adds the commands to the program."""
     keys = typer.Typer(no_args_is_help=True, help="List and change the cluster's keys, on all agents at once.", rich_markup_mode=None)
     keys.command("list")(list_keys)
     keys.command()(install)
@@ -82,7 +82,7 @@ def remove(id: KeyId, left_out: Except = None, socket: Socket = None, json: Json
 
 
 def read_key(given: str) -> bytes:
-    """The 32 bytes of the key in a file, on standard input, or given as text.
+    """Reads the 32 bytes of the key in a file, on standard input, or given as text.
 
     Raises
     ------
@@ -103,7 +103,7 @@ def read_key(given: str) -> bytes:
     except OSError as problem:
         if isinstance(problem, PermissionError | IsADirectoryError):
             raise ConfigError(f"cannot read {given}: {problem.strerror}") from problem
-        # What is no file may be a key, mistyped perhaps: it must not be repeated.
+        # Text that names no file may be a mistyped key, which must not be repeated.
         text, where = given, "the argument (no such file)"
     try:
         keys = [key for _, key in KeyRing.parse(text).named_keys]
@@ -136,5 +136,5 @@ def _change(socket: str | None, json: bool, action: str, left_out: list[str] | N
 
 
 def node_rows(result: dict[str, Any]) -> list[list[str]]:
-    """The table of all four commands."""
+    """Returns the rows of the table of all four commands."""
     return [[node["node"], node["status"], node["primary"] or "-", " ".join(node["ids"][1:]) or "-"] for node in result["nodes"]]

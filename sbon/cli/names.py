@@ -15,7 +15,7 @@ FUNCTION_COLUMNS = (Column("call"), Column("version"), Column("gives", shorten=S
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to the program."""
+    """Adds the commands to the program."""
     for command in (names, functions):
         app.command()(command)
 
@@ -61,10 +61,10 @@ def functions(socket: Socket = None, json: Json = False, wide: Wide = False) -> 
 
 
 def name_rows(result: list[dict[str, Any]]) -> list[list[str]]:
-    """The table of `names`."""
+    """Returns the rows of the table of `names`."""
     return [[entry["name"], entry["kind"], entry["owner"] or "-", entry["query"] or "-"] for entry in result]
 
 
 def function_rows(result: list[dict[str, Any]]) -> list[list[str]]:
-    """The table of `functions`."""
+    """Returns the rows of the table of `functions`."""
     return [[one["call"], one["version"] or "-", one["gives"] or "-"] for one in result]

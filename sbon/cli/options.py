@@ -23,12 +23,12 @@ SqlText = Annotated[str | None, typer.Option("-c", "--command", metavar="SQL", h
 
 
 def read_sql(file: str | None, text: str | None) -> tuple[str, str]:
-    """The SQL text and a name for it in messages.
+    """Returns the SQL text and a name for it in messages.
 
     Raises
     ------
     typer.BadParameter
-        Neither or both were given, or the file cannot be read, or there is nothing in it.
+        Neither or both were given, the file cannot be read, or it is empty.
     """
     found, origin = _read_sql(file, text)
     if not found.strip():

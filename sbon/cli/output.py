@@ -1,6 +1,6 @@
-"""What the commands print: tables for people, JSON for scripts, one line on standard error for what went wrong.
+"""Output of the commands: tables for people, JSON for scripts, one line on standard error for errors.
 
-Whatever is printed goes through here (`tests/unit/test_house.py` looks for other ways): much of it comes from other agents, and is made
+All printing goes through this module (`tests/unit/test_house.py` checks that). Much of the text comes from other agents and is made
 printable, so that no name, label, reason or row changes what a terminal shows.
 """
 
@@ -18,22 +18,22 @@ NEW_LINE = "\n"
 
 
 def say(line: str = "", *, error: bool = False) -> None:
-    """One line on standard output, or on standard error."""
+    """Prints one line on standard output, or on standard error."""
     print(printable(line), file=sys.stderr if error else sys.stdout, flush=error)
 
 
 def print_json(value: Any) -> None:
-    """One JSON document: indented for people on a terminal, else on one line."""
+    """Prints one JSON document: indented for people on a terminal, else on one line."""
     print(json_text(value, indent=2 if sys.stdout.isatty() else None))
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    """A JSON document."""
+    """Returns a JSON document."""
     return printable_json(json.dumps(value, ensure_ascii=False, indent=indent))
 
 
 def print_now(lines: Iterable[str]) -> None:
-    """Lines whose text is printable already, at once."""
+    """Prints lines whose text is printable already, and flushes."""
     sys.stdout.write("".join([f"{line}\n" for line in lines]))
     sys.stdout.flush()
 
@@ -41,7 +41,7 @@ def print_now(lines: Iterable[str]) -> None:
 def print_table(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], *, title: str = "", empty: str = "none", wide: bool = False
 ) -> None:
-    """A table: fitted to the width of a terminal, else its main columns (all with `wide`) in full, for awk and grep to take apart."""
+    """Prints a table fitted to the width of a terminal; otherwise its main columns (all with `wide`) in full, for awk and grep."""
     if title:
         print(f"{printable(title, keep=NEW_LINE)}:")
     if rows:
@@ -51,12 +51,12 @@ def print_table(
 
 
 def print_record(pairs: Sequence[tuple[str, str]]) -> None:
-    """Names and values, a line for each."""
+    """Prints names and values, one pair per line."""
     _print_lines(record_lines(pairs, line_width()))
 
 
 def print_note(text: str) -> None:
-    """A sentence below a table, in as many lines as the terminal needs to break no word."""
+    """Prints a sentence below a table, wrapped between words."""
     width = line_width()
     first, *rest = wrapped(printable(text), width)
     say(first)
@@ -65,12 +65,12 @@ def print_note(text: str) -> None:
 
 
 def line_width() -> int | None:
-    """Characters of a line of the terminal; None where standard output is none."""
+    """Returns the characters of a line of the terminal; None if standard output is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def rich_lines(lines: Sequence[Line]) -> Any:
-    """The lines as something that rich can draw."""
+    """Returns the lines as an object that rich can print."""
     from rich.text import Text
 
     text = Text("\n", no_wrap=True, overflow="ignore").join(Text.assemble(*line) for line in lines)
@@ -88,17 +88,17 @@ def _print_lines(lines: Sequence[Line]) -> None:
 
 
 def print_error(message: str) -> None:
-    """One line on standard error."""
+    """Prints one line on standard error."""
     say(f"sbon: {' '.join(message.split())}", error=True)
 
 
 def print_sql_error(text: str, problem: RefusedError, origin: str) -> None:
-    """What is wrong with a statement, on standard error."""
+    """Prints the error of a statement on standard error."""
     print(sql_error(text, problem, origin), file=sys.stderr)
 
 
 def sql_error(text: str, problem: RefusedError, origin: str) -> str:
-    """The error, and under it the line of SQL with a caret below the place.
+    """Returns the error, and under it the line of SQL with a caret below the place.
 
     Examples
     --------
@@ -119,22 +119,22 @@ def sql_error(text: str, problem: RefusedError, origin: str) -> str:
 
 
 def number(value: float | None, digits: int = 1) -> str:
-    """A number of that many decimals, never -0.0; a dash for none."""
+    """Formats a number with that many decimals, never -0.0; a dash for None."""
     return "-" if value is None else f"{value:z,.{digits}f}"
 
 
 def count(value: float | None) -> str:
-    """A whole number; a dash for none."""
+    """Formats a whole number; a dash for None."""
     return "-" if value is None else f"{value:z,.0f}"
 
 
 def share(value: float | None) -> str:
-    """A fraction in per cent."""
+    """Formats a fraction in per cent."""
     return "-" if value is None else f"{100 * value:z.1f} %"
 
 
 def amount(value: float | None, unit: str) -> str:
-    """A rate or size with the decimal prefix that keeps it short.
+    """Formats a rate or size with a decimal prefix.
 
     Examples
     --------
@@ -150,7 +150,7 @@ def amount(value: float | None, unit: str) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """A duration in its two largest units.
+    """Formats a duration in its two largest units.
 
     Examples
     --------
@@ -173,5 +173,5 @@ def step_order(operator: dict[str, Any]) -> tuple[str, int, str]:
 
 
 def pairs(values: Mapping[str, Any]) -> str:
-    """Labels on one line."""
+    """Formats labels on one line."""
     return " ".join(f"{key}={value}" for key, value in sorted(values.items())) or "-"

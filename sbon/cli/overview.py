@@ -1,4 +1,4 @@
-"""Commands that show how things are: status, members, rtt, operators, queries."""
+"""Commands that show the state of an agent and its overlay: status, members, rtt, operators, queries."""
 
 from collections import Counter
 from typing import Annotated, Any
@@ -71,7 +71,7 @@ STATUSES = ("alive", "suspect", "failed", "left")
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to the program."""
+    """Adds the commands to the program."""
     for command in (status, members, rtt, operators, queries):
         app.command()(command)
 
@@ -115,7 +115,7 @@ def members(
 
 
 def seen_from(node: str, members: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The members with the round trips that their coordinates predict from another node; only our own are measured.
+    """Returns the members with the RTTs that their coordinates predict from another node; only our own are measured.
 
     Raises
     ------
@@ -189,7 +189,7 @@ def queries(socket: Socket = None, json: Json = False, wide: Wide = False) -> No
 
 
 def _print_notes(told: list[dict[str, Any]], names: dict[str, str]) -> None:
-    """What is to be said of operators or queries beside the table: reasons, and rows left out that these do not name."""
+    """Prints notes on operators or queries below the table: reasons, and left-out rows that these do not mention."""
     for one in told:
         if one.get("reason"):
             print_note(f"{names[one['id']]} is {one['state']}: {one['reason']}")
@@ -199,7 +199,7 @@ def _print_notes(told: list[dict[str, Any]], names: dict[str, str]) -> None:
 
 
 def status_rows(result: dict[str, Any]) -> list[tuple[str, str]]:
-    """What `status` shows, by name."""
+    """Returns names and values for `status`."""
     known = result.get("members", {})
     coordinate = result.get("coordinate") or {}
     vector = ", ".join(number(x) for x in coordinate.get("vector", ()))
@@ -233,7 +233,7 @@ def status_rows(result: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def member_rows(result: list[dict[str, Any]]) -> Rows:
-    """The table of `members`."""
+    """Returns the rows of the table of `members`."""
     return [
         [
             member["name"],
@@ -249,7 +249,7 @@ def member_rows(result: list[dict[str, Any]]) -> Rows:
 
 
 def operator_rows(result: list[dict[str, Any]]) -> Rows:
-    """The table of `operators`."""
+    """Returns the rows of the table of `operators`."""
     return [
         [
             operator["id"],
@@ -273,7 +273,7 @@ def operator_rows(result: list[dict[str, Any]]) -> Rows:
 
 
 def query_rows(result: list[dict[str, Any]]) -> Rows:
-    """The table of `queries`."""
+    """Returns the rows of the table of `queries`."""
     names = query_names(result)
     return [
         [
@@ -295,13 +295,13 @@ def query_rows(result: list[dict[str, Any]]) -> Rows:
 
 
 def query_names(result: list[dict[str, Any]]) -> dict[str, str]:
-    """What each query goes by, by its id: its name, or the id where it has no name or others have the same."""
+    """Returns the display name of each query, by its id: its name, or the id if it has no name or shares it with others."""
     named = Counter(query.get("name") for query in result)
     return {query["id"]: query["name"] if query.get("name") and named[query["name"]] == 1 else query["id"] for query in result}
 
 
 def _places(placed: list[dict[str, Any]]) -> str:
-    """The nodes that run unpinned operators: those whose place the overlay has chosen."""
+    """Returns the nodes that run unpinned operators, whose place the overlay has chosen."""
     free = [operator for operator in placed if not operator.get("pinned")]
     return " ".join(sorted({f"{operator['node']}{'(lost)' if operator.get('lost') else ''}" for operator in free})) or "-"
 
@@ -318,7 +318,7 @@ def _nearness(member: dict[str, Any]) -> tuple[float, str]:
 
 
 def _lag(lag: dict[str, Any] | None) -> str:
-    """How late the event loop's timers have been."""
+    """Formats how late the event loop's timers have been."""
     return f"median {number(lag['p50_ms'])}, p99 {number(lag['p99_ms'])}, at most {number(lag['max_ms'])} ms" if lag else "-"
 
 

@@ -1,4 +1,4 @@
-"""Commands that tell a running agent to change: leave, reload."""
+"""Commands that change a running agent: leave, reload."""
 
 from typing import Annotated, Any
 
@@ -10,7 +10,7 @@ from sbon.cli.output import print_json, say
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to the program."""
+    """Adds the commands to the program."""
     for command in (leave, reload):
         app.command()(command)
 
@@ -40,7 +40,7 @@ def leave(
       sbon leave --within 0      goes at once, with what runs on it
     """
     with ControlClient(find_socket(socket)) as agent:
-        result: dict[str, Any] = next(agent.stream("leave", within_s=within), {})  # no time-out: it may take as long as it was given
+        result: dict[str, Any] = next(agent.stream("leave", within_s=within), {})  # no time-out: it may take as long as it was allowed to
     if json:
         print_json(result)
         return

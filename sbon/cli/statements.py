@@ -64,7 +64,7 @@ SELECTING = {
     "operator": "its query is {query}",
     "node": "`sbon queries` lists the queries",
 }
-"""What to do instead of following what is no query, by its kind."""
+"""Hint for following a name that is no query, by its kind."""
 DROPPING = {
     "view": _DROP + "VIEW {name}'",
     "source": _DROP + "SOURCE {name}'",
@@ -73,14 +73,14 @@ DROPPING = {
     "operator": "its query is {query}",
     "node": "run `sbon leave` there to take it out of the overlay",
 }
-"""What to do instead of ending what is no query, by its kind."""
+"""Hint for ending a name that is no query, by its kind."""
 
 MIGRATE_TIMEOUT_S = 900.0
-"""How long the answer to a migration is waited for: beyond migration.copy_timeout_s, which a large state on a slow path may need."""
+"""Longest wait for the answer to a migration; longer than migration.copy_timeout_s, which a large state on a slow path may need."""
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to the program."""
+    """Adds the commands to the program."""
     for command in (sql, explain, tail, drop, migrate):
         app.command()(command)
 
@@ -113,7 +113,7 @@ def sql(file: SqlFile = None, command: SqlText = None, socket: Socket = None, js
 
 
 def print_listing(columns: list[str], rows: list[dict[str, Any]], *, wide: bool = False) -> None:
-    """The answer to DESCRIBE or SHOW: a table, or the text of a statement as it was written."""
+    """Prints the answer to DESCRIBE or SHOW: a table, or the text of a statement as it was written."""
     if columns == ["name", "statement"]:
         for row in rows:
             for line in str(row["statement"]).splitlines():
@@ -124,7 +124,7 @@ def print_listing(columns: list[str], rows: list[dict[str, Any]], *, wide: bool 
 
 
 def _listed(row: dict[str, Any], column: str) -> str:
-    """A cell of a listing: items without commas, and a dash for nothing, or for a query's name that is only its id."""
+    """Formats a cell of a listing: list items without commas; a dash for an empty value, and for a query's name that is only its id."""
     text = row[column] or "-"
     if column == "name" and text == row.get("query"):
         return "-"
@@ -158,7 +158,7 @@ def explain(
 
 
 def print_plan(plan: dict[str, Any], *, candidates: bool, wide: bool = False) -> None:
-    """The tables of `explain`."""
+    """Prints the tables of `explain`."""
     operators = sorted(plan["operators"], key=step_order)
     rows = [[o["id"], o["kind"], o["node"], _reason(o), o["text"]] for o in operators]
     print_table(PLAN_COLUMNS, rows, title="operators", wide=wide)
@@ -270,16 +270,16 @@ def migrate(
 
 
 def resolve_query(agent: ControlClient, name: str, instead: dict[str, str]) -> str:
-    """The id of the query of this id or name.
+    """Returns the id of the query with this id or name.
 
     Parameters
     ----------
-    instead : what to do where the name is that of something else, by its kind
+    instead : hint by kind, if the name is that of something else
 
     Raises
     ------
     RefusedError
-        There is none, or several queries have the name.
+        There is no such query, or several have the name.
     """
     known = agent.ask("queries")
     if any(query["id"] == name for query in known):
@@ -304,7 +304,7 @@ def resolve_query(agent: ControlClient, name: str, instead: dict[str, str]) -> s
 
 
 def _other_kinds(agent: ControlClient, queries: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
-    """What has a name and is no query, by kind; with the query to which it belongs, where it does."""
+    """Returns the names that are no queries, by kind, each with the query to which it belongs, if any."""
     found: dict[str, dict[str, str]] = {kind: {} for kind in SELECTING}
     for entry in agent.ask("names"):
         found.setdefault(entry["kind"], {})[entry["name"]] = entry["query"] or ""
@@ -314,7 +314,7 @@ def _other_kinds(agent: ControlClient, queries: list[dict[str, Any]]) -> dict[st
 
 
 class RowPrinter:
-    """Prints rows as they come: NDJSON, or columns whose widths grow with what they have to hold."""
+    """Prints rows as they arrive: as NDJSON, or in columns that widen as needed."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
@@ -322,7 +322,7 @@ class RowPrinter:
         self._columns: list[str] = []
 
     def rows(self, columns: list[str], rows: list[list[Any]]) -> None:
-        """Print more rows, with a head before the first ones."""
+        """Prints more rows, with a header before the first ones."""
         if self._as_json:
             print_now(json_text(dict(zip(columns, row, strict=True))) for row in rows)
             return
@@ -336,7 +336,7 @@ class RowPrinter:
 
 
 def cell_text(value: Any) -> str:
-    """A value in a column: floats short, NULL as SQL writes it, control characters made visible."""
+    """Formats a value in a column: floats short, NULL as in SQL, control characters made visible."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):
@@ -368,7 +368,7 @@ def _reason(operator: dict[str, Any]) -> str:
     least = min(considered, key=lambda c: c.get("network_usage") or 0.0)
     if chosen is None or (chosen.get("network_usage") or 0.0) <= (least.get("network_usage") or 0.0):
         return best_of
-    # Not the least usage: then it was for the load, if that is less.
+    # Not the least usage: then the load decided, if it is lower.
     lighter = (chosen.get("load_ms") or 0.0) < (least.get("load_ms") or 0.0)
     return f"{best_of}: less load than {least['node']}" if lighter else best_of
 

@@ -1,8 +1,8 @@
-"""Tables as lines of a given width in which nothing that may be typed again is broken or cut.
+"""Lays out tables in lines of a given width, without breaking or cutting anything that may be typed again.
 
-A table shows its main columns. Those marked `wide` join them with `--wide`, or where the line has room for them. What is too long for its
-line gives way in this order: texts and lists that may be shortened; main columns that are neither first nor `keep`, from the right; and
-where even the rest does not fit, each row becomes a block with a line for each column. Without a width (no terminal) nothing gives way.
+A table shows its main columns. Those marked `wide` are added with `--wide`, or if the line has room for them. A line that is too long is
+reduced in this order: texts and lists that may be shortened; main columns that are neither first nor `keep`, from the right; and if even
+the rest does not fit, each row becomes a block with a line for each column. Without a width (no terminal) nothing is reduced.
 """
 
 from collections.abc import Sequence
@@ -14,22 +14,22 @@ from sbon.printable import printable
 
 GAP = "  "
 TEXT_WIDTH_MIN = 16
-"""A text is not shortened below this width while other columns can be left out."""
+"""Least width to which a text is shortened while other columns can be left out."""
 TEXT_WIDTH_LEAST = 8
-"""Nor ever below this one."""
+"""Least width to which a text is shortened at all."""
 TEXT_WIDTH_FAIR = 40
-"""A further column is shown unasked only where the texts keep this width."""
+"""Least width of texts from which an optional column is shown without `--wide`."""
 
 
 class Shorten(Enum):
-    """How a column's cells give way on a narrow line."""
+    """How a column's cells are shortened on a narrow line."""
 
     NEVER = "never"
-    """Ids, names, numbers."""
+    """Not shortened: ids, names, numbers."""
     END = "end"
-    """Texts: the end becomes an ellipsis."""
+    """For texts: the end becomes an ellipsis."""
     LIST = "list"
-    """Items with blanks between them: whole items give way, and are counted (`ams nyc +3`)."""
+    """For items separated by blanks: whole items are left out and counted (`ams nyc +3`)."""
 
 
 class Column(NamedTuple):
@@ -37,12 +37,12 @@ class Column(NamedTuple):
 
     title: str
     right: bool = False
-    """Numbers line up on the right."""
+    """Aligned on the right, as numbers are."""
     shorten: Shorten = Shorten.NEVER
     keep: bool = False
-    """Never left out for lack of room, as the first column."""
+    """Never left out for lack of room; the first column never is either."""
     wide: bool = False
-    """Shown with `--wide`, or where there is room."""
+    """Shown with `--wide`, or if there is room."""
 
 
 class Span(NamedTuple):
@@ -68,7 +68,7 @@ STYLES = {
     "left": "dim",
     "finished": "dim",
 }
-"""Colours of the states, wherever one stands alone in a cell."""
+"""Colours of states that stand alone in a cell."""
 
 
 def table_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None, *, wide: bool = False) -> list[Line]:
@@ -76,8 +76,8 @@ def table_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width:
 
     Parameters
     ----------
-    width : of a line; None for no limit
-    wide : with all columns
+    width : width of a line; None for no limit
+    wide : show all columns
 
     Examples
     --------
@@ -125,12 +125,12 @@ def record_lines(pairs: Sequence[tuple[str, str]], width: int | None) -> list[Li
 
 
 def plain(lines: Sequence[Line]) -> list[str]:
-    """The lines without styles."""
+    """Returns the lines without styles."""
     return ["".join(span.text for span in line) for line in lines]
 
 
 def wrapped(text: str, width: int | None) -> list[str]:
-    """The text in lines of at most this width, broken at blanks only: a longer word has a line for itself.
+    """Wraps text to lines of at most this width at blanks only; a longer word gets a line of its own.
 
     Examples
     --------
@@ -150,7 +150,7 @@ def wrapped(text: str, width: int | None) -> list[str]:
 
 
 def shortened(cell: str, width: int, how: Shorten) -> str:
-    """The cell, shortened to a width unless it must not be.
+    """Shortens a cell to a width, unless its column must not be shortened.
 
     Examples
     --------
@@ -172,7 +172,7 @@ def shortened(cell: str, width: int, how: Shorten) -> str:
 
 
 def display_width(text: str) -> int:
-    """The number of a terminal's cells that the text takes: two for each wide character of East Asia, none for a combining one.
+    """Returns the number of terminal cells that the text takes: two for each wide character of East Asia, none for a combining one.
 
     Examples
     --------
@@ -185,7 +185,7 @@ def display_width(text: str) -> int:
 
 
 class _Measure(NamedTuple):
-    """Widths of a column: the smallest, the one that other columns give way for, the one at which nothing is shortened."""
+    """Widths of a column: the smallest, the one up to which other columns are left out for it, and the full one."""
 
     least: int
     usual: int
@@ -205,7 +205,7 @@ def _measure(column: Column, cells: Sequence[str]) -> _Measure:
 
 
 def _fitted(columns: Sequence[Column], measures: Sequence[_Measure], width: int | None, wide: bool) -> tuple[list[int], list[int] | None]:
-    """Which columns are shown, and how wide; without widths where they do not fit on a line."""
+    """Returns the columns shown and their widths; no widths if they do not fit on a line."""
     shown = [i for i, column in enumerate(columns) if wide or not column.wide]
     asked = list(shown)
     if width is None:
@@ -246,7 +246,7 @@ def _first_items(items: Sequence[str], number: int) -> str:
 
 
 def _line(spans: Sequence[Span], widths: Sequence[int], right: Sequence[bool]) -> Line:
-    """The spans in their columns, without blanks at the end."""
+    """Returns a line with the spans in their columns, without trailing blanks."""
     line: Line = []
     for number, (span, width, is_right) in enumerate(zip(spans, widths, right, strict=True)):
         padding = Span(" " * (width - display_width(span.text)))

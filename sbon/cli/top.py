@@ -16,7 +16,7 @@ from sbon.printable import printable
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to the program."""
+    """Adds the command to the program."""
     app.command()(top)
 
 
@@ -45,12 +45,12 @@ def top(
 
 
 def look(agent: ControlClient) -> dict[str, Any]:
-    """Everything that the view shows, asked for at one go."""
+    """Requests everything that the view shows."""
     return {command: agent.ask(command) for command in ("status", "members", "operators", "queries")}
 
 
 def headline(seen: dict[str, Any], width: int | None) -> list[str]:
-    """The agent in one line, or in as many as its parts need."""
+    """Returns the agent's headline in one line, or in as many as its parts need."""
     status = seen["status"]
     members = status.get("members", {})
     states = ", ".join(f"{members[state]} {state}" for state in ("alive", "suspect", "failed", "left") if members.get(state))
@@ -74,13 +74,13 @@ def headline(seen: dict[str, Any], width: int | None) -> list[str]:
 
 
 def busiest(seen: dict[str, Any], most: int) -> list[list[str]]:
-    """Rows of the operators that take in most."""
+    """Returns the rows of the operators with the highest input."""
     ranked = sorted(seen["operators"], key=lambda o: (-(o.get("rows_per_s_in") or o.get("rows_per_s_out") or 0.0), o["id"]))
     return [row for operator in ranked[:most] for row in operator_rows([operator])]
 
 
 def nearest(seen: dict[str, Any], most: int) -> list[list[str]]:
-    """Rows of the members with the shortest round trips."""
+    """Returns the rows of the members with the shortest round trips."""
 
     def rtt(member: dict[str, Any]) -> float:
         for key in ("measured_rtt_ms", "estimated_rtt_ms"):
@@ -102,7 +102,7 @@ def _print_once(seen: dict[str, Any], *, wide: bool) -> None:
 
 
 def screen(seen: dict[str, Any], width: int, height: int, *, wide: bool = False) -> list[Line]:
-    """The lines of a terminal of that size: the three tables share its height."""
+    """Returns the lines of a terminal of that size: the three tables share its height."""
     head = [[Span(line, "bold")] for line in headline(seen, width)]
     most = max(3, (height - len(head) - 6) // 3)
     lines: list[Line] = head

@@ -1,4 +1,4 @@
-"""How long a tuple is on its way through a query: the longest way from a producer to a consumer, over the links alone."""
+"""Delay of a query: the longest path from a producer to a consumer, over the links alone."""
 
 from collections.abc import Iterable, Mapping
 
@@ -15,17 +15,17 @@ def longest_delay_ms(
     latencies: Latencies,
     begun_ms: Mapping[OperatorId, float] | None = None,
 ) -> float:
-    """One-way latency of the longest way from a producer to a consumer, over the operators' nodes; 0 without links.
+    """Returns the one-way latency of the longest path from a producer to a consumer, over the operators' nodes; 0 without links.
 
     Parameters
     ----------
     assignment : operators left out take no part, nor do their links
-    begun_ms : of operators for which a running one serves, the delay from their producers; their own inputs then do not count
+    begun_ms : delays from the producers of operators that are replaced by running ones; their own inputs then do not count
 
     Raises
     ------
     PlacementError
-        The links go round in a circle.
+        The links form a cycle.
     """
     return longest_way(problem, assignment, latencies, begun_ms)[0]
 
@@ -36,7 +36,7 @@ def longest_way(
     latencies: Latencies,
     begun_ms: Mapping[OperatorId, float] | None = None,
 ) -> tuple[float, tuple[OperatorId, ...]]:
-    """The same, and the operators on that way, upstream first."""
+    """Returns the same, and the operators on that path, upstream first."""
     begun = begun_ms or {}
     links = [link for link in problem.links if link.source in assignment and link.target in assignment and link.target not in begun]
     delay = {operator: begun.get(operator, 0.0) for operator in assignment}
@@ -58,12 +58,12 @@ def longest_way(
 
 
 def upstream_first(operators: Iterable[OperatorId], links: Iterable[RatedLink]) -> list[OperatorId]:
-    """The operators in an order in which every link leads forwards.
+    """Returns the operators in topological order.
 
     Raises
     ------
     PlacementError
-        The links go round in a circle.
+        The links form a cycle.
     """
     waiting = dict.fromkeys(operators, 0)
     targets: dict[OperatorId, list[OperatorId]] = {}
@@ -71,7 +71,7 @@ def upstream_first(operators: Iterable[OperatorId], links: Iterable[RatedLink]) 
         waiting[link.target] += 1
         targets.setdefault(link.source, []).append(link.target)
     order = [operator for operator, count in waiting.items() if count == 0]
-    for operator in order:  # grows meanwhile
+    for operator in order:  # the list grows during the loop
         for target in targets.get(operator, ()):
             waiting[target] -= 1
             if waiting[target] == 0:

@@ -13,17 +13,17 @@ from sbon.types import FloatArray, NodeId
 
 
 class Latencies(Protocol):
-    """What placement asks of a network."""
+    """The latencies that placement needs of a network."""
 
     def one_way_ms(self, source: NodeId, target: NodeId) -> float:
-        """Latency of a link between two nodes; 0 within one."""
+        """Returns the latency of a link between two nodes; 0 within one."""
 
     def matrix_ms(self, sources: Sequence[NodeId], targets: Sequence[NodeId]) -> FloatArray:
-        """(sources, targets) of the same."""
+        """Returns the same for all pairs, (sources, targets)."""
 
 
 class EstimatedLatencies:
-    """Half the measured RTT where there is one, else what the coordinates predict.
+    """Half the measured RTT if there is one, else the coordinates' prediction.
 
     A pair measured from both ends counts with the mean of the two RTTs: links are used in one direction, but RTTs are symmetric up to
     noise and the mean has less of it.
@@ -35,38 +35,38 @@ class EstimatedLatencies:
         self._rtt_ms: dict[NodeId, dict[NodeId, float]] = {}
 
     def cautious(self) -> "EstimatedLatencies":
-        """The same measurements; predictions count the dearer, the less the coordinates of their ends are to be relied upon."""
+        """Returns the same measurements with predictions that cost more, the less reliable the coordinates of their ends are."""
         other = EstimatedLatencies(self.space, cautious=True)
         other._rtt_ms = self._rtt_ms
         return other
 
     def learn(self, node: NodeId, rtts_ms: Mapping[NodeId, float]) -> None:
-        """Take RTTs that `node` has measured. Later words of one node about one peer replace earlier ones."""
+        """Takes RTTs that `node` has measured. A later value of one node about one peer replaces an earlier one."""
         sane = {peer: rtt for peer, rtt in rtts_ms.items() if 0 <= rtt < math.inf}
         if sane:
             self._rtt_ms.setdefault(node, {}).update(sane)
 
     def measured_rtt_ms(self, a: NodeId, b: NodeId) -> float | None:
-        """The RTT measured by either end; None if neither has."""
+        """Returns the RTT measured by either end; None if neither has measured it."""
         words = [rtts[peer] for rtts, peer in ((self._rtt_ms.get(a, {}), b), (self._rtt_ms.get(b, {}), a)) if peer in rtts]
         return sum(words) / len(words) if words else None
 
     def one_way_ms(self, source: NodeId, target: NodeId) -> float:
-        """Latency of a link between two nodes; 0 within one."""
+        """Returns the latency of a link between two nodes; 0 within one."""
         if source == target:
             return 0.0
         measured = self.measured_rtt_ms(source, target)
         return float(self._predicted_ms([source], [target])[0, 0]) if measured is None else measured / 2
 
     def matrix_ms(self, sources: Sequence[NodeId], targets: Sequence[NodeId]) -> FloatArray:
-        """(sources, targets) of the same."""
+        """Returns the same for all pairs, (sources, targets)."""
         result = self._predicted_ms(sources, targets)
         for row, column, value in self._measured(sources, targets):
             result[row, column] = value
         return result
 
     def is_measured(self, sources: Sequence[NodeId], targets: Sequence[NodeId]) -> npt.NDArray[np.bool_]:
-        """(sources, targets): whether that RTT has been measured; within a node nothing need be."""
+        """Tells which RTTs have been measured, (sources, targets); those within a node count as measured."""
         result: npt.NDArray[np.bool_] = np.array([[source == target for target in targets] for source in sources], dtype=bool)
         result = result.reshape(len(sources), len(targets))
         for row, column, _ in self._measured(sources, targets):
@@ -74,7 +74,7 @@ class EstimatedLatencies:
         return result
 
     def _measured(self, sources: Sequence[NodeId], targets: Sequence[NodeId]) -> Iterator[tuple[int, int, float]]:
-        """Row, column and one-way latency of what has been measured between them."""
+        """Yields row, column and one-way latency of the measured pairs."""
         columns = {node: column for column, node in enumerate(targets)}
         rows = {node: row for row, node in enumerate(sources)}
         for node, rtts in self._rtt_ms.items():
@@ -94,7 +94,7 @@ class EstimatedLatencies:
 
 
 class KnownLatencies:
-    """From a matrix of RTTs: the truth of a test or a testbed."""
+    """Latencies from a matrix of RTTs, as tests and testbeds know them."""
 
     def __init__(self, nodes: Sequence[NodeId], rtt_ms: FloatArray) -> None:
         if rtt_ms.shape != (len(nodes), len(nodes)):
@@ -104,9 +104,9 @@ class KnownLatencies:
         np.fill_diagonal(self._one_way_ms, 0.0)
 
     def one_way_ms(self, source: NodeId, target: NodeId) -> float:
-        """Latency of a link between two nodes; 0 within one."""
+        """Returns the latency of a link between two nodes; 0 within one."""
         return float(self._one_way_ms[self._row[source], self._row[target]])
 
     def matrix_ms(self, sources: Sequence[NodeId], targets: Sequence[NodeId]) -> FloatArray:
-        """(sources, targets) of the same."""
+        """Returns the same for all pairs, (sources, targets)."""
         return self._one_way_ms[np.ix_([self._row[node] for node in sources], [self._row[node] for node in targets])].copy()

@@ -1,4 +1,4 @@
-"""Network usage: the data in transit at an instant, which placement makes small (SBON, section 2.3)."""
+"""Network usage: the data in transit at an instant, which placement minimises (SBON, section 2.3)."""
 
 from collections.abc import Iterable, Mapping
 from typing import Protocol
@@ -13,23 +13,23 @@ MS_PER_S = 1000.0
 
 
 class RatedLink(Protocol):
-    """What a link needs for its usage to be known: a `PlacementLink` and a plan's `LinkSpec` both have it."""
+    """The fields of a link that determine its usage: `PlacementLink` and a plan's `LinkSpec` have them."""
 
     @property
     def source(self) -> OperatorId:
-        """The operator upstream."""
+        """Returns the operator upstream."""
 
     @property
     def target(self) -> OperatorId:
-        """The operator downstream."""
+        """Returns the operator downstream."""
 
     @property
     def rate_bytes_per_s(self) -> float:
-        """Data rate on the link."""
+        """Returns the data rate on the link."""
 
 
 def network_usage(rate_bytes_per_s: FloatArray, latency_ms: FloatArray) -> float:
-    """Bytes in transit over the links of one query.
+    """Returns the bytes in transit over the links of one query.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def network_usage(rate_bytes_per_s: FloatArray, latency_ms: FloatArray) -> float
 
 
 def usage_of_assignment(links: Iterable[RatedLink], assignment: Mapping[OperatorId, NodeId], latencies: Latencies) -> float:
-    """Bytes in transit if every operator runs where `assignment` says; links within a node carry nothing over the network.
+    """Returns the bytes in transit if every operator runs where `assignment` puts it; links within a node count 0.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The coordinates of all known nodes as arrays, so that a placement looks at thousands of nodes at once."""
+"""The coordinates of all known nodes as arrays, so that placement can evaluate thousands of nodes at once."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import overload
@@ -12,16 +12,16 @@ from sbon.errors import CoordinateError, PlacementError, ShapeError
 from sbon.types import FloatArray, NodeId
 
 CAUTION_ERROR = 0.15
-"""What a node's error estimate counts, as a share of the typical RTT of the space, where candidates are compared by predictions alone. Of
-many that look equally good, the one whose coordinate knows less is probably worse than it looks, however near it seems."""
+"""Penalty for a node's error estimate, as a share of the typical RTT of the space, if candidates are compared by predictions alone.
+Among many that look equally good, the one with the larger error is probably worse than it looks, however near it seems."""
 CAUTION_HEIGHT = 1.0
-"""What its height counts besides: the height takes up what no place in three dimensions explains."""
+"""Additional penalty for a node's height, since the height absorbs what no point in three dimensions explains."""
 TYPICAL_SAMPLE = 256
-"""Nodes from which the typical RTT of a space is taken."""
+"""Number of nodes from which the typical RTT of a space is computed."""
 
 
 class CostSpace:
-    """An immutable table of nodes. Make it once and use it for many queries.
+    """An immutable table of nodes. Build it once and use it for many queries.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class CostSpace:
         loads_ms: FloatArray | None = None,
         errors: FloatArray | None = None,
     ) -> "CostSpace":
-        """The same without an object for each node, for spaces of a million.
+        """Builds the table without an object for each node, for spaces of a million nodes.
 
         Parameters
         ----------
@@ -89,7 +89,8 @@ class CostSpace:
         self.names = names
         self.row = row
         self.columns = columns
-        """(6, nodes + 1): x, y, z, height, load, error; behind the last node the origin, where strangers are taken to be."""
+        """Columns, (6, nodes + 1): x, y, z, height, load, error. The last row is the origin, the assumed point of nodes without a
+        coordinate."""
         self.vectors_ms: FloatArray = columns[:3, :count].T
         self.heights_ms: FloatArray = columns[3, :count]
         self.loads_ms: FloatArray = columns[4, :count]
@@ -99,7 +100,7 @@ class CostSpace:
         self._cautious_heights_ms: FloatArray | None = None
 
     def with_strangers(self, nodes: Sequence[NodeId]) -> "CostSpace":
-        """The same space, in which nodes without a coordinate are taken to be at the origin; they are not among its names."""
+        """Returns the same space with nodes that have no coordinate assumed at the origin; they are not among its names."""
         strangers = frozenset(node for node in nodes if node not in self.row)
         if not strangers:
             return self
@@ -116,28 +117,28 @@ class CostSpace:
 
     @property
     def index(self) -> NearestIndex:
-        """For the nearest nodes to a point; built when first asked for."""
+        """Returns the index of the nodes nearest to a point, built on first use."""
         if self._index is None:
             self._index = NearestIndex.of_arrays(self.names, self.vectors_ms, self.loads_ms, self.heights_ms)
         return self._index
 
     @property
     def cautious_heights_ms(self) -> FloatArray:
-        """(nodes + 1,): heights that are to be used where predictions compete (see CAUTION_ERROR, CAUTION_HEIGHT); the origin's is last."""
+        """Returns heights, (nodes + 1,), for comparing predictions (see CAUTION_ERROR, CAUTION_HEIGHT); the origin's is last."""
         if self._cautious_heights_ms is None:
             heights, errors = self.columns[3], self.columns[5]
             self._cautious_heights_ms = heights + CAUTION_HEIGHT * heights + CAUTION_ERROR * self._typical_rtt_ms() * errors
         return self._cautious_heights_ms
 
     def _typical_rtt_ms(self) -> float:
-        """Median over the pairs of some nodes; 0 where there are no two."""
+        """Returns the median RTT over the pairs of some nodes; 0 with fewer than two nodes."""
         some = np.unique(np.linspace(0, max(len(self) - 1, 0), min(len(self), TYPICAL_SAMPLE)).astype(np.intp))
         if len(some) < 2:
             return 0.0
         return float(np.median(self.rtt_of_rows_ms(some, some)[np.triu_indices(len(some), 1)]))
 
     def rows(self, nodes: Sequence[NodeId]) -> list[int]:
-        """Rows of nodes; of strangers the origin's.
+        """Returns the rows of nodes; those of unknown nodes admitted by `with_strangers` are the origin's.
 
         Raises
         ------
@@ -154,25 +155,25 @@ class CostSpace:
         return [row[node] if node in row else len(self) for node in nodes]
 
     def points_ms(self, nodes: Sequence[NodeId]) -> FloatArray:
-        """(nodes, 3): where nodes are, strangers at the origin."""
+        """Returns the points of nodes, (nodes, 3); unknown ones at the origin."""
         return np.ascontiguousarray(self.columns[:3, self.rows(nodes)].T)
 
     def coordinate(self, node: NodeId) -> Coordinate:
-        """Of a node; of a stranger the origin."""
+        """Returns the coordinate of a node; for an unknown one the origin."""
         return ORIGIN if node in self._strangers else self.coordinates[node]
 
     def rtt_ms(self, a: NodeId, b: NodeId) -> float:
-        """Predicted RTT; 0 within a node."""
+        """Returns the predicted RTT; 0 within a node."""
         return float(self.rtt_matrix_ms([a], [b])[0, 0])
 
     def rtt_matrix_ms(self, sources: Sequence[NodeId], targets: Sequence[NodeId]) -> FloatArray:
-        """(sources, targets) of predicted RTTs (distance plus both heights); 0 where both are one node."""
+        """Returns the predicted RTTs (distance plus both heights), (sources, targets); 0 if both are one node."""
         s, t = np.array(self.rows(sources), dtype=np.intp), np.array(self.rows(targets), dtype=np.intp)
         return self.rtt_of_rows_ms(s, t)
 
     def rtt_of_rows_ms(self, s: npt.NDArray[np.intp], t: npt.NDArray[np.intp], *, cautious: bool = False) -> FloatArray:
-        """The same by rows; with cautious heights where wanted."""
-        # One dimension after the other: no array of differences, and no library that spreads small work over busy cores.
+        """Returns the same by rows; with cautious heights if asked for."""
+        # One dimension after the other: avoids an array of differences, and a library that would spread small work over busy cores.
         here, there = self.columns[:3, s], self.columns[:3, t]
         rtt: FloatArray = np.zeros((len(s), len(t)))
         for axis in range(3):
@@ -188,7 +189,7 @@ class CostSpace:
 
 
 class _Names(Sequence[NodeId]):
-    """Names in an array, as plain strings."""
+    """Names in an array, returned as plain strings."""
 
     def __init__(self, names: npt.NDArray[np.str_]) -> None:
         self._names = names
@@ -210,7 +211,7 @@ class _Rows(Mapping[NodeId, int]):
     def __init__(self, names: npt.NDArray[np.str_]) -> None:
         self._names = names
         self._width = names.dtype.itemsize // 4
-        """Characters; a longer name would make numpy widen the whole array to compare."""
+        """Characters of the longest name; a longer key would make numpy widen the whole array to compare."""
 
     def __len__(self) -> int:
         return len(self._names)
@@ -227,7 +228,7 @@ class _Rows(Mapping[NodeId, int]):
 
 
 class _Coordinates(Mapping[NodeId, Coordinate]):
-    """Coordinates made when they are asked for."""
+    """Coordinates created on access."""
 
     def __init__(self, rows: _Rows, columns: FloatArray) -> None:
         self._rows = rows

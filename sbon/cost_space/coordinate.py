@@ -1,7 +1,7 @@
-"""A node's place in the cost space (SBON, section 3.1.1).
+"""A node's coordinate in the cost space (SBON, section 3.1.1).
 
-Three latency dimensions in milliseconds of RTT, a height for the access link that every path of the node crosses, an error estimate
-that weighs the node's word against others', and a load dimension in the same unit as latency.
+A coordinate has three latency dimensions in milliseconds of RTT, a height for the access link that every path of the node crosses, an
+error estimate that weighs the node's coordinate against others', and a load dimension in the same unit as latency.
 
 The height follows Vivaldi (Dabek et al., SIGCOMM 2004, section 5.4): the RTT between two nodes is the Euclidean distance of their
 vectors plus both heights.
@@ -15,17 +15,17 @@ from sbon.errors import CoordinateError
 
 DIMENSIONS = 3
 VECTOR_MS_MAX = 100_000.0
-"""Beyond any path on Earth: a component or height above it is nonsense and is refused."""
+"""Largest component or height, beyond any path on Earth; larger ones are refused."""
 ERROR_MAX = 10.0
 
 
 class Coordinate(msgspec.Struct, frozen=True, array_like=True):
-    """Where a node is. Everything but `error` in milliseconds; RTT, not one-way latency."""
+    """The coordinate of a node. Everything but `error` is in milliseconds of RTT, not one-way latency."""
 
     vector: tuple[float, float, float]
     height_ms: float
     error: float
-    """Relative error that the node expects of its own predictions: 0 is perfect, 1 knows nothing."""
+    """Relative error that the node expects of its own predictions: 0 is perfect, 1 is no information."""
     load_ms: float = 0.0
 
 
@@ -33,12 +33,12 @@ ORIGIN = Coordinate((0.0, 0.0, 0.0), 0.0, 1.0, 0.0)
 
 
 def check(coordinate: Coordinate) -> Coordinate:
-    """The same coordinate, if a sane node could have sent it.
+    """Returns the coordinate after checking that a correct node could have sent it.
 
     Raises
     ------
     CoordinateError
-        A value is not finite, negative where it may not be, or absurdly large. One NaN let in would spread to every node.
+        A value is not finite, negative although it must not be, or too large. One NaN let in would spread to every node.
     """
     (x, y, z), height, error, load = coordinate.vector, coordinate.height_ms, coordinate.error, coordinate.load_ms
     bound = VECTOR_MS_MAX
@@ -55,7 +55,7 @@ def check(coordinate: Coordinate) -> Coordinate:
 
 
 def estimated_rtt_ms(a: Coordinate, b: Coordinate) -> float:
-    """RTT that the latency dimensions predict between two nodes.
+    """Returns the RTT that the latency dimensions predict between two nodes.
 
     Source
     ------
@@ -70,7 +70,7 @@ def estimated_rtt_ms(a: Coordinate, b: Coordinate) -> float:
 
 
 def cost_distance_ms(point: tuple[float, float, float], node: Coordinate) -> float:
-    """Distance in the full cost space from a virtual placement (no height, no load) to a node.
+    """Returns the distance in the full cost space from a virtual placement (no height, no load) to a node.
 
     The load dimension is a Euclidean one (SBON, section 3.1.1), so that a loaded node moves away from everything; the height is
     added, as for latency.

@@ -1,4 +1,4 @@
-"""The load dimension: how far its work moves a node away in the cost space (SBON, section 3.1.1)."""
+"""The load dimension: how far load moves a node away in the cost space (SBON, section 3.1.1)."""
 
 import math
 from typing import Literal
@@ -39,15 +39,15 @@ class LoadConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 FRACTION_MAX = 10.0
-"""Runnable work of ten times the CPU and more is all the same: no node to place on. Keeps the exponential scaling finite."""
+"""Largest load, as a multiple of the CPU. Nodes at or above it are equally unsuitable; keeps the exponential scaling finite."""
 
 
 def scaled_load_ms(fraction: float, config: LoadConfig) -> float:
-    """Load dimension for a CPU load, before smoothing.
+    """Returns the load dimension for a CPU load, before smoothing.
 
     Parameters
     ----------
-    fraction : share of the CPU that is wanted; above 1 where work waits
+    fraction : share of the CPU that is demanded; above 1 if work waits
 
     Examples
     --------
@@ -67,7 +67,7 @@ def scaled_load_ms(fraction: float, config: LoadConfig) -> float:
 
 
 class LoadDimension:
-    """Smooths load readings and publishes them only when they have changed enough to matter."""
+    """Smooths load readings and publishes them only when they have changed by more than the hysteresis."""
 
     def __init__(self, config: LoadConfig) -> None:
         self._config = config
@@ -76,9 +76,9 @@ class LoadDimension:
         self.load_ms = 0.0
 
     def update(self, fraction: float, now: float) -> float:
-        """Take a reading of the CPU load, 0 to 1 (more where work waits), and return the load dimension to publish, in ms.
+        """Takes a reading of the CPU load, 0 to 1 (more if work waits), and returns the load dimension to publish, in ms.
 
-        Readings may come at any pace: each counts for the time since the one before. One that is not a finite number is passed over.
+        Readings may come at any pace: each counts for the time since the one before. One that is not finite is ignored.
         """
         if not math.isfinite(fraction):
             return self.load_ms

@@ -1,7 +1,7 @@
-"""This node's coordinate: RTT samples and gossip go in, a place in the cost space comes out.
+"""Computes this node's coordinate from RTT samples and gossip.
 
-Samples and coordinates of peers are hostile input. What cannot be true is refused and counted by reason in `rejected`; what may be true
-moves the node by a bounded length.
+Samples and coordinates of peers are hostile input. Impossible values are refused and counted by reason in `rejected`; plausible ones move
+the node by a bounded length.
 """
 
 import math
@@ -21,14 +21,14 @@ from sbon.errors import CoordinateError
 from sbon.types import FloatArray, NodeId
 
 RTT_MS_MIN = 0.001
-"""No two agents are nearer than a microsecond."""
+"""Least RTT, one microsecond."""
 RECENT_SHARE = 0.125
-"""Weight of a sample in the short average of errors that is held against the long one."""
+"""Weight of a sample in the short average of errors, which is compared with the long one."""
 RECENT_ERROR_MAX = 0.5
-"""Of one sample, in the short average: a few liars shall not look like a changed network."""
+"""Most that one sample adds to the short average, so that a few liars do not look like a changed network."""
 
 RESTORED_SAMPLES = 32.0
-"""How many samples the coordinate of an earlier run is worth."""
+"""Number of samples that the coordinate of an earlier run counts for."""
 
 
 class Localiser:
@@ -37,8 +37,8 @@ class Localiser:
     Parameters
     ----------
     config : settings
-    rng : directions in which nodes on one point come apart
-    start : coordinate of an earlier run to go on from
+    rng : draws directions that separate nodes at one point
+    start : coordinate of an earlier run to continue from
     table : peers' latest coordinates kept up to date by someone else, for simulations; otherwise `observe` and `heard` keep them
     """
 
@@ -48,7 +48,7 @@ class Localiser:
         self._config = config
         self._rng = rng
         self._coordinate = ORIGIN if start is None else check(start)
-        # A coordinate from an earlier run holds on against its first samples, which are few and may be the odd ones.
+        # A coordinate from an earlier run resists its first samples, which are few and may be outliers.
         self._placed = self._coordinate.error < ORIGIN.error
         self._anchor = RESTORED_SAMPLES * (1.0 - self._coordinate.error) if self._placed else 0.0
         self._samples = config.early_samples if self._placed else 0
@@ -61,17 +61,17 @@ class Localiser:
 
     @property
     def coordinate(self) -> Coordinate:
-        """What to tell others."""
+        """Returns the coordinate to publish."""
         return self._coordinate
 
     def set_load(self, load_ms: float) -> None:
-        """Publish another load dimension with the coordinate."""
+        """Sets the load dimension to publish with the coordinate."""
         c = self._coordinate
         if load_ms != c.load_ms:
             self._coordinate = check(Coordinate(c.vector, c.height_ms, c.error, load_ms))
 
     def observe(self, peer: NodeId, peer_coordinate: Coordinate, rtt_ms: float, now: float) -> bool:
-        """Take an RTT measured to a peer, and the coordinate that came with the answer; False if refused and counted."""
+        """Takes an RTT measured to a peer, and the coordinate in its answer; returns False if they are refused and counted."""
         if not self._accepts(peer_coordinate) or not self._accepts_rtt(rtt_ms):
             return False
         filtered = self._memory.add(peer, peer_coordinate, rtt_ms, now)
@@ -92,20 +92,20 @@ class Localiser:
         return True
 
     def heard(self, peer: NodeId, coordinate: Coordinate, now: float) -> None:
-        """Take a peer's coordinate from gossip."""
+        """Takes a peer's coordinate from gossip."""
         if peer in self._memory and self._accepts(coordinate):
             self._memory.heard(peer, coordinate)
 
     def forget(self, peer: NodeId) -> None:
-        """The peer is gone for good."""
+        """Drops a peer that is gone for good."""
         self._memory.forget(peer)
 
     def measured_rtt_ms(self, peer: NodeId) -> float | None:
-        """Filtered RTT to a peer; None if never measured, or so long ago that it is forgotten."""
+        """Returns the filtered RTT to a peer; None if it was never measured, or so long ago that it is forgotten."""
         return self._memory.filtered_rtt_ms(peer)
 
     def remembered(self, nearest: int, about: Iterable[NodeId], now: float) -> list[tuple[NodeId, float, float]]:
-        """Peer, filtered RTT in ms and age in s of the `nearest` peers and of those of `about` that are remembered."""
+        """Returns peer, filtered RTT in ms and age in s of the `nearest` peers, and of the remembered ones in `about`."""
         told = []
         for peer in dict.fromkeys((*self._memory.nearest(nearest), *about)):
             rtt_ms, age_s = self._memory.filtered_rtt_ms(peer), self._memory.age_s(peer, now)
@@ -114,7 +114,7 @@ class Localiser:
         return told
 
     def median_relative_error(self) -> float | None:
-        """Median over remembered peers of |predicted - filtered RTT| / filtered RTT; None before the first sample."""
+        """Returns the median over remembered peers of |predicted - filtered RTT| / filtered RTT; None before the first sample."""
         n = len(self._memory)
         if n == 0:
             return None
@@ -124,7 +124,8 @@ class Localiser:
         return percentile((np.abs(predicted - self._memory.rtt_ms) / self._memory.rtt_ms).tolist(), 50.0)
 
     def _place_near(self, peer: Coordinate, rtt_ms: float) -> None:
-        """The first sample: anywhere at that distance from the peer. Nodes that all start on one point would take long to come apart."""
+        """Places the node at the first sample: anywhere at that distance from the peer. Nodes that start on one point would take long
+        to separate."""
         direction = random_direction(self._rng)
         x, y, z = (clamped(p + d * rtt_ms) for p, d in zip(peer.vector, direction, strict=True))
         c = self._coordinate
@@ -132,7 +133,7 @@ class Localiser:
         self._placed = True
 
     def _error_after(self, peer: Coordinate, rtt_ms: float) -> float:
-        """The error estimate, after how far off the prediction for a fresh sample was before the fit has seen it."""
+        """Returns the error estimate after a fresh sample, from the prediction before the fit has used it."""
         c = self._coordinate
         sample = min(abs(math.dist(c.vector, peer.vector) + c.height_ms + peer.height_ms - rtt_ms) / rtt_ms, 1.0)
         self._recent_error += RECENT_SHARE * (min(sample, RECENT_ERROR_MAX) - self._recent_error)

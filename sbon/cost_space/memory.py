@@ -1,4 +1,4 @@
-"""What a node remembers of its samples: per peer the filtered RTT, when it was last measured, and where the peer is by the latest news."""
+"""The samples that a node remembers: per peer the filtered RTT, the time of the last measurement, and the latest coordinate."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ YOUTH_EXPONENT_MAX = 100.0
 class Memory:
     """The last sample of each of up to `memory_peers` peers, in columns; the one measured longest ago makes room for a new peer.
 
-    A table of coordinates that was given is shared with others: whoever shares it keeps it up to date, and nothing is written here.
+    A table of coordinates passed in is shared: its owner keeps it up to date, and nothing is written here.
     """
 
     def __init__(self, config: CoordinateConfig, shared: PeerTable | None = None) -> None:
@@ -42,32 +42,33 @@ class Memory:
 
     @property
     def peers(self) -> list[NodeId]:
-        """In the order of the columns."""
+        """Returns the remembered peers, in the order of the columns."""
         return self._peers
 
     @property
     def rtt_ms(self) -> FloatArray:
-        """(n,) filtered, less the typical noise."""
+        """Returns the filtered RTTs minus the typical noise, (n,)."""
         return self._rtt_ms[: len(self._peers)]
 
     @property
     def rtt_square(self) -> FloatArray:
-        """(n,) of the RTT in ms, but no less than the floor's."""
+        """Returns the squares of the RTTs in ms, (n,), at least that of the floor."""
         return self._square[: len(self._peers)]
 
     @property
     def youth(self) -> FloatArray:
-        """(n,) weight by age: doubles with every half-life by which one sample is younger than another. Only ratios mean anything."""
+        """Returns the weights by age, (n,): they double with every half-life by which one sample is younger than another. Only ratios
+        matter."""
         return self._youth[: len(self._peers)]
 
     def coordinates(self, out: FloatArray) -> FloatArray:
-        """(5, n) of the peers, gathered into `out`: x, y, z, height, error."""
+        """Gathers x, y, z, height and error of the peers into `out`, (5, n)."""
         n = len(self._peers)
         columns: FloatArray = np.take(self._table.columns, self._rows[:n], axis=1, out=out[:COLUMNS, :n], mode="clip")
         return columns
 
     def add(self, peer: NodeId, coordinate: Coordinate, rtt_ms: float, now: float) -> float:
-        """Take a checked sample; returns the filtered RTT, less the noise that is typical of so few samples."""
+        """Takes a checked sample; returns the filtered RTT minus the noise that is typical of so few samples."""
         slot = self._slots.get(peer)
         if slot is None:
             slot = self._new_slot(peer)
@@ -85,31 +86,31 @@ class Memory:
         return filtered
 
     def heard(self, peer: NodeId, coordinate: Coordinate) -> None:
-        """News of a peer; kept if the peer is remembered."""
+        """Takes a peer's coordinate, if the peer is remembered."""
         if self._own and peer in self._slots:
             self._table.put(peer, coordinate)
 
     def coordinate(self, peer: NodeId) -> Coordinate | None:
-        """The latest coordinate of a remembered peer."""
+        """Returns the latest coordinate of a remembered peer."""
         return self._table.get(peer) if peer in self._slots else None
 
     def filtered_rtt_ms(self, peer: NodeId) -> float | None:
-        """Of a remembered peer."""
+        """Returns the filtered RTT of a remembered peer."""
         slot = self._slots.get(peer)
         return None if slot is None else self._filters[slot].value_ms
 
     def age_s(self, peer: NodeId, now: float) -> float | None:
-        """Time since the last sample of a remembered peer."""
+        """Returns the seconds since the last sample of a remembered peer."""
         slot = self._slots.get(peer)
         return None if slot is None else now - self._filters[slot].last_at_s
 
     def nearest(self, count: int) -> list[NodeId]:
-        """The remembered peers of least filtered RTT, nearest first."""
+        """Returns the remembered peers of least filtered RTT, nearest first."""
         order = np.argsort(self.rtt_ms, kind="stable")[: max(0, count)]
         return [self._peers[index] for index in order.tolist()]
 
     def forget(self, peer: NodeId) -> None:
-        """Drop a peer; the last column moves into its place."""
+        """Drops a peer; the last column moves into its place."""
         slot = self._slots.pop(peer, None)
         if slot is None:
             return
@@ -125,11 +126,11 @@ class Memory:
             self._table.remove(peer)
 
     def age(self, half_lives: float) -> None:
-        """Let all that is remembered count as older than it is."""
+        """Makes all remembered samples count as older."""
         self._extra_half_lives += half_lives
 
     def _youth_at(self, now: float) -> float:
-        """Weight of a sample taken now. Growing weights instead of decaying ones leave all others untouched."""
+        """Returns the weight of a sample taken now. Weights grow with time instead of decaying, so older ones need not be changed."""
         if self._epoch_s is None:
             self._epoch_s = now
         half_lives = (now - self._epoch_s) / self._config.sample_half_life_s + self._extra_half_lives

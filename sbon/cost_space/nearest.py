@@ -1,4 +1,4 @@
-"""Which nodes lie nearest to a point of the cost space (SBON, section 3.1.2: mapping)."""
+"""Finds the nodes nearest to a point of the cost space (SBON, section 3.1.2: mapping)."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,14 +11,14 @@ from sbon.cost_space.coordinate import Coordinate
 from sbon.types import FloatArray, NodeId
 
 BRUTE_FORCE_MAX = 512
-"""Up to this table size a scan takes less time than building a tree, and an agent that hosts nothing need not load scipy."""
+"""Largest table that is scanned: up to here a scan is faster than building a tree, and an agent that hosts nothing need not load scipy."""
 
 
 class NearestIndex:
-    """The nearest nodes by `cost_distance_ms`, from one table of coordinates.
+    """Index of the nearest nodes by `cost_distance_ms`, from one table of coordinates.
 
     The height is not a metric, but d + h lies between sqrt(d^2 + h^2) and sqrt(2) times that, so that a tree with the height as one more
-    dimension finds nearly the right nodes: it is asked for more of them until the next one's bound lies behind the k-th best found.
+    dimension finds nearly the right nodes: it is asked for more of them until the next one's bound exceeds the k-th best distance found.
     """
 
     def __init__(self, coordinates: Mapping[NodeId, Coordinate]) -> None:
@@ -28,7 +28,7 @@ class NearestIndex:
 
     @classmethod
     def of_arrays(cls, names: Sequence[NodeId], vectors_ms: FloatArray, loads_ms: FloatArray, heights_ms: FloatArray) -> "NearestIndex":
-        """The same from columns, in order of name: (nodes, 3), (nodes,), (nodes,)."""
+        """Builds the index from columns, in order of name: (nodes, 3), (nodes,), (nodes,)."""
         index = cls.__new__(cls)
         index._fill(names, np.column_stack((vectors_ms, loads_ms, heights_ms)))
         return index
@@ -47,7 +47,7 @@ class NearestIndex:
         return len(self._names)
 
     def nearest(self, point: tuple[float, float, float], k: int) -> list[tuple[NodeId, float]]:
-        """Up to `k` nodes and their distance in ms, nearest first; equal distances in order of name."""
+        """Returns up to `k` nodes and their distance in ms, nearest first; equal distances in order of name."""
         if k < 1 or not len(self._names) or not all(math.isfinite(v) for v in point):
             return []
         rows = self._candidates(point, k)
@@ -56,7 +56,8 @@ class NearestIndex:
         return [(self._names[row], distance) for distance, row in ranked[:k]]
 
     def around(self, points: FloatArray, k: int) -> npt.NDArray[np.intp]:
-        """Rows, in order of name, of about the `k` nearest to each of the points, (points, 3), all together; fast, not exact."""
+        """Returns the rows, in order of name, of about the `k` nearest nodes to each of the points, (points, 3), merged; fast, not
+        exact."""
         if self._tree is None or k >= len(self._names):
             return np.arange(len(self._names))
         _, rows = self._tree.query(np.column_stack((points, np.zeros((len(points), 2)))), k=k)
@@ -67,7 +68,7 @@ class NearestIndex:
         return float(math.hypot(math.dist(point, (x, y, z)), load) + height)
 
     def _candidates(self, point: tuple[float, float, float], k: int) -> npt.NDArray[np.intp]:
-        """A set of rows that surely holds the k nearest."""
+        """Returns rows that are certain to include the k nearest."""
         size = len(self._names)
         if self._tree is not None:
             ask = 4 * k + 16
@@ -83,7 +84,7 @@ class NearestIndex:
             return np.arange(size)
         distance = self._distances_ms(point, self._table)
         worst = float(np.partition(distance, k - 1)[k - 1])
-        # A little beyond the k-th, so that ties that differ in the last bit are ranked by the exact function.
+        # Slightly beyond the k-th, so that the exact function ranks ties that differ in the last bit.
         return np.flatnonzero(distance <= worst * (1 + 1e-9) + 1e-9)
 
     def _distances_ms(self, point: tuple[float, float, float], table: FloatArray) -> FloatArray:

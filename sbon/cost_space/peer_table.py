@@ -1,6 +1,6 @@
-"""The latest coordinates of peers, in columns, as the re-fit reads them.
+"""The latest coordinates of peers, in columns for the re-fit.
 
-One agent has one table. A simulation may let many localisers of one overlay share one table: then gossip is instant, and memory small.
+One agent has one table. In a simulation many localisers may share one table, which makes gossip instant and saves memory.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ from sbon.types import FloatArray, NodeId
 
 ROWS_MIN = 64
 COLUMNS = 5
-"""x, y, z, height in ms; error estimate."""
+"""Number of columns: x, y, z, height in ms; error estimate."""
 
 
 class PeerTable:
@@ -20,17 +20,17 @@ class PeerTable:
         self._rows: dict[NodeId, int] = {}
         self._free: list[int] = []
         self.columns: FloatArray = np.zeros((COLUMNS, ROWS_MIN))
-        """(5, rows): x, y, z, height, error."""
+        """Coordinates, (5, rows): x, y, z, height, error."""
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def row(self, peer: NodeId) -> int | None:
-        """Row of a known peer."""
+        """Returns the row of a known peer."""
         return self._rows.get(peer)
 
     def put(self, peer: NodeId, coordinate: Coordinate) -> int:
-        """Store a checked coordinate; returns the row."""
+        """Stores a checked coordinate; returns its row."""
         row = self._rows.get(peer)
         if row is None:
             if not self._free:
@@ -41,13 +41,13 @@ class PeerTable:
         return row
 
     def remove(self, peer: NodeId) -> None:
-        """Forget a peer, known or not."""
+        """Removes a peer, known or not."""
         row = self._rows.pop(peer, None)
         if row is not None:
             self._free.append(row)
 
     def get(self, peer: NodeId) -> Coordinate | None:
-        """The stored coordinate (without a load dimension)."""
+        """Returns the stored coordinate (without a load dimension)."""
         row = self._rows.get(peer)
         if row is None:
             return None
@@ -57,7 +57,7 @@ class PeerTable:
     def _grow(self) -> None:
         used = len(self._rows)
         size = self.columns.shape[1]
-        if used < size:  # The first rows of a new table.
+        if used < size:  # the first rows of a new table
             self._free.extend(range(size - 1, used - 1, -1))
             return
         grown = np.zeros((COLUMNS, size * 2))

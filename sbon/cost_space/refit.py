@@ -1,4 +1,4 @@
-"""A node's place, re-fitted to the samples it remembers.
+"""Re-fits a node's coordinate to the samples that it remembers.
 
 Vivaldi takes one step for each sample and forgets it. Here the node keeps its latest filtered RTT to each of a few hundred peers, and
 after every new sample moves to where the peers' *latest* coordinates explain all of them best. The unknowns are its own vector and height,
@@ -9,13 +9,13 @@ One pass is a damped Gauss-Newton step on the robust sum of squared relative err
     w_j = age_j * trust_j / (rtt_j^2 * (1 + (e_j / scale)^2)),     e_j = (rtt_j - predicted_j) / rtt_j
 
 (iteratively re-weighted least squares with Cauchy's loss; e.g. Holland and Welsch, 1977). The loss grows with the logarithm of the error,
-so that the paths that no three-dimensional space can explain, and liars, lose their say. Three things make it work in practice:
+so that paths that no three-dimensional space can explain, and liars, have little weight. Three things make it work in practice:
 
-* a curvature term across the line of sight. Gauss-Newton alone knows no resistance there and overshoots; majorisation (SMACOF, de Leeuw
-  1977), with as much resistance across as along, is safe but creeps. A tenth is both safe and fast.
-* a height that would fall below 0 is fixed at 0 *inside* the solution. Clipping it afterwards tears the vector loose from the height that
-  its step had counted on, and the whole overlay blows up.
-* the scale follows the node's own typical error: wide while nothing fits, narrow once most does.
+* a curvature term across the line of sight. Gauss-Newton alone has no resistance there and overshoots; majorisation (SMACOF, de Leeuw
+  1977), with as much resistance across as along, is safe but slow. A tenth is both safe and fast.
+* a height that would fall below 0 is fixed at 0 *inside* the solution. Clipping it afterwards leaves a vector that was computed for
+another height, and the whole overlay diverges. * the scale follows the node's own typical error: wide while nothing fits, narrow once most
+does.
 """
 
 import numpy as np
@@ -30,7 +30,7 @@ DISTANCE_MS_MIN = 1e-6
 
 
 class Refit:
-    """Buffers for the passes over one node's samples; used again from call to call."""
+    """Buffers for the passes over one node's samples, reused between calls."""
 
     def __init__(self, capacity: int) -> None:
         self._jacobian: FloatArray = np.ones((4, capacity))
@@ -49,7 +49,7 @@ class Refit:
         across: float,
         prior: float,
     ) -> Place:
-        """The move that one pass asks for.
+        """Computes the move of one pass.
 
         Parameters
         ----------
@@ -58,7 +58,7 @@ class Refit:
         rtt_ms : (n,)
         rtt_square : (n,) square of the RTT, with a floor
         weight : (n,) age times trust; only ratios mean anything
-        scale : relative error at which a sample has half its say
+        scale : relative error at which a sample has half its weight
         across : resistance across the line of sight, as a share of that along it
         prior : damping, in samples of average weight
 

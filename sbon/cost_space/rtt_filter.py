@@ -1,10 +1,10 @@
-"""The moving percentile filter of one peer (SBON, section 3.1.1), which gives up its past when the level has lastingly shifted.
+"""The moving percentile filter of one peer (SBON, section 3.1.1), which drops its history when the level has shifted lastingly.
 
 A percentile low in a window of ten hides single spikes, and would also hide a doubled latency until eight of ten samples show it. Two
-rules shorten this. Route changes differ from spikes in that *every* sample lies on the new level: so many samples in a row, all far on
-the same side of the filtered value, start the window again with only themselves in it. And samples grow old: a peer that is probed
-once a minute would else be judged by the last ten minutes. A few old samples stay nevertheless for as long as new ones agree with them:
-in a large overlay, where each peer's turn comes seldom, a single sample would have nothing against which its noise shows.
+rules shorten this. Route changes differ from spikes in that *every* sample lies on the new level: `shift_samples` in a row, all far on the
+same side of the filtered value, restart the window with only themselves in it. And samples expire: a peer that is probed once a minute
+would otherwise be judged by the last ten minutes. A few old samples stay as long as new ones agree with them: in a large overlay, where
+each peer is probed rarely, a single sample could not be told from noise.
 """
 
 from sbon.cost_space.config import CoordinateConfig
@@ -20,10 +20,10 @@ class RttFilter:
         self._at: list[float] = []
         self.value_ms = 0.0
         self.rank = 0
-        """Which of the window's samples in ascending order, from 0, the value is."""
+        """Rank of the filtered value among the window's samples in ascending order, from 0."""
 
     def add(self, rtt_ms: float, config: CoordinateConfig, now: float) -> float:
-        """Take a checked sample and return the filtered RTT in ms."""
+        """Takes a checked sample and returns the filtered RTT in ms."""
         window, at = self._window, self._at
         window.append(rtt_ms)
         at.append(now)
@@ -42,17 +42,17 @@ class RttFilter:
 
     @property
     def samples(self) -> int:
-        """How many samples the window holds."""
+        """Returns the number of samples in the window."""
         return len(self._window)
 
     @property
     def before_ms(self) -> float | None:
-        """The sample before the last; None where the window begins with the last."""
+        """Returns the sample before the last; None if the window begins with the last."""
         return self._window[-2] if len(self._window) > 1 else None
 
     @property
     def last_at_s(self) -> float:
-        """When the last sample was taken."""
+        """Returns when the last sample was taken."""
         return self._at[-1]
 
     def _shifted(self, recent: list[float], ratio: float) -> bool:
@@ -60,7 +60,7 @@ class RttFilter:
 
 
 def percentile(values: list[float], percent: float) -> float:
-    """Percentile of a few values: the one at that rank or next below it, never a mixture with an outlier above.
+    """Returns the percentile of a few values: the one at that rank or next below it, never interpolated with an outlier above.
 
     Examples
     --------

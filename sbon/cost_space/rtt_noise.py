@@ -1,9 +1,9 @@
-"""How far single RTTs to the same peer lie apart, and what of a filtered RTT is therefore noise.
+"""Estimates how much single RTTs to the same peer scatter, and how much of a filtered RTT is therefore noise.
 
-Queues and busy processes only ever lengthen a round trip. Where a peer is measured seldom, the percentile filter has one or two samples to
-choose from, and its value lies above the path's RTT; all coordinates grow by that share. The noise cannot be seen in one sample, but in
-the differences between two samples of the same peer, and those of all peers together tell its size soon: for exponential noise, the
-difference of two samples is distributed as the excess of one, so that the median difference is the median excess.
+Queues and busy processes only ever lengthen a round trip. If a peer is measured rarely, the percentile filter has one or two samples to
+choose from, and its value lies above the path's RTT; all coordinates grow by that share. The noise does not show in one sample, but in the
+differences between two samples of the same peer, and those of all peers together soon give its size: for exponential noise, the difference
+of two samples is distributed as the excess of one, so that the median difference is the median excess.
 """
 
 from collections import deque
@@ -11,9 +11,9 @@ from collections import deque
 from sbon.cost_space.rtt_filter import percentile
 
 DIFFERENCES = 64
-"""How many of the last differences count."""
+"""Number of recent differences that count."""
 DIFFERENCES_MIN = 8
-"""With fewer, no noise is assumed."""
+"""Number of differences below which no noise is assumed."""
 
 
 class RttNoise:
@@ -24,7 +24,8 @@ class RttNoise:
         self.share = 0.0
 
     def learn(self, one_ms: float, other_ms: float, ratio_max: float) -> None:
-        """Take two samples of the same peer; if one is more than `ratio_max` times the other, the path is another one: that is no noise."""
+        """Takes two samples of the same peer. If one is more than `ratio_max` times the other, the path has changed, and they are
+        ignored."""
         low, high = (one_ms, other_ms) if one_ms < other_ms else (other_ms, one_ms)
         if high > low * ratio_max:
             return
@@ -33,7 +34,7 @@ class RttNoise:
             self.share = percentile(list(self._differences), 50.0)
 
     def without(self, rtt_ms: float, samples: int, rank: int) -> float:
-        """Returns the value at a rank (0: the least) of so many samples, less what the noise has typically added to it.
+        """Returns the value at a rank (0: the least) of so many samples, minus the noise that it typically contains.
 
         For exponential noise the least of n samples exceeds the path's RTT by 1/n of what one does, the next by 1/(n - 1) more, and so on.
         """

@@ -1,4 +1,4 @@
-"""One step of Vivaldi (Dabek et al., SIGCOMM 2004): a spring between two nodes, relaxed a little.
+"""One step of Vivaldi (Dabek et al., SIGCOMM 2004): a partial relaxation of the spring between two nodes.
 
 Heights follow the paper's section 5.4: the height adds to the norm of a difference, and takes its share of the force in proportion.
 Serf's rule differs: it divides the heights' force by the Euclidean part alone, which throws the height of a node far off when a peer is
@@ -14,11 +14,11 @@ from sbon.cost_space.coordinate import ERROR_MAX, VECTOR_MS_MAX, Coordinate, est
 
 Vector = tuple[float, float, float]
 ERROR_MIN = 0.001
-"""A node that claims no error at all would never move again."""
+"""Least error estimate: a node that claims no error at all would never move again."""
 
 
 def random_direction(rng: np.random.Generator) -> Vector:
-    """A unit vector, for two nodes that share a point and must come apart."""
+    """Returns a unit vector, to separate two nodes at one point."""
     while True:
         x, y, z = (float(v) for v in rng.standard_normal(3))
         norm = math.hypot(x, y, z)
@@ -27,14 +27,14 @@ def random_direction(rng: np.random.Generator) -> Vector:
 
 
 def clamped(value: float, bound: float = VECTOR_MS_MAX) -> float:
-    """The value, kept inside +-bound."""
+    """Returns the value, clamped to +-bound."""
     return min(max(value, -bound), bound)
 
 
 def pulled_back(place: Vector, gravity_ms: float) -> Vector:
-    """The place after one step of gravity towards the origin: (|place| / gravity)^2 ms, at most all the way.
+    """Returns the point after one step of gravity towards the origin: (|place| / gravity)^2 ms, at most all the way.
 
-    RTTs fix how nodes lie to each other, not where all of them lie: errors and liars can push the space as a whole, for ever.
+    RTTs fix the relative positions of nodes, not the position of the whole space, which errors and liars could move without bound.
 
     Source
     ------
@@ -48,15 +48,15 @@ def pulled_back(place: Vector, gravity_ms: float) -> Vector:
 
 
 def vivaldi_step(own: Coordinate, peer: Coordinate, rtt_ms: float, config: CoordinateConfig, rng: np.random.Generator) -> Coordinate:
-    """The own coordinate after one sample; the inputs are checked already.
+    """Returns the own coordinate after one sample; the inputs are checked already.
 
-    The step is adaptive (section 4.3): a node that is sure of itself moves little, and least towards one that is not.
+    The step is adaptive (section 4.3): a node with a small error moves little, and least towards one with a large error.
 
     Parameters
     ----------
     own, peer : coordinates of the two nodes
     rtt_ms : measured between them, above 0
-    rng : gives the direction in which two nodes on one point come apart
+    rng : draws the direction that separates two nodes at one point
 
     Source
     ------
@@ -76,7 +76,7 @@ def vivaldi_step(own: Coordinate, peer: Coordinate, rtt_ms: float, config: Coord
     else:
         unit, height = random_direction(rng), own.height_ms
     if own.height_ms == 0.0 and force > 0:
-        # A height of 0 on both sides would get no share of any force, ever (section 5.4 starts heights above 0).
+        # With a height of 0 on both sides, neither would ever get a share of the force (section 5.4 starts heights above 0).
         height = max(height, min(0.01 * force, 1.0))
     x, y, z = (clamped(a + force * u) for a, u in zip(own.vector, unit, strict=True))
     return Coordinate(pulled_back((x, y, z), config.gravity_ms), min(height, VECTOR_MS_MAX), error, own.load_ms)

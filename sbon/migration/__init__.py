@@ -1,1 +1,1 @@
-"""Moving a running operator to another host: settings, the machine (`sbon.migration.machine`), and what it asks of its host."""
+"""Moving a running operator to another host: settings, the machine (`sbon.migration.machine`), and its actions."""

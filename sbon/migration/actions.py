@@ -1,4 +1,4 @@
-"""What the host of a migrating operator must do: the results of `sbon.migration.machine`."""
+"""Actions for the host of a migrating operator, returned by `sbon.migration.machine`."""
 
 from typing import TypeAlias
 
@@ -8,18 +8,18 @@ from sbon.types import NodeId, OperatorId
 
 
 class AskLock(msgspec.Struct, frozen=True):
-    """Ask a neighbour's host to keep its operators still."""
+    """Ask a neighbour's host to lock its operators."""
 
     node: NodeId
     neighbours: tuple[OperatorId, ...]
 
 
 class SendUnlock(msgspec.Struct, frozen=True):
-    """Tell a neighbour's host that it is over."""
+    """Tell a neighbour's host that the migration has ended."""
 
     node: NodeId
     moved: bool = False
-    """It runs on the new host."""
+    """The operator runs on the new host."""
 
 
 class AskPrepare(msgspec.Struct, frozen=True):
@@ -29,31 +29,31 @@ class AskPrepare(msgspec.Struct, frozen=True):
 
 
 class Copy(msgspec.Struct, frozen=True):
-    """Send the state while the operator runs on, telling `Migration.progressed`; then `Migration.copied`."""
+    """Send the state while the operator runs on, calling `Migration.progressed`; then call `Migration.copied`."""
 
     node: NodeId
 
 
 class CopyMore(msgspec.Struct, frozen=True):
-    """Send what the operator has been given since; then `Migration.copied` again."""
+    """Send the input that the operator has received since; then call `Migration.copied` again."""
 
 
 class StopCopying(msgspec.Struct, frozen=True):
-    """Forget the copy."""
+    """Drop the copy."""
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """Let the operator finish its batch and run no further one; then `Migration.paused`."""
+    """Let the operator finish its batch and run no further one; then call `Migration.paused`."""
 
 
 class Transfer(msgspec.Struct, frozen=True):
-    """Send the rest; then `Migration.transferred`."""
+    """Send the rest; then call `Migration.transferred`."""
 
     node: NodeId
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """The old copy is no more: forget it, and tell latecomers where it went."""
+    """Drop the old copy, and forward latecomers to the new host."""
 
 
 class SendActivate(msgspec.Struct, frozen=True):
@@ -69,27 +69,27 @@ class SendMoved(msgspec.Struct, frozen=True):
 
 
 class Resume(msgspec.Struct, frozen=True):
-    """The old copy goes on."""
+    """Let the old copy continue."""
 
 
 class SendAbandon(msgspec.Struct, frozen=True):
-    """Tell the new host to forget what it prepared."""
+    """Tell the new host to drop what it prepared."""
 
     node: NodeId
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """Nothing more will come."""
+    """No further action will come."""
 
     committed: bool
     reason: str
     pause_s: float
-    """From the pause until the new copy was known to run (or the old one ran again); 0 if it never paused."""
+    """Seconds from the pause until the new copy was known to run (or the old one ran again); 0 if it never paused."""
     seconds: float
     copy_s: float = 0.0
-    """From the first piece of the state to the pause."""
+    """Seconds from the first piece of the state to the pause."""
     rounds: int = 0
-    """How often input given meanwhile was sent after."""
+    """Number of rounds in which input received meanwhile was sent."""
 
 
 Action: TypeAlias = (

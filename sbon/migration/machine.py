@@ -3,7 +3,7 @@
 The old host coordinates. What makes it simple is the meaning of an acknowledgement on links (`sbon.links`): everything that the operator
 has not processed can be sent again by its upstream, and everything it has produced and that is not acknowledged travels with its state.
 
-    LOCKING       the hosts of all neighbours promise not to migrate theirs (SBON, section 3.2: no two migrations in one neighbourhood),
+    LOCKING       the hosts of all neighbours lock theirs (SBON, section 3.2: no two migrations in one neighbourhood),
                   and those that feed it open their connections to the new host
     PREPARING     the new host checks its resources and opens its connections to those that the operator feeds
     COPYING       the state as of now goes over while the operator runs on; then, round by round, the input it has been given since,
@@ -18,7 +18,7 @@ has not processed can be sent again by its upstream, and everything it has produ
        any of the first five -> ABANDONED, on a refusal, a failure, or a time-out
 
 The pause is the time from the last batch on the old host to the first on the new one: a round trip for the rest of the state and its
-answer, half of one for the word to the upstream, half of one for its data.
+answer, half of one for the message to the upstream hosts, half of one for their data.
 
 Invariants: never are two copies active; before COMMITTING the old copy is the one, from COMMITTING on only the new one ever runs. The new
 host drops what it has prepared only when told to, or when it has asked the coordinator and heard that the migration is off, or when
@@ -51,7 +51,7 @@ from sbon.types import NodeId, OperatorId
 
 
 class Phase(Enum):
-    """Where a migration stands."""
+    """The phase of a migration."""
 
     LOCKING = "locking"
     PREPARING = "preparing"
@@ -66,9 +66,9 @@ class Phase(Enum):
 _UNDECIDED = (Phase.LOCKING, Phase.PREPARING, Phase.COPYING, Phase.PAUSING, Phase.TRANSFERRING)
 _LOCKED = (Phase.PREPARING, Phase.COPYING, Phase.PAUSING, Phase.TRANSFERRING)
 _DISBELIEVED_MAX = 60
-"""A node that so many times does not take our word on the new place is told no more."""
+"""Number of times that a node may reject our message on the new place before it is no longer told."""
 _SHRINKS = 0.7
-"""A round that leaves more than this share of what the one before has left is the last: the input comes as fast as it is copied."""
+"""Share of the previous round's rest above which a round is the last, because input arrives as fast as it is copied."""
 
 
 class Migration:
@@ -76,7 +76,7 @@ class Migration:
 
     Parameters
     ----------
-    operator : what moves
+    operator : the operator that moves
     there : its new host
     neighbours : the operators that it has links with, by their hosts
     owners : the agents that took the queries that use it
@@ -115,13 +115,13 @@ class Migration:
         self._disbelieved: dict[NodeId, int] = {}
 
     def start(self, now: float) -> list[Action]:
-        """Ask the neighbours."""
+        """Starts the migration by asking the neighbours for locks."""
         if not self._neighbours:
             return self._prepare()
         return [AskLock(node, operators) for node, operators in self._neighbours.items()]
 
     def locked(self, node: NodeId, asked_at: float, now: float) -> list[Action]:
-        """A neighbour's host has promised, counted from when it was asked; it is asked again long before that has passed."""
+        """Records that a neighbour's host has granted the lock at `asked_at`; it is renewed long before it expires."""
         self._leases[node] = max(self._leases.get(node, asked_at), asked_at)
         self._unlocked.discard(node)
         if self.phase is Phase.LOCKING and not self._unlocked:
@@ -129,7 +129,7 @@ class Migration:
         return []
 
     def prepared(self, now: float) -> list[Action]:
-        """The new host is ready for the state."""
+        """Records that the new host is ready for the state."""
         if self.phase is not Phase.PREPARING:
             return []
         self.phase = Phase.COPYING
@@ -138,16 +138,16 @@ class Migration:
         return [Copy(self.there)]
 
     def progressed(self, now: float) -> list[Action]:
-        """A piece of the state has arrived."""
+        """Records that a piece of the state has arrived."""
         if self.phase is Phase.COPYING:
             self._progressed(now)
         return []
 
     def copied(self, left_bytes: int, now: float) -> list[Action]:
-        """The state has arrived, or a round of the input since then; so much input has come meanwhile."""
+        """Records that the state, or a round of later input, has arrived; `left_bytes` of input have come meanwhile."""
         if self.phase is not Phase.COPYING:
             return []
-        # One round at least: the first input that a large state is given may cost much, and must not do so while the operator stands still.
+        # At least one round: the first input after a large state may be expensive, and must not be processed during the pause.
         few = left_bytes <= self._config.rest_bytes and self._rounds > 0
         if few or self._rounds >= self._config.rounds_max or left_bytes > max(self._config.rest_bytes, _SHRINKS * self._left_bytes):
             return self._pause(now)
@@ -157,11 +157,11 @@ class Migration:
         return [CopyMore()]
 
     def overtaken(self, now: float) -> list[Action]:
-        """More input has come than is kept for the copy: the rest goes while the operator stands still."""
+        """Ends copying because more input has come than is kept for the copy: the rest is sent during the pause."""
         return self._pause(now) if self.phase is Phase.COPYING else []
 
     def paused(self, neighbours: Iterable[NodeId], owners: Iterable[NodeId], now: float) -> list[Action]:
-        """The operator stands still; these are its neighbours' hosts and owners now, some of whom may have come during the copy."""
+        """Records that the operator has paused, with its present neighbours' hosts and owners, some of which may be new."""
         if self.phase is not Phase.PAUSING:
             return []
         self.phase = Phase.TRANSFERRING
@@ -169,7 +169,7 @@ class Migration:
         return [Transfer(self.there)]
 
     def transferred(self, now: float) -> list[Action]:
-        """The new host has installed the state: the decision."""
+        """Records that the new host has installed the state, which commits the migration."""
         if self.phase is not Phase.TRANSFERRING:
             return []
         self.phase = Phase.COMMITTING
@@ -177,7 +177,7 @@ class Migration:
         return [Commit(), *self._words()]
 
     def activated(self, now: float) -> list[Action]:
-        """The new copy runs."""
+        """Records that the new copy runs."""
         if self.phase is not Phase.COMMITTING or self._activated:
             return []
         self._activated = True
@@ -186,23 +186,24 @@ class Migration:
         return self._maybe_done(now)
 
     def unknown_there(self, now: float) -> list[Action]:
-        """The new host has no such operator: it had it when this was decided, so it was started anew, or the queries have ended."""
+        """Records that the new host has no such operator: it had it at the decision, so it was restarted since, or the queries have
+        ended."""
         if self.phase is not Phase.COMMITTING or self._activated:
             return []
         self._activated, self._lost = True, f"{self.there} had it no more when it was told to run it"
         return self._maybe_done(now)
 
     def told(self, node: NodeId, now: float) -> list[Action]:
-        """A neighbour's host or an owner knows the new place."""
+        """Records that a neighbour's host or an owner knows the new place."""
         if self.phase is not Phase.COMMITTING:
             return []
         self._untold.discard(node)
         return self._maybe_done(now)
 
     def disbelieved(self, node: NodeId, now: float) -> list[Action]:
-        """A node does not take our word on the new place: those before us have not told it that the operator was here.
+        """Records that a node rejects our message on the new place, because earlier hosts have not told it that the operator was here.
 
-        They may yet do so. If they have died, nobody can tell it any more, and the migration must not wait for that for ever.
+        They may still do so. If they have died, nobody can tell it any more, and the migration must not wait for ever.
         """
         if self.phase is not Phase.COMMITTING:
             return []
@@ -210,13 +211,13 @@ class Migration:
         return self.told(node, now) if self._disbelieved[node] >= _DISBELIEVED_MAX else []
 
     def refused(self, reason: str, now: float) -> list[Action]:
-        """Someone said no, or a step failed. After the decision this has no effect: words are repeated until they arrive."""
+        """Handles a refusal or a failed step. After the decision this has no effect: messages are repeated until they arrive."""
         if self.phase in _UNDECIDED:
             return self._abandon(reason, now)
         return []
 
     def failed(self, node: NodeId, now: float, *, left: bool = False) -> list[Action]:
-        """The members have declared a node failed, or it has left in good order."""
+        """Handles that the members have declared a node failed, or that it has left in good order."""
         gone = f"{node} has left" if left else f"{node} failed"
         if self.phase in _UNDECIDED:
             if node == self.there or node in self._neighbours:
@@ -230,7 +231,7 @@ class Migration:
         return []
 
     def wake(self, now: float) -> list[Action]:
-        """Time has passed."""
+        """Handles time-outs and repetitions that are due."""
         if self.phase in _UNDECIDED and now >= self._decide_by():
             waited_s = now - self._started if self._paused_at is None else now - self._paused_at
             return self._abandon(f"no decision after {waited_s:.3g} s ({self.phase.value})", now)
@@ -243,7 +244,7 @@ class Migration:
         return []
 
     def next_wake(self) -> float | None:
-        """When `wake` has something to do."""
+        """Returns when to call `wake`."""
         if self.phase in _LOCKED:
             return min(self._decide_by(), self._renew_at)
         if self.phase in _UNDECIDED:
@@ -255,7 +256,7 @@ class Migration:
         return [AskPrepare(self.there)]
 
     def _decide_by(self) -> float:
-        """The neighbours' promises must hold until the decision, and some while beyond it for the word to reach them."""
+        """Returns the latest time of the decision: the locks must hold until then, and until the messages about it have arrived."""
         return min(self._deadline, min(self._leases.values(), default=math.inf) + self._config.lease_s - self._renew_s)
 
     def _progressed(self, now: float) -> None:

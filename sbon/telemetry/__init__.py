@@ -1,1 +1,1 @@
-"""What agents measure, as typed tables that they and the analysis share. Values in, values out: files and brokers are `agent`'s."""
+"""Telemetry of agents as typed tables, shared by agents and the analysis. Values in, values out: `agent` has the files and brokers."""

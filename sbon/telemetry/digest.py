@@ -5,13 +5,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 GROWTH = 1.02
-"""Each bucket ends at so many times its beginning: its middle is within 1 percent of all in it."""
+"""Ratio of a bucket's end to its start: its middle is within 1 percent of every value in it."""
 LEAST_MS = 0.001
-"""Shorter durations count as this."""
+"""Shortest duration in ms; shorter ones count as this."""
 MOST_MS = 1e8
-"""Longer durations, more than a day, count as this."""
+"""Longest duration in ms, more than a day; longer ones count as this."""
 PER_LOG = 1 / math.log(GROWTH)
-"""Buckets for each factor of e."""
+"""Number of buckets for each factor of e."""
 RECENT_S = 30.0
 
 
@@ -34,7 +34,7 @@ class Digest:
         self._buckets: dict[int, int] = {}
 
     def add(self, duration_ms: float, rows: int) -> None:
-        """So many rows have taken so long."""
+        """Adds rows that have taken `duration_ms`."""
         duration_ms = max(0.0, duration_ms)
         number = bucket_of(duration_ms)
         self._buckets[number] = self._buckets.get(number, 0) + rows
@@ -43,11 +43,11 @@ class Digest:
         self.max_ms = max(self.max_ms, duration_ms)
 
     def quantile(self, share: float) -> float:
-        """The duration that this share of rows does not exceed (nearest rank), within 1 percent; 0 without rows."""
+        """Returns the duration that this share of rows does not exceed (nearest rank), within 1 percent; 0 without rows."""
         return min(quantile(self._buckets, share), self.max_ms)
 
     def add_buckets(self, buckets: Iterable[tuple[int, int]], max_ms: float) -> None:
-        """Rows counted elsewhere: numbers and rows of buckets, and the longest duration among them."""
+        """Adds rows counted elsewhere: numbers and rows of buckets, and the longest duration among them."""
         for number, rows in buckets:
             if rows:
                 self._buckets[number] = self._buckets.get(number, 0) + rows
@@ -57,7 +57,7 @@ class Digest:
 
     @property
     def buckets(self) -> tuple[tuple[int, int], ...]:
-        """Numbers and rows of the buckets, in order. A copy first, in one step: another thread may be counting."""
+        """Returns numbers and rows of the buckets, in order, from a copy taken in one step, since another thread may be counting."""
         return tuple(sorted(dict(self._buckets).items()))
 
 
@@ -68,7 +68,7 @@ class _Windows(NamedTuple):
     current: Digest
 
     def at(self, now: float) -> "_Windows":
-        """The same durations, in windows as they are then."""
+        """Returns the durations with windows moved to `now`."""
         if now < self.until_s:
             return self
         ended = _together(self.ended, self.before)
@@ -78,9 +78,9 @@ class _Windows(NamedTuple):
 
 
 class RecentDigest:
-    """Quantiles of the last while, and of all since the beginning: people ask about now, measurements subtract two looks.
+    """Quantiles of recent durations, and of all since the start: people ask about now, measurements subtract two readings.
 
-    What is recent covers between `RECENT_S` and twice as much. One thread may add while others ask.
+    The recent part covers between `RECENT_S` and twice that. One thread may add while others read.
     """
 
     def __init__(self) -> None:
@@ -88,19 +88,19 @@ class RecentDigest:
 
     @property
     def total(self) -> Digest:
-        """All since the beginning."""
+        """Returns all durations since the start."""
         return _together(*self._windows[1:])
 
     def add(self, now: float, duration_ms: float, rows: int = 1) -> None:
-        """So many rows have taken so long; `now` in monotonic seconds."""
+        """Adds rows that have taken `duration_ms`; `now` in monotonic seconds."""
         self._now(now).add(duration_ms, rows)
 
     def add_buckets(self, now: float, buckets: Iterable[tuple[int, int]], max_ms: float) -> None:
-        """Rows that are counted already; see `Digest.add_buckets`."""
+        """Adds rows that are counted already; see `Digest.add_buckets`."""
         self._now(now).add_buckets(buckets, max_ms)
 
     def told(self, now: float) -> dict[str, Any]:
-        """Figures for people and scripts: quantiles of the last while in ms, and rows by bucket since the beginning."""
+        """Returns figures for people and scripts: recent quantiles in ms, and rows by bucket since the start."""
         windows = self._windows.at(now)
         recent = _together(windows.before, windows.current)
         return {
@@ -124,17 +124,17 @@ def _together(*digests: Digest) -> Digest:
 
 
 def bucket_of(duration_ms: float) -> int:
-    """The number of the bucket that a duration falls into: bucket n holds those from GROWTH**n to GROWTH**(n + 1) ms."""
+    """Returns the number of a duration's bucket: bucket n holds those from GROWTH**n to GROWTH**(n + 1) ms."""
     return math.floor(math.log(min(max(duration_ms, LEAST_MS), MOST_MS)) * PER_LOG)
 
 
 def middle_ms(number: int) -> float:
-    """The duration in the middle of a bucket."""
+    """Returns the duration in the middle of a bucket."""
     return float(GROWTH ** (number + 0.5))
 
 
 def quantile(buckets: Mapping[int, int], share: float) -> float:
-    """The same from buckets that have been added up; 0 without rows."""
+    """Returns a quantile of buckets that have been added up; 0 without rows."""
     wanted = share * sum(buckets.values())
     reached = 0
     for number in sorted(buckets):

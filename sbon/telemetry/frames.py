@@ -1,4 +1,4 @@
-"""Rows as polars frames with the columns of their table. Loads polars: not for idle agents."""
+"""Converts rows to polars frames with the columns of their table. Loads polars, so idle agents do not import it."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -11,11 +11,11 @@ from sbon.telemetry.schema import VERSION_KEY, Table
 from sbon.types import NodeId
 
 METADATA = {VERSION_KEY: str(VERSION)}
-"""Of every file."""
+"""Metadata of every file."""
 
 
 class Recorded(NamedTuple):
-    """A row with what all rows have."""
+    """A row with the columns common to all rows."""
 
     time_us: int
     agent: NodeId
@@ -25,7 +25,8 @@ class Recorded(NamedTuple):
 
 
 def frame_of(table: Table, rows: Sequence[Recorded]) -> tuple[pl.DataFrame, int]:
-    """A frame of these rows, sorted by time, and how many had values that no column can hold (numbers beyond 64 bits) and are left out.
+    """Returns a frame of these rows, sorted by time, and the number of rows left out because a value fits no column (numbers beyond 64
+    bits).
 
     Every row must be of the table's kind.
     """
@@ -36,7 +37,7 @@ def frame_of(table: Table, rows: Sequence[Recorded]) -> tuple[pl.DataFrame, int]
 
 
 def _frames(schema: pl.Schema, names: tuple[str, ...], rows: Sequence[Recorded]) -> tuple[list[pl.DataFrame], int]:
-    """Halves of halves until only the rows at fault are left out: there are none, as a rule."""
+    """Converts rows, halving the list at an error until only the faulty rows, normally none, are left out."""
     if not rows:
         return [], 0
     columns: dict[str, list[Any]] = {
@@ -61,7 +62,7 @@ def _frames(schema: pl.Schema, names: tuple[str, ...], rows: Sequence[Recorded])
 
 
 def _plain(value: Any) -> Any:
-    """Parts as structs by name, tuples as lists."""
+    """Converts parts to dicts by name, and tuples to lists."""
     if isinstance(value, Part):
         return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, tuple):
@@ -70,7 +71,7 @@ def _plain(value: Any) -> Any:
 
 
 def rows_of(table: Table, frame: pl.DataFrame) -> list[Recorded]:
-    """The rows again, as they were recorded; the inverse of `frame_of` up to order."""
+    """Returns the rows as they were recorded; the inverse of `frame_of` up to order."""
     ints = frame.with_columns(pl.col(pl.Datetime("us", "UTC")).to_physical())
     found = []
     for values in ints.iter_rows(named=True):
@@ -84,7 +85,7 @@ def _row(kind: type[Row], values: dict[str, Any]) -> Row:
 
 
 def _positional(value: Any) -> Any:
-    """Structs as the arrays that rows are made of."""
+    """Converts structs to the arrays that rows are made of."""
     if isinstance(value, dict):
         return [_positional(item) for item in value.values()]
     if isinstance(value, list):

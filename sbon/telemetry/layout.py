@@ -1,4 +1,4 @@
-"""Where rows lie: one folder for each kind and hour, named as Spark reads partitions.
+"""File layout of telemetry: one folder for each kind and hour, named as Spark reads partitions.
 
     telemetry/kind=probes/date=2026-11-21/hour=04/ams-5f0c2a91-000003.parquet
 
@@ -12,15 +12,15 @@ from sbon.types import NodeId
 
 SUFFIX = ".parquet"
 SPOOL = "spool"
-"""Folder beside the kinds', in which rows wait until they are written."""
+"""Folder beside those of the kinds, in which rows wait until they are written."""
 OPEN, CLOSED = ".open", ".ndjson"
-"""Suffixes of the pieces in it: being written by the agent, and ready to become Parquet files. Other files there hold no rows."""
+"""Suffixes of the spool's pieces: being written by the agent, and ready to become Parquet files. Other files there hold no rows."""
 _FOLDER = re.compile(r"kind=([a-z_]+)/date=(\d{4}-\d{2}-\d{2})/hour=(\d{2})")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def folder(kind: str, hour: datetime) -> str:
-    """The folder of a kind and hour (UTC), below `telemetry`.
+    """Returns the folder of a kind and hour (UTC), below `telemetry`.
 
     Examples
     --------
@@ -31,7 +31,7 @@ def folder(kind: str, hour: datetime) -> str:
 
 
 def parse_folder(path: str) -> tuple[str, datetime] | None:
-    """Kind and hour of a folder as `folder` names it; None for any other.
+    """Returns kind and hour of a folder named by `folder`; None for any other.
 
     Examples
     --------
@@ -48,13 +48,14 @@ def parse_folder(path: str) -> tuple[str, datetime] | None:
 
 
 def hour_of(time_us: int) -> datetime:
-    """The beginning of an instant's hour, UTC. Years 1970 to 9999; beyond them, the nearest."""
+    """Returns the start of an instant's hour, UTC. Instants outside the years 1970 to 9999 give the nearest hour."""
     hours = min(max(time_us // 3_600_000_000, 0), _HOUR_MAX)
     return _EPOCH + timedelta(hours=hours)
 
 
 def file_name(agent: NodeId, start: str, piece: int) -> str:
-    """The name of a file. Agents' names may hold what file systems and Spark take amiss; the run keeps them apart all the same.
+    """Returns the name of a file. Characters of agents' names that file systems or Spark do not accept are replaced; the run's id keeps
+    names unique.
 
     Examples
     --------
@@ -62,7 +63,7 @@ def file_name(agent: NodeId, start: str, piece: int) -> str:
     ('rack-7-5f0c2a91-000003.parquet', 'agent_x-5f0c2a91-000012.parquet')
     """
     safe = _UNSAFE.sub("-", agent)
-    hidden = not safe[:1].isalnum()  # Spark skips what begins with a dot or an underscore
+    hidden = not safe[:1].isalnum()  # Spark skips names that begin with a dot or an underscore
     return f"{'agent' if hidden else ''}{safe}-{_UNSAFE.sub('-', start)}-{piece:06d}{SUFFIX}"
 
 

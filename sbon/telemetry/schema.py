@@ -1,4 +1,4 @@
-"""The tables of telemetry: kinds, columns, types, meanings. Derived from the rows (`sbon.telemetry.rows`), so that the two cannot disagree.
+"""The tables of telemetry: kinds, columns, types, meanings. Derived from the rows (`sbon.telemetry.rows`), so that both always agree.
 
 Files lie in `kind=K/date=YYYY-MM-DD/hour=HH/` (`sbon.telemetry.layout`), the hour being that of `time`. Each file carries the version
 in its metadata (`VERSION_KEY`), each row in `version`.
@@ -34,22 +34,22 @@ class Column(NamedTuple):
     nullable: bool
     meaning: str
     annotation: Any
-    """As Python has it."""
+    """The Python type."""
 
 
 class Table(NamedTuple):
-    """One kind."""
+    """The table of one kind of rows."""
 
     kind: str
     meaning: str
     row: type[Row]
     columns: tuple[Column, ...]
-    """Those of all kinds first (`COMMON`), then the row's own."""
+    """Columns of all kinds first (`COMMON`), then the row's own."""
     later: frozenset[str]
-    """Columns that came later than the schema's version: files of older agents lack them, and they are null."""
+    """Columns added after the schema's version: files of older agents lack them, and they are null."""
 
     def polars_schema(self) -> "pl.Schema":
-        """Names and types as polars has them; loads polars."""
+        """Returns names and polars types; loads polars."""
         import polars as pl
 
         return pl.Schema({column.name: _polars_type(column.annotation) for column in self.columns})
@@ -126,4 +126,4 @@ def _fields(part: type[Part]) -> tuple[tuple[str, Any], ...]:
 
 
 TABLES: dict[str, Table] = {table.kind: table for table in map(_table, get_args(AnyRow))}
-"""By kind."""
+"""Tables by kind."""

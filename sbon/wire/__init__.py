@@ -1,8 +1,8 @@
-"""What agents say to each other over their connections: acknowledgement of data, deployment, migration, replication.
+"""Messages between agents over their connections: acknowledgement of data, deployment, migration, replication.
 
-Every message is a typed struct in MessagePack; decoding is the validation. Only the batches of links travel otherwise
+Every message is a typed struct in MessagePack; decoding is the validation. Only the batches of links have another form
 (`sbon.link_frames`). Sealing, framing, request numbers and time-outs belong to the connection (`sbon.framing`, `sbon_agent.network.peers`)
-and are not seen here. Datagrams have messages of their own (`sbon.membership.messages`).
+and are handled elsewhere. Datagrams have messages of their own (`sbon.membership.messages`).
 
-Each module has the messages of one subject; `sbon.wire.messages` knows all of them, and their bytes.
+Each module has the messages of one subject; `sbon.wire.messages` lists all of them, and encodes and decodes them.
 """

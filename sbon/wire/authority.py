@@ -1,14 +1,14 @@
-"""Who may say what: for every message between agents, how it is said, and whose word it is.
+"""Authority: for every message between agents, in which form it may be sent, and by whom.
 
 Connections show that the other end holds the cluster key, and (where addresses tell agents apart) which member it is. That is not
 enough: a member must not acknowledge, give or end what belongs to others. `judge` compares the speaker with the facts that the receiving
 agent has; the agent asks it once for each message, before anything is done.
 
-Three ways of saying something::
+Messages have three forms::
 
-    TOLD    one way, on a connection of either end's
+    TOLD    one way, on a connection that either end opened
     ASKED   a request, answered once
-    ANSWER  the reply to a request; never said unasked
+    ANSWER  the reply to a request; never sent without one
 
 `TABLE` is the only place where this is decided. A message type without an entry fails a test, and is refused by `judge`.
 """
@@ -28,7 +28,7 @@ from sbon.wire import candidates, deployment, keys, links, messages, migration, 
 
 
 class Way(enum.Flag):
-    """How a message is said."""
+    """The form of a message."""
 
     TOLD = enum.auto()
     ASKED = enum.auto()
@@ -36,46 +36,46 @@ class Way(enum.Flag):
 
 
 class Facts(Protocol):
-    """What the receiving agent knows of the operators, links and migrations that concern it."""
+    """The receiving agent's facts about the operators, links and migrations that concern it."""
 
     def sending_end(self, link: LinkId) -> Whereabouts | None:
-        """Where a link begins whose receiving end is here; None: it is not here."""
+        """Returns the place of a link's source, if the link's receiving end is here; None if it is not."""
 
     def receiving_end(self, link: LinkId) -> Whereabouts | None:
-        """Where a link leads whose sending end is here; None: it is not here."""
+        """Returns the place of a link's target, if the link's sending end is here; None if it is not."""
 
     def places(self, operator: OperatorId) -> Iterable[Whereabouts]:
-        """All that is known here of where an operator runs that is elsewhere."""
+        """Returns all known places of an operator that runs elsewhere."""
 
     def coordinator(self, operator: OperatorId) -> tuple[NodeId, int] | None:
-        """Which host moves an operator to here, under which epoch; None: it is not on its way here."""
+        """Returns the host that is migrating an operator to this one, and the epoch; None if none is."""
 
     def holder(self, operator: OperatorId) -> NodeId | None:
-        """For which host operators here keep still while this one moves; None: for none."""
+        """Returns the host for whose migration of this operator others keep still here; None if there is none."""
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """One message type: how it is said, who may, and how that is found out."""
+    """The rule of one message type: its form, who may send it, and how that is checked."""
 
     way: Way
     who: str
-    """For people: the table in the documentation has this text."""
+    """Description for people; the table in the documentation has this text."""
     standing: Callable[[Any, NodeId, Facts], Standing]
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """What becomes of a message."""
+    """The decision on a message."""
 
     standing: Standing
     who: str = ""
-    """Who may say it, where this speaker may not."""
+    """Who may send it, if this speaker may not."""
 
 
 ALLOWED = Judgement(Standing.SPEAKS)
 
 
 def query_of(operator: OperatorId) -> QueryId:
-    """Returns the query that an operator was made for; of a multicast, the one of the operator whose stream it carries.
+    """Returns the query that an operator was created for; for a multicast, that of the operator whose stream it carries.
 
     Examples
     --------
@@ -86,12 +86,12 @@ def query_of(operator: OperatorId) -> QueryId:
 
 
 def judge(message: Any, speaker: NodeId, facts: Facts) -> Judgement:
-    """Decides whether a node may say what it says.
+    """Decides whether a node may send a message.
 
     Parameters
     ----------
     message : one of `sbon.wire.messages.Message`, or a batch of a link
-    speaker : the other end's name; empty where it could not be shown
+    speaker : the other end's name; empty if it was not verified
     """
     rule = TABLE.get(type(message))
     if rule is None:
@@ -101,7 +101,7 @@ def judge(message: Any, speaker: NodeId, facts: Facts) -> Judgement:
 
 
 def ways(message_type: type) -> Way:
-    """Returns how a message of a type may be said."""
+    """Returns the allowed forms of a message type."""
     rule = TABLE.get(message_type)
     return Way(0) if rule is None else rule.way
 
@@ -122,7 +122,7 @@ def _nobody(message: Any, speaker: NodeId, facts: Facts) -> Standing:
 
 
 def _by_end(end: Whereabouts | None, speaker: NodeId) -> Standing:
-    """A word about a link without an end here changes nothing: it may be said."""
+    """Returns the authority over a link's end. A message about a link without an end here changes nothing and is allowed."""
     return Standing.SPEAKS if end is None else end.standing(speaker)
 
 
@@ -147,7 +147,7 @@ def _made_by(user: deployment.User, speaker: NodeId) -> bool:
 
 
 def _is_named_for(link: LinkSpec) -> bool:
-    """The link's name is that of its ends, so that it can be no other operators'."""
+    """Tells whether the link's name is made from its ends, so that it cannot be other operators'."""
     return link.id.startswith(link_id(link.source, link.target, link.port)) and target_of(link.id) == link.target
 
 
@@ -160,7 +160,7 @@ def _instantiate(message: deployment.Instantiate, speaker: NodeId, facts: Facts)
 
 
 def _use(message: deployment.Use, speaker: NodeId, facts: Facts) -> Standing:
-    """By the query's home; or, for it, by the host of an operator that is fed by the link `through`."""
+    """Allows the query's home or, on its behalf, the host of an operator that the link `through` feeds."""
     if message.user.owner != home_of(message.user.query):
         return Standing.STRANGER
     if message.through is not None:
@@ -179,14 +179,14 @@ def _input_lost(message: deployment.InputLost, speaker: NodeId, facts: Facts) ->
 
 
 def _refeed(message: deployment.Refeed, speaker: NodeId, facts: Facts) -> Standing:
-    """Links are made for the query of their target, and made anew by its home."""
+    """Allows the home of the query of the link's target, for which links are created and replaced."""
     link = message.end.link
     own = query_of(link.target) == message.query and target_of(message.lost) == target_of(link.id) == link.target
     return _if(home_of(message.query) == speaker and own)
 
 
 def _moved(message: links.Moved, speaker: NodeId, facts: Facts) -> Standing:
-    """What is known already, or older, may be said by anybody: the old host repeats its word until all have answered."""
+    """Allows anybody to repeat known or older places, as an old host repeats its message until all have answered."""
     places = list(facts.places(message.operator))
     is_known = any((place.node, place.epoch) == (message.node, message.epoch) for place in places)
     if is_known or all(place.epoch >= message.epoch for place in places):
@@ -201,7 +201,7 @@ def _handed(message: links.Handed, speaker: NodeId, facts: Facts) -> Standing:
 
 
 def _lock(message: migration.Lock, speaker: NodeId, facts: Facts) -> Standing:
-    """Only operators with a link to the one that moves are held still: where there is no such link, the word changes nothing."""
+    """Judges a Lock. Only operators with a link to the migrating one are locked; without such a link the message changes nothing."""
     if message.coordinator != speaker:
         return Standing.STRANGER
     known = list(facts.places(message.operator))
@@ -209,7 +209,7 @@ def _lock(message: migration.Lock, speaker: NodeId, facts: Facts) -> Standing:
 
 
 def _unlock(message: migration.Unlock, speaker: NodeId, facts: Facts) -> Standing:
-    """Who moved an operator before says so late, now and then; it changes nothing."""
+    """Judges an Unlock. An earlier coordinator may send it late, without effect."""
     holder = facts.holder(message.operator)
     if holder is None or holder == speaker:
         return Standing.SPEAKS
@@ -222,7 +222,7 @@ def _prepare(message: migration.Prepare, speaker: NodeId, facts: Facts) -> Stand
 
 
 def _moves_it_here(message: Any, speaker: NodeId, facts: Facts) -> Standing:
-    """A word of an epoch below the one that is on its way changes nothing."""
+    """Judges messages of a migration to this host. A lower epoch than that of the present migration changes nothing."""
     moving = facts.coordinator(message.operator)
     if moving is None or moving[0] == speaker:
         return Standing.SPEAKS

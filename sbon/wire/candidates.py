@@ -1,4 +1,4 @@
-"""Before operators are placed: who would host them, with what room and at what distances."""
+"""Messages before placement: which nodes would host operators, with what room and at what distances."""
 
 from typing import Annotated
 
@@ -8,46 +8,46 @@ from sbon.wire.limits import MANY, Amount, Delay, Few, Node, Operator, Query, Te
 
 
 class CandidateAsk(msgspec.Struct, frozen=True, tag="candidate?"):
-    """Would you host these? Measure your RTT to these nodes and tell what you run and can take."""
+    """Asks a node whether it would host operators, to measure its RTT to some nodes, and to report what it runs and can take."""
 
     about: Annotated[tuple[Node, ...], MANY]
     signatures: Annotated[tuple[Text, ...], MANY]
     query: Query = ""
-    """For which; room is kept for it for a while."""
+    """The query, for which room is reserved for a while."""
     slots: Few = 0
-    """How many operators of the query might come; 0: keep no room."""
+    """Number of the query's operators that might come; 0: reserve no room."""
     functions: Annotated[tuple[tuple[Text, Text], ...], MANY] = ()
-    """Users' functions, by name and version, without which there is no use in coming."""
+    """Users' functions, by name and version, that the host must have."""
     stateful: bool = False
-    """Some of them keep state, for which there must be memory."""
+    """Some operators keep state, for which there must be memory."""
 
 
 class CandidateAnswer(msgspec.Struct, frozen=True, tag="candidate"):
-    """What a candidate has to offer."""
+    """A candidate's offer."""
 
     node: Node
     rtts_ms: Annotated[dict[Node, Delay], MANY]
     free_slots: Few
-    """Room that others have not been promised."""
+    """Slots not reserved for others."""
     load_ms: Delay
     running: Annotated[dict[Text, Operator], MANY]
     reserved: Few = 0
-    """Room promised to others, which may come free again."""
+    """Slots reserved for others, which may become free again."""
     upstream_delay_ms: Annotated[dict[Operator, Delay], MANY] = {}
-    """Of those running: latency of the longest way from a producer, where it is known."""
+    """For running operators, latency of the longest path from a producer, if known."""
     memory_short: bool = False
-    """States of operators take so much memory that there is no room for what keeps state, which was asked for."""
+    """The operators asked for keep state, for which there is no memory."""
 
 
 class Reserve(msgspec.Struct, frozen=True, tag="reserve"):
-    """The query has been placed, and so many of its operators will come here; 0: none, what was promised it is free again."""
+    """The query has been placed: so many of its operators will come here; 0: none, and its reservation ends."""
 
     query: Query
     slots: Few
 
 
 class RttsAsk(msgspec.Struct, frozen=True, tag="rtts?"):
-    """Which RTTs do you remember from probing? Those of your `nearest` nodes, and to those of `about` that you know."""
+    """Asks for RTTs remembered from probing: those of the `nearest` nodes, and known ones to the nodes in `about`."""
 
     nearest: Few
     about: Annotated[tuple[Node, ...], MANY] = ()

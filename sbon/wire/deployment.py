@@ -1,4 +1,4 @@
-"""Making, sharing and ending the operators of a query, and mending the links between them."""
+"""Messages that create, share and end the operators of a query, and repair the links between them."""
 
 from typing import Annotated
 
@@ -10,12 +10,12 @@ from sbon.wire.limits import MANY, Epoch, Link, Node, Operator, Query, Slack
 
 
 class End(msgspec.Struct, frozen=True, array_like=True):
-    """The other end of a link, as a host of one end needs to know it."""
+    """The other end of a link, as the host of one end needs to know it."""
 
     link: LinkSpec
     node: Node
     schema: Annotated[Schema, MANY]
-    """Of the rows on the link."""
+    """Columns of the rows on the link."""
     epoch: Epoch = 0
 
 
@@ -25,11 +25,11 @@ class User(msgspec.Struct, frozen=True, array_like=True):
     query: Query
     owner: Node
     delay_slack_ms: Slack | None = None
-    """By how much the query's longest way may still grow; None: it has no delay bound. Below 0 where the bound is exceeded."""
+    """Allowed growth of the query's longest path; None: it has no delay bound. Below 0 if the bound is exceeded."""
 
 
 class Instantiate(msgspec.Struct, frozen=True, tag="instantiate"):
-    """Run an operator here; a sink only once `Begin` has come."""
+    """Run an operator here; a sink takes rows only after `Begin`."""
 
     spec: OperatorSpec
     inputs: Annotated[tuple[End, ...], MANY]
@@ -38,13 +38,13 @@ class Instantiate(msgspec.Struct, frozen=True, tag="instantiate"):
 
 
 class Use(msgspec.Struct, frozen=True, tag="use"):
-    """Let another query use a running operator, and all that feeds it. `outputs` are its links to the new query's operators."""
+    """Let another query use a running operator, and all operators that feed it. `outputs` are its links to the new query's operators."""
 
     operator: Operator
     user: User
     outputs: Annotated[tuple[End, ...], MANY] = ()
     through: Link | None = None
-    """The existing link by which the query uses the operator, when it does so through a later one."""
+    """The existing link through which the query uses the operator, if it does so through a later operator."""
 
 
 class Used(msgspec.Struct, frozen=True, tag="used"):
@@ -54,20 +54,20 @@ class Used(msgspec.Struct, frozen=True, tag="used"):
 
 
 class Begin(msgspec.Struct, frozen=True, tag="begin"):
-    """All operators of a query run: its sinks here may take rows. Until then they keep what comes waiting, so that a deployment that fails
-    half-way leaves no row behind. Said again, it changes nothing."""
+    """All operators of a query run, so its sinks here may take rows. Until then their input waits, so that a deployment that fails
+    half-way leaves no row behind. Repeating the message has no effect."""
 
     query: Query
 
 
 class Release(msgspec.Struct, frozen=True, tag="release"):
-    """A query has ended: what only it used here is destroyed."""
+    """A query has ended: everything that only it used here is destroyed."""
 
     query: Query
 
 
 class InputLost(msgspec.Struct, frozen=True, tag="inputlost"):
-    """What feeds this link is no more: the operator at its end must not wait for it any longer. Or, `back`, it feeds it again."""
+    """The source of this link is gone, and its target must not wait for it any longer. With `back`, the source feeds it again."""
 
     operator: Operator
     link: Link
@@ -75,18 +75,18 @@ class InputLost(msgspec.Struct, frozen=True, tag="inputlost"):
 
 
 class Refeed(msgspec.Struct, frozen=True, tag="refeed"):
-    """The link `lost` has broken for good, though both its ends live: from now on its rows go by a new one. Asked of either end's host."""
+    """The link `lost` has broken for good, though both its ends live: a new one replaces it. Sent to the host of either end."""
 
     query: Query
-    """For which; it uses both operators."""
+    """The query, which uses both operators."""
     lost: Link
     end: End
-    """The new link, and the host of its other end; the rows are those of the old one."""
+    """The new link, and the host of its other end; its rows are those of the old link."""
     gives: bool
-    """Asked of the source, rather than of the target."""
+    """True if the receiver hosts the source, False if it hosts the target."""
 
 
 class Replaced(msgspec.Struct, frozen=True, tag="replaced"):
-    """The target of this link takes its rows by another one: whoever still has its sending end may forget it."""
+    """The target of this link gets its rows by another link: a host that still has the sending end may drop it."""
 
     link: Link

@@ -1,4 +1,4 @@
-"""Changing the cluster keys."""
+"""Messages that change the cluster keys."""
 
 from typing import Annotated
 
@@ -8,11 +8,11 @@ from sbon.wire.limits import MANY, Data, Text
 
 
 class KeysAsk(msgspec.Struct, frozen=True, tag="keys?"):
-    """Which cluster keys do you hold?"""
+    """Asks which cluster keys an agent holds."""
 
 
 class KeyInstall(msgspec.Struct, frozen=True, tag="keyinstall"):
-    """Hold this cluster key too."""
+    """Add this cluster key."""
 
     key: Data
 
@@ -27,12 +27,12 @@ class KeyUse(msgspec.Struct, frozen=True, tag="keyuse"):
 
 
 class KeyRemove(msgspec.Struct, frozen=True, tag="keyremove"):
-    """Forget the key of this id."""
+    """Remove the key of this id."""
 
     id: Text
 
 
 class KeysHeld(msgspec.Struct, frozen=True, tag="keys"):
-    """Ids of the keys held now, the primary one's first. Answer to all of the above."""
+    """Ids of the present keys, the primary one's first. Answers all messages above."""
 
     ids: Annotated[tuple[Text, ...], MANY]

@@ -1,8 +1,8 @@
-"""Limits of the numbers, texts and lists in messages between agents: part of the types, so that decoding checks them.
+"""Limits of numbers, texts and lists in messages between agents. They are part of the types, so that decoding checks them.
 
-A value beyond them is one that no sound agent sends; the message is refused whole (`sbon.wire.messages.decode`). NaN is beyond any. They
-protect arithmetic and memory, and are far above what happens: what one agent allows another is its configuration's business. Every
-field of a message has such a type; a test looks at all of them.
+No correct agent sends a value beyond them; such a message is refused whole (`sbon.wire.messages.decode`). NaN is beyond every limit. The
+limits protect arithmetic and memory, and are far above real values: the configuration decides what one agent allows another. Every field
+of a message has such a type, which a test checks.
 """
 
 from typing import Annotated, TypeAlias
@@ -12,22 +12,22 @@ import msgspec
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
-"""Rows, batches, bytes, nanoseconds, numbers of batches."""
+"""Numbers of rows, batches, bytes, nanoseconds."""
 Few: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
-"""Operators, slots, nodes, ports, pieces of a state."""
+"""Numbers of operators, slots, nodes, ports, pieces of a state."""
 Epoch: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
-"""How often an operator has migrated, or a link's end been handed on: one a second for 30,000 years."""
+"""Number of migrations of an operator, or of moves of a link's end: enough for one a second for 30,000 years."""
 Amount: TypeAlias = Annotated[float, msgspec.Meta(ge=0.0, le=1e18)]
 """Rates, shares that may exceed 1, ages."""
 Share: TypeAlias = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 Delay: TypeAlias = Annotated[float, msgspec.Meta(ge=0.0, le=1e9)]
-"""Milliseconds; more than a week is nonsense."""
+"""Milliseconds; the limit is more than a week."""
 Slack: TypeAlias = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]
-"""Milliseconds; below 0 where a bound is exceeded."""
+"""Milliseconds; below 0 if a bound is exceeded."""
 Lease: TypeAlias = Annotated[float, msgspec.Meta(ge=0.0, le=86_400.0)]
-"""Seconds that one agent may ask another for."""
+"""Duration in seconds that one agent may ask another for."""
 Watermark: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-"""Microseconds since 1970, from nothing promised to the stream's end."""
+"""Microseconds since 1970, from the first watermark to the stream's end."""
 Instant: TypeAlias = Annotated[float, msgspec.Meta(ge=-1e15, le=1e15)]
 """Seconds since 1970."""
 
@@ -46,4 +46,4 @@ Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=TEXT_CHARACTERS_MAX)]
 """Reasons, kinds, signatures, names of functions."""
 Data: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=BYTES_MAX)]
 MANY = msgspec.Meta(max_length=ITEMS_MAX)
-"""For lists and tables: `Annotated[tuple[Node, ...], MANY]`."""
+"""Limit of lists and tables: `Annotated[tuple[Node, ...], MANY]`."""

@@ -1,4 +1,4 @@
-"""How data on links is acknowledged, and where the ends of links have gone."""
+"""Messages that acknowledge data on links, and report new places of their ends."""
 
 import msgspec
 
@@ -13,7 +13,7 @@ class Acknowledge(msgspec.Struct, frozen=True, tag="ack"):
     link: Link
     processed: Count
     credit: Count
-    """How many batches beyond `processed` the receiver will hold."""
+    """Number of batches beyond `processed` that the receiver will accept."""
     resume: bool
     """Batches are missing: send everything after `processed` again."""
 
@@ -25,7 +25,7 @@ class NoSuchLink(msgspec.Struct, frozen=True, tag="nolink"):
 
 
 class Moved(msgspec.Struct, frozen=True, tag="moved"):
-    """An operator has a new host. Of two such words the one with the higher epoch is the later."""
+    """An operator has a new host. The message with the higher epoch is newer."""
 
     operator: Operator
     node: Node
@@ -33,14 +33,14 @@ class Moved(msgspec.Struct, frozen=True, tag="moved"):
 
 
 class DeadEnd(msgspec.Struct, frozen=True, tag="deadend"):
-    """All that this link's target feeds is gone: what goes by the link stays there. Repeated while it is so; see `sbon.dead_ends`."""
+    """All that this link's target feeds is gone, so its rows go nowhere. Repeated while this holds; see `sbon.dead_ends`."""
 
     link: Link
     obstruction: Obstruction
 
 
 class Handed(msgspec.Struct, frozen=True, tag="handed"):
-    """The sending end of a link belongs to another operator of the same host now: a multicast has taken it, or given it back."""
+    """The sending end of a link belongs to another operator of the same host now: a multicast has taken it over, or returned it."""
 
     link: LinkSpec
     node: Node

@@ -1,4 +1,4 @@
-"""All messages between agents, and their bytes."""
+"""The list of all messages between agents, with their encoding."""
 
 from typing import Annotated, TypeAlias
 
@@ -68,7 +68,7 @@ Message: TypeAlias = (
 
 
 class _Header(msgspec.Struct):
-    """What all messages of all releases have."""
+    """The fields common to all messages of all releases."""
 
     type: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 
@@ -80,17 +80,17 @@ _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 
 
 def encode(message: Message) -> bytes:
-    """The bytes of a message."""
+    """Encodes a message."""
     return _encoder.encode(message)
 
 
 def decode(payload: bytes) -> Message:
-    """The message in the bytes.
+    """Decodes a message.
 
     Raises
     ------
     UnsupportedError
-        It is a message, but not one that this release knows: of another type, or with a value that is not allowed here.
+        The message is not known to this release: it has another type, or a value that is not allowed here.
     RemoteProtocolError
         The bytes are no message of any release.
     """
@@ -104,7 +104,7 @@ def decode(payload: bytes) -> Message:
 
 
 def _type_of(payload: bytes) -> str | None:
-    """The type that a message claims to be of; None: it is none."""
+    """Returns the type that a message claims; None if it is no message."""
     try:
         name = _header_decoder.decode(payload).type
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,4 +1,5 @@
-"""Moving an operator (`sbon.migration`): its neighbours keep still, its new host prepares, its state travels, and it runs there or not."""
+"""Messages that move an operator (`sbon.migration`): lock its neighbours, prepare its new host, transfer its state, and commit or
+abandon."""
 
 from typing import Annotated
 
@@ -9,30 +10,31 @@ from sbon.wire.limits import MANY, Count, Data, Epoch, Lease, Node, Operator, Sh
 
 
 class Lock(msgspec.Struct, frozen=True, tag="lock"):
-    """May `operator` migrate? Its neighbours here promise not to, until unlocked or `lease_s` has passed since they were asked last."""
+    """Asks to lock the neighbours of `operator` here for its migration, until unlocked or `lease_s` after the last request."""
 
     operator: Operator
     neighbours: Annotated[tuple[Operator, ...], MANY]
     coordinator: Node
     lease_s: Lease
     there: Node = ""
-    """Its new host: from now on this one may speak for the operator too, as the old host may die before it can tell that it has moved."""
+    """Its new host, which may speak for the operator from now on, as the old host may die before it can report the move."""
     epoch: Epoch = 0
-    """The operator's, once it is there."""
+    """The operator's epoch on the new host."""
     sends: bool = True
-    """The neighbours here will send to the new host: they open a connection before they promise."""
+    """The neighbours here will send to the new host, so a connection is opened before the lock is granted."""
 
 
 class Unlock(msgspec.Struct, frozen=True, tag="unlock"):
-    """The migration of `operator` has ended, one way or the other."""
+    """The migration of `operator` has ended, with or without a move."""
 
     operator: Operator
     moved: bool = False
-    """It runs on the host that was named with the lock. Whoever was taken for failed meanwhile has not been told otherwise."""
+    """It runs on the host that was named with the lock. A receiver that was considered failed meanwhile gets no other message about
+    that."""
 
 
 class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
-    """Make room for a migrating operator, and reach those that it feeds."""
+    """Reserve room for a migrating operator, and connect to the operators that it feeds."""
 
     spec: OperatorSpec
     epoch: Epoch
@@ -41,7 +43,7 @@ class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
 
 
 class StateChunk(msgspec.Struct, frozen=True, tag="state"):
-    """A piece of the state of a prepared operator, answered when it has had its effect; the last one installs it."""
+    """A piece of the state of a prepared operator, acknowledged when it has been applied; the last one installs the state."""
 
     operator: Operator
     epoch: Epoch
@@ -49,25 +51,25 @@ class StateChunk(msgspec.Struct, frozen=True, tag="state"):
     last: bool
     data: Data
     urgent: Share = 0.0
-    """From 0, it may wait for other work, to 1, it must not."""
+    """Urgency from 0 (may wait for other work) to 1 (must not wait)."""
 
 
 class Activate(msgspec.Struct, frozen=True, tag="activate"):
-    """The migration is decided: run."""
+    """The migration is committed: run."""
 
     operator: Operator
     epoch: Epoch
 
 
 class Abandon(msgspec.Struct, frozen=True, tag="abandon"):
-    """The migration is off: forget what was prepared."""
+    """The migration is abandoned: drop what was prepared."""
 
     operator: Operator
     epoch: Epoch
 
 
 class OutcomeAsk(msgspec.Struct, frozen=True, tag="outcome?"):
-    """Asked of the coordinator by a host that has prepared and heard nothing since."""
+    """Asks the coordinator for the outcome, from a host that has prepared and heard nothing since."""
 
     operator: Operator
     epoch: Epoch

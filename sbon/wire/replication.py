@@ -1,4 +1,4 @@
-"""The tables that all agents keep alike, and the queries that one of them has taken."""
+"""Messages that replicate the tables common to all agents, and list the queries that one of them has taken."""
 
 from typing import Annotated
 
@@ -22,7 +22,7 @@ class CatalogUpdate(msgspec.Struct, frozen=True, tag="catalog"):
 
 
 class QueriesAsk(msgspec.Struct, frozen=True, tag="queries?"):
-    """Which queries have you taken?"""
+    """Asks which queries an agent has taken."""
 
 
 class OrphanOperator(msgspec.Struct, frozen=True, array_like=True):
@@ -43,44 +43,44 @@ class Orphan(msgspec.Struct, frozen=True, array_like=True):
     state: Text
     """A `sbon.homes.HomeState` other than "present"."""
     seconds: Amount
-    """For how long it has been so."""
+    """Seconds for which the home has been in this state."""
     operators: Annotated[tuple[OrphanOperator, ...], MANY]
-    """Those that this host runs for the query."""
+    """Operators that this host runs for the query."""
 
 
 class Queries(msgspec.Struct, frozen=True, tag="queries"):
-    """Answer to QueriesAsk: rows as `sbon queries --json` shows them, in MessagePack."""
+    """Answers QueriesAsk: rows as `sbon queries --json` shows them, in MessagePack."""
 
     rows: Data
     orphans: Annotated[tuple[Orphan, ...], MANY] = ()
-    """Queries of others that are served here and whose homes are gone."""
+    """Others' queries that are served here and whose homes are gone."""
 
 
 class EndOrphan(msgspec.Struct, frozen=True, tag="endorphan"):
-    """Let go of a query whose home is gone. Any member may ask; the host refuses where the home answers for the query."""
+    """End a query whose home is gone. Any member may ask; the host refuses if the home answers for the query."""
 
     query: Query
 
 
 class OrphanEnded(msgspec.Struct, frozen=True, tag="orphanended"):
-    """Answer to EndOrphan: the operators that were destroyed."""
+    """Answers EndOrphan with the operators that were destroyed."""
 
     operators: Annotated[tuple[Operator, ...], MANY]
 
 
 class Drop(msgspec.Struct, frozen=True, tag="drop"):
-    """End a query that you have taken."""
+    """End a query that the receiver has taken."""
 
     query: Query
 
 
 class WantedAsk(msgspec.Struct, frozen=True, tag="wanted?"):
-    """We run operators for these queries that you have taken. Are they still wanted?"""
+    """Asks whether queries that the receiver has taken, and whose operators run here, are still wanted."""
 
     queries: Annotated[tuple[Query, ...], MANY]
 
 
 class Unwanted(msgspec.Struct, frozen=True, tag="unwanted"):
-    """Answer to WantedAsk: those that are over, or not known (any more)."""
+    """Answers WantedAsk with the queries that have ended or are not known."""
 
     queries: Annotated[tuple[Query, ...], MANY]

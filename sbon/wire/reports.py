@@ -1,4 +1,4 @@
-"""How operators do, and how long the ways through them are."""
+"""Messages that report the state of operators, and the delays of paths through them."""
 
 from typing import Annotated
 
@@ -9,15 +9,15 @@ from sbon.wire.limits import MANY, Amount, Count, Delay, Epoch, Link, Node, Oper
 
 
 class OperatorsAsk(msgspec.Struct, frozen=True, tag="operators?"):
-    """How do these operators do?"""
+    """Asks for reports on operators."""
 
     operators: Annotated[tuple[Operator, ...], MANY]
     query: Query = ""
-    """For which query: the multicasts on its links are told too."""
+    """The query for which multicasts on its links are reported, too."""
 
 
 class OperatorReport(msgspec.Struct, frozen=True):
-    """One operator's figures since it was made, across migrations; rates are of the last interval."""
+    """One operator's figures since it was created, across migrations; rates are those of the last interval."""
 
     id: Operator
     state: Text
@@ -36,40 +36,40 @@ class OperatorReport(msgspec.Struct, frozen=True):
     queue_batches: Count = 0
     state_rows: Count = 0
     state_bytes: Count = 0
-    """Memory of its state, when it was last measured."""
+    """Memory of its state, as last measured."""
     migrations: Epoch = 0
     links: Annotated[tuple[tuple[Link, Count, Count, Amount, Amount], ...], MANY] = ()
-    """Per output link: rows sent, rows acknowledged, rows/s, bytes/s."""
+    """Rows sent, rows acknowledged, rows/s and bytes/s of each output link."""
     packing: Annotated[tuple[tuple[Link, Text, Amount], ...], MANY] = ()
-    """Per output link: how its batches are packed at present, and what that has left of each byte so far."""
+    """Present codec of each output link, and the ratio of compressed to plain bytes so far."""
     received: Annotated[tuple[tuple[Link, Count], ...], MANY] = ()
-    """Per input link: rows processed."""
+    """Rows processed of each input link."""
     multicasts: Annotated[tuple[tuple[Operator, Node, Count], ...], MANY] = ()
-    """Those that carry its output for the query that asked: their hosts, and how many queries share each."""
+    """Multicasts that carry its output for the query that asked: their hosts, and how many queries share each."""
     upstream_delay_ms: Delay | None = None
-    """Latency of the longest way from a producer to here; None until it is known."""
+    """Latency of the longest path from a producer to this operator; None until it is known."""
     selectivity: Amount | None = None
-    """Rows out for each row in; None without input or output."""
+    """Output rows per input row; None without input or output."""
     queue_rows: Count = 0
-    """Rows of the batches that wait."""
+    """Rows of the waiting batches."""
     quanta: Count = 0
-    """Since it came to this host: batches, and slices of large ones."""
+    """Batches, and slices of large ones, processed since it came to this host."""
     cpu_ns: Count = 0
-    """Processor time, likewise."""
+    """Processor time since it came to this host."""
     cpu_ns_per_row: Amount | None = None
-    """Lately; None before the first row."""
+    """Recent value; None before the first row."""
     longest_quantum_ms: Amount = 0.0
-    """Longest time that its part of a quantum has kept a thread, since it came to this host."""
+    """Longest time that a quantum has occupied a thread, since it came to this host."""
     held_up: Text = ""
-    """Consumers that are gone, and for which it waits all the same."""
+    """Consumers that are gone, but for which it waits."""
     left_out: Annotated[tuple[tuple[Link, Count, Text], ...], MANY] = ()
-    """Per output link that has any since it came to this host: rows of batches that could not be packed; what was wrong with the first."""
+    """For output links with any since it came to this host: rows of batches that could not be encoded, and the problem of the first."""
     misfits: Annotated[tuple[Misfit, ...], msgspec.Meta(max_length=KINDS_REPORTED_MAX)] = ()
-    """Of a source: why it has left rows out, the kinds with the most rows."""
+    """For a source, why it has left rows out: the kinds with the most rows."""
 
 
 class OperatorReports(msgspec.Struct, frozen=True, tag="operators"):
-    """Answer to OperatorsAsk."""
+    """Answers OperatorsAsk."""
 
     reports: Annotated[tuple[OperatorReport, ...], MANY]
 
@@ -82,7 +82,7 @@ class DelaySlack(msgspec.Struct, frozen=True, tag="slack"):
 
 
 class UpstreamDelay(msgspec.Struct, frozen=True, tag="delay"):
-    """The longest way from a producer to the operator that feeds this link; one way, a later one replaces it."""
+    """Longest path from a producer to the operator that feeds this link, one way; a later message replaces it."""
 
     link: Link
     delay_ms: Delay
