@@ -244,6 +244,17 @@ class Maker:
         where = self._maybe_where(columns, 1.0)
         return _select(columns, f" FROM {source.ours}{where[0]}", f" FROM {source.duck}{where[1]}")
 
+    def taken_apart(self) -> Query:
+        """Expressions of rows and the elements of an array of theirs."""
+        source = self.input()
+        array, element = self._one((("BIGINT[]", "e"), ("JSON", "CAST(e AS BIGINT)")))
+        columns = [*_columns(source.columns), Expr(element, "e", INT)]
+        values = [columns[-1], *self._values(columns)]
+        where = self._maybe_where(columns, 0.6)
+        array = f"CAST('[' || CAST(i AS TEXT) || ',null,-7]' AS {array})"
+        ours = f" FROM {source.ours} CROSS JOIN UNNEST({array}) AS u(e){where[0]}"
+        return _select(values, ours, f" FROM {source.duck}, UNNEST(CASE WHEN i IS NOT NULL THEN [i, NULL, -7] END) AS u(e){where[1]}")
+
     def windows(self) -> Query:
         """Aggregates by tumbling or hopping window, with HAVING and expressions over them."""
         aggregates, ours, duck, keys = self._grouped(self.input())
@@ -575,6 +586,7 @@ PAIRED = ("corr", "covar_pop", "covar_samp", "regr_slope", "regr_intercept")
 SHAPES: dict[str, Callable[[Maker], Query]] = {
     "scalars": Maker.scalars,
     "filters": Maker.filters,
+    "taken_apart": Maker.taken_apart,
     "windows": Maker.windows,
     "sessions": Maker.sessions,
     "twice": Maker.twice,
