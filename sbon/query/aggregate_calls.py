@@ -113,9 +113,11 @@ def _texts(text: Text, tree: exp.Expr) -> AggregateCall:
     distinct = isinstance(arguments[0], exp.Distinct)
     if distinct:
         arguments[:1] = arguments[0].expressions
-    operand, separator, *more = [*arguments, None] if len(arguments) < 2 else arguments
+    operand, separator, *more = [*(argument for argument in arguments if argument is not None), None, None][: max(2, len(arguments))]
+    if isinstance(separator, exp.Order):
+        order, separator = separator, separator.this
     options = [value for key, value in called.args.items() if key not in ("this", "expressions", "separator") and value]
-    if more or options or operand is None or isinstance(operand, exp.Star | exp.Distinct):
+    if any(more) or options or operand is None or isinstance(operand, exp.Star | exp.Distinct):
         raise text.error(tree, f"{typed} takes a column and a separator", form)
     if separator is not None and not (isinstance(separator, exp.Literal) and separator.args.get("is_string")):
         raise text.error(separator, f"the separator of {typed} is a literal text", form)
