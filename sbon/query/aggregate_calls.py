@@ -86,6 +86,8 @@ def read_aggregate(text: Text, tree: exp.Expr, function: str) -> AggregateCall:
         if function != "count":
             raise text.error(tree, f"{typed} needs a column", "only COUNT takes *")
         return AggregateCall(function, None)
+    if function == "array_agg":
+        return AggregateCall(function, operand, separator=",")
     if function == "median":
         return AggregateCall("percentile_cont", operand, 0.5)
     return AggregateCall(function, operand)

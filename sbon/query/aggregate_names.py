@@ -32,6 +32,7 @@ BY_TREE: dict[type[exp.Expr], str] = {
     exp.LogicalAnd: "bool_and",
     exp.LogicalOr: "bool_or",
     exp.GroupConcat: "string_agg",
+    exp.ArrayAgg: "array_agg",
     exp.Median: "median",
     exp.PercentileCont: "percentile_cont",
     exp.PercentileDisc: "percentile_disc",
@@ -52,9 +53,9 @@ BY_NAME = {
 """All other aggregates, by name."""
 AGGREGATE_NAMES = tuple(dict.fromkeys([*BY_TREE.values(), *BY_NAME.values()]))
 
-_ARRAY = "arrays come in a later release: write STRING_AGG(x, ',') for the values as one text"
+_ARRAY = "write ARRAY_AGG(x), or STRING_AGG(x, ',') for the values as one text"
 _INSTEAD = {
-    **dict.fromkeys(("array_agg", "array_concat_agg", "collect", "collect_list", "collect_set", "list", "group_array"), _ARRAY),
+    **dict.fromkeys(("array_concat_agg", "collect", "collect_list", "collect_set", "list", "group_array"), _ARRAY),
     **dict.fromkeys(("json_agg", "jsonb_agg", "json_object_agg", "jsonb_object_agg", "json_arrayagg", "json_objectagg"), _ARRAY),
     **dict.fromkeys(("xmlagg", "map_agg", "object_agg", "histogram"), _ARRAY),
     **dict.fromkeys(("mean", "average"), "write AVG(x)"),

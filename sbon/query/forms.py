@@ -163,6 +163,11 @@ PARSED_AS: dict[str, str] = {
 """Further names, beside `sbon.query.function_names.SYNONYMS`, that mean the same function."""
 
 AGGREGATES: dict[str, Form] = {
+    "array_agg": Form(
+        "ARRAY_AGG(x)",
+        "an array of the type of x",
+        "Values as an array, NULLs among them, by event time, then by their JSON; NULL where that has more than 65,536 characters.",
+    ),
     "any_value": Form("ANY_VALUE(x)", "that of x", "The least value; of conditions as BOOL_AND."),
     "approx_count_distinct": Form(
         "APPROX_COUNT_DISTINCT(x)", "BIGINT", "Number of different values: exact below 2,048, beyond with a standard error of 2.2 %."

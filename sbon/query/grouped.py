@@ -10,13 +10,14 @@ from sbon.query.aggregate_calls import AggregateCall, aggregate_function, find_a
 from sbon.query.expression import Call, Case, Column, Expression, Literal
 from sbon.query.functions import MaybeType, aggregate_type
 from sbon.query.literals import identifier
+from sbon.query.nested import to_json
 from sbon.query.plan import Aggregate
 from sbon.query.projection import free_name
 from sbon.query.relation import BOUNDS
 from sbon.query.rewrite import canonical
 from sbon.query.scalar import Scalars
 from sbon.query.scalar_calls import NULL, Bound, widen
-from sbon.query.schema import ColumnType
+from sbon.query.schema import ARRAY_TYPES, ELEMENT_TYPES, TYPE_NAMES, ColumnType
 from sbon.query.scope import Scope
 from sbon.query.text import aggregate_text
 
@@ -32,6 +33,8 @@ class _Operand(NamedTuple):
     by_type: MaybeType = None
     condition: Expression | None = None
     """Rows for which this does not hold are left out."""
+    array: ColumnType | None = None
+    """The type of arrays that the answer, elements with a comma between two, is the inside of."""
 
 
 _ONE_TIME = {"first": "min", "last": "max"}
@@ -110,7 +113,23 @@ class Grouped(Scalars):
         except QueryError as error:
             raise self.mismatch(tree, error) from None
         form = Aggregate("", operand.function, value, call.share, operand.by, call.separator, call.descending)
-        return Column(self._named(form, result)), result
+        answer = Column(self._named(form, result)), result
+        return answer if operand.array is None else self._as_array(tree, answer, operand.array)
+
+    def _as_array(self, tree: exp.Expr, elements: Bound, array: ColumnType) -> Bound:
+        brackets = [(Literal(text, ColumnType.TEXT), ColumnType.TEXT) for text in "[]"]
+        whole = self.call(tree, "concat", [brackets[0], elements, brackets[1]])
+        return self.call(tree, f"{ELEMENT_TYPES[array].value}_array", [whole])
+
+    def _elements(self, tree: exp.Expr, value: Expression, type_: ColumnType) -> _Operand:
+        """ARRAY_AGG: the values as texts of JSON, NULL among them, which STRING_AGG joins."""
+        if type_ not in ARRAY_TYPES:
+            message = f"{self.typed(tree)} takes no {TYPE_NAMES[type_]}: there are no arrays of these"
+            raise self.text.error(tree, message, "CAST it to TEXT, or an array to JSON")
+        json = to_json(self._inner, tree, (value, type_))
+        text, _ = self._inner.cast(tree, json, ColumnType.TEXT)
+        told = Call("coalesce", (text, Literal("null", ColumnType.TEXT)))
+        return _Operand("string_agg", told, ColumnType.TEXT, array=ARRAY_TYPES[type_])
 
     def _operand(self, tree: exp.Expr, call: AggregateCall) -> _Operand:
         """Returns the operand of a call, and the aggregate that computes it."""
@@ -131,6 +150,8 @@ class Grouped(Scalars):
             by = None if call.by is None else self._inner.value(call.by)[0]
             return _Operand(call.function, told, ColumnType.TEXT, by)
         value, type_ = self._inner.value(call.operand)
+        if call.function == "array_agg":
+            return self._elements(tree, value, type_)
         if call.function == "any_value":
             return _Operand("bool_and" if type_ is ColumnType.BOOL else "min", value, type_)
         by, by_type = (None, None) if call.by is None else self._inner.value(call.by)

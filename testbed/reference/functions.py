@@ -13,7 +13,7 @@ from sbon.query.function_names import EXTRACTS, SYNONYMS
 from sbon.query.functions import FUNCTIONS, Function, aggregate_type
 from sbon.query.named_calls import function_names
 from sbon.query.plan import AGGREGATE_FUNCTIONS, PAIR_FUNCTIONS
-from sbon.query.schema import ELEMENT_TYPES, TYPE_NAMES, ColumnType
+from sbon.query.schema import ARRAY_TYPES, ELEMENT_TYPES, TYPE_NAMES, ColumnType
 from sbon_testbed.reference.markdown import code, page, prose, table
 
 Accepted: TypeAlias = dict[tuple[ColumnType, ...], ColumnType]
@@ -89,6 +89,8 @@ def _taken(name: str) -> str:
     """Returns the types that an aggregate takes, tried one by one."""
     if name == "string_agg":
         return "any"  # other values are cast to TEXT
+    if name == "array_agg":
+        return _types(set(ARRAY_TYPES))
     known = _INSTEAD_OF.get(name, name)
     if known not in AGGREGATE_FUNCTIONS:
         return TYPE_NAMES[ColumnType.BOOL]  # COUNT_IF is COUNT with a FILTER

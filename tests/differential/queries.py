@@ -187,7 +187,7 @@ class Maker:
         )
         kinds |= dict.fromkeys(("median", "percentile_cont"), (INT, FLOAT))
         kinds |= dict.fromkeys(("string_agg", "string_agg_distinct"), (TEXT,))
-        kinds |= dict.fromkeys(PAIRED, (FLOAT,))
+        kinds |= dict.fromkeys(PAIRED, (FLOAT,)) | {"array_agg": (INT,)}
         kinds |= dict.fromkeys(("count_if", "bool_and", "bool_or"), (BOOL,))
         kind = self._one(kinds.get(name, (INT, FLOAT, TEXT, TIME, INTERVAL)))
         by = self._one((Expr("g", "g", INT), Expr("x", "x", FLOAT), Expr("y", "y", FLOAT), Expr("k", "k", TEXT)))
@@ -578,6 +578,7 @@ AGGREGATES = (
     "percentile_disc",
     "string_agg",
     "string_agg_distinct",
+    "array_agg",
 )
 
 PAIRED = ("corr", "covar_pop", "covar_samp", "regr_slope", "regr_intercept")
@@ -710,6 +711,11 @@ def _aggregated(name: str, kind: str, ours: str, duck: str, tail: str) -> Expr:
         case "string_agg":
             text = f"STRING_AGG({ours}, '; '){tail}"
             return Expr(text, f"string_agg({duck}, '; ' ORDER BY ts, {duck})", TEXT)
+        case "array_agg":
+            if tail:
+                tail = f"{tail.replace('(WHERE ', '(WHERE (', 1)[:-1]}) AND ({ours}) IS NOT NULL)"
+            elements = f"list({duck} ORDER BY ts, coalesce({duck}::TEXT, 'null')) {there if tail else ''}"
+            return Expr(f"CAST(ARRAY_AGG({ours}){tail} AS TEXT)", f"to_json({elements})::TEXT", TEXT)
         case "string_agg_distinct":
             text = f"LISTAGG(DISTINCT {ours}, ','){tail}"
             return Expr(text, f"array_to_string(list_sort(list(DISTINCT {duck}) FILTER (WHERE {duck} IS NOT NULL)), ',')", TEXT)

@@ -1,8 +1,10 @@
-"""Arrays are taken apart as a plain reading does it, and DuckDB; few rows, many rows and rows in pieces alike."""
+"""Arrays are taken apart, and gathered, as a plain reading does it, and DuckDB; few rows, many rows and rows in pieces alike."""
 
 import json
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from math import isfinite
+from random import Random
 from typing import Any
 
 import duckdb
@@ -11,13 +13,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sbon.arrays import array_text
+from sbon.arrays import array_text, values_of
 from sbon.operators.frames import frame_of_values
 from sbon.operators.registry import build
 from sbon.operators.values import Values
 from sbon.query.plan import Plan, UnnestParams
 from sbon.query.planner import plan
-from sbon.query.schema import ARRAY_TYPES, ColumnType, Field
+from sbon.query.schema import ARRAY_TYPES, ELEMENT_TYPES, ColumnType, Field
 from sbon.query.sql import SelectQuery, parse
 from tests.query_worlds import NODES, make_catalog, run
 
@@ -145,3 +147,53 @@ def test_queries_have_the_answers_of_duckdb(name: str, rows: list[tuple[Any, ...
     CONNECTION.executemany("INSERT INTO s VALUES (?, ?, ?::JSON::BIGINT[], ?::JSON)", texts)
 
     assert Counter(run(planned(ours), {"s": frame}).rows()) == Counter(CONNECTION.execute(theirs or ours).fetchall())
+
+
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "k": st.text(max_size=3),
+    "v": st.floats(),
+    "ok": st.booleans(),
+    "at": TIMES,
+    "doc": st.recursive(st.none() | st.text(max_size=2), lambda inner: st.lists(inner, max_size=2)),
+}
+GATHERED = make_catalog("""
+CREATE SOURCE g (ts TIMESTAMP, k TEXT, v DOUBLE, ok BOOLEAN, at TIMESTAMP, doc JSON, WATERMARK FOR ts AS ts)
+    WITH (connector = 'datagen', nodes = 'a');
+""")
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.fixed_dictionaries({name: st.none() | values for name, values in VALUES.items()}), min_size=1, max_size=6), st.randoms())
+def test_values_of_a_window_are_gathered_in_the_order_of_their_times(rows: list[dict[str, Any]], random: Random) -> None:
+    start = datetime(2026, 1, 31)
+    stream = [{"ts": start + timedelta(seconds=number), **row} for number, row in enumerate(rows)]
+    for row in stream:
+        row["doc"] = None if row["doc"] is None else json.dumps(row["doc"], separators=(",", ":"))
+    shuffled = random.sample(stream, len(stream))
+    types = {"ts": pl.Datetime("us"), "k": pl.String, "v": pl.Float64, "ok": pl.Boolean, "at": pl.Datetime("us"), "doc": pl.String}
+    listed = ", ".join(f"ARRAY_AGG({name}) AS {name}" for name in VALUES)
+    (statement,) = parse(f"SELECT {listed} FROM TUMBLE(g, ts, INTERVAL '1 hour') GROUP BY window_start")
+    assert isinstance(statement, SelectQuery)
+    made = plan(statement, GATHERED, NODES, "a", "q")
+    (answer,) = run(made, {"g": pl.DataFrame(shuffled, schema=types)}).rows(named=True)
+
+    expected: dict[str, list[Any]] = {name: [row[name] for row in stream] for name in VALUES}
+    expected["v"] = [value if value is not None and isfinite(value) else None for value in expected["v"]]
+    expected["doc"] = [
+        "null" if value is None else json.dumps(json.loads(value), ensure_ascii=True, separators=(",", ":")) for value in expected["doc"]
+    ]
+    epoch = datetime(1970, 1, 1)
+    expected["at"] = [None if value is None else (value - epoch) // timedelta(microseconds=1) for value in expected["at"]]
+    kinds = {field.name: ELEMENT_TYPES[field.type] for field in made.operators[-1].schema}
+    assert {name: values_of(answer[name], kinds[name]) for name in VALUES} == expected
+
+
+def test_what_would_be_too_long_is_null() -> None:
+    text = "x" * 40_000
+    (statement,) = parse("SELECT k, ARRAY_AGG(p ->> 0) AS a FROM TUMBLE(s, ts, INTERVAL '1 hour') GROUP BY window_start, k")
+    assert isinstance(statement, SelectQuery)
+    start = datetime(2026, 1, 31)
+    rows = [(start + timedelta(seconds=number), key, None, told([text])) for number, key in enumerate("aab")]
+    frame = pl.DataFrame(rows, schema={"ts": pl.Datetime("us"), "k": pl.String, "a": pl.String, "p": pl.String}, orient="row")
+
+    assert sorted(run(plan(statement, CATALOG, NODES, "a", "q"), {"s": frame}).rows()) == [("a", None), ("b", told([text]))]
