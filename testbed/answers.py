@@ -1,4 +1,4 @@
-"""Answers that an agent has written, beside those of a batch run."""
+"""Compares answers that an agent has written with those of a batch run."""
 
 from pathlib import Path
 
@@ -6,12 +6,12 @@ import polars as pl
 
 
 def written(path: Path, form: str, columns: pl.Schema) -> pl.DataFrame:
-    """Rows that a sink of connector `file` has written, none where it has written nothing.
+    """Returns the rows that a sink of connector `file` has written; none if it has written nothing.
 
     Parameters
     ----------
     form : `parquet`, `csv` or `ndjson`
-    columns : names and types; of texts, times are read as the sink writes them
+    columns : names and types; times in text formats are parsed as the sink writes them
     """
     none = pl.DataFrame(schema=columns)
     if form == "parquet":
@@ -26,7 +26,7 @@ def written(path: Path, form: str, columns: pl.Schema) -> pl.DataFrame:
 
 
 def equal(found: pl.DataFrame, expected: pl.DataFrame) -> bool:
-    """Whether two answers have the same columns and the same rows, as often, in whatever order; floats as near as sums can be."""
+    """Tells whether two answers have the same columns and the same rows equally often, in any order; floats may differ as sums do."""
     if found.columns != expected.columns or found.height != expected.height:
         return False
     exact = [name for name, dtype in expected.schema.items() if not dtype.is_float()]

@@ -1,4 +1,4 @@
-"""Cities on a globe: where they are, and how long light in fibre needs between them.
+"""Cities on a globe: their positions, and the RTTs between them through fibre.
 
 Positions are rounded to a tenth of a degree. The RTT of two cities is that of the great circle in fibre (two thirds of the speed of
 light), times a detour that differs by pair, because cables follow coasts and roads; every node adds its access link.
@@ -21,7 +21,7 @@ class City(NamedTuple):
     name: str
     country: str
     region: str
-    """eu, na, sa, as, oc, af or me: the label `region` of agents there."""
+    """Region (eu, na, sa, as, oc, af or me), which is the label `region` of agents there."""
     latitude: float
     longitude: float
 
@@ -80,18 +80,18 @@ CITIES = (
     City("istanbul", "tr", "me", 41.0, 29.0),
     City("perth", "au", "oc", -32.0, 115.9),
 )
-"""In an order that spreads the first few over the world."""
+"""Cities, ordered so that the first few are spread over the world."""
 
 CABLES: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     "atlantic": (frozenset({"eu", "af", "me"}), frozenset({"na", "sa"})),
     "pacific": (frozenset({"as", "oc"}), frozenset({"na", "sa"})),
     "suez": (frozenset({"eu", "af"}), frozenset({"as", "oc", "me"})),
 }
-"""Regions at either end of the groups of cables whose latency an event can scale."""
+"""Regions at either end of each group of cables whose latency an event can scale."""
 
 
 def great_circle_km(a: City, b: City) -> float:
-    """Distance over the surface of a sphere (haversine formula).
+    """Returns the distance over the surface of a sphere (haversine formula).
 
     Examples
     --------
@@ -105,13 +105,13 @@ def great_circle_km(a: City, b: City) -> float:
 
 
 def fibre_rtt_ms(cities: list[City], detour: FloatArray) -> FloatArray:
-    """RTT of the fibre between cities, without access links.
+    """Returns the RTTs of the fibre between cities, without access links.
 
     Parameters
     ----------
     cities : (cities,)
     detour : (cities, cities)
-        Length of the cable over that of the great circle, at least 1.
+        Ratio of the cable's length to the great circle, at least 1.
 
     Returns
     -------

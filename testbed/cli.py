@@ -41,14 +41,14 @@ _JSON = typer.Option("--json", metavar="FILE", help="Write the result as JSON; -
 
 
 class _Group(TyperGroup):
-    """`sbon testbed`, with evaluations whose modules load only when they are asked for."""
+    """The command group `sbon testbed`, whose evaluations load their modules only when they are run."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """All names."""
+        """Returns the names of all commands."""
         return [*super().list_commands(ctx), *(name for name, module in _EVALUATIONS.items() if importlib.util.find_spec(module))]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """One command."""
+        """Returns one command."""
         if cmd_name not in self.list_commands(ctx) or cmd_name not in _EVALUATIONS:
             return super().get_command(ctx, cmd_name)
         one = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -56,7 +56,7 @@ class _Group(TyperGroup):
         return typer.main.get_command(one)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """As typer's, which would only suggest commands that are loaded."""
+        """Resolves a command as typer does, but suggests commands that are not loaded, too."""
         names = self.list_commands(ctx)
         near = difflib.get_close_matches(args[0], names) if args and args[0] not in names else []
         if near:
@@ -65,7 +65,7 @@ class _Group(TyperGroup):
 
 
 def register(app: typer.Typer) -> None:
-    """Add `sbon testbed` to the program; called through the entry point group `sbon.commands`."""
+    """Adds `sbon testbed` to the program; called through the entry point group `sbon.commands`."""
     testbed = typer.Typer(
         cls=_Group,
         no_args_is_help=True,
@@ -183,7 +183,7 @@ def topologies(
         raise typer.Exit(EXIT_USAGE)
     try:
         made = known.build(kinds[kind], nodes, seed)
-    except ConfigError as problem:  # there is nothing else that could be wrong
+    except ConfigError as problem:  # nothing else could be wrong
         raise UsageError(str(problem)) from problem
     if json is not None:
         write_json(json, {"kind": kind, "nodes": made.nodes, "labels": made.labels, "rtt_ms": made.rtt_ms.round(3).tolist()})
@@ -192,7 +192,7 @@ def topologies(
 
 
 def topology_table(made: "Topology") -> tuple[list[Column], list[list[str]]]:
-    """The table of a topology: how far each node is from the first one, and from half of them."""
+    """Returns the table of a topology: each node's RTT from the first one, and its median RTT."""
     columns = [
         Column("node"),
         Column("RTT ms", right=True),
@@ -207,7 +207,7 @@ def topology_table(made: "Topology") -> tuple[list[Column], list[list[str]]]:
 
 
 def write_json(where: str, value: Any) -> None:
-    """A result as indented JSON, in a file that appears whole; `-` is standard output."""
+    """Writes a result as indented JSON, to a file that is replaced atomically; `-` is standard output."""
     data = msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
     if where == "-":
         sys.stdout.buffer.write(data)
@@ -247,7 +247,7 @@ def _examples(*lines: str) -> str:
 
 
 def _end_on_sigterm() -> None:
-    """SIGTERM ends the testbed as Ctrl-C does: everything that it has started ends first."""
+    """Handles SIGTERM like Ctrl-C: ends everything that the testbed has started first."""
 
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt

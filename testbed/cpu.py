@@ -1,7 +1,7 @@
-"""The virtual CPU: how long work on batches takes in the virtual world.
+"""The virtual CPU, which determines how long work on batches takes in the virtual world.
 
-Operators really run, at once, and cost no virtual time themselves; their results are handed over when the stated cost of the batch
-has passed on one of the node's virtual cores. Work waits in a queue when all cores are busy.
+Operators really run, immediately and without virtual time; their results are delivered when the configured cost of the batch has passed on
+one of the node's virtual cores. Work waits in a queue when all cores are busy.
 """
 
 import heapq
@@ -44,15 +44,15 @@ class Cpu:
 
     @property
     def cores(self) -> int:
-        """How many batches can be worked on at once."""
+        """Returns how many batches can be processed at once."""
         return self._config.cores
 
     def set_background(self, fraction: float) -> None:
-        """Let other programs take this share of every core: work takes 1 / (1 - fraction) of its time."""
+        """Lets other programs take this share of every core: work takes 1 / (1 - fraction) of its time."""
         self._background = min(max(fraction, 0.0), 0.99)
 
     def run(self, *rows: int) -> int:
-        """Queue the work of batches of so many rows, one after another, and return the instant at which it is done."""
+        """Queues the work of batches of so many rows, one after another, and returns the instant at which it is done."""
         cost_ns = int((self._config.batch_us * 1000 * len(rows) + self._config.row_ns * sum(rows)) / (1 - self._background))
         start_ns = max(self._time.now_ns, heapq.heappop(self._free_ns))
         done_ns = start_ns + cost_ns
@@ -63,11 +63,11 @@ class Cpu:
         return done_ns
 
     def cost_ns(self, rows: int) -> int:
-        """Of a batch of so many rows, on a core that nothing else uses."""
+        """Returns the cost of a batch of so many rows, on a core that nothing else uses."""
         return int(self._config.batch_us * 1000 + self._config.row_ns * rows)
 
     def load_fraction(self) -> float:
-        """CPU use, 0 to 1: other programs' and our own over the last seconds."""
+        """Returns the CPU use, 0 to 1, by other programs and by our own work over the last seconds."""
         self._decay()
         return min(1.0, self._background + (1 - self._background) * min(1.0, self._use))
 

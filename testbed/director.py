@@ -1,4 +1,4 @@
-"""Does in a world, virtual or local, what a scenario says, at the instants that it says, and keeps what came of it."""
+"""Plays a scenario in a world, virtual or local, and records the results."""
 
 from collections.abc import Callable
 from functools import partial
@@ -24,14 +24,14 @@ from sbon_testbed.scenario import (
 from sbon_testbed.topology import PairMask, Topology, pairs_between
 
 CURVE_POINTS = 20
-"""How often the coordinates' error is taken over a run."""
+"""Number of times that the coordinates' error is measured over a run."""
 
 Progress = Callable[[float, str], None]
-"""Told the time in the world and what is going on, in words."""
+"""Called with the time in the world and a description of the current step."""
 
 
 class Asked(NamedTuple):
-    """A statement that was submitted, and what came of it."""
+    """A statement that was submitted, and its result."""
 
     name: str
     agent: str
@@ -43,7 +43,7 @@ class Asked(NamedTuple):
 
 
 class Director:
-    """Does at each instant what the scenario says, and keeps what came of it."""
+    """Performs the events of a scenario at their times, and records the results."""
 
     def __init__(self, scenario: Scenario, backend: Backend, duration_s: float, progress: Progress) -> None:
         self.scenario = scenario
@@ -57,7 +57,7 @@ class Director:
         self._progress = progress
 
     def play(self) -> None:
-        """Run the whole scenario."""
+        """Runs the whole scenario."""
         for at_s, action in self._timeline():
             if at_s > self.backend.now:
                 self.backend.run(at_s - self.backend.now)
@@ -163,7 +163,7 @@ class Director:
 
 
 def latency_pairs(topology: Topology, event: Latency) -> PairMask:
-    """The pairs that a latency event is about.
+    """Returns the pairs that a latency event affects.
 
     Raises
     ------

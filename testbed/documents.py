@@ -1,4 +1,4 @@
-"""Prints pages that are written in Markdown: on a terminal with tables as all commands have them, elsewhere as they are."""
+"""Prints Markdown pages: on a terminal with tables in the style of all commands, elsewhere unchanged."""
 
 import re
 
@@ -6,15 +6,15 @@ from sbon.cli.output import line_width, print_note, print_table
 from sbon.cli.tables import Column
 
 RULE = re.compile(r"\| *:?-+:? *(\| *:?-+:? *)*\|")
-"""The line below a table's titles."""
+"""Matches the line below a table's titles."""
 
 
 def print_document(text: str, *, wide: bool = False) -> None:
-    """Print a page.
+    """Prints a page.
 
     Parameters
     ----------
-    wide : with all columns of its tables, on a terminal that is too narrow for them
+    wide : show all columns of its tables, even if the terminal is too narrow for them
     """
     if line_width() is None:
         print(text, end="")
@@ -32,7 +32,7 @@ def print_document(text: str, *, wide: bool = False) -> None:
 
 
 def cells(line: str) -> list[str]:
-    """The cells of a table's line.
+    """Returns the cells of a table's line.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def cells(line: str) -> list[str]:
 
 
 def _table(lines: list[str]) -> list[str]:
-    """The lines of the table with which a text begins; none where it does not."""
+    """Returns the lines of the table with which a text begins; none if it begins otherwise."""
     if len(lines) < 2 or not lines[0].startswith("|") or not RULE.fullmatch(lines[1].strip()):
         return []
     end = next((number for number, line in enumerate(lines) if not line.startswith("|")), len(lines))

@@ -1,4 +1,4 @@
-"""What the testbed asks of the Linux kernel and Python has no function for: dying with one's parent, namespaces, precise timers."""
+"""Linux system calls that Python has no function for: dying with one's parent, namespaces, precise timers."""
 
 import ctypes
 import os
@@ -18,15 +18,15 @@ _NS = 1_000_000_000
 
 
 def die_with_parent() -> None:
-    """Be killed when the thread that started this process ends, however that happens; nothing where the system is not Linux."""
+    """Asks the kernel to kill this process when the thread that started it ends; does nothing on other systems than Linux."""
     if sys.platform == "linux":
         _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def wake_punctually() -> None:
-    """Let the kernel end this thread's waits on time, rather than up to 50 us later together with others, and before ordinary programs.
+    """Asks the kernel to end this thread's waits on time, instead of up to 50 us later together with others, and before ordinary programs.
 
-    Where the real-time class is not allowed, or there is one processor, which would be left to nobody else, the priority stays what it is.
+    The priority is unchanged if the real-time class is not allowed, or if there is only one processor, which other programs need.
     """
     _libc().prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
     if (os.cpu_count() or 1) < 2:
@@ -36,18 +36,18 @@ def wake_punctually() -> None:
 
 
 def own_network_namespace() -> int:
-    """A new descriptor of the network namespace in which this thread is."""
+    """Returns a new descriptor of this thread's network namespace."""
     return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def enter_network_namespace(descriptor: int) -> None:
-    """Move this thread into a network namespace; OSError where that is not allowed."""
+    """Moves this thread into a network namespace; raises OSError if that is not allowed."""
     _checked(_libc().setns(descriptor, _CLONE_NEWNET), "setns")
 
 
 @contextmanager
 def in_network_namespace(descriptor: int) -> Iterator[None]:
-    """Have this thread in a network namespace for the block; sockets made in it stay there."""
+    """Moves this thread into a network namespace for the block; sockets created in it stay there."""
     before = own_network_namespace()
     try:
         enter_network_namespace(descriptor)
@@ -61,7 +61,7 @@ def in_network_namespace(descriptor: int) -> Iterator[None]:
 
 @contextmanager
 def new_network_namespace() -> Iterator[int]:
-    """Have this thread in a network namespace that nobody else has, for the block; the descriptor stays open after it."""
+    """Moves this thread into a new network namespace for the block; the descriptor stays open after it."""
     before = own_network_namespace()
     try:
         _checked(_libc().unshare(_CLONE_NEWNET), "unshare")
@@ -74,19 +74,19 @@ def new_network_namespace() -> Iterator[int]:
 
 
 class PreciseTimer:
-    """A descriptor that becomes readable at an instant, to the microsecond; epoll's own timeout knows milliseconds only."""
+    """A descriptor that becomes readable at an instant, to the microsecond; epoll's own timeout has milliseconds only."""
 
     def __init__(self) -> None:
         self.descriptor = _checked(_libc().timerfd_create(_CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC), "timerfd_create")
         self._at = (ctypes.c_long * 4)()
 
     def set(self, at_ns: int) -> None:
-        """Ring at this time of the monotonic clock, also where it has passed; 0 is never. Replaces what was set before."""
+        """Sets the timer to this time of the monotonic clock, which may have passed; 0 is never. Replaces an earlier setting."""
         self._at[2], self._at[3] = divmod(at_ns, _NS)
         _checked(_libc().timerfd_settime(self.descriptor, _TFD_TIMER_ABSTIME, self._at, None), "timerfd_settime")
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Closes the descriptor."""
         os.close(self.descriptor)
 
 

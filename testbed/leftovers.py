@@ -1,7 +1,7 @@
-"""Folders of runs, and those that a killed run has left behind.
+"""Creates the folders of runs, and removes those of killed runs.
 
-Processes, namespaces and devices die with the testbed, whatever ends it; a folder cannot. Each has a file in it that the run keeps locked:
-the kernel unlocks it when the run ends in whatever way, and the next run, or `sbon testbed clean`, removes the folder.
+Processes, namespaces and devices die with the testbed, however it ends; folders do not. Each folder has a file that the run keeps locked:
+the kernel unlocks it when the run ends, and the next run, or `sbon testbed clean`, removes the folder.
 """
 
 import fcntl
@@ -20,10 +20,10 @@ _LOCK = "owner.lock"
 
 @contextmanager
 def run_directory() -> Iterator[Path]:
-    """A new folder that goes with the block, or if this process is killed, with the next call of `remove_leftovers`."""
+    """Yields a new folder that is removed after the block, or, if this process is killed, by the next call of `remove_leftovers`."""
     directory = Path(tempfile.mkdtemp(prefix=PREFIX))
     try:
-        # The file gets its name when it is locked: nobody ever finds it unlocked while this process lives.
+        # The file is renamed when it is locked, so nobody ever finds it unlocked while this process lives.
         with (directory / (_LOCK + ".part")).open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             (directory / (_LOCK + ".part")).rename(directory / _LOCK)
@@ -33,12 +33,12 @@ def run_directory() -> Iterator[Path]:
 
 
 def remove_leftovers() -> list[Path]:
-    """Remove this user's folders of runs that have ended without doing so; which they were.
+    """Removes this user's folders of runs that have ended without doing so, and returns their paths.
 
     Raises
     ------
     SbonError
-        One of them cannot be removed.
+        A folder cannot be removed.
     """
     removed = []
     for directory in sorted(Path(tempfile.gettempdir()).glob(PREFIX + "*")):
@@ -49,7 +49,7 @@ def remove_leftovers() -> list[Path]:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(directory)
         except (BlockingIOError, FileNotFoundError):
-            continue  # its run goes on, is just beginning, or somebody else removes it
+            continue  # its run is active or just starting, or another process removes it
         except OSError as problem:
             raise SbonError(f"cannot remove {directory}, left by a killed run: {problem.strerror}; remove it by hand") from problem
         removed.append(directory)

@@ -1,4 +1,4 @@
-"""What agents of the virtual world log: one JSON line an event, stamped with virtual time, so that two runs of a seed log the same."""
+"""Logs of agents in the virtual world: one JSON line per event, with virtual time, so that two runs of a seed log the same."""
 
 import logging
 from collections.abc import MutableMapping
@@ -12,11 +12,11 @@ LOG_NAME = "agents.log"
 
 
 class VirtualLog:
-    """Takes the log of all agents of one world; the newest world made has it.
+    """Takes the logs of all agents of one world; the newest world replaces earlier ones.
 
     Parameters
     ----------
-    file : where to; None keeps nothing
+    file : file to write; None drops the logs
     """
 
     def __init__(self, time: VirtualTime, file: Path | None) -> None:
@@ -37,7 +37,7 @@ class VirtualLog:
         )
 
     def close(self) -> None:
-        """End the file; what is logged later goes nowhere."""
+        """Closes the file; later logs are dropped."""
         if self._out is not None:
             structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
             self._out.close()

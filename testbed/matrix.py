@@ -1,4 +1,4 @@
-"""RTT matrices from files."""
+"""Reads RTT matrices from files."""
 
 import zipfile
 from pathlib import Path
@@ -12,7 +12,7 @@ NODES_MAX = 20_000
 
 
 def load_matrix(path: Path | str) -> FloatArray:
-    """RTTs in ms: [n, n], or [t, n, n] where the file has several slices of time.
+    """Reads RTTs in ms: [n, n], or [t, n, n] if the file has several slices of time.
 
     A `.npz` file has them under the key `rtt`; anything else is read as text, one row a line, values apart by white space or commas.
     Missing values are NaN (in text also `-`); whatever cannot be an RTT (infinite, zero or less) becomes missing, and the diagonal 0.
@@ -37,7 +37,7 @@ def load_matrix(path: Path | str) -> FloatArray:
 
 
 def slice_of(matrix: FloatArray, wanted: str) -> FloatArray:
-    """(n, n): one slice of a matrix over time.
+    """Returns one slice of a matrix over time, (n, n).
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def slice_of(matrix: FloatArray, wanted: str) -> FloatArray:
 
 
 def per_pair_median(slices: FloatArray) -> FloatArray:
-    """(n, n) median over the slices that measured the pair; NaN where none did."""
+    """Returns the median over the slices that measured each pair, (n, n); NaN if none did."""
     measured = np.isfinite(slices).any(axis=0)
     filled = np.where(measured, slices, 0.0)
     median: FloatArray = np.where(measured, np.nanmedian(filled, axis=0), np.nan)

@@ -1,4 +1,4 @@
-"""Before a run: the scenario's topology and settings, and its mistakes."""
+"""Prepares a run: builds the scenario's topology and settings, and finds its mistakes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from sbon_testbed.topology import Topology, build
 
 
 def scenario_topology(scenario: Scenario, seed: int, nodes: int | None, folder: Path | None) -> Topology:
-    """The topology of a scenario, cut to its first `nodes` nodes where that is given, with the labels of its overrides."""
+    """Returns the topology of a scenario, cut to its first `nodes` nodes if that is given, with the labels of its overrides."""
     topology = build(scenario.topology, scenario.nodes, seed, folder)
     if nodes is not None:
         if not 1 <= nodes <= scenario.nodes:
@@ -33,12 +33,12 @@ GIVEN = {
     "join": "every agent joins through the first: leave it out",
     "data_dir": "every agent has a folder of its own, in that of --out: leave it out",
 }
-"""Settings of an agent that the testbed gives, and what to do instead of setting them."""
+"""Settings of an agent that the testbed controls, and hints what to do instead of setting them."""
 
 
 @contextmanager
 def mistakes_of_usage() -> Iterator[None]:
-    """Turns errors of configuration into errors of usage: what is wrong is the scenario, or something given beside it."""
+    """Converts errors of configuration to errors of usage: the scenario or an option of the command is wrong."""
     try:
         yield
     except UsageError:
@@ -48,12 +48,12 @@ def mistakes_of_usage() -> Iterator[None]:
 
 
 def check_settings(scenario: Scenario) -> None:
-    """Find settings of agents that the testbed gives.
+    """Refuses settings of agents that the testbed controls.
 
     Raises
     ------
     ConfigError
-        With what to write instead.
+        A setting is controlled by the testbed; the message says what to write instead.
     """
     tables = [("", scenario.agent), *((f"override {number}: ", override.agent) for number, override in enumerate(scenario.override, 1))]
     for place, settings in tables:
@@ -63,12 +63,12 @@ def check_settings(scenario: Scenario) -> None:
 
 
 def check_events(scenario: Scenario, topology: Topology) -> None:
-    """Find mistakes in selectors and cables before anything runs.
+    """Finds mistakes in selectors and cables before anything runs.
 
     Raises
     ------
     ConfigError
-        With the number of the statement or event.
+        A selector or cable is wrong; the message has the number of the statement or event.
     """
     for number, item in enumerate((*scenario.statement, *scenario.event)):
         kind, count = ("statement", number + 1) if number < len(scenario.statement) else ("event", number + 1 - len(scenario.statement))
@@ -90,12 +90,12 @@ def check_events(scenario: Scenario, topology: Topology) -> None:
 
 
 def loaded_nodes(scenario: Scenario, topology: Topology) -> frozenset[int]:
-    """Numbers of the nodes whose load an event sets."""
+    """Returns the numbers of the nodes whose load an event sets."""
     return frozenset(node for event in scenario.event if isinstance(event, Load) for node in _selected(topology, event.agents, True))
 
 
 def settings_of(scenario: Scenario, topology: Topology, number: int) -> dict[str, Any]:
-    """The settings that the scenario gives to one agent."""
+    """Returns the settings that the scenario gives to one agent."""
     settings: dict[str, Any] = overlay({}, scenario.agent)
     for override in scenario.override:
         if number in _selected(topology, override.agents, True):

@@ -1,17 +1,17 @@
-"""How far long work has come, on standard error: one line rewritten on a terminal, now and then a line elsewhere."""
+"""Shows the progress of long work on standard error: one line rewritten on a terminal, now and then a line elsewhere."""
 
 import sys
 import time
 from typing import TextIO
 
 TERMINAL_S = 0.2
-"""Pause between two pictures on a terminal."""
+"""Seconds between two updates on a terminal."""
 FILE_S = 10.0
-"""The same where lines stay: a run of minutes leaves a few of them."""
+"""Seconds between two lines elsewhere: a run of minutes leaves a few of them."""
 
 
 class Progress:
-    """Shows `what: done of total`; silent where it is not wanted."""
+    """Shows `what: done of total`; silent if it is not wanted."""
 
     def __init__(self, wanted: bool = True, stream: TextIO | None = None) -> None:
         self._stream = sys.stderr if stream is None else stream
@@ -20,7 +20,7 @@ class Progress:
         self._shown_s = time.monotonic()
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        """So much of it is done; the last step is always shown."""
+        """Reports progress; the last step is always shown."""
         if not self._wanted:
             return
         now_s = time.monotonic()

@@ -1,32 +1,32 @@
-"""Ranges of options that several commands have."""
+"""Checks of options that several commands share."""
 
 from collections.abc import Sequence
 
 from sbon.errors import UsageError
 
 SECONDS_MAX = 604_800.0
-"""A week."""
+"""Longest duration: a week."""
 
 
 def check_seconds(option: str, seconds: float, least: float) -> None:
-    """Refuse a duration that is too short, longer than a week, or no number.
+    """Refuses a duration that is too short, longer than a week, or no number.
 
     Raises
     ------
     UsageError
-        With the option as it is typed, and what is allowed.
+        The duration is out of range; the message has the option as typed, and the allowed range.
     """
     if not least <= seconds <= SECONDS_MAX:
         raise UsageError(f"{option} {seconds:g}, expected at least {least:g}, at most {SECONDS_MAX:.0f} seconds")
 
 
 def chosen(option: str, given: Sequence[str], offered: Sequence[str]) -> list[str]:
-    """Those of what is offered that were asked for, in the order in which they are offered; all where none was.
+    """Returns the requested items in the order in which they are offered; all if none was requested.
 
     Raises
     ------
     UsageError
-        Something else was asked for.
+        An unknown item was requested.
     """
     for one in given:
         if one not in offered:

@@ -1,4 +1,4 @@
-"""What an overlay looks like at one moment, asked of its agents over their control interface: the figures of results and demos."""
+"""Observes an overlay at one moment through its agents' control interface, for the figures of results and demos."""
 
 import hashlib
 import math
@@ -15,7 +15,7 @@ from sbon.types import FloatArray, LinkId, NodeId, OperatorId
 from sbon_testbed.backend import Backend, Tail
 
 LATE_MS_MAX = 5.0
-"""99th percentile of packets' lateness in network namespaces beyond which a run says that its times are not to be trusted."""
+"""99th percentile of packets' lateness in network namespaces above which a run's times are reported as unreliable."""
 
 
 class Operator(NamedTuple):
@@ -52,7 +52,7 @@ class Running(NamedTuple):
 
 
 def ask_all(backend: Backend, command: str) -> dict[NodeId, Any]:
-    """The answer of every living agent that answers, by name, in the topology's order."""
+    """Returns the answer of every living agent that answers, by name, in the topology's order."""
     answers = {}
     for name in backend.topology.nodes:
         if backend.alive(name):
@@ -64,7 +64,7 @@ def ask_all(backend: Backend, command: str) -> dict[NodeId, Any]:
 
 
 def members(backend: Backend) -> dict[str, Any]:
-    """Whom each living agent sees, and whether they agree with the truth."""
+    """Returns the members that each living agent sees, and whether they agree with the truth."""
     living = sorted(name for name in backend.topology.nodes if backend.alive(name))
     seen, agree = {}, True
     answers = ask_all(backend, "members")
@@ -78,7 +78,7 @@ def members(backend: Backend) -> dict[str, Any]:
 
 
 def coordinate_errors(backend: Backend) -> dict[str, float | int | None]:
-    """RTTs that the living agents' coordinates predict, against the true ones without jitter, over all pairs.
+    """Returns the errors of the RTTs that the living agents' coordinates predict, against the true ones without jitter, over all pairs.
 
     Keys: `pairs`, `median_relative_error`, `p90_relative_error`, `median_absolute_error_ms`; the errors are None without a pair.
     """
@@ -86,7 +86,7 @@ def coordinate_errors(backend: Backend) -> dict[str, float | int | None]:
 
 
 def coordinates_of(backend: Backend, statuses: Mapping[NodeId, Any]) -> list[tuple[int, Coordinate]]:
-    """The coordinates in answers to `status`, with the nodes' numbers."""
+    """Returns the coordinates in answers to `status`, with the nodes' numbers."""
     found = []
     for name, status in statuses.items():
         given = status.get("coordinate")
@@ -96,7 +96,7 @@ def coordinates_of(backend: Backend, statuses: Mapping[NodeId, Any]) -> list[tup
 
 
 def errors_of(coordinates: list[tuple[int, Coordinate]], true_rtt_ms: FloatArray) -> dict[str, float | int | None]:
-    """The same for given coordinates of numbered nodes and RTTs, (nodes, nodes)."""
+    """Returns the same for given coordinates of numbered nodes and RTTs, (nodes, nodes)."""
     relative, absolute = [], []
     for index, (a, coordinate_a) in enumerate(coordinates):
         for b, coordinate_b in coordinates[index + 1 :]:
@@ -115,7 +115,7 @@ def errors_of(coordinates: list[tuple[int, Coordinate]], true_rtt_ms: FloatArray
 
 
 def running(backend: Backend) -> Running:
-    """Every operator and link, from what their hosts say."""
+    """Returns every operator and link, as their hosts report them."""
     operators: dict[OperatorId, Operator] = {}
     sent: dict[LinkId, tuple[OperatorId, int, int, float]] = {}
     received: dict[LinkId, int] = {}
@@ -133,7 +133,7 @@ def running(backend: Backend) -> Running:
                 int(row.get("late_rows", 0)),
             )
             for link in row.get("links", ()):
-                # Who tells of it has it: a multicast has links that still bear the name of the operator that it is fed by.
+                # The reporting operator owns it: a multicast has links that still bear the name of the operator that feeds it.
                 sent[link["id"]] = (row["id"], int(link["rows_sent"]), int(link["rows_acknowledged"]), float(link["bytes_per_s"]))
             received.update({link["id"]: int(link["rows"]) for link in row.get("received", ())})
     links = {}
@@ -143,9 +143,9 @@ def running(backend: Backend) -> Running:
 
 
 def usage_bytes(links: Iterable[tuple[str, str, float]], rtt_ms: FloatArray, number: Mapping[str, int], where: Mapping[str, str]) -> float:
-    """Bytes in transit (SBON, section 2.3, equation 1) of links given as source, target and bytes/s, with true latencies.
+    """Returns the bytes in transit (SBON, section 2.3, equation 1) of links given as source, target and bytes/s, with true latencies.
 
-    Links with an end at an unknown place, such as one on a dead node, are left out.
+    Links with an end on an unknown node, such as a dead one, are left out.
     """
     total = 0.0
     for source, target, bytes_per_s in links:
@@ -156,7 +156,7 @@ def usage_bytes(links: Iterable[tuple[str, str, float]], rtt_ms: FloatArray, num
 
 
 def network_usage(backend: Backend, overlay: Running) -> float:
-    """Bytes in transit over all links now: measured rates times true latencies."""
+    """Returns the bytes in transit over all links now: measured rates times true latencies."""
     where = {operator.id: operator.node for operator in overlay.operators.values()}
     number = {name: index for index, name in enumerate(backend.topology.nodes)}
     links = [(link.source, link.target, link.bytes_per_s) for link in overlay.links.values()]
@@ -164,7 +164,7 @@ def network_usage(backend: Backend, overlay: Running) -> float:
 
 
 def rows_digest(tail: Tail) -> str:
-    """SHA-256 of the rows in sorted order, each as one line of JSON: equal for equal answers, in whatever order they came."""
+    """Returns the SHA-256 of the sorted rows, each as one line of JSON: equal for equal answers in any order."""
     digest = hashlib.sha256()
     for line in sorted(msgspec.json.encode(row) for row in tail.rows):
         digest.update(line + b"\n")
@@ -172,7 +172,7 @@ def rows_digest(tail: Tail) -> str:
 
 
 def column_sum(tail: Tail, column: str) -> int | None:
-    """The sum of a column over the rows so far; None where there is no such column."""
+    """Returns the sum of a column over the rows so far; None if there is no such column."""
     if column not in tail.columns:
         return None
     place = tail.columns.index(column)
@@ -180,7 +180,7 @@ def column_sum(tail: Tail, column: str) -> int | None:
 
 
 def summed_counters(backend: Backend) -> dict[str, int]:
-    """Counters of all living agents, added up."""
+    """Returns the counters of all living agents, added up."""
     total: dict[str, int] = {}
     for status in ask_all(backend, "status").values():
         for name, value in status.get("counters", {}).items():
@@ -189,7 +189,7 @@ def summed_counters(backend: Backend) -> dict[str, int]:
 
 
 def network_lines(counters: Mapping[str, int]) -> list[str]:
-    """What the network of namespaces says of itself, in words; nothing for worlds that have another network."""
+    """Describes the network of namespaces in words; nothing for worlds with another network."""
     if "network_sent" not in counters:
         return []
     count = {name.removeprefix("network_"): value for name, value in counters.items() if name.startswith("network_")}

@@ -1,7 +1,7 @@
-"""The result of a run as plain values, the same keys for every world.
+"""The result of a run as plain values, with the same keys for every world.
 
-That of the virtual world depends on the scenario and the seed alone: it has no wall times and no paths in it, so that two runs write
-identical files.
+In the virtual world it depends on the scenario and the seed alone: it has no wall times and no paths, so that two runs write identical
+files.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ RESULT_VERSION = 1
 
 
 def result_of(director: Director, backend_name: str, seed: int) -> dict[str, Any]:
-    """Everything measured, as plain values in a fixed order; `problems` is empty where all went as expected."""
+    """Returns all measurements as plain values in a fixed order; `problems` is empty if all went as expected."""
     backend, scenario = director.backend, director.scenario
     overlay = report.running(backend)
     queries = _queries(backend, director.asked)
@@ -28,7 +28,7 @@ def result_of(director: Director, backend_name: str, seed: int) -> dict[str, Any
     coordinates = report.coordinate_errors(backend)
     statements = [_statement_result(asked, queries, scenario.expect.sums.get(asked.name, {})) for asked in director.asked]
     migrations = sum(operator.migrations for operator in overlay.operators.values())
-    # What a scenario expects, it expects of its whole length.
+    # A scenario's expectations are about its whole length.
     whole = director.duration_s >= scenario.duration_s
     problems = director.problems + (_unmet(scenario, seen, coordinates, statements, migrations) if whole else [])
     return {
@@ -58,10 +58,10 @@ def result_of(director: Director, backend_name: str, seed: int) -> dict[str, Any
 
 
 def _queries(backend: Backend, asked: list[Asked]) -> dict[str, dict[str, Any]]:
-    """The queries by id, as the agents say that took them."""
+    """Returns the queries by id, as reported by the agents that took them."""
     found: dict[str, dict[str, Any]] = {}
     for agent in sorted({one.agent for one in asked if one.query}):
-        # An agent lists everybody's queries: what another says of one is older news.
+        # An agent lists everybody's queries: another agent's report is older.
         with suppress(SbonError):
             found.update({row["id"]: row for row in backend.ask(agent, "queries") if row.get("owner", agent) == agent})
     return found
@@ -91,7 +91,7 @@ def _statement_result(asked: Asked, queries: Mapping[str, Mapping[str, Any]], su
 def _unmet(
     scenario: Scenario, seen: Mapping[str, Any], coordinates: Mapping[str, Any], statements: list[dict[str, Any]], migrations: int
 ) -> list[str]:
-    """The expectations that do not hold, as sentences."""
+    """Returns the expectations that do not hold, as sentences."""
     expect, found = scenario.expect, {statement["name"]: statement for statement in statements}
     unmet = []
     error = coordinates["median_relative_error"]

@@ -33,22 +33,22 @@ def run_scenario(
     origin: str = "scenario",
     progress: Progress = lambda now_s, what: None,
 ) -> dict[str, Any]:
-    """The result of one run (`sbon_testbed.result`).
+    """Runs a scenario and returns its result (`sbon_testbed.result`).
 
     Parameters
     ----------
     backend_name : one of `BACKENDS`
-    seed, duration_s, nodes : other values than the scenario's; what happens later, or to nodes cut off, is skipped and listed
-    folder : where relative paths of the scenario begin
-    out : agents' state, telemetry and logs stay here; None keeps nothing
+    seed, duration_s, nodes : values that replace the scenario's; events after the end, or of removed nodes, are skipped and listed
+    folder : base of relative paths in the scenario
+    out : folder for the agents' state, telemetry and logs; None keeps nothing
     text, origin : the TOML text of the scenario and its name, for places in messages
 
     Raises
     ------
     UsageError
-        The scenario, or something given beside it, is wrong.
+        The scenario, or another argument, is wrong.
     SbonError
-        The world could not be made.
+        The world could not be created.
     """
     seed = scenario.seed if seed is None else seed
     duration_s = scenario.duration_s if duration_s is None else duration_s
@@ -87,7 +87,7 @@ def _make(
 ) -> Backend:
     if backend_name not in BACKENDS:
         raise ConfigError(f"backend {backend_name}, expected one of {', '.join(BACKENDS)}")
-    if not telemetry:  # nobody would see it: the folder goes with the run
+    if not telemetry:  # nobody would see it: the folder is removed with the run
         layers = [layer | {"telemetry": {**layer.get("telemetry", {}), "enabled": False}} for layer in layers]
     directory.mkdir(parents=True, exist_ok=True)
     makers: dict[str, Callable[[], Backend]] = {

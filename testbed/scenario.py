@@ -218,23 +218,23 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def statement_name(scenario: Scenario, number: int) -> str:
-    """What statement `number` (from 0) is called."""
+    """Returns the name of statement `number` (from 0)."""
     return scenario.statement[number].name or str(number + 1)
 
 
 SHIPPED = Path(__file__).parent / "scenarios"
-"""Those that come with the testbed."""
+"""Folder of the scenarios that come with the testbed."""
 
 
 def read_scenario(path: Path) -> Scenario:
-    """Load a scenario file.
+    """Loads a scenario file.
 
     Raises
     ------
     ConfigError
-        It cannot be read.
+        The file cannot be read.
     UsageError
-        It is not TOML, or says something that a scenario cannot; the message gives the place.
+        The file is not TOML or no valid scenario; the message gives the place.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -247,7 +247,7 @@ def read_scenario(path: Path) -> Scenario:
 
 
 def parse_scenario(text: str, origin: str) -> Scenario:
-    """The scenario in a TOML text; `origin` names it in messages. Errors as `read_scenario`."""
+    """Parses the scenario in a TOML text; `origin` names it in messages. Raises the errors of `read_scenario`."""
     try:
         settings = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
@@ -259,7 +259,7 @@ def parse_scenario(text: str, origin: str) -> Scenario:
 
 
 def _sentence(message: str) -> str:
-    """msgspec's error with the place first, and the name that may have been meant."""
+    """Returns msgspec's error with the place first, and the name that may have been meant."""
     found = re.search(r" - at `\$\.?(?P<path>[^`]*)`$", message)
     path, text = (found["path"], message[: found.start()]) if found else ("", message)
     text = text[:1].lower() + text[1:]
@@ -274,7 +274,7 @@ def _sentence(message: str) -> str:
 
 
 def _nearest_field(name: str, path: str) -> str:
-    """What may have been meant by a name that the table at `path` does not have: one of its own, or one of the scenario itself."""
+    """Suggests a name instead of one that the table at `path` does not have: one of its own, or one of the scenario itself."""
     own = sorted({field.encode_name for kind in _found(path) for field in _fields(kind)})
     if path and name in Scenario.__struct_fields__:
         return f"; {name} stands before the first table"
@@ -284,12 +284,12 @@ def _nearest_field(name: str, path: str) -> str:
 
 
 def _alternatives(path: str) -> list[str]:
-    """Returns what a setting of words may say, sorted: tags of the structs that a table may be, or the words of a Literal."""
+    """Returns the allowed words of a setting, sorted: tags of the structs that a table may be, or the words of a Literal."""
     return sorted({value for value in _found(path) if isinstance(value, str)})
 
 
 def _found(path: str) -> list[Any]:
-    """Returns the structs and words that may stand at a place of a scenario."""
+    """Returns the structs and words allowed at a place of a scenario."""
     found: list[Any] = [Scenario]
     for name in re.findall(r"[^.\[\]]+", re.sub(r"\[\d+\]", "", path)):
         tags = [
@@ -314,5 +314,5 @@ def _parts(annotation: Any) -> list[Any]:
 
 
 def _place(path: str) -> str:
-    """`statement[2].at_s` with counting from 1, as people do."""
+    """Returns a path such as `statement[2].at_s`, counted from 1 for people."""
     return re.sub(r"\[(\d+)\]", lambda number: f" {int(number[1]) + 1}", path)

@@ -1,6 +1,6 @@
-"""Checks the SQL of a scenario before an agent starts: every statement is planned against what those before it declare.
+"""Checks the SQL of a scenario before an agent starts: every statement is planned with the declarations of those before it.
 
-The check is the one that an agent makes of what it is given (`sbon_agent.queries.statements`), with all nodes of the topology alive.
+The check is that of an agent (`sbon_agent.queries.statements`), with all nodes of the topology alive.
 """
 
 import re
@@ -25,7 +25,7 @@ _QUOTES = ("'''\n", '"""\n', "'''", '"""', "'", '"')
 
 
 class _NoHost:
-    """Stands in the place of an agent's host while nothing runs."""
+    """Replaces an agent's host while nothing runs."""
 
     def __getattr__(self, name: str) -> Any:
         raise LocalProtocolError(f"{name} of a host was asked for where options are only checked")
@@ -36,13 +36,13 @@ def check_statements(scenario: Scenario, topology: Topology, text: str = "", ori
 
     Parameters
     ----------
-    topology : of the whole scenario
+    topology : topology of the whole scenario
     text, origin : the TOML text and its name, for the place in the message
 
     Raises
     ------
     UsageError
-        A statement would be refused; one line with its place in the TOML text.
+        A statement would be refused; the message is one line with its place in the TOML text.
     """
     catalog, ids, stamps = Catalog(), (f"check.{number:02}" for number in count(1)), count(1)
     nodes = {
@@ -67,7 +67,8 @@ def check_statements(scenario: Scenario, topology: Topology, text: str = "", ori
 
 
 def sql_place(text: str, number: int, sql: str, line: int, column: int) -> tuple[int, int] | None:
-    """Returns line and column, in a TOML text, of a place in the SQL of statement `number` (from 0); None where it is not written as it is.
+    """Returns line and column, in a TOML text, of a place in the SQL of statement `number` (from 0); None if the TOML text has the SQL
+    in another form, such as with escapes.
 
     Examples
     --------
@@ -104,7 +105,7 @@ def _check_sinks(prepared: Prepared, here: str, context: ConnectorContext) -> No
 
 
 def _enter(prepared: Prepared, catalog: Catalog, here: str, stamp: int) -> None:
-    """What the statement makes, or takes away, holds for those behind it."""
+    """Applies a statement's definition, or drop, for the statements after it."""
     if prepared.effect is Effect.ENTER:
         catalog.put(prepared.kind, prepared.name, sql=prepared.sql, owner=here, stamp=stamp, source=prepared.source)
     elif prepared.effect is Effect.RUN and prepared.kind == "sink" and prepared.plan is not None:

@@ -67,20 +67,20 @@ TopologyConfig: TypeAlias = CitiesConfig | TransitStubConfig | MatrixConfig
 
 @dataclass(frozen=True)
 class Topology:
-    """Who is where. Arrays are in the order of `nodes`."""
+    """A topology: nodes, labels and RTTs. Arrays are in the order of `nodes`."""
 
     kind: str
     nodes: tuple[NodeId, ...]
     labels: tuple[Mapping[str, str], ...]
     rtt_ms: FloatArray
-    """(nodes, nodes), without jitter; 0 on the diagonal."""
+    """RTTs without jitter, (nodes, nodes); 0 on the diagonal."""
     access_ms: FloatArray
-    """(nodes,): what each node's access link adds to an RTT, part of `rtt_ms`; a cable's change does not touch it."""
+    """The part of an RTT that each node's access link adds, (nodes,), included in `rtt_ms`; changes of a cable do not affect it."""
     cables: Mapping[str, PairMask] = field(default_factory=dict)
     """Pairs whose path takes the cable, (nodes, nodes)."""
 
     def index(self, node: NodeId) -> int:
-        """The number of a node.
+        """Returns the number of a node.
 
         Raises
         ------
@@ -93,12 +93,12 @@ class Topology:
             raise ConfigError(f'no node "{node}" in the topology; there are {_some(self.nodes)}') from None
 
     def select(self, selector: str) -> tuple[int, ...]:
-        """Numbers of the nodes that a selector means: a name, `label=value`, `#number`, or `*` for all.
+        """Returns the numbers of the nodes that a selector means: a name, `label=value`, `#number`, or `*` for all.
 
         Raises
         ------
         ConfigError
-            It means none.
+            The selector means no node.
         """
         if selector == "*":
             return tuple(range(len(self.nodes)))
@@ -116,7 +116,7 @@ class Topology:
         return found
 
     def first(self, count: int) -> "Topology":
-        """The same topology with only its first `count` nodes."""
+        """Returns the same topology with only its first `count` nodes."""
         return Topology(
             self.kind,
             self.nodes[:count],
@@ -128,7 +128,7 @@ class Topology:
 
 
 class Latencies:
-    """The RTTs of a topology as events have changed them."""
+    """The RTTs of a topology after events have changed them."""
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
@@ -136,23 +136,23 @@ class Latencies:
         self._factor = np.ones_like(topology.rtt_ms)
 
     def replace(self, rtt_ms: FloatArray) -> None:
-        """Let these be the RTTs that events change, (nodes, nodes), instead of those there were at first.
+        """Replaces the RTTs, (nodes, nodes), to which later events apply.
 
         Raises
         ------
         ShapeError
-            They are for another number of nodes.
+            The matrix has another number of nodes.
         """
         if rtt_ms.shape != self._base.shape:
             raise ShapeError(f"RTT matrix of shape {rtt_ms.shape}, expected {self._base.shape}")
         self._base = rtt_ms
 
     def scale(self, pairs: PairMask, factor: float) -> None:
-        """Make the paths of these pairs (without their access links) so many times as long as they were at first; both directions."""
+        """Makes the paths of these pairs (without their access links) `factor` times as long as at first, in both directions."""
         self._factor[pairs | pairs.T] = factor
 
     def rtt_ms(self) -> FloatArray:
-        """The RTTs now, (nodes, nodes)."""
+        """Returns the present RTTs, (nodes, nodes)."""
         access = self.topology.access_ms[:, None] + self.topology.access_ms[None, :]
         path = np.maximum(self._base - access, 0.0)
         result: FloatArray = np.minimum(self._base, access) + path * self._factor
@@ -161,12 +161,12 @@ class Latencies:
 
 
 def build(config: TopologyConfig, nodes: int, seed: int, folder: Path | None = None) -> Topology:
-    """Draw a topology of `nodes` nodes; the same seed draws the same.
+    """Draws a topology of `nodes` nodes; the same seed draws the same.
 
     Raises
     ------
     ConfigError
-        It has fewer nodes than asked for, an unknown city, or an unreadable matrix.
+        The topology has fewer nodes than asked for, an unknown city, or an unreadable matrix.
     """
     if nodes < 1:
         raise ConfigError(f"nodes = {nodes}, expected 1 or more")
@@ -179,7 +179,7 @@ def build(config: TopologyConfig, nodes: int, seed: int, folder: Path | None = N
 
 
 def pairs_between(topology: Topology, a: Sequence[int], b: Sequence[int]) -> PairMask:
-    """The pairs with one end in `a` and the other in `b`, (nodes, nodes)."""
+    """Returns the pairs with one end in `a` and the other in `b`, (nodes, nodes)."""
     mask = np.zeros(topology.rtt_ms.shape, dtype=np.bool_)
     mask[np.ix_(list(a), list(b))] = True
     mask |= mask.T
@@ -236,7 +236,7 @@ def _matrix(config: MatrixConfig, nodes: int, rng: np.random.Generator, folder: 
         raise ConfigError(f"nodes = {nodes}, but {config.file} has {len(rtt)}")
     chosen = np.sort(rng.choice(len(rtt), nodes, replace=False))
     rtt = rtt[np.ix_(chosen, chosen)]
-    # A missing pair takes the other direction's value, else the median of all: a virtual network has to have some delay.
+    # A missing pair takes the other direction's value, else the median of all, since every pair needs some delay.
     rtt = np.where(np.isfinite(rtt), rtt, rtt.T)
     measured = rtt[np.isfinite(rtt) & ~np.eye(nodes, dtype=bool)]
     rtt = np.where(np.isfinite(rtt), rtt, float(np.median(measured)) if measured.size else 1.0)

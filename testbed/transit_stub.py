@@ -1,4 +1,4 @@
-"""A transit-stub network: backbone domains joined to each other, and stub domains hanging on them.
+"""Generates a transit-stub network: backbone domains joined to each other, and stub domains attached to them.
 
 After Zegura, Calvert and Bhattacharjee, "How to Model an Internetwork" (INFOCOM 1996), with the sizes of SBON (ICDE 2006), section
 4.1: 10 transit domains of 5 routers, 3 stub domains on each of these, 10 routers in a stub domain on average, 1,550 in all. Routers lie
@@ -6,9 +6,8 @@ in a plane, and the latency of a wire is its length. Routes do not follow latenc
 traffic of a domain inside it, never takes a stub domain as a way through, and prefers few transit domains. As on the Internet, a route
 may so be longer than a detour over a third node.
 
-The paper does not tell what its generator was given besides these sizes. The lengths here (of access wires above all) were chosen by the
-algorithms of its table 1 that owe nothing to a cost space: with these, OPTIMAL, IP MULTICAST, PRODUCER, CONSUMER and RANDOM come out near
-the paper's figures.
+The paper does not give other parameters of its generator. The lengths here (of access wires above all) were fitted to the algorithms of
+its table 1 that do not use a cost space: OPTIMAL, IP MULTICAST, PRODUCER, CONSUMER and RANDOM come out near the paper's figures.
 """
 
 from typing import NamedTuple
@@ -21,41 +20,41 @@ from sbon.types import FloatArray
 IntArray = npt.NDArray[np.int32]
 
 _WEIGHT_INSIDE = 1.0
-"""A wire within a domain: routes there count hops."""
+"""Weight of a wire within a domain: routes there count hops."""
 _WEIGHT_ACCESS = 50.0
-"""A wire from a stub domain to its transit router: above any path inside a stub, so that nothing leaves and comes back."""
+"""Weight of a wire from a stub domain to its transit router: above any path inside a stub, so that no route leaves and comes back."""
 _WEIGHT_BETWEEN = 20.0
-"""A wire between transit domains: crossing a domain is cheaper than visiting another."""
+"""Weight of a wire between transit domains: crossing a domain is cheaper than visiting another."""
 _WEIGHT_TIES = 1e-6
-"""What chance adds to a weight at most, so that there is one best route between two routers, the same in both directions."""
+"""Largest random addition to a weight, so that there is one best route between two routers, the same in both directions."""
 
 _SIDE = 1000.0
-"""Of the square in which transit domains have their centres; all lengths are scaled at the end."""
+"""Side of the square in which transit domains have their centres; all lengths are scaled at the end."""
 _TRANSIT_RADIUS = 120.0
 _STUB_RADIUS = 12.0
 _ACCESS_LENGTH = 300.0
-"""From a transit router to the middle of a stub domain: half of this up to one and a half."""
+"""Distance from a transit router to the middle of a stub domain: half of this up to one and a half."""
 _TRANSIT_EDGES = 0.6
-"""Share of the pairs of routers in a transit domain that have a wire, beside those that hold it together."""
+"""Share of the pairs of routers in a transit domain that have a wire, besides those that connect it."""
 _STUB_EDGES = 0.4
 _BACKBONE_EDGES = 0.3
-"""Share of the pairs of transit domains that have a wire, beside those that hold all together."""
+"""Share of the pairs of transit domains that have a wire, besides those that connect all of them."""
 
 
 class TransitStub(NamedTuple):
-    """A generated network; stub routers come behind the transit routers."""
+    """A generated network; stub routers follow the transit routers."""
 
     rtt_ms: FloatArray
-    """(routers, routers)"""
+    """RTTs, (routers, routers)."""
     transit: list[int]
-    """Of each router: the transit domain that it is in or hangs on."""
+    """For each router, the transit domain that it is in or attached to."""
     stub: list[int]
-    """Of each router: its stub domain, -1 for transit routers."""
+    """For each router, its stub domain; -1 for transit routers."""
     before: IntArray
-    """(routers, routers): the last router before the second on the route from the first; negative from a router to itself."""
+    """The last router before the second on the route from the first, (routers, routers); negative from a router to itself."""
 
     def route(self, a: int, b: int) -> list[int]:
-        """The routers on the way from `a` to `b`, both included; the way back is the same."""
+        """Returns the routers on the route from `a` to `b`, both included; the route back is the same."""
         way = [b]
         while way[-1] != a:
             way.append(int(self.before[a, way[-1]]))
@@ -70,7 +69,7 @@ class _Wires:
         self.ends: list[tuple[int, int, float]] = []
 
     def add_domain(self, count: int, centre: tuple[float, float], radius: float, edge_share: float, rng: np.random.Generator) -> list[int]:
-        """A connected random graph of `count` routers around a point; the routers' numbers."""
+        """Adds a connected random graph of `count` routers around a point; returns the routers' numbers."""
         first = len(self.positions)
         for _ in range(count):
             angle, distance = 2 * np.pi * rng.random(), radius * np.sqrt(rng.random())
@@ -85,7 +84,7 @@ class _Wires:
         return routers
 
     def join(self, a: int, b: int, weight: float) -> None:
-        """Lay a wire."""
+        """Adds a wire."""
         self.ends.append((a, b, weight))
 
 
@@ -97,7 +96,7 @@ def generate(
     stub_nodes: int = 10,
     diameter_ms: float = 878.0,
 ) -> TransitStub:
-    """Draw a network.
+    """Draws a network.
 
     Parameters
     ----------
@@ -128,7 +127,7 @@ def generate(
 
 
 def _stub_sizes(domains: int, mean: int, rng: np.random.Generator) -> list[int]:
-    """Sizes between half the mean and one and a half of it, that add up to domains x mean."""
+    """Returns sizes between half the mean and one and a half of it, that add up to domains x mean."""
     low, high = max(1, mean // 2), mean + mean - max(1, mean // 2)
     sizes: list[int] = [int(size) for size in rng.integers(low, high + 1, domains)]
     while (missing := domains * mean - sum(sizes)) != 0:
@@ -138,7 +137,7 @@ def _stub_sizes(domains: int, mean: int, rng: np.random.Generator) -> list[int]:
 
 
 def _join_backbones(wires: _Wires, backbones: list[list[int]], rng: np.random.Generator) -> None:
-    """Wire each transit domain to an earlier one, then a few pairs more."""
+    """Connects each transit domain to an earlier one, then a few more pairs."""
 
     def wire(a: int, b: int) -> None:
         wires.join(backbones[a][int(rng.integers(len(backbones[a])))], backbones[b][int(rng.integers(len(backbones[b])))], _WEIGHT_BETWEEN)
@@ -152,7 +151,7 @@ def _join_backbones(wires: _Wires, backbones: list[list[int]], rng: np.random.Ge
 
 
 def _routed_lengths(wires: _Wires, rng: np.random.Generator) -> tuple[FloatArray, IntArray]:
-    """Length of the routes of least weight, (routers, routers), and the last router but one on each."""
+    """Returns the length of the routes of least weight, (routers, routers), and the last router but one on each."""
     from scipy.sparse import coo_matrix
     from scipy.sparse.csgraph import dijkstra
 
@@ -165,7 +164,7 @@ def _routed_lengths(wires: _Wires, rng: np.random.Generator) -> tuple[FloatArray
     weights = np.array(list(pairs.values())) + _WEIGHT_TIES * rng.random(len(pairs))
     graph = coo_matrix((weights, (ends[:, 0], ends[:, 1])), shape=(count, count)).tocsr()
     weight, before = dijkstra(graph, directed=False, return_predecessors=True)
-    # Every route is the route to its last hop but one, and a wire: fill in order of weight, all sources at once.
+    # Every route is the route to its last hop but one, plus a wire: filled in order of weight, for all sources at once.
     order = np.argsort(weight, axis=1, kind="stable")
     result = np.zeros((count, count))
     sources = np.arange(count)
@@ -173,6 +172,6 @@ def _routed_lengths(wires: _Wires, rng: np.random.Generator) -> tuple[FloatArray
         target = order[:, step]
         hop = before[sources, target]
         result[sources, target] = result[sources, hop] + length[hop, target]
-    # The wires of a route are added up in another order on the way back: the same to the last digits.
+    # The wires of a route are added up in another order on the way back: equal to the last digits.
     symmetric: FloatArray = (result + result.T) / 2
     return symmetric, before.astype(np.int32)

@@ -273,7 +273,7 @@ def parse_tree(text: Text, tokens: Sequence[Token]) -> exp.Expr:
     except RecursionError as error:
         raise text.error(tokens[0], "the statement is nested too deeply", "split it with CREATE VIEW") from error
     except (SqlglotError, ValueError, TypeError, AttributeError, IndexError, KeyError) as error:
-        # Text that sqlglot itself stumbles over is the user's to mend, and must not look like a failure of the agent.
+        # Text that makes sqlglot itself fail is a mistake of the user's and must not look like a failure of the agent.
         raise text.error(tokens[0], f"the statement cannot be read ({error})", "write it in the dialect of docs/sql.md") from error
     tree = trees[0] if len(trees) == 1 else None
     if tree is None or isinstance(tree, exp.Command):

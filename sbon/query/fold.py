@@ -54,7 +54,7 @@ def _computed(expression: Expression) -> Expression:
     except RemoteProtocolError:
         return expression
     kind = type_of(expression, {})
-    if folded is not None and kind is not None and held_type(kind) is not kind:  # the engine knows it as a text
+    if folded is not None and kind is not None and held_type(kind) is not kind:  # the engine holds such values as texts
         folded = Literal(folded.value, kind)
     long = folded is not None and isinstance(folded.value, str) and len(folded.value) > TEXT_FOLDED_MAX
     return expression if folded is None or long else folded

@@ -22,7 +22,7 @@ _CREATED = {
     "USER": ("USER", "leave it out: who may reach the control socket, or has the cluster key, may do all"),
     "ROLE": ("ROLE", "leave it out: who may reach the control socket, or has the cluster key, may do all"),
 }
-"""What CREATE does not make."""
+"""Objects of other dialects that CREATE does not make here."""
 _COLUMN_TYPES = ("ROW", "MAP", "STRUCT", "MULTISET")
 
 

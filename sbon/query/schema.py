@@ -61,7 +61,7 @@ ELEMENT_TYPES: dict[ColumnType, ColumnType] = {
     ColumnType.TIMES: ColumnType.TIME,
     ColumnType.DOCUMENTS: ColumnType.JSON,
 }
-"""Of each type of arrays, the type of its elements."""
+"""Element type of each type of arrays."""
 ARRAY_TYPES: dict[ColumnType, ColumnType] = {element: array for array, element in ELEMENT_TYPES.items()}
 TYPE_NAMES |= {array: f"{TYPE_NAMES[element]}[]" for array, element in ELEMENT_TYPES.items()}
 

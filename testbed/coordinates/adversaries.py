@@ -1,4 +1,4 @@
-"""What a lying minority does to the honest nodes' coordinates: `sbon testbed adversaries`.
+"""Measures how a lying minority affects the honest nodes' coordinates: `sbon testbed adversaries`.
 
 Liars (`sbon_testbed.coordinates.liars`) run the same code and answer probes, but give out coordinates that they make up, and may answer
 late. Inflation, deflation and oscillation are those of Zage and Nita-Rotaru (CCS 2007), creeping is the frog-boiling of Chan-Tin et al.
@@ -24,14 +24,14 @@ from sbon_testbed.matrix import load_matrix, slice_of
 
 
 class Honest:
-    """No attack; the same nodes are left out of the score, so that the figures can be compared."""
+    """No attack. The same nodes are excluded from the score, so that the figures can be compared."""
 
     def tell(self, node: int, honest: Coordinate, round_number: int) -> Coordinate:
-        """The truth."""
+        """Returns the truth."""
         return honest
 
     def rtt_ms(self, node: int, rtt_ms: float, round_number: int) -> float:
-        """The truth."""
+        """Returns the truth."""
         return rtt_ms
 
 
@@ -46,14 +46,14 @@ def attacked(
     config: CoordinateConfig | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Errors over the honest pairs, without lies and under each attack.
+    """Returns the errors over the honest pairs, without lies and under each attack.
 
     Parameters
     ----------
     matrix : [n, n] or [t, n, n] ms, NaN where not measured
     attacks : names in `sbon_testbed.coordinates.liars.ATTACKS`
     fraction : share of the nodes that lie, from the first round on
-    rounds, neighbours, seed, config : as of `sbon_testbed.coordinates.evaluation.evaluate`
+    rounds, neighbours, seed, config : see `sbon_testbed.coordinates.evaluation.evaluate`
 
     Returns
     -------
@@ -129,7 +129,7 @@ def adversaries_command(
 
 
 def show(result: dict[str, Any]) -> None:
-    """The result as a table for people."""
+    """Prints the result as a table for people."""
     rows = [
         [name, f"{figures['median_relative_error']:.1%}", f"{figures['p90_relative_error']:.1%}", f"{figures['ratio']:.2f}"]
         for name, figures in (("without lies", {**result["honest"], "ratio": 1.0}), *result["attacks"].items())

@@ -1,4 +1,4 @@
-"""`sbon testbed coordinates`: how good coordinates are on a matrix of RTTs."""
+"""`sbon testbed coordinates`: measures the accuracy of coordinates on a matrix of RTTs."""
 
 import json as json_module
 import sys
@@ -19,7 +19,8 @@ from sbon_testbed.coordinates.liars import ATTACKS
 from sbon_testbed.matrix import load_matrix, slice_of
 
 TOLD = MembershipConfig().vitals_per_datagram
-"""Coordinates that an agent hears with the reply to its probe. It hears as many with each probe of another, which is left out here."""
+"""Number of coordinates that an agent hears with the reply to its probe. It also hears as many with each probe from another agent,
+which is not simulated here."""
 SLICE_HELP = "Of a matrix over time only this slice, or each pair's median; without it, they follow each other."
 
 
@@ -90,7 +91,7 @@ def _write(result: dict[str, Any], target: str | None) -> None:
 
 
 def show(result: dict[str, Any]) -> None:
-    """The result as a table for people."""
+    """Prints the result as a table for people."""
     print_note(
         f"{result['nodes']} nodes, {result['rounds']} rounds, neighbours {result['neighbours']}, gossip {result['gossip']}, "
         f"jitter {result['jitter']:.1%}, seed {result['seed']}"

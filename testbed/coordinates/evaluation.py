@@ -1,4 +1,4 @@
-"""How good coordinates are on a matrix of RTTs (`sbon_testbed.coordinates.space`), scored against what was measured."""
+"""Runs coordinates on a matrix of RTTs (`sbon_testbed.coordinates.space`), and scores them against the measurements."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -18,10 +18,10 @@ WARMUP_ROUNDS = (20, 50, 100)
 
 
 def predicted_rtt_ms(positions: FloatArray) -> FloatArray:
-    """(n, n) RTTs that positions of shape (n, 4) predict."""
+    """Returns the RTTs that positions of shape (n, 4) predict, (n, n)."""
     vectors, heights = positions[:, :3], positions[:, 3]
     square = np.zeros((len(positions), len(positions)))
-    for axis in range(3):  # One axis at a time, to hold one difference of n x n in memory and not three.
+    for axis in range(3):  # One axis at a time, to hold one n x n difference in memory instead of three.
         difference = vectors[:, axis, None] - vectors[None, :, axis]
         square += difference * difference
     predicted: FloatArray = np.sqrt(square) + heights[:, None] + heights[None, :]
@@ -29,7 +29,7 @@ def predicted_rtt_ms(positions: FloatArray) -> FloatArray:
 
 
 def score(positions: FloatArray, truth: FloatArray, only: Sequence[int] | None = None) -> dict[str, float]:
-    """Errors over all measured pairs of different nodes (of `only` these nodes), each direction by itself.
+    """Returns the errors over all measured pairs of different nodes (of the nodes `only`), each direction separately.
 
     Parameters
     ----------
@@ -59,17 +59,17 @@ def score(positions: FloatArray, truth: FloatArray, only: Sequence[int] | None =
 def score_by_probing(
     positions: FloatArray, truth: FloatArray, probed: npt.NDArray[np.bool_], only: Sequence[int] | None = None
 ) -> dict[str, dict[str, float] | None]:
-    """The same for the pairs of which a node has probed the other, and for the rest; None where there are no such pairs.
+    """Returns the same for the pairs in which a node has probed the other, and for the rest; None if there are no such pairs.
 
     Parameters
     ----------
-    positions, truth, only : as of `score`
+    positions, truth, only : see `score`
     probed : (n, n)
 
     Returns
     -------
     dict
-        `probed` and `unprobed`: the errors, and `pairs`, how many ordered pairs they are over.
+        `probed` and `unprobed`: the errors, and in `pairs` the number of ordered pairs.
     """
     result: dict[str, dict[str, float] | None] = {}
     for name, among in (("probed", probed), ("unprobed", ~probed)):
@@ -81,7 +81,7 @@ def score_by_probing(
 
 
 def _pairs(truth: FloatArray) -> npt.NDArray[np.bool_]:
-    """(n, n): whether it is a measured pair of different nodes."""
+    """Tells for each pair whether it is a measured pair of different nodes, (n, n)."""
     return np.logical_and(np.isfinite(truth), ~np.eye(len(truth), dtype=bool))
 
 
@@ -99,7 +99,7 @@ def evaluate(
     progress: Callable[[int], None] | None = None,
     trace: dict[int, float] | None = None,
 ) -> dict[str, Any]:
-    """Let an overlay find its coordinates on a matrix, and score them.
+    """Runs an overlay on a matrix until it has coordinates, and scores them.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def evaluate(
     neighbours : size of the fixed random set that a node draws its peers from; None for all others
     seed : same seed, same numbers (times aside)
     gossip : random coordinates that a node hears each round; None: always the latest of the peers it remembers
-    liar, liars_share : what so many of the nodes tell instead of the truth; then only honest pairs are scored
+    liar, liars_share : an attack, and the share of nodes that take part; only honest pairs are scored then
     jitter : mean of the noise by which a probe exceeds the matrix, as a share of the RTT (`sbon_testbed.coordinates.jitter`)
     progress : called after each round
     trace : takes the median relative error against the current slice after each round
@@ -122,7 +122,7 @@ def evaluate(
     Raises
     ------
     UsageError
-        Too few rounds or neighbours, or a jitter out of range.
+        There are too few rounds or neighbours, or the jitter is out of range.
     """
     _check(rounds, neighbours, gossip)
     slices = matrix if matrix.ndim == 3 else matrix[None]
@@ -172,7 +172,7 @@ def _check(rounds: int, neighbours: int | None, gossip: int | None) -> None:
 
 
 class _Course:
-    """What is noted after rounds: how good coordinates are at first, and how far nodes move in the last tenth."""
+    """Records during the rounds how good coordinates are at first, and how far nodes move in the last tenth."""
 
     def __init__(self, space: Space, rounds: int, truth: FloatArray, scored: Sequence[int] | None) -> None:
         self._space, self._truth, self._scored = space, truth, scored
@@ -182,7 +182,7 @@ class _Course:
         self.warmup: dict[str, dict[str, float]] = {}
 
     def note(self, number: int) -> None:
-        """A round has been played."""
+        """Records that a round is over."""
         if number in WARMUP_ROUNDS:
             self.warmup[str(number)] = score(self._space.positions(), self._truth, self._scored)
         if number < self._drifts_from:
@@ -193,6 +193,6 @@ class _Course:
         self._before = positions
 
     def drift_ms_per_round(self) -> float:
-        """Of the median node."""
-        # Nodes do not move with every sample, so that the median over rounds would hide the moves; the mean over rounds does not.
+        """Returns the movement of the median node."""
+        # Nodes do not move with every sample: the median over rounds would hide the moves, the mean does not.
         return float(np.median(np.mean(self._moved, axis=0))) if self._moved else 0.0

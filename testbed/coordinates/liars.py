@@ -1,6 +1,6 @@
-"""Nodes that lie about where they are: attacks on coordinates.
+"""Attacks on coordinates: nodes that lie about their own.
 
-A liar can give out any coordinate and answer late; it cannot answer early. All claim to be sure of themselves.
+A liar can publish any coordinate and answer late; it cannot answer early. All claim a small error estimate.
 """
 
 import math
@@ -11,77 +11,77 @@ import numpy as np
 from sbon.cost_space.coordinate import Coordinate
 
 SURE = 0.001
-"""The error estimate that liars claim."""
+"""Error estimate that liars claim."""
 FAR_MS = 3000.0
 WANDER_MS = 300.0
 CREEP_MS = 1.0
 
 
 class Liar(Protocol):
-    """What some nodes tell instead of the truth."""
+    """The interface of an attack."""
 
     def tell(self, node: int, honest: Coordinate, round_number: int) -> Coordinate:
-        """The coordinate that `node` gives out in place of the honest one."""
+        """Returns the coordinate that `node` publishes instead of the honest one."""
 
     def rtt_ms(self, node: int, rtt_ms: float, round_number: int) -> float:
-        """What a prober of `node` measures."""
+        """Returns the RTT that a prober of `node` measures."""
 
 
 class Inflation:
     """Claims to be very far away, each liar in its own direction."""
 
     def tell(self, node: int, honest: Coordinate, round_number: int) -> Coordinate:
-        """A fixed point far out."""
+        """Returns a fixed, distant point."""
         direction = np.random.default_rng(node).normal(size=3)
         x, y, z = (direction * FAR_MS / np.linalg.norm(direction)).tolist()
         return Coordinate((x, y, z), 0.0, SURE, honest.load_ms)
 
     def rtt_ms(self, node: int, rtt_ms: float, round_number: int) -> float:
-        """The truth."""
+        """Returns the true RTT."""
         return rtt_ms
 
 
 class Deflation(Inflation):
-    """Claims to be at the origin, next to everybody, and so pulls others together."""
+    """Claims to be at the origin, near everybody, and so pulls others together."""
 
     def tell(self, node: int, honest: Coordinate, round_number: int) -> Coordinate:
-        """The origin."""
+        """Returns the origin."""
         return Coordinate((0.0, 0.0, 0.0), 0.0, SURE, honest.load_ms)
 
 
 class Oscillation:
-    """Is somewhere else every round, and answers as late as it likes."""
+    """Claims a different point every round, and answers with a random delay."""
 
     def tell(self, node: int, honest: Coordinate, round_number: int) -> Coordinate:
-        """A random point, not far enough out to be absurd."""
+        """Returns a random point, near enough not to be refused."""
         rng = np.random.default_rng((node, round_number))
         x, y, z = rng.uniform(-WANDER_MS, WANDER_MS, 3).tolist()
         return Coordinate((x, y, z), float(rng.uniform(0, 50)), SURE, honest.load_ms)
 
     def rtt_ms(self, node: int, rtt_ms: float, round_number: int) -> float:
-        """Up to a second late."""
+        """Returns an RTT up to a second too long."""
         return rtt_ms + float(np.random.default_rng((node, round_number, 1)).uniform(0, 1000))
 
 
 class Creeping(Inflation):
-    """Frog-boiling (Chan-Tin et al., 2011): all liars drift the same way, each round by so little that nothing looks wrong."""
+    """Frog-boiling (Chan-Tin et al., 2011): all liars drift in one direction, each round by too little to be noticed."""
 
     def tell(self, node: int, honest: Coordinate, round_number: int) -> Coordinate:
-        """Where it is by its own account, plus a millisecond for every round so far."""
+        """Returns the node's own coordinate plus a millisecond for every round so far."""
         x, y, z = honest.vector
         away = CREEP_MS * round_number / math.sqrt(2.0)
         return Coordinate((x + away, y + away, z), honest.height_ms, SURE, honest.load_ms)
 
 
 class Delay(Inflation):
-    """Tells the truth about its place, and answers late."""
+    """Publishes its true coordinate, and answers late."""
 
     def tell(self, node: int, honest: Coordinate, round_number: int) -> Coordinate:
-        """The truth."""
+        """Returns the true coordinate."""
         return honest
 
     def rtt_ms(self, node: int, rtt_ms: float, round_number: int) -> float:
-        """Three times as long and 200 ms more."""
+        """Returns three times the RTT plus 200 ms."""
         return 3.0 * rtt_ms + 200.0
 
 

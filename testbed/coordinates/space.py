@@ -1,7 +1,8 @@
 """An overlay reduced to its coordinates: localisers that probe each other on a matrix of RTTs.
 
 Every node runs the library's own `Localiser`. In each round each node, in random order, probes one peer. News of peers' coordinates
-spreads by gossip: by default a node knows the latest coordinate of every peer that it remembers, or so many random ones a round.
+spreads by gossip: by default a node knows the latest coordinate of every peer that it remembers; with `gossip`, it hears that many random
+ones a round.
 """
 
 import time
@@ -18,11 +19,11 @@ from sbon_testbed.coordinates.jitter import Jitter
 from sbon_testbed.coordinates.liars import Liar
 
 ROUND_S = 1.0
-"""A round is as long as the agents' probe interval: samples age by it."""
+"""Length of a round, the agents' probe interval: samples age by it."""
 
 
 class Space:
-    """The localisers of one overlay, and what each tells the others."""
+    """The localisers of one overlay, and the coordinates that they publish."""
 
     def __init__(
         self,
@@ -46,21 +47,21 @@ class Space:
         self._jitter = Jitter(jitter, rng.spawn(1)[0])
         self._told = [localiser.coordinate for localiser in self.localisers]
         self.probed: npt.NDArray[np.bool_] = np.zeros((nodes, nodes), dtype=np.bool_)
-        """(nodes, nodes): whether either node has measured its RTT to the other."""
+        """Tells for each pair, (nodes, nodes), whether either node has measured its RTT to the other."""
         self.update_s = 0.0
         self.updates = 0
         for node in range(nodes):
             self._tell(node, 0)
 
     def probe(self, node: int, peer: int, rtt_ms: float, round_number: int) -> None:
-        """`node` measures its RTT to `peer`, longer than the path's by the noise, and hears some gossip."""
+        """Lets `node` measure its RTT to `peer`, with noise, and hear some gossip."""
         localiser = self.localisers[node]
         now = round_number * ROUND_S
         rtt_ms = self._jitter.measured_ms(rtt_ms)
         if self._liar is not None and peer in self._liars:
             rtt_ms = self._liar.rtt_ms(peer, rtt_ms, round_number)
         heard = self._rng.integers(self.nodes, size=self._gossip).tolist() if self._gossip else ()
-        started = time.thread_time()  # What the update costs, however busy the machine is.
+        started = time.thread_time()  # CPU time of the update, independent of other load on the machine.
         for other in heard:
             localiser.heard(self.names[other], self._told[other], now)
         localiser.observe(self.names[peer], self._told[peer], rtt_ms, now)
@@ -78,12 +79,12 @@ class Space:
             self._shared.put(self.names[node], coordinate)
 
     def positions(self) -> FloatArray:
-        """(nodes, 4): vector and height of every node by its own account, in ms."""
+        """Returns vector and height of every node by its own estimate, in ms, (nodes, 4)."""
         return np.array([(*c.vector, c.height_ms) for c in (localiser.coordinate for localiser in self.localisers)])
 
 
 def play_round(space: Space, current: FloatArray, peers: Sequence[Sequence[int]], rng: np.random.Generator, number: int) -> None:
-    """Each node, in random order, probes one of its peers; a pair without a measurement gives no answer."""
+    """Lets each node, in random order, probe one of its peers; a pair without a measurement gives no answer."""
     picks = rng.random(space.nodes).tolist()
     for node in rng.permutation(space.nodes).tolist():
         known = peers[node]
@@ -95,7 +96,7 @@ def play_round(space: Space, current: FloatArray, peers: Sequence[Sequence[int]]
 
 
 def draw_peers(slices: FloatArray, neighbours: int | None, rng: np.random.Generator) -> list[list[int]]:
-    """For each node the peers it may probe: others to whom at least one slice has an RTT."""
+    """Returns for each node the peers that it may probe: others to which at least one slice has an RTT."""
     reachable = np.logical_and(np.isfinite(slices).any(axis=0), ~np.eye(slices.shape[1], dtype=bool))
     peers = []
     for row in reachable:

@@ -1,4 +1,4 @@
-"""The end of the demo: what `sbon analyze` finds in the log that the demo itself has written."""
+"""The end of the demo: runs `sbon analyze` on the telemetry that the demo has written."""
 
 import sys
 from pathlib import Path
@@ -9,7 +9,7 @@ REPORT_NAME = "report"
 
 
 def analysed(agents: Path, out: Path) -> str:
-    """Analyse the agents' telemetry; a line with the path of the report, or why there is none and how to get it."""
+    """Analyses the agents' telemetry; returns a line with the path of the report, or the reason why there is none and how to get it."""
     try:
         from sbon.analysis.run import analyse_logs
     except ImportError as problem:

@@ -1,7 +1,7 @@
 """`make demo`: sixteen real agents, real measurements, and an ocean cable that slows down.
 
-The agents are processes of this machine with the latencies of cities between them; nothing else is made up: coordinates come from
-their probes, answers from their own system streams, and the move of an operator from their own decision.
+The agents are processes of this machine with the latencies of cities between them. Nothing else is simulated: coordinates come from their
+probes, answers from their own system streams, and the move of an operator from their own decision.
 """
 
 import shutil
@@ -28,17 +28,17 @@ from sbon_testbed.virtual.network import NetworkConfig
 SETTLED_ERROR = 0.12
 SETTLE_S_MIN, SETTLE_S_MAX = 6.0, 20.0
 BEFORE_EVENT_S = 10.0
-"""From the last query to the event: time for rates to be measured."""
+"""Seconds from the last query to the event, in which rates are measured."""
 AFTER_MIGRATION_S = 5.0
-"""From a migration to the figures after it."""
+"""Seconds from a migration to the figures after it."""
 EVENT_WAIT_S = 28.0
 ARRIVAL_WAIT_S = 5.0
-"""So long what has been sent is given to arrive before it counts as waiting."""
+"""Seconds that sent batches are given to arrive before they count as waiting."""
 END_WAIT_S = 15.0
 
 
 def run_demo(out: Path, seed: int, plain: bool) -> list[str]:
-    """Run it; what it promises and did not show, as sentences, is empty when all went well.
+    """Runs the demo; returns its unfulfilled promises as sentences, none if all went well.
 
     Raises
     ------
@@ -47,7 +47,7 @@ def run_demo(out: Path, seed: int, plain: bool) -> list[str]:
     """
     agents = out / "agents"
     try:
-        # What an earlier demo left there would start the agents with settled coordinates.
+        # An earlier demo's files there would start the agents with settled coordinates.
         shutil.rmtree(agents, ignore_errors=True)
         agents.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
@@ -68,7 +68,7 @@ def run_demo(out: Path, seed: int, plain: bool) -> list[str]:
 
 
 class _Demo:
-    """One run: its phases in order, and what was measured on the way."""
+    """One run: its phases in order, and its measurements."""
 
     def __init__(self, world: LocalWorld, view: View, seed: int) -> None:
         self.world, self.view, self.seed = world, view, seed
@@ -85,7 +85,7 @@ class _Demo:
         self._truth = ""
 
     def play(self) -> None:
-        """Every phase."""
+        """Runs every phase."""
         self._start()
         self._settle()
         self._ask()
@@ -153,13 +153,13 @@ class _Demo:
             self._pass(AFTER_MIGRATION_S)
 
     def _measure(self) -> None:
-        """Usage and deliveries, while everything still runs."""
+        """Measures usage and deliveries, while everything still runs."""
         since = [one for one in self.migrations if one["after_event"] and one["committed"]]
         first = report.running(self.world)
         self.usage = usages(self.world, first, since, self.rtt_before_ms)
         until = self.world.now + ARRIVAL_WAIT_S
         while True:
-            # What was sent must arrive; how soon depends on how busy this machine is.
+            # Sent batches must arrive; how soon depends on how busy this machine is.
             self._pass(1.0)
             second = report.running(self.world)
             if not delivery(first, second, second)["waiting"] or self.world.now > until:
@@ -169,7 +169,7 @@ class _Demo:
         self.errors["end"] = self.errors["now"]
 
     def _finish(self) -> None:
-        """Wait for the end of the generated stream, and take the last figures."""
+        """Waits for the end of the generated stream, and takes the last figures."""
         tail = self.tails.get(READINGS)
         until = self.world.now + STREAM_S + END_WAIT_S
         if tail is not None:
@@ -185,7 +185,7 @@ class _Demo:
     # -- looking ----------------------------------------------------------------------------------------------------------
 
     def _pass(self, seconds: float) -> None:
-        """Let time pass, looking about once a second."""
+        """Lets time pass, and updates the display about once a second."""
         until = self.world.now + seconds
         while (left := until - self.world.now) > 0:
             self.world.run(min(left, 0.8))
@@ -236,7 +236,7 @@ class _Demo:
     # -- the summary ------------------------------------------------------------------------------------------------------
 
     def summary(self) -> dict[str, Any]:
-        """One page of figures."""
+        """Returns one page of figures."""
         alive = sum(self.world.alive(name) for name in self.world.topology.nodes)
         tail = self.tails.get(READINGS, Tail(""))
         committed = [one for one in self.migrations if one["committed"]]
@@ -284,7 +284,7 @@ def _agent_row(name: str, status: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def as_text(summary: Mapping[str, Any], out: Path) -> str:
-    """The summary for people."""
+    """Formats the summary for people."""
     coordinates, usage, tuples = summary["coordinates"], summary["network_usage_bytes"], summary["tuples"]
     lines = ["", f"Summary after {summary['seconds']:g} s with {summary['agents']['alive']} agents:"]
     percent: Callable[[Any], str] = lambda value: "unknown" if value is None else f"{value:.1%}"  # noqa: E731

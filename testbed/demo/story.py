@@ -1,4 +1,4 @@
-"""What the demo shows: its agents' settings, its queries, and the event."""
+"""The script of the demo: its agents' settings, its queries, and the event."""
 
 from typing import Any, NamedTuple
 
@@ -7,12 +7,12 @@ CABLE = "atlantic"
 FACTOR = 2.0
 
 SOURCES = ("sao-paulo", "frankfurt", "san-francisco", "mumbai")
-"""Where the generated stream comes from. While the Atlantic is short, Frankfurt is the best place for what they are needed together
-for; when it is twice as long, Mumbai is, by a third."""
+"""Nodes of the generated stream. With the normal Atlantic cable, Frankfurt is the best place for the operator that needs all four; when
+the cable takes twice as long, Mumbai is, by a third."""
 ROWS_PER_S = 2_500
-"""Of each source: 10,000 together."""
+"""Rows a second of each source: 10,000 together."""
 STREAM_S = 45.0
-"""After so long the generated stream ends, so that its rows can be counted to the last."""
+"""Seconds after which the generated stream ends, so that all its rows can be counted."""
 ROWS_PER_SOURCE = int(ROWS_PER_S * STREAM_S)
 
 SETTINGS: dict[str, Any] = {
@@ -21,12 +21,12 @@ SETTINGS: dict[str, Any] = {
     "telemetry": {"flush_interval_s": 1.0},
     "load": {"full_ms": 0.0},
 }
-"""Everything a few times faster than by default: a demo is watched. The load dimension is off: all agents share this one machine, whose
-load says nothing about any of them."""
+"""Settings of the demo, a few times faster than the defaults, since people watch it. The load dimension is off: all agents share this one
+machine, whose load says nothing about any of them."""
 
 
 class Question(NamedTuple):
-    """A statement, who takes it, and what people call it."""
+    """A statement, the node that takes it, and its name for people."""
 
     name: str
     agent: str

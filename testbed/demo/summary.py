@@ -1,4 +1,4 @@
-"""The figures at the end of the demo, and whether everything that it promises has happened."""
+"""The figures at the end of the demo, and the check that everything it promises has happened."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,12 +10,12 @@ from sbon_testbed.report import Link, Operator, Running, usage_bytes
 
 
 def query_of(operator: OperatorId) -> str:
-    """The query that an operator was made for."""
+    """Returns the query that an operator was created for."""
     return operator.rpartition(".")[0]
 
 
 def usages(backend: Backend, overlay: Running, migrations: Iterable[Mapping[str, Any]], rtt_before_ms: FloatArray) -> dict[str, float]:
-    """Network usage of the running queries, bytes in transit, by measured rates and true latencies.
+    """Returns the network usage of the running queries, in bytes in transit, by measured rates and true latencies.
 
     Keys: `now`; `unmoved`, with the operators where they were before the given migrations; `before_event`, the same with the latencies
     of before; `producer`, all unpinned operators of a query at one of its producers (the mean over these); `consumer`, all of them where
@@ -46,7 +46,7 @@ def _all_at(
     where: Mapping[OperatorId, NodeId],
     kind: str,
 ) -> float:
-    """Usage with each query's unpinned operators at a node of its operators of one kind; the mean over these nodes."""
+    """Returns the usage with each query's unpinned operators at a node of its operators of one kind, as the mean over these nodes."""
     total = 0.0
     for query in sorted({query_of(operator) for operator in overlay.operators}):
         mine = [operator for operator in overlay.operators.values() if query_of(operator.id) == query]
@@ -61,11 +61,11 @@ def _all_at(
 
 
 def delivery(first: Running, second: Running, third: Running) -> dict[str, Any]:
-    """Whether links lose or repeat, from three looks at running streams, one after another.
+    """Checks from three successive observations of running streams whether links lose or repeat rows.
 
-    All that was acknowledged to a sender at the first look must have been received by the second (what is not acknowledged is still held
-    and sent again), and no more may have been received there than was sent by the third. `waiting` is what had been sent at the first
-    look and not received by the second: a busy receiver, no loss.
+    Rows acknowledged to a sender at the first observation must have been received by the second (others are still held and sent again),
+    and no more may have been received there than were sent by the third. `waiting` counts rows sent at the first observation and not
+    received by the second, which shows a busy receiver, not a loss.
     """
     lost: dict[LinkId, int] = {}
     repeated: dict[LinkId, int] = {}
@@ -98,7 +98,8 @@ def _totals(links: Iterable[Link]) -> tuple[int, int]:
 
 
 def counted_readings(tail: Tail) -> dict[str, int]:
-    """The rows of the finite generated stream, counted at its end by the answers: `generated`, `counted`, `lost`, `repeated`, `ids_off`."""
+    """Returns the counts of the finite generated stream at its end, from the answers: `generated`, `counted`, `lost`, `repeated`,
+    `ids_off`."""
     generated = ROWS_PER_SOURCE * len(SOURCES)
     counted = sum(int(row[2]) for row in tail.rows)
     ids = sum(int(row[3]) for row in tail.rows)
@@ -114,7 +115,7 @@ def counted_readings(tail: Tail) -> dict[str, int]:
 
 
 def missing(summary: Mapping[str, Any]) -> list[str]:
-    """What the demo promises and this run did not show, as sentences."""
+    """Returns the demo's promises that this run did not fulfil, as sentences."""
     gaps = []
     if summary["agents"]["alive"] != summary["agents"]["started"]:
         gaps.append(f"{summary['agents']['alive']} of {summary['agents']['started']} agents were alive at the end")
@@ -140,5 +141,5 @@ def missing(summary: Mapping[str, Any]) -> list[str]:
 
 
 def unpinned(overlay: Running, query: str) -> list[Operator]:
-    """The movable operators of a query."""
+    """Returns the unpinned operators of a query."""
     return [operator for operator in overlay.operators.values() if query_of(operator.id) == query and not operator.pinned]

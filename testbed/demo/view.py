@@ -1,4 +1,4 @@
-"""How the demo shows itself: a live display on a terminal, plain lines elsewhere."""
+"""The display of the demo: live on a terminal, plain lines elsewhere."""
 
 import sys
 from collections import deque
@@ -25,11 +25,11 @@ _QUERY_COLUMNS = (
 
 
 class View:
-    """Takes what is known and draws it.
+    """Draws the state of the demo.
 
     Parameters
     ----------
-    plain : one line for each thing that happens, and for the coordinates' error from time to time
+    plain : print one line for each event, and from time to time one for the coordinates' error
     """
 
     def __init__(self, plain: bool) -> None:
@@ -53,14 +53,14 @@ class View:
         self._cleanup.close()
 
     def say(self, now_s: float, what: str) -> None:
-        """Something has happened."""
+        """Reports an event."""
         self._said.append((now_s, what))
         if self._plain:
             print(f"{now_s:6.1f} s  {what}", flush=True)
         self._draw()
 
     def error(self, now_s: float, median: float | None, truth: str) -> None:
-        """The coordinates' median relative error against the true RTTs."""
+        """Shows the coordinates' median relative error against the true RTTs."""
         if median is None:
             return
         self._errors.append(median)
@@ -71,17 +71,17 @@ class View:
         self._draw()
 
     def agents(self, rows: list[tuple[str, ...]]) -> None:
-        """Name, region, status, own error, operators."""
+        """Shows name, region, status, own error and operators of each agent."""
         self._agents = rows
         self._draw()
 
     def queries(self, rows: list[tuple[str, ...]]) -> None:
-        """Name, taken at, state, rows, where its movable operators run."""
+        """Shows name, home, state, rows and nodes of the unpinned operators of each query."""
         self._queries = rows
         self._draw()
 
     def page(self, text: str) -> None:
-        """The summary, below everything else."""
+        """Shows the summary, below everything else."""
         self._cleanup.close()
         self._live = None
         sys.stdout.write(text)
@@ -102,7 +102,7 @@ class View:
 
 
 def sparkline(values: list[float]) -> str:
-    """Values as a row of bars; the tallest is the largest.
+    """Draws values as a row of bars; the tallest is the largest.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""`sbon testbed exactly-once`: many seeds of `sbon_testbed.exactly_once.story`, on all cores."""
+"""`sbon testbed exactly-once`: runs many seeds of `sbon_testbed.exactly_once.story`, on all cores."""
 
 import multiprocessing
 import os
@@ -49,11 +49,11 @@ def exactly_once_command(
 
 
 def told(seeds: range, jobs: int) -> Iterator[Outcome]:
-    """The outcomes as they come."""
+    """Yields the outcomes as they arrive."""
     if jobs == 1:
         yield from map(tell, seeds)
         return
-    # Ctrl-C is for this process alone, which ends the others; so they are born deaf to it. (The tracker's start would undo that.)
+    # Only this process handles Ctrl-C and ends the others, which start with it blocked. (Starting the tracker meanwhile would unblock it.)
     resource_tracker.ensure_running()
     heard = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -66,7 +66,7 @@ def told(seeds: range, jobs: int) -> Iterator[Outcome]:
 
 
 def summary(outcomes: list[Outcome], first: int, seconds: float) -> dict[str, Any]:
-    """The figures of a run; `wrong` are the seeds whose sinks differ."""
+    """Returns the figures of a run; `wrong` lists the seeds whose sinks differ."""
     wrong = sorted(outcome for outcome in outcomes if outcome.problem)
     return {
         "seeds": len(outcomes),

@@ -1,4 +1,4 @@
-"""What a sink's rows are held against: the rows of a run on one node, and their order where the query has one."""
+"""Compares a sink's rows with those of a run on one node, and their order if the query defines one."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -9,13 +9,13 @@ from sbon_testbed.exactly_once.queries import QUERIES, Row, Rows, rows_on_one_no
 
 
 def difference(name: str, rows: Rows, first: datetime, *, whole: bool = True) -> str:
-    """The first thing that is wrong with a sink's rows; empty: nothing.
+    """Describes the first error in a sink's rows; empty if there is none.
 
     Parameters
     ----------
-    name : of the query
-    first : rows with an event time, their first column, from here on are compared
-    whole : False: the query was ended in between, so that later rows may be missing
+    name : name of the query
+    first : only rows with an event time (their first column) from here on are compared
+    whole : False if the query was ended early, so that later rows may be missing
     """
     found, expected = _from(first, rows), _from(first, rows_on_one_node(name))
     had, wanted = Counter(found), Counter(expected)

@@ -1,11 +1,11 @@
-"""A home that dies: an agent that takes a query for sinks elsewhere and hosts nothing is killed and started again, once in a story.
+"""A home that dies: an agent that takes a query for sinks elsewhere and hosts nothing is killed and started again, once per story.
 
-It starts without what it was told (`sbon agent --forget`): with it, the query would run again from the beginning of its sources.
+It starts without its kept statements (`sbon agent --forget`), or the query would run again from the beginning of its sources.
 
-What must hold. While it is away its query runs on: the sink gets the rows that it would get, each once and in order. When it is back, its
-hosts let go of the query: the file has a beginning of the rows, and nothing that is not among them; if the query had ended by
-itself before, it has all. What is asked of the new process has rows of its own: a sink of the same name over another query, into another
-file. Nobody else's rows are lost or repeated by any of it.
+The following must hold. While the home is away its query runs on: the sink gets the usual rows, each once and in order. When it is back,
+its hosts end the query: the file has a prefix of the rows and no others, or all rows if the query had ended by itself before. A query of
+the new process has rows of its own: a sink of the same name over another query, into another file. No other query's rows are lost or
+repeated.
 """
 
 from collections.abc import Callable
@@ -19,23 +19,23 @@ from sbon_testbed.exactly_once.sinks import Filed
 from sbon_testbed.virtual.harness import World
 
 LET_GO_S = 60.0
-"""Within this time after all trouble the former process's operators must be gone."""
+"""Seconds after all trouble within which the former process's operators must be gone."""
 
 
 class Home:
-    """The home of one query, and what becomes of it.
+    """The home of one query, and its life cycle.
 
     Parameters
     ----------
-    number : its node
-    begun : the query that it has taken
-    begin_anew : asks it for another query, under the same name
+    number : number of its node
+    begun : the query that it took
+    begin_anew : submits another query to it, under the same name
     """
 
     def __init__(self, world: World, number: int, rng: np.random.Generator, begun: Filed, begin_anew: Callable[[], None]) -> None:
         self.begun = begun
         self.had_ended = False
-        """The query had had all its rows before its home was back."""
+        """True if the query had all its rows before its home was back."""
         self.is_done = False
         self._world, self._number, self._begin_anew = world, number, begin_anew
         self._dies_at = world.now + float(rng.uniform(0.3, 4.0))
@@ -43,7 +43,7 @@ class Home:
         self._silent = bool(rng.integers(2))
 
     def step(self) -> None:
-        """Kill it, start it again, and ask it for the other query until it has taken that."""
+        """Kills it, starts it again, and submits the other query until it accepts that."""
         now = self._world.now
         if self._dies_at and now >= self._dies_at:
             self._dies_at = 0.0
@@ -60,14 +60,15 @@ class Home:
             self.is_done = True
 
     def problem(self) -> str:
-        """Whether hosts still serve the former process, after a time in which they must have heard of the new one."""
+        """Describes hosts that still serve the former process after they must have heard of the new one; empty if there are none."""
         until = self._world.now + LET_GO_S
         while self._served() and self._world.now < until:
             self._world.run(0.5)
         return f"{', '.join(self._served())} run on {LET_GO_S:g} s after their home is back" if self._served() else ""
 
     def _sees_all(self) -> bool:
-        """It knows that every host is alive: a query leaves out sources on nodes that its home does not see, and says so."""
+        """Tells whether it knows that every host is alive: a query leaves out sources on nodes that its home does not see, and reports
+        that."""
         agent = self._world.agents[self._number]
         return isinstance(agent, Agent) and set(agent.gossip.alive_labels()) == set(self._world.nodes)
 

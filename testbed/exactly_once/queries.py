@@ -1,7 +1,7 @@
-"""The streams of the stories, the queries over them, and in what order their rows must come.
+"""The streams of the stories, the queries over them, and the required order of their rows.
 
-The rows of both streams have event times up to DISORDER_MS behind their place, within the watermark, so that hardly any two rows come in
-the order of their times.
+The rows of both streams have event times up to DISORDER_MS behind their nominal ones, within the watermark, so that hardly any two rows
+come in the order of their times.
 """
 
 from collections.abc import Sequence
@@ -12,15 +12,16 @@ from typing import Any, NamedTuple, TypeAlias
 from sbon_testbed.virtual.harness import World
 
 ROWS = 3_000
-"""Of each stream."""
+"""Rows of each stream."""
 ROWS_PER_S = 500
 DISORDER_MS = 50
 BEGIN = datetime(2026, 1, 1)
-"""Place of the streams' first rows in event time."""
+"""Nominal event time of the streams' first rows."""
 EARLIEST = datetime(2025, 1, 1)
-"""Before all rows."""
+"""A time before all rows."""
 SETTLED_S = 1.0
-"""Event time after which nothing in a query depends on rows from before it came: longer than its windows, sessions and intervals."""
+"""Seconds of event time after which a query's answers no longer depend on rows from before it began: longer than its windows, sessions
+and intervals."""
 
 Row: TypeAlias = tuple[Any, ...]
 Rows: TypeAlias = tuple[Row, ...]
@@ -42,9 +43,9 @@ class Query(NamedTuple):
 
     select: str
     same: tuple[int, ...] | None = None
-    """Rows that are equal in these columns come in the order of the run on one node; (): all do; None: that is not defined."""
+    """Columns that define groups of rows that must be in the order of the run on one node; (): all rows; None: the order is not defined."""
     rises: int | None = None
-    """This column never falls from row to row."""
+    """A column that never decreases from row to row."""
 
 
 QUERIES = {
@@ -100,17 +101,17 @@ QUERIES = {
     "filter": Query("SELECT ts, i, key, value * 2 AS twice FROM r WHERE key <> 3", same=()),
 }
 PAIRS = tuple((tuple(QUERIES)[one], tuple(QUERIES)[one + by]) for by in range(1, len(QUERIES)) for one in range(len(QUERIES) - by))
-"""Which two of the queries run, by the seed; some seeds in a row have them all."""
+"""The two queries of each seed; consecutive seeds cover all pairs."""
 
 
 def sources(left: str, right: str) -> str:
-    """The statements that declare both streams, one on each of two nodes, and a view."""
+    """Returns the statements that declare both streams, one on each of two nodes, and a view."""
     return _STREAM.format(name="l", node=left, seed=1) + _STREAM.format(name="r", node=right, seed=2) + _VIEW
 
 
 @cache
 def rows_on_one_node(name: str) -> Rows:
-    """The rows of a query without a network, in their order."""
+    """Returns the rows of a query without a network, in their order."""
     world = World(1, seed=1, settings={"engine": {"batch_interval_s": 0.1}})
     world.start_all()
     world.settle()
@@ -121,7 +122,7 @@ def rows_on_one_node(name: str) -> Rows:
 
 
 def normal(rows: Sequence[Row]) -> Rows:
-    """The rows with cells that do not depend on who wrote them: NULL, a number, a naive time, or a text."""
+    """Returns the rows with cells that do not depend on their writer: NULL, a number, a naive time, or a text."""
     return tuple(tuple(map(_cell, row)) for row in rows)
 
 

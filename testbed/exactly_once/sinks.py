@@ -1,4 +1,4 @@
-"""Where the answers of a story's query go: to whoever watches it, or to a file."""
+"""Sinks of a story's queries: the agent's `tail`, or a file."""
 
 import csv
 import json
@@ -17,24 +17,24 @@ FORMATS = ("ndjson", "csv", "parquet")
 
 
 class Sink(Protocol):
-    """What a story asks of it."""
+    """The interface of a sink to the story."""
 
     query: str
 
     @property
     def finished(self) -> bool:
-        """No further row will come."""
+        """Tells whether no further row will come."""
 
     @property
     def problem(self) -> str:
-        """Why the query has failed; empty: it has not."""
+        """Describes why the query has failed; empty if it has not."""
 
     def rows(self) -> Rows:
-        """All rows so far."""
+        """Returns all rows so far."""
 
 
 class Watched:
-    """The rows of a SELECT, which end at the agent that took it."""
+    """The rows of a SELECT, collected at the agent that took it."""
 
     def __init__(self, tail: Tail) -> None:
         self._tail = tail
@@ -42,21 +42,21 @@ class Watched:
 
     @property
     def finished(self) -> bool:
-        """The query has ended."""
+        """Tells whether the query has ended."""
         return self._tail.finished
 
     @property
     def problem(self) -> str:
-        """What the agent has said of its end."""
+        """Returns the agent's message about the query's end."""
         return self._tail.error
 
     def rows(self) -> Rows:
-        """As they came."""
+        """Returns the rows in order of arrival."""
         return normal(self._tail.rows)
 
 
 class Filed:
-    """The rows of a CREATE SINK, in a real file in the data directory of the agent that the sink is on."""
+    """The rows of a CREATE SINK, in a real file in the data directory of the sink's agent."""
 
     def __init__(self, world: World, query: str, home: int, place: "Place") -> None:
         self.query = query
@@ -64,12 +64,12 @@ class Filed:
 
     @property
     def finished(self) -> bool:
-        """Its home says so, or the home does not know the query any more."""
+        """Tells whether its home reports the end, or no longer knows the query."""
         return self._state is not QueryState.RUNNING and self._state is not QueryState.DEGRADED
 
     @property
     def problem(self) -> str:
-        """The home has forgotten it."""
+        """Describes whether the home has forgotten the query."""
         return "" if self._state is not None else "its home does not know it"
 
     @property
@@ -80,24 +80,24 @@ class Filed:
         return None if record is None else record.state
 
     def rows(self) -> Rows:
-        """What is in the file, or in all files of the folder."""
+        """Returns the rows in the file, or in all files of the folder."""
         return self._place.rows()
 
 
 class Place:
-    """A file that a sink writes, and its format."""
+    """The file that a sink writes, and its format."""
 
     def __init__(self, world: World, node: int, name: str, kind: str, mode: str) -> None:
         self._node, self._kind, self._mode = world.nodes[node], kind, mode
         self._root, self._name = world.data_dir_of(node), f"{name}.{kind}"
 
     def sql(self, name: str, select: str) -> str:
-        """The statement that makes the sink."""
+        """Returns the statement that creates the sink."""
         options = f"connector = 'file', node = '{self._node}', path = '{self._name}', format = '{self._kind}', mode = '{self._mode}'"
         return f"CREATE SINK {name} FROM ({select}) WITH ({options})"
 
     def rows(self) -> Rows:
-        """All of them; none where there is no file."""
+        """Returns all rows; none if there is no file."""
         found: list[tuple[Any, ...]] = []
         for path in sorted(self._root.rglob(self._name)):
             found += _READERS[self._kind](path)

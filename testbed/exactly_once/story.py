@@ -1,12 +1,12 @@
-"""One seed of trouble: what the network does, how slow consumers are, who migrates when - and the queries that must not notice.
+"""One seed of trouble: faults of the network, slow consumers and migrations, and queries whose answers must not be affected.
 
 Two streams feed two of the queries of `sbon_testbed.exactly_once.queries`, which share operators: windows, sessions, first and greatest
 rows, joins within intervals and windows, a union. While their rows flow, datagrams are lost, doubled and held back, nodes are cut off for
 longer than their connections last, machines slow down until credit ends, and operators are moved, several at once and many in vain. On two
-seeds of five, what links cannot deliver goes to disks that are slow, full or broken at times. On one of three, a query's home is killed and
-started again (`sbon_testbed.exactly_once.home`). Answers go to whoever watches, or to files of every format. Every sink must have the rows
-that it has when all runs on one node, in their order where the query has one; the second query, which comes while the first one's rows flow
-already, from then on.
+seeds of five, what links cannot deliver goes to disks that are slow, full or broken at times. On one of three, a query's home is killed
+and started again (`sbon_testbed.exactly_once.home`). Answers go to `tail`, or to files of every format. Every sink must have the rows of a
+run on one node, in their order if the query defines one; the second query, which starts while the first one's rows flow already, from its
+start on.
 """
 
 from collections.abc import Sequence
@@ -30,9 +30,9 @@ from sbon_testbed.virtual.harness import World
 from sbon_testbed.virtual.network import NetworkConfig
 
 VIRTUAL_S_MAX = 300.0
-"""Every seed has ended long before this; where one has not, rows are lost."""
+"""Virtual seconds within which every seed must end; otherwise rows are lost."""
 STEP_S = 0.3
-"""Virtual time between two troubles."""
+"""Virtual seconds between two troubles."""
 HOMES_DIE = 1 / 3
 """Share of the seeds in which a home dies."""
 FILED = 1 / 2
@@ -41,51 +41,51 @@ SPILL = {"spill_bytes": 2**20, "spill_after_s": 0.1}
 
 
 class Outcome(NamedTuple):
-    """What came of one seed."""
+    """The result of one seed."""
 
     seed: int
     problem: str
-    """Empty: every sink has the rows of a run on one node."""
+    """Description of what is wrong; empty if every sink has the rows of a run on one node."""
     committed: int
-    """Migrations that moved their operator."""
+    """Number of migrations that moved their operator."""
     abandoned: int
-    """Migrations after which all was as before."""
+    """Number of migrations after which nothing had changed."""
     resent: int
-    """Batches that went more than once."""
+    """Number of batches sent more than once."""
     rows: int
-    """At all sinks."""
+    """Rows at all sinks."""
     spilled_bytes: int = 0
-    """What links wrote to disk."""
+    """Bytes that links wrote to disk."""
     homes: int = 0
-    """Homes that were killed and came back."""
+    """Number of homes that were killed and came back."""
 
 
 class Run(NamedTuple):
-    """One query of a story and what it must give."""
+    """One query of a story and its expected rows."""
 
     name: str
     sink: Sink
     complete_from: datetime
-    """From this event time on it has all rows."""
+    """Event time from which on it has all rows."""
 
 
 def make_world(
     nodes: int, seed: int, network: NetworkConfig | None = None, window_batches: int = 64, data_dir: Path | None = None, homes: int = 0
 ) -> World:
-    """An overlay in which only the story moves operators; the last `homes` nodes host none."""
+    """Returns an overlay in which only the story moves operators; the last `homes` nodes host none."""
     settings = {
-        # One cut may follow another until a node has seemed gone for longer than answers wait by default: then rows are lost by right.
+        # One cut may follow another until a node has been gone for longer than answers wait by default, after which losing rows is correct.
         "engine": {"batch_interval_s": 0.1, "lost_input_s": VIRTUAL_S_MAX},
         "optimiser": {"enabled": False},
         "telemetry": {"enabled": False},
         "links": {"window_batches": window_batches, **(SPILL if spills(seed) else {})},
         "membership": {"interval_s": 0.5},
-        # States are small here: cut them as if they were large, and run after every byte of input.
+        # States are small here: cut them as if they were large, and send input rounds after every byte.
         "migration": {"piece_bytes": 1024, "window_bytes": (1, 4096, 2**20)[seed % 3], "rest_bytes": (1, 65_536)[seed % 2]},
     }
 
     def settings_of(number: int) -> Layer:
-        small = {"quantum_rows": 16} if number % 2 else {}  # every other node works on its batches in slices
+        small = {"quantum_rows": 16} if number % 2 else {}  # every other node processes its batches in slices
         return {"engine": {**small, **({"operators_max": 0} if number >= nodes else {})}}
 
     world = World(nodes + homes, seed=seed, network=network, settings=settings, settings_of=settings_of, data_dir=data_dir)
@@ -95,12 +95,12 @@ def make_world(
 
 
 def spills(seed: int) -> bool:
-    """Whether links have disks."""
+    """Tells whether links have disks."""
     return seed % 5 >= 3
 
 
 class Story:
-    """One seed, up to its end."""
+    """The run of one seed."""
 
     def __init__(self, seed: int, chosen: Sequence[str], folder: Path) -> None:
         self.seed = seed
@@ -125,7 +125,7 @@ class Story:
         self.trouble = Trouble(self.world, seed, self._hosts)
 
     def _begun(self, name: str, owner: int, *, filed: bool | None = None, label: str | None = None, once: bool = False) -> Run:
-        """Submit a query."""
+        """Submits a query."""
         select = QUERIES[name].select
         is_first = not self.runs and self.home is None
         if filed or (filed is None and self._sink_rng.random() < FILED):
@@ -138,13 +138,13 @@ class Story:
         return Run(name, sink, EARLIEST if is_first else self._complete_from(query))
 
     def _place(self) -> Place:
-        """A new file on some host."""
+        """Returns a new file on some host."""
         self._files += 1
         kind = FORMATS[int(self._sink_rng.integers(len(FORMATS)))]
         return Place(self.world, int(self._sink_rng.integers(self._hosts)), f"answers{self._files}", kind, "append")
 
     def _submitted(self, sql: str, owner: int, *, once: bool) -> str:
-        """Submit, as soon as the owner has heard of the sources."""
+        """Submits SQL as soon as the owner has heard of the sources."""
         while True:
             try:
                 return self.world.submit(sql, at=owner)
@@ -154,13 +154,13 @@ class Story:
                 self.world.run(STEP_S)
 
     def _complete_from(self, query: str) -> datetime:
-        """The event time that the query's sources have reached, and some more."""
+        """Returns the event time that the query's sources have reached, plus a margin."""
         running = [i for agent in self.agents() for i in agent.engine.instances.values() if isinstance(i.spec.params, SourceParams)]
         reached = max(i.rows_out for i in running if query in i.users)
         return BEGIN + timedelta(seconds=reached / ROWS_PER_S + SETTLED_S)
 
     def agents(self) -> list[Agent]:
-        """Those that run."""
+        """Returns the running agents."""
         return [agent for agent in self.world.agents if isinstance(agent, Agent)]
 
     def _begin_at_home(self, name: str, other: str) -> None:
@@ -174,7 +174,7 @@ class Story:
         self._orphan = begun
 
     def run(self) -> None:
-        """Trouble, until all queries have ended."""
+        """Makes trouble until all queries have ended."""
         while not self._is_over() and self.world.now < VIRTUAL_S_MAX:
             self.world.run(STEP_S)
             self.trouble.step()
@@ -186,7 +186,7 @@ class Story:
         return (self.home is None or self.home.is_done) and all(run.sink.finished for run in self.runs)
 
     def problem(self) -> str:
-        """What is wrong with the first sink that has not the rows of a run on one node, or with what the dead home has left."""
+        """Describes the first sink whose rows differ from those of a run on one node, or the remains of the dead home."""
         for run in self.runs:
             if problem := problem_of(run):
                 return f"seed {self.seed}, {run.name}: {problem}"
@@ -199,7 +199,7 @@ class Story:
 
 
 def problem_of(run: Run) -> str:
-    """What is wrong with a sink of a query that should have ended; empty: nothing."""
+    """Describes what is wrong with a sink of a query that should have ended; empty if nothing is."""
     if run.sink.problem:
         return run.sink.problem
     rows = run.sink.rows()
@@ -209,11 +209,11 @@ def problem_of(run: Run) -> str:
 
 
 def tell(seed: int, chosen: Sequence[str] | None = None) -> Outcome:
-    """Run one seed to its end and compare all sinks with the run on one node.
+    """Runs one seed to its end and compares all sinks with the run on one node.
 
     Parameters
     ----------
-    chosen : names of its queries; by the seed where not given
+    chosen : names of its queries; chosen by the seed if not given
     """
     with run_directory() as folder:
         story = Story(seed, chosen or PAIRS[seed % len(PAIRS)], folder)

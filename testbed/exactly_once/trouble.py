@@ -1,4 +1,4 @@
-"""What happens to a story's world: lost messages, cuts, slow machines, broken disks, and operators that move. Nobody dies of it."""
+"""Faults in a story's world: lost messages, cuts, slow machines, broken disks, and operators that move. No agent dies of them."""
 
 import numpy as np
 
@@ -8,11 +8,11 @@ from sbon_testbed.virtual.network import NetworkConfig
 
 
 class Trouble:
-    """What happens to one world, drawn from a seed.
+    """Faults of one world, drawn from a seed.
 
     Parameters
     ----------
-    hosts : how many agents, the first ones, operators move among; None: all
+    hosts : number of agents, the first ones, among which operators move; None: all
     """
 
     def __init__(self, world: World, seed: int, hosts: int | None = None) -> None:
@@ -25,7 +25,7 @@ class Trouble:
         self._slow = 0
 
     def step(self) -> None:
-        """Up to three migrations at once, and now and then a cut or a machine that slows down."""
+        """Starts up to three migrations at once, and now and then a cut or a slow machine."""
         for _ in range(int(self._rng.integers(1, 4))):
             self.move_one()
         self._cut_or_heal()
@@ -33,11 +33,11 @@ class Trouble:
         self._break_or_mend_disks()
 
     def agents(self) -> list[Agent]:
-        """Those that operators move among."""
+        """Returns the agents among which operators move."""
         return [agent for agent in self._world.agents[: self._hosts] if isinstance(agent, Agent)]
 
     def move_one(self) -> None:
-        """Ask some agent to move some operator somewhere."""
+        """Asks some agent to move some operator somewhere."""
         agents = self.agents()
         for number in self._rng.permutation(len(agents)):
             agent = agents[int(number)]
@@ -49,7 +49,7 @@ class Trouble:
                 return
 
     def calm(self) -> None:
-        """End every cut and every load."""
+        """Ends every cut and every load."""
         self._world.heal()
         self._world.load(self._slow, 0.0)
         self._heals_at = self._eases_at = None
@@ -76,7 +76,7 @@ class Trouble:
             self._eases_at = now + float(self._rng.uniform(0.5, 3.0))
 
     def _break_or_mend_disks(self) -> None:
-        """No draw of the rest depends on it."""
+        """Breaks or repairs disks, with draws that do not affect the others."""
         for machine in self._world.world.machines:
             disk, fault = machine.disk, int(self._disk_rng.integers(12))
             disk.delay_s = 0.5 if fault == 0 else 0.0
@@ -85,7 +85,7 @@ class Trouble:
 
 
 def network_of(rng: np.random.Generator) -> NetworkConfig:
-    """Loss, repetition, reordering, delay, and streams that break sooner or later when they stall."""
+    """Returns settings of loss, repetition, reordering, delay, and streams that break some time after they stall."""
     return NetworkConfig(
         loss=float(rng.uniform(0.0, 0.05)),
         duplicate=float(rng.uniform(0.0, 0.05)),

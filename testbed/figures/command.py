@@ -1,4 +1,4 @@
-"""`sbon testbed figures`: the experiments of SBON, section 4.2, asked for, written down and drawn."""
+"""`sbon testbed figures`: runs the experiments of SBON, section 4.2, and writes and draws the results."""
 
 import signal
 import sys
@@ -18,7 +18,7 @@ from sbon_testbed.placement.plots import require_matplotlib
 from sbon_testbed.progress import Progress
 
 FILES = {"planetlab": "rtt/planetlab490.npz", "seattle": "rtt/seattle99.npz", "load": "load/aws_server_metrics.csv.gz"}
-"""Where the measured files lie in a folder of data."""
+"""Names of the measured files in a folder of data."""
 SEATTLE_NODES = 99
 
 
@@ -85,12 +85,12 @@ def figures_command(
 
 
 def _found(data: Path | None, given: dict[str, Path | None]) -> dict[str, Path]:
-    """The files to read.
+    """Returns the files to read.
 
     Raises
     ------
     ConfigError
-        One is missing.
+        A file is missing.
     """
     paths = {}
     for name, path in given.items():

@@ -1,6 +1,6 @@
-"""The experiments of SBON, section 4.2, one after the other: what `sbon testbed figures` runs.
+"""The experiments of SBON, section 4.2, one after the other, as `sbon testbed figures` runs them.
 
-The result is plain values, the same for the same seed but for `cpu_seconds`, what each experiment took of one processor.
+The result is plain values, the same for the same seed except `cpu_seconds`, the processor time of each experiment.
 """
 
 import time
@@ -29,39 +29,40 @@ from sbon_testbed.figures.world import JITTER_MS, SETTINGS, SETTLE_S, STEADY_S, 
 
 HOUR_S = 3600.0
 SLOWER: Layer = {"membership": {"interval_s": 120.0}}
-"""Of figure 10, whose twenty hours would take too long otherwise."""
+"""Settings of figure 10, whose twenty hours would take too long otherwise."""
 PROMPT: Layer = {
     "membership": {"interval_s": 5.0},
     "optimiser": {"interval_s": 10.0, "lookup_interval_s": 30.0, "cooldown_s": 30.0},
 }
-"""Of figure 12 on Seattle, which becomes another network every quarter of an hour: reviews as often as by default, not slowed down."""
+"""Settings of figure 12 on Seattle, which becomes another network every quarter of an hour: reviews as often as by default, not slowed
+down."""
 EXPERIMENTS = ("figure10", "figure12", "figure13", "zipf")
 
 
 @dataclass(frozen=True)
 class Extent:
-    """How much of everything."""
+    """The size of the experiments."""
 
     nodes: int = 130
-    """Drawn from the nodes of PlanetLab; of Seattle, at most all its 99."""
+    """Nodes drawn from those of PlanetLab; for Seattle, at most all its 99."""
     hours_one: float = 20.0
-    """Figures 10 and 11."""
+    """Hours of figures 10 and 11."""
     hours_pairs: float = 5.0
-    """Figure 12."""
+    """Hours of figure 12."""
     pairs: int = 24
     seattle_slices: int = 20
-    """Of figure 12: a quarter of an hour each. Figure 10 goes through all."""
+    """Slices of figure 12, a quarter of an hour each. Figure 10 uses all."""
     groups: int = 6
-    """Of four queries each (figure 13; the paper has one)."""
+    """Groups of four queries each (figure 13; the paper has one)."""
     zipf_queries: int = 200
     zipf_sources: int = 16
     zipf_exponent: float = 1.0
     apart_s: float = 120.0
-    """Virtual time between two queries of figure 13."""
+    """Virtual seconds between two queries of figure 13."""
     zipf_apart_s: float = 20.0
     settle_s: float = SETTLE_S
     after_s: float = AFTER_S
-    """Virtual time from the last of many queries to the first look."""
+    """Virtual seconds from the last of many queries to the first observation."""
 
 
 FULL = Extent()
@@ -79,10 +80,10 @@ QUICK = Extent(
     settle_s=900.0,
     after_s=600.0,
 )
-"""For tests: everything runs, nothing is representative."""
+"""Sizes for tests: everything runs, nothing is representative."""
 
 Read = Callable[[str, int, int | None], MeasuredNetwork]
-"""Name, number of nodes, number of slices -> network; drawn from the seed."""
+"""Reads a network by name, number of nodes and number of slices; nodes are drawn from the seed."""
 
 
 def run_figures(
@@ -93,7 +94,7 @@ def run_figures(
     say: Say,
     only: Sequence[str] = EXPERIMENTS,
 ) -> dict[str, Any]:
-    """Run the experiments in `only` and return what came of them, as `figures.json` has it."""
+    """Runs the experiments in `only` and returns their results in the form of `figures.json`."""
     planetlab = read("PlanetLab", extent.nodes, None)
     seattle = read("Seattle", extent.nodes, None)
     result: dict[str, Any] = {
@@ -223,7 +224,7 @@ def _zipf(network: MeasuredNetwork, extent: Extent, seed: int, say: Say) -> dict
 
 
 def _savings(regimes: dict[str, Any]) -> dict[str, float]:
-    """Shares of usage and of bytes between nodes that sharing saves, without and with multicast operators."""
+    """Returns the shares of usage, and of bytes between nodes, that sharing saves, without and with multicast operators."""
     result = {}
     for name in ("reuse", "multicast"):
         for key, suffix in (("usage_bytes", ""), ("wan_bytes_per_s", "_wan")):

@@ -1,7 +1,8 @@
-"""Figures 10, 11 and 12 of the SBON paper as numbers: queries whose operators may migrate against the same queries whose operators may not.
+"""Figures 10, 11 and 12 of the SBON paper as numbers: queries whose operators may migrate compared with the same queries whose
+operators may not.
 
-Both begin with the same agents, coordinates and first placements (same seed). Those that may not migrate stay where they were placed, so
-that half an hour of measured rates says what they carry; their usage is that on every slice of the network from then on.
+Both begin with the same agents, coordinates and first placements (same seed). Operators that may not migrate stay where they were placed,
+so half an hour of measured rates is enough; their usage is computed from these rates on every slice of the network.
 """
 
 from collections.abc import Sequence
@@ -19,9 +20,9 @@ from sbon_testbed.figures.pairs import LOOK_S, Pair, PairRun, Rates, run_pairs
 from sbon_testbed.figures.world import SETTLE_S, MeasuredNetwork, Say, merged
 
 STILL_S = 1800.0
-"""Virtual time for which queries that may not migrate are measured."""
+"""Virtual seconds for which queries that may not migrate are measured."""
 RELAXATION: Layer = {"placement": {"strategy": "relaxation"}}
-"""The paper's own algorithm places queries first; migrations compare measured round trips in any case."""
+"""Settings with the paper's own algorithm for first placements; migrations compare measured round trips in any case."""
 HOUR_S = 3600.0
 
 
@@ -37,7 +38,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Times:
-    """Virtual seconds: of the measured time, before the first query, and of runs without migration."""
+    """Durations in virtual seconds: of the measured time, before the first query, and of runs without migration."""
 
     span_s: float
     settle_s: float = SETTLE_S
@@ -61,7 +62,7 @@ class Compared:
 def compare(
     variant: Variant, pairs: Sequence[Pair], times: Times, seed: int, loads: Sequence[FloatArray] | None, say: Say, settings: Layer
 ) -> Compared:
-    """Run the queries twice: with migration for the whole time, without for long enough to know what they carry."""
+    """Runs the queries twice: with migration for the whole time, and without for long enough to measure their rates."""
 
     def run(span_s: float, migrate: bool) -> PairRun:
         return run_pairs(
@@ -81,7 +82,7 @@ def compare(
     still = run(min(times.still_s, times.span_s), False)
     judge = judge_of(variant.network, moving)
     first = still.host[-1]
-    # Rates differ by the bytes of a batch at most; each regime is judged by what it has measured.
+    # Rates differ at most by the bytes of a batch; each regime is judged by its own measurements.
     resting = Judge(variant.network, pairs, still.rates, moving.at_s, moving.span_s)
     return Compared(moving, judge, first, judge.of(moving.host), resting.fixed(first), judge.all_knowing(), judge.best_fixed())
 
@@ -89,7 +90,8 @@ def compare(
 def figure12(
     variant: Variant, pairs: Sequence[Pair], times: Times, seed: int, loads: Sequence[FloatArray] | None, say: Say, settings: Layer
 ) -> dict[str, Any]:
-    """Change of the mean network usage of each query by migration, and of all together, beside what all-knowing placement would reach."""
+    """Returns the change of mean network usage by migration, for each query and all together, and the change that an omniscient
+    placement would reach."""
     seen = compare(variant, pairs, times, seed, loads, say, settings)
     moving, still = seen.migrating.usage.mean(axis=0), seen.still.usage.mean(axis=0)
     best, fixed = seen.all_knowing.usage.mean(axis=0), seen.best_fixed.usage.mean(axis=0)
@@ -130,14 +132,14 @@ def figure12(
 
 
 def _load_still(seen: Compared, variant: Variant) -> float:
-    """Mean load over the whole time of the nodes that operators without migration are on: their traces go on, whoever runs there."""
+    """Returns the mean load over the whole time of the nodes of operators without migration; load traces do not depend on the operators."""
     return float(np.mean(seen.run.load_of_all[:, seen.first]))
 
 
 def figure10(
     variant: Variant, pair: Pair, times: Times, seed: int, loads: Sequence[FloatArray] | None, say: Say, settings: Layer
 ) -> dict[str, Any]:
-    """One query over time, and each of its placements A, B, C... (figure 11)."""
+    """Returns the course of one query, and each of its placements A, B, C... (figure 11)."""
     seen = compare(variant, [pair], times, seed, loads, say, settings)
     run, network = seen.run, variant.network
     moving, still = seen.migrating.usage[:, 0], seen.still.usage[:, 0]
@@ -161,7 +163,7 @@ def figure10(
 
 
 def _placements(seen: Compared, latency_ms: FloatArray, still: FloatArray) -> list[dict[str, Any]]:
-    """Each stay of the operator on a node: what its links carried, against the query that never moved over the same time."""
+    """Returns each stay of the operator on a node: the usage of its links, and that of the unmoved query over the same time."""
     host = seen.run.host[:, 0]
     begins = [0, *(np.flatnonzero(np.diff(host)) + 1).tolist()]
     result = []
@@ -184,7 +186,7 @@ def _placements(seen: Compared, latency_ms: FloatArray, still: FloatArray) -> li
 
 
 def label(number: int) -> str:
-    """A to Z, then AA, AB and so on."""
+    """Returns A to Z, then AA, AB and so on."""
     text = ""
     number += 1
     while number:
@@ -194,9 +196,8 @@ def label(number: int) -> str:
 
 
 def draw_far_pair(network: MeasuredNetwork, seed: int) -> Pair:
-    """Two producers near each other and a consumer far from both, as the paper's in California and Spain: of 2,000 random triples the one
-    with the producers at most 30 ms apart whose consumer is nearest to the 80th percentile of all round trips.
-    """
+    """Draws two producers near each other and a consumer far from both, like the paper's in California and Spain: of 2,000 random
+    triples with producers at most 30 ms apart, the one whose consumer is nearest to the 80th percentile of all round trips."""
     rng = np.random.default_rng([seed, 0x0F16])
     rtt = network.rtt_ms[0]
     aim_ms = float(np.quantile(rtt[np.triu_indices(len(rtt), 1)], 0.8))
@@ -215,12 +216,12 @@ def _numbers(network: MeasuredNetwork, pair: Pair) -> list[int]:
 
 
 def _settled(rates_at: FloatArray, median: Rates) -> FloatArray:
-    """Rates as measured at each look, kB/s; where a sender has only just arrived, the median of the run."""
+    """Returns the rates measured at each observation, kB/s; for a sender that has only just arrived, the median of the run."""
     result: FloatArray = np.where(rates_at > 0, rates_at, np.array(median)) / 1000
     return result
 
 
 def _ratio(a: FloatArray, b: FloatArray) -> FloatArray:
-    """a / b; 1 where both ends and the operator share a node, and nothing is carried."""
+    """Returns a / b; 1 if both ends and the operator share a node, and nothing is carried."""
     result: FloatArray = np.where(b > 0, a / np.where(b > 0, b, 1.0), 1.0)
     return result

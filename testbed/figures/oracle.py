@@ -1,6 +1,6 @@
-"""What placements cost on the true matrix, and the least that any could cost: knowledge that no agent has.
+"""Costs of placements on the true matrix, and the least possible cost, which no agent could know.
 
-One operator between pinned ends costs, on node v, rate x latency over its links; looking at all nodes finds the exact optimum.
+One operator between pinned ends costs, on node v, rate x latency over its links; trying all nodes gives the exact optimum.
 """
 
 from collections.abc import Sequence
@@ -16,20 +16,20 @@ from sbon_testbed.figures.world import MeasuredNetwork
 
 
 class Placed(NamedTuple):
-    """Usage in bytes in transit and delay in ms of each query at each look, (looks, queries)."""
+    """Usage in bytes in transit and delay in ms of each query at each observation, (looks, queries)."""
 
     usage: FloatArray
     delay_ms: FloatArray
 
 
 def usage_everywhere(latency_ms: FloatArray, ends: Sequence[int], rates: Sequence[float]) -> FloatArray:
-    """Bytes in transit if the operator ran on each node, (nodes,).
+    """Returns the bytes in transit if the operator ran on each node, (nodes,).
 
     Parameters
     ----------
     latency_ms : (nodes, nodes)
         One way, symmetric.
-    ends, rates : of the operator's links: the other end's node and the bytes a second
+    ends, rates : for each of the operator's links, the other end's node and the bytes a second
 
     Source
     ------
@@ -40,13 +40,13 @@ def usage_everywhere(latency_ms: FloatArray, ends: Sequence[int], rates: Sequenc
 
 
 def delay_everywhere(latency_ms: FloatArray, producers: Sequence[int], consumer: int) -> FloatArray:
-    """Latency of the longest way from a producer to the consumer over each node, ms, (nodes,)."""
+    """Returns the latency of the longest path from a producer to the consumer over each node, ms, (nodes,)."""
     result: FloatArray = latency_ms[list(producers)].max(axis=0) + latency_ms[consumer]
     return result
 
 
 class Judge:
-    """Evaluates placements of the same queries on the network as it really was."""
+    """Evaluates placements of the same queries on the true network."""
 
     def __init__(self, network: MeasuredNetwork, pairs: Sequence[Pair], rates: Sequence[Rates], at_s: FloatArray, span_s: float) -> None:
         self.nodes = network.nodes
@@ -59,25 +59,25 @@ class Judge:
         self.delay_ms = np.array([[delay_everywhere(m, e[:2], e[2]) for e in ends] for m in self._latency])
 
     def of(self, host: npt.NDArray[np.int64]) -> Placed:
-        """Operators on these nodes, (looks, queries)."""
+        """Evaluates operators on these nodes, (looks, queries)."""
         queries = np.arange(host.shape[1])[None, :]
         at = self.slice_at[:, None]
         return Placed(self.usage[at, queries, host], self.delay_ms[at, queries, host])
 
     def fixed(self, host: npt.NDArray[np.int64]) -> Placed:
-        """Operators that stay on these nodes, (queries,)."""
+        """Evaluates operators that stay on these nodes, (queries,)."""
         return self.of(np.broadcast_to(host, (len(self.slice_at), len(host))))
 
     def all_knowing(self) -> Placed:
-        """Each operator on the best node of each slice, at once."""
+        """Evaluates each operator on the best node of each slice, moved at once."""
         return self.of(self.usage.argmin(axis=2)[self.slice_at])
 
     def best_fixed(self) -> Placed:
-        """Each operator on the node that is best for the whole time, known from the start."""
+        """Evaluates each operator on the node that is best for the whole time."""
         weight = np.bincount(self.slice_at, minlength=len(self.usage)) / len(self.slice_at)
         return self.fixed(np.einsum("s,sqn->qn", weight, self.usage).argmin(axis=1))
 
 
 def judge_of(network: MeasuredNetwork, run: PairRun) -> Judge:
-    """The judge with the rates that this run has measured."""
+    """Returns the judge with the rates that this run has measured."""
     return Judge(network, run.pairs, run.rates, run.at_s, run.span_s)

@@ -1,5 +1,5 @@
-"""Queries of two producers, one operator and one consumer (SBON, section 4.2), over many virtual hours: where the operator is each minute,
-what that costs, and what it would cost elsewhere.
+"""Runs queries of two producers, one operator and one consumer (SBON, section 4.2) over many virtual hours, and records the operator's
+node each minute and its cost there and elsewhere.
 
 The operator joins the two streams on their numbers and lets a quarter through. As in the paper it is one operator: the selection is
 written over both sides, so that it cannot be done before the join. An operator alone between pinned ends makes the exact optimum easy:
@@ -19,9 +19,9 @@ from sbon.types import FloatArray, NodeId, OperatorId
 from sbon_testbed.figures.world import SETTLE_S, STEADY_S, LongWorld, Look, MeasuredNetwork, Say
 
 PAYLOAD_BYTES = 1000
-"""A row carries so much text, the size of the paper's packets as far as it tells."""
+"""Bytes of text in a row, about the size of the paper's packets."""
 LOOK_S = 60.0
-"""Where operators are is looked at each minute."""
+"""Seconds between two observations of the operators' nodes."""
 
 
 class Pair(NamedTuple):
@@ -33,7 +33,7 @@ class Pair(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """Bytes a second on the three links of a query, as measured."""
+    """Measured bytes a second on the three links of a query."""
 
     left: float
     right: float
@@ -42,37 +42,37 @@ class Rates(NamedTuple):
 
 @dataclass
 class PairRun:
-    """What came of queries over the measured time. Arrays are (looks,) or (looks, queries)."""
+    """The results of queries over the measured time. Arrays are (looks,) or (looks, queries)."""
 
     pairs: list[Pair]
     span_s: float
     at_s: FloatArray
     host: npt.NDArray[np.int64]
-    """Number of the node that the operator is on."""
+    """Number of the operator's node."""
     rates: list[Rates]
-    """Medians over the run."""
+    """Median rates over the run."""
     rates_at: FloatArray
-    """(looks, queries, 3): as the senders measured them then."""
+    """Rates as the senders measured them at each observation, (looks, queries, 3)."""
     load_of_all: FloatArray
-    """(looks, nodes): background load of each node, 0 to 1."""
+    """Background load of each node, 0 to 1, (looks, nodes)."""
     moves: list[tuple[float, int]] = field(default_factory=list)
-    """Instant and query of each change of host that was seen."""
+    """Time and query of each observed change of host."""
 
     @property
     def load_at_host(self) -> FloatArray:
-        """(looks, queries): background load of the operators' nodes."""
+        """Returns the background load of the operators' nodes, (looks, queries)."""
         result: FloatArray = np.take_along_axis(self.load_of_all, self.host, axis=1)
         return result
 
 
 def draw_pairs(network: MeasuredNetwork, count: int, seed: int) -> list[Pair]:
-    """Three different nodes each."""
+    """Draws three different nodes for each query."""
     rng = np.random.default_rng([seed, 0x9A15])
     return [Pair(*(network.nodes[int(i)] for i in rng.choice(len(network.nodes), 3, replace=False))) for _ in range(count)]
 
 
 def sources_sql(number: int, pair: Pair) -> str:
-    """The statements that declare a query's two streams: one numbered row a second each."""
+    """Returns the statements that declare a query's two streams, one numbered row a second each."""
     columns = "(ts TIMESTAMP, data INT, payload TEXT, WATERMARK FOR ts AS ts)"
     filled = (
         "rows_per_second = 1, fields.data.kind = 'sequence', fields.payload.kind = 'sequence', fields.payload.modulo = 1, "
@@ -85,7 +85,7 @@ def sources_sql(number: int, pair: Pair) -> str:
 
 
 def query_sql(number: int) -> str:
-    """SELECT * FROM P1, P2 WHERE P1.data = P2.data AND mod(P1.data, 4) = 0, with the selection over both sides."""
+    """Returns SELECT * FROM P1, P2 WHERE P1.data = P2.data AND mod(P1.data, 4) = 0, with the selection over both sides."""
     columns = ", ".join(f"{side}.{column} AS {side}_{column}" for side in ("p", "q") for column in ("ts", "data", "payload"))
     return (
         f"SELECT {columns} FROM p{number} AS p JOIN q{number} AS q ON p.data = q.data "
@@ -107,9 +107,9 @@ def run_pairs(
     settle_s: float = SETTLE_S,
     steady_s: float = STEADY_S,
 ) -> PairRun:
-    """Run the queries for `span_s` virtual seconds, during which the network goes through its slices.
+    """Runs the queries for `span_s` virtual seconds, during which the network goes through its slices.
 
-    Until the first query begins, runs of one seed are the same whether operators may migrate or not, and so is where they are first placed.
+    Until the first query begins, runs of one seed are the same whether operators may migrate or not, and so are the first placements.
     """
     given = {} if settings is None else settings
     optimiser = {**given.get("optimiser", {}), "enabled": migrate}
@@ -139,7 +139,7 @@ def _watch(overlay: LongWorld, pairs: Sequence[Pair], queries: Sequence[str], sp
     operators = [_the_operator(overlay.look(), query) for query in queries]
     count = round(span_s / LOOK_S)
     for number in range(count):
-        # In the middle of each minute, so that no look falls on the instant at which the network changes.
+        # In the middle of each minute, so that no observation falls on the instant at which the network changes.
         overlay.run(LOOK_S / 2 if number == 0 else LOOK_S)
         looks.append(overlay.look())
         loads.append([overlay.load_of(node) for node in overlay.network.nodes])
@@ -169,13 +169,13 @@ def _gathered(
     for row, look in enumerate(looks):
         into, out = _by_operator(look)
         for column, operator in enumerate(operators):
-            # An operator that is on its way just now is where it was.
+            # An operator that is migrating counts at its old node.
             host[row, column] = number[look.where[operator]] if operator in look.where else host[row - 1, column]
             if row and host[row, column] != host[row - 1, column]:
                 moves.append((look.at_s, column))
             rates_at[row, column, :2] = _sides(into.get(operator, {}), pairs[column])
             rates_at[row, column, 2] = out.get(operator, 0.0)
-    # A sender that has just arrived has measured nothing yet: 0 is no rate.
+    # A sender that has just arrived has measured nothing yet: 0 is not a rate.
     rates = [
         Rates(*(float(np.median(values[values > 0])) if (values > 0).any() else 0.0 for values in rates_at[:, column].T))
         for column in range(len(pairs))
@@ -184,7 +184,7 @@ def _gathered(
 
 
 def _by_operator(look: Look) -> tuple[dict[OperatorId, dict[NodeId, float]], dict[OperatorId, float]]:
-    """Rates into each operator by sending node, and out of it."""
+    """Returns the rates into each operator by sending node, and its output rate."""
     into: dict[OperatorId, dict[NodeId, float]] = {}
     out: dict[OperatorId, float] = {}
     for carried in look.links:

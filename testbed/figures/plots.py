@@ -20,11 +20,11 @@ LINKS = {
     "out": ("operator to consumer", "#ff7f0e"),
 }
 BARS_MAX = 15
-"""Placements drawn in figure 11; all of them are in the JSON."""
+"""Most placements drawn in figure 11; all of them are in the JSON."""
 
 
 def draw_figure10(path: Path, figures: Mapping[str, Mapping[str, Any]]) -> None:
-    """Network usage of one query over time, with migration (left) and without (right), a row for each network."""
+    """Draws the network usage of one query over time, with migration (left) and without (right), a row for each network."""
     figure = _figure(11, 3.1 * len(figures))
     rows = figure.subplots(len(figures), 2, sharex="row", sharey="row", squeeze=False)
     for (name, one), (left, right) in zip(figures.items(), rows, strict=True):
@@ -47,7 +47,7 @@ def draw_figure10(path: Path, figures: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def draw_figure11(path: Path, figures: Mapping[str, Mapping[str, Any]]) -> None:
-    """What each placement's links carry, against the query that stays at A over the same time; and how late answers come."""
+    """Draws the usage of each placement's links against the query that stays at A over the same time, and the delay of answers."""
     figure = _figure(14, 3.6 * len(figures))
     rows = figure.subplots(len(figures), 2, squeeze=False)
     for (name, one), (bars, delays) in zip(figures.items(), rows, strict=True):
@@ -78,7 +78,8 @@ def draw_figure11(path: Path, figures: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def draw_figure12(path: Path, figures: Mapping[str, Mapping[str, Any]]) -> None:
-    """Change of network usage by migration, query by query from best to worst, for each way to run it; below, what was possible."""
+    """Draws the change of network usage by migration, query by query from best to worst, for each variant, and below it the possible
+    change."""
     columns = 2
     count = -(-len(figures) // columns)
     figure = _figure(11, 3.2 * count)
@@ -107,7 +108,8 @@ def draw_figure12(path: Path, figures: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def draw_figure13(path: Path, figures: Mapping[str, Any]) -> None:
-    """Who sends to whom in the first group without sharing and with it; below, the usage of four queries over the same streams."""
+    """Draws the streams between operators in the first group without sharing and with it, and below the usage of four queries over the
+    same streams."""
     figure = _figure(12, 8)
     grid = figure.add_gridspec(2, 2, height_ratios=(1.25, 1))
     groups = figures["groups"]
@@ -138,7 +140,7 @@ def draw_figure13(path: Path, figures: Mapping[str, Any]) -> None:
 
 
 def draw_zipf(path: Path, figures: Mapping[str, Any]) -> None:
-    """How often each pair of streams is asked for, and what all queries cost together."""
+    """Draws how often each pair of streams is queried, and the cost of all queries together."""
     figure = _figure(11, 3.8)
     left, right = figure.subplots(1, 2)
     counts = sorted(figures["queries_by_streams"], reverse=True)

@@ -1,4 +1,5 @@
-"""Queries over the same streams, with and without sharing of running operators (SBON, section 4.2.2): what the network carries in all."""
+"""Runs queries over the same streams, with and without sharing of operators (SBON, section 4.2.2), and measures the network's total
+traffic."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,34 +14,35 @@ from sbon_testbed.figures.pairs import Pair, Rates, query_sql, sources_sql
 from sbon_testbed.figures.world import SETTLE_S, LongWorld, Look, MeasuredNetwork, Say, merged, usage_bytes, wan_bytes_per_s
 
 AFTER_S = 900.0
-"""Virtual time from the last query to the first look: for multicasts and migrations."""
+"""Virtual seconds from the last query to the first observation, for multicasts and migrations."""
 LOOKS = 10
 LOOKS_APART_S = 97.0
-"""No multiple of the pause between batches: a rate is that of a few batches, and looks in step would see the same end of them."""
+"""Seconds between observations; no multiple of the pause between batches, or every observation would see the same phase of the few
+batches that make a rate."""
 NEAR_MS, FAR_QUANTILE = 40.0, 0.6
-"""Round trips within a group of consumers or producers, and which of all round trips lies between the groups at least."""
+"""Largest RTT within a group of consumers or producers, and least quantile of all RTTs between the groups."""
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "membership": {"gossip_interval_s": 2.0},
     "engine": {"sample_interval_s": 30.0, "batch_interval_s": 60.0},
 }
-"""News of what runs where must not be much slower than queries come."""
+"""Settings in which gossip about running operators is not much slower than queries arrive."""
 
 
 class Asked(NamedTuple):
-    """One query: the number of its pair of streams, and who asks."""
+    """One query: the number of its pair of streams, and the node that submits it."""
 
     streams: int
     consumer: NodeId
 
 
 class Shared(NamedTuple):
-    """What the overlay looked like in the end."""
+    """The state of the overlay at the end."""
 
     queries: list[QueryId]
     looks: list[Look]
     reused: int
-    """Operators that queries found running, as they began."""
+    """Number of operators that queries found running when they began."""
     multicasts: int
 
 
@@ -58,11 +60,11 @@ def run_sharing(
     settle_s: float = SETTLE_S,
     after_s: float = AFTER_S,
 ) -> Shared:
-    """Ask the queries one after the other, `apart_s` virtual seconds apart, and look at what runs in the end.
+    """Submits the queries one after the other, `apart_s` virtual seconds apart, and observes what runs at the end.
 
     Parameters
     ----------
-    streams : the nodes of each pair of streams
+    streams : nodes of each pair of streams
     """
     own = merged(SETTINGS, settings or {}, {"placement": {"reuse": reuse, "load_weight": 0.0}, "optimiser": {"multicast": multicast}})
     overlay = LongWorld(network, seed, own)
@@ -89,7 +91,7 @@ def run_sharing(
 
 
 def carried(run: Shared, network: MeasuredNetwork, which: Sequence[int] | None = None) -> dict[str, float]:
-    """Network usage and bytes a second between nodes, means over the looks; of all queries, or of those with these numbers."""
+    """Returns network usage and bytes a second between nodes, means over the observations, of all queries or of those in `which`."""
     queries = None if which is None else frozenset(run.queries[index] for index in which)
     latency_ms = network.one_way_ms(0.0)
     return {
@@ -99,7 +101,7 @@ def carried(run: Shared, network: MeasuredNetwork, which: Sequence[int] | None =
 
 
 def topology_of(run: Shared, which: Sequence[int]) -> dict[str, Any]:
-    """The operators that served some of the queries in the last look, and the links between them, as figure 13 draws them."""
+    """Returns the operators that served some of the queries at the last observation, and the links between them, for figure 13."""
     queries = frozenset(run.queries[index] for index in which)
     look = run.looks[-1]
     links = [one for one in look.links if any(query in queries for query in one.queries)]
@@ -116,7 +118,8 @@ def topology_of(run: Shared, which: Sequence[int]) -> dict[str, Any]:
 
 
 def rates_of(run: Shared) -> Rates:
-    """Median rates of the three kinds of link, all queries being alike: into the left and right side of a join, and out of it."""
+    """Returns the median rates of the three kinds of link, as all queries are alike: into the left and right side of a join, and out of
+    it."""
     found: dict[str, list[float]] = {"0": [], "1": [], "out": []}
     for one in run.looks[-1].links:
         source, _, rest = one.link.partition(">")
@@ -132,9 +135,10 @@ def rates_of(run: Shared) -> Rates:
 def each_equal_operator_once(
     network: MeasuredNetwork, streams: Sequence[tuple[NodeId, NodeId]], asked: Sequence[Asked], rates: Rates
 ) -> dict[str, float]:
-    """What the workload would cost if queries over the same streams shared one operator, on its best node, one output to each consumer.
+    """Returns the cost of the workload if queries over the same streams shared one operator on its best node, with one output to each
+    consumer.
 
-    Computed from the workload and the true matrix alone; which operators agents have really shared plays no part.
+    It is computed from the workload and the true matrix alone, regardless of the operators that agents have really shared.
     """
     number = {node: index for index, node in enumerate(network.nodes)}
     latency_ms = network.one_way_ms(0.0)
@@ -153,12 +157,12 @@ def each_equal_operator_once(
 def draw_zipf(
     network: MeasuredNetwork, sources: int, queries: int, exponent: float, seed: int
 ) -> tuple[list[tuple[NodeId, NodeId]], list[Asked]]:
-    """Queries over two different sources each, drawn with probability 1 / rank ** exponent; their consumers are drawn evenly.
+    """Draws queries over two different sources each, with probability 1 / rank ** exponent; their consumers are drawn evenly.
 
     Returns
     -------
     streams, asked
-        The pairs of sources that are asked for at all, and the queries in order.
+        The pairs of sources in use, and the queries in order.
     """
     rng = np.random.default_rng([seed, 0x21BF])
     homes = [network.nodes[int(i)] for i in rng.choice(len(network.nodes), sources, replace=False)]
@@ -174,7 +178,8 @@ def draw_zipf(
 
 
 def draw_far_groups(network: MeasuredNetwork, groups: int, seed: int) -> tuple[list[tuple[NodeId, NodeId]], list[Asked]]:
-    """As the paper's four queries: two producers near each other, and four consumers near each other and far from them; `groups` times."""
+    """Draws `groups` groups like the paper's four queries: two producers near each other, and four consumers near each other and far
+    from them."""
     rng = np.random.default_rng([seed, 0xFA12])
     rtt = network.rtt_ms[0]
     far_ms = float(np.quantile(rtt[np.triu_indices(len(rtt), 1)], FAR_QUANTILE))

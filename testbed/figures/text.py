@@ -1,4 +1,4 @@
-"""`figures.md`: what the experiments gave, in tables that a person reads, beside what the paper gives."""
+"""Writes `figures.md`: the results of the experiments in tables, beside those of the paper."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ Figures = Mapping[str, Any]
 
 
 def as_text(result: Figures) -> str:
-    """The page for a result of `sbon_testbed.figures.experiments.run_figures`."""
+    """Returns the page for a result of `sbon_testbed.figures.experiments.run_figures`."""
     extent, networks = result["extent"], result["networks"]
     sizes = ", ".join(f"{name} with {one['nodes']} nodes and {one['slices']} slices" for name, one in networks.items())
     lines = [

@@ -1,4 +1,4 @@
-"""Who sends to whom: operators of a few queries as a drawing, producers on the left, consumers on the right."""
+"""Draws the operators of a few queries and the streams between them, producers on the left, consumers on the right."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ OTHER = ("#bbbbbb", "o")
 
 
 def layers(topology: Mapping[str, Any]) -> dict[OperatorId, tuple[float, float]]:
-    """Where each operator is drawn: across by how many operators lie before it, down by the mean of those that feed it.
+    """Returns the position of each operator: across by its depth, down by the mean of its inputs' positions.
 
     Consumers share the last column. Heights lie between 0 and 1.
     """
@@ -22,7 +22,7 @@ def layers(topology: Mapping[str, Any]) -> dict[OperatorId, tuple[float, float]]
     for link in topology["links"]:
         before[link["target"]].append(link["source"])
     depth: dict[OperatorId, int] = {}
-    # Longest ways, one layer more in each round; a plan has no cycles.
+    # Longest paths, one layer more in each round; a plan has no cycles.
     for _ in before:
         for operator, sources in before.items():
             depth[operator] = 1 + max((depth.get(source, 0) for source in sources), default=-1)
@@ -39,7 +39,7 @@ def layers(topology: Mapping[str, Any]) -> dict[OperatorId, tuple[float, float]]
 
 
 def without_projections(topology: Mapping[str, Any]) -> dict[str, Any]:
-    """The same without maps, which only bring columns into order beside the consumer: what feeds one feeds what it feeds."""
+    """Returns the topology without maps, which only reorder columns at the consumer: inputs of a map feed its outputs directly."""
     maps = {one["id"] for one in topology["operators"] if one["kind"] == "map"}
     feeds = {link["target"]: link for link in topology["links"] if link["target"] in maps}
     links = []
@@ -54,7 +54,7 @@ def without_projections(topology: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def draw_topology(axes: "Axes", topology: Mapping[str, Any]) -> None:
-    """Operators with the names of their nodes, and arrows as thick as their rates."""
+    """Draws operators with the names of their nodes, and arrows as thick as their rates."""
     shown = without_projections(topology)
     at = layers(shown)
     most = max((link["bytes_per_s"] for link in shown["links"]), default=1.0) or 1.0

@@ -1,6 +1,6 @@
-"""Long virtual hours on a measured network: real agents, RTTs and loads that change as they did, and what runs where at any moment.
+"""Simulates long virtual hours on a measured network: real agents, with RTTs and loads that change as measured, observed at any moment.
 
-What is slowed down so that an hour of 130 agents takes seconds is in `SETTINGS`; everything else is as agents come.
+`SETTINGS` slows some duties down so that an hour of 130 agents takes seconds; all other settings are the defaults.
 """
 
 import csv
@@ -23,13 +23,13 @@ from sbon_testbed.virtual.harness import World
 from sbon_testbed.virtual.network import NetworkConfig
 
 SETTLE_S = 3600.0
-"""Virtual time before the first query: about 120 probes of each agent, so that coordinates have settled."""
+"""Virtual seconds before the first query: about 120 probes of each agent, so that coordinates have settled."""
 STEADY_S = 180.0
-"""Virtual time from the last query to the first figure: senders need two samples to know a rate. Operators do not move so soon."""
+"""Virtual seconds from the last query to the first figure: senders need two samples to know a rate. Operators do not move so soon."""
 LOAD_INTERVAL_S = 300.0
-"""The load traces have a value every five minutes."""
+"""Seconds between two values of the load traces."""
 JITTER_MS = 0.2
-"""Mean of the exponential jitter on each packet, one way, on top of the matrix."""
+"""Mean of the exponential jitter on each packet, one way, in addition to the matrix."""
 CPU_SERIES = ("ec2_cpu_utilization", "rds_cpu_utilization")
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
@@ -49,10 +49,10 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "optimiser": {"interval_s": 60.0, "lookup_interval_s": 300.0, "answer_timeout_s": 10.0, "cooldown_s": 120.0},
     "migration": {"timeout_s": 60.0, "lease_s": 90.0, "prepared_s": 20.0},
 }
-"""Slower than an agent's own: probes, gossip, samples, reviews; and longer time-outs, since the measured networks have RTTs of seconds."""
+"""Settings that slow down probes, gossip, samples and reviews, and lengthen time-outs, since the measured networks have RTTs of seconds."""
 
 Say: TypeAlias = Callable[[str, int, int], None]
-"""Told what is going on, how much of it is done, and out of how much."""
+"""Called with a description of the work, the amount done, and the total."""
 
 
 @dataclass(frozen=True)
@@ -65,19 +65,19 @@ class MeasuredNetwork:
 
     @property
     def topology(self) -> Topology:
-        """The first slice as a place for agents."""
+        """Returns the first slice as a topology for agents."""
         count = len(self.nodes)
         return Topology("matrix", self.nodes, tuple({} for _ in self.nodes), self.rtt_ms[0], np.zeros(count))
 
     def one_way_ms(self, share: float) -> FloatArray:
-        """(nodes, nodes): latencies in force after this share of the whole time."""
+        """Returns the latencies in force after this share of the whole time, (nodes, nodes)."""
         latest = len(self.rtt_ms) - 1
         result: FloatArray = self.rtt_ms[min(latest, int(share * len(self.rtt_ms) + 1e-9))] / 2
         return result
 
 
 def read_measured(name: str, path: Path, nodes: int, seed: int, slices: int | None = None) -> MeasuredNetwork:
-    """A network from an RTT file, `nodes` of its nodes drawn from the seed, and its first `slices`.
+    """Reads a network from an RTT file, with `nodes` of its nodes drawn from the seed, and its first `slices`.
 
     Missing values are filled and directions averaged slice by slice (`sbon_testbed.placement.network.completed`).
 
@@ -97,7 +97,7 @@ def read_measured(name: str, path: Path, nodes: int, seed: int, slices: int | No
 
 
 def read_loads(path: Path) -> list[FloatArray]:
-    """CPU use of servers over time, 0 to 1, one array a server with a value every five minutes.
+    """Reads the CPU use of servers over time, 0 to 1, one array per server with a value every five minutes.
 
     Raises
     ------
@@ -118,23 +118,23 @@ def read_loads(path: Path) -> list[FloatArray]:
 
 
 class Carried(NamedTuple):
-    """One link between two nodes, as its sender sees it."""
+    """One link between two nodes, as measured by its sender."""
 
     link: LinkId
     sender: OperatorId
-    """Not always the operator in the link's name: a multicast takes over links."""
+    """Sender, which may differ from the operator in the link's name, as a multicast takes over links."""
     source: NodeId
     target: NodeId
     bytes_per_s: float
     queries: tuple[QueryId, ...]
-    """Those that its sender serves."""
+    """Queries that its sender serves."""
 
 
 class Look(NamedTuple):
-    """What ran where at one moment."""
+    """The operators and links at one moment."""
 
     at_s: float
-    """Since the measured time began."""
+    """Seconds since the measured time began."""
     where: dict[OperatorId, NodeId]
     kinds: dict[OperatorId, str]
     unpinned: tuple[OperatorId, ...]
@@ -146,8 +146,8 @@ class LongWorld:
 
     Parameters
     ----------
-    settings : laid over `SETTINGS`
-    loads : traces that drive the agents' load, each node one of them from an instant of its own; None: idle machines
+    settings : settings that override `SETTINGS`
+    loads : traces of load, one for each node with a start of its own; None: idle machines
     """
 
     def __init__(
@@ -165,22 +165,22 @@ class LongWorld:
         self.began_s = 0.0
 
     def settle(self, settle_s: float = SETTLE_S) -> None:
-        """Start all agents and let their coordinates settle."""
+        """Starts all agents and lets their coordinates settle."""
         self._drive_load()
         self.world.start_all(60.0)
         self.run(max(0.0, settle_s - 60.0))
 
     def begin(self, span_s: float) -> None:
-        """The measured time begins: the network's slices follow each other in equal parts of it."""
+        """Begins the measured time: the network's slices follow each other in equal parts of it."""
         self.began_s = self.world.now
         self.world.follow(self.network.rtt_ms, span_s / len(self.network.rtt_ms))
 
     def run(self, seconds: float) -> None:
-        """Let virtual time pass."""
+        """Lets virtual time pass."""
         self.world.run(seconds)
 
     def load_of(self, node: NodeId) -> float:
-        """The machine's background load now, 0 to 1."""
+        """Returns the machine's present background load, 0 to 1."""
         number = self._number[node]
         if not self._loads:
             return 0.0
@@ -188,7 +188,7 @@ class LongWorld:
         return float(trace[(self._offset[number] + int(self.world.now // LOAD_INTERVAL_S)) % len(trace)])
 
     def look(self) -> Look:
-        """Ask every agent what runs on it."""
+        """Asks every agent which operators it runs."""
         where: dict[OperatorId, NodeId] = {}
         kinds: dict[OperatorId, str] = {}
         unpinned: list[OperatorId] = []
@@ -203,7 +203,7 @@ class LongWorld:
         return Look(self.world.now - self.began_s, where, kinds, tuple(sorted(unpinned)), tuple(sorted(links)))
 
     def close(self) -> None:
-        """End all agents."""
+        """Ends all agents."""
         self.world.close()
 
     def _drive_load(self) -> None:
@@ -215,7 +215,7 @@ class LongWorld:
 
 
 def merged(*layers: Mapping[str, Any]) -> Layer:
-    """Settings laid over each other, table by table."""
+    """Merges settings, table by table; later ones win."""
     result: dict[str, Any] = {}
     for layer in layers:
         for key, value in layer.items():
@@ -224,7 +224,8 @@ def merged(*layers: Mapping[str, Any]) -> Layer:
 
 
 def usage_bytes(look: Look, network: MeasuredNetwork, latency_ms: FloatArray, queries: Container[QueryId] | None = None) -> float:
-    """Bytes in transit (SBON, section 2.3, equation 1): measured rates, true latencies; of all links, or of those that serve `queries`."""
+    """Returns the bytes in transit (SBON, section 2.3, equation 1) by measured rates and true latencies, over all links or those that
+    serve `queries`."""
     number = {node: index for index, node in enumerate(network.nodes)}
     return sum(
         carried.bytes_per_s * float(latency_ms[number[carried.source], number[carried.target]]) / MS_PER_S
@@ -234,7 +235,7 @@ def usage_bytes(look: Look, network: MeasuredNetwork, latency_ms: FloatArray, qu
 
 
 def wan_bytes_per_s(look: Look, queries: Container[QueryId] | None = None) -> float:
-    """Bytes a second that leave a node, on all links or on those that serve `queries`."""
+    """Returns the bytes a second that leave nodes, on all links or on those that serve `queries`."""
     return sum(
         carried.bytes_per_s
         for carried in look.links

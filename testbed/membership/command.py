@@ -1,4 +1,4 @@
-"""`sbon testbed membership`: the stories of `sbon_testbed.membership.evaluation`, asked for and shown."""
+"""`sbon testbed membership`: runs the stories of `sbon_testbed.membership.evaluation` and shows the results."""
 
 import gc
 import sys
@@ -35,7 +35,7 @@ def membership_command(
         raise UsageError(f"--loss {loss}, expected 0 to less than 1")
     stories = tuple(story or ())
     trial = MembershipTrial(agents=agents, seed=seed, slow=slow, slow_share=slow_share, slow_s=slow_s, apart_s=apart_s, stories=stories)
-    gc.disable()  # Millions of rows that live to the end would be looked through again and again.
+    gc.disable()  # millions of rows live to the end and would be traversed again and again
     try:
         result = evaluate(trial, _profile(profile), MembershipWorldConfig(loss=loss), lambda line: print(line, file=sys.stderr, flush=True))
     finally:
@@ -62,13 +62,13 @@ def _seconds(value: float | None) -> str:
 
 
 def show(result: dict[str, Any]) -> None:
-    """The result for people."""
+    """Prints the result for people."""
     print_note(f"{result['agents']} agents, seed {result['seed']}, {result['loss']:.0%} of datagrams lost; virtual time")
     print_record([*_found(result), ("took", f"{result['seconds']:.0f} s and {result['memory_mb']:.0f} MB")])
 
 
 def _found(result: dict[str, Any]) -> list[tuple[str, str]]:
-    """The figures of the stories, by what they tell."""
+    """Returns the figures of the stories, with labels."""
     lines = []
     if (figures := result.get("formation")) is not None:
         lines.append(("all know all after", _seconds(figures["seconds"])))

@@ -1,8 +1,8 @@
-"""What membership costs and how soon it notices things, in virtual time (`sbon testbed membership`).
+"""Measures the cost of membership and how soon it notices changes, in virtual time (`sbon testbed membership`).
 
 One overlay of membership machines lives through six stories: it forms, all agents starting at once; it idles; some agents are slow while
-others crash; half of the agents are restarted at once; it is cut in two and healed; and agents come back with a lower incarnation than
-the others remember. Forming is the dearest for large overlays; without it they begin as if they had formed long ago.
+others crash; half of the agents are restarted at once; it is cut in two and healed; and agents come back with a lower incarnation than the
+others remember. Forming costs most in large overlays; without it they begin as if they had formed long ago.
 """
 
 import resource
@@ -22,14 +22,14 @@ Slow: TypeAlias = Literal["same", "any"]
 
 SEEDS = (0, 1, 2)
 PATIENCE_S = 300.0
-"""Virtual time after which something that should become true is reported as not reached."""
+"""Virtual seconds after which something that should become true is reported as not reached."""
 SETTLE_S = 30.0
-"""Between two stories."""
+"""Virtual seconds between two stories."""
 CRASH_NOTICED_S = 15.0
-"""From a crash until the agent is started again; what has not been noticed by then counts as unnoticed."""
+"""Seconds from a crash until the agent is started again; a crash not noticed by then counts as unnoticed."""
 STALL_S_MAX = 1.0
 STALL_PAUSE_S = 1.0
-"""Mean time for which a slow agent runs between two stalls."""
+"""Mean seconds for which a slow agent runs between two stalls."""
 STORIES = ("formation", "idle", "slow", "half-restarted", "partition", "lower-incarnation")
 RETURNING = 5
 INCARNATION = 1000
@@ -72,7 +72,7 @@ class MembershipTrial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class Verdicts:
-    """Compares what agents say of each other with what is so."""
+    """Compares what agents believe about each other with the truth."""
 
     def __init__(self, world: MembershipWorld) -> None:
         self._world = world
@@ -88,11 +88,11 @@ class Verdicts:
 
     @property
     def agents_wronged(self) -> int:
-        """Suspicions against running agents, each counted once however many believed it."""
+        """Counts suspicions against running agents, each once however many believed it."""
         return len(self._wronged)
 
     def crash(self, number: int) -> None:
-        """Kill an agent and wait for the others to notice."""
+        """Kills an agent and waits for the others to notice."""
         world = self._world
         world.kill(number)
         self._crashed_at[number] = world.now
@@ -118,7 +118,7 @@ class Verdicts:
 
 
 class Trial:
-    """The stories, one after the other, in one overlay."""
+    """Runs the stories, one after the other, in one overlay."""
 
     def __init__(self, trial: MembershipTrial, membership: MembershipConfig, network: MembershipWorldConfig) -> None:
         self._trial = trial
@@ -127,7 +127,7 @@ class Trial:
         self.verdicts = Verdicts(self.world)
 
     def formation(self) -> dict[str, Any]:
-        """All agents start at once and know three seeds."""
+        """Starts all agents at once, each with three seeds."""
         world, agents = self.world, self._trial.agents
         for number in range(agents):
             world.start(number, SEEDS)
@@ -135,13 +135,13 @@ class Trial:
         return {"seconds": seconds, "bytes_per_agent": (world.datagram_bytes + world.stream_bytes) / agents}
 
     def formed(self) -> None:
-        """As if the overlay had formed long ago."""
+        """Puts the overlay into the state of having formed long ago."""
         for number in range(self._trial.agents):
             self.world.start(number, ())
         self.world.acquaint()
 
     def idle(self) -> dict[str, Any]:
-        """Nothing happens: what does it cost?"""
+        """Measures the cost while nothing happens."""
         world, trial = self.world, self._trial
         world.run(SETTLE_S)
         datagrams, datagram_bytes, stream_bytes = world.datagrams, world.datagram_bytes, world.stream_bytes
@@ -155,7 +155,7 @@ class Trial:
         }
 
     def slow_and_crashing(self) -> dict[str, Any]:
-        """Some agents stall again and again; now and then one of all agents crashes and comes back."""
+        """Stalls some agents repeatedly; now and then one of all agents crashes and comes back."""
         world, trial, verdicts = self.world, self._trial, self.verdicts
         count = round(trial.agents * trial.slow_share)
         end = world.now + trial.slow_s
@@ -188,7 +188,7 @@ class Trial:
         }
 
     def half_restarted(self) -> dict[str, Any]:
-        """Half of the agents are killed and started again in the same instant, without their data."""
+        """Kills half of the agents and starts them again in the same instant, without their data."""
         world, trial = self.world, self._trial
         world.run_until(world.whole, PATIENCE_S)
         half = np.sort(self._rng.permutation(trial.agents)[: trial.agents // 2]).tolist()
@@ -200,7 +200,7 @@ class Trial:
         return {"agents": len(half), "seconds": world.run_until(world.whole, PATIENCE_S)} | self._false_failures(failures)
 
     def cut_in_two(self) -> dict[str, Any]:
-        """Two halves lose each other, give each other up, and meet again."""
+        """Separates two halves until they give each other up, and joins them again."""
         world, trial = self.world, self._trial
         world.run(SETTLE_S)
         order = self._rng.permutation(trial.agents)
@@ -217,7 +217,7 @@ class Trial:
         return {"apart_s": trial.apart_s, "given_up_s": given_up_s, "whole_s": world.run_until(world.whole, PATIENCE_S)}
 
     def lower_incarnations(self) -> dict[str, Any]:
-        """Agents that others remember with a high incarnation come back with none: some at once, some after they were given up."""
+        """Brings agents back without the high incarnation that others remember: some at once, some after they were given up."""
         world, trial = self.world, self._trial
         chosen = self._rng.permutation(np.arange(len(SEEDS), trial.agents))[:RETURNING].tolist()
         results = {}
@@ -258,7 +258,7 @@ def evaluate(
     network: MembershipWorldConfig | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Run through all stories.
+    """Runs all stories.
 
     Returns
     -------

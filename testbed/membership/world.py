@@ -1,8 +1,7 @@
 """A light world for membership machines alone: datagrams with delay, loss and jitter; stalls, crashes, partitions; thousands of agents.
 
-Whole agents in `sbon_testbed.virtual.world` show that the parts fit; here only `sbon.membership.Membership` runs, so that two thousand of
-them fit into one process. A process that stalls handles nothing until it goes on; what reached its machine meanwhile keeps its time of
-arrival.
+`sbon_testbed.virtual.world` runs whole agents; here only `sbon.membership.Membership` runs, so that two thousand agents fit into one
+process. A process that stalls handles nothing until it continues; datagrams that reached its machine meanwhile keep their time of arrival.
 """
 
 import heapq
@@ -34,10 +33,10 @@ from sbon.types import Address, NodeId
 from sbon_testbed.virtual.network import Draws
 
 SPREAD_MS = 80.0
-"""Edge of the cube in which agents lie: RTTs of 55 ms in the median, 140 at most, as within a continent."""
+"""Edge of the cube in which agents lie: the median RTT is 55 ms, the largest 140 ms, as within a continent."""
 HEIGHT_MS = 2.0
 STREAM_TRIPS = 3
-"""One-way delays until a push-pull has opened a stream and delivered its request."""
+"""Number of one-way delays until a push-pull has opened a stream and delivered its request."""
 UNKNOWN = 0
 _CODE = {MemberStatus.ALIVE: 1, MemberStatus.SUSPECT: 2, MemberStatus.FAILED: 3, MemberStatus.LEFT: 4}
 ALIVE, SUSPECT, FAILED = _CODE[MemberStatus.ALIVE], _CODE[MemberStatus.SUSPECT], _CODE[MemberStatus.FAILED]
@@ -53,7 +52,7 @@ class MembershipWorldConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_un
 
 
 class Process:
-    """One agent: its machine while it runs, and its own place."""
+    """One agent: its machine while it runs, and its coordinate."""
 
     __slots__ = ("address", "armed_at", "coordinate", "group", "life", "machine", "name", "number", "samples", "stalled_until", "waiting")
 
@@ -103,12 +102,12 @@ class MembershipWorld:
     # Driving
 
     def at(self, when: float, event: Callable[..., None], *arguments: Any) -> None:
-        """Let something happen at an instant of virtual time."""
+        """Schedules a callback at an instant of virtual time."""
         self._count += 1
         heapq.heappush(self._heap, (when, self._count, event, arguments))
 
     def run(self, for_s: float) -> None:
-        """Let so much virtual time pass."""
+        """Lets virtual time pass."""
         end = self.now + for_s
         heap = self._heap
         while heap and heap[0][0] <= end:
@@ -117,7 +116,7 @@ class MembershipWorld:
         self.now = end
 
     def run_until(self, done: Callable[[], bool], within_s: float, step_s: float = 0.1) -> float | None:
-        """Run until it is done; returns the virtual seconds that it took, or None where it took too long."""
+        """Runs until `done`; returns the virtual seconds that it took, or None if it took longer than `within_s`."""
         start = self.now
         while not done():
             if self.now - start >= within_s:
@@ -128,7 +127,7 @@ class MembershipWorld:
     # Agents
 
     def start(self, number: int, seeds: Sequence[int], incarnation: int = 0) -> None:
-        """Start a process, or the next one under the same name."""
+        """Starts a process, or the next one under the same name."""
         process = self.processes[number]
         process.life += 1
         process.stalled_until, process.armed_at, process.samples = 0.0, math.inf, 0
@@ -144,13 +143,13 @@ class MembershipWorld:
         self._perform(process, machine.join([self.processes[seed].address for seed in seeds], self.now))
 
     def full_state(self, number: int) -> bytes:
-        """The whole table of a running agent, as a push-pull carries it."""
+        """Returns the whole table of a running agent, as a push-pull carries it."""
         machine = self.processes[number].machine
         assert machine is not None
         return machine.full_state()
 
     def acquaint(self) -> None:
-        """Let all that run know each other at once, with nothing left to tell: skips the gossip that forming an overlay takes."""
+        """Lets all running agents know each other at once, with no news left to tell, without the gossip of forming an overlay."""
         running = [process for process in self.processes if process.machine is not None]
         first = running[0]
         for process in running[1:]:
@@ -163,19 +162,19 @@ class MembershipWorld:
             roster.news, roster.vitals_to_tell = Broadcasts(), VitalsToTell()
 
     def merge(self, process: Process, state: bytes) -> None:
-        """Give a process another's full state."""
+        """Gives a process another's full state."""
         if process.machine is not None:
             self._perform(process, process.machine.merge(state, self.now))
 
     def kill(self, number: int) -> None:
-        """End a process without a word."""
+        """Ends a process without notice."""
         process = self.processes[number]
         process.machine = None
         process.life += 1
         process.waiting.clear()
 
     def stall(self, number: int, for_s: float) -> None:
-        """Let a process stand still."""
+        """Stops a process for some time."""
         process = self.processes[number]
         until = self.now + for_s
         if process.machine is not None and until > process.stalled_until:
@@ -183,22 +182,22 @@ class MembershipWorld:
             self.at(until, self._go_on, process, process.life)
 
     def partition(self, group: Sequence[int]) -> None:
-        """Cut these off from all others."""
+        """Separates these agents from all others."""
         for number in group:
             self.processes[number].group = 1
 
     def heal(self) -> None:
-        """Let everybody reach everybody."""
+        """Lets all agents reach each other."""
         for process in self.processes:
             process.group = 0
 
     @property
     def running(self) -> npt.NDArray[np.intp]:
-        """Numbers of the agents that run."""
+        """Returns the numbers of the running agents."""
         return np.array([process.number for process in self.processes if process.machine is not None], dtype=np.intp)
 
     def whole(self) -> bool:
-        """Whether every running agent holds every running one for alive, in its present life, and none has lost sight of it since."""
+        """Tells whether every running agent considers every running one alive, in its present process, and has not lost it since."""
         running = self.running
         if len(running) == len(self.processes):
             return bool((self.status == ALIVE).all()) and bool((self.boot == self.boot.diagonal()[None, :]).all())
@@ -206,13 +205,13 @@ class MembershipWorld:
         return bool((self.status[chosen] == ALIVE).all()) and bool((self.boot[chosen] == self.boot.diagonal()[running][None, :]).all())
 
     def knows_present_life(self, observer: int, subject: int) -> bool:
-        """Whether an agent's last word of another is about the process that runs under this name now."""
+        """Tells whether an agent's latest information about another is about the process that runs under this name now."""
         return bool(self.boot[observer, subject] == self.boot[subject, subject])
 
     # The network
 
     def delay_s(self, a: Process, b: Process) -> float:
-        """One way, without jitter."""
+        """Returns the one-way delay without jitter."""
         return (math.dist(a.coordinate.vector, b.coordinate.vector) + 2 * HEIGHT_MS) / 2000
 
     def _go_on(self, process: Process, life: int) -> None:
@@ -232,7 +231,7 @@ class MembershipWorld:
     def _wake(self, process: Process, life: int, armed_at: float) -> None:
         machine = process.machine
         if machine is None or process.life != life or process.stalled_until > self.now:
-            return  # One that stands still is woken when it goes on.
+            return  # a stopped process is woken when it continues
         if armed_at >= process.armed_at:
             process.armed_at = math.inf
         self._perform(process, machine.wake(self.now))
@@ -264,7 +263,7 @@ class MembershipWorld:
             self.watch(observer, subject, code)
 
     def _measured(self, process: Process) -> None:
-        """Every sample moves a coordinate a little, so that newer ones are gossiped as by whole agents."""
+        """Moves a coordinate a little, as every sample does, so that newer ones are gossiped as by whole agents."""
         process.samples += 1
         c = process.coordinate
         wobble = 0.01 if process.samples % 2 else -0.01

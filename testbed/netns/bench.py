@@ -1,4 +1,4 @@
-"""`sbon bench wan`: delays asked and measured through the router, and how many packets it carries."""
+"""`sbon bench wan`: configured and measured delays through the router, and the packets that it carries."""
 
 import socket
 import time
@@ -29,11 +29,11 @@ Progress = Callable[[str], None]
 
 
 def measure(seconds: float, progress: Progress = lambda what: None) -> dict[str, Any]:
-    """Delays one way over a quiet WAN, then packets/s offered and delivered, with how late they came meanwhile.
+    """Measures one-way delays over a quiet WAN, then packets/s offered and delivered, with their lateness.
 
     Parameters
     ----------
-    seconds : for each line
+    seconds : duration of each line
 
     Raises
     ------
@@ -55,7 +55,7 @@ def measure(seconds: float, progress: Progress = lambda what: None) -> dict[str,
         loads = []
         for offered in OFFERED_PER_S:
             progress(f"{offered:,} packets/s for {seconds:g} s")
-            # With what a scenario has by default, and a little loss: every packet takes the longest way through the schedule.
+            # Default settings of scenarios and a little loss, so that every packet takes the longest path through the schedule.
             wan = Wan(2, NetworkConfig(loss=0.001), 1, directory / "router.log")
             try:
                 loads.append(_load(wan, offered, seconds))
@@ -65,7 +65,7 @@ def measure(seconds: float, progress: Progress = lambda what: None) -> dict[str,
 
 
 def show(result: dict[str, Any]) -> None:
-    """The result as tables for people."""
+    """Prints the result as tables for people."""
     columns = [Column(title, right=True) for title in ("asked ms", "median ms", "p99 ms", "packets")]
     rows = [[f"{row['asked_ms']:g}", f"{row['median_ms']:.2f}", f"{row['p99_ms']:.2f}", f"{row['samples']:,}"] for row in result["delays"]]
     print_table(columns, rows, title="one way, nothing else under way")
@@ -100,7 +100,7 @@ def _delay(wan: Wan, delay_ms: float, seconds: float) -> dict[str, Any]:
 
 
 def _load(wan: Wan, offered_per_s: float, seconds: float, delay_ms: float = 20.0) -> dict[str, Any]:
-    """Offer datagrams in steps of 2 ms from one namespace to the other, where a socket throws them away."""
+    """Offers datagrams in steps of 2 ms from one namespace to the other, where a socket discards them."""
     wan.set_paths([[delay_ms] * 2] * 2, [0, 0], [])
     with in_network_namespace(wan.namespaces[0]):
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -128,7 +128,7 @@ def _load(wan: Wan, offered_per_s: float, seconds: float, delay_ms: float = 20.0
 
 
 def _drained(wan: Wan) -> Report:
-    """The router's report once nothing is under way; SbonError where that does not come."""
+    """Returns the router's report once no packet is in flight; raises SbonError if that does not happen."""
     for _ in range(_DRAIN_LOOKS):
         report = wan.report()
         if report.counters["under_way"] == 0:

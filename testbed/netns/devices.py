@@ -19,9 +19,9 @@ TUN = Path("/dev/net/tun")
 MTU = 1500
 PREFIX = 16
 NODES_MAX = 400
-"""The router holds two descriptors for each, and 1024 is what a process may have unless somebody allows it more."""
+"""Most nodes: the router holds two descriptors for each, and a process may have 1024 by default."""
 _QUEUE_PACKETS = 2000
-"""Waiting in a device until the router reads them: what a burst needs while the router is at something else."""
+"""Packets that wait in a device until the router reads them, enough for a burst while the router is busy."""
 
 _TUNSETIFF = 0x4004_54CA
 _IFF_TUN_WITHOUT_HEADER = 0x0001 | 0x1000
@@ -38,18 +38,18 @@ class Site(NamedTuple):
 
 
 def ip_address(number: int) -> str:
-    """The address of a node, by number: 10.77.0.1 and so on, known in the run's own namespaces only."""
+    """Returns the address of a node by number, from 10.77.0.1, known in the run's own namespaces only."""
     high, low = divmod(number + 1, 256)
     return f"10.77.{high}.{low}"
 
 
 def device_name(run: str, number: int) -> str:
-    """As `ip link` shows it in the namespace; the kernel takes 15 letters."""
+    """Returns the name in `ip link` within the namespace; the kernel allows 15 characters."""
     return f"sbon{run}-{number}"
 
 
 def refuse_without_rights() -> None:
-    """Find what this machine lacks before anything is started.
+    """Checks that this machine and user can create namespaces, before anything is started.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def refuse_without_rights() -> None:
 
 
 def make_site(run: str, number: int) -> Site:
-    """A new namespace with loopback and a device that has the node's address; the thread stays where it was.
+    """Creates a namespace with loopback and a device that has the node's address; the thread stays in its namespace.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def make_site(run: str, number: int) -> Site:
         The kernel refuses.
     """
     with new_network_namespace() as namespace:
-        # Nobody here speaks IPv6: the kernel need not look for neighbours and routers.
+        # Nothing here uses IPv6: the kernel need not look for neighbours and routers.
         with suppress(OSError):
             Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1", encoding="ascii")
         device = os.open(TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -98,7 +98,7 @@ def make_site(run: str, number: int) -> Site:
 
 
 def dropped_packets(namespace: int) -> int:
-    """Packets that a namespace's device has dropped because the router did not read them in time."""
+    """Returns the packets that a namespace's device has dropped because the router did not read them in time."""
     with in_network_namespace(namespace):
         lines = Path("/proc/thread-self/net/dev").read_text(encoding="ascii").splitlines()
     return sum(int(line.partition(":")[2].split()[11]) for line in lines if line.strip().startswith("sbon"))

@@ -1,7 +1,7 @@
-"""How late packets come, measured from outside the router: datagrams between two more namespaces, stamped by the kernel on arrival.
+"""Measures how late packets arrive, from outside the router: datagrams between two more namespaces, stamped by the kernel on arrival.
 
 The router knows how late it writes a packet, but not how long the packet waited before the router woke and read it. These datagrams take
-the whole way, with nothing done to them but a fixed delay, so that what they need beyond it is what the WAN adds by itself.
+the whole path with only a fixed delay, so that any excess is what the WAN itself adds.
 """
 
 import socket
@@ -26,7 +26,7 @@ End = tuple[int, str]
 
 
 class LatenessProbe:
-    """Sends a datagram every 20 ms, on a thread of its own, and keeps by how much each came later than asked."""
+    """Sends a datagram every 20 ms, on a thread of its own, and records by how much each was late."""
 
     def __init__(self, sender: End, receiver: End, delay_ms: float) -> None:
         self._delay_ns = int(delay_ms * 1e6)
@@ -40,7 +40,7 @@ class LatenessProbe:
         self._thread.start()
 
     def counters(self) -> dict[str, int]:
-        """Samples taken, and how late they came, in microseconds; without samples only their number, 0."""
+        """Returns the number of samples and their lateness in microseconds; without samples only their number, 0."""
         late_us = np.array(self._late_ns) / 1000
         if not late_us.size:
             return {"probes": 0}
@@ -48,7 +48,7 @@ class LatenessProbe:
         return {"probes": int(late_us.size), "probes_late_us_p50": p50, "probes_late_us_p99": p99}
 
     def close(self) -> None:
-        """End the thread."""
+        """Ends the thread."""
         self._ended.set()
         self._thread.join()
         self._sender.close()
@@ -59,7 +59,7 @@ class LatenessProbe:
             try:
                 self._sender.send(_SENT.pack(time.time_ns()))
             except OSError:
-                continue  # the router has ended: the world finds out by itself
+                continue  # the router has ended: the world detects that by itself
             self._collect()
 
     def _collect(self) -> None:

@@ -1,4 +1,4 @@
-"""What testbed and router tell each other, over a pair of Unix sockets: MessagePack behind four bytes of length.
+"""Messages between testbed and router, over a pair of Unix sockets: MessagePack after four bytes of length.
 
 The testbed opens with `Setup`; the router answers with the descriptors of the namespaces, then with one `Done` or `Report` to each message
 that follows. The end of the connection ends the router.
@@ -14,7 +14,7 @@ from sbon_testbed.virtual.network import NetworkConfig
 
 MESSAGE_BYTES_MAX = 1 << 26
 DESCRIPTORS_MAX = 250
-"""That one message of a Unix socket takes."""
+"""Most descriptors in one message of a Unix socket."""
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True, tag="setup"):
@@ -29,7 +29,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, tag="setup"):
 
 
 class Paths(msgspec.Struct, frozen=True, kw_only=True, tag="paths"):
-    """New paths; see `sbon_testbed.netns.schedule.Schedule.set_paths`."""
+    """Sets new paths; see `sbon_testbed.netns.schedule.Schedule.set_paths`."""
 
     delay_ms: list[list[float]]
     group: list[int]
@@ -37,7 +37,7 @@ class Paths(msgspec.Struct, frozen=True, kw_only=True, tag="paths"):
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True, tag="ask"):
-    """Wants a `Report`."""
+    """Asks for a `Report`."""
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
@@ -45,10 +45,10 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, tag="report"):
-    """What the router has counted since its start."""
+    """Counters of the router since its start."""
 
     counters: dict[str, int]
-    """Packets by what became of them, and how late they were delivered."""
+    """Packets by their fate, and how late they were delivered."""
     cpu_s: float
     """Processor time of the router."""
 
@@ -59,18 +59,18 @@ _DECODER = msgspec.msgpack.Decoder(Message)
 
 
 def send(connection: socket.socket, message: Message) -> None:
-    """Send a message; OSError where nobody listens any more."""
+    """Sends a message; raises OSError if nobody listens any more."""
     data = msgspec.msgpack.encode(message)
     connection.sendall(len(data).to_bytes(4, "big") + data)
 
 
 def receive(connection: socket.socket) -> Message | None:
-    """Wait for the next message; None at the end of the connection.
+    """Waits for the next message; returns None at the end of the connection.
 
     Raises
     ------
     SbonError
-        It is longer than any message is.
+        The message is too long.
     """
     head = _exactly(connection, 4)
     if head is None:

@@ -1,8 +1,8 @@
 """The router: `python -m sbon_testbed.netns.router PARENT_PID DESCRIPTOR`, one thread that moves packets between the TUN devices.
 
-It makes the namespaces, reads what their devices send, and writes each packet to its target's device when the schedule says so. It wakes
-by a timer of the kernel, not by epoll's milliseconds, and before other programs. What it cannot keep up with shows in its report: packets
-delivered late, and packets that the devices dropped because they were not read.
+It creates the namespaces, reads packets from their devices, and writes each packet to its target's device when the schedule says so. It
+wakes by a timer of the kernel, not by epoll's milliseconds, and before other programs. Overload shows in its report: packets delivered
+late, and packets that the devices dropped because they were not read.
 """
 
 import gc
@@ -22,26 +22,26 @@ from sbon_testbed.netns.schedule import Schedule
 
 _READ_BYTES = 2048
 _READS_MAX = 64
-"""Of one device in a row: the others wait meanwhile."""
+"""Most reads from one device in a row, while the others wait."""
 _WRITES_MAX = 512
-"""In a row, before the devices are looked at again."""
+"""Most writes in a row, before the devices are read again."""
 _LATE_STEP_NS = 10_000
 _LATE_STEPS = 20_000
-"""Lateness is counted in steps of 10 us up to 200 ms."""
+"""Number of steps of 10 us in which lateness is counted, up to 200 ms."""
 
 
 class Lateness:
-    """A histogram of how much later than asked packets were delivered."""
+    """A histogram of the packets' lateness."""
 
     def __init__(self) -> None:
         self._steps = [0] * (_LATE_STEPS + 1)
 
     def add(self, late_ns: int) -> None:
-        """One packet."""
+        """Counts one packet."""
         self._steps[min(late_ns // _LATE_STEP_NS, _LATE_STEPS)] += 1
 
     def percentile_us(self, share: float) -> int:
-        """The least step within which this share of the packets was delivered, in microseconds; 0 without packets."""
+        """Returns the least step within which this share of the packets was delivered, in microseconds; 0 without packets."""
         wanted = share * sum(self._steps)
         if not wanted:
             return 0
@@ -64,12 +64,12 @@ class Router:
             self._epoll.register(descriptor, select.EPOLLIN)
 
     def serve(self) -> None:
-        """The loop."""
+        """Runs the loop."""
         looked_ns = time.monotonic_ns()
         while True:
             events, slept = self._wait()
             now_ns = time.monotonic_ns()
-            # What is read now came at any time since the last look, unless the router slept until it came.
+            # Packets read now arrived at any time since the last read, unless the router slept until they arrived.
             came_ns = now_ns if slept else (looked_ns + now_ns) // 2
             looked_ns = now_ns
             for descriptor, _ in events:
@@ -109,7 +109,7 @@ class Router:
                 self._failed += 1
 
     def _answer(self, message: Message | None) -> bool:
-        """Whether to go on."""
+        """Handles a message; returns whether to go on."""
         if isinstance(message, Paths):
             self._schedule.set_paths(message.delay_ms, message.group, message.off)
             send(self._control, Done())
@@ -132,7 +132,7 @@ class Router:
 
 
 def main() -> None:
-    """Make the namespaces, hand them to the testbed, and serve."""
+    """Creates the namespaces, passes them to the testbed, and serves."""
     parent, descriptor = int(sys.argv[1]), int(sys.argv[2])
     die_with_parent()
     if os.getppid() != parent:
@@ -145,7 +145,7 @@ def main() -> None:
         for first in range(0, len(sites), DESCRIPTORS_MAX):
             socket.send_fds(control, [b"n"], [site.namespace for site in sites[first : first + DESCRIPTORS_MAX]])
         wake_punctually()
-        gc.disable()  # nothing here refers to itself, and a collection would hold up every packet
+        gc.disable()  # nothing here has reference cycles, and a collection would delay every packet
         Router(control, setup, sites).serve()
 
 

@@ -1,8 +1,8 @@
-"""Which IP packet arrives where and when. No sockets and no clock: packets and instants in, packets that are due out.
+"""The schedule of IP packets: where and when each arrives. No sockets and no clock: packets and instants in, due packets out.
 
 Every directed pair of sites is a path with a one-way delay. A packet is dropped where its path is blocked, by chance, or where too many
-wait already; a path with a rate sends packets one after another, so that they queue. TCP segments of a path keep their order, as streams do
-in the other worlds: jitter that turned them around would only try the kernel's guessing. Datagrams may overtake each other.
+wait already; a path with a rate sends packets one after another, so that they queue. TCP segments of a path keep their order, as streams
+do in the other worlds: reordering them would only test the kernel's heuristics. Datagrams may overtake each other.
 
 A packet that is under way when its path is blocked does not arrive.
 """
@@ -17,9 +17,9 @@ from sbon_testbed.netns.devices import ip_address
 from sbon_testbed.virtual.network import Draws, NetworkConfig
 
 PATH_PACKETS_MAX = 8192
-"""Under way on one path: 12 MB of full packets, twice what the kernel's windows let a connection have."""
+"""Most packets in flight on one path: 12 MB of full packets, twice what the kernel's windows let a connection have."""
 PACKETS_MAX = 65_536
-"""Under way on all paths: 100 MB."""
+"""Most packets in flight on all paths: 100 MB."""
 _TCP = 6
 _NS_PER_MS = 1_000_000
 
@@ -40,13 +40,13 @@ class _Path:
 
 
 class Schedule:
-    """All packets under way.
+    """All packets in flight.
 
     Parameters
     ----------
-    sites : how many
-    plain : of them, the last so many have no jitter, loss or limits between each other and are not counted: they measure the router itself
-    network : what happens to packets between the others
+    sites : number of sites
+    plain : number of last sites without jitter, loss or limits between each other, which are not counted: they measure the router itself
+    network : faults of packets between the others
     """
 
     def __init__(self, sites: int, plain: int, network: NetworkConfig, rng: np.random.Generator) -> None:
@@ -74,18 +74,18 @@ class Schedule:
 
     @property
     def next_due_ns(self) -> int | None:
-        """When the next packet arrives."""
+        """Returns when the next packet arrives."""
         return self._heap[0][0] if self._heap else None
 
     @property
     def under_way(self) -> int:
-        """Packets that have been sent and have neither arrived nor been dropped."""
+        """Returns the number of packets that have been sent and have neither arrived nor been dropped."""
         counters = self.counters
         gone = sum(counters[name] for name in ("delivered", "lost", "blocked", "tail_dropped", "stray"))
         return counters["sent"] + counters["doubled"] - gone
 
     def set_paths(self, delay_ms: Sequence[Sequence[float]], group: Sequence[int], off: Sequence[int]) -> None:
-        """Take new one-way delays for packets sent from now on, (sites, sites), the group of each site, and the sites that are off."""
+        """Sets one-way delays for packets sent from now on, (sites, sites), the group of each site, and the sites that are off."""
         silent = set(off)
         for source, paths in enumerate(self._paths):
             for path in paths.values():
@@ -93,7 +93,7 @@ class Schedule:
                 path.blocked = group[source] != group[path.target] or source in silent or path.target in silent
 
     def accept(self, source: int, packet: bytes, now_ns: int) -> None:
-        """Take an IPv4 packet that a site has sent."""
+        """Takes an IPv4 packet that a site has sent."""
         counters = self._counters[source]
         counters["sent"] += 1
         counters["bytes"] += len(packet)
@@ -141,7 +141,7 @@ class Schedule:
         heapq.heappush(self._heap, (due_ns, self._pushed, path, packet))
 
     def due(self, now_ns: int, most: int) -> list[tuple[int, int, bytes]]:
-        """At most so many packets that have arrived by now: the instant at which each should have, the site, the packet; earliest first."""
+        """Returns at most `most` packets that have arrived by now, as (arrival time, site, packet), earliest first."""
         heap = self._heap
         found: list[tuple[int, int, bytes]] = []
         while heap and heap[0][0] <= now_ns and len(found) < most:

@@ -18,7 +18,7 @@ from sbon_testbed.netns.messages import DESCRIPTORS_MAX, Ask, Done, Message, Pat
 from sbon_testbed.virtual.network import NetworkConfig
 
 PROBE_DELAY_MS = 20.0
-"""Between the two namespaces of the lateness probe."""
+"""Delay between the two namespaces of the lateness probe, in ms."""
 _PROBE_SITES = 2
 _ANSWER_TIMEOUT_S = 30.0
 _END_TIMEOUT_S = 5.0
@@ -29,10 +29,10 @@ class Wan:
 
     Parameters
     ----------
-    nodes : how many
+    nodes : number of nodes
     network : jitter, loss, rate limit; delays come with `set_paths`
-    seed : of what is drawn at random
-    log : the router's standard error goes there
+    seed : seed of random draws
+    log : file for the router's standard error
 
     Raises
     ------
@@ -49,7 +49,7 @@ class Wan:
         self.run = os.urandom(3).hex()
         self.nodes = nodes
         self.namespaces: list[int] = []
-        """Descriptors: the nodes', then the probe's."""
+        """Descriptors of the namespaces: the nodes', then the probe's."""
         self._log = log
         self._probe: LatenessProbe | None = None
         self._control, theirs = socket.socketpair()
@@ -72,7 +72,7 @@ class Wan:
 
     @property
     def process_id(self) -> int:
-        """Of the router."""
+        """Returns the router's process id."""
         return self._process.pid
 
     def _begin(self, network: NetworkConfig, seed: int) -> None:
@@ -91,7 +91,7 @@ class Wan:
         )
 
     def set_paths(self, delay_ms: FloatArray | Sequence[Sequence[float]], group: Sequence[int], off: Sequence[int]) -> None:
-        """Have these one-way delays, (nodes, nodes), from now on, and block what leaves a group or touches a node that is off.
+        """Sets one-way delays, (nodes, nodes), and blocks packets that leave a group or touch a node that is off.
 
         Raises
         ------
@@ -103,19 +103,19 @@ class Wan:
         self._ask(Paths(delay_ms=rows, group=[*group, *[-1] * _PROBE_SITES], off=sorted(off)))
 
     def report(self) -> Report:
-        """What the router has counted, with the probe's figures; SbonError where it has ended."""
+        """Returns the router's counters with the probe's figures; raises SbonError if the router has ended."""
         report = self._ask(Ask())
         if not isinstance(report, Report):
             raise SbonError(f"the router answered with {type(report).__name__}, expected Report")
         return msgspec.structs.replace(report, counters=report.counters | (self._probe.counters() if self._probe else {}))
 
     def check(self) -> None:
-        """Find out whether the router still runs; SbonError with its last words where it does not."""
+        """Checks that the router still runs; raises SbonError with its last output if it does not."""
         if self._process.poll() is not None:
             raise SbonError(f"the router of the WAN has ended (exit code {self._process.returncode}): {self._last_words()}")
 
     def close(self) -> None:
-        """End the router, and with it the devices; the namespaces end with the last process in them."""
+        """Ends the router, and with it the devices; the namespaces end with the last process in them."""
         if self._probe is not None:
             self._probe.close()
             self._probe = None
@@ -138,7 +138,7 @@ class Wan:
 
     @contextmanager
     def _router_answering(self) -> Iterator[None]:
-        """Turn a connection that breaks into a sentence about the router."""
+        """Converts a broken connection into an error about the router."""
         try:
             yield
         except TimeoutError as problem:

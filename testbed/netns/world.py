@@ -25,11 +25,11 @@ class NetnsWorld(ProcessWorld):
 
     Parameters
     ----------
-    topology : who is there
+    topology : the nodes
     directory : configuration, state and logs of each agent go into a folder of its name; the router's log and the key beside them
     network : jitter, loss and rate limit between nodes
     settings : layers of settings for each agent, by number
-    seed : of what the WAN draws at random
+    seed : seed of the WAN's random draws
     loaded : numbers of the nodes whose load will be set: their agents read it from the testbed, as all share the machine's processors
 
     Raises
@@ -62,12 +62,12 @@ class NetnsWorld(ProcessWorld):
             raise
 
     def run(self, seconds: float) -> None:
-        """Let time pass, watching for processes that die by themselves; SbonError where the router has."""
+        """Lets time pass, watching for processes that die by themselves; raises SbonError if the router has."""
         super().run(seconds)
         self.wan.check()
 
     def load(self, node: Node, fraction: float) -> None:
-        """Let the agent believe that this share of its machine's CPU is taken; ConfigError unless it was named as `loaded`."""
+        """Makes the agent believe that this share of its machine's CPU is taken; raises ConfigError unless it was named as `loaded`."""
         number = node_number(self.topology, node)
         if number not in self._loaded:
             raise ConfigError(f"the load of {self.topology.nodes[number]} cannot be set: name it as loaded when the world is made")
@@ -76,13 +76,13 @@ class NetnsWorld(ProcessWorld):
             self.ask(number, "shape", load=fraction)
 
     def counters(self) -> dict[str, int]:
-        """What the testbed has counted; the network's counters begin with `network_`."""
+        """Returns the testbed's counters; the network's begin with `network_`."""
         report = self.wan.report()
         used = {"network_cpu_ms": round(report.cpu_s * 1000)}
         return super().counters() | {f"network_{name}": value for name, value in report.counters.items()} | used
 
     def close(self) -> None:
-        """End every process, the agents first, and with them namespaces and devices."""
+        """Ends every process, the agents first, and with them namespaces and devices."""
         try:
             super().close()
         finally:

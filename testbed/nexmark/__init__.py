@@ -1,4 +1,4 @@
-"""Nexmark: an online auction as three streams - persons, auctions, bids - and the queries asked of them.
+"""Nexmark: an online auction as three streams (persons, auctions, bids), and the benchmark's queries over them.
 
 The benchmark is that of Tucker, Tufte, Papadimos and Maier (NEXMark: a benchmark for queries over data streams, 2002) in the form that
 later stream processors have given it. `events` makes the rows, `source` brings them into an agent as the connector `nexmark`, `queries`

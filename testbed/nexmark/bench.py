@@ -1,9 +1,9 @@
-"""`sbon bench nexmark`: how many events each query takes a second, and whether its answers are right.
+"""`sbon bench nexmark`: measures the events/s of each query, and checks its answers.
 
-A real agent process with the default settings for each query. First its answers over fewer events go to a file and are compared with
-those of `sbon_testbed.nexmark.reference` over the same rows; then the same statements, but for the number of events and the sink, which
-forgets them, are timed: as many events to a second of event time, from the same pool.
-Counted are the events that the query reads: of the other kinds none is made. A core second is one of the agent's whole process.
+Each query runs in a real agent process with the default settings. First its answers over fewer events are written to a file and compared
+with those of `sbon_testbed.nexmark.reference` over the same rows. Then the same statements are timed with more events and a sink that
+discards rows, with the same number of events per second of event time, from the same pool. Only events of the kinds that the query reads
+are generated and counted. Core seconds are those of the agent's whole process.
 """
 
 import os
@@ -28,12 +28,12 @@ SEED = 1
 EVENTS = 20_000_000
 EVENTS_MIN = 1_000
 EVENTS_PER_S = 100_000
-"""Of event time: a window of 10 s has a million events."""
+"""Events per second of event time: a window of 10 s has a million events."""
 CHECKED_EVENTS = 2_500_000
-"""What is checked passes more than two laps of the pool, and several windows."""
+"""Events of the checked run: more than two laps of the pool, and several windows."""
 TIMEOUT_S = 1_200.0
 _READS = r"(FROM|JOIN|TUMBLE\(|HOP\(|SESSION\()\s*{kind}\b"
-"""Where a query names one of the streams."""
+"""Matches the places where a query names one of the streams."""
 
 Progress = Callable[[str], None]
 
@@ -45,11 +45,11 @@ def measure(
     progress: Progress = lambda what: None,
     checked_events: int = CHECKED_EVENTS,
 ) -> dict[str, Any]:
-    """Events/s and whether answers are right; medians over runs.
+    """Returns events/s and whether answers are right, as medians over runs.
 
     Parameters
     ----------
-    queries : names such as `q5`; all where empty, and the reasons for those that are not there
+    queries : names such as `q5`; if empty, all, with the reasons for those that are missing
     events : of all kinds together, in each timed run
     runs : timed runs of each query, in one agent
     checked_events : of all kinds together, in the run whose answers are compared
@@ -76,7 +76,7 @@ def measure(
         with one_agent() as agent:
             progress(f"{name}: answers over {checked_events:,} events")
             right = _right(agent, name, checked_events, tables)
-            _timed(agent, name, min(events, POOL_EVENTS))  # makes the pool, and loads what is not loaded yet
+            _timed(agent, name, min(events, POOL_EVENTS))  # creates the pool, and loads modules
             timed = []
             for run in range(1, runs + 1):
                 progress(f"{name}: {events:,} events, run {run} of {runs}")
@@ -89,7 +89,7 @@ def measure(
 
 
 def show(result: dict[str, Any]) -> None:
-    """The result as a table for people."""
+    """Prints the result as a table for people."""
     titles = ("events read", "events/s", "events/s/core", "cores used", "answers")
     columns = (Column("query"), *(Column(title, right=True) for title in titles))
     rows = [_row(name, result["queries"].get(name)) for name in QUERIES if name in result["queries"] or name in result["missing"]]
@@ -99,7 +99,7 @@ def show(result: dict[str, Any]) -> None:
 
 
 def _row(name: str, one: dict[str, Any] | None) -> list[str]:
-    """The line of a query, measured or not."""
+    """Returns the line of a query, measured or not."""
     if one is None:
         return [name, "-", "-", "-", "-", "none"]
     figures = [count(one["events"]), count(one["events_per_s"]), count(one["events_per_s_per_core"]), number(one["cores_used"], 2)]
@@ -107,17 +107,17 @@ def _row(name: str, one: dict[str, Any] | None) -> list[str]:
 
 
 def statements(name: str, events: int, sink: str, with_: str) -> str:
-    """The sources that a query reads, and its sink.
+    """Returns the statements for the sources that a query reads, and its sink.
 
     Parameters
     ----------
-    events : after which the sources end, all kinds together
-    sink : its name
-    with_ : its options
+    events : number of events after which the sources end, all kinds together
+    sink : name of the sink
+    with_ : options of the sink
     """
     options = f"seed = {SEED}, events = {events}, events_per_second = {EVENTS_PER_S}, pool_events = {POOL_EVENTS}"
     query = _select(name)
-    # Every run has names of its own: what was before may still be ending.
+    # Every run has names of its own, as the previous one may still be ending.
     sources = _text("sources").replace("{options}", options)
     for kind in KINDS:
         sources = sources.replace(f"CREATE SOURCE {kind} ", f"CREATE SOURCE {kind}_of_{sink} ")
@@ -126,7 +126,7 @@ def statements(name: str, events: int, sink: str, with_: str) -> str:
 
 
 def _select(name: str) -> str:
-    """A query without its comments."""
+    """Returns a query without its comments."""
     return re.sub(r"--.*", "", _text(name))
 
 
@@ -135,7 +135,7 @@ def _text(name: str) -> str:
 
 
 def _right(agent: AgentProcess, name: str, events: int, tables: Tables) -> bool:
-    """Whether the answers over the first events are those of the reference over these rows."""
+    """Tells whether the answers over the first events equal those of the reference over these rows."""
     sink = f"checked_{name}"
     with_ = f"connector = 'file', path = '{sink}', format = 'parquet'"
     agent.submit(statements(name, events, sink, with_))
@@ -145,7 +145,7 @@ def _right(agent: AgentProcess, name: str, events: int, tables: Tables) -> bool:
 
 
 def _timed(agent: AgentProcess, name: str, events: int) -> dict[str, float]:
-    """One run of a query over all events."""
+    """Runs a query once over all events."""
     sink = f"timed_{name}"
     used, began = agent.cpu_s(), time.monotonic()
     agent.submit(statements(name, events, sink, "connector = 'discard'"))

@@ -1,7 +1,7 @@
-"""The twenty-three queries of the public benchmark: what each asks, and why some of them have no equal here.
+"""The twenty-three queries of the public benchmark: what each computes, and why some have no equivalent here.
 
-Queries whose answers the public benchmark takes back and mends while rows come (q4, q9, q15 to q19) give each answer once, for the 10 s or
-the day that it is about: streams here only grow.
+Queries whose answers the public benchmark corrects while rows arrive (q4, q9, q15 to q19) give each answer once, for its window of 10 s or
+a day: streams here are append-only.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ class Query(NamedTuple):
 
     what: str
     missing: str = ""
-    """Why it has no equal here; empty: it is in `queries/`."""
+    """Reason why it has no equivalent here; empty if it is in `queries/`."""
 
 
 QUERIES = {
@@ -46,6 +46,6 @@ QUERIES = {
     "q21": Query("channels by number, from their names and addresses"),
     "q22": Query("the folders of addresses"),
 }
-"""By name, in order."""
+"""Queries by name, in order."""
 OFFERED = tuple(name for name, query in QUERIES.items() if not query.missing)
-"""Names of those that are there."""
+"""Names of the queries that have an equivalent."""

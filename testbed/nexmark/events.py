@@ -1,6 +1,6 @@
-"""The events of an auction house: 1 person, then 3 auctions, then 46 bids, over and over. Event i depends on the seed and on i alone.
+"""Generates the events of an auction house: 1 person, then 3 auctions, then 46 bids, over and over. Event i depends only on the seed and i.
 
-What an event refers to is recent: a bid goes to one of the last hundred auctions or, every second time, to the one that is hot now; a
+Events refer to recent ids: a bid goes to one of the last hundred auctions or, every second time, to the current hot one; a
 seller or bidder is one of the last thousand persons or, three times in four, the hot one. A few refer to ids that come only shortly
 after. Event times rise by the same step from event to event.
 """
@@ -27,10 +27,10 @@ START_US = 1_767_225_600_000_000
 _ID_FIRST = 1_000
 _CATEGORY_FIRST, _CATEGORIES = 10, 5
 _HOT_SPAN = 100
-"""The hot auction, seller and bidder change with every so many auctions or persons."""
+"""Number of auctions or persons after which the hot auction, seller and bidder change."""
 _ACTIVE_PERSONS, _ACTIVE_AUCTIONS = 1_000, 100
 _LEAD = 10
-"""Ids that do not exist yet may be referred to, up to so many ahead."""
+"""How far ahead ids may be referred to that do not exist yet."""
 _PERSON_EXTRA, _AUCTION_EXTRA, _BID_EXTRA = 90, 320, 68
 """Mean length of the padding, for about 200, 500 and 100 bytes an event (a bid's channel and address come on top)."""
 
@@ -59,7 +59,7 @@ SCHEMAS: dict[str, Schema] = {
 }
 """Columns of each kind, in order."""
 IDS = {"person": {"id": "person"}, "auction": {"id": "auction", "seller": "person"}, "bid": {"auction": "auction", "bidder": "person"}}
-"""Columns that hold ids, and of what."""
+"""Columns that hold ids, and the kind of the ids."""
 TIMES = {"person": ("ts",), "auction": ("ts", "expires"), "bid": ("ts",)}
 
 
@@ -69,10 +69,10 @@ class Events:
 
     seed: int = 0
     events_per_s: int = 100_000
-    """Of event time, all kinds together."""
+    """Events per second of event time, all kinds together."""
 
     def numbers(self, kind: str, first: int, last: int) -> Index:
-        """Numbers of the events of a kind from `first` to below `last`."""
+        """Returns the numbers of the events of a kind from `first` to below `last`."""
         every: Index = np.arange(first, last, dtype=np.int64)
         place = every % CYCLE
         chosen = {"person": place == 0, "auction": (place > 0) & (place <= AUCTIONS), "bid": place > AUCTIONS}[kind]
@@ -80,14 +80,14 @@ class Events:
         return numbers
 
     def table(self, kind: str, first: int, last: int) -> pl.DataFrame:
-        """Events of a kind from event `first` to below event `last`, in the columns of SCHEMAS."""
+        """Returns the events of a kind from event `first` to below event `last`, in the columns of SCHEMAS."""
         make: Callable[[Index], dict[str, Any]] = {"person": self._persons, "auction": self._auctions, "bid": self._bids}[kind]
         columns = make(self.numbers(kind, first, last))
         frame = pl.DataFrame([pl.Series(field.name, columns[field.name]) for field in SCHEMAS[kind]])
         return frame.with_columns(pl.col(TIMES[kind]).cast(pl.Datetime("us")))
 
     def time_us(self, number: Index) -> Index:
-        """Event times."""
+        """Returns event times."""
         return START_US + number * 1_000_000 // self.events_per_s
 
     def _persons(self, number: Index) -> dict[str, Any]:
@@ -142,7 +142,7 @@ class Events:
         }
 
     def _person(self, role: str, number: Index, hot_offset: int) -> Index:
-        """Ids of persons: the hot one, or some other active one."""
+        """Returns ids of persons: the hot one, or some other active one."""
         last = number // CYCLE
         active = np.minimum(last, _ACTIVE_PERSONS)
         recent = last - active + np.floor(self._chance(role, number) * (active + _LEAD)).astype(np.int64)
@@ -151,7 +151,7 @@ class Events:
         return chosen
 
     def _price(self, purpose: str, number: Index) -> Index:
-        """In cents, from 1 to a million of the currency, each order of magnitude as often."""
+        """Returns prices in cents, from 1 to a million of the currency, with each order of magnitude equally often."""
         return np.round(10.0 ** (6 * self._chance(purpose, number)) * 100).astype(np.int64)
 
     def _chance(self, purpose: str, number: Index) -> FloatArray:
@@ -159,7 +159,7 @@ class Events:
 
 
 def _last_auction(number: Index) -> Index:
-    """The latest auction up to each event, counted from 0; 0 before the first."""
+    """Returns the latest auction up to each event, counted from 0; 0 before the first."""
     place = number % CYCLE
     last: Index = number // CYCLE * AUCTIONS + np.clip(place, 0, AUCTIONS) - 1
     return np.maximum(last, 0)

@@ -1,7 +1,7 @@
-"""The answers of the queries by other means: each a batch run over all rows at once, in plain polars.
+"""Reference answers of the queries, each a batch run over all rows at once, in plain polars.
 
-Written from the meaning of the queries, not from how the engine works: joins have no bound on time, sessions are cut at gaps in sorted
-rows, and nothing of `sbon.operators` is used.
+They follow the meaning of the queries, not the engine: joins have no bound on time, sessions are cut at gaps in sorted rows, and nothing
+of `sbon.operators` is used.
 """
 
 from collections.abc import Callable
@@ -172,7 +172,7 @@ def _bids() -> dict[str, pl.Expr]:
 
 
 def _different(column: str) -> dict[str, pl.Expr]:
-    """How many different values there are, in all and in each class of price."""
+    """Returns the numbers of different values, in total and in each class of price."""
     classes = {f"{name}_{column}s": _whole(pl.col(column).filter(chosen).n_unique()) for name, chosen in _CLASSES.items()}
     return {f"total_{column}s": _whole(pl.col(column).n_unique())} | classes
 

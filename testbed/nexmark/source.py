@@ -1,7 +1,7 @@
 """Connector `nexmark` (source): one kind of the events of an auction house, as fast as the overlay takes them.
 
-A pool of events is made when the source is, and given again and again with ids and times moved on, so that what is measured is the
-overlay and not the making of texts.
+A pool of events is generated when the source is created, and repeated with shifted ids and times, so that the overlay is measured and not
+the generation of texts.
 
 Options
 -------
@@ -33,7 +33,7 @@ EVENTS_MAX = 10**12
 
 
 class NexmarkSource:
-    """Gives the rows of one kind without pause."""
+    """Emits the rows of one kind without pause."""
 
     dropped_rows = 0
     threaded = True
@@ -65,10 +65,10 @@ class NexmarkSource:
         self._sent = 0
 
     def start(self, ready: Callable[[], None]) -> None:
-        """Everything is there."""
+        """Does nothing, as nothing needs to be opened."""
 
     def poll(self, now: float, wall: float) -> Polled:
-        """The next batch."""
+        """Returns the next batch."""
         count = min(self.batch_rows, self._batch_rows_max, self._total - self._sent)
         frame: pl.DataFrame | None = None
         if count > 0:
@@ -80,14 +80,14 @@ class NexmarkSource:
         return Polled(frame, self._watermark.us, now)
 
     def _newest_us(self, frame: pl.DataFrame) -> int | None:
-        """Event times rise from row to row, those of an auction's end do not."""
+        """Returns the newest event time. Event times rise from row to row, those of an auction's end do not."""
         if self._time_column is None:
             return None
         newest = frame[self._time_column].to_physical().max()
         return newest if isinstance(newest, int) else None
 
     def stop(self) -> None:
-        """Nothing is held."""
+        """Does nothing, as no resource is held."""
 
 
 CONNECTOR = Connector(source=NexmarkSource)

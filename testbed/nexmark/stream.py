@@ -1,4 +1,4 @@
-"""One kind of event at full speed: a pool of events made once, given again and again with ids and times moved on."""
+"""One kind of event at full speed: a pool of events that is generated once, and repeated with shifted ids and times."""
 
 from functools import lru_cache
 
@@ -10,7 +10,7 @@ from sbon_testbed.nexmark.events import AUCTIONS, CYCLE, IDS, TIMES, Events
 POOL_EVENTS = 1_000_000
 """Events of the pool, all kinds together."""
 _IDS_OF = {"person": 1, "auction": AUCTIONS}
-"""New ids in each cycle."""
+"""Number of new ids in each cycle."""
 
 
 class Stream:
@@ -19,14 +19,14 @@ class Stream:
     Parameters
     ----------
     kind : one of KINDS
-    events : the sequence that the pool is the beginning of
-    pool_events : after so many events, which are whole cycles, the sequence begins anew
-    columns : of the kind, in order; None: all
+    events : the sequence whose beginning is the pool
+    pool_events : number of events, in whole cycles, after which the sequence begins anew
+    columns : columns of the kind, in order; None: all
 
     Raises
     ------
     ConfigError
-        `pool_events` are no whole cycles.
+        `pool_events` is no multiple of a cycle.
     """
 
     def __init__(self, kind: str, events: Events, pool_events: int = POOL_EVENTS, columns: tuple[str, ...] | None = None) -> None:
@@ -44,11 +44,11 @@ class Stream:
         self._times = [name for name in TIMES[kind] if name in self._pool.columns]
 
     def total(self, events: int) -> int:
-        """How many of the first `events` events are of this kind."""
+        """Returns how many of the first `events` events are of this kind."""
         return len(self._events.numbers(self.kind, 0, events % CYCLE)) + events // CYCLE * self._per_cycle
 
     def rows(self, first: int, count: int) -> pl.DataFrame:
-        """Rows from number `first` on, `count` or fewer: a lap of the pool is not passed."""
+        """Returns rows from number `first` on, `count` or fewer, up to the end of the pool's lap."""
         lap, at = divmod(first, self._pool.height)
         frame = self._pool.slice(at, count)
         if lap == 0:
@@ -57,7 +57,7 @@ class Stream:
         return frame.with_columns(*moved, *(pl.col(name) + lap * self._lap for name in self._times))
 
     def all_rows(self, events: int) -> pl.DataFrame:
-        """Those among the first `events` events."""
+        """Returns the rows of this kind among the first `events` events."""
         total, found = self.total(events), [self._pool.clear()]
         first = 0
         while first < total:
@@ -72,5 +72,5 @@ class Stream:
 
 @lru_cache(maxsize=len(IDS))
 def _pool(kind: str, events: Events, pool_events: int) -> pl.DataFrame:
-    """Kept, so that a second query over the same events begins at once."""
+    """Returns the pool, which is cached so that a second query over the same events begins at once."""
     return events.table(kind, 0, pool_events)

@@ -1,4 +1,4 @@
-"""The words of the auction house: names, places, channels, and padding, each as a table from which rows pick by number."""
+"""The texts of the auction house: names, places, channels, and padding, as tables from which rows pick by number."""
 
 from functools import cache
 from itertools import product
@@ -25,9 +25,9 @@ PLACES = (
 )
 HOT_CHANNELS = ("Search", "Social", "Portal", "Store")
 CHANNELS = 10_000
-"""Channels beside the hot ones."""
+"""Number of channels besides the hot ones."""
 PADDINGS = 4_096
-"""Different texts of each kind of padding."""
+"""Number of different texts of each kind of padding."""
 
 _LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz ", dtype=np.uint8)
 
@@ -48,26 +48,26 @@ class Channels(NamedTuple):
 
 @cache
 def people() -> pl.Series:
-    """Full names."""
+    """Returns full names."""
     return pl.Series([f"{first} {last}" for first, last in product(FIRST_NAMES, LAST_NAMES)])
 
 
 @cache
 def emails() -> pl.Series:
-    """One for each of `people`."""
+    """Returns one address for each of `people`."""
     return pl.Series([f"{name.lower().replace(' ', '.')}@example.org" for name in people().to_list()])
 
 
 @cache
 def places() -> Places:
-    """Where people live."""
+    """Returns the places where people live."""
     cities, states = zip(*PLACES, strict=True)
     return Places(pl.Series(cities), pl.Series(states))
 
 
 @cache
 def channels() -> Channels:
-    """Where bids come from."""
+    """Returns the channels of bids."""
     hot = [f"https://www.example.org/{name.lower()}/item.htm?query=1" for name in HOT_CHANNELS]
     cold = [f"https://www.example.org/{number * 7919 % 104_729:06}/item.htm?query=1&channel_id={number}" for number in range(CHANNELS)]
     return Channels(pl.Series([*HOT_CHANNELS, *(f"channel-{number}" for number in range(CHANNELS))]), pl.Series([*hot, *cold]))
@@ -75,7 +75,7 @@ def channels() -> Channels:
 
 @cache
 def paddings(mean: int) -> pl.Series:
-    """Texts of random letters, of `mean` characters give or take a fifth."""
+    """Returns texts of random letters, of `mean` characters give or take a fifth."""
     numbers = np.arange(PADDINGS, dtype=np.int64)
     lengths = (mean * (0.8 + 0.4 * uniform(mean, "length", numbers))).astype(np.int64)
     made = []
@@ -86,5 +86,5 @@ def paddings(mean: int) -> pl.Series:
 
 
 def pick(texts: pl.Series, chance: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> pl.Series:
-    """One text for each number from 0 up to below 1."""
+    """Picks one text for each number from 0 to below 1."""
     return texts.gather((chance * len(texts)).astype(np.int64))

@@ -12,7 +12,7 @@ from sbon_testbed.kernel import die_with_parent, enter_network_namespace
 
 
 def main() -> None:
-    """Tie this process to its parent and replace it by the agent."""
+    """Ties this process to its parent and replaces it by the agent."""
     parent, arguments = int(sys.argv[1]), sys.argv[2:]
     die_with_parent()
     if os.getppid() != parent:

@@ -1,7 +1,7 @@
-"""The world of local processes: real agents on loopback, with the topology's latencies around their transport.
+"""The world of local processes: real agents on loopback, with the topology's latencies added to their transport.
 
-The testbed's shaper (`sbon_agent.network.shaper`) in each agent delays what it exchanges with each other agent, and is told of changes
-over the control socket.
+The testbed's shaper (`sbon_agent.network.shaper`) in each agent delays messages from and to each other agent, and gets changes over the
+control socket.
 """
 
 import os
@@ -22,7 +22,7 @@ from sbon_testbed.topology import Topology
 from sbon_testbed.virtual.network import NetworkConfig
 
 _PORT_FIRST, _PORT_LAST = 20_000, 32_000
-"""Below the ports that the kernel gives to outgoing connections."""
+"""Range of ports, below those that the kernel gives to outgoing connections."""
 
 
 class LocalWorld(ProcessWorld):
@@ -30,9 +30,9 @@ class LocalWorld(ProcessWorld):
 
     Parameters
     ----------
-    topology : who is there
+    topology : the nodes
     directory : configuration, state and logs of each agent go into a folder of its name
-    network : jitter and loss; the rest of it is the kernel's business here
+    network : jitter and loss; the other settings have no effect here
     settings : layers of settings for each agent, by number
     """
 
@@ -41,7 +41,7 @@ class LocalWorld(ProcessWorld):
         self._network = network
 
     def load(self, node: Node, fraction: float) -> None:
-        """Let the agent believe that this share of its machine's CPU is taken: all agents here share the real ones."""
+        """Makes the agent believe that this share of its machine's CPU is taken, as all agents here share the real CPU."""
         self._loads[node_number(self.topology, node)] = fraction
         self._paths_changed()
 
@@ -73,12 +73,12 @@ class LocalWorld(ProcessWorld):
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that are free for UDP and TCP now.
+    """Returns ports of loopback that are free for UDP and TCP now.
 
     Raises
     ------
     ConfigError
-        There are not so many.
+        There are not enough.
     """
     found = []
     start = _PORT_FIRST + os.getpid() * 61 % (_PORT_LAST - _PORT_FIRST)

@@ -1,4 +1,4 @@
-"""Starts agents that die with the testbed, whatever ends it."""
+"""Starts agents that die with the testbed, however it ends."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from typing import IO
 
 
 def spawn(arguments: Sequence[str], log: IO[bytes], namespace: int | None = None) -> "subprocess.Popen[bytes]":
-    """An agent with these arguments that dies with this process, in a network namespace given by its descriptor."""
+    """Starts an agent with these arguments that dies with this process, in a network namespace given by its descriptor."""
     where = [] if namespace is None else ["--in-namespace", str(namespace)]
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "sbon_testbed.processes.child", str(os.getpid()), *where, *arguments],
@@ -22,5 +22,5 @@ def spawn(arguments: Sequence[str], log: IO[bytes], namespace: int | None = None
 
 
 def _environment() -> dict[str, str]:
-    # Sixteen agents share a few cores: a polars or BLAS thread pool each would only make them wait for each other.
+    # Sixteen agents share a few cores: a polars or BLAS thread pool for each would only make them wait for each other.
     return {**os.environ, "POLARS_MAX_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}

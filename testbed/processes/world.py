@@ -1,7 +1,7 @@
-"""Agents as processes of this machine: what the worlds of loopback and of network namespaces have in common.
+"""Agents as processes of this machine: the common base of the worlds of loopback and of network namespaces.
 
 Every agent has its own process, configuration file, data directory, log and control socket. Processes are tied to the testbed: they die
-with it, whatever ends it. How packets travel between them is the business of the world.
+with it, however it ends. The subclass determines how packets travel between them.
 """
 
 import subprocess
@@ -21,20 +21,20 @@ from sbon_testbed.processes.spawn import spawn
 from sbon_testbed.topology import Latencies, PairMask, Topology
 
 START_TIMEOUT_S = 60.0
-"""An agent that does not serve its control socket within this time has failed to start."""
+"""Seconds within which an agent must serve its control socket; later, its start has failed."""
 END_TIMEOUT_S = 6.0
-"""Agents that have not ended within this time after being asked are killed."""
+"""Seconds after which agents that were asked to end are killed."""
 TELL_TIMEOUT_S = 1.0
-"""For connecting to an agent's socket, which the kernel does even while the agent is busy."""
+"""Seconds for connecting to an agent's socket, which the kernel does even while the agent is busy."""
 _POLL_S = 0.05
 
 
 class ProcessWorld:
-    """Agents as processes. A subclass says how their packets travel, and then satisfies `sbon_testbed.backend.Backend`.
+    """Agents as processes. A subclass defines how their packets travel, and then satisfies `sbon_testbed.backend.Backend`.
 
     Parameters
     ----------
-    topology : who is there
+    topology : the nodes
     directory : configuration, state and logs of each agent go into a folder of its name
     settings : layers of settings for each agent, by number
     addresses : HOST:PORT on which each agent listens, by number
@@ -60,40 +60,40 @@ class ProcessWorld:
     # -- what a subclass says -------------------------------------------------------------------------------------------
 
     def _paths_changed(self) -> None:
-        """Latencies, groups or machines that are off have changed: make the network so."""
+        """Applies changed latencies, groups or machines that are off to the network."""
         raise NotImplementedError
 
     def _shaper_arguments(self, number: int, directory: Path) -> list[str]:
-        """Arguments by which an agent about to start learns the testbed's table; none for an agent that needs none."""
+        """Returns arguments by which an agent about to start gets the testbed's table; none for an agent that needs none."""
         raise NotImplementedError
 
     def _world_settings(self) -> dict[str, Any]:
-        """Settings that this world gives to every agent; those of the scenario go before them."""
+        """Returns settings that this world gives to every agent; those of the scenario take precedence."""
         return {}
 
     def _namespace(self, number: int) -> int | None:
-        """Descriptor of the network namespace in which an agent runs; None for the testbed's own."""
+        """Returns the descriptor of the network namespace in which an agent runs; None for the testbed's own."""
         return None
 
     # -- agents ---------------------------------------------------------------------------------------------------------
 
     @property
     def now(self) -> float:
-        """Seconds since the world began."""
+        """Returns the seconds since the world began."""
         return time.monotonic() - self._began
 
     def process_id(self, node: Node) -> int | None:
-        """Of the agent, while it runs."""
+        """Returns the agent's process id, while it runs."""
         process = self._processes.get(node_number(self.topology, node))
         return process.pid if process else None
 
     def agent_directory(self, number: int) -> Path:
-        """Where an agent's files are; another folder after its data was lost."""
+        """Returns the folder of an agent's files; another one after its data was lost."""
         lost = self._lost.get(number, 0)
         return self.directory / (self.topology.nodes[number] + (f"-{lost}" if lost else ""))
 
     def start(self, node: Node) -> None:
-        """Start a node's agent; it joins while time passes. `wait_started` waits for its control socket."""
+        """Starts a node's agent; it joins while time passes. `wait_started` waits for its control socket."""
         number = node_number(self.topology, node)
         directory = self.agent_directory(number)
         directory.mkdir(parents=True, exist_ok=True)
@@ -115,12 +115,12 @@ class ProcessWorld:
         self._counters["started"] += 1
 
     def wait_started(self, node: Node, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait until the agent answers.
+        """Waits until the agent answers.
 
         Raises
         ------
         SbonError
-            It ended, or does not answer in time; the message gives the end of its log.
+            The agent ended, or does not answer in time; the message gives the end of its log.
         """
         number = node_number(self.topology, node)
         deadline = time.monotonic() + timeout_s
@@ -139,12 +139,12 @@ class ProcessWorld:
             time.sleep(_POLL_S)
 
     def alive(self, node: Node) -> bool:
-        """Whether the node's process runs."""
+        """Tells whether the node's process runs."""
         process = self._processes.get(node_number(self.topology, node))
         return process is not None and process.poll() is None
 
     def kill(self, node: Node, *, silent: bool = False) -> None:
-        """SIGKILL. `silent`: first block all its traffic, so that no reset of the kernel reaches its peers."""
+        """Sends SIGKILL. With `silent`, blocks all its traffic first, so that no reset of the kernel reaches its peers."""
         number = node_number(self.topology, node)
         if silent:
             self._off.add(number)
@@ -157,7 +157,7 @@ class ProcessWorld:
             self._counters["killed"] += 1
 
     def restart(self, node: Node, *, lose_data: bool = False) -> None:
-        """Kill the process if it runs, and start it again at the same address."""
+        """Kills the process if it runs, and starts it again at the same address."""
         number = node_number(self.topology, node)
         was_off = number in self._off
         self.kill(number)
@@ -168,7 +168,7 @@ class ProcessWorld:
             self._paths_changed()
 
     def leave(self, node: Node) -> None:
-        """SIGTERM: the agent leaves gracefully and ends."""
+        """Sends SIGTERM: the agent leaves gracefully and ends."""
         number = node_number(self.topology, node)
         process = self._processes.pop(number, None)
         self._forget_client(number)
@@ -179,12 +179,12 @@ class ProcessWorld:
     # -- the network ----------------------------------------------------------------------------------------------------
 
     def scale(self, pairs: PairMask, factor: float) -> None:
-        """Make the paths of these pairs `factor` times as long as at first."""
+        """Makes the paths of these pairs `factor` times as long as at first."""
         self.latencies.scale(pairs, factor)
         self._paths_changed()
 
     def partition(self, groups: Sequence[Iterable[int]]) -> None:
-        """Split the network; nodes in no group form one more."""
+        """Splits the network; nodes in no group form one more."""
         self._group = [0] * len(self._group)
         for group_number, members in enumerate(groups, start=1):
             for node in members:
@@ -192,14 +192,14 @@ class ProcessWorld:
         self._paths_changed()
 
     def heal(self) -> None:
-        """End every partition."""
+        """Ends every partition."""
         self._group = [0] * len(self._group)
         self._paths_changed()
 
     # -- time and questions ---------------------------------------------------------------------------------------------
 
     def run(self, seconds: float) -> None:
-        """Let time pass, watching for processes that die by themselves."""
+        """Lets time pass, watching for processes that die by themselves."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             self.reap()
@@ -207,7 +207,7 @@ class ProcessWorld:
         self.reap()
 
     def reap(self) -> list[NodeId]:
-        """Names of agents that have ended without having been told to, since the last look."""
+        """Returns the names of agents that have ended unasked since the last call."""
         ended = [number for number, process in self._processes.items() if process.poll() is not None]
         for number in ended:
             del self._processes[number]
@@ -216,7 +216,7 @@ class ProcessWorld:
         return [self.topology.nodes[number] for number in ended]
 
     def ask(self, node: Node, command: str, /, **arguments: Any) -> Any:
-        """The result of a control request; SbonError where the agent refuses or is gone."""
+        """Returns the result of a control request; raises SbonError if the agent refuses or is gone."""
         number = node_number(self.topology, node)
         if number not in self._clients and number in self._processes:
             self.wait_started(number)
@@ -227,7 +227,7 @@ class ProcessWorld:
             raise
 
     def tail(self, query: str, node: Node) -> Tail:
-        """Collect the rows of a query from now on, on a thread of its own."""
+        """Collects the rows of a query from now on, on a thread of its own."""
         tail = Tail(query)
         number = node_number(self.topology, node)
         client = self._new_client(number)
@@ -248,11 +248,11 @@ class ProcessWorld:
         return tail
 
     def counters(self) -> dict[str, int]:
-        """What the testbed has counted."""
+        """Returns the testbed's counters."""
         return dict(self._counters)
 
     def close(self) -> None:
-        """End every process, gracefully where it is quick, and wait until all are gone."""
+        """Ends every process, gracefully if that is quick, and waits until all are gone."""
         processes = {**self._leaving, **self._processes}
         for number in list(self._clients):
             self._forget_client(number)
@@ -270,11 +270,11 @@ class ProcessWorld:
         self._leaving.clear()
 
     def _end_at_once(self, number: int, process: subprocess.Popen[bytes]) -> None:
-        """Let an agent say goodbye without handing its operators over to others, which end too."""
+        """Lets an agent say goodbye without handing its operators over to others, which end, too."""
         try:
             with ControlClient(self.agent_directory(number) / "control.sock", timeout_s=TELL_TIMEOUT_S) as client:
                 client.tell("leave", within_s=0)
-        except SbonError:  # it has not come that far, or has ended
+        except SbonError:  # its control socket is not open yet, or the agent has ended
             with suppress(ProcessLookupError):
                 process.terminate()
 
@@ -300,5 +300,5 @@ class ProcessWorld:
 
 
 def _toml(settings: Mapping[str, Any]) -> str:
-    """Nested settings as a TOML file: each section as an inline table."""
+    """Returns nested settings as a TOML file, each section as an inline table."""
     return "".join(f"{name} = {toml_value(value)}\n" for name, value in settings.items())

@@ -1,4 +1,4 @@
-"""What a made-up overlay's agents recorded once, when it happened: starts, members, queries and their placements, migrations."""
+"""Rare events of a synthetic overlay: starts, members, queries and their placements, migrations."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
@@ -11,14 +11,14 @@ from sbon.telemetry.schema import TABLES
 from sbon_testbed.telemetry.story import BEGIN, DOWN_S, Move, Query, Story, usage_at
 
 NOTICED_S = 4.0
-"""From a crash to the first agent that calls it failed; others follow."""
+"""Seconds from a crash to the first agent that declares it failed; others follow."""
 SUSPICIONS_PER_HOUR = 3
 QUERY_PAUSE_S = 2.0
-"""Between the first queries."""
+"""Seconds between the first queries."""
 
 
 def events_of_hour(story: Story, begin_s: float, end_s: float) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Kinds of which most hours have few rows or none."""
+    """Yields tables of kinds of which most hours have few rows or none."""
     rng = np.random.default_rng([int(begin_s), story.seed, 1])
     found: dict[str, list[dict[str, Any]]] = {
         "agents": _starts(story),
@@ -52,7 +52,7 @@ def _starts(story: Story) -> list[dict[str, Any]]:
 
 
 def _members(story: Story, begin_s: float, end_s: float, rng: np.random.Generator) -> list[dict[str, Any]]:
-    """Crashes as all others see them, and suspicions that are refuted."""
+    """Returns crashes as all others see them, and suspicions that are refuted."""
     agents = len(story.topology.nodes)
     changes: list[tuple[float, int, int, str, str]] = []
     for node, at_s in story.down_s.items():

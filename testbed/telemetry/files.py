@@ -1,4 +1,5 @@
-"""After a run: the agents' spools become Parquet files, in this one process. A writer for each agent would keep a small machine busy."""
+"""Converts the agents' spools to Parquet files after a run, in this one process, since a writer for each agent would overload a small
+machine."""
 
 import os
 from pathlib import Path
@@ -7,12 +8,12 @@ from sbon.errors import SbonError
 
 
 def write_tables(directory: Path) -> int:
-    """Write what agents, each with a data directory below `directory`, have recorded; none of them may run. Returns the rows.
+    """Writes the recordings of agents with a data directory below `directory`; none of them may run. Returns the number of rows.
 
     Raises
     ------
     SbonError
-        The disk refuses.
+        The files cannot be written.
     """
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
     from sbon_agent.telemetry.log import DIRECTORY_NAME

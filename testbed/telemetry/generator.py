@@ -1,4 +1,4 @@
-"""`sbon testbed telemetry`: logs of any size for `sbon analyze`, made up from a seed, in the layout and columns that agents write."""
+"""`sbon testbed telemetry`: generates logs of any size for `sbon analyze` from a seed, in the layout and columns that agents write."""
 
 import hashlib
 import shutil
@@ -25,7 +25,7 @@ QUERIES_PER_AGENT = 3
 
 
 class Writer:
-    """Numbers rows as agents do and writes them as they would: a file for each agent, kind and hour."""
+    """Numbers rows as agents do and writes one file for each agent, kind and hour."""
 
     def __init__(self, story: Story, out: Path) -> None:
         self._story = story
@@ -35,7 +35,7 @@ class Writer:
         self.files = 0
 
     def write(self, kind: str, hour: int, rows: pl.DataFrame) -> None:
-        """Rows with `at_s` (seconds since the beginning) and `node` (number) instead of the columns that all kinds have."""
+        """Writes rows with `at_s` (seconds since the start) and `node` (number) instead of the columns that all kinds have."""
         if rows.is_empty():
             return
         moment = BEGIN + timedelta(hours=hour)
@@ -64,7 +64,7 @@ class Writer:
             self.files += 1
 
     def _with_runs(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Without what agents would have recorded while they were down; `restarted` says which run a row is from."""
+        """Removes rows from while agents were down; `restarted` tells which run a row is from."""
         down = pl.DataFrame(
             {"node": list(self._story.down_s), "down_s": list(self._story.down_s.values())}, schema={"node": pl.Int64, "down_s": pl.Float64}
         )
@@ -86,13 +86,13 @@ def generate(
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
-    """Write the log of a made-up overlay.
+    """Writes the log of a synthetic overlay.
 
     Parameters
     ----------
-    out : made if missing; the files go to `out/telemetry`
-    queries : None: three for each agent
-    probe_interval_s : between two probes of an agent
+    out : folder, created if missing; the files go to `out/telemetry`
+    queries : number of queries; None: three for each agent
+    probe_interval_s : time between two probes of an agent
 
     Returns
     -------
@@ -106,7 +106,7 @@ def generate(
     ConfigError
         There is a log in `out` already, or it cannot be written.
     KeyboardInterrupt
-        And what was written is gone.
+        The run was interrupted; the files written so far are removed.
     """
     if agents < 2 or not 0 < hours <= HOURS_MAX or not 0 < probe_interval_s <= HOUR_S or (queries is not None and queries < 1):
         given = (
@@ -123,7 +123,7 @@ def generate(
             if progress is not None and kind == "latencies":
                 progress(f"hour {hour + 1} of {int(np.ceil(hours))}: {sum(writer.rows.values()):,} rows")
     except KeyboardInterrupt:
-        # Half a log would be taken for a whole one. Where Ctrl-C has stopped the columnar library, Python tells of it once more.
+        # Half a log would be taken for a whole one. If Ctrl-C has stopped polars, Python raises it once more.
         try:
             shutil.rmtree(out / "telemetry", ignore_errors=True)
         except KeyboardInterrupt:

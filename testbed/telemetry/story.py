@@ -1,8 +1,8 @@
-"""An overlay's day, made up: who was there, what was asked, where operators were and when they moved.
+"""A synthetic day of an overlay: its agents, its queries, and the places and moves of operators.
 
-For logs of any size, without running an overlay for as long: `sbon_testbed.telemetry.generator` writes what its agents would have recorded.
-Nothing here is a measurement. Latencies are those of cities with a slow tide over the day and one slower ocean cable, so that placements
-that were good in the morning are not at noon.
+It gives logs of any size without running an overlay for that long: `sbon_testbed.telemetry.generator` writes what its agents would have
+recorded. Nothing here is a measurement. Latencies are those of cities with a slow variation over the day and one slower ocean cable, so
+that placements that are good in the morning are not at noon.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ Numbers = npt.NDArray[np.int64]
 BEGIN = datetime(2026, 11, 1, tzinfo=UTC)
 CABLE, CABLE_FACTOR = "atlantic", 1.8
 SOURCE_BYTES, WINDOW_BYTES, MAP_BYTES = 32.0, 48.0, 40.0
-"""Of a row on the link out of an operator of that kind."""
+"""Bytes of a row on an output link, by kind of operator."""
 CANDIDATES = 3
 SHARING = 0.25
 """Share of queries that use another one's window."""
@@ -36,17 +36,17 @@ class Operators:
     name: list[str] = field(default_factory=list)
     kind: list[str] = field(default_factory=list)
     query: list[int] = field(default_factory=list)
-    """The query that brought it."""
+    """The query that created the operator."""
     users: list[set[int]] = field(default_factory=list)
     rate_in: list[float] = field(default_factory=list)
     rate_out: list[float] = field(default_factory=list)
-    """Rows/s as planned; what is measured has a tide and a bias of its own."""
+    """Planned rows/s; measured ones vary over the day and have a bias."""
     bias: list[float] = field(default_factory=list)
     moves: list[list[tuple[float, int]]] = field(default_factory=list)
-    """When it came to which node, s since the beginning; the first from the start."""
+    """Times, in seconds since the start, at which it came to each node; the first is its start."""
 
     def add(self, name: str, kind: str, query: int, rates: tuple[float, float], node: int, bias: float) -> int:
-        """One more; returns its number."""
+        """Adds an operator; returns its number."""
         self.name.append(name)
         self.kind.append(kind)
         self.query.append(query)
@@ -65,7 +65,7 @@ class Query:
     name: str
     consumer: int
     operators: tuple[int, ...]
-    """Its own ones."""
+    """Its own operators."""
     shared: int | None
     """The window of another query that serves it."""
 
@@ -80,16 +80,16 @@ class Move:
     target: int
     before: float
     after: float
-    """Network usage of its links, bytes in transit."""
+    """Network usage of its links after it, bytes in transit."""
 
 
 class Story:
-    """Everything that was decided, from a seed.
+    """All decisions of the story, drawn from a seed.
 
     Parameters
     ----------
-    agents, queries : how many
-    seconds : how long
+    agents, queries : numbers of agents and of queries
+    seconds : duration
     """
 
     def __init__(self, agents: int, queries: int, seconds: float, seed: int) -> None:
@@ -98,7 +98,7 @@ class Story:
         self.seconds = seconds
         self.topology: Topology = build(CitiesConfig(), agents, seed)
         self.cable_s = (0.4 * seconds, 0.65 * seconds)
-        """When the cable was slower."""
+        """When the cable was slower, seconds."""
         self.quiet_ms = self.topology.rtt_ms
         slower = Latencies(self.topology)
         slower.scale(self.topology.cables[CABLE], CABLE_FACTOR)
@@ -106,25 +106,25 @@ class Story:
         self.vectors, self.heights = embedded(self.quiet_ms, self.topology.access_ms)
         self.operators = Operators()
         self.links: list[tuple[int, int, float]] = []
-        """Source and target operators, bytes/s as planned."""
+        """Source and target operators of each link, and its planned bytes/s."""
         self.queries: list[Query] = []
         for number in range(queries):
             self.queries.append(self._query(number))
         self.moves = self._moved()
         crashed: Iterable[int] = self.rng.permutation(agents)[: round(agents * CRASHES)] if seconds > 4 * DOWN_S else []
         self.down_s = {int(agent): float(self.rng.uniform(0.1, 0.8) * seconds) for agent in crashed}
-        """When an agent crashed; it came back `DOWN_S` later."""
+        """When each crashed agent went down; it came back `DOWN_S` later."""
 
     def rtt_ms(self, at_s: float) -> FloatArray:
-        """(agents, agents), true, at a moment."""
+        """Returns the true RTTs at a moment, (agents, agents)."""
         return self.slower_ms if self.cable_s[0] <= at_s < self.cable_s[1] else self.quiet_ms
 
     def tide(self, at_s: FloatArray) -> FloatArray:
-        """How much more there is to carry at some hours of the day than at others, around 1."""
+        """Returns the factor by which load varies over the day, around 1."""
         return 1.0 + 0.35 * np.sin(2 * np.pi * (at_s / 86400.0 - 0.3))
 
     def hosts(self, operator: int, at_s: FloatArray) -> Numbers:
-        """The node of an operator at each of these moments."""
+        """Returns the node of an operator at each of these moments."""
         moves = self.operators.moves[operator]
         since = np.array([move[0] for move in moves])
         nodes = np.array([move[1] for move in moves], dtype=np.int64)
@@ -165,14 +165,15 @@ class Story:
         return Query(name, consumer, tuple(own), shared)
 
     def _chosen(self, sources: list[tuple[int, float]], consumer: int, out: float) -> int:
-        """A good host by coordinates that are a little wrong: not always the best."""
+        """Returns a good host by slightly wrong coordinates: not always the best."""
         ends = [self.operators.moves[source][0][1] for source, _ in sources] + [consumer]
         rates = np.array([rate for _, rate in sources] + [out * WINDOW_BYTES])
         cost = rates @ predicted_ms(self.vectors, self.heights, ends)
         return int(self.rng.choice(np.argsort(cost)[:CANDIDATES]))
 
     def _moved(self) -> list[Move]:
-        """Reviews at random moments, more of them after the cable has changed; movers go where it was best by true latencies."""
+        """Returns migrations at random times, more of them after the cable has changed; operators move to the best node by true
+        latencies."""
         moves = []
         for window in [number for number, kind in enumerate(self.operators.kind) if kind == "window"]:
             followers = [target for source, target, _ in self.links if source == window]
@@ -211,16 +212,16 @@ class Story:
 
 
 def usage_at(links: Sequence[tuple[int, int, float]], hosts: Mapping[int, int], rtt_ms: FloatArray) -> float:
-    """Network usage of links as planned, bytes in transit, with operators on these nodes."""
+    """Returns the network usage of links at planned rates, bytes in transit, with operators on these nodes."""
     return sum((rate * float(rtt_ms[hosts[source], hosts[target]]) / 2000.0 for source, target, rate in links), 0.0)
 
 
 def embedded(rtt_ms: FloatArray, access_ms: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Coordinates that predict these RTTs about as well as coordinates do: (agents, 3) vectors and (agents,) heights, ms.
+    """Returns coordinates that predict these RTTs about as well as real ones do: (agents, 3) vectors and (agents,) heights, ms.
 
     Source
     ------
-    Classical scaling (Torgerson, 1952) of what the access links leave of the RTTs.
+    Classical scaling (Torgerson, 1952) of the RTTs minus the access links.
     """
     path = np.maximum(rtt_ms - access_ms[:, None] - access_ms[None, :], 0.0) ** 2
     np.fill_diagonal(path, 0.0)
@@ -232,7 +233,7 @@ def embedded(rtt_ms: FloatArray, access_ms: FloatArray) -> tuple[FloatArray, Flo
 
 
 def predicted_ms(vectors: FloatArray, heights: FloatArray, rows: list[int] | Numbers) -> FloatArray:
-    """(rows, agents) RTTs by coordinates."""
+    """Returns the RTTs that coordinates predict, (rows, agents)."""
     distance = np.linalg.norm(vectors[rows][:, None, :] - vectors[None, :, :], axis=2)
     predicted: FloatArray = distance + heights[rows][:, None] + heights[None, :]
     return predicted

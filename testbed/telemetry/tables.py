@@ -1,4 +1,4 @@
-"""Rows of a made-up overlay, an hour at a time: what a `Story`'s agents would have recorded, all agents at once."""
+"""Periodic rows of a synthetic overlay, an hour at a time: what the agents of a `Story` would have recorded, all agents at once."""
 
 from collections.abc import Iterator
 
@@ -14,14 +14,14 @@ SAMPLE_S = 10.0
 LATENCY_WINDOW_S = 60.0
 REVIEW_S = 60.0
 SETTLING_S = 40.0
-"""After a start, errors of coordinates fall by 1/e in so long."""
+"""Seconds in which errors of coordinates fall by 1/e after a start."""
 OUT_BYTES = {"source": SOURCE_BYTES, "window": WINDOW_BYTES, "map": MAP_BYTES, "sink": 0.0}
 DIGEST_STEPS = np.array([0.5, 0.7, 0.85, 1.0, 1.2, 1.6, 2.5])
 DIGEST_SHARES = np.array([0.05, 0.15, 0.25, 0.25, 0.15, 0.12, 0.03])
 
 
 def samples_of_hour(story: Story, begin_s: float, end_s: float, probe_interval_s: float) -> Iterator[tuple[str, pl.DataFrame]]:
-    """What is recorded all the time. Rows have `at_s` and `node` instead of the columns that all kinds have."""
+    """Yields tables of periodic rows, with `at_s` and `node` instead of the columns that all kinds have."""
     rng = np.random.default_rng([int(begin_s), story.seed, 0])
     yield "probes", _probes(story, begin_s, end_s, probe_interval_s, rng)
     at_s = np.arange(begin_s + SAMPLE_S, end_s + 0.001, SAMPLE_S) - 0.001
@@ -36,7 +36,7 @@ def samples_of_hour(story: Story, begin_s: float, end_s: float, probe_interval_s
 
 
 def _age_s(story: Story, node: Numbers, at_s: FloatArray) -> FloatArray:
-    """Since the agent started."""
+    """Returns the seconds since the agent started."""
     down = np.array([story.down_s.get(number, np.inf) for number in range(len(story.topology.nodes))])[node] + DOWN_S
     return np.where(at_s >= down, at_s - down, at_s)
 
@@ -62,13 +62,13 @@ def _probes(story: Story, begin_s: float, end_s: float, interval_s: float, rng: 
 
 
 def _named(story: Story, column: str) -> pl.Expr:
-    """Numbers of nodes as their names."""
+    """Converts numbers of nodes to their names."""
     names = pl.Series(story.topology.nodes)
     return pl.col(column).replace_strict(pl.Series(range(len(names))), names, return_dtype=pl.String).alias(column)
 
 
 def _grid(at_s: FloatArray, columns: int) -> tuple[FloatArray, Numbers]:
-    """Each moment for each of so many things: things vary slowest."""
+    """Returns each moment for each of `columns` things; things vary slowest."""
     return np.tile(at_s, columns), np.repeat(np.arange(columns), len(at_s))
 
 
@@ -130,7 +130,7 @@ def _texts(values: list[list[str]]) -> pl.Series:
 
 
 def _users(story: Story, operators: list[int]) -> pl.Series:
-    """The queries that use each of these operators."""
+    """Returns the queries that use each of these operators."""
     return _texts([[story.queries[user].name for user in sorted(story.operators.users[operator])] for operator in operators])
 
 

@@ -1,4 +1,4 @@
-"""The disk of a virtual machine: files in memory, that can be made full, slow, broken or damaged. It outlives the machine's processes."""
+"""The disk of a virtual machine: files in memory, which can be made full, slow, broken or damaged. It outlives the machine's processes."""
 
 import errno
 from collections.abc import Sequence
@@ -12,22 +12,22 @@ class VirtualDisk:
     def __init__(self) -> None:
         self.files: dict[str, bytearray] = {}
         self.capacity_bytes: float = float("inf")
-        """What fits; appending more fails half-way, as on a real disk."""
+        """Capacity; appending beyond it fails half-way, as on a real disk."""
         self.failing = False
-        """Nothing can be written."""
+        """Makes every write fail."""
         self.delay_s = 0.0
-        """How long each call takes."""
+        """Seconds that each call takes."""
         self.bytes_written = 0
         self.peak_bytes = 0
         self._owed_s = 0.0
 
     @property
     def used_bytes(self) -> int:
-        """What all files take."""
+        """Returns the bytes of all files."""
         return sum(map(len, self.files.values()))
 
     def append(self, name: str, data: Sequence[Buffer]) -> None:
-        """Add to the end of a file."""
+        """Appends to a file."""
         self._owed_s += self.delay_s
         if self.failing:
             raise OSError(errno.EIO, "Input/output error")
@@ -40,21 +40,21 @@ class VirtualDisk:
             raise OSError(errno.ENOSPC, "No space left on device")
 
     def read(self, name: str, offset: int, size_bytes: int) -> bytes:
-        """Part of a file."""
+        """Returns part of a file."""
         self._owed_s += self.delay_s
         if name not in self.files:
             raise OSError(errno.ENOENT, "No such file or directory")
         return bytes(self.files[name][offset : offset + size_bytes])
 
     def remove(self, name: str) -> None:
-        """Delete a file."""
+        """Deletes a file."""
         self.files.pop(name, None)
 
     def names(self) -> list[str]:
-        """All files."""
+        """Returns the names of all files."""
         return sorted(self.files)
 
     def take_delay_s(self) -> float:
-        """How long the calls since the last time would have taken."""
+        """Returns the seconds that the calls since the previous `take_delay_s` would have taken."""
         owed, self._owed_s = self._owed_s, 0.0
         return owed

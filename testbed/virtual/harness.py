@@ -34,7 +34,7 @@ from sbon_testbed.virtual.network import NetworkConfig
 from sbon_testbed.virtual.time import ns
 from sbon_testbed.virtual.world import PORT, SimulatedHost, SimulatedWorld
 
-# The batches of virtual worlds are small, and handing them to a pool of threads costs more than the work. Read when polars loads.
+# Batches of virtual worlds are small, and a thread pool costs more than the work. polars reads this when it loads.
 os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
 ANSWER_TIMEOUT_S = 60.0
@@ -42,26 +42,26 @@ ANSWER_TIMEOUT_S = 60.0
 
 
 class AgentLike(Protocol):
-    """What a world needs of an agent; `sbon_agent.node.Agent` has it."""
+    """The interface of agents to a world; `sbon_agent.node.Agent` has it."""
 
     def start(self) -> Address:
-        """Listen and join."""
+        """Listens and joins."""
 
     def stop(self) -> None:
-        """End at once."""
+        """Ends at once."""
 
     def leave(self, done: Callable[[], None]) -> None:
-        """Say goodbye, then call `done`."""
+        """Says goodbye, then calls `done`."""
 
     def control(self, request: ControlRequest, reply: Callable[[ControlReply], None]) -> Callable[[], None]:
-        """Answer a control request."""
+        """Answers a control request."""
 
 
 MakeAgent = Callable[[AgentConfig, Host, KeyRing | None], AgentLike]
 
 
 class TimeoutInWorldError(AssertionError):
-    """What was waited for did not come; the message gives seed and instant, so that the run can be had again."""
+    """An awaited condition did not come true; the message gives seed and time, so that the run can be repeated."""
 
 
 class World:
@@ -69,15 +69,15 @@ class World:
 
     Parameters
     ----------
-    nodes : how many, or a finished topology
-    seed : of everything random
-    topology : what kind, where `nodes` is a number
-    settings : for every agent, as in its TOML file
+    nodes : number of nodes, or a finished topology
+    seed : seed of everything random
+    topology : kind of topology, if `nodes` is a number
+    settings : settings of every agent, as in its TOML file
     settings_of : more settings for single agents, by number
-    data_dir : agents keep their state under it, one folder each; None: they remember nothing, and telemetry is off
-    log_file : what the agents log, stamped with virtual time; None: nothing
+    data_dir : folder for the agents' states, one folder each; None: agents keep nothing, and telemetry is off
+    log_file : file for the agents' logs, stamped with virtual time; None: no logs
     sealed : datagrams and streams are encrypted with a cluster key; costs real time
-    make_agent : other agents than the real ones, for tests
+    make_agent : creates other agents than the real ones, for tests
     """
 
     def __init__(
@@ -112,23 +112,23 @@ class World:
 
     @property
     def nodes(self) -> tuple[NodeId, ...]:
-        """The agents' names."""
+        """Returns the agents' names."""
         return self.topology.nodes
 
     @property
     def now(self) -> float:
-        """Virtual seconds since the world began."""
+        """Returns the virtual seconds since the world began."""
         return self.world.time.now_s
 
     # -- agents ---------------------------------------------------------------------------------------------------------
 
     def config_of(self, number: int) -> AgentConfig:
-        """The settings of one agent.
+        """Returns the settings of one agent.
 
         Raises
         ------
         ConfigError
-            Settings given for it are wrong.
+            The settings given for the agent are wrong.
         """
         directory = str(self.data_dir_of(number)) if self._data_dir else ""
         ips = [machine.ip for machine in self.world.machines]
@@ -139,7 +139,7 @@ class World:
             "data_dir": directory,
             "labels": dict(self.topology.labels[number]),
         }
-        # Many small batches cost real time: unless a test says otherwise, a source's pause is always the longest one.
+        # Many small batches cost real time: unless a test overrides it, a source's pause is always the longest one.
         pause_s = {**self._settings.get("engine", {}), **self._settings_of(number).get("engine", {})}.get("batch_interval_s")
         fixed["engine"] = {"batch_interval_min_s": EngineConfig().batch_interval_s if pause_s is None else pause_s}
         if not directory:
@@ -147,12 +147,12 @@ class World:
         return load(AgentConfig, "", "agent settings", fixed, self._settings, self._settings_of(number))
 
     def data_dir_of(self, number: int) -> Path:
-        """Where the agent keeps its state; another folder after its data was lost."""
+        """Returns the folder of the agent's state; another one after its data was lost."""
         lost = self._data_lost.get(number, 0)
         return (self._data_dir or Path()) / (self.topology.nodes[number] + (f"-{lost}" if lost else ""))
 
     def start(self, node: Node, *, forget: bool = False) -> None:
-        """Start a node's agent now; with `forget` as `sbon agent --forget` does, without the statements that it kept."""
+        """Starts a node's agent now; with `forget` as `sbon agent --forget` does, without the statements that it kept."""
         number = node_number(self.topology, node)
         assert self.agents[number] is None, f"the agent of {self.topology.nodes[number]} runs already"
         if self._data_dir:
@@ -166,7 +166,7 @@ class World:
         agent.start()
 
     def start_all(self, spread_s: float = 1.0) -> None:
-        """Start every agent, one after another within `spread_s`."""
+        """Starts every agent, one after another within `spread_s`."""
         pause_s = spread_s / max(1, len(self.agents) - 1)
         for number in range(len(self.agents)):
             if number:
@@ -175,15 +175,15 @@ class World:
                 self.start(number)
 
     def alive(self, node: Node) -> bool:
-        """Whether the node's agent runs."""
+        """Tells whether the node's agent runs."""
         return self.agents[node_number(self.topology, node)] is not None
 
     def alive_nodes(self) -> list[NodeId]:
-        """Names of the agents that run."""
+        """Returns the names of the running agents."""
         return [name for number, name in enumerate(self.nodes) if self.agents[number] is not None]
 
     def kill(self, node: Node, *, silent: bool = False) -> None:
-        """End the process at once; `silent`: its machine goes off with it, so that nothing resets its connections."""
+        """Ends the process at once; with `silent`, its machine goes off with it, so that nothing resets its connections."""
         number = node_number(self.topology, node)
         host = self._hosts[number]
         if host is not None:
@@ -193,7 +193,7 @@ class World:
         self._hosts[number] = self.agents[number] = None
 
     def restart(self, node: Node, *, lose_data: bool = False) -> None:
-        """Kill the agent if it runs, and start it again."""
+        """Kills the agent if it runs, and starts it again."""
         number = node_number(self.topology, node)
         self.kill(number)
         if lose_data:
@@ -201,7 +201,7 @@ class World:
         self.start(number)
 
     def leave(self, node: Node) -> None:
-        """Let the agent leave gracefully; it ends when it has, while time passes."""
+        """Lets the agent leave gracefully; it ends while time passes."""
         number = node_number(self.topology, node)
         agent, host = self.agents[number], self._hosts[number]
 
@@ -216,14 +216,15 @@ class World:
     # -- the network and machines ---------------------------------------------------------------------------------------
 
     def scale(self, pairs: PairMask, factor: float) -> None:
-        """Make the paths of these pairs `factor` times as long as at first."""
+        """Makes the paths of these pairs `factor` times as long as at first."""
         self.latencies.scale(pairs, factor)
         self.world.network.set_rtt(self.latencies.rtt_ms())
 
     def follow(self, rtt_ms: FloatArray, every_s: float) -> None:
-        """Let the RTTs be each of these matrices in turn, (slices, nodes, nodes): the first now, the next in `every_s`; the last one stays.
+        """Sets the RTTs to each of these matrices in turn, (slices, nodes, nodes): the first now, the next in `every_s`; the last one
+        stays.
 
-        What events have scaled stays scaled.
+        Paths that events have scaled stay scaled.
         """
         begin_ns = self.world.time.now_ns
         for number, matrix in enumerate(rtt_ms):
@@ -234,30 +235,30 @@ class World:
         self.world.network.set_rtt(self.latencies.rtt_ms())
 
     def partition(self, groups: Sequence[Iterable[int]]) -> None:
-        """Split the network; nodes in no group form one more."""
+        """Splits the network; nodes in no group form one more."""
         self.world.network.partition(groups)
 
     def heal(self) -> None:
-        """End every partition and cut."""
+        """Ends every partition and cut."""
         self.world.network.heal()
 
     def load(self, node: Node, fraction: float) -> None:
-        """Let other programs take this share of the machine's cores."""
+        """Lets other programs take this share of the machine's cores."""
         self.world.machines[node_number(self.topology, node)].cpu.set_background(fraction)
 
     # -- time -----------------------------------------------------------------------------------------------------------
 
     def run(self, seconds: float) -> None:
-        """Let virtual time pass."""
+        """Lets virtual time pass."""
         self.world.time.run_until(self.now + seconds)
 
     def run_until(self, condition: Callable[[], bool], timeout_s: float = 120.0, what: str = "") -> None:
-        """Let virtual time pass until the condition, asked after every callback, holds.
+        """Lets virtual time pass until the condition, checked after every callback, holds.
 
         Raises
         ------
         TimeoutInWorldError
-            It does not within `timeout_s` virtual seconds.
+            The condition does not hold within `timeout_s` virtual seconds.
         """
         if not condition() and not self.world.time.run_while(lambda: not condition(), self.now + timeout_s):
             raise TimeoutInWorldError(
@@ -265,7 +266,7 @@ class World:
             )
 
     def settle(self, timeout_s: float = 120.0, every_s: float = 0.25) -> None:
-        """Let time pass until every living agent sees exactly the living agents alive."""
+        """Lets time pass until every living agent sees exactly the living agents alive."""
         until = self.now + timeout_s
         while not self.members_agree():
             if self.now >= until:
@@ -275,7 +276,7 @@ class World:
             self.run(every_s)
 
     def members_agree(self) -> bool:
-        """Whether every living agent sees exactly the living agents alive."""
+        """Tells whether every living agent sees exactly the living agents alive."""
         living = sorted(self.alive_nodes())
         return all(
             sorted(member["name"] for member in self.ask(name, "members") if member["status"] == "alive") == living for name in living
@@ -284,14 +285,14 @@ class World:
     # -- questions ------------------------------------------------------------------------------------------------------
 
     def ask(self, node: Node, command: str, /, **arguments: Any) -> Any:
-        """The result of a control request, letting time pass until it has come.
+        """Returns the result of a control request, letting time pass until it arrives.
 
         Raises
         ------
         SbonError
             The agent refuses, is not running, or dies before it has answered.
         TimeoutInWorldError
-            It does not answer.
+            The agent does not answer.
         """
         number = node_number(self.topology, node)
         agent = self.agents[number]
@@ -313,12 +314,12 @@ class World:
         return replies[-1].result
 
     def submit(self, sql: str, at: Node = 0) -> str:
-        """Submit SQL; the id of the last query that it started, or "" where it started none."""
+        """Submits SQL; returns the id of the last query that it started, or "" if it started none."""
         results: list[Mapping[str, Any]] = self.ask(at, "submit", sql=sql)
         return next((str(result["query"]) for result in reversed(results) if result.get("query")), "")
 
     def tail(self, query: str, node: Node = 0) -> Tail:
-        """Collect the rows of a query from now on."""
+        """Collects the rows of a query from now on."""
         tail = Tail(query)
         agent = self.agents[node_number(self.topology, node)]
 
@@ -334,17 +335,17 @@ class World:
         return tail
 
     def rows(self, query: str, at: Node = 0, count: int = 1, timeout_s: float = 120.0) -> list[tuple[Any, ...]]:
-        """Tail a query until it has given `count` rows or has ended."""
+        """Tails a query until it has given `count` rows or has ended."""
         tail = self.tail(query, at)
         self.run_until(lambda: len(tail.rows) >= count or tail.finished, timeout_s, f"{count} rows of {query}")
         return tail.rows
 
     def counters(self) -> dict[str, int]:
-        """What the virtual network has counted."""
+        """Returns the virtual network's counters."""
         return dict(self.world.network.counters)
 
     def close(self) -> None:
-        """End every agent; what they have recorded so far reaches their spools."""
+        """Ends every agent; their recordings so far reach their spools."""
         for number, agent in enumerate(self.agents):
             if agent is not None:
                 agent.stop()

@@ -1,4 +1,4 @@
-"""The virtual world's network: who reaches whom, after how long, and with what luck.
+"""The virtual world's network: which nodes reach each other, with which delays and faults.
 
 Nodes are numbered. The one-way delay of a pair is half its RTT plus an exponential jitter. Datagrams may be lost, doubled and held
 back; streams (`sbon_testbed.virtual.stream`) suffer the same delays but keep order and lose nothing. A partition or a machine that is off
@@ -15,7 +15,7 @@ from sbon.types import FloatArray
 from sbon_testbed.virtual.time import NS, VirtualTime, ns
 
 LOOPBACK_NS = 20_000
-"""One way from a node to itself."""
+"""One-way delay from a node to itself, in nanoseconds."""
 _BLOCK = 4096
 
 
@@ -70,20 +70,20 @@ class Draws:
         self._exponential: list[float] = []
 
     def uniform(self) -> float:
-        """From [0, 1)."""
+        """Returns a number from [0, 1)."""
         if not self._uniform:
             self._uniform = self._rng.random(_BLOCK).tolist()
         return self._uniform.pop()
 
     def exponential(self) -> float:
-        """Of mean 1."""
+        """Returns a number of mean 1."""
         if not self._exponential:
             self._exponential = self._rng.standard_exponential(_BLOCK).tolist()
         return self._exponential.pop()
 
 
 class Network:
-    """Delays and faults between numbered nodes, changeable while packets are under way."""
+    """Delays and faults between numbered nodes, which may change while packets are in flight."""
 
     def __init__(self, time: VirtualTime, rtt_ms: FloatArray, config: NetworkConfig, rng: np.random.Generator) -> None:
         self.time = time
@@ -108,12 +108,12 @@ class Network:
         self.set_rtt(rtt_ms)
 
     def set_rtt(self, rtt_ms: FloatArray) -> None:
-        """Take new round-trip times, (nodes, nodes), for every packet sent from now on.
+        """Sets round-trip times, (nodes, nodes), for every packet sent from now on.
 
         Raises
         ------
         ShapeError
-            Not square, or of another number of nodes than before.
+            The matrix is not square, or has another number of nodes than before.
         ConfigError
             A value is negative or not finite.
         """
@@ -128,17 +128,17 @@ class Network:
             self._group = [0] * len(rtt_ms)
 
     def delay_ns(self, source: int, target: int) -> int:
-        """One way, now, with jitter."""
+        """Returns the one-way delay now, with jitter."""
         return self._delay_ns[source][target] + int(self.config.jitter_ms * 1e6 * self.draws.exponential())
 
     def reaches(self, source: int, target: int) -> bool:
-        """Whether packets get from one node to the other at all."""
+        """Tells whether packets get from one node to the other at all."""
         if self._off and (source in self._off or target in self._off):
             return False
         return self._group[source] == self._group[target] and (not self._cut or (source, target) not in self._cut)
 
     def partition(self, groups: Sequence[Iterable[int]]) -> None:
-        """Split the network: nodes reach each other only within a group; nodes in none of them form one more group."""
+        """Splits the network: nodes reach each other only within a group; nodes in none of them form one more group."""
         assignment = [0] * len(self._group)
         for number, members in enumerate(groups, start=1):
             for node in members:
@@ -147,27 +147,27 @@ class Network:
         self._changed()
 
     def cut(self, source: int, target: int) -> None:
-        """Block one direction of one pair."""
+        """Blocks one direction of one pair."""
         self._cut.add((source, target))
         self._changed()
 
     def heal(self) -> None:
-        """End every partition and cut."""
+        """Ends every partition and cut."""
         self._group = [0] * len(self._group)
         self._cut.clear()
         self._changed()
 
     def power(self, node: int, on: bool) -> None:
-        """Switch a machine off (nothing leaves or reaches it, and nothing tells its peers) or on again."""
+        """Switches a machine off (nothing leaves or reaches it, and nothing tells its peers) or on again."""
         (self._off.discard if on else self._off.add)(node)
         self._changed()
 
     def powered(self, node: int) -> bool:
-        """Whether the machine is on."""
+        """Tells whether the machine is on."""
         return node not in self._off
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Call whenever a partition, cut or machine has changed: for streams that stall."""
+        """Registers a callback for every change of a partition, cut or machine, for streams that stall."""
         self._listeners.append(listener)
 
     def _changed(self) -> None:
@@ -175,7 +175,7 @@ class Network:
             listener()
 
     def send_datagram(self, source: int, target: int, size: int, deliver: Callable[[], None]) -> None:
-        """Call `deliver` once, twice or never, each time after the delay."""
+        """Calls `deliver` once, twice or never, each time after the delay."""
         counters, config = self.counters, self.config
         counters["datagrams_sent"] += 1
         counters["datagram_bytes"] += size

@@ -1,4 +1,4 @@
-"""Streams of the virtual world: what TCP would do, with the same ways to fail.
+"""Streams of the virtual world, which behave and fail like TCP connections.
 
 A stream is two pipes, one a direction. A pipe keeps order: bytes arrive one delay after they were written, never before those written
 earlier. Deliveries are cut at random places. When the network blocks a pair, the pipe stalls; if the block ends in time, the bytes
@@ -15,7 +15,7 @@ from sbon_testbed.virtual.network import Network
 from sbon_testbed.virtual.time import NS, ns
 
 _SYN_RETRIES_S = (0.0, 1.0, 3.0, 7.0)
-"""When a connection request is sent again, as Linux does it."""
+"""Seconds at which a connection request is sent again, as Linux does it."""
 _FIN = 1
 _RESET = 2
 
@@ -35,7 +35,7 @@ class Pipe:
         self._stall = 0
 
     def push(self, data: bytes | int) -> None:
-        """Send bytes, or the mark `_FIN` or `_RESET` behind them."""
+        """Sends bytes, or the mark `_FIN` or `_RESET` after them."""
         network, time = self.network, self.network.time
         start_ns = time.now_ns
         if isinstance(data, bytes):
@@ -51,13 +51,13 @@ class Pipe:
             self._arm(due_ns)
 
     def drop(self) -> None:
-        """Forget what is under way."""
+        """Drops the bytes in flight."""
         self._queue.clear()
         self.bytes_under_way = 0
         self._stall += 1
 
     def resume(self) -> None:
-        """Send stalled bytes again if the way is free: called when the network has changed."""
+        """Sends stalled bytes again if the path is free: called when the network has changed."""
         if self._queue and not self._armed and self.network.reaches(self.source.node, self.target.node):
             self._stall += 1
             # The sender's retransmission timer decides when; it has backed off by now.
@@ -100,7 +100,7 @@ class Pipe:
     def _hand_over(self, data: bytes) -> None:
         draws, split = self.network.draws, self.network.config.split
         while len(data) > 1 and draws.uniform() < split:
-            # Half of the cuts near an edge: headers are where framing goes wrong.
+            # Half of the cuts are near an edge, since headers are where framing goes wrong.
             at = 1 + int(draws.uniform() * (min(8, len(data)) - 1 if draws.uniform() < 0.5 else len(data) - 1))
             self.target.take(data[:at])
             data = data[at:]
@@ -124,36 +124,36 @@ class SimulatedStream:
 
     @property
     def congested(self) -> bool:
-        """More is under way than the buffer holds."""
+        """Tells whether more bytes are in flight than the buffer holds."""
         return self._full
 
     @property
     def unsent_bytes(self) -> int:
-        """What is under way."""
+        """Returns the bytes in flight."""
         return self.out.bytes_under_way if self.out is not None else 0
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send; lost without an error on a closed stream."""
+        """Sends bytes; they are lost without an error on a closed stream."""
         if self.open and self.out is not None and data:
             self.out.push(bytes(data))
             if self.out.bytes_under_way > self.network.config.stream_buffer_bytes:
                 self._full = True
 
     def close(self) -> None:
-        """Close after what was written; the handler hears of it soon."""
+        """Closes after the bytes written so far; the handler is told soon."""
         if self.open and self.out is not None:
             self.open = False
             self.out.push(_FIN)
             self.network.time.after(0, lambda: self._tell_closed("closed"))
 
     def established(self) -> None:
-        """Open this end and tell the handler."""
+        """Opens this end and tells the handler."""
         if self._alive() and self.handler is not None:
             self.open = True
             self.handler.connected(self)
 
     def take(self, data: bytes) -> None:
-        """Bytes have come."""
+        """Delivers received bytes."""
         if self.open and self.handler is not None and self._alive():
             self.handler.received(data)
         elif self.out is not None and not self.open:
@@ -161,25 +161,25 @@ class SimulatedStream:
             self.out.push(_RESET)
 
     def drained(self) -> None:
-        """Some bytes have left: the buffer may have room again."""
+        """Tells the handler that the buffer may have room again, as bytes have left."""
         if self._full and self.out is not None and self.out.bytes_under_way * 4 <= self.network.config.stream_buffer_bytes:
             self._full = False
             if self.open and self.handler is not None and self._alive():
                 self.handler.writable()
 
     def end(self, reason: str) -> None:
-        """The stream is gone for this end, whatever was under way."""
+        """Ends the stream at this end, whatever was in flight."""
         if self.open:
             self.open = False
             self._tell_closed(reason)
 
     def refused(self, reason: str) -> None:
-        """The stream could not be opened."""
+        """Reports that the stream could not be opened."""
         if not self.open:
             self._tell_closed(reason)
 
     def kill(self, silent: bool) -> None:
-        """The process has died. Unless the machine went with it (`silent`), it resets the stream."""
+        """Handles the death of the process: it resets the stream, unless the machine went off with it (`silent`)."""
         was_open, self.open, self.handler = self.open, False, None
         if self.out is not None:
             if silent:
@@ -208,7 +208,7 @@ class Streams:
         target: int,
         answer: Callable[[], SimulatedStream | None],
     ) -> None:
-        """Open a stream from `client` to node `target`; `answer()` makes the listener's end, None where nobody listens."""
+        """Opens a stream from `client` to node `target`; `answer()` creates the listener's end, or returns None if nobody listens."""
         self._request(client, target, answer, 0, self.network.time.now_ns)
 
     def _request(
@@ -237,7 +237,7 @@ class Streams:
         client.out, server.out = Pipe(network, client, server), Pipe(network, server, client)
         network.counters["streams_opened"] += 1
         self._remember(client.out, server.out)
-        # What the listener writes at once must not overtake the answer to the connection request.
+        # Bytes that the listener writes at once must not overtake the answer to the connection request.
         server.out._last_due_ns = network.time.now_ns + back_ns
         network.time.after(back_ns, lambda: self._established(client, server))
         server.established()

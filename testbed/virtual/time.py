@@ -1,7 +1,7 @@
 """Virtual time: a heap of events, and a clock that jumps from one to the next.
 
-Instants are whole nanoseconds, so that sums and comparisons are exact and a run is the same on every machine. Events of one
-instant come in the order in which they were asked for. No event can be put into the past.
+Instants are whole nanoseconds, so that sums and comparisons are exact and a run is the same on every machine. Events of one instant come
+in the order in which they were scheduled. No event can be scheduled in the past.
 """
 
 import heapq
@@ -13,7 +13,7 @@ NS = 1_000_000_000
 
 
 class Event:
-    """A callback to come. Satisfies `sbon_agent.host.Timer`."""
+    """A scheduled callback. Satisfies `sbon_agent.host.Timer`."""
 
     __slots__ = ("callback",)
 
@@ -21,7 +21,7 @@ class Event:
         self.callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:
-        """Let it not come; nothing happens if it has come."""
+        """Cancels the callback; nothing happens if it has run already."""
         self.callback = None
 
 
@@ -31,30 +31,30 @@ class VirtualTime:
     def __init__(self) -> None:
         self.now_ns = 0
         self.events = 0
-        """Callbacks made so far: a cheap figure of how much has happened."""
+        """Number of callbacks so far, a cheap measure of activity."""
         self._heap: list[tuple[int, int, Event]] = []
         self._order = 0
 
     @property
     def now_s(self) -> float:
-        """Seconds since the world began."""
+        """Returns the seconds since the world began."""
         return self.now_ns / NS
 
     def at(self, when_ns: int, callback: Callable[[], None]) -> Event:
-        """Call once at `when_ns`, or now, after what is due already, if that has passed."""
+        """Schedules a callback at `when_ns`, or now, after those that are due already, if that time has passed."""
         event = Event(callback)
         self._order += 1
         heapq.heappush(self._heap, (when_ns if when_ns > self.now_ns else self.now_ns, self._order, event))
         return event
 
     def after(self, delay_ns: int, callback: Callable[[], None]) -> Event:
-        """Call once, `delay_ns` from now."""
+        """Schedules a callback `delay_ns` from now."""
         return self.at(self.now_ns + delay_ns, callback)
 
     def step(self, until_ns: int) -> bool:
-        """Make the next callback, if it is due by `until_ns`; False where none is, and the clock then stands at `until_ns`.
+        """Runs the next callback, if it is due by `until_ns`; returns False if none is, and the clock then stands at `until_ns`.
 
-        An exception of the callback goes to the caller: in a virtual world a bug must stop the run, not fill a log.
+        Exceptions of callbacks propagate: in a virtual world a bug must stop the run, not fill a log.
         """
         heap = self._heap
         while heap and heap[0][0] <= until_ns:
@@ -71,13 +71,13 @@ class VirtualTime:
         return False
 
     def run_until(self, until_s: float) -> None:
-        """Make every callback due by `until_s` seconds since the beginning."""
+        """Runs every callback due by `until_s` seconds since the start."""
         until_ns = ns(until_s)
         while self.step(until_ns):
             pass
 
     def run_while(self, condition: Callable[[], bool], until_s: float) -> bool:
-        """Make callbacks as long as `condition()` holds, asked after each; False where `until_s` came first."""
+        """Runs callbacks as long as `condition()` holds, checked after each; returns False if `until_s` came first."""
         until_ns = ns(until_s)
         while condition():
             if not self.step(until_ns):
@@ -86,14 +86,14 @@ class VirtualTime:
 
 
 def ns(seconds: float) -> int:
-    """Seconds as whole nanoseconds."""
+    """Converts seconds to whole nanoseconds."""
     return round(seconds * NS)
 
 
 def ns_not_before(seconds: float) -> int:
-    """The first nanosecond whose value in seconds is not below `seconds`.
+    """Returns the first nanosecond whose value in seconds is not below `seconds`.
 
-    A timer that came a rounding error early would find its machine not yet due, which would ask for the same instant again.
+    A timer that fired a rounding error early would find its machine not yet due, which would request the same time again.
     """
     value = math.ceil(seconds * NS)
     while value / NS < seconds:

@@ -1,9 +1,9 @@
 """The virtual world: hosts for agents in one process, in virtual time, from a seed.
 
-`SimulatedHost` is `sbon_agent.host.Host` as the agent knows it. Each machine's monotonic clock begins at its own instant, so that an agent
-that compared clocks of two machines would be found out; wall clocks agree unless they are skewed. A killed process takes its host
-object with it: its timers, streams and unfinished work come no more, and a restarted process gets a new one on the same machine.
-The same seed gives the same run, callback by callback.
+`SimulatedHost` implements `sbon_agent.host.Host`. Each machine's monotonic clock begins at a different instant, which exposes agents that
+compare clocks of two machines; wall clocks agree unless they are skewed. A killed process takes its host object with it: its timers,
+streams and unfinished work are dropped, and a restarted process gets a new one on the same machine. The same seed gives the same run,
+callback by callback.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ from sbon_testbed.virtual.time import NS, VirtualTime, ns, ns_not_before
 T = TypeVar("T")
 
 WALL_START_S = 1_767_225_600
-"""Virtual worlds begin on 2026-01-01, 00:00 UTC."""
+"""Wall clock at the start of virtual worlds: 2026-01-01, 00:00 UTC."""
 PORT = 7946
 _EPHEMERAL_PORT = 32768
 
@@ -33,7 +33,7 @@ MEMORY_BYTES = 8 * 2**30
 
 
 class Machine:
-    """What of a node outlives its processes: address, clock, cores, disk."""
+    """The parts of a node that outlive its processes: address, clock, cores, disk."""
 
     def __init__(self, world: "SimulatedWorld", number: int, rng: np.random.Generator) -> None:
         self.world = world
@@ -48,11 +48,11 @@ class Machine:
         self._rng = rng
 
     def boot(self) -> "SimulatedHost":
-        """A host for a new process on this machine, with randomness of its own."""
+        """Returns a host for a new process on this machine, with a random generator of its own."""
         return SimulatedHost(self, self._rng.spawn(1)[0])
 
     def ephemeral_port(self) -> int:
-        """A port for an outgoing stream."""
+        """Returns a port for an outgoing stream."""
         self.port_next = _EPHEMERAL_PORT if self.port_next >= 60999 else self.port_next + 1
         return self.port_next
 
@@ -70,11 +70,11 @@ class SimulatedWorld:
         self._by_ip = {machine.ip: machine for machine in self.machines}
 
     def machine_at(self, ip: str) -> Machine | None:
-        """The machine with this address."""
+        """Returns the machine with this address."""
         return self._by_ip.get(ip)
 
     def boot(self, number: int) -> "SimulatedHost":
-        """A host for a new process on machine `number`."""
+        """Returns a host for a new process on machine `number`."""
         return self.machines[number].boot()
 
 
@@ -93,23 +93,23 @@ class SimulatedHost:
         self._streams: list[SimulatedStream] = []
 
     def now(self) -> float:
-        """Seconds of this machine's monotonic clock."""
+        """Returns the seconds of this machine's monotonic clock."""
         return (self._time.now_ns + self.machine.clock_start_ns) / NS
 
     def wall(self) -> float:
-        """Seconds since 1970, with this machine's skew."""
+        """Returns the seconds since 1970, with this machine's skew."""
         return WALL_START_S + self._time.now_ns / NS + self.machine.wall_skew_s
 
     def random_bytes(self, count: int) -> bytes:
-        """From the seed."""
+        """Returns random bytes drawn from the seed."""
         return self._bytes_rng.bytes(count)
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
-        """Call once, at the first nanosecond at which `now()` is not below `when`."""
+        """Schedules a callback at the first nanosecond at which `now()` is not below `when`."""
         return self._time.at(ns_not_before(when) - self.machine.clock_start_ns, partial(self._call, callback))
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Call once, after what is due already."""
+        """Schedules a callback after those that are due already."""
         self._time.after(0, partial(self._call, callback))
 
     def _call(self, callback: Callable[[], None]) -> None:
@@ -122,7 +122,7 @@ class SimulatedHost:
         datagram: Callable[[bytes, Address, float], None],
         accept: Callable[[Address], StreamHandler],
     ) -> Address:
-        """Open the agent's port on this machine; any address of another machine, and a port in use, is refused."""
+        """Opens the agent's port on this machine; an address of another machine, or a port in use, is refused."""
         ip, port = address
         if ip not in (self.machine.ip, "0.0.0.0"):
             raise ConfigError(f"cannot listen on {ip}: this machine is {self.machine.ip}")
@@ -134,14 +134,14 @@ class SimulatedHost:
         return (self.machine.ip, port)
 
     def send_datagram(self, data: bytes, address: Address) -> None:
-        """Send and forget; what is sent to no machine is lost."""
+        """Sends a datagram without confirmation; it is lost if no machine has the address."""
         target = self._world.machine_at(address[0])
         if target is not None and self.alive:
             arrive = partial(_datagram_arrives, target, address[1], bytes(data), (self.machine.ip, self._port))
             self._world.network.send_datagram(self.machine.number, target.number, len(data), arrive)
 
     def connect(self, address: Address, handler: StreamHandler) -> None:
-        """Open a stream; an address of no machine is refused."""
+        """Opens a stream; an address of no machine is refused."""
         stream = SimulatedStream(self._world.network, self.machine.number, address, handler, self._is_alive)
         self._remember(stream)
         target = self._world.machine_at(address[0])
@@ -160,7 +160,7 @@ class SimulatedHost:
         brief: bool = False,
         spare: bool = False,
     ) -> None:
-        """Run `work` at once; `done` comes when a virtual core has had the time for it."""
+        """Runs `work` at once; `done` is called when a virtual core has had the time for it."""
         outcome: T | BaseException
         try:
             outcome = work()
@@ -171,44 +171,44 @@ class SimulatedHost:
         self._time.at(self.machine.cpu.run(*sizes) + waited_ns, lambda: self._call(lambda: done(outcome)))
 
     def execute_apart(self, work: Callable[[], T], done: Callable[[T | BaseException], None], limit_s: float) -> None:
-        """As `execute`: nothing hangs here."""
+        """Does what `execute` does: nothing blocks here."""
         self.execute(work, done, rows=0)
 
     def disk(self, folder: str) -> VirtualDisk:
-        """The machine's only one, whatever the folder."""
+        """Returns the machine's only disk, whatever the folder."""
         return self.machine.disk
 
     def stopwatch(self) -> float:
-        """Stands still."""
+        """Returns a constant, as no time passes during work."""
         return 0.0
 
     def meter(self, *, brief: bool = False) -> "_Meter":
-        """By the virtual cost of batches."""
+        """Returns a meter by the virtual cost of batches."""
         return _Meter(self.machine.cpu)
 
     @property
     def workers(self) -> int:
-        """Virtual cores."""
+        """Returns the number of virtual cores."""
         return self.machine.cpu.cores
 
     def load_fraction(self) -> float:
-        """CPU use of the machine, 0 to 1."""
+        """Returns the CPU use of the machine, 0 to 1."""
         return self.machine.cpu.load_fraction()
 
     def use_fraction(self) -> float:
-        """As the load: nobody waits unseen for a virtual core."""
+        """Returns the load, since nothing waits for a virtual core unnoticed."""
         return self.load_fraction()
 
     def memory_bytes(self) -> int:
-        """Memory of a small machine."""
+        """Returns the memory of a small machine."""
         return MEMORY_BYTES
 
     def memory_fraction(self) -> float:
-        """Virtual machines have no memory to fill."""
+        """Returns a constant, as virtual machines have no memory to fill."""
         return 0.0
 
     def kill(self, silent: bool = False) -> None:
-        """End the process at once. Its streams are reset by the machine, unless that went off too (`silent`)."""
+        """Ends the process at once. The machine resets its streams, unless it went off too (`silent`)."""
         if not self.alive:
             return
         self.alive = False
@@ -220,13 +220,13 @@ class SimulatedHost:
         self._streams.clear()
 
     def take_datagram(self, data: bytes, sender: Address) -> None:
-        """A datagram has reached this process's port."""
+        """Delivers a datagram to this process's port."""
         if self._datagram is not None:
             self._world.network.counters["datagrams_delivered"] += 1
             self._datagram(data, sender, self.now())
 
     def take_stream(self, peer: Address) -> SimulatedStream | None:
-        """Somebody opens a stream to this process's port; None where it is not listening."""
+        """Accepts a stream to this process's port; returns None if it is not listening."""
         if self._accept is None:
             return None
         stream = SimulatedStream(self._world.network, self.machine.number, peer, self._accept(peer), self._is_alive)
@@ -243,17 +243,17 @@ class SimulatedHost:
 
 
 class _Meter:
-    """Charges what the virtual CPU would take. Satisfies `sbon_agent.host.Meter`."""
+    """Measures work by its virtual CPU cost. Satisfies `sbon_agent.host.Meter`."""
 
     def __init__(self, cpu: Cpu) -> None:
         self._cpu = cpu
 
     def lap(self, rows: int) -> int:
-        """By rows alone; none cost nothing."""
+        """Returns the cost of these rows; no rows cost nothing."""
         return self._cpu.cost_ns(rows) if rows else 0
 
     def end(self) -> None:
-        """Nothing is held."""
+        """Does nothing, as no resource is held."""
 
 
 def _datagram_arrives(machine: Machine, port: int, data: bytes, sender: Address) -> None:
