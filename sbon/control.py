@@ -60,7 +60,7 @@ class ControlReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One reply to a request, which may have several."""
 
     id: int
-    """That of the request; 0 where the request could not be read."""
+    """Id of the request; 0 if the request could not be read."""
     final: bool
     """No further reply to this request follows."""
     result: Any = None

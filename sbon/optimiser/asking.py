@@ -1,4 +1,4 @@
-"""What the full optimiser asks of candidates and of the nodes that they would be linked to."""
+"""The questions of the full optimiser to candidates, and to the nodes that they would be linked to."""
 
 from itertools import islice
 
@@ -21,14 +21,14 @@ class AskCandidate(msgspec.Struct, frozen=True):
 
 
 class AskRemembered(msgspec.Struct, frozen=True):
-    """Ask nodes which RTTs they remember. Answer once with `recalled`, with what those have told that answered in time."""
+    """Request to ask nodes for the RTTs that they remember. Report once with `recalled` the answers that came in time."""
 
     about: dict[NodeId, tuple[NodeId, ...]]
-    """For each node that is asked: peers whose RTT it should tell beside those to its nearest, the most important first."""
+    """For each node that is asked, the peers whose RTTs it should report besides those to its nearest, the most important first."""
 
 
 def ends_of_candidates(problem: PlacementProblem, regions: Regions, nodes_max: int, peers_max: int) -> dict[NodeId, tuple[NodeId, ...]]:
-    """The nodes to which unpinned operators are linked, those of the highest rates first, each with these operators' candidates."""
+    """Returns the nodes to which unpinned operators are linked, those of the highest rates first, each with these operators' candidates."""
     rates: dict[NodeId, float] = {}
     candidates: dict[NodeId, list[tuple[NodeId, ...]]] = {}
     links = problem.links_of_each()

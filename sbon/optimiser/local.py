@@ -226,7 +226,7 @@ class LocalOptimiser:
     def _ranked(
         self, problem: PlacementProblem, space: CostSpace, view: OperatorView, points: FloatArray, k: int, remembered: Remembered
     ) -> tuple[NodeId, ...]:
-        """The `k` nodes of least cost: by the RTTs that the neighbours remember, and by coordinates alone, in turn."""
+        """Returns the `k` nodes of least cost, taken alternately from the ranking by remembered RTTs and that by coordinates alone."""
         return ranked_regions(problem, space, k, self._placement.load_weight, points=points, remembered=remembered)[view.id]
 
     def _remember(self, view: OperatorView) -> _Memory:

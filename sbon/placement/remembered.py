@@ -1,4 +1,4 @@
-"""RTTs that nodes remember from their own probing, as placement uses them: candidates ranked by them and by coordinates in turn."""
+"""RTTs that nodes remember from their own probing, for ranking candidates alternately by them and by coordinates."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
@@ -8,12 +8,12 @@ from typing import TypeAlias
 from sbon.types import NodeId
 
 Remembered: TypeAlias = Mapping[NodeId, Mapping[NodeId, float]]
-"""For each node that has told them: the RTTs in ms to its peers."""
+"""RTTs in ms from each node that has reported them to its peers."""
 NOTHING: Remembered = MappingProxyType({})
 
 
 def interleaved(*rankings: Iterable[NodeId]) -> Iterator[NodeId]:
-    """The first of each ranking, then the second of each, and so on; each node once.
+    """Yields the first of each ranking, then the second of each, and so on; each node once.
 
     Examples
     --------

@@ -30,9 +30,9 @@ class Strategy(Protocol):
     def regions(
         self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator, remembered: Remembered = NOTHING
     ) -> Regions:
-        """Up to `k` nodes for each unpinned operator, best first, from coordinates, and from RTTs that pinned nodes remember.
+        """Returns up to `k` nodes for each unpinned operator, best first, from coordinates and from RTTs that pinned nodes remember.
 
-        Only strategies that measure use what is remembered.
+        Only strategies with `measures` use remembered RTTs.
         """
 
     def around(self, problem: PlacementProblem, space: CostSpace, k: int, assignment: Mapping[OperatorId, NodeId]) -> Regions:
@@ -68,13 +68,13 @@ class LeastUsage:
     def regions(
         self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator, remembered: Remembered = NOTHING
     ) -> Regions:
-        """Nodes of least predicted usage, given the other operators' best points.
+        """Returns nodes of least predicted usage, given the other operators' best points.
 
         Candidates of all operators and the pinned operators' nodes compete for every operator, so that neighbours may share a node.
         (Ranking again relative to the nodes predicted for the neighbours gained nothing in the evaluation: it gathers candidates around
         one guess, which may be wrong.)
         """
-        # Where nothing will be measured, a candidate that only looks good stays chosen.
+        # If nothing will be measured, a candidate that only looks good stays chosen.
         cautious = self._config.probes == 0
         return ranked_regions(problem, space, k, self._config.load_weight, cautious=cautious, remembered=remembered)
 
@@ -146,7 +146,7 @@ class Relaxation(_Walking):
     def regions(
         self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator, remembered: Remembered = NOTHING
     ) -> Regions:
-        """The `k` nodes nearest to each operator's rest point."""
+        """Returns the `k` nodes nearest to each operator's rest point."""
         points = relax(problem, space, self._config, rng)
         return {operator: tuple(node for node, _ in space.index.nearest(point, k)) for operator, point in points.items()}
 
@@ -157,7 +157,7 @@ class Producer(_Walking):
     def regions(
         self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator, remembered: Remembered = NOTHING
     ) -> Regions:
-        """The node of one producer first."""
+        """Returns the node of one producer first."""
         return _around(problem, baselines.at_producer(problem, rng), space, k)
 
 
@@ -167,7 +167,7 @@ class Consumer(_Walking):
     def regions(
         self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator, remembered: Remembered = NOTHING
     ) -> Regions:
-        """The consumer's node first."""
+        """Returns the consumer's node first."""
         return _around(problem, baselines.at_consumer(problem), space, k)
 
 
@@ -177,7 +177,7 @@ class Random(_Walking):
     def regions(
         self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator, remembered: Remembered = NOTHING
     ) -> Regions:
-        """Any node first."""
+        """Returns a random node first."""
         return _around(problem, baselines.at_random(problem, space.names, rng), space, k)
 
 
@@ -190,7 +190,7 @@ class IpMulticast(_Walking):
     def regions(
         self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator, remembered: Remembered = NOTHING
     ) -> Regions:
-        """The branching point of the tree first."""
+        """Returns the branching point of the tree first."""
         return _around(problem, baselines.on_multicast_tree(problem, self._routes), space, k)
 
 

@@ -35,7 +35,7 @@ from sbon.query.system import SourceDefinition
 DISTINCT_VALUES = 10.0
 """Assumed number of distinct values of a key; a BOOL has 2."""
 FIRST_ROWS = 0.5
-"""Of all rows, those that deduplication leaves: it is asked for where one in a hundred is there twice, and for the first of many."""
+"""Assumed share of rows that deduplication keeps. It is between a stream with one duplicate in a hundred and one with many of each."""
 ELEMENTS = 3.0
 """Elements of an array."""
 SESSION_GAPS = 10.0

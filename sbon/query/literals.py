@@ -33,7 +33,7 @@ _HINTS = {
     **dict.fromkeys(("TIME", "DATE"), "write TIMESTAMP for an instant"),
     **dict.fromkeys(("STRUCT", "MAP", "OBJECT"), "declare it JSON, and take its members with -> and ->>"),
 }
-"""What to declare instead of a type."""
+"""Hints what to declare instead of a type."""
 
 
 def column_type(text: Text, kind: exp.Expr | None, where: exp.Expr) -> ColumnType:

@@ -271,11 +271,11 @@ class Unnest:
     array: Expression
     """Over the columns of the input."""
     kind: ColumnType
-    """Of the elements."""
+    """Type of the elements."""
     element: str
-    """Not among the columns of the input."""
+    """Name of the elements' column, which the input does not have."""
     kept: tuple[str, ...] | None = None
-    """Columns of the input that go on; None, before it is known which ones are used: all."""
+    """Columns of the input that are kept; None, before it is known which ones are used: all."""
 
     @cached_property
     def schema(self) -> Schema:

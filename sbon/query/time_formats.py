@@ -58,7 +58,7 @@ _NAMES: dict[str, TimeField] = {
 """Fields whose letters are case-sensitive."""
 _HOURS = ("hour", "hour of twelve")
 _PADDED = ("YYYY", "MM", "DD", "DDD", "HH24", "HH12", "HH", "MI", "SS")
-"""Numbers that FM writes without zeros."""
+"""Number fields that FM writes without leading zeros."""
 _TO_CHAR = "the letters are YYYY MM DD HH24 MI SS MS US and others of docs/sql.md; text stands in double quotes"
 _DATE_FORMAT = "the letters are yyyy MM dd HH mm ss SSS and others of docs/sql.md; text stands in doubled quotes, such as ''T''"
 _OF_FLINK: dict[str, str] = {
