@@ -21,6 +21,10 @@ from sbon.query.schema import ColumnType, Schema, held_type
 
 KEPT_BYTES_MAX = 2**27
 """Bytes of texts beside the elements of one row, counted once for each element."""
+SPREAD_FIRST = 16
+"""Elements of a row that are assumed before any is seen."""
+SPREAD_MIN = 8
+"""Where the rows of a batch have fewer elements each, the next batch is taken whole."""
 
 
 class Unnest(Operator):
@@ -28,6 +32,7 @@ class Unnest(Operator):
 
     def __init__(self, params: UnnestParams) -> None:
         self._params = params
+        self.spread = SPREAD_FIRST
 
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
         """Take the arrays of one batch apart."""
@@ -41,6 +46,7 @@ class Unnest(Operator):
         for rows, elements in _in_pieces(_taken_apart(frame[params.array].to_list(), texts, params.kind)):
             places = pl.Series(rows, dtype=pl.UInt32())
             found.append(pl.DataFrame([*(column.gather(places) for column in kept), _column(params.element, elements, params.kind)]))
+        self._expect(sum(one.height for one in found), frame.height)
         return found
 
     def of_values(self, schema: Schema) -> Callable[[Values], Values] | None:
@@ -55,10 +61,16 @@ class Unnest(Operator):
         def take(values: Values) -> Values:
             texts = [[0 if text is None else len(text.encode()) for text in values.columns[place]] for place in of_texts]
             pairs = [(row, one) for row, elements in _taken_apart(values.columns[array], texts, params.kind) for one in elements]
+            self._expect(len(pairs), values.rows)
             columns = [[values.columns[place][row] for row, _ in pairs] for place in kept]
             return Values(len(pairs), (*columns, [one for _, one in pairs]))
 
         return take
+
+    def _expect(self, elements: int, rows: int) -> None:
+        """Sets how many rows are given at a time: arrays are about as long as those of the last batch. No answer depends on it."""
+        mean = elements // max(1, rows)
+        self.spread = mean if mean >= SPREAD_MIN else 1
 
 
 def _taken_apart(arrays: Sequence[str | None], texts: Sequence[Sequence[int]], kind: ColumnType) -> Iterator[tuple[int, list[Any]]]:

@@ -6,7 +6,7 @@ import pytest
 from sbon.arrays import ELEMENTS_MAX
 from sbon.errors import RemoteProtocolError
 from sbon.operators.registry import build
-from sbon.operators.unnest import KEPT_BYTES_MAX
+from sbon.operators.unnest import KEPT_BYTES_MAX, SPREAD_FIRST
 from sbon.operators.values import Values
 from sbon.operators.windowed import FRAME_ROWS_MAX
 from sbon.query.plan import UnnestParams, keeps_state
@@ -81,6 +81,19 @@ def test_what_one_row_becomes_has_a_bound() -> None:
     take = operator.of_values((Field("k", ColumnType.TEXT), Field("a", ColumnType.INTS)))
     assert take is not None
     assert take(Values(6, tuple(zip(*rows, strict=True)))).rows == 2 * ELEMENTS_MAX + 2
+
+
+def test_the_longer_the_arrays_the_fewer_rows_are_taken_at_a_time() -> None:
+    operator = build(PARAMS)
+    take = operator.of_values((Field("k", ColumnType.TEXT), Field("a", ColumnType.INTS)))
+    assert take is not None
+    seen = [operator.spread]
+    for array in ("[1,2]", "[" + "1," * 999 + "1]", "[]"):
+        operator.process(0, pl.DataFrame({"k": ["a", "b"], "a": [array, array]}))
+        seen.append(operator.spread)
+    take(Values(1, (["a"], ["[" + "1," * 99 + "1]"])))
+
+    assert [*seen, operator.spread] == [SPREAD_FIRST, 1, 1000, 1, 100]
 
 
 def test_a_column_that_is_not_there_or_no_text_is_refused() -> None:
