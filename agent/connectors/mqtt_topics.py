@@ -10,9 +10,10 @@ from urllib.parse import quote
 
 import msgspec
 
+from sbon.arrays import nested_text
 from sbon.errors import ConnectorError
 from sbon.misfits import Misfit, Misfits
-from sbon.query.schema import ColumnType, Schema
+from sbon.query.schema import ColumnType, Schema, held_type
 from sbon_agent.connectors.json_rows import JsonRows
 from sbon_agent.connectors.options import Options
 from sbon_agent.connectors.time_format import TimeFormat
@@ -144,13 +145,15 @@ class TopicColumns:
 
 
 def json_value(text: str | None, kind: ColumnType) -> bytes:
-    """Returns a text as JSON for a column: as a number where that is what the column wants, and it is one."""
+    """Returns a text as JSON for a column: as a number, JSON or an array where that is what the column wants, and it is one."""
     if text is None:
         return b"null"
     if kind in (ColumnType.INT, ColumnType.FLOAT) and _JSON_NUMBER.fullmatch(text):
         return text.encode()
     if kind is ColumnType.BOOL and text in ("true", "false"):
         return text.encode()
+    if held_type(kind) is not kind and (nested := nested_text(text, kind)) is not None:
+        return nested.encode()
     return msgspec.json.encode(text)
 
 

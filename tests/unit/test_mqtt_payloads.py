@@ -115,6 +115,21 @@ def test_a_text_is_the_one_column_that_the_topic_does_not_fill():
     assert rows(b"\xff", **given)[1].told()[0].text == "column x is not UTF-8 (TEXT)"
 
 
+@pytest.mark.parametrize(
+    ("kind", "payload", "found"),
+    [
+        ("json", b'{"a": [1,\n2.50]}', [('{"a":[1,2.50]}',)]),
+        ("json", b"null", [(None,)]),
+        ("int[]", b"[1, 2.0, null]", [("[1,2,null]",)]),
+        ("int[]", b"[1.5]", []),
+        ("text[]", b'["x", 1]', [('["x","1"]',)]),
+        ("int[]", b"none", []),
+    ],
+)
+def test_json_and_arrays_of_plain_texts_are_read_as_such(kind: str, payload: bytes, found: list[tuple]):
+    assert rows(payload, schema=columns(a=kind), format="text")[0] == found
+
+
 def test_levels_of_the_topic_fill_columns_and_a_payload_cannot_speak_for_them():
     given = {"topic_columns": "_, site, press"}
     assert rows(b'{"x": 1.5}', **given)[0] == [("ams", 7, 1.5)]
