@@ -49,7 +49,7 @@ class PacketReader:
         self._held = bytearray()
         """A packet that has not come to its end."""
         self._wanted = 0
-        """Its length, as far as that is known."""
+        """Its length; 0 while that is not known."""
 
     def take(self, data: bytes) -> Packets:
         """Returns the packets that are whole with these bytes.
@@ -78,13 +78,13 @@ class PacketReader:
         """Returns how far the whole packets go."""
         messages, released, others = into
         size, begin = len(data), 0
+        self._wanted = 0
         while size - begin >= 2:
             head = data[begin]
             length, body = data[begin + 1], begin + 2
             if length > 127:
                 length, body = _length(data, begin + 1)
                 if not body:
-                    self._wanted = 0
                     break
             end = body + length
             if end - begin > self._packet_bytes_max:

@@ -374,7 +374,7 @@ def test_every_table_of_the_program_is_tried_here():
                 found.add(f"{path}:{function.name}")
 
     tried = {f"{inspect.getsourcefile(inspect.unwrap(getattr(show, 'func', show)))}" for show, _, _ in RESULT_TABLES.values()}
-    results = {str(Path(path).relative_to(Path.cwd())) + ":show" for path in tried}
+    results = {str(Path(path).resolve().relative_to(Path.cwd().resolve())) + ":show" for path in tried}
     cli = {
         "overview.py:status", "overview.py:members", "overview.py:operators", "overview.py:queries", "names.py:names",
         "names.py:functions", "coordinates.py:coordinates", "keys.py:_change", "statements.py:sql", "statements.py:print_listing",

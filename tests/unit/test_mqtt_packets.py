@@ -86,6 +86,13 @@ def test_packets_are_the_same_however_the_bytes_come(sent, data):
     assert read(PacketReader(PACKET_BYTES_MAX), pieces) == expected
 
 
+def test_a_packet_of_which_one_octet_came_does_not_wait_for_the_length_of_the_one_before():
+    reader, stream = PacketReader(PACKET_BYTES_MAX), packed(Message(b"plant/ams", b"payload", 1, 7, False), b"\x00")
+    assert reader.take(stream[:2]).messages == []
+    assert len(reader.take(stream[2:] + b"\x62").messages) == 1
+    assert reader.take(b"\x02\x00\x09").released == [9]
+
+
 @given(st.lists(MESSAGES.filter(lambda one: one.qos < 2), max_size=5))
 def test_messages_are_those_that_the_client_library_reads(sent):
     stream = left = b"".join(packed(one, properties(("a", "b"))) for one in sent)
