@@ -52,3 +52,11 @@ def _fresh_log() -> Iterator[None]:
     structlog.reset_defaults()
     yield
     structlog.reset_defaults()
+
+
+@pytest.fixture(autouse=True)
+def _same_priority() -> Iterator[None]:
+    """A test that lowers the priority of its own process makes all tests after it wait."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    yield
+    assert os.getpriority(os.PRIO_PROCESS, 0) == before, "the test has changed the priority of its own process"

@@ -17,16 +17,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from sbon.telemetry.layout import SUFFIX, file_name, folder, hour_of, parse_folder
 from sbon.telemetry.schema import TABLES
 from sbon_agent.telemetry.spool import FOLDER, Piece, adopt, closed_pieces, read_piece, size_of, write_all
-
-if TYPE_CHECKING:
-    pass
 
 NICENESS = 19
 BAD = ".unreadable"
@@ -175,7 +171,6 @@ def main(arguments: list[str] | None = None) -> int:
     known.add_argument("--keep-hours", type=float, default=float("inf"), help="delete older hours")
     known.add_argument("--bytes-max", type=int, default=2**63, help="delete oldest hours beyond this")
     options = known.parse_args(arguments)
-    os.nice(NICENESS)
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
     outcome = Outcome()
     try:
@@ -195,4 +190,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    os.nice(NICENESS)
     sys.exit(main())
