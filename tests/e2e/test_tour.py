@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,12 +44,19 @@ def test_tutorial_from_statement_to_rows(agents, capsys, tmp_path):
     path = tmp_path / "prices.sql"
     path.write_text(found_in("docs/tutorial.md", r"\$ cat prices\.sql\n(.*?)```"))
 
-    plan = json.loads(sbon(capsys, "explain", str(path), "--json"))
+    plan: dict[str, Any] = {}
+
+    def is_as_told() -> bool:
+        """Once the agents have measured each other: with several tests on one machine either may look the better place for a moment."""
+        plan.update(json.loads(sbon(capsys, "explain", str(path), "--json")))
+        places = {operator["kind"]: operator["node"] for operator in plan["operators"]}
+        return places == {"source": "nyc", "window": "nyc", "map": "nyc", "sink": "ams"}
+
+    wait_until(is_as_told)
     submitted = json.loads(sbon(capsys, "sql", str(path), "--json"))
     query = submitted[-1]["query"]
     rows = [json.loads(line) for line in sbon(capsys, "tail", query, "--limit", "6", "--json").splitlines()]
 
-    assert {o["kind"]: o["node"] for o in plan["operators"]} == {"source": "nyc", "window": "nyc", "map": "nyc", "sink": "ams"}
     assert plan["network_usage"]["here"] < plan["network_usage"]["consumer"]
     assert [statement["statement"] for statement in submitted] == ["source", "view", "query"]
     assert [set(row) for row in rows] == [{"window_start", "symbol", "price"}] * 6

@@ -285,10 +285,10 @@ async def test_a_broken_connection_repeats_nothing_that_is_still_here(broker: Br
     assert stream.connector.remark == f"no connection to mqtt://127.0.0.1:{broker.port}: the broker has closed the connection; trying again"
     broker.start()
     await until(lambda: stream.ready)
-    stream.acknowledge()
     await written(to, *range(30, 40))
     await until(lambda: len(stream.poll()) >= 40)
-    assert stream.numbers == list(range(40))
+    # The broker has sent the first ones again meanwhile. An acknowledgement that crossed them would have them taken for new at QoS 1.
+    assert sorted(stream.numbers) == list(range(40))
     stream.acknowledge()
     assert not stream.connector._subscribers[0].acknowledging.unacknowledged
     assert stream.connector.remark == ""
