@@ -8,6 +8,7 @@ kept, and when its peer has taken nothing for two heartbeats.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import h11
@@ -26,7 +27,7 @@ SILENT = "this client does not read"
 OVER = "the query has ended, or the agent stops"
 
 
-class Client(asyncio.Protocol):
+class Client(asyncio.Protocol, ABC):
     """A connection after the answer to its request. Subclasses define what is sent over it.
 
     Parameters
@@ -58,10 +59,11 @@ class Client(asyncio.Protocol):
         """Returns what is sent before the first row."""
         return b""
 
+    @abstractmethod
     def heartbeat(self) -> bytes:
         """Returns what shows that the connection is alive; called if the client is not full."""
-        raise NotImplementedError
 
+    @abstractmethod
     def farewell(self, reason: str, *, over: bool) -> bytes:
         """Returns what is sent at the end.
 
@@ -69,11 +71,10 @@ class Client(asyncio.Protocol):
         ----------
         over : whether the stream has ended; otherwise the client has done something wrong
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def received(self, data: bytes) -> None:
         """Handles data from the peer."""
-        raise NotImplementedError
 
     def received_at_the_end(self, data: bytes) -> None:
         """Handles data from the peer after the end of the stream."""

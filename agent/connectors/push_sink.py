@@ -32,6 +32,7 @@ from urllib.parse import urlsplit
 
 from sbon.errors import ConnectorError
 from sbon.operators.values import Values
+from sbon.query.plan import SinkParams
 from sbon.query.schema import Schema
 from sbon_agent.connectors.addresses import SocketPlace, loop_of
 from sbon_agent.connectors.base import Congested, ConnectorContext
@@ -91,14 +92,16 @@ class PushOptions(NamedTuple):
     heartbeat_s: float
 
     @classmethod
-    def read(cls, what: str, options: Options, context: ConnectorContext) -> PushOptions:
-        """Reads the options, without accessing anything outside.
+    def read(cls, params: SinkParams, context: ConnectorContext) -> PushOptions:
+        """Reads the options of a sink, without accessing anything outside.
 
         Raises
         ------
         ConnectorError
             An option is missing, unknown or out of range.
         """
+        what = f"sink {params.name}"
+        options = Options(what, params.connector, params.options)
         host, port = read_listen(options)
         origins = options.words("origins")
         for origin in origins:

@@ -16,7 +16,6 @@ from sbon.query.plan import SinkParams
 from sbon.query.schema import Schema
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.http_server import Answer, Request
-from sbon_agent.connectors.options import Options
 from sbon_agent.connectors.push_clients import Client
 from sbon_agent.connectors.push_feed import Feed
 from sbon_agent.connectors.push_sink import PushOptions, PushSink
@@ -28,7 +27,7 @@ _SAID_BYTES_MAX = 64 * 1024
 
 def check_sse_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> None:
     """Refuses options as `build_sse_sink` would, without listening."""
-    _read_options(params, context)
+    PushOptions.read(params, context)
 
 
 def build_sse_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> PushSink:
@@ -39,11 +38,7 @@ def build_sse_sink(params: SinkParams, schema: Schema, context: ConnectorContext
     ConnectorError
         An option is missing, unknown or out of range.
     """
-    return PushSink(_read_options(params, context), schema, context, EventStreams(context.host.random_bytes(6).hex()))
-
-
-def _read_options(params: SinkParams, context: ConnectorContext) -> PushOptions:
-    return PushOptions.read(f"sink {params.name}", Options(f"sink {params.name}", params.connector, params.options), context)
+    return PushSink(PushOptions.read(params, context), schema, context, EventStreams(context.host.random_bytes(6).hex()))
 
 
 class EventStreams:

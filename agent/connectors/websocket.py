@@ -20,7 +20,6 @@ from sbon.query.plan import SinkParams
 from sbon.query.schema import Schema
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.http_server import Answer, Request, refusal
-from sbon_agent.connectors.options import Options
 from sbon_agent.connectors.push_clients import BEATS_MAX, SILENT, Client
 from sbon_agent.connectors.push_feed import Feed
 from sbon_agent.connectors.push_sink import PushOptions, PushSink
@@ -33,7 +32,7 @@ _PING_BYTES = b"sbon"
 
 def check_websocket_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> None:
     """Refuses options as `build_websocket_sink` would, without listening."""
-    _read_options(params, context)
+    PushOptions.read(params, context)
 
 
 def build_websocket_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> PushSink:
@@ -44,11 +43,7 @@ def build_websocket_sink(params: SinkParams, schema: Schema, context: ConnectorC
     ConnectorError
         An option is missing, unknown or out of range.
     """
-    return PushSink(_read_options(params, context), schema, context, SocketStreams())
-
-
-def _read_options(params: SinkParams, context: ConnectorContext) -> PushOptions:
-    return PushOptions.read(f"sink {params.name}", Options(f"sink {params.name}", params.connector, params.options), context)
+    return PushSink(PushOptions.read(params, context), schema, context, SocketStreams())
 
 
 class SocketStreams:

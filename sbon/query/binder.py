@@ -32,7 +32,7 @@ from sbon.query.text import expression_text
 from sbon.query.top import first_rows, order_of
 from sbon.query.unnests import unnest_of, unnested
 from sbon.query.window_time import with_window_time
-from sbon.query.windows import WindowCall, aggregated, as_table, read_window_call
+from sbon.query.windows import WindowCall, aggregated, as_table, read_window_call, window_name
 
 INPUTS_MAX = 100
 """Most tables in one query after its views are expanded, which bounds views of views."""
@@ -195,6 +195,9 @@ class Binder:
         alias_tree = tree.args.get("alias")
         if (foreign := foreign_input(self.text, tree)) is not None:
             raise foreign
+        function = called_function(tree.this, self.environment.extensions)
+        if function is None and isinstance(tree, exp.Table) and isinstance(tree.this, exp.Func):
+            window_name(self.text, tree.this)
         if alias_tree is not None and alias_tree.args.get("columns"):
             raise self.text.error(alias_tree, "column names are not expected here", "name columns in the SELECT, with AS")
         alias = identifier(alias_tree.this) if alias_tree is not None and alias_tree.this is not None else None
@@ -206,7 +209,6 @@ class Binder:
         self.refuse_parts(tree, ("this", "alias", "db", "catalog", "joins"))
         if tree.args.get("joins"):
             raise self.text.error(tree, "joins in brackets are not supported", "write a SELECT in the brackets")
-        function = called_function(tree.this, self.environment.extensions)
         if function is not None:
             relation, _, _ = self.table(as_table(self.text, tree.this, f"{function}(input, name => value)"), window=False)
             relation = applied(self.text, tree.this, function, self.environment.extensions, relation)

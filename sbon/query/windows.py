@@ -9,6 +9,7 @@ window_start or window_end (or both), and the keys. Without a window function, G
 aggregates the rows of each window once more.
 """
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -52,6 +53,24 @@ class WindowCall:
     """PARTITION BY of Flink's form of a session; None if it has none."""
 
 
+def window_name(text: Text, tree: exp.Func) -> str:
+    """Returns which window function a call in FROM is.
+
+    Raises
+    ------
+    QueryError
+        It is no window function.
+    """
+    name = str(tree.this).upper() if isinstance(tree, exp.Anonymous) else tree.sql_name()
+    if name in _FORMS:
+        return name
+    typed = str(tree.meta.get("typed", name))
+    forms = {**_FORMS, "UNNEST": "FROM s CROSS JOIN UNNEST(s.items) AS t(item)"}
+    near = difflib.get_close_matches(typed.upper(), forms, n=1)
+    hint = f"did you mean {near[0]}? write {forms[near[0]]}" if near else f"use {', '.join(_FORMS.values())}, or one of `sbon functions`"
+    raise text.error(tree, f"there is no table function {typed}", hint)
+
+
 def read_window_call(text: Text, tree: exp.Func) -> WindowCall:
     """Reads the window function of a FROM.
 
@@ -60,10 +79,7 @@ def read_window_call(text: Text, tree: exp.Func) -> WindowCall:
     QueryError
         The function is no window function, or its arguments are invalid.
     """
-    name = str(tree.this).upper() if isinstance(tree, exp.Anonymous) else tree.sql_name()
-    if name not in _FORMS:
-        typed = str(tree.meta.get("typed", name))
-        raise text.error(tree, f"there is no table function {typed}", f"use {', '.join(_FORMS.values())}, or one of `sbon functions`")
+    name = window_name(text, tree)
     form = _FORMS[name]
     arguments = [a for a in tree.expressions if not isinstance(a, exp.Kwarg)]
     if len(arguments) != (4 if name == "HOP" else 3):
