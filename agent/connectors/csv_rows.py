@@ -182,7 +182,7 @@ def header_names(record: bytes, separator: str) -> list[str]:
 
 
 def _quotes(data: bytes, separator: int) -> npt.NDArray[np.int64] | None:
-    """Where the quotes of a block are; None where one is out of place."""
+    """Returns where the quotes of a block are; None where one is out of place."""
     octets = np.frombuffer(data, np.uint8)
     quotes = np.flatnonzero(octets == _QUOTE)
     if len(quotes) % 2:

@@ -148,7 +148,7 @@ class FileSource:
         self._close_if_done()
 
     def _due(self, rows: pl.DataFrame, now: float) -> tuple[int, float]:
-        """How many of these rows may go now, and when to ask again."""
+        """Returns how many of these rows may go now, and when to ask again."""
         if not self._replays or self._time_column is None:
             return rows.height, now
         times = rows[self._time_column].to_physical()

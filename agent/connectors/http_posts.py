@@ -130,7 +130,7 @@ class PostSource:
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Where it listens, once it does."""
+        """Returns where it listens, once it does."""
         return self._server.address
 
     @property

@@ -83,7 +83,7 @@ class Request:
         return found[0].decode("latin-1").strip() if len(found) == 1 else None
 
     def has_header(self, name: str) -> bool:
-        """Whether the request has a header, once or several times."""
+        """Tells whether the request has a header, once or several times."""
         wanted = name.lower().encode()
         return any(key == wanted for key, _ in self._headers)
 
@@ -201,12 +201,12 @@ class HttpServer:
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Where it listens, once it does."""
+        """Returns where it listens, once it does."""
         return self._listener.address
 
     @property
     def remark(self) -> str:
-        """Why a new certificate is not in use, or nothing."""
+        """Returns why a new certificate is not in use; empty if it is."""
         return self._listener.remark
 
     def check(self) -> None:

@@ -66,12 +66,12 @@ class JsonBlocks:
         return not any((frame[name] == 0.0).any() for name in self._floats) or not _has_signed_zero(np.frombuffer(data, np.uint8))
 
     def _are_texts(self, name: str, count: int, data: bytes) -> bool:
-        """Whether this name stands so often in a block, and behind it always a text."""
+        """Tells whether this name stands so often in a block, and behind it always a text."""
         return data.count(b'"%b"' % name.encode()) == len(self._patterns[name].findall(data)) == count
 
 
 def line_ends(data: bytes) -> npt.NDArray[np.int64]:
-    """Where the line ends of a block are."""
+    """Returns where the line ends of a block are."""
     return np.flatnonzero(np.frombuffer(data, np.uint8) == _LINE_END)
 
 
@@ -93,7 +93,7 @@ def _names(octets: _Octets) -> int:
 
 
 def _has_signed_zero(octets: _Octets) -> bool:
-    """Whether a zero is written with a sign and without a point, or something in a text looks like one."""
+    """Tells whether a zero is written with a sign and without a point, or something in a text looks like one."""
     for first in range(0, len(octets), _OCTETS_AT_ONCE):
         part = octets[first : first + _OCTETS_AT_ONCE + 3]
         before, sign, digit, behind = part[:-3], part[1:-2], part[2:-1], part[3:]
@@ -105,7 +105,7 @@ def _has_signed_zero(octets: _Octets) -> bool:
 
 
 def _is_once(name: str, frame: pl.DataFrame, data: bytes) -> bool:
-    """Whether no line has this name, or a text that looks like it, more than once."""
+    """Tells whether no line has this name, or a text that looks like it, more than once."""
     quoted = b'"%b"' % name.encode()
     if data.count(quoted) == frame.height - frame[name].null_count():
         return True

@@ -34,7 +34,7 @@ class Acknowledging:
 
     @property
     def unacknowledged(self) -> int:
-        """How many messages are held and not yet acknowledged."""
+        """Returns how many messages are held and not yet acknowledged."""
         return len(self._owed)
 
     def is_new(self, message: Message, position: int) -> bool:

@@ -105,7 +105,7 @@ class BrokerClient(aiomqtt.Client):
 
     @property
     def loss(self) -> str:
-        """Why the connection has gone; empty where nobody said."""
+        """Returns why the connection has gone; empty where nobody said."""
         if not self._disconnected.done() or self._disconnected.cancelled():
             return ""
         problem = self._disconnected.exception()
@@ -300,7 +300,7 @@ class BrokerConnection:
 
     @property
     def remark(self) -> str:
-        """What is wrong with the connection, for people; empty where nothing is."""
+        """Returns what is wrong with the connection, for people; empty where nothing is."""
         return f"no connection to {self.settings}: {self.trouble}; trying again" if self.trouble else ""
 
     async def _run(self, owner: Owner) -> None:

@@ -125,7 +125,7 @@ class MqttSource:
 
     @property
     def remark(self) -> str:
-        """Of the broker, or of rows from the future."""
+        """Returns what is to be said of the broker, or of rows from the future."""
         remarks = (one.connection.remark for one in self._subscribers)
         return next((remark for remark in remarks if remark), "") or self._messages.remark
 

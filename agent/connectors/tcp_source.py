@@ -58,12 +58,12 @@ class TcpSource:
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Where it listens, once it does."""
+        """Returns where it listens, once it does."""
         return self._endpoint.address
 
     @property
     def remark(self) -> str:
-        """Of rows from the future, or of a new certificate that is of no use."""
+        """Returns what is to be said of rows from the future, or of a new certificate that is of no use."""
         return "; ".join(filter(None, (self._batches.remark, self._endpoint.remark)))
 
     @property

@@ -42,7 +42,7 @@ BEYOND = "is beyond 64 bits (BIGINT)"
 
 
 def cause(kind: ColumnType, times: TimeFormat) -> str:
-    """Why a value does not fit a column of this type."""
+    """Returns why a value does not fit a column of this type."""
     return f"is not a time in the format {times.shown}" if kind is ColumnType.TIME else _CAUSES[kind]
 
 

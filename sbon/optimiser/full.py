@@ -191,7 +191,7 @@ class FullOptimiser:
         return True
 
     def _choose(self, *, cautious: bool = False) -> Choice:
-        """What the strategy picks; cautious where nothing is verified any more.
+        """Returns what the strategy picks; cautious where nothing is verified any more.
 
         Without caution the choice goes where predictions promise most, which is where it is most worth while to measure.
         """
@@ -306,7 +306,7 @@ class FullOptimiser:
                     break
 
     def _placed(self, node: NodeId) -> bool:
-        """Whether its latencies can be told: it has a coordinate, or is pinned and taken to be at the origin."""
+        """Tells whether its latencies can be told: it has a coordinate, or is pinned and taken to be at the origin."""
         return node in self._pinned_nodes or node in self._space
 
     def _unmeasured(self, a: NodeId, b: NodeId) -> bool:

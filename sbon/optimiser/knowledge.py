@@ -58,12 +58,12 @@ class RttKnowledge:
             self._heard.popitem(last=False)
 
     def stale(self, node: NodeId, now: float, span_s: float) -> bool:
-        """Whether the node has not been heard within so long."""
+        """Tells whether the node has not been heard within so long."""
         found = self._heard.get(node)
         return found is None or now - found[0] >= span_s
 
     def remembered(self, nodes: Iterable[NodeId], now: float) -> dict[NodeId, dict[NodeId, float]]:
-        """What these nodes have told, as far as it is young enough."""
+        """Returns what these nodes have told, as far as it is young enough."""
         found: dict[NodeId, dict[NodeId, float]] = {}
         for node in nodes:
             _, known = self._heard.get(node, (0.0, {}))

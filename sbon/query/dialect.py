@@ -153,7 +153,7 @@ class Text:
         return self.error(found if found >= 0 else offset, message, hint)
 
     def written(self, tree: exp.Expr) -> str:
-        """What was typed for a tree, on one line, shortened to `WRITTEN_MAX` characters."""
+        """Returns what was typed for a tree, on one line, shortened to `WRITTEN_MAX` characters."""
         start, end = start_of(tree), _end_of(tree)
         # The brackets of a list belong to no tree.
         while (inner := self.whole[start:end]).count("(") > inner.count(")") and (found := re.match(r"\s*\)", self.whole[end:])):

@@ -53,7 +53,7 @@ def _needed_by(behind: Sequence[Params]) -> Reads | None:
 
 
 def is_simple(condition: Expression) -> bool:
-    """Whether a condition compares a column with a constant."""
+    """Tells whether a condition compares a column with a constant."""
     if not isinstance(condition, Call) or condition.function not in COMPARISONS or len(condition.arguments) != 2:
         return False
     left, right = condition.arguments

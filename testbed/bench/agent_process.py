@@ -38,7 +38,7 @@ class AgentProcess:
         self.client.ask("submit", sql=sql)
 
     def operators(self, kind: str = "") -> list[dict[str, Any]]:
-        """What it tells of its operators, of one kind or all.
+        """Returns what it tells of its operators, of one kind or all.
 
         Raises
         ------
@@ -60,7 +60,7 @@ class AgentProcess:
         return sum(operator["rows_in"] for operator in self.operators("sink"))
 
     def finished(self, query: str) -> bool:
-        """Whether a query of this name has come to its end.
+        """Tells whether a query of this name has come to its end.
 
         Raises
         ------

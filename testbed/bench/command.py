@@ -47,7 +47,7 @@ def _bench() -> None:
 
 
 def _progress(what: str) -> None:
-    """What is being measured, for people who wait."""
+    """Tells people who wait what is being measured."""
     print(what, file=sys.stderr, flush=True)
 
 

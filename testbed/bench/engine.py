@@ -200,7 +200,7 @@ def _steady(agent: AgentProcess, name: str, seconds: float, rows: str) -> dict[s
 
 
 def _longest_quantum_ms(agent: AgentProcess) -> float:
-    """How long an operator has kept a thread at most, from its first batch on. Not sources: the first question makes their rows."""
+    """Returns how long an operator has kept a thread at most, from its first batch on. Not sources: the first question makes their rows."""
     return float(max(operator["longest_quantum_ms"] for operator in agent.operators() if operator["kind"] != "source"))
 
 
@@ -235,7 +235,7 @@ def _latency(name: str, seconds: float, rows: str) -> dict[str, Any]:
 
 
 def _lag(names: Sequence[str], seconds: float, rows: str) -> dict[str, Any]:
-    """How late timers of the event loop are while every core has queries at full speed."""
+    """Returns how late timers of the event loop are while every core has queries at full speed."""
     with one_agent() as agent:
         for copy in range(os.cpu_count() or 1):
             for name in names:
@@ -248,12 +248,12 @@ def _lag(names: Sequence[str], seconds: float, rows: str) -> dict[str, Any]:
 
 
 def _ages(agent: AgentProcess) -> Buckets:
-    """What the sinks have measured so far."""
+    """Returns what the sinks have measured so far."""
     return {number: rows for sink in agent.operators("sink") for number, rows in sink["latency"]["buckets"]}
 
 
 def _looks(agent: AgentProcess) -> Buckets:
-    """How late the event loop has been so far."""
+    """Returns how late the event loop has been so far."""
     return dict(agent.client.ask("status")["loop_lag"]["buckets"])
 
 

@@ -141,7 +141,7 @@ def computed(work: str, rows: int) -> list[pl.DataFrame]:
 
 
 def answers(folder: Path, columns: pl.Schema) -> pl.DataFrame:
-    """What a job has written into its sink."""
+    """Returns what a job has written into its sink."""
     parts = [path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".crc") and path.stat().st_size]
     texts = pl.Schema({name: pl.String() if dtype.is_temporal() else dtype for name, dtype in columns.items()})
     frames = [pl.read_csv(path, has_header=False, schema=texts) for path in sorted(parts)]

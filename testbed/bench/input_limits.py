@@ -28,7 +28,7 @@ class Limit(NamedTuple):
 
 
 def polars_thread(form: str, files: Sequence[Path], rows: int) -> Limit:
-    """What one thread of polars takes to read the files.
+    """Returns what one thread of polars takes to read the files.
 
     Raises
     ------
@@ -47,7 +47,7 @@ def polars_thread(form: str, files: Sequence[Path], rows: int) -> Limit:
 
 
 def cat(files: Sequence[Path]) -> Limit:
-    """What `cat` takes to hand the files to a pipe that is read."""
+    """Returns what `cat` takes to hand the files to a pipe that is read."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     with subprocess.Popen(["cat", *map(str, files)], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

@@ -175,7 +175,7 @@ def _sbon_right(agent: AgentProcess, work: str, kind: str, directory: Path) -> b
 
 
 def _flink_right(peer: Flink, work: str, kind: str, directory: Path) -> bool:
-    """Whether Flink gives the answers of a batch run over its rows."""
+    """Tells whether Flink gives the answers of a batch run over its rows."""
     given = _supply(work, kind, CHECKED_ROWS, directory / "checked")
     each = given.rows // WORKLOADS[work].sources
     tables = [table(work, side, each) for side in range(WORKLOADS[work].sources)] if kind == "csv" else computed(work, each)

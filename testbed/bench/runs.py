@@ -65,7 +65,7 @@ def timed(agent: AgentProcess, name: str, supply: Supply, sink: str, idle: float
 
 
 def answers_equal(agent: AgentProcess, name: str, supply: Supply, sink: str) -> bool:
-    """Whether a workload gives the answers of a batch run over the same rows, at the end of a sink.
+    """Tells whether a workload gives the answers of a batch run over the same rows, at the end of a sink.
 
     Rows that the agent makes are written by it as well, from other sources with the same seed. Windows that are still open when no more
     rows come are left out where sources do not end by themselves.

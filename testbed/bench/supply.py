@@ -34,7 +34,7 @@ class Supply(NamedTuple):
 
     @property
     def ends(self) -> bool:
-        """Whether the sources end by themselves."""
+        """Tells whether the sources end by themselves."""
         return not self.senders
 
     @property

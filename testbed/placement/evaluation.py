@@ -152,7 +152,7 @@ class _Runner:
         self._strategy: Strategy | None = IpMulticast(network.routes) if name == IP_MULTICAST and network.routes is not None else None
 
     def place(self, problem: PlacementProblem, tally: Tally) -> dict[OperatorId, NodeId]:
-        """Where the operators of one query go; only the time inside the optimiser counts."""
+        """Returns where the operators of one query go; only the time inside the optimiser counts."""
         started = time.thread_time()
         optimiser = FullOptimiser(problem, {}, self._space, self._config, self._rng, strategy=self._strategy, neighbour_rtts=NEIGHBOUR_RTTS)
         actions = optimiser.begin()
@@ -174,7 +174,7 @@ class _Runner:
             actions = following
 
     def report(self, ask: AskCandidate, tally: Tally) -> CandidateReport:
-        """What a candidate answers: the fastest of a few noisy probes of each peer, as agents measure on request."""
+        """Returns what a candidate answers: the fastest of a few noisy probes of each peer, as agents measure on request."""
         rtts = {peer: self._jitter.fastest_ms(2 * self._truth.one_way_ms(ask.node, peer), PINGS) for peer in ask.about}
         tally.probes += len(rtts)
         return CandidateReport(ask.node, rtts, SLOTS, self._space.coordinates[ask.node].load_ms)

@@ -102,7 +102,7 @@ class Settled:
     """When the last of them has measured."""
 
     def remembered(self, about: Mapping[NodeId, Sequence[NodeId]], nearest: int) -> Remembered:
-        """What agents would tell that are asked for the RTTs to their `nearest` peers and to these, as who asks would keep it."""
+        """Returns what agents would tell that are asked for the RTTs to their `nearest` peers and to these, as who asks would keep it."""
         knowledge = RttKnowledge()
         for node, peers in about.items():
             told = told_by(self.localisers[node], RttsAsk(nearest=nearest, about=tuple(peers)), self.now)

@@ -48,7 +48,7 @@ class Oracle:
         return {**problem.pinned, **{operator: self._nodes[row] for operator, row in zip(problem.unpinned, choice, strict=True)}}
 
     def _costs(self, problem: PlacementProblem) -> tuple[list[FloatArray], list[_Edge]]:
-        """What each operator's links to pinned ones cost on every node, and the links among operators."""
+        """Returns what each operator's links to pinned ones cost on every node, and the links among operators."""
         index = {operator: number for number, operator in enumerate(problem.unpinned)}
         own = [np.zeros(len(self._nodes)) for _ in index]
         rates: dict[tuple[int, int], float] = {}
@@ -99,7 +99,7 @@ class Oracle:
 
 
 def _neighbours(count: int, edges: Sequence[_Edge]) -> list[dict[int, float]]:
-    """Of each operator: its neighbours and the rates between."""
+    """Returns the neighbours of each operator and the rates between."""
     around: list[dict[int, float]] = [{} for _ in range(count)]
     for a, b, rate in edges:
         around[a][b] = around[b][a] = rate
@@ -107,7 +107,7 @@ def _neighbours(count: int, edges: Sequence[_Edge]) -> list[dict[int, float]]:
 
 
 def _is_forest(count: int, edges: Sequence[_Edge]) -> bool:
-    """Whether there is no cycle."""
+    """Tells whether there is no cycle."""
     part = list(range(count))
     for a, b, _ in edges:
         if part[a] == part[b]:
