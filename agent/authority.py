@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import structlog
 
 from sbon.errors import AuthorityError, ProtocolError, UnsupportedError
+from sbon.links.places import Standing, Whereabouts
 from sbon.types import Address, LinkId, NodeId, OperatorId
-from sbon.whereabouts import Standing, Whereabouts
 from sbon.wire.authority import Way, judge, ways
 from sbon_agent.engine.flow import Flow
 from sbon_agent.host import Host

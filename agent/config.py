@@ -10,7 +10,7 @@ from sbon.control import DEFAULT_DATA_DIR
 from sbon.cost_space.config import CoordinateConfig
 from sbon.cost_space.load import LoadConfig
 from sbon.errors import ConfigError
-from sbon.links import LinkConfig
+from sbon.links.config import LinkConfig
 from sbon.membership.config import MembershipConfig, check_labels
 from sbon.migration.config import MigrationConfig
 from sbon.optimiser.config import OptimiserConfig

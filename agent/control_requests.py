@@ -19,7 +19,7 @@ from sbon.types import NodeId, OperatorId
 from sbon_agent.config import LEAVING_S_MAX, format_address
 
 if TYPE_CHECKING:
-    from sbon.links import LinkSender
+    from sbon.links.sender import LinkSender
     from sbon_agent.engine.instance import Instance
     from sbon_agent.node import Agent
 

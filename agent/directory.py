@@ -8,7 +8,7 @@ from functools import partial
 from typing import Protocol
 
 from sbon.errors import LinkError, SbonError
-from sbon.link_frames import Data
+from sbon.links.frames import Data
 from sbon.types import Address, NodeId
 from sbon.wire.messages import Message, decode, encode
 from sbon.wire.reports import OperatorsAsk

@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from sbon.link_frames import Buffer
+from sbon.links.frames import Buffer
 
 
 class FolderDisk:

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from sbon.link_frames import Buffer
+from sbon.links.frames import Buffer
 from sbon.types import Address
 
 T = TypeVar("T")

@@ -16,8 +16,8 @@ import sbon_agent.logs
 from sbon.control import ControlReply, ControlRequest
 from sbon.errors import ConfigError, LinkError, SbonError, UnsupportedError
 from sbon.extensions import Extensions
-from sbon.link_frames import Data
-from sbon.links import Batch
+from sbon.links.batch import Batch
+from sbon.links.frames import Data
 from sbon.membership.members import MemberStatus
 from sbon.query.plan import Plan, SinkParams
 from sbon.sealing import KeyRing

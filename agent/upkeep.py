@@ -4,8 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sbon.dead_ends import Absence
 from sbon.errors import SbonError
+from sbon.links.dead_ends import Absence
 from sbon.membership.members import MemberStatus
 from sbon.types import NodeId
 from sbon.wire.messages import Message

@@ -9,7 +9,7 @@ A codec with more work must promise a fifth less, so that similar figures do not
 rows would fill less than half of the bandwidth, nothing is compressed. Compression itself ends the congestion by which bandwidth is
 measured: without congestion the estimate grows again, twofold in ten seconds, until it is measured anew.
 
-Rates and placement count uncompressed bytes (`sbon.batch.Payload.size_bytes`). Compressed bytes depend on the line in use; if they
+Rates and placement count uncompressed bytes (`sbon.links.batch.Payload.size_bytes`). Compressed bytes depend on the line in use; if they
 counted, an operator on a bad line would seem to have a low rate, and each migration would cause the next.
 """
 

@@ -59,7 +59,7 @@ from sbon.handshake import (
     refusal_text,
 )
 from sbon.handshake import RANDOM_BYTES as RANDOM_BYTES
-from sbon.link_frames import Buffer
+from sbon.links.frames import Buffer
 from sbon.receive_buffer import ReceiveBuffer
 from sbon.sealing import KEY_ID_BYTES, KeyRing
 from sbon.types import NodeId

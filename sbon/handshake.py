@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from sbon.errors import RemoteProtocolError
-from sbon.link_frames import Buffer
+from sbon.links.frames import Buffer
 from sbon.sealing import KEY_ID_BYTES, KEYS_MAX
 
 RANDOM_BYTES = 32

@@ -7,7 +7,7 @@ Each task is applied in a single turn of the event loop, so that no other code s
 
 from collections.abc import Callable, Sequence
 
-from sbon.batch import Batch, way
+from sbon.links.batch import Batch, way
 from sbon_agent.engine.ends import Input
 from sbon_agent.engine.flow import Flow
 from sbon_agent.engine.instance import Instance, State

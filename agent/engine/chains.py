@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from sbon.compression import Codec
-from sbon.links import Batch
+from sbon.links.batch import Batch
 from sbon.query.plan import WATERMARK_END
 from sbon.types import NodeId, OperatorId
 from sbon_agent.engine.ends import Input, Output

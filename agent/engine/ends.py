@@ -7,13 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 from sbon.compression import Packing
-from sbon.dead_ends import Absence, Obstruction
-from sbon.links import Batch, LinkReceiver, LinkSender
+from sbon.links.batch import Batch
+from sbon.links.dead_ends import Absence, Obstruction
+from sbon.links.places import Whereabouts
+from sbon.links.receiver import LinkReceiver
+from sbon.links.sender import LinkSender
 from sbon.query.plan import WATERMARK_MIN, LinkSpec
 from sbon.query.schema import Schema
 from sbon.scheduling import StimulusFifo
 from sbon.types import NodeId, QueryId
-from sbon.whereabouts import Whereabouts
 from sbon_agent.engine.rates import Rate, SteadyRate
 
 
@@ -110,7 +112,7 @@ class Output(Whereabouts):
         self.dead_end_until_s = 0.0
         """Monotonic time until which that report counts."""
         self.obstructed = ""
-        """Reason why nothing sent here arrives; empty if it may arrive (`sbon.dead_ends`)."""
+        """Reason why nothing sent here arrives; empty if it may arrive (`sbon.links.dead_ends`)."""
         self.told = True
         """True if the receiver knows which operator sends on this link; until then that operator stays on this host."""
         self.packing = Packing(sender.compression)

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sbon.dead_ends import Absence, Way, judge
 from sbon.errors import ConnectorError, LocalProtocolError, PlacementError, SbonError
 from sbon.extensions import Extensions
-from sbon.links import LinkConfig, LinkReceiver, LinkSender
+from sbon.links.config import LinkConfig
+from sbon.links.dead_ends import Absence, Way, judge
+from sbon.links.receiver import LinkReceiver
+from sbon.links.sender import LinkSender
 from sbon.placement.reservations import HostingConfig, Reservations
 from sbon.query.plan import OperatorSpec, SinkParams, SourceParams, is_multicast, keeps_state
 from sbon.query.text import describe
@@ -295,7 +297,7 @@ class Engine:
         self._execution.consider(instance)
 
     def look_at_outputs(self, absence: Callable[[NodeId], Absence | None], patience_s: float) -> None:
-        """Gives up outputs whose consumers are gone, where they block an operator that has other consumers; see `sbon.dead_ends`.
+        """Gives up outputs whose consumers are gone, where they block an operator that has other consumers; see `sbon.links.dead_ends`.
 
         Parameters
         ----------

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from sbon.links import Batch
+from sbon.links.batch import Batch
 from sbon.query.plan import SinkParams
 from sbon.types import NodeId, OperatorId
 from sbon_agent.connectors.base import SinkConnector

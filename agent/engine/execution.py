@@ -15,7 +15,7 @@ from functools import partial
 import msgspec
 
 from sbon.errors import SbonError
-from sbon.links import Batch
+from sbon.links.batch import Batch
 from sbon.operators.values import FEW_ROWS
 from sbon.scheduling import EarliestStimulusFirst
 from sbon.state_budget import StateBudget

@@ -15,14 +15,16 @@ from typing import Protocol
 import msgspec
 
 from sbon.compression import Codec
-from sbon.dead_ends import REASON_LENGTH_MAX, TOLD_S, Obstruction
 from sbon.errors import SbonError, UnpackableError
-from sbon.link_frames import Data
-from sbon.links import Batch, LinkConfig, Verdict
+from sbon.links.batch import Batch
+from sbon.links.config import LinkConfig
+from sbon.links.dead_ends import REASON_LENGTH_MAX, TOLD_S, Obstruction
+from sbon.links.frames import Data
+from sbon.links.places import Whereabouts
+from sbon.links.receiver import Verdict
 from sbon.printable import printable
 from sbon.query.plan import LinkSpec, target_of
 from sbon.types import LinkId, NodeId, OperatorId
-from sbon.whereabouts import Whereabouts
 from sbon.wire.links import Acknowledge, DeadEnd, Moved, NoSuchLink
 from sbon.wire.messages import Message
 from sbon_agent.engine.ends import Input, Output
@@ -331,7 +333,7 @@ class Flow:
 
     def unknown_there(self, message: NoSuchLink) -> None:
         """Schedules a resend on a link that the other end does not know: its end may be in the making, have failed, or have gone in a crash
-        (`sbon.dead_ends`).
+        (`sbon.links.dead_ends`).
         """
         found = self._outputs.get(message.link)
         if found is None or self._again.get(message.link):

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sbon.errors import LocalProtocolError, RemoteProtocolError
-from sbon.links import Batch, LinkConfig, LinkReceiver, LinkSender
+from sbon.links.batch import Batch
+from sbon.links.config import LinkConfig
+from sbon.links.receiver import LinkReceiver
+from sbon.links.sender import LinkSender
 from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.query.schema import Schema
 from sbon.types import LinkId, NodeId, QueryId

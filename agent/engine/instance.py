@@ -10,8 +10,9 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from sbon.batching import Cost
-from sbon.dead_ends import Obstruction
-from sbon.links import Batch, LinkSender
+from sbon.links.batch import Batch
+from sbon.links.dead_ends import Obstruction
+from sbon.links.sender import LinkSender
 from sbon.misfits import KINDS_REPORTED_MAX, Misfits
 from sbon.optimiser.slack import least_slack_ms
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, MulticastParams, OperatorSpec, SinkParams, SourceParams, is_multicast
@@ -63,7 +64,7 @@ class Instance:
         self.state = State.BUILDING
         self.reason = ""
         self.dead_end: Obstruction | None = None
-        """Set if all consumers of the operator are gone (`sbon.dead_ends`)."""
+        """Set if all consumers of the operator are gone (`sbon.links.dead_ends`)."""
         self.starved = ""
         """What happened to the inputs if all of them are gone for good before they ended; otherwise empty."""
         self.stalled_by = ""

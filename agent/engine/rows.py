@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sbon.compression import SMALL_BYTES, Codec
-from sbon.link_frames import Buffer
+from sbon.links.frames import Buffer
 from sbon.operators.values import FEW_ROWS, Values, decode_values, encode_values
 from sbon.query.schema import ColumnType, Schema, held_type
 
@@ -39,7 +39,7 @@ class Packed(msgspec.Struct, frozen=True):
 
 
 class Rows:
-    """Rows of a batch; implements `sbon.batch.Payload`.
+    """Rows of a batch; implements `sbon.links.batch.Payload`.
 
     `size_bytes` is their unpacked size, the same on every host, because the rates of all links of an operator together decide its
     placement.

@@ -10,7 +10,7 @@ counts as acknowledged: its query has been dropped, or its operator has moved wi
 from collections import deque
 from collections.abc import Mapping
 
-from sbon.links import LinkSender
+from sbon.links.sender import LinkSender
 from sbon.types import LinkId, OperatorId
 from sbon_agent.engine.ends import Output
 from sbon_agent.engine.flow import Flow

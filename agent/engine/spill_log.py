@@ -12,9 +12,9 @@ import zlib
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from sbon.batch import Batch
 from sbon.errors import SpillError
-from sbon.link_frames import Buffer
+from sbon.links.batch import Batch
+from sbon.links.frames import Buffer
 from sbon.query.schema import Schema
 from sbon_agent.engine.rows import Rows
 from sbon_agent.host import Disk

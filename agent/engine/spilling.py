@@ -1,4 +1,4 @@
-"""Writes to disk and reads back what the links' backlogs ask for (`sbon.backlog`), on executor threads, within the agent's budget.
+"""Writes to disk and reads back what the links' backlogs ask for (`sbon.links.backlog`), on executor threads, within the agent's budget.
 
 `sbon_agent.engine.flow` owns it.
 """
@@ -7,10 +7,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol, TypeVar
 
-from sbon.backlog import SpillBudget, SpillFetch, SpillWrite
-from sbon.batch import Batch
 from sbon.errors import SpillError
-from sbon.links import LinkConfig, LinkSender
+from sbon.links.backlog import SpillBudget, SpillFetch, SpillWrite
+from sbon.links.batch import Batch
+from sbon.links.config import LinkConfig
+from sbon.links.sender import LinkSender
 from sbon.query.schema import Schema
 from sbon.types import LinkId
 from sbon_agent.engine.spill_log import SUFFIX, SpillLog

@@ -10,7 +10,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from sbon.links import Batch, LinkConfig, LinkReceiver, LinkSender
+from sbon.links.batch import Batch
+from sbon.links.config import LinkConfig
+from sbon.links.receiver import LinkReceiver
+from sbon.links.sender import LinkSender
 from sbon.query.plan import LinkSpec, MulticastParams, OperatorSpec, link_id
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.deployment import User

@@ -11,7 +11,7 @@ import msgspec
 
 from sbon.compression import Codec
 from sbon.errors import RemoteProtocolError
-from sbon.links import Batch
+from sbon.links.batch import Batch
 from sbon.operators.values import Values
 from sbon.query.plan import WATERMARK_END, SinkParams
 from sbon.query.schema import Schema

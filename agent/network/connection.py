@@ -6,7 +6,7 @@ Runs `sbon.framing.SecureStream` over a `Stream` of the host and gives its frame
 
     MESSAGE  one way                     PING, PONG  the other end is alive
     REQUEST  answered by one REPLY or    BYE         closed on purpose, with the reason
-             ERROR of the same number    DATA        a batch of the link of that number (`sbon.link_frames`)
+             ERROR of the same number    DATA        a batch of the link of that number (`sbon.links.frames`)
 
 A connection is *dialled* or *accepted*. Only the dialler pings and sends requests; otherwise both ends are alike. A connection finishes
 exactly once, by either end's close, an error or silence; later events are ignored.
@@ -38,7 +38,7 @@ from sbon.errors import (
 )
 from sbon.framing import RANDOM_BYTES, Event, Frame, SecureStream, Send
 from sbon.handshake import SPOKEN, Versions
-from sbon.link_frames import HEAD, Buffer, Data, LinkFrameReader, LinkFrameWriter
+from sbon.links.frames import HEAD, Buffer, Data, LinkFrameReader, LinkFrameWriter
 from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId
 from sbon_agent.host import Host, Stream

@@ -24,7 +24,7 @@ import structlog
 from sbon.admission import LineLimit, Places, source_of
 from sbon.errors import KeyMismatchError, LinkError, LocalProtocolError, RemoteProtocolError, SbonError
 from sbon.handshake import SPOKEN
-from sbon.link_frames import Data
+from sbon.links.frames import Data
 from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId
 from sbon_agent.host import Host, Stream, StreamHandler, Timer

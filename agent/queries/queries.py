@@ -15,6 +15,7 @@ import structlog
 
 from sbon.errors import ConnectorError, LinkError, PlacementError, QueryError, SbonError
 from sbon.homes import HomeState
+from sbon.links.places import Whereabouts
 from sbon.query.catalog import Entry, did_you_mean, no_query
 from sbon.query.ids import home_of, is_short_for, query_id
 from sbon.query.listing import Listing, listing_of_queries
@@ -22,7 +23,6 @@ from sbon.query.places import Places, located
 from sbon.query.plan import Plan
 from sbon.resumption import KeptQuery, taken
 from sbon.types import NodeId, OperatorId, QueryId
-from sbon.whereabouts import Whereabouts
 from sbon.wire.deployment import InputLost, Release
 from sbon.wire.messages import Message
 from sbon.wire.replication import Drop

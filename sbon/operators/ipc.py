@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sbon.errors import RemoteProtocolError
-from sbon.link_frames import Buffer
+from sbon.links.frames import Buffer
 from sbon.operators.ipc_layout import Columns, Metadata, Pairs
 from sbon.query.schema import ColumnType
 

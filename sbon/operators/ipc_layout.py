@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-from sbon.link_frames import Buffer
+from sbon.links.frames import Buffer
 from sbon.query.schema import ColumnType, Schema, held_type
 
 Pairs: TypeAlias = Sequence[tuple[int, int]]

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from sbon.errors import LocalProtocolError, RemoteProtocolError
-from sbon.link_frames import Buffer
+from sbon.links.frames import Buffer
 from sbon.operators.ipc import check
 from sbon.operators.ipc_layout import NUMBERS, PAD_BYTES, Columns, Metadata, Shape, columns_of
 from sbon.query.schema import ColumnType, Schema, held_type

@@ -1,6 +1,6 @@
 """Estimates the bytes a second of a stream on a link between two agents, from how its batches are laid out there.
 
-A batch is one frame of the connection: the frame's header and seal, the head of `sbon.link_frames`, and an Arrow IPC record batch, whose
+A batch is one frame of the connection: the frame's header and seal, the head of `sbon.links.frames`, and an Arrow IPC record batch, whose
 metadata and padding (`sbon.operators.ipc_layout`) are most of a batch of few rows. So the bytes depend on how many batches the rows travel
 in. Sizes are those before compression: whether and how a link compresses depends on its line, and is not known before it runs.
 Texts count as TEXT_BYTES each and NULLs as values; what TCP and IP add, and the acknowledgements that travel back, are not counted.
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from sbon.framing import FRAME_HEADER_BYTES
 from sbon.handshake import TAG_BYTES
-from sbon.link_frames import HEAD
+from sbon.links.frames import HEAD
 from sbon.operators.ipc_layout import columns_of
 from sbon.query.plan import AssignParams, SourceParams, WindowJoinParams, WindowParams
 from sbon.query.schema import ELEMENT_TYPES, ColumnType, Schema

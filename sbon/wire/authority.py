@@ -19,11 +19,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from sbon.link_frames import Data
+from sbon.links.frames import Data
+from sbon.links.places import Standing, Whereabouts, standing_by_places
 from sbon.query.ids import home_of
 from sbon.query.plan import MULTICAST_MARK, LinkSpec, link_id, target_of
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
-from sbon.whereabouts import Standing, Whereabouts, standing_by_places
 from sbon.wire import candidates, deployment, keys, links, messages, migration, replication, reports
 
 

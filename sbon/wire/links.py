@@ -2,7 +2,7 @@
 
 import msgspec
 
-from sbon.dead_ends import Obstruction
+from sbon.links.dead_ends import Obstruction
 from sbon.query.plan import LinkSpec
 from sbon.wire.limits import Count, Epoch, Link, Node, Operator
 
@@ -33,7 +33,7 @@ class Moved(msgspec.Struct, frozen=True, tag="moved"):
 
 
 class DeadEnd(msgspec.Struct, frozen=True, tag="deadend"):
-    """All that this link's target feeds is gone, so its rows go nowhere. Repeated while this holds; see `sbon.dead_ends`."""
+    """All that this link's target feeds is gone, so its rows go nowhere. Repeated while this holds; see `sbon.links.dead_ends`."""
 
     link: Link
     obstruction: Obstruction

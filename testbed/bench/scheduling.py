@@ -7,7 +7,7 @@ from typing import Any
 from sbon.cli.output import count, print_table
 from sbon.cli.tables import Column
 from sbon.errors import UsageError
-from sbon.links import Batch
+from sbon.links.batch import Batch
 from sbon.scheduling import EarliestStimulusFirst, StimulusFifo
 
 WAYS = (1, 4, 64)

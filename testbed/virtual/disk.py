@@ -3,7 +3,7 @@
 import errno
 from collections.abc import Sequence
 
-from sbon.link_frames import Buffer
+from sbon.links.frames import Buffer
 
 
 class VirtualDisk:

@@ -12,7 +12,7 @@ from polars.testing import assert_frame_equal
 
 from sbon.compression import Codec
 from sbon.errors import LocalProtocolError, RemoteProtocolError, UnpackableError
-from sbon.link_frames import HEAD, LINKS_MAX, Data, LinkFrameReader, LinkFrameWriter
+from sbon.links.frames import HEAD, LINKS_MAX, Data, LinkFrameReader, LinkFrameWriter
 from sbon.operators import ipc
 from sbon.operators.frames import decode_batch, encode_batch, polars_schema
 from sbon.operators.ipc_layout import columns_of

@@ -4,7 +4,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sbon.links import LinkConfig, LinkReceiver, LinkSender, Verdict
+from sbon.links.config import LinkConfig
+from sbon.links.receiver import LinkReceiver, Verdict
+from sbon.links.sender import LinkSender
 
 
 @settings(max_examples=60, deadline=None)

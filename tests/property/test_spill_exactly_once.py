@@ -6,9 +6,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sbon.backlog import SpillBudget, SpillFetch, SpillWrite
-from sbon.batch import Batch
-from sbon.links import LinkConfig, LinkReceiver, LinkSender, Verdict
+from sbon.links.backlog import SpillBudget, SpillFetch, SpillWrite
+from sbon.links.batch import Batch
+from sbon.links.config import LinkConfig
+from sbon.links.receiver import LinkReceiver, Verdict
+from sbon.links.sender import LinkSender
 
 
 class Rows:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sbon.dead_ends import Obstruction
+from sbon.links.dead_ends import Obstruction
 from sbon.wire.links import DeadEnd
 from sbon_agent.engine.instance import Instance
 from sbon_agent.node import Agent

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from sbon.dead_ends import Obstruction
 from sbon.errors import AuthorityError, SbonError, UnsupportedError
-from sbon.link_frames import Data
+from sbon.links.dead_ends import Obstruction
+from sbon.links.frames import Data
 from sbon.query.plan import WATERMARK_END, LinkSpec, OperatorSpec, WindowParams
 from sbon.wire.authority import TABLE, Way
 from sbon.wire.candidates import CandidateAsk, Reserve, RttsAsk

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sbon.batch import way
+from sbon.links.batch import way
 from sbon_agent.engine.flow import Flow
 from sbon_testbed.virtual.harness import World
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sbon.errors import LocalProtocolError, SbonError
-from sbon.links import LinkSender
+from sbon.links.sender import LinkSender
 from sbon_testbed.backend import Tail
 from sbon_testbed.virtual.disk import VirtualDisk
 from sbon_testbed.virtual.harness import World

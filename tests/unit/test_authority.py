@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from sbon.dead_ends import Obstruction
-from sbon.link_frames import Data
+from sbon.links.dead_ends import Obstruction
+from sbon.links.frames import Data
+from sbon.links.places import Standing, Whereabouts
 from sbon.query.plan import LinkSpec, MapParams, OperatorSpec
 from sbon.types import NodeId, OperatorId
-from sbon.whereabouts import Standing, Whereabouts
 from sbon.wire.authority import TABLE, Way, judge, ways
 from sbon.wire.candidates import CandidateAsk, Reserve
 from sbon.wire.deployment import End, InputLost, Instantiate, Refeed, Release, Replaced, Use, User

@@ -4,10 +4,11 @@ from collections import deque
 
 import pytest
 
-from sbon.backlog import RETRY_S, SpillBudget, SpillFetch, SpillWrite
-from sbon.batch import Batch
 from sbon.errors import LocalProtocolError, SpillError
-from sbon.links import LinkConfig, LinkSender
+from sbon.links.backlog import RETRY_S, SpillBudget, SpillFetch, SpillWrite
+from sbon.links.batch import Batch
+from sbon.links.config import LinkConfig
+from sbon.links.sender import LinkSender
 
 MIB = 2**20
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sbon.dead_ends import REASON_LENGTH_MAX, Absence, Obstruction, Way, judge, obstruction
+from sbon.links.dead_ends import REASON_LENGTH_MAX, Absence, Obstruction, Way, judge, obstruction
 
 PATIENCE_S = 120.0
 FAILED = Absence("failed", 130.0)

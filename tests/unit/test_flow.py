@@ -4,7 +4,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from sbon.links import LinkConfig, LinkSender
+from sbon.links.config import LinkConfig
+from sbon.links.sender import LinkSender
 from sbon.query.plan import LinkSpec, OperatorSpec, UnionParams
 from sbon.query.schema import ColumnType, Field
 from sbon.wire.links import Acknowledge, Moved, NoSuchLink

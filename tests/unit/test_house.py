@@ -115,7 +115,7 @@ def test_nothing_is_unpickled_or_evaluated():
         "sbon_agent.__main__, sbon_agent.daemon, sbon_agent.asyncio_host, sbon_agent.node",
         "sbon.membership.machine",
         "sbon.cost_space.localiser, sbon.cost_space.nearest, sbon.cost_space.load",
-        "sbon.wire.messages, sbon.links, sbon.framing, sbon.sealing, sbon.control, sbon.config",
+        "sbon.wire.messages, sbon.links.sender, sbon.links.receiver, sbon.framing, sbon.sealing, sbon.control, sbon.config",
         "sbon.query.plan, sbon.query.catalog, sbon.query.functions, sbon.query.text, sbon.query.signature",
     ],
 )

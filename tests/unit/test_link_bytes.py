@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from sbon.framing import SecureStream, Send
-from sbon.link_frames import Data, LinkFrameWriter
+from sbon.links.frames import Data, LinkFrameWriter
 from sbon.operators.frames import encode_batch, polars_schema
 from sbon.query.link_bytes import FRAME_BYTES, SOURCE_BATCHES_PER_S, Pace, batch_bytes, expected_pace, link_bytes_per_s
 from sbon.query.plan import AssignParams, MapParams, SourceParams, WindowParams

@@ -3,7 +3,9 @@
 import pytest
 
 from sbon.errors import LocalProtocolError
-from sbon.links import LinkConfig, LinkReceiver, LinkSender, Verdict
+from sbon.links.config import LinkConfig
+from sbon.links.receiver import LinkReceiver, Verdict
+from sbon.links.sender import LinkSender
 
 
 class Payload:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from sbon.links import LinkConfig, LinkSender
+from sbon.links.config import LinkConfig
+from sbon.links.sender import LinkSender
 from sbon_agent.engine.instance import State
 from sbon_agent.engine.source_acknowledgement import LOOK_AGAIN_S, SourceAcknowledgement
 

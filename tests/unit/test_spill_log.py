@@ -7,8 +7,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from sbon.batch import Batch
 from sbon.errors import SpillError
+from sbon.links.batch import Batch
 from sbon.query.schema import ColumnType, Field, Schema
 from sbon_agent.disk import FolderDisk
 from sbon_agent.engine.rows import Rows

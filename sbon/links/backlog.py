@@ -15,8 +15,8 @@ from itertools import islice
 
 import msgspec
 
-from sbon.batch import Batch
 from sbon.errors import LocalProtocolError, SpillError
+from sbon.links.batch import Batch
 
 RECORD_BYTES = 64
 """Bytes counted on disk for each batch besides its rows."""

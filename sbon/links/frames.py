@@ -47,7 +47,7 @@ class Data(msgspec.Struct, frozen=True):
     """Size of the rows at the sender for flow control and rates: approximately their uncompressed bytes."""
     codec: Codec = Codec.NONE
     path: int = 0
-    """Path id of the rows (`sbon.batch.way`)."""
+    """Path id of the rows (`sbon.links.batch.way`)."""
 
 
 class LinkFrameWriter:

@@ -1,62 +1,15 @@
-"""Links between operators: numbering, acknowledgement, credit, resend. Machines without I/O.
+"""The sending end of a link: it numbers batches, keeps them until they are acknowledged, and sends again what may be lost."""
 
-What an acknowledgement means ----------------------------- The receiving operator has *processed* the batch: its effects are in the
-operator's state, in its output links, or in the sink. So whatever a sender may drop is nowhere in flight, and whatever is in flight can be
-sent again. Four consequences follow.
-
-* After a reconnect the sender sends everything unacknowledged again, and the receiver drops what it has seen by its number. * A migrating
-operator transfers its state, the number of the last batch that it processed on each input, and the output that is not acknowledged.
-Batches still in its input queues are dropped: the senders have them and send them to the new host. * A batch that cannot be encoded would
-block all later ones: it is sent without its rows, with its number and watermark (`LinkSender.leave_out`). The rows are lost, and counted.
-* Credit needs no messages of its own: a slow operator acknowledges late, its senders run out of credit, their operators stop being
-  scheduled, and so on up to the sources.
-
-Invariants: a receiver takes the batches of a link exactly once and in the order of their numbers, for any loss, repetition and
-reordering below; a sender holds at most `window_batches` batches and, beyond one batch, `window_bytes` bytes in memory. With a budget
-(`spill_bytes`) it stores more on disk and forwards it later (`sbon.backlog`); what is under way never exceeds the window all the same.
-"""
-
-from collections import deque
 from collections.abc import Iterable, Sequence
-from enum import Enum
 
 import msgspec
 
-from sbon.backlog import Backlog, SpillBudget, SpillFetch, SpillWrite
-from sbon.batch import Batch as Batch
-from sbon.batch import Payload
 from sbon.compression import Compression
 from sbon.errors import LocalProtocolError
+from sbon.links.backlog import Backlog, SpillBudget, SpillFetch, SpillWrite
+from sbon.links.batch import Batch, Payload
+from sbon.links.config import LinkConfig
 from sbon.types import LinkId
-
-
-class LinkConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much a link holds. TOML table [links]."""
-
-    window_batches: int = 512
-    """Batches sent or waiting on one link and not yet acknowledged. More: longer paths stay full; fewer: less memory."""
-    window_bytes: int = 8 * 2**20
-    """Bytes likewise, before any packing. A single larger batch still goes, alone. A link carries at most so much in a round trip: over
-    100 ms, 80 MiB/s."""
-    compression: Compression = "auto"
-    """How batches between hosts are packed: `none`, `lz4`, `zstd`, or `auto`, by the bandwidth that the connection shows when it is full. A
-    codec saves bytes on the way and costs processor time at both ends."""
-    spill_bytes: int = 0
-    """Disk that all links of this agent may fill, together, with what far ends cannot take; 0: none, sources wait instead. More: longer
-    outages are bridged. The files lie unencrypted in the data directory, for its owner's eyes only, and do not outlive the agent."""
-    spill_after_s: float = 1.0
-    """How long a link must have been full, without a moment's room, before it goes to disk. Shorter: sources are held up less when a far
-    end goes away; 0: far ends that are merely slower than their sources fill the disk as well, where otherwise the sources would wait."""
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.window_batches <= 65_536:
-            raise ValueError(f"window_batches = {self.window_batches}, expected 1 to 65536")
-        if self.window_bytes < 1024:
-            raise ValueError(f"window_bytes = {self.window_bytes}, expected at least 1024")
-        if self.spill_bytes < 0 or 0 < self.spill_bytes < 2**20:
-            raise ValueError(f"spill_bytes = {self.spill_bytes}, expected 0 or at least 1048576")
-        if not 0 <= self.spill_after_s <= 3600:
-            raise ValueError(f"spill_after_s = {self.spill_after_s}, expected 0 to 3600")
 
 
 class LinkSender:
@@ -217,7 +170,7 @@ class LinkSender:
         sender._credit_end = sender._sent + config.window_batches
         return sender
 
-    # ------------------------------------------------------------------------------- the disk (see `sbon.backlog`)
+    # ------------------------------------------------------------------------------- the disk (see `sbon.links.backlog`)
 
     def may_spill(self, budget: SpillBudget | None) -> None:
         """Lets batches that do not fit into memory go to disk, within this budget."""
@@ -248,83 +201,3 @@ class LinkSender:
             They are not the batches that were written.
         """
         self.rows_acknowledged += self._backlog.fetched(batches)
-
-
-class Verdict(Enum):
-    """The result for an arriving batch."""
-
-    ACCEPTED = "accepted"
-    DUPLICATE = "duplicate"
-    """Seen already. Acknowledge again: the first acknowledgement may have been lost."""
-    GAP = "gap"
-    """An earlier batch is missing. Ask the sender, once, to resume after `processed`."""
-    GAP_TOLD = "gap told"
-    """An earlier batch is still missing, and the sender has been asked already."""
-    FULL = "full"
-    """The sender exceeds our window. The batch is dropped; `LinkReceiver.wants_more` says when to ask for it again."""
-
-
-class LinkReceiver:
-    """The receiving end of one link."""
-
-    def __init__(self, link: LinkId, config: LinkConfig, processed: int = 0, rows_processed: int = 0) -> None:
-        self.link = link
-        self._config = config
-        self.processed = processed
-        """Highest sequence number whose effects are in the operator's state or output."""
-        self.received = processed
-        """Highest sequence number accepted."""
-        self.rows_processed = rows_processed
-        self._gap_told = False
-        self._turned_away = False
-        self._queued: deque[int] = deque()
-        self._queued_bytes = 0
-
-    def anew(self, link: LinkId) -> "LinkReceiver":
-        """Returns the receiving end of a link that replaces this one, from its first batch on."""
-        return LinkReceiver(link, self._config)
-
-    def accept(self, sequence: int, size_bytes: int = 0) -> Verdict:
-        """Judges an arriving batch; ACCEPTED ones must be processed in the order of acceptance."""
-        if sequence <= self.received:
-            return Verdict.DUPLICATE
-        if sequence > self.received + 1:
-            if self._gap_told:
-                return Verdict.GAP_TOLD
-            self._gap_told = True
-            return Verdict.GAP
-        if not self._has_room:
-            # An honest sender stops at the window (and one batch); without this, memory is at the mercy of a dishonest one. One whose
-            # window is set larger than ours is asked again when there is room: what it sends meanwhile counts as missing.
-            self._gap_told = self._turned_away = True
-            return Verdict.FULL
-        self._gap_told = False
-        self.received = sequence
-        self._queued.append(size_bytes)
-        self._queued_bytes += size_bytes
-        return Verdict.ACCEPTED
-
-    def process(self, sequence: int, rows: int) -> None:
-        """Records that the next accepted batch has been processed."""
-        if sequence != self.processed + 1 or sequence > self.received:
-            raise LocalProtocolError(f"link {self.link}: processed batch {sequence}, expected {self.processed + 1}")
-        self.processed = sequence
-        self.rows_processed += rows
-        self._queued_bytes -= self._queued.popleft()
-
-    def wants_more(self) -> bool:
-        """Returns True, once, when there is room again for dropped batches: ask the sender to resume after `processed`."""
-        below = len(self._queued) <= self._config.window_batches and self._queued_bytes <= self._config.window_bytes
-        due = self._turned_away and below
-        if due:
-            self._turned_away = self._gap_told = False
-        return due
-
-    @property
-    def _has_room(self) -> bool:
-        return len(self._queued) < 2 * self._config.window_batches and self._queued_bytes < 2 * self._config.window_bytes
-
-    @property
-    def credit(self) -> int:
-        """Returns the number of batches beyond `processed` that will be accepted."""
-        return self._config.window_batches

@@ -1,0 +1,88 @@
+"""The receiving end of a link: it takes each batch once, in order, and gives credit."""
+
+from collections import deque
+from enum import Enum
+
+from sbon.errors import LocalProtocolError
+from sbon.links.config import LinkConfig
+from sbon.types import LinkId
+
+
+class Verdict(Enum):
+    """The result for an arriving batch."""
+
+    ACCEPTED = "accepted"
+    DUPLICATE = "duplicate"
+    """Seen already. Acknowledge again: the first acknowledgement may have been lost."""
+    GAP = "gap"
+    """An earlier batch is missing. Ask the sender, once, to resume after `processed`."""
+    GAP_TOLD = "gap told"
+    """An earlier batch is still missing, and the sender has been asked already."""
+    FULL = "full"
+    """The sender exceeds our window. The batch is dropped; `LinkReceiver.wants_more` says when to ask for it again."""
+
+
+class LinkReceiver:
+    """The receiving end of one link."""
+
+    def __init__(self, link: LinkId, config: LinkConfig, processed: int = 0, rows_processed: int = 0) -> None:
+        self.link = link
+        self._config = config
+        self.processed = processed
+        """Highest sequence number whose effects are in the operator's state or output."""
+        self.received = processed
+        """Highest sequence number accepted."""
+        self.rows_processed = rows_processed
+        self._gap_told = False
+        self._turned_away = False
+        self._queued: deque[int] = deque()
+        self._queued_bytes = 0
+
+    def anew(self, link: LinkId) -> "LinkReceiver":
+        """Returns the receiving end of a link that replaces this one, from its first batch on."""
+        return LinkReceiver(link, self._config)
+
+    def accept(self, sequence: int, size_bytes: int = 0) -> Verdict:
+        """Judges an arriving batch; ACCEPTED ones must be processed in the order of acceptance."""
+        if sequence <= self.received:
+            return Verdict.DUPLICATE
+        if sequence > self.received + 1:
+            if self._gap_told:
+                return Verdict.GAP_TOLD
+            self._gap_told = True
+            return Verdict.GAP
+        if not self._has_room:
+            # An honest sender stops at the window (and one batch); without this, memory is at the mercy of a dishonest one. One whose
+            # window is set larger than ours is asked again when there is room: what it sends meanwhile counts as missing.
+            self._gap_told = self._turned_away = True
+            return Verdict.FULL
+        self._gap_told = False
+        self.received = sequence
+        self._queued.append(size_bytes)
+        self._queued_bytes += size_bytes
+        return Verdict.ACCEPTED
+
+    def process(self, sequence: int, rows: int) -> None:
+        """Records that the next accepted batch has been processed."""
+        if sequence != self.processed + 1 or sequence > self.received:
+            raise LocalProtocolError(f"link {self.link}: processed batch {sequence}, expected {self.processed + 1}")
+        self.processed = sequence
+        self.rows_processed += rows
+        self._queued_bytes -= self._queued.popleft()
+
+    def wants_more(self) -> bool:
+        """Returns True, once, when there is room again for dropped batches: ask the sender to resume after `processed`."""
+        below = len(self._queued) <= self._config.window_batches and self._queued_bytes <= self._config.window_bytes
+        due = self._turned_away and below
+        if due:
+            self._turned_away = self._gap_told = False
+        return due
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self._queued) < 2 * self._config.window_batches and self._queued_bytes < 2 * self._config.window_bytes
+
+    @property
+    def credit(self) -> int:
+        """Returns the number of batches beyond `processed` that will be accepted."""
+        return self._config.window_batches
