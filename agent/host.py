@@ -1,8 +1,8 @@
 """The interface between an agent and the machine that it runs on.
 
 The agent is one object on one thread, called when something happens. The asyncio host (`sbon_agent.asyncio_host`) and the simulation
-(`sbon_testbed.virtual.world`) both implement this protocol. The agent cannot tell them apart, so a bug found in simulation is a bug in the
-agent. All callbacks come on the agent's own thread, one at a time, and none before the call that asked for it has returned.
+(`sbon_testbed.simulator.world`) both implement this protocol. The agent cannot tell them apart, so a bug found in simulation is a bug in
+the agent. All callbacks come on the agent's own thread, one at a time, and none before the call that asked for it has returned.
 """
 
 from collections.abc import Callable, Sequence

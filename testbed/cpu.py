@@ -9,7 +9,7 @@ import math
 
 import msgspec
 
-from sbon_testbed.virtual.time import NS, VirtualTime, ns
+from sbon_testbed.simulator.time import NS, VirtualTime, ns
 
 
 class CpuConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sbon_agent.logs import structlog
-from sbon_testbed.virtual.time import VirtualTime
+from sbon_testbed.simulator.time import VirtualTime
 
 LOG_NAME = "agents.log"
 

@@ -38,8 +38,8 @@ import msgspec
 
 from sbon.errors import ConfigError, UsageError
 from sbon_testbed.cpu import CpuConfig
+from sbon_testbed.simulator.network import NetworkConfig
 from sbon_testbed.topology import CitiesConfig, TopologyConfig
-from sbon_testbed.virtual.network import NetworkConfig
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

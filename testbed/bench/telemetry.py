@@ -24,8 +24,8 @@ from sbon_agent.telemetry.recording import Recording
 from sbon_agent.telemetry.spool import Spool, adopt, encode_line
 from sbon_testbed.leftovers import run_directory
 from sbon_testbed.ranges import SECONDS_MAX
+from sbon_testbed.simulator.harness import World
 from sbon_testbed.topology import CitiesConfig, build
-from sbon_testbed.virtual.harness import World
 
 COUNTED = {
     Measuring: ("_log",),

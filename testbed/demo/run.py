@@ -21,9 +21,9 @@ from sbon_testbed.demo.summary import counted_readings, delivery, missing, query
 from sbon_testbed.demo.view import View
 from sbon_testbed.processes.local import LocalWorld
 from sbon_testbed.report import Running
+from sbon_testbed.simulator.network import NetworkConfig
 from sbon_testbed.telemetry.files import write_tables
 from sbon_testbed.topology import CitiesConfig, build
-from sbon_testbed.virtual.network import NetworkConfig
 
 SETTLED_ERROR = 0.12
 SETTLE_S_MIN, SETTLE_S_MAX = 6.0, 20.0

@@ -16,7 +16,7 @@ from sbon.errors import SbonError
 from sbon_agent.engine.instance import State
 from sbon_agent.node import Agent
 from sbon_testbed.exactly_once.sinks import Filed
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 LET_GO_S = 60.0
 """Seconds after all trouble within which the former process's operators must be gone."""

@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 ROWS = 3_000
 """Rows of each stream."""

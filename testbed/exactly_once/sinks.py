@@ -11,7 +11,7 @@ from sbon_agent.node import Agent
 from sbon_agent.queries.record import QueryState
 from sbon_testbed.backend import Tail
 from sbon_testbed.exactly_once.queries import Rows, normal
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 FORMATS = ("ndjson", "csv", "parquet")
 

@@ -26,8 +26,8 @@ from sbon_testbed.exactly_once.queries import BEGIN, EARLIEST, PAIRS, QUERIES, R
 from sbon_testbed.exactly_once.sinks import FORMATS, Filed, Place, Sink, Watched
 from sbon_testbed.exactly_once.trouble import Trouble, network_of
 from sbon_testbed.leftovers import run_directory
-from sbon_testbed.virtual.harness import World
-from sbon_testbed.virtual.network import NetworkConfig
+from sbon_testbed.simulator.harness import World
+from sbon_testbed.simulator.network import NetworkConfig
 
 VIRTUAL_S_MAX = 300.0
 """Virtual seconds within which every seed must end; otherwise rows are lost."""

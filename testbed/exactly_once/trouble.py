@@ -3,8 +3,8 @@
 import numpy as np
 
 from sbon_agent.node import Agent
-from sbon_testbed.virtual.harness import World
-from sbon_testbed.virtual.network import NetworkConfig
+from sbon_testbed.simulator.harness import World
+from sbon_testbed.simulator.network import NetworkConfig
 
 
 class Trouble:

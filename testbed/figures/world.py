@@ -18,9 +18,9 @@ from sbon.errors import ConfigError
 from sbon.types import FloatArray, LinkId, NodeId, OperatorId, QueryId
 from sbon_testbed.matrix import load_matrix
 from sbon_testbed.placement.network import completed
+from sbon_testbed.simulator.harness import World
+from sbon_testbed.simulator.network import NetworkConfig
 from sbon_testbed.topology import Topology
-from sbon_testbed.virtual.harness import World
-from sbon_testbed.virtual.network import NetworkConfig
 
 SETTLE_S = 3600.0
 """Virtual seconds before the first query: about 120 probes of each agent, so that coordinates have settled."""

@@ -1,6 +1,6 @@
 """A light world for membership machines alone: datagrams with delay, loss and jitter; stalls, crashes, partitions; thousands of agents.
 
-`sbon_testbed.virtual.world` runs whole agents; here only `sbon.membership.Membership` runs, so that two thousand agents fit into one
+`sbon_testbed.simulator.world` runs whole agents; here only `sbon.membership.Membership` runs, so that two thousand agents fit into one
 process. A process that stalls handles nothing until it continues; datagrams that reached its machine meanwhile keep their time of arrival.
 """
 
@@ -30,7 +30,7 @@ from sbon.membership.broadcast import Broadcasts
 from sbon.membership.sampling import VitalsToTell
 from sbon.sealing import OVERHEAD_BYTES
 from sbon.types import Address, NodeId
-from sbon_testbed.virtual.network import Draws
+from sbon_testbed.simulator.network import Draws
 
 SPREAD_MS = 80.0
 """Edge of the cube in which agents lie: the median RTT is 55 ms, the largest 140 ms, as within a continent."""

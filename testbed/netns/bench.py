@@ -15,7 +15,7 @@ from sbon_testbed.netns.lateness import LatenessProbe
 from sbon_testbed.netns.messages import Report
 from sbon_testbed.netns.wan import Wan
 from sbon_testbed.ranges import check_seconds
-from sbon_testbed.virtual.network import NetworkConfig
+from sbon_testbed.simulator.network import NetworkConfig
 
 DELAYS_MS = (1.0, 5.0, 20.0, 40.0, 100.0, 200.0)
 OFFERED_PER_S = (5_000, 20_000, 40_000, 60_000, 80_000, 120_000)

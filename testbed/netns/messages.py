@@ -10,7 +10,7 @@ from typing import TypeAlias
 import msgspec
 
 from sbon.errors import SbonError
-from sbon_testbed.virtual.network import NetworkConfig
+from sbon_testbed.simulator.network import NetworkConfig
 
 MESSAGE_BYTES_MAX = 1 << 26
 DESCRIPTORS_MAX = 250

@@ -14,7 +14,7 @@ from socket import inet_aton
 import numpy as np
 
 from sbon_testbed.netns.devices import ip_address
-from sbon_testbed.virtual.network import Draws, NetworkConfig
+from sbon_testbed.simulator.network import Draws, NetworkConfig
 
 PATH_PACKETS_MAX = 8192
 """Most packets in flight on one path: 12 MB of full packets, twice what the kernel's windows let a connection have."""

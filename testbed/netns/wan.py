@@ -15,7 +15,7 @@ from sbon.types import FloatArray
 from sbon_testbed.netns.devices import NODES_MAX, ip_address, refuse_without_rights
 from sbon_testbed.netns.lateness import LatenessProbe
 from sbon_testbed.netns.messages import DESCRIPTORS_MAX, Ask, Done, Message, Paths, Report, Setup, receive, send
-from sbon_testbed.virtual.network import NetworkConfig
+from sbon_testbed.simulator.network import NetworkConfig
 
 PROBE_DELAY_MS = 20.0
 """Delay between the two namespaces of the lateness probe, in ms."""

@@ -12,8 +12,8 @@ from sbon_testbed.backend import Node, node_number
 from sbon_testbed.netns.devices import ip_address
 from sbon_testbed.netns.wan import Wan
 from sbon_testbed.processes.world import ProcessWorld
+from sbon_testbed.simulator.network import NetworkConfig
 from sbon_testbed.topology import Topology
-from sbon_testbed.virtual.network import NetworkConfig
 
 PORT = 7946
 

@@ -18,8 +18,8 @@ from sbon.config import Layer
 from sbon.errors import ConfigError
 from sbon_testbed.backend import Node, node_number
 from sbon_testbed.processes.world import ProcessWorld
+from sbon_testbed.simulator.network import NetworkConfig
 from sbon_testbed.topology import Topology
-from sbon_testbed.virtual.network import NetworkConfig
 
 _PORT_FIRST, _PORT_LAST = 20_000, 32_000
 """Range of ports, below those that the kernel gives to outgoing connections."""

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from sbon.errors import SbonError
+from sbon_testbed.simulator.harness import World
 from sbon_testbed.telemetry.files import write_tables
 from sbon_testbed.telemetry.generator import generate
 from sbon_testbed.topology import CitiesConfig, build
-from sbon_testbed.virtual.harness import World
 
 SETTINGS = {"optimiser": {"interval_s": 1.0}, "telemetry": {"latency_window_s": 5.0, "flush_interval_s": 1.0}}
 SQL = """

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sbon.errors import SbonError
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 from tests.differential.data import (
     COLUMNS,
     DELAY_US,

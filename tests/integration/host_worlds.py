@@ -10,8 +10,8 @@ from sbon.types import Address
 from sbon_agent.host import Host, Stream
 from sbon_agent.network.shaped_stream import Way
 from sbon_agent.network.shaper import ShapedHost
-from sbon_testbed.virtual.network import NetworkConfig
-from sbon_testbed.virtual.world import SimulatedHost, SimulatedWorld
+from sbon_testbed.simulator.network import NetworkConfig
+from sbon_testbed.simulator.world import SimulatedHost, SimulatedWorld
 
 
 class TwoHosts(Protocol):

@@ -12,8 +12,8 @@ import pytest
 
 from sbon.errors import SbonError
 from sbon_testbed.processes.local import LocalWorld, free_ports
+from sbon_testbed.simulator.network import NetworkConfig
 from sbon_testbed.topology import CitiesConfig, build, pairs_between
-from sbon_testbed.virtual.network import NetworkConfig
 from tests.processes import runs, wait_until
 
 pytestmark = pytest.mark.alone
@@ -89,7 +89,7 @@ def test_nothing_outlives_a_testbed_that_is_killed(tmp_path):
         f"""
         import pathlib, sys, time
         from sbon_testbed.processes.local import LocalWorld
-        from sbon_testbed.virtual.network import NetworkConfig
+        from sbon_testbed.simulator.network import NetworkConfig
         from sbon_testbed.topology import CitiesConfig, build
         world = LocalWorld(build(CitiesConfig(), 2, 1), pathlib.Path({str(tmp_path)!r}), NetworkConfig(), [{{}}, {{}}])
         world.start(0), world.start(1)

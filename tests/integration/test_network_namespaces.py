@@ -23,8 +23,8 @@ from sbon_testbed.netns.world import NetnsWorld
 from sbon_testbed.report import running
 from sbon_testbed.run import run_scenario
 from sbon_testbed.scenario import parse_scenario
+from sbon_testbed.simulator.network import NetworkConfig
 from sbon_testbed.topology import CitiesConfig, build
-from sbon_testbed.virtual.network import NetworkConfig
 from tests.processes import runs, wait_until
 
 FAST = {"membership": {"interval_s": 0.2, "gossip_interval_s": 0.1, "suspicion_s": 0.5, "reconnect_interval_s": 1.0}}
@@ -410,7 +410,7 @@ def test_nothing_is_left_of_a_testbed_that_is_killed(tmp_path):
         f"""
         import os, pathlib, sys
         from sbon_testbed.netns.world import NetnsWorld
-        from sbon_testbed.virtual.network import NetworkConfig
+        from sbon_testbed.simulator.network import NetworkConfig
         from sbon_testbed.topology import CitiesConfig, build
         world = NetnsWorld(build(CitiesConfig(), 2, 1), pathlib.Path({str(tmp_path)!r}), NetworkConfig(), [{{}}, {{}}], 1)
         world.start(0), world.start(1)

@@ -4,9 +4,9 @@ from collections import Counter
 
 import numpy as np
 
+from sbon_testbed.simulator.harness import World
+from sbon_testbed.simulator.network import NetworkConfig
 from sbon_testbed.topology import Topology, pairs_between
-from sbon_testbed.virtual.harness import World
-from sbon_testbed.virtual.network import NetworkConfig
 
 HOUR_S = 3600.0
 NODES = ("p", "q", "c", "x", "y")

@@ -10,8 +10,8 @@ from sbon_agent.engine.execution import Execution
 from sbon_agent.engine.instance import Instance, State
 from sbon_agent.engine.work import Task
 from sbon_testbed.cpu import CpuConfig
-from sbon_testbed.virtual.harness import World
-from sbon_testbed.virtual.network import NetworkConfig
+from sbon_testbed.simulator.harness import World
+from sbon_testbed.simulator.network import NetworkConfig
 from tests.property.test_closing_in_steps import small_steps
 from tests.simulation.test_stalled_sink import Gate
 from tests.simulation.test_stateful_operators_move import SESSIONS, run

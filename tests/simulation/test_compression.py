@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from sbon_testbed.virtual.harness import World
-from sbon_testbed.virtual.network import NetworkConfig
+from sbon_testbed.simulator.harness import World
+from sbon_testbed.simulator.network import NetworkConfig
 
 ROWS = 120_000
 

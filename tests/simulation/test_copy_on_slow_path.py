@@ -6,8 +6,8 @@ from sbon.migration.machine import Phase
 from sbon.query.plan import JoinParams, SinkParams
 from sbon_agent.engine.instance import Instance
 from sbon_agent.node import Agent
-from sbon_testbed.virtual.harness import World
-from sbon_testbed.virtual.network import NetworkConfig
+from sbon_testbed.simulator.harness import World
+from sbon_testbed.simulator.network import NetworkConfig
 
 SOURCES, HERE, SINK = range(3)
 BYTES_PER_S = 1_000_000

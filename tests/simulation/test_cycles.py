@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sbon.errors import SbonError
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 AGREE_S = 10.0
 """Within so long after the last of them has returned, all agents list the same."""

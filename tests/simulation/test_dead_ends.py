@@ -8,7 +8,7 @@ from sbon.links.dead_ends import Obstruction
 from sbon.wire.links import DeadEnd
 from sbon_agent.engine.instance import Instance
 from sbon_agent.node import Agent
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 HOME, SOURCE, DEAD, BETWEEN = 0, 1, 2, 3
 STREAM = """

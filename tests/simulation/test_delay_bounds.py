@@ -5,8 +5,8 @@ import pytest
 
 from sbon.errors import SbonError
 from sbon.wire.reports import UpstreamDelay
+from sbon_testbed.simulator.harness import World
 from sbon_testbed.topology import Topology
-from sbon_testbed.virtual.harness import World
 
 # One way in ms. A strong source at a, a weak one beside the consumer at c, and b on the way between, a little aside.
 RTT_MS = 2 * np.array(

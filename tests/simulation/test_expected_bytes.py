@@ -2,7 +2,7 @@
 
 import pytest
 
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 SOURCE = """
 CREATE SOURCE readings (ts TIMESTAMP, symbol TEXT, price DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{node}',

@@ -13,7 +13,7 @@ from sbon.query.schema import ColumnType, Field
 from sbon_agent.connectors import registry
 from sbon_agent.connectors.base import Polled
 from sbon_agent.engine.rows import Rows
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 SCHEMA = (Field("ts", ColumnType.TIME), Field("n", ColumnType.INT), Field("s", ColumnType.TEXT), Field("b", ColumnType.BOOL))
 ROW = st.tuples(

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from sbon.errors import PlacementError, SbonError
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 ROWS = 60_000
 SOURCE = f"""

@@ -13,7 +13,7 @@ from sbon_agent.config import AgentConfig
 from sbon_agent.host import Host
 from sbon_agent.node import Agent
 from sbon_testbed.exactly_once.trouble import Trouble
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 SOURCE = """
 CREATE SOURCE readings (ts TIMESTAMP, sensor TEXT, fahrenheit DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{node}',

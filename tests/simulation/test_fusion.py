@@ -12,7 +12,7 @@ from sbon_agent.connectors.discard import DiscardSink
 from sbon_agent.engine.instance import Instance
 from sbon_agent.node import Agent
 from sbon_testbed.cpu import CpuConfig
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 ROWS = 400
 SOURCE = f"""

@@ -10,7 +10,7 @@ from sbon_agent.node import Agent
 from sbon_agent.optimising.migrations import MigrationRecord
 from sbon_testbed.backend import Tail
 from sbon_testbed.cpu import CpuConfig
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 OWNER, SOURCE, HOST, THERE, AFTER = range(5)
 ROWS = 1_000

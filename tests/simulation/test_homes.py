@@ -7,7 +7,7 @@ import pytest
 from sbon.errors import SbonError
 from sbon.query.ids import boot_of, home_of
 from sbon_agent.node import Agent
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 SOURCES = """
 CREATE SOURCE old (ts TIMESTAMP, number BIGINT, stream TEXT) WITH (connector = 'datagen', nodes = '{0}', rows_per_second = 20,

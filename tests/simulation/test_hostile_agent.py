@@ -9,7 +9,7 @@ import pytest
 from sbon.cost_space.coordinate import ORIGIN, Coordinate, check
 from sbon.query.catalog import ENTRIES_MAX, OWNER_ENTRIES_MAX, Entry
 from sbon.wire.replication import CatalogUpdate
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 NODES = 8
 LIAR = 3

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 SOURCES = """
 CREATE SOURCE busy (ts TIMESTAMP, key BIGINT, WATERMARK FOR ts AS ts - INTERVAL '1 second') WITH (connector = 'datagen', nodes = '{busy}',

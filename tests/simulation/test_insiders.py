@@ -24,7 +24,7 @@ from sbon.wire.reports import DelaySlack, OperatorsAsk, UpstreamDelay
 from sbon_agent.engine.instance import Instance, State
 from sbon_agent.network.peers import Peers
 from sbon_agent.node import Agent
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 ROWS, PER_S = 400, 40
 HOME, LEFT, RIGHT, EVIL = 0, 1, 2, 5

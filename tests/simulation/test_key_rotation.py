@@ -8,7 +8,7 @@ import pytest
 
 from sbon.errors import SbonError
 from sbon.sealing import KeyRing, generate_key, key_id
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 OLD, NEW, THIRD = bytes(range(32)), b"n" * 32, b"t" * 32
 """The first is the key that the testbed gives to sealed worlds."""

@@ -7,7 +7,7 @@ import pytest
 from sbon.query.plan import WindowParams
 from sbon_agent.engine import books, rows
 from sbon_agent.node import Agent
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 ROWS = 3_000
 SOURCE = f"""

@@ -11,7 +11,7 @@ import pytest
 from sbon.control import ControlReply, ControlRequest
 from sbon.errors import PlacementError, SbonError
 from sbon_testbed.backend import Tail
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 SOURCES = """
 CREATE SOURCE l (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{left}',

@@ -9,7 +9,7 @@ import pytest
 
 from sbon.errors import SbonError
 from sbon_testbed.exactly_once.trouble import Trouble
-from sbon_testbed.virtual.harness import Tail, World
+from sbon_testbed.simulator.harness import Tail, World
 
 SQL = """
 CREATE SOURCE s (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{stream}',

@@ -4,7 +4,7 @@ import pytest
 
 from sbon.query.plan import WindowParams
 from sbon_agent.node import Agent
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 SOURCES = """
 CREATE SOURCE a (ts TIMESTAMP, number BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{0}', rows_per_second = 20, {2}

@@ -8,7 +8,7 @@ import pytest
 from sbon.errors import SbonError
 from sbon_agent.node import Agent
 from sbon_agent.queries import queries
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 SOURCE = """
 CREATE SOURCE s (ts TIMESTAMP, key BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{}', rows_per_second = 5{})

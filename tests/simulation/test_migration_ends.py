@@ -11,7 +11,7 @@ from sbon.query.plan import JoinParams
 from sbon.wire.migration import Activate
 from sbon_agent.engine.instance import State
 from sbon_agent.node import Agent
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 OWNER, SOURCES, SINK, HOST, OTHER = range(5)
 SQL = """

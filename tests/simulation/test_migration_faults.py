@@ -18,7 +18,7 @@ from sbon.wire.migration import Activate, Lock, Prepare, StateChunk, Unlock
 from sbon_agent.engine.instance import State
 from sbon_agent.node import Agent
 from sbon_testbed.backend import Tail
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 OWNER, LEFT, RIGHT, HOST, OTHER, SPARE = range(6)
 PHASES = (Phase.LOCKING, Phase.PREPARING, Phase.COPYING, Phase.PAUSING, Phase.TRANSFERRING, Phase.COMMITTING)

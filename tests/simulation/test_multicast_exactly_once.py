@@ -13,8 +13,8 @@ import pytest
 from sbon.errors import SbonError
 from sbon.optimiser.multicast_views import Insert
 from sbon_testbed.backend import Tail
-from sbon_testbed.virtual.harness import World
-from sbon_testbed.virtual.network import NetworkConfig
+from sbon_testbed.simulator.harness import World
+from sbon_testbed.simulator.network import NetworkConfig
 
 SEEDS = range(0, 12, 6)
 SOAK_SEEDS = range(12, 60, 6)

@@ -10,8 +10,8 @@ from sbon.wire.deployment import End, Refeed, Use, User
 from sbon_agent.node import Agent
 from sbon_agent.queries.refeeding import renewed
 from sbon_testbed import report
+from sbon_testbed.simulator.harness import World
 from sbon_testbed.topology import Topology
-from sbon_testbed.virtual.harness import World
 
 PLACES = {
     "p0": (0, 0), "p1": (4, 3), "e2": (5, -3), "m0": (40, 10), "a0": (30, 60),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sbon_agent.node import Agent
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 SOURCE = """
 CREATE SOURCE s (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts)

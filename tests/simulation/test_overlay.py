@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sbon.errors import SbonError
+from sbon_testbed.simulator.harness import World
 from sbon_testbed.topology import pairs_between
-from sbon_testbed.virtual.harness import World
 
 SOURCE = """
 CREATE SOURCE readings (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts)

@@ -4,7 +4,7 @@ import pytest
 
 from sbon.links.batch import way
 from sbon_agent.engine.flow import Flow
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 SOURCE = """
 CREATE SOURCE {name} (ts TIMESTAMP, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{node}', seed = {seed},

@@ -5,8 +5,8 @@ import pytest
 
 from sbon.errors import LinkError
 from sbon.sealing import KeyRing
-from sbon_testbed.virtual.network import NetworkConfig
-from sbon_testbed.virtual.world import SimulatedWorld
+from sbon_testbed.simulator.network import NetworkConfig
+from sbon_testbed.simulator.world import SimulatedWorld
 from tests.peer_worlds import Recorder
 
 MACHINES = 4

@@ -1,6 +1,6 @@
 """What one agent knows of names reaches the others: changes at once, the rest by exchanges of whole tables."""
 
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 
 def test_names_that_either_end_has_missed_are_known_to_both_after_one_exchange():

@@ -12,7 +12,7 @@ from sbon.errors import SbonError
 from sbon.query.plan import SourceParams
 from sbon.reach import ConnectorsConfig, FileConfig
 from sbon.wire.replication import CatalogUpdate
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 FILE = "CREATE SOURCE {} (a BIGINT) WITH (connector = 'file', path = '{}', nodes = '{}')"
 SETTING = r"add its folder to connectors\.file\.allow in the configuration of new-york"

@@ -4,7 +4,7 @@ import json
 
 from sbon.errors import LinkError
 from sbon.query.plan import SinkParams
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 SOURCES = """
 CREATE SOURCE l (ts TIMESTAMP, i BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{0}', rows_per_second = 500,

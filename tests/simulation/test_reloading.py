@@ -17,7 +17,7 @@ from sbon_agent import logs
 from sbon_agent.config import AgentConfig
 from sbon_agent.node import Agent
 from sbon_agent.reloading import EFFECTS, Effect, effect_of, reload_of, settings
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 OTHER = {
     "name": "other",

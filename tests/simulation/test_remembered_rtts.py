@@ -6,9 +6,9 @@ import pytest
 from sbon.wire.candidates import CandidateAsk
 from sbon_agent.optimising.remembering import Remembering
 from sbon_agent.optimising.surveying import Surveying
+from sbon_testbed.simulator.harness import World
+from sbon_testbed.simulator.network import NetworkConfig
 from sbon_testbed.topology import Topology
-from sbon_testbed.virtual.harness import World
-from sbon_testbed.virtual.network import NetworkConfig
 
 NAMES = ("a", "b", "c", "x", "o1", "o2", "o3", "o4", "o5", "o6")
 TAKER = 2

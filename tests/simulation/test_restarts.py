@@ -8,7 +8,7 @@ import pytest
 from sbon.errors import SbonError
 from sbon.query.ids import boot_of
 from sbon_agent.node import Agent
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 HOME, SOURCE, OTHER, ELSEWHERE = 0, 1, 2, 3
 DATAGEN = """CREATE SOURCE s (ts TIMESTAMP, number BIGINT) WITH (connector = 'datagen', nodes = '{0}', rows_per_second = 20,

@@ -7,8 +7,8 @@ import pytest
 from sbon.query.plan import AssignParams
 from sbon_agent.engine.execution import Execution
 from sbon_agent.engine.work import Task
-from sbon_testbed.virtual.harness import World
-from sbon_testbed.virtual.network import NetworkConfig
+from sbon_testbed.simulator.harness import World
+from sbon_testbed.simulator.network import NetworkConfig
 
 ROWS = 2_000
 WINDOWS = 100

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 SQL = """CREATE SOURCE people (age BIGINT NOT NULL, name TEXT, ts TIMESTAMP, WATERMARK FOR ts AS ts)
     WITH (connector = 'file', path = '{path}', nodes = '{node}', format = 'ndjson', replay = 'event_time');

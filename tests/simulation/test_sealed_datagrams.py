@@ -1,8 +1,8 @@
 """No two sealed datagrams of an overlay share a nonce: with ChaCha20-Poly1305 that would give their content away."""
 
 from sbon.sealing import KEY_ID_BYTES, NONCE_BYTES, OVERHEAD_BYTES
-from sbon_testbed.virtual.harness import World
-from sbon_testbed.virtual.world import SimulatedHost
+from sbon_testbed.simulator.harness import World
+from sbon_testbed.simulator.world import SimulatedHost
 
 
 def test_every_sealed_datagram_of_every_agent_has_a_nonce_of_its_own(monkeypatch):

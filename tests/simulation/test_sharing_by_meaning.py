@@ -1,6 +1,6 @@
 """Queries of several authors, written in their own ways, share what they mean alike, and each gets its own columns."""
 
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 SOURCES = """
 CREATE SOURCE orders (ts TIMESTAMP, item BIGINT, amount DOUBLE, WATERMARK FOR ts AS ts)

@@ -8,7 +8,7 @@ import pytest
 
 from sbon.control import ControlReply, ControlRequest
 from sbon.errors import SbonError
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 CREATE = "CREATE SOURCE t (ts TIMESTAMP, n BIGINT, WATERMARK FOR ts AS ts) WITH (connector = {})"
 REFUSED = [

@@ -3,7 +3,7 @@
 from typing import Any
 
 from sbon_agent.connectors.base import Congested
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 SOURCE = """
 CREATE SOURCE readings (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{}',

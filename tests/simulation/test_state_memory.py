@@ -4,7 +4,7 @@ import pytest
 
 from sbon.errors import SbonError
 from sbon.query.plan import WindowParams
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 LIMIT = 2_000_000
 SOURCES = """

@@ -3,7 +3,7 @@
 import pytest
 
 from sbon.errors import SbonError
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 TEXT = """
 CREATE SOURCE s (ts TIMESTAMP, v DOUBLE NOT NULL, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', rows_per_second = 10);

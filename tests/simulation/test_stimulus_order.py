@@ -5,7 +5,7 @@ import math
 from sbon_agent.engine.execution import Execution
 from sbon_agent.engine.instance import State
 from sbon_testbed.cpu import CpuConfig
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 SQL = """
 CREATE SOURCE {name} (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen',

@@ -9,8 +9,8 @@ import pytest
 from sbon.errors import LocalProtocolError, SbonError
 from sbon.links.sender import LinkSender
 from sbon_testbed.backend import Tail
-from sbon_testbed.virtual.disk import VirtualDisk
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.disk import VirtualDisk
+from sbon_testbed.simulator.harness import World
 
 SOURCE = """
 CREATE SOURCE readings (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{}',

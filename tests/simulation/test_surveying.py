@@ -3,9 +3,9 @@
 import numpy as np
 
 from sbon.wire.candidates import CandidateAnswer, CandidateAsk
+from sbon_testbed.simulator.harness import World
+from sbon_testbed.simulator.network import NetworkConfig
 from sbon_testbed.topology import Topology
-from sbon_testbed.virtual.harness import World
-from sbon_testbed.virtual.network import NetworkConfig
 
 
 def flat(rtt_ms, nodes=3):

@@ -12,9 +12,9 @@ from sbon.query.ids import home_of
 from sbon.telemetry import rows
 from sbon.telemetry.schema import PERIODIC
 from sbon_agent.telemetry.spool import spooled
+from sbon_testbed.simulator.harness import World
 from sbon_testbed.telemetry.files import write_tables
 from sbon_testbed.topology import CitiesConfig, build
-from sbon_testbed.virtual.harness import World
 
 SETTINGS = {"optimiser": {"interval_s": 1.0, "cooldown_s": 3.0}, "telemetry": {"latency_window_s": 5.0, "flush_interval_s": 1.0}}
 SQL = """

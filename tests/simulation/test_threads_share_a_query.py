@@ -16,8 +16,8 @@ from sbon_agent.engine import prefetching
 from sbon_agent.engine.instance import Instance
 from sbon_agent.node import Agent
 from sbon_testbed.cpu import CpuConfig
-from sbon_testbed.virtual.harness import World
-from sbon_testbed.virtual.world import SimulatedHost
+from sbon_testbed.simulator.harness import World
+from sbon_testbed.simulator.world import SimulatedHost
 
 ROWS = 40_000
 BATCH_ROWS = 1000

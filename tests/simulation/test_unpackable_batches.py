@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 SOURCE = """CREATE SOURCE {name} (ts TIMESTAMP, n BIGINT, t TEXT, WATERMARK FOR ts AS ts)
     WITH (connector = 'file', path = '{path}', nodes = '{node}', replay = 'event_time')"""

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sbon.handshake import Versions
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 LATER = Versions(2, 3)
 SOURCE = """

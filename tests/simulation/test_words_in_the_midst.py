@@ -13,7 +13,7 @@ from sbon.wire.messages import Done, Message
 from sbon.wire.migration import Lock, Prepare, Unlock
 from sbon_agent.engine.instance import Instance
 from sbon_agent.node import Agent
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 SOURCE = """
 CREATE SOURCE readings (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts)

@@ -1,7 +1,7 @@
 """Small agents for tests of the worlds themselves: they say hello to everybody and answer control requests, and no more."""
 
 from sbon.control import ControlReply
-from sbon_testbed.virtual.world import PORT
+from sbon_testbed.simulator.world import PORT
 
 
 class FakeAgent:
@@ -77,5 +77,5 @@ class FakeAgent:
 
 
 def maker(world_ips):
-    """A `make_agent` for `sbon_testbed.virtual.harness.World`; `world_ips` is filled in by the caller once the world is made."""
+    """A `make_agent` for `sbon_testbed.simulator.harness.World`; `world_ips` is filled in by the caller once the world is made."""
     return lambda config, host, ring: FakeAgent(config, host, ring, world_ips)

@@ -5,7 +5,7 @@ import pytest
 import sbon_agent.cpu_meter
 from sbon_agent.cpu_meter import CpuMeter
 from sbon_agent.engine.accounts import Accounts
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 
 BATCH_NS, ROW_NS = 100_000, 20
 """As the virtual processor has it by default."""

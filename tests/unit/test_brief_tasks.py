@@ -13,7 +13,7 @@ from sbon.batching import Cost
 from sbon_agent.connectors.datagen import DatagenSource
 from sbon_agent.engine.brief import BRIEF_ROWS_MAX, is_brief
 from sbon_agent.engine.execution import Execution
-from sbon_testbed.virtual.harness import World
+from sbon_testbed.simulator.harness import World
 from tests.connector_world import columns, source
 
 SQL = """

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from sbon.errors import ShapeError
+from sbon_testbed.simulator.harness import World
+from sbon_testbed.simulator.network import NetworkConfig
 from sbon_testbed.topology import Latencies, Topology, pairs_between
-from sbon_testbed.virtual.harness import World
-from sbon_testbed.virtual.network import NetworkConfig
 
 
 def flat(rtt_ms, nodes=3):

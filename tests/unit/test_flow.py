@@ -13,7 +13,7 @@ from sbon_agent.engine.ends import Output
 from sbon_agent.engine.flow import Flow
 from sbon_agent.engine.instance import Instance
 from sbon_agent.engine.rows import Rows
-from sbon_testbed.virtual.world import SimulatedWorld
+from sbon_testbed.simulator.world import SimulatedWorld
 
 LINK = LinkSpec("q.1>q.2:0", "q.1", "q.2", 0, 1.0, 1.0)
 

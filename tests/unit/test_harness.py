@@ -8,8 +8,8 @@ from sbon_testbed import report
 from sbon_testbed.director import Director
 from sbon_testbed.result import result_of
 from sbon_testbed.scenario import parse_scenario
+from sbon_testbed.simulator.harness import TimeoutInWorldError, World
 from sbon_testbed.topology import pairs_between
-from sbon_testbed.virtual.harness import TimeoutInWorldError, World
 from tests.unit.greeting_agents import maker
 
 

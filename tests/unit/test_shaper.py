@@ -7,8 +7,8 @@ import pytest
 from sbon.errors import ConfigError
 from sbon_agent.network.shaped_stream import HELD_BYTES_MAX
 from sbon_agent.network.shaper import Shape, ShapedHost
-from sbon_testbed.virtual.network import NetworkConfig
-from sbon_testbed.virtual.world import SimulatedWorld
+from sbon_testbed.simulator.network import NetworkConfig
+from sbon_testbed.simulator.world import SimulatedWorld
 from tests.peer_worlds import Recorder
 
 EARLY_S = 0.0005

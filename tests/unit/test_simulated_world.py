@@ -7,8 +7,8 @@ import pytest
 
 from sbon.errors import ConfigError, ShapeError
 from sbon_testbed.cpu import CpuConfig
-from sbon_testbed.virtual.network import NetworkConfig
-from sbon_testbed.virtual.world import SimulatedWorld
+from sbon_testbed.simulator.network import NetworkConfig
+from sbon_testbed.simulator.world import SimulatedWorld
 from tests.integration.host_worlds import Listener, Recorder
 
 CALM = NetworkConfig(jitter_ms=0.0, split=0.0)

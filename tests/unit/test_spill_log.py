@@ -13,7 +13,7 @@ from sbon.query.schema import ColumnType, Field, Schema
 from sbon_agent.disk import FolderDisk
 from sbon_agent.engine.rows import Rows
 from sbon_agent.engine.spill_log import SpillLog
-from sbon_testbed.virtual.disk import VirtualDisk
+from sbon_testbed.simulator.disk import VirtualDisk
 
 SCHEMA: Schema = (Field("n", ColumnType.INT), Field("t", ColumnType.TEXT))
 

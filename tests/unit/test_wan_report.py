@@ -8,7 +8,7 @@ from sbon.errors import SbonError
 from sbon_testbed.netns.messages import Paths, Report, Setup, receive, send
 from sbon_testbed.netns.router import Lateness
 from sbon_testbed.report import network_lines
-from sbon_testbed.virtual.network import NetworkConfig
+from sbon_testbed.simulator.network import NetworkConfig
 
 COUNTERS = {
     "started": 2,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sbon_testbed.netns.devices import ip_address
 from sbon_testbed.netns.schedule import PATH_PACKETS_MAX, Schedule
-from sbon_testbed.virtual.network import NetworkConfig
+from sbon_testbed.simulator.network import NetworkConfig
 
 MS = 1_000_000
 TCP, UDP = 6, 17

@@ -3,8 +3,8 @@
 import numpy as np
 
 from sbon.sealing import KeyRing
-from sbon_testbed.virtual.network import NetworkConfig
-from sbon_testbed.virtual.world import SimulatedWorld
+from sbon_testbed.simulator.network import NetworkConfig
+from sbon_testbed.simulator.world import SimulatedWorld
 from tests.peer_worlds import Recorder
 
 RING, OTHER_RING = KeyRing([bytes(32)]), KeyRing([bytes(range(32))])

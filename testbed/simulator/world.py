@@ -16,10 +16,10 @@ from sbon.errors import ConfigError
 from sbon.types import Address, FloatArray
 from sbon_agent.host import StreamHandler, Timer
 from sbon_testbed.cpu import Cpu, CpuConfig
-from sbon_testbed.virtual.disk import VirtualDisk
-from sbon_testbed.virtual.network import Network, NetworkConfig
-from sbon_testbed.virtual.stream import SimulatedStream, Streams
-from sbon_testbed.virtual.time import NS, VirtualTime, ns, ns_not_before
+from sbon_testbed.simulator.disk import VirtualDisk
+from sbon_testbed.simulator.network import Network, NetworkConfig
+from sbon_testbed.simulator.stream import SimulatedStream, Streams
+from sbon_testbed.simulator.time import NS, VirtualTime, ns, ns_not_before
 
 T = TypeVar("T")
 

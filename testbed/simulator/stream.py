@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from sbon.types import Address
 from sbon_agent.host import StreamHandler
-from sbon_testbed.virtual.network import Network
-from sbon_testbed.virtual.time import NS, ns
+from sbon_testbed.simulator.network import Network
+from sbon_testbed.simulator.time import NS, ns
 
 _SYN_RETRIES_S = (0.0, 1.0, 3.0, 7.0)
 """Seconds at which a connection request is sent again, as Linux does it."""

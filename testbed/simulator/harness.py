@@ -29,10 +29,10 @@ from sbon_agent.queries.kept_file import KeptFile
 from sbon_testbed.backend import Node, Tail, node_number
 from sbon_testbed.cpu import CpuConfig
 from sbon_testbed.logs import VirtualLog
+from sbon_testbed.simulator.network import NetworkConfig
+from sbon_testbed.simulator.time import ns
+from sbon_testbed.simulator.world import PORT, SimulatedHost, SimulatedWorld
 from sbon_testbed.topology import CitiesConfig, Latencies, PairMask, Topology, TopologyConfig, build
-from sbon_testbed.virtual.network import NetworkConfig
-from sbon_testbed.virtual.time import ns
-from sbon_testbed.virtual.world import PORT, SimulatedHost, SimulatedWorld
 
 # Batches of virtual worlds are small, and a thread pool costs more than the work. polars reads this when it loads.
 os.environ.setdefault("POLARS_MAX_THREADS", "1")

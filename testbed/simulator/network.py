@@ -1,7 +1,7 @@
 """The virtual world's network: which nodes reach each other, with which delays and faults.
 
 Nodes are numbered. The one-way delay of a pair is half its RTT plus an exponential jitter. Datagrams may be lost, doubled and held
-back; streams (`sbon_testbed.virtual.stream`) suffer the same delays but keep order and lose nothing. A partition or a machine that is off
+back; streams (`sbon_testbed.simulator.stream`) suffer the same delays but keep order and lose nothing. A partition or a machine that is off
 blocks a pair: datagrams vanish, streams stall and in the end break.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from sbon.errors import ConfigError, ShapeError
 from sbon.types import FloatArray
-from sbon_testbed.virtual.time import NS, VirtualTime, ns
+from sbon_testbed.simulator.time import NS, VirtualTime, ns
 
 LOOPBACK_NS = 20_000
 """One-way delay from a node to itself, in nanoseconds."""
