@@ -1,0 +1,172 @@
+"""What the structure of the tree may not have, or must have less of: circles of imports, large classes, protocol logic in `agent/`.
+
+The numbers and lists here may only shrink. Whoever makes one smaller writes the smaller one down.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = {"sbon": "sbon", "agent": "sbon_agent", "testbed": "sbon_testbed"}
+"""Folders of the code, with the names by which they are imported."""
+
+INPUT_OUTPUT = {
+    *("asyncio", "concurrent", "ctypes", "fcntl", "io", "mmap", "multiprocessing", "os", "pathlib", "resource", "select", "selectors"),
+    *("shutil", "signal", "socket", "ssl", "subprocess", "tempfile", "threading", "time"),
+    *("aiomqtt", "paho", "uvloop"),
+}
+"""Modules that reach outside; whoever imports one of them does I/O."""
+LINES_WITHOUT_IO_MAX = 17_600
+"""In modules of `agent/` that do no I/O of their own. The aim is 3,000."""
+METHODS_MAX = 25
+ATTRIBUTES_MAX = 20
+LARGE_CLASSES = {
+    "Agent",
+    "AsyncioHost",
+    "Connection",
+    "Copying",
+    "Engine",
+    "Execution",
+    "FileSource",
+    "FileTable",
+    "Flow",
+    "FullOptimiser",
+    "HttpSink",
+    "Instance",
+    "LinkSender",
+    "MembershipWorld",
+    "Migration",
+    "Migrations",
+    "OwnedQueries",
+    "Peers",
+    "ProcessWorld",
+    "QueryRecord",
+    "Roster",
+    "Scalars",
+    "ShapedHost",
+    "World",
+}
+IN_CIRCLES = {
+    "sbon.arrays",
+    "sbon.cost",
+    "sbon.extensions",
+    "sbon.framing",
+    "sbon.functions",
+    "sbon.handshake",
+    "sbon.links",
+    "sbon.misfits",
+    "sbon.operators",
+    "sbon.placement",
+    "sbon.query",
+    "sbon.wire",
+    "sbon_agent.config",
+    "sbon_agent.directory",
+    "sbon_agent.engine",
+    "sbon_agent.network",
+    "sbon_agent.optimising",
+    "sbon_agent.queries",
+    "sbon_agent.telemetry",
+    "sbon_testbed.cpu",
+    "sbon_testbed.logs",
+    "sbon_testbed.simulator",
+}
+"""Packages that import each other in circles today."""
+
+
+def modules(folder: str) -> list[Path]:
+    return sorted(path.relative_to(ROOT) for path in (ROOT / folder).rglob("*.py"))
+
+
+def tree(path: Path) -> ast.Module:
+    return ast.parse((ROOT / path).read_text(encoding="utf-8"))
+
+
+def is_for_types_only(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
+def imported(body: list[ast.stmt], *, late: bool = True) -> Iterator[str]:
+    """Names of the modules that these statements import when they run; `late`: inside functions, too."""
+    for statement in body:
+        if is_for_types_only(statement):
+            continue
+        nodes = ast.walk(statement) if late else iter([statement])
+        for node in nodes:
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                yield node.module
+
+
+def does_io(path: Path) -> bool:
+    """Whether a module reaches outside: by what it imports, or by opening files."""
+    found = tree(path)
+    opens = any(isinstance(node, ast.Call) and ast.unparse(node.func) == "open" for node in ast.walk(found))
+    return opens or any(name.split(".")[0] in INPUT_OUTPUT for name in imported(found.body))
+
+
+def package_of(module: str) -> str:
+    """The folder that a module is in, for the overlay's three top folders; a module directly in one of them is a package of its own."""
+    return ".".join(module.split(".")[:2])
+
+
+def packages() -> dict[str, set[str]]:
+    """Which other packages each package imports when it is loaded."""
+    found: dict[str, set[str]] = {}
+    for folder, name in FOLDERS.items():
+        for path in modules(folder):
+            here = package_of(".".join([name, *path.with_suffix("").parts[1:]]))
+            theirs = {package_of(one) for one in imported(tree(path).body, late=False) if one.split(".")[0] in FOLDERS.values()}
+            found.setdefault(here, set()).update(theirs - {here})
+    return found
+
+
+def circles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
+    """The sets of packages of which each reaches each other."""
+
+    def reached(start: str) -> set[str]:
+        seen: set[str] = set()
+        waiting = [start]
+        while waiting:
+            for one in graph.get(waiting.pop(), set()) - seen:
+                seen.add(one)
+                waiting.append(one)
+        return seen
+
+    reach = {package: reached(package) for package in graph}
+    return {frozenset({other for other in graph if other in reach[one] and one in reach[other]}) for one in graph if one in reach[one]}
+
+
+def classes() -> Iterator[tuple[str, int, int]]:
+    """All classes of the code, with the numbers of their methods and of the attributes that their methods set."""
+    for folder in FOLDERS:
+        for path in modules(folder):
+            for node in ast.walk(tree(path)):
+                if isinstance(node, ast.ClassDef):
+                    methods = [one for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
+                    yield node.name, len(methods), len(set(attributes(methods)))
+
+
+def attributes(methods: list[ast.FunctionDef | ast.AsyncFunctionDef]) -> Iterator[str]:
+    for method in methods:
+        for node in ast.walk(method):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self":
+                yield node.attr
+
+
+def test_packages_do_not_import_each_other_in_circles():
+    assert {package for circle in circles(packages()) for package in circle} <= IN_CIRCLES
+
+
+def test_protocols_leave_the_agent():
+    """A module of `agent/` without I/O of its own is protocol logic or arithmetic, and belongs into `sbon/`."""
+    free = {path: len((ROOT / path).read_text(encoding="utf-8").splitlines()) for path in modules("agent") if not does_io(path)}
+
+    assert sum(free.values()) <= LINES_WITHOUT_IO_MAX, sorted(free.items(), key=lambda one: -one[1])[:20]
+
+
+def test_no_class_knows_too_much():
+    large = {name for name, methods, attributes in classes() if methods > METHODS_MAX or attributes > ATTRIBUTES_MAX}
+
+    assert large <= LARGE_CLASSES
