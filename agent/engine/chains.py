@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from sbon.compression import Codec
+from sbon.execution.life import State
 from sbon.links.batch import Batch
 from sbon.query.plan import WATERMARK_END
 from sbon.types import NodeId, OperatorId
 from sbon_agent.engine.ends import Input, Output
 from sbon_agent.engine.flow import Flow
-from sbon_agent.engine.instance import Instance, State
+from sbon_agent.engine.instance import Instance
 from sbon_agent.engine.sources import can_promise
 from sbon_agent.engine.work import Stage
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sbon.errors import ConnectorError, LocalProtocolError, PlacementError, SbonError
+from sbon.execution.life import Event, State
 from sbon.extensions import Extensions
 from sbon.links.config import LinkConfig
 from sbon.links.dead_ends import Absence, Way, judge
@@ -34,7 +35,7 @@ from sbon_agent.engine.events import EngineEvents
 from sbon_agent.engine.execution import Execution
 from sbon_agent.engine.flow import MISSING_MAX, Flow, Router
 from sbon_agent.engine.handover import export, install
-from sbon_agent.engine.instance import Instance, State
+from sbon_agent.engine.instance import Instance
 from sbon_agent.engine.settings import EngineConfig
 from sbon_agent.engine.splitting import fold, may_fold, split
 from sbon_agent.host import Host
@@ -206,7 +207,7 @@ class Engine:
         def failed(problem: BaseException) -> None:
             if asked_by != self._me:
                 self._events.operator_refused(spec.id, asked_by, str(problem))
-            self._execution.stop(instance)
+            self._execution.on(instance, Event.DESTROY)
             self._remove(instance)
             answer(
                 problem if isinstance(problem, SbonError) else PlacementError(f"operator {spec.id}: {type(problem).__name__}: {problem}")
@@ -228,14 +229,13 @@ class Engine:
 
         def made(result: object) -> None:
             if self.instances.get(spec.id) is not instance:
-                self._execution.stop(instance)
+                self._execution.let_go(instance, abandon=True)
                 answer(PlacementError(f"operator {spec.id} was dropped while it was made"))
                 return
             if isinstance(result, BaseException):
                 failed(result)
                 return
-            if instance.sink is None:  # a sink waits for `begin`
-                self._execution.start(instance)
+            self._execution.on(instance, Event.BUILT if instance.sink is None else Event.SINK_BUILT)
             if instance.state is State.FAILED:
                 failed(PlacementError(instance.reason))
                 return
@@ -258,14 +258,14 @@ class Engine:
         if not sinks:
             raise LocalProtocolError(f"{self._me} has no sink of query {query}")
         for instance in sinks:
-            if instance.state is State.BUILDING:
-                self._execution.start(instance)
+            if instance.allows(Event.BEGIN):
+                self._execution.on(instance, Event.BEGIN)
 
     def destroy(self, operator: OperatorId) -> None:
         """Stops and removes an operator, if it is here."""
         instance = self.instances.get(operator)
         if instance is not None:
-            self._execution.stop(instance)
+            self._execution.on(instance, Event.DESTROY)
             self._remove(instance)
             self._events.operator_destroyed(operator)
 
@@ -358,7 +358,7 @@ class Engine:
             The operator is not here, or is moving away and its record has been read: repeat the message at its new host.
         """
         instance = self.instances.get(operator)
-        if instance is None or link not in instance.inputs or instance.exported:
+        if instance is None or link not in instance.inputs or instance.state is State.EXPORTED:
             raise LocalProtocolError(f"the receiver of {link} is not on {self._me}, or is moving away")
         instance.inputs[link].lost = instance.inputs[link].told_lost = not back
 
@@ -378,7 +378,7 @@ class Engine:
         instance = carrier[0] if carrier is not None else self._known(operator)
         if instance.state is State.FAILED:
             raise LocalProtocolError(f"operator {operator} has failed: {instance.reason}")
-        if instance.exported:
+        if instance.state is State.EXPORTED:
             raise PlacementError(f"operator {instance.id} is moving away from {self._me}")
         instance.used_by(user)
         if through is not None and through in instance.outputs:
@@ -434,7 +434,7 @@ class Engine:
             self.flow.add_output(parent, parent.outputs[outgoing])
         self.flow.add(relay)
         self._execution.join(parent, relay)
-        self._execution.start(relay)
+        self._execution.on(relay, Event.BUILT)
         for output in relay.outputs.values():
             self.flow.transmit(output)
         self._execution.consider(parent)
@@ -449,19 +449,20 @@ class Engine:
         """
         instance = self._known(relay)
 
-        def idle() -> None:
-            parent = self.instances.get(operator)
-            if self.instances.get(relay) is not instance or instance.state is not State.PAUSED:
+        def idle(rests: bool) -> None:
+            if not rests:
                 return
+            parent = self.instances.get(operator)
             if parent is None or not free() or not may_fold(parent, instance, self._links):
                 self.resume(relay)
                 return
             outputs = fold(parent, instance, self.flow)
+            self._execution.on(instance, Event.DESTROY)
             del self.instances[relay]
             self._execution.consider(parent)
             done(outputs)
 
-        self._execution.pause(instance, idle)
+        self._execution.rest(instance, idle)
 
     # ---------------------------------------------------------------------------------------------------- migration
 
@@ -476,23 +477,26 @@ class Engine:
             return
 
         def forked(result: "Operator | BaseException") -> None:
-            instance.busy = False
-            if not isinstance(result, BaseException):
-                instance.log = InputLog()
-            self.resume(operator)
-            if self.instances.get(operator) is instance:
-                self._execution.consider(instance)  # the copy was called off while the state was being read: the operator was resumed then
+            if instance.allows(Event.FORKED):  # it has neither failed nor gone meanwhile
+                instance.busy = False
+                if not isinstance(result, BaseException):
+                    instance.log = InputLog()
+                self._execution.on(instance, Event.FORKED)
             done(result)
 
         def work() -> "Operator":
             assert instance.operator is not None
             return instance.operator.fork()
 
-        def idle() -> None:
-            instance.busy = True  # no batch may change the state while it is being read
+        def idle(rests: bool) -> None:
+            if not rests:
+                done(self._restless(instance))
+                return
+            self._execution.on(instance, Event.FORK)
+            instance.busy = True
             self._host.execute(work, forked, rows=0)
 
-        self._rest(instance, idle, done)
+        self._execution.rest(instance, idle)
 
     def stop_copying(self, operator: OperatorId) -> None:
         """Stops logging input: the copy has been called off."""
@@ -502,50 +506,35 @@ class Engine:
 
     def pause(self, operator: OperatorId, done: Callable[[BaseException | None], None]) -> None:
         """Pauses an operator after its current batch. `resume` or `hand_over` must follow."""
-        self._rest(self._known(operator), lambda: done(None), done)
+        instance = self._known(operator)
+        self._execution.rest(instance, lambda rests: done(None if rests else self._restless(instance)))
 
     def export(self, operator: OperatorId, done: Callable[[bytes | BaseException], None]) -> None:
         """Encodes the engine's record of a paused operator, on an executor thread; `done` gets the bytes."""
         instance = self._known(operator)
         try:
             work = export(instance)
+            self._execution.on(instance, Event.EXPORT)
         except LocalProtocolError as problem:
-            done(problem)  # called off in the meantime
+            done(problem)  # called off in the meantime, or part of its output is on disk
             return
-        instance.exported = True
         self._host.execute(work, done, rows=0)
 
-    def _rest(self, instance: Instance, then: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
-        """Lets an operator finish its batch and start no other; calls `then` or `failed`."""
-
-        def idle() -> None:
-            if instance.state is State.PAUSED and self.instances.get(instance.id) is instance:
-                then()
-            else:
-                failed(LocalProtocolError(f"operator {instance.id} is {instance.state.value}: {instance.reason or 'called off'}"))
-
-        if instance.state in (State.RUNNING, State.FINISHED):
-            self._execution.pause(instance, idle)
-        else:
-            self._host.call_soon(idle)
+    def _restless(self, instance: Instance) -> LocalProtocolError:
+        return LocalProtocolError(f"operator {instance.id} is {instance.state.value}: {instance.reason or 'called off'}")
 
     def resume(self, operator: OperatorId) -> None:
-        """Runs a paused operator again, after a migration that was abandoned."""
+        """Runs an operator again that rests or is to rest, after a migration that was abandoned."""
         instance = self.instances.get(operator)
-        if instance is not None and instance.state is State.PAUSED:
-            instance.when_idle = None
-            instance.exported = False
-            instance.state = State.FINISHED if instance.ended else State.RUNNING
-            self._execution.consider(instance)
+        if instance is not None and instance.allows(Event.GO_ON):
+            self._execution.on(instance, Event.GO_ON)
 
     def hand_over(self, operator: OperatorId, node: NodeId, epoch: int) -> None:
         """Removes an operator whose migration is committed. Queued batches are dropped; their senders send them to the new host."""
         instance = self._known(operator)
         self._remove(instance)
         self.flow.left(operator, node, epoch)
-        # Freeing a large state takes long: do it on a thread, so that the event loop can report the move.
-        gone = [instance.drop_operator()]
-        self._host.execute(gone.clear, lambda result: None, rows=0)
+        self._execution.on(instance, Event.HAND_OVER)
 
     def install(self, assembly: Assembly, epoch: int, done: Callable[[Instance | BaseException], None]) -> None:
         """Adds an operator whose state has arrived, as PREPARED; `activate` or `destroy` must follow."""
@@ -574,10 +563,10 @@ class Engine:
     def activate(self, operator: OperatorId) -> None:
         """Runs a PREPARED operator and resends its unacknowledged output from here."""
         instance = self._known(operator)
-        if instance.state is not State.PREPARED:
+        if not instance.allows(Event.RUN):
             return
         self.flow.forget_whereabouts(operator)
-        self._execution.start(instance)
+        self._execution.on(instance, Event.RUN)
         for output in instance.outputs.values():
             self.flow.transmit(output)
 

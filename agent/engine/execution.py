@@ -11,10 +11,12 @@ Consecutive operators on this host run in one task where possible (`sbon_agent.e
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import msgspec
 
 from sbon.errors import SbonError
+from sbon.execution.life import Do, Event, State
 from sbon.links.batch import Batch
 from sbon.operators.values import FEW_ROWS
 from sbon.scheduling import EarliestStimulusFirst
@@ -27,7 +29,7 @@ from sbon_agent.engine.chains import backlog, chain, first_part, joins_soon
 from sbon_agent.engine.closing import Closing, Quantum
 from sbon_agent.engine.ends import Input
 from sbon_agent.engine.flow import Flow
-from sbon_agent.engine.instance import Instance, State
+from sbon_agent.engine.instance import Instance
 from sbon_agent.engine.prefetching import Prefetching, may_spread
 from sbon_agent.engine.settings import EngineConfig
 from sbon_agent.engine.source_acknowledgement import SourceAcknowledgement
@@ -67,6 +69,10 @@ class Execution:
         self._acknowledgement = SourceAcknowledgement(host, flow, instances)
         self._books = Books(flow, self._polling, self._acknowledgement, self._ended, delivered)
         self._ready = EarliestStimulusFirst[OperatorId]()
+        self._resting: dict[OperatorId, Callable[[bool], None]] = {}
+        """Who is told when an operator rests."""
+        self._afterwards: dict[Instance, list[Do]] = {}
+        """What is done about operators once the thread that has them is done."""
         self._running = 0
         self._pumps_soon = False
         self._on_threads = 0
@@ -81,55 +87,108 @@ class Execution:
         self._acknowledgement.look()
         self._pump()
 
-    def pause(self, instance: Instance, then: Callable[[], None]) -> None:
-        """Pauses an operator; calls `then` when the batch under way, if any, is done."""
-        instance.state = State.PAUSED
-        self._ready.remove(instance.id)
-        if instance.busy:
-            instance.when_idle = then
-            self.consider(instance)  # the rest of a batch in slices is processed first
-        else:
-            self._host.call_soon(then)
+    def on(self, instance: Instance, event: Event, reason: str = "") -> None:
+        """Reports an event to the life of an operator, and carries out what follows from it.
 
-    def start(self, instance: Instance) -> None:
-        """Lets an operator run; a finished one stays finished."""
-        instance.state = State.FINISHED if instance.ended else State.RUNNING
-        if instance.source is not None:
-            try:
-                instance.source.start(lambda: self._polling.at(instance, self._host.now()))
-            except Exception as problem:  # a connector may raise anything: report it
-                self._failed_at(instance, problem)
-                return
-            self._polling.at(instance, self._host.now())
+        Raises
+        ------
+        LocalProtocolError
+            It does not go with the operator's state.
+        """
+        for what in instance.on(event, ended=instance.ended, reason=reason):
+            self._carry_out(instance, what)
+
+    def rest(self, instance: Instance, done: Callable[[bool], None]) -> None:
+        """Lets an operator finish the batch under way and begin no other. `done(True)` follows when it rests, or else `done(False)`."""
+        if instance.allows(Event.REST):
+            self._resting[instance.id] = done
+            self.on(instance, Event.REST)
         else:
-            self.consider(instance)
+            self._host.call_soon(lambda: done(False))
 
     def fail(self, instance: Instance, reason: str) -> None:
         """Fails an operator; its input stays unacknowledged."""
-        if instance.state is State.FAILED:
-            return
         remains = getattr(instance.sink, "remains", "")
-        instance.state = State.FAILED
-        instance.reason = f"{reason}; {remains}" if remains else reason
-        self.stop(instance)
-        if instance.task is None:
-            self._drop_operator(instance)
-        self._failed(instance)
+        self.on(instance, Event.FAULT, f"{reason}; {remains}" if remains else reason)
 
-    def stop(self, instance: Instance) -> None:
-        """Stops an operator: closes its files and sockets and cancels its timers, once its task has ended."""
+    def _carry_out(self, instance: Instance, what: Do) -> None:
+        match what:
+            case Do.START:
+                self._start(instance)
+            case Do.TAKE_UP:
+                self.consider(instance)
+            case Do.FINISH_BATCH:
+                self._finish_batch(instance)
+            case Do.TELL_RESTS:
+                self._resting.pop(instance.id)(True)
+            case Do.TELL_CALLED_OFF:
+                self._host.call_soon(partial(self._resting.pop(instance.id), False))
+            case Do.PUT_IN_PLACE:
+                self._put_in_place(instance)
+            case Do.LET_GO | Do.ABANDON | Do.FREE:
+                self._stop(instance)
+                if instance.task is not None:
+                    self._afterwards.setdefault(instance, []).append(what)
+                elif what is Do.FREE:
+                    self._free_state(instance)
+                else:
+                    self.let_go(instance, abandon=what is Do.ABANDON)
+            case Do.LET_GO_LATER:
+                self._stop(instance)  # `_put_in_place` lets go
+            case Do.TELL_FINISHED:
+                self._finished(instance)
+            case Do.TELL_FAILED:
+                self._failed(instance)
+
+    def _start(self, instance: Instance) -> None:
+        if instance.source is None:
+            self.consider(instance)
+            return
+        try:
+            instance.source.start(lambda: self._polling.at(instance, self._host.now()))
+        except Exception as problem:  # a connector may raise anything: report it
+            self._failed_at(instance, problem)
+            return
+        self._polling.at(instance, self._host.now())
+
+    def _finish_batch(self, instance: Instance) -> None:
+        """Processes the rest of a batch, if there is one; the operator rests at the earliest in the next turn of the event loop."""
+        done = self._resting[instance.id]
+
+        def idle() -> None:
+            if self._resting.get(instance.id) is done and not instance.busy:
+                self.on(instance, Event.IDLE)
+
+        self._ready.remove(instance.id)
+        if instance.busy:
+            self.consider(instance)
+        else:
+            self._host.call_soon(idle)
+
+    def _stop(self, instance: Instance) -> None:
+        """Cancels the timers of an operator and drops what it has not begun, or not completed."""
         self._ready.remove(instance.id)
         instance.fetches.clear()
         if instance.timer is not None:
             instance.timer.cancel()
             instance.timer = None
-        if instance.finishing:
-            instance.when_idle = lambda: self._let_go(instance)
-        elif instance.task is None:
+        if instance.task is None:
             instance.busy, instance.closing = False, None  # drops the rest of a batch in slices
-            self._let_go(instance)
-        elif instance.source is not None or instance.sink is not None:
-            instance.when_idle = lambda: self._let_go(instance)
+
+    def _came_back(self, instance: Instance) -> None:
+        """Carries out what had to wait until a thread was done with an operator."""
+        for what in self._afterwards.pop(instance, ()):
+            self._carry_out(instance, what)
+        if instance.state is State.RESTING:
+            self.on(instance, Event.IDLE)
+
+    def let_go(self, instance: Instance, *, abandon: bool = False) -> None:
+        """Closes the files and sockets of an operator. With `abandon`, a sink removes what is not complete."""
+        if instance.source is not None:
+            instance.source.stop()
+        if instance.sink is not None:
+            close = getattr(instance.sink, "abandon", instance.sink.close) if abandon else instance.sink.close
+            self._host.execute(close, _ignored, rows=0)
 
     def advance(self, instance: Instance, watermark_us: int) -> None:
         """Raises the watermark of an idle operator without a batch, and lets it give its answers."""
@@ -147,8 +206,8 @@ class Execution:
             made.busy, made.task = True, operator.task
             operator.task.joined.append(made)
 
-    def _drop_operator(self, instance: Instance) -> None:
-        """Frees the state of a failed operator on a thread."""
+    def _free_state(self, instance: Instance) -> None:
+        """Frees the state of an operator that has failed or left on a thread, because that takes long where the state is large."""
         self._budget.forget(instance.id)
         gone = [instance.drop_operator()]
         self._host.execute(gone.clear, _ignored, rows=0)
@@ -160,14 +219,6 @@ class Execution:
         excess = self._budget.measured(instance.id, instance.state_bytes)
         if excess is not None and excess.operator in self._instances:
             self.fail(self._instances[excess.operator], excess.reason)
-
-    def _let_go(self, instance: Instance) -> None:
-        if instance.source is not None:
-            instance.source.stop()
-        if instance.sink is not None:
-            gives_up = instance.state in (State.FAILED, State.BUILDING)
-            let_go = getattr(instance.sink, "abandon", instance.sink.close) if gives_up else instance.sink.close
-            self._host.execute(let_go, _ignored, rows=0)
 
     def _look_at(self, instance: Instance) -> None:
         """Updates an operator's entry in the queue of those ready to run."""
@@ -186,7 +237,7 @@ class Execution:
         elif instance.busy:
             # The rest of a sliced batch needs credit as the first slice did, unless a pause waits for it.
             instance.blocked = not instance.has_credit
-            if instance.when_idle is not None or (instance.state is State.RUNNING and not instance.blocked):
+            if instance.state is State.RESTING or (instance.state is State.RUNNING and not instance.blocked):
                 self._ready.push(instance.id, instance.earliest_s)
         elif instance.state is not State.RUNNING:
             self._ready.remove(instance.id)
@@ -245,7 +296,7 @@ class Execution:
 
     def _may_end_its_batch(self, instance: Instance) -> bool:
         """Tells whether an operator may run, or was paused in the middle of a batch that must be finished."""
-        return instance.state is State.RUNNING or (instance.busy and instance.when_idle is not None)
+        return instance.state is State.RUNNING or (instance.busy and instance.state is State.RESTING)
 
     # ---------------------------------------------------------------------------------------------------------- tasks
 
@@ -259,7 +310,7 @@ class Execution:
         most = min(most * getattr(instance.sink, "quanta", 1), max(most, self._config.quantum_rows))
         spread = instance.operator.spread if instance.operator is not None else 1
         most = min(most, max(1, self._config.quantum_rows // spread))
-        begin, hurried = incoming.sliced, instance.when_idle is not None and spread == 1
+        begin, hurried = incoming.sliced, instance.state is State.RESTING and spread == 1
         if instance.is_multicast:
             pass  # a multicast passes batches on unchanged
         elif begin or (batch.rows > 2 * most and not hurried):
@@ -313,9 +364,8 @@ class Execution:
             if step.state_bytes is not None:
                 self._look_at_state(stage.instance)
         for instance in rest:
-            if not instance.busy and instance.when_idle is not None:
-                then, instance.when_idle = instance.when_idle, None
-                then()
+            if instance.state is not State.RUNNING and not instance.busy:
+                self._came_back(instance)
         for instance in rest:
             self._look_at(instance)
         if head.source is not None and task.steps:
@@ -329,39 +379,29 @@ class Execution:
         head, incoming = task.stages[0].instance, task.stages[0].incoming
         for instance in instances:
             instance.task = None
-            if self._instances.get(instance.id) is not instance or instance.state is State.FAILED:
+            if instance.state is State.GONE or instance.state is State.FAILED:
                 instance.closing = None
                 instance.busy = False
-                if instance.state is State.FAILED:
-                    self._drop_operator(instance)
             else:
                 instance.busy = instance.closing is not None or (instance is head and incoming is not None and incoming.sliced > 0)
         return instances
 
     def _failed_at(self, instance: Instance, problem: BaseException) -> None:
         if isinstance(problem, Congested):
-            self._retry_later(instance, problem)
+            self._stall(instance, problem)
             return
         self.fail(instance, str(problem) if isinstance(problem, SbonError) else f"{type(problem).__name__}: {problem}")
 
-    def _retry_later(self, instance: Instance, problem: Congested) -> None:
-        """Pauses a sink for a while whose receiver or disk is full; nothing is dropped."""
-        if instance.state is not State.RUNNING:
+    def _stall(self, instance: Instance, problem: Congested) -> None:
+        """Stalls a sink whose receiver or disk is full, for the pause that it asked for; nothing is dropped."""
+        if not instance.allows(Event.NOT_TAKEN):
             return
-
-        def resume() -> None:
-            instance.state = State.RUNNING
-            self.consider(instance)
-
-        self._stall(instance, problem, resume)
-
-    def _stall(self, instance: Instance, problem: Congested, resume: Callable[[], None]) -> None:
-        """Marks an operator STALLED with the sink's reason, and calls `resume` after the pause that the sink asked for."""
-        instance.state, instance.stalled_by, instance.blocked = State.STALLED, str(problem), True
+        self.on(instance, Event.NOT_TAKEN, str(problem))
+        instance.blocked = True
 
         def again() -> None:
-            if instance.state is State.STALLED:
-                resume()
+            if instance.allows(Event.OFFER):
+                self.on(instance, Event.OFFER)
 
         instance.timer = self._host.call_at(self._host.now() + problem.retry_after_s, again)
 
@@ -369,25 +409,18 @@ class Execution:
 
     def _ended(self, instance: Instance) -> None:
         """Finishes an operator whose input has all been processed. A sink with a `finish` method runs that first."""
-        finish = getattr(instance.sink, "finish", None)
-        if finish is None or self._instances.get(instance.id) is not instance:
-            instance.state = State.FINISHED
-            self._finished(instance)
-            return
-        instance.state, instance.finishing = State.FINISHING, True
+        self.on(instance, Event.ENDED if getattr(instance.sink, "finish", None) is None else Event.RESULT_DUE)
+
+    def _put_in_place(self, instance: Instance) -> None:
+        finish: Any = getattr(instance.sink, "finish", None)
 
         def done(result: object) -> None:
-            instance.finishing = False
-            if instance.when_idle is not None:  # stopped in the meantime
-                then, instance.when_idle = instance.when_idle, None
-                then()
-            elif isinstance(result, Congested):
-                self._stall(instance, result, lambda: self._ended(instance))
+            if instance.state is State.GONE:
+                self.let_go(instance)
             elif isinstance(result, BaseException):
                 self._failed_at(instance, result)
-            else:
-                instance.state = State.FINISHED
-                self._finished(instance)
+            elif instance.allows(Event.IN_PLACE):
+                self.on(instance, Event.IN_PLACE)
 
         self._host.execute(finish, done, rows=0)
 
@@ -466,10 +499,8 @@ class Execution:
         if polled is None or instance.source is None:
             return
         if polled.finished:
-            if instance.state is State.RUNNING:
-                instance.state = State.FINISHED
-                instance.source.stop()
-                self._finished(instance)
+            if instance.allows(Event.GAVE_ALL):
+                self.on(instance, Event.GAVE_ALL)
         else:
             gave = bool(task.steps and task.steps[0].rows)
             instance.has_more = bool(instance.fetches) or (gave and polled.next_poll is not None and polled.next_poll <= task.now)

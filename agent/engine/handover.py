@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sbon.errors import LocalProtocolError, RemoteProtocolError
+from sbon.execution.life import State
 from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
 from sbon.links.receiver import LinkReceiver
@@ -20,7 +21,7 @@ from sbon.types import LinkId, NodeId, QueryId
 from sbon.wire.deployment import User
 from sbon.wire.limits import Count, Epoch, Instant, Watermark
 from sbon_agent.engine.ends import Input, Output
-from sbon_agent.engine.instance import Instance, State
+from sbon_agent.engine.instance import Instance
 from sbon_agent.engine.rows import Rows
 
 if TYPE_CHECKING:
@@ -87,18 +88,16 @@ _decoder = msgspec.msgpack.Decoder(OperatorState)
 
 
 def export(instance: Instance) -> Callable[[], bytes]:
-    """Returns the encoding of a paused, idle operator's record as work for an executor thread, since it takes time in proportion to the
-    held output.
+    """Returns the encoding of a paused operator's record as work for an executor thread, since it takes time in proportion to the held
+    output.
 
     What later acknowledgements may change is read at once. A batch that is sent twice because of that is dropped by its number.
 
     Raises
     ------
     LocalProtocolError
-        The operator is not paused.
+        Part of the output is on disk.
     """
-    if instance.operator is None or instance.state is not State.PAUSED:
-        raise LocalProtocolError(f"operator {instance.id} is {instance.state.value}, expected paused")
     senders = {output.link.id: output.sender.export() for output in instance.outputs.values()}
     return lambda: _encode(instance, senders)
 
@@ -173,8 +172,7 @@ def install(operator: "Operator", data: bytes, epoch: int, links: LinkConfig) ->
         state = _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise RemoteProtocolError(f"state of {len(data)} bytes is not one of an operator: {problem}") from problem
-    instance = Instance(state.spec, epoch)
-    instance.state = State.PREPARED
+    instance = Instance(state.spec, epoch, State.PREPARED)
     instance.operator = operator
     if not operator.is_stateless:
         from sbon.operators.sizes import held_bytes

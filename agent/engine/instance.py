@@ -6,10 +6,10 @@ The engine and its parts share it.
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from enum import Enum
 from typing import TYPE_CHECKING
 
 from sbon.batching import Cost
+from sbon.execution.life import Life, State
 from sbon.links.batch import Batch
 from sbon.links.dead_ends import Obstruction
 from sbon.links.sender import LinkSender
@@ -34,43 +34,18 @@ if TYPE_CHECKING:
     from sbon_agent.host import Timer
 
 
-class State(Enum):
-    """What an operator on this host is doing."""
-
-    BUILDING = "building"
-    """Being made, or a sink of a query whose operators do not all run yet; batches wait."""
-    RUNNING = "running"
-    PAUSED = "paused"
-    """Processes nothing, because it is about to migrate."""
-    STALLED = "stalled"
-    """A sink whose receiver or disk accepts nothing at present; the same batch is offered again soon. A source whose sender gives nothing
-    is reported so, too (`SourceConnector.stalled`)."""
-    PREPARED = "prepared"
-    """Has arrived by migration and waits to be told to run."""
-    FINISHING = "finishing"
-    """A sink that has received every row and is putting its result in place."""
-    FINISHED = "finished"
-    """Every input has ended and has been processed."""
-    FAILED = "failed"
-
-
-class Instance:
+class Instance(Life):
     """One operator on this host."""
 
-    def __init__(self, spec: OperatorSpec, epoch: int) -> None:
+    def __init__(self, spec: OperatorSpec, epoch: int, state: State = State.BUILDING) -> None:
+        super().__init__(state)
         self.spec = spec
         self.id: OperatorId = spec.id
         self.epoch = epoch
-        self.state = State.BUILDING
-        self.reason = ""
         self.dead_end: Obstruction | None = None
         """Set if all consumers of the operator are gone (`sbon.links.dead_ends`)."""
         self.starved = ""
         """What happened to the inputs if all of them are gone for good before they ended; otherwise empty."""
-        self.stalled_by = ""
-        """What the sink last said about its receiver or disk."""
-        self.finishing = False
-        """The sink is putting its result in place, on an executor thread."""
         self.users: dict[QueryId, NodeId] = {}
         """Queries that use the operator, with the agents that are their homes."""
         self.slack_ms: dict[QueryId, float] = {}
@@ -83,9 +58,6 @@ class Instance:
         self.operator: Operator | None = None
         self.log: InputLog | None = None
         """Log of the operator's input while its state is copied to another host; None at other times."""
-        self.exported = False
-        """The record for the new host has been read: until the operator has moved, or the migration is abandoned, nothing may be added to
-        it here."""
         self.source: SourceConnector | None = None
         self.sink: SinkConnector | None = None
         self.watermark_us = WATERMARK_MIN
@@ -119,7 +91,6 @@ class Instance:
         """The operator has something to do, but no credit on some output."""
         self.blocked_samples = 0
         """Number of successive samples at which it was blocked."""
-        self.when_idle: Callable[[], None] | None = None
         self.timer: Timer | None = None
         self.polled_at = float("-inf")
         self.rows_in = 0
@@ -334,8 +305,8 @@ class Instance:
         late = self.operator.late_rows if self.operator is not None else self._late_rows
         waits = self.blocked or (self.held_port is not None and not self._heads)
         stalled = str(getattr(self.source, "stalled", "")) if self.state is State.RUNNING else ""
-        state = "blocked" if waits and self.state is State.RUNNING else "degraded" if self.starved else self.state.value
-        waiting = self.held_back_by if state == "blocked" else self.stalled_by if self.state is State.STALLED else self.starved
+        state = "blocked" if waits and self.state is State.RUNNING else "degraded" if self.starved else self.state.told
+        waiting = self.held_back_by if state == "blocked" else self.starved
         if stalled and state == State.RUNNING.value:
             state, waiting = State.STALLED.value, stalled
         return OperatorReport(

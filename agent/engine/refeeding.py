@@ -6,11 +6,11 @@ from a partition finds no receiver, so nothing arrives twice.
 """
 
 from sbon.errors import LocalProtocolError
+from sbon.execution.life import State
 from sbon.types import LinkId, NodeId
 from sbon.wire.deployment import Refeed
 from sbon_agent.engine.ends import Input
 from sbon_agent.engine.engine import Engine
-from sbon_agent.engine.instance import State
 from sbon_agent.optimising.migrations import Migrations
 
 

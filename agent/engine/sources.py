@@ -5,9 +5,10 @@ from functools import partial
 from typing import Any
 
 from sbon.batching import pause_s
+from sbon.execution.life import State
 from sbon_agent.connectors.base import Polled
 from sbon_agent.engine.ends import Output
-from sbon_agent.engine.instance import Instance, State
+from sbon_agent.engine.instance import Instance
 from sbon_agent.engine.settings import EngineConfig
 from sbon_agent.host import Host
 

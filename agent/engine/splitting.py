@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from sbon.execution.life import State
 from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
 from sbon.links.receiver import LinkReceiver
@@ -19,7 +20,7 @@ from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.deployment import User
 from sbon_agent.engine.ends import Input, Output
 from sbon_agent.engine.flow import Flow
-from sbon_agent.engine.instance import Instance, State
+from sbon_agent.engine.instance import Instance
 
 
 def multicast_spec(of: Instance, name: OperatorId) -> OperatorSpec:

@@ -11,6 +11,7 @@ from typing import Protocol
 import msgspec
 
 from sbon.errors import AuthorityError, LinkError, MigrationError, SbonError
+from sbon.execution.life import State
 from sbon.locks import Locks
 from sbon.membership.members import MemberStatus
 from sbon.migration import actions
@@ -23,7 +24,7 @@ from sbon.wire.messages import Message
 from sbon.wire.migration import Abandon, Activate, Lock, Outcome, OutcomeAsk, Prepare, StateChunk, Unlock
 from sbon_agent.directory import Directory, Done
 from sbon_agent.engine.engine import Engine
-from sbon_agent.engine.instance import Instance, State
+from sbon_agent.engine.instance import Instance
 from sbon_agent.host import Host, Timer
 from sbon_agent.optimising.arrivals import Arrivals
 from sbon_agent.optimising.copying import Copying

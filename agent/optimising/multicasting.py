@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sbon.errors import MigrationError
+from sbon.execution.life import State
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.multicast_views import BRANCHES_MIN, Branch, Decision, Insert, SourceView
 from sbon.optimiser.slack import least_slack_ms
@@ -21,7 +22,7 @@ from sbon.query.plan import SinkParams, multicast_id
 from sbon.types import NodeId, OperatorId
 from sbon_agent.engine.ends import Output
 from sbon_agent.engine.handing import Handing, settled
-from sbon_agent.engine.instance import Instance, State
+from sbon_agent.engine.instance import Instance
 from sbon_agent.engine.splitting import feeds
 from sbon_agent.optimising.migrations import MigrationRecord
 from sbon_agent.optimising.returning import Returning

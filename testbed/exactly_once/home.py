@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from sbon.errors import SbonError
-from sbon_agent.engine.instance import State
+from sbon.execution.life import State
 from sbon_agent.node import Agent
 from sbon_testbed.exactly_once.sinks import Filed
 from sbon_testbed.simulator.harness import World

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from sbon.execution.life import State
 from sbon_agent.engine.execution import Execution
-from sbon_agent.engine.instance import Instance, State
+from sbon_agent.engine.instance import Instance
 from sbon_agent.engine.work import Task
 from sbon_testbed.cpu import CpuConfig
 from sbon_testbed.simulator.harness import World
@@ -113,17 +114,17 @@ def test_answers_beyond_the_credit_are_not_computed_before_there_is_some():
 def test_an_operator_asked_to_move_in_the_midst_of_a_window_moves_when_it_is_done(monkeypatch: pytest.MonkeyPatch):
     asked: list[bool] = []
     rested: list[bool] = []
-    pause = Execution.pause
+    rest = Execution.rest
 
-    def watched(self: Execution, instance: Instance, then: Any) -> None:
-        def idle() -> None:
-            rested.append(instance.closing is None and not instance.busy)
-            then()
+    def watched(self: Execution, instance: Instance, done: Any) -> None:
+        def idle(rests: bool) -> None:
+            rested.append(rests and instance.closing is None and not instance.busy)
+            done(rests)
 
         asked.append(instance.closing is not None)
-        pause(self, instance, idle)
+        rest(self, instance, idle)
 
-    monkeypatch.setattr(Execution, "pause", watched)
+    monkeypatch.setattr(Execution, "rest", watched)
     with small_steps(10):
         world = make_world(2, links={"window_batches": 4})
         tail = world.tail(world.submit(WINDOW))
@@ -136,7 +137,7 @@ def test_an_operator_asked_to_move_in_the_midst_of_a_window_moves_when_it_is_don
         world.run(2)
         assert asked[-1], "it has been asked in the midst of a window"
         assert window.closing is not None
-        assert window.state is State.PAUSED
+        assert window.state is State.RESTING
         reopen()
         world.run_until(lambda: tail.finished, 60)
 

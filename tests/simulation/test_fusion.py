@@ -106,7 +106,7 @@ def test_a_sink_that_began_with_a_backlog_joins_the_task_of_the_source(monkeypat
     world.submit("CREATE SINK k FROM (SELECT ts, key FROM fast WHERE key % 2 = 0) WITH (connector = 'discard')")
     engine = agent_of(world).engine
     sink = next(instance for instance in engine.instances.values() if instance.sink is not None)
-    engine._execution.pause(sink, lambda: None)
+    engine._execution.rest(sink, lambda rests: None)
     world.run_until(lambda: sum(len(incoming.queue) for incoming in sink.inputs.values()) > 2)
     engine.resume(sink.id)
     world.run(0.1)
@@ -153,7 +153,7 @@ def test_a_backlog_is_worked_on_as_one_batch():
     engine = agent_of(world).engine
     world.run(1.0)
     window = next(instance for instance in engine.instances.values() if instance.operator is not None and instance.operator.state_rows)
-    engine._execution.pause(window, lambda: None)
+    engine._execution.rest(window, lambda rests: None)
     world.run(1.5)
     waiting, before, batches = sum(len(incoming.queue) for incoming in window.inputs.values()), window.rows_in, window.batches_in
     engine.resume(window.id)
@@ -179,7 +179,7 @@ def test_a_sink_takes_as_many_quanta_of_a_backlog_as_it_asks_for(quanta: int, mo
     world.submit("CREATE SINK k FROM (SELECT ts, key FROM fast) WITH (connector = 'discard')")
     engine = agent_of(world).engine
     sink = next(instance for instance in engine.instances.values() if instance.sink is not None)
-    engine._execution.pause(sink, lambda: None)
+    engine._execution.rest(sink, lambda rests: None)
     world.run_until(lambda: sum(len(incoming.queue) for incoming in sink.inputs.values()) > 25)
     writes: list[int] = []
     write = DiscardSink.write

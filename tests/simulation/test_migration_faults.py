@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from sbon.errors import LinkError, MigrationError
+from sbon.execution.life import State
 from sbon.migration.machine import Phase
 from sbon.query.plan import JoinParams
 from sbon.wire.links import Moved
 from sbon.wire.migration import Activate, Lock, Prepare, StateChunk, Unlock
-from sbon_agent.engine.instance import State
 from sbon_agent.node import Agent
 from sbon_testbed.backend import Tail
 from sbon_testbed.simulator.harness import World
@@ -76,7 +76,7 @@ class Overlay:
 
     def running(self) -> list[str]:
         """Where the join is active."""
-        active = (State.RUNNING, State.PAUSED, State.FINISHED)
+        active = (State.RUNNING, State.RESTING, State.PAUSED, State.FORKING, State.EXPORTED, State.FINISHED)
         return [a.name for a in self.agents if self.join in a.engine.instances and a.engine.instances[self.join].state in active]
 
     def where(self) -> int:

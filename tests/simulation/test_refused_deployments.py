@@ -3,6 +3,7 @@
 import json
 
 from sbon.errors import LinkError
+from sbon.execution.life import State
 from sbon.query.plan import SinkParams
 from sbon_testbed.simulator.harness import World
 
@@ -37,7 +38,7 @@ def test_rows_that_a_refused_deployment_let_flow_are_not_in_the_file(tmp_path):
     moving = [i for i in world.agents[1].engine.instances.values() if i.source is not None]
     assert moving
     for instance in moving:
-        instance.exported = True  # it is about to move, and refuses to be shared: after the other source has agreed
+        instance.state = State.EXPORTED  # it is about to move, and refuses to be shared: after the other source has agreed
     path = tmp_path / "answers.ndjson"
 
     world.submit(f"CREATE SINK k WITH (connector = 'file', path = '{path}', mode = 'append') AS {BOTH}", at=0)

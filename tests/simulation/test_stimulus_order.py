@@ -2,8 +2,8 @@
 
 import math
 
+from sbon.execution.life import State
 from sbon_agent.engine.execution import Execution
-from sbon_agent.engine.instance import State
 from sbon_testbed.cpu import CpuConfig
 from sbon_testbed.simulator.harness import World
 

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from sbon.batching import Cost
+from sbon.execution.life import State
 from sbon_agent.connectors.base import Polled
-from sbon_agent.engine.instance import State
 from sbon_agent.engine.settings import EngineConfig
 from sbon_agent.engine.sources import SHARE_LEAST, Polling
 

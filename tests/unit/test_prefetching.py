@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sbon.batching import Cost
+from sbon.execution.life import State
 from sbon_agent.connectors.base import Polled
-from sbon_agent.engine.instance import State
 from sbon_agent.engine.prefetching import BATCHES_MAX, MAKING_S_MIN, Fetch, Prefetching
 
 

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import pytest
 
 from sbon.errors import PlacementError
+from sbon.execution.life import State
 from sbon.placement.reservations import HostingConfig
 from sbon.query.plan import LinkSpec
 from sbon.wire.deployment import End, Use, User
-from sbon_agent.engine.instance import State
 from sbon_agent.optimising.sharing import Sharing
 
 
