@@ -1,4 +1,4 @@
-"""Logs rows that sources leave out: a line for each new kind, then one a minute for each source, with counts.
+"""Logs rows that sources and operators leave out: a line for each new kind, then one a minute for each of them, with counts.
 
 The agent calls it with every sample.
 """
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from sbon_agent.engine.instance import Instance
 
 REPEAT_S = 60.0
-"""Seconds between two log lines about a source that goes on leaving rows out."""
+"""Seconds between two log lines about a source or an operator that goes on leaving rows out."""
 
 
 class MisfitLog:
-    """Log of the rows left out by one agent's sources.
+    """Log of the rows left out by one agent's sources and operators.
 
     The number of kinds is bounded (`sbon.misfits.KINDS_MAX`), and so is the number of lines.
     """
@@ -28,7 +28,7 @@ class MisfitLog:
         self._told: dict[OperatorId, _Told] = {}
 
     def look(self, instances: Iterable["Instance"], now: float) -> None:
-        """Logs what is new at all sources, and forgets sources that are gone."""
+        """Logs what is new at all of them, and forgets those that are gone."""
         before, self._told = self._told, {}
         for instance in instances:
             if instance.id in before:
@@ -36,31 +36,33 @@ class MisfitLog:
             self.look_at(instance, now)
 
     def look_at(self, instance: "Instance", now: float) -> None:
-        """Logs what is new at one operator, if it is a source that counts why it leaves rows out."""
-        if instance.source is None or instance.misfits is None or not isinstance(instance.spec.params, SourceParams):
+        """Logs what is new at one source or operator, if it counts why it leaves rows out."""
+        if instance.misfits is None:
             return
         told = self._told.get(instance.id)
         if told is None or told.misfits is not instance.misfits:
             told = self._told[instance.id] = _Told(instance.misfits)
-        dropped = instance.source.dropped_rows
+        dropped = instance.dropped_rows
         if dropped == told.rows:
             return
-        log = self._log.bind(operator=instance.id, source=instance.spec.params.name)
+        log, kind = self._log.bind(operator=instance.id), "operator"
+        if isinstance(params := instance.spec.params, SourceParams):
+            log, kind = log.bind(source=params.name), "source"
         for misfit in told.misfits.told():
-            kind = (misfit.column, misfit.cause)
-            if kind not in told.kinds:
-                told.kinds.add(kind)
+            reason = (misfit.column, misfit.cause)
+            if reason not in told.kinds:
+                told.kinds.add(reason)
                 if misfit.cause != OTHER:
-                    log.warning("source.row_left_out", why=misfit.text, line=misfit.line, rows=misfit.rows)
+                    log.warning(f"{kind}.row_left_out", why=misfit.text, line=misfit.line, rows=misfit.rows)
         if told.at_s is None:
             told.at_s, told.rows = now, dropped
         elif now >= told.at_s + REPEAT_S:
-            log.warning("source.rows_left_out", rows=dropped - told.rows, seconds=round(now - told.at_s), rows_in_all=dropped)
+            log.warning(f"{kind}.rows_left_out", rows=dropped - told.rows, seconds=round(now - told.at_s), rows_in_all=dropped)
             told.at_s, told.rows = now, dropped
 
 
 class _Told:
-    """What has been logged about one source."""
+    """What has been logged about one source or operator."""
 
     def __init__(self, misfits: Misfits) -> None:
         self.misfits = misfits

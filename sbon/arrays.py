@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from sbon.json_texts import elements_of, json_text, text_of_part
+from sbon.json_texts import elements_of, json_text, length_of, text_of_part
 from sbon.query.schema import ELEMENT_TYPES, ColumnType
 
 ELEMENTS_MAX = 65_536
-"""Elements of one array: what stands in one line of a source must not become any number of rows."""
+"""Elements of an array in a source's column, and of one that UNNEST takes apart: one line must not become any number of rows."""
 
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1), timedelta(microseconds=1)
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
@@ -30,17 +30,20 @@ _encode = msgspec.json.Encoder().encode
 
 
 def nested_text(text: str | bytes, kind: ColumnType) -> str | None:
-    """Returns a text as a column of JSON, or of arrays of some type, keeps it; None where it is none.
+    """Returns a text as a column of JSON, or of arrays of some type, keeps it; None where it is none, or an array that is too long.
 
     Parameters
     ----------
     kind : of the column
     """
-    return json_text(text) if kind is ColumnType.JSON else array_text(text, ELEMENT_TYPES[kind])
+    if kind is ColumnType.JSON:
+        return json_text(text)
+    found = array_text(text, ELEMENT_TYPES[kind])
+    return None if found is None or is_long(found) else found
 
 
 def array_text(text: str | bytes, kind: ColumnType) -> str | None:
-    """Returns the array of elements of a type that a text is, as it is kept; None where it is none, or too long.
+    """Returns the array of elements of a type that a text is, as it is kept; None where it is none.
 
     Parameters
     ----------
@@ -57,7 +60,7 @@ def array_text(text: str | bytes, kind: ColumnType) -> str | None:
     found = elements(compact, kind)
     if found is None and kind is ColumnType.TEXT:
         parts = elements_of(compact)  # of what is no text, its JSON
-        found = None if parts is None or len(parts) > ELEMENTS_MAX else [text_of_part(part, ()) for part in parts]
+        found = None if parts is None else [text_of_part(part, ()) for part in parts]
     if found is None:
         return None
     try:
@@ -78,11 +81,16 @@ def elements(text: str, kind: ColumnType) -> list[Any] | None:
         found: Any = elements_of(text) if kind is ColumnType.JSON else _DECODERS[kind](text)
     except _REFUSED:
         found = None if kind is not ColumnType.INT else _whole(text)
-    if found is None or len(found) > ELEMENTS_MAX:
+    if found is None:
         return None
     if kind is ColumnType.INT and any(number is not None and not _INT_MIN <= number <= _INT_MAX for number in found):
         return None
     return list(found)
+
+
+def is_long(text: str) -> bool:
+    """Tells whether a text is an array of more than `ELEMENTS_MAX` elements, of any type."""
+    return text.count(",") >= ELEMENTS_MAX and (length_of(text) or 0) > ELEMENTS_MAX
 
 
 def values_of(text: str, kind: ColumnType) -> list[Any] | None:

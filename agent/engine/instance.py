@@ -105,6 +105,8 @@ class Instance(Life):
         """Batches and bytes taken since then."""
         self._late_rows = 0
         """Late rows of an operator that has been dropped."""
+        self._misfits: Misfits | None = None
+        """What a dropped operator could not use."""
         self.rate_in = Rate()
         self.rate_out = Rate()
 
@@ -269,15 +271,24 @@ class Instance(Life):
 
     @property
     def misfits(self) -> Misfits | None:
-        """Rows that the source has left out, and why; None if this is no source, or one that does not tell."""
-        found = getattr(self.source, "misfits", None)
+        """Rows that a source or an operator has left out, and why; None if it is of a kind that leaves none out, or does not tell why."""
+        if self.operator is not None:
+            return self.operator.misfits
+        found = getattr(self.source, "misfits", self._misfits)
         return found if isinstance(found, Misfits) else None
+
+    @property
+    def dropped_rows(self) -> int:
+        """Number of rows left out, whether or not it is told why."""
+        if self.source is not None:
+            return self.source.dropped_rows
+        return 0 if self.misfits is None else self.misfits.rows
 
     def drop_operator(self) -> "Operator | None":
         """Removes the operator with its state and returns it, so that the caller can free it on a thread."""
         gone, self.operator = self.operator, None
         if gone is not None:
-            self._late_rows = gone.late_rows
+            self._late_rows, self._misfits = gone.late_rows, gone.misfits
         self.state_bytes = 0
         return gone
 
@@ -322,7 +333,7 @@ class Instance(Life):
             rows_per_s_out=self.rate_out.per_s,
             bytes_per_s_out=sum(output.byte_rate.per_s for output in self.outputs.values()),
             late_rows=late,
-            dropped_rows=self.source.dropped_rows if self.source is not None else 0,
+            dropped_rows=self.dropped_rows,
             queue_batches=sum(len(incoming.queue) for incoming in self.inputs.values()),
             queue_rows=sum(incoming.queued_rows - incoming.sliced for incoming in self.inputs.values()),
             quanta=self.accounts.quanta,

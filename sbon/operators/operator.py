@@ -13,6 +13,7 @@ from typing import Self
 import polars as pl
 
 from sbon.errors import RemoteProtocolError
+from sbon.misfits import Misfits
 from sbon.operators.snapshots import Parts, pack, unpack
 from sbon.operators.values import Values
 from sbon.query.plan import WATERMARK_MIN
@@ -27,6 +28,9 @@ class Operator(abc.ABC):
 
     late_rows: int = 0
     """Rows that came behind the watermark and were dropped, since the operator was created; part of the snapshot."""
+
+    misfits: Misfits | None = None
+    """Rows that the operator could not use, and why, since it came to this host; None for a kind of operator that uses all."""
 
     spread: int = 1
     """Output rows that one input row may give. If this is large, the operator gets few rows at a time."""

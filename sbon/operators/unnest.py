@@ -1,8 +1,8 @@
 """Arrays taken apart: a row for each element, with those columns of the array's row that a query uses.
 
-An array is held as a text of JSON (`sbon.arrays`). NULL, an empty array and a text that is no array of the type give no row, and neither
-does a row that would become too much: more elements than `sbon.arrays.ELEMENTS_MAX`, or more than `KEPT_BYTES_MAX` of texts that are kept
-beside them. So what one row of a source becomes has a bound.
+An array is held as a text of JSON (`sbon.arrays`). NULL, an empty array and a text that is no array of the type give no row. Neither does
+a row that would become too much: more elements than `sbon.arrays.ELEMENTS_MAX`, or more than `KEPT_BYTES_MAX` of texts that are kept
+beside them. So what one row of a source becomes has a bound; the rows beyond it are counted (`Unnest.misfits`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -10,8 +10,9 @@ from typing import Any
 
 import polars as pl
 
-from sbon.arrays import values_of
+from sbon.arrays import ELEMENTS_MAX, is_long, values_of
 from sbon.errors import RemoteProtocolError
+from sbon.misfits import Misfits
 from sbon.operators.frames import column_type, polars_type
 from sbon.operators.operator import Operator
 from sbon.operators.values import Values
@@ -21,6 +22,8 @@ from sbon.query.schema import ColumnType, Schema, held_type
 
 KEPT_BYTES_MAX = 2**27
 """Bytes of texts beside the elements of one row, counted once for each element."""
+TOO_LONG = f"has more than {ELEMENTS_MAX:,} elements"
+TOO_WIDE = f"would have more than {KEPT_BYTES_MAX >> 20} MiB of other columns' texts beside its elements"
 SPREAD_FIRST = 16
 """Elements of a row that are assumed before any is seen."""
 SPREAD_MIN = 8
@@ -33,6 +36,7 @@ class Unnest(Operator):
     def __init__(self, params: UnnestParams) -> None:
         self._params = params
         self.spread = SPREAD_FIRST
+        self.misfits: Misfits = Misfits()
 
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
         """Take the arrays of one batch apart."""
@@ -43,7 +47,7 @@ class Unnest(Operator):
         kept = [frame[name] for name in params.columns]
         texts = [column.str.len_bytes().fill_null(0).to_list() for column in kept if column.dtype == pl.String()]
         found = []
-        for rows, elements in _in_pieces(_taken_apart(frame[params.array].to_list(), texts, params.kind)):
+        for rows, elements in _in_pieces(self._taken_apart(frame[params.array].to_list(), texts)):
             places = pl.Series(rows, dtype=pl.UInt32())
             found.append(pl.DataFrame([*(column.gather(places) for column in kept), _column(params.element, elements, params.kind)]))
         self._expect(sum(one.height for one in found), frame.height)
@@ -60,7 +64,7 @@ class Unnest(Operator):
 
         def take(values: Values) -> Values:
             texts = [[0 if text is None else len(text.encode()) for text in values.columns[place]] for place in of_texts]
-            pairs = [(row, one) for row, elements in _taken_apart(values.columns[array], texts, params.kind) for one in elements]
+            pairs = [(row, one) for row, elements in self._taken_apart(values.columns[array], texts) for one in elements]
             self._expect(len(pairs), values.rows)
             columns = [[values.columns[place][row] for row, _ in pairs] for place in kept]
             return Values(len(pairs), (*columns, [one for _, one in pairs]))
@@ -72,18 +76,24 @@ class Unnest(Operator):
         mean = elements // max(1, rows)
         self.spread = mean if mean >= SPREAD_MIN else 1
 
+    def _taken_apart(self, arrays: Sequence[str | None], texts: Sequence[Sequence[int]]) -> Iterator[tuple[int, list[Any]]]:
+        """Yields rows with their elements, and counts those that would become too much.
 
-def _taken_apart(arrays: Sequence[str | None], texts: Sequence[Sequence[int]], kind: ColumnType) -> Iterator[tuple[int, list[Any]]]:
-    """Yields rows with their elements.
-
-    Parameters
-    ----------
-    texts : of each column of texts that is kept, their bytes
-    """
-    for row, array in enumerate(arrays):
-        elements = None if array is None else values_of(array, kind)
-        if elements and len(elements) * sum(column[row] for column in texts) <= KEPT_BYTES_MAX:
-            yield row, elements
+        Parameters
+        ----------
+        texts : of each column of texts that is kept, their bytes
+        """
+        for row, array in enumerate(arrays):
+            if array is None:
+                continue
+            if is_long(array):
+                self.misfits.add(self._params.array, TOO_LONG, value=array)
+                continue
+            elements = values_of(array, self._params.kind)
+            if elements and len(elements) * sum(column[row] for column in texts) > KEPT_BYTES_MAX:
+                self.misfits.add(self._params.array, TOO_WIDE, value=array)
+            elif elements:
+                yield row, elements
 
 
 def _in_pieces(rows: Iterator[tuple[int, list[Any]]]) -> Iterator[tuple[list[int], list[Any]]]:

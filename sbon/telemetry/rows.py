@@ -192,7 +192,7 @@ class OperatorStatistics(Row, frozen=True, tag="operators"):
     late_rows: int
     """Rows that came behind the watermark and were left out, since the operator was made."""
     dropped_rows: int
-    """Of a source: rows that came in but could not be used; 0 for other operators."""
+    """Rows that came in but could not be used: lines of a source, arrays that are too long for UNNEST; 0 for other operators."""
     queue_batches: int
     """Batches in its queues."""
     state_rows: int
@@ -210,7 +210,7 @@ class OperatorStatistics(Row, frozen=True, tag="operators"):
     state_bytes: int | None = None
     """Memory of its state when it was last measured."""
     misfits: tuple[MisfitCount, ...] = ()
-    """For a source, `dropped_rows` by reason: the kinds with the most rows."""
+    """`dropped_rows` by reason: the kinds with the most rows."""
 
 
 class Bucket(Part, frozen=True):

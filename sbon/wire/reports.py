@@ -65,7 +65,7 @@ class OperatorReport(msgspec.Struct, frozen=True):
     left_out: Annotated[tuple[tuple[Link, Count, Text], ...], MANY] = ()
     """For output links with any since it came to this host: rows of batches that could not be encoded, and the problem of the first."""
     misfits: Annotated[tuple[Misfit, ...], msgspec.Meta(max_length=KINDS_REPORTED_MAX)] = ()
-    """For a source, why it has left rows out: the kinds with the most rows."""
+    """Why a source or an operator has left rows out: the kinds with the most rows."""
 
 
 class OperatorReports(msgspec.Struct, frozen=True, tag="operators"):

@@ -1,8 +1,9 @@
-"""What a source leaves out is known where its query was submitted, on its own host, in the log and in telemetry."""
+"""What a source or UNNEST leaves out is known where its query was submitted, on its own host, and in the log."""
 
 import json
 from pathlib import Path
 
+from sbon.arrays import ELEMENTS_MAX
 from sbon_testbed.simulator.harness import World
 
 SQL = """CREATE SOURCE people (age BIGINT NOT NULL, name TEXT, ts TIMESTAMP, WATERMARK FOR ts AS ts)
@@ -35,3 +36,23 @@ def test_rows_left_out_on_one_agent_are_told_by_another(tmp_path: Path) -> None:
     assert source["misfits"][0]["line"] == '{"age": "abc"}'
     log = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert sorted(line["rows"] for line in log if line["event"] == "source.row_left_out") == [100, 100, 200]
+
+
+def test_arrays_too_long_to_be_taken_apart_are_told(tmp_path: Path) -> None:
+    longest = "[" + "1," * ELEMENTS_MAX + "1]"
+    (tmp_path / "orders").write_text(f'{{"ts": 0, "items": [1, 2]}}\n{{"ts": 1, "items": {longest}}}\n')
+    world = World(1, seed=7, settings={"connectors": {"file": {"allow": [str(tmp_path)]}}}, log_file=tmp_path / "log")
+    world.start_all()
+    world.settle()
+    sql = f"""CREATE SOURCE orders (ts TIMESTAMP, items JSON, WATERMARK FOR ts AS ts)
+        WITH (connector = 'file', path = '{tmp_path / "orders"}', format = 'ndjson');
+    SELECT item FROM orders CROSS JOIN UNNEST(items) AS t(item)"""
+    tail = world.tail(world.submit(sql, at=0), 0)
+    world.run(20)
+
+    assert tail.rows == [("1",), ("2",)]
+    (query,) = world.ask(0, "queries")
+    assert query["dropped_rows"] == 1
+    assert "has more than 65,536 elements (1 row)" in query["reason"]
+    log = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [line["rows"] for line in log if line["event"] == "operator.row_left_out"] == [1]

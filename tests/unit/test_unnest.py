@@ -6,7 +6,7 @@ import pytest
 from sbon.arrays import ELEMENTS_MAX
 from sbon.errors import RemoteProtocolError
 from sbon.operators.registry import build
-from sbon.operators.unnest import KEPT_BYTES_MAX, SPREAD_FIRST
+from sbon.operators.unnest import KEPT_BYTES_MAX, SPREAD_FIRST, TOO_LONG, TOO_WIDE
 from sbon.operators.values import Values
 from sbon.operators.windowed import FRAME_ROWS_MAX
 from sbon.query.plan import UnnestParams, keeps_state
@@ -81,6 +81,22 @@ def test_what_one_row_becomes_has_a_bound() -> None:
     take = operator.of_values((Field("k", ColumnType.TEXT), Field("a", ColumnType.INTS)))
     assert take is not None
     assert take(Values(6, tuple(zip(*rows, strict=True)))).rows == 2 * ELEMENTS_MAX + 2
+    assert operator.misfits is not None
+    assert [(found.column, found.cause, found.rows) for found in operator.misfits.told()] == [("a", TOO_LONG, 2), ("a", TOO_WIDE, 2)]
+
+
+@pytest.mark.usefixtures("orders")
+def test_an_array_that_a_cast_makes_of_long_json_is_counted_where_it_is_taken_apart() -> None:
+    plan = plan_of("SELECT x FROM s CROSS JOIN UNNEST(CAST(p AS BIGINT[])) AS t(x)")
+    (params,) = [spec.params for spec in plan.operators if isinstance(spec.params, UnnestParams)]
+    longest = "[" + "1," * ELEMENTS_MAX + "1]"
+
+    sizes = plan_of("SELECT CARDINALITY(CAST(p AS BIGINT[])) AS n, CAST(p AS BIGINT[])[2] AS second FROM s")
+    assert run(sizes, {"s": pl.DataFrame({"p": [longest]})}).rows() == [(ELEMENTS_MAX + 1, 1)]
+    operator = build(params)
+    assert not operator.process(0, pl.DataFrame({params.array: [longest, "{}", None], **{name: ["b"] * 3 for name in params.columns}}))
+    assert operator.misfits is not None
+    assert [found.rows for found in operator.misfits.told()] == [1]
 
 
 def test_the_longer_the_arrays_the_fewer_rows_are_taken_at_a_time() -> None:
