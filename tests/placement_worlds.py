@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from sbon.cost.latency import KnownLatencies
+from sbon.cost.problem import PlacementLink, PlacementProblem
 from sbon.cost.space import CostSpace
 from sbon.cost_space.coordinate import Coordinate
 from sbon.optimiser.decision import Decision
 from sbon.optimiser.full import AskCandidate, FullOptimiser
 from sbon.placement.candidates import CandidateReport
-from sbon.placement.problem import PlacementLink, PlacementProblem
 
 
 def node(x: float, y: float = 0.0, z: float = 0.0, *, height: float = 0.0, load: float = 0.0) -> Coordinate:

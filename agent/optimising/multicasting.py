@@ -66,8 +66,9 @@ class Multicasting(Reviewing["MulticastOptimiser"]):
         """Optimiser, loaded when an operator first has several consumers."""
         if self._loaded is None:
             from sbon.optimiser.multicast import MulticastOptimiser
+            from sbon.placement.models import model_of
 
-            self._loaded = MulticastOptimiser(self._config, self._placement)
+            self._loaded = MulticastOptimiser(self._config, model_of(self._placement))
         return self._loaded
 
     # ------------------------------------------------------------------------------------------------------- reviewing

@@ -185,8 +185,9 @@ class Seeking:
         attempts: Sequence[Attempt],
     ) -> None:
         from sbon.optimiser.refuges import refuges
+        from sbon.placement.models import model_of
 
-        found = refuges(view, reports, space, self._placement.load_weight)
+        found = refuges(view, reports, space, model_of(self._placement))
         has_some = any(report.free_slots > 0 for report in reports.values())
         for attempt in attempts:
             attempt.asking = False

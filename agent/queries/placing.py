@@ -154,6 +154,19 @@ class Placing:
         """
         _Placement(self, plan, done, excluded, share, reserve).begin()
 
+    def cost_of(self, links: Sequence[tuple[NodeId, NodeId, float]]) -> float | None:
+        """Returns what links between nodes cost at these rates in bytes/s, without load, by estimated latencies; None while a coordinate is
+        unknown.
+        """
+        import numpy as np
+
+        from sbon.placement.models import model_of
+
+        rtts = [rtt for a, b, _ in links if (rtt := self.gossip.estimated_rtt_ms(a, b)) is not None]
+        if len(rtts) < len(links):
+            return None
+        return float(model_of(self.config).of_links(np.array([rate for _, _, rate in links]), np.array(rtts) / 2).sum())
+
     def hosts(self, signatures: Mapping[OperatorId, str]) -> dict[str, list[NodeId]]:
         """Returns, for each signature, the members whose digests say that they may run it."""
         found: dict[str, list[NodeId]] = {}
@@ -180,8 +193,8 @@ class _Placement:
         share: bool,
         reserve: bool,
     ) -> None:
+        from sbon.cost.problem import problem_of
         from sbon.optimiser.reuse import shareable_signatures
-        from sbon.placement.problem import problem_of
 
         self._placing = placing
         self._plan = plan

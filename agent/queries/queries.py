@@ -598,16 +598,10 @@ class OwnedQueries:
         return running + self._resuming.rows() + [record.row(0.0) for record in self._ended.values()]
 
     def network_usage(self, record: QueryRecord) -> float | None:
-        """Returns the network usage in bytes, by measured rates and estimated latencies (SBON, equation 1); None while a coordinate is
+        """Returns what the query costs, by measured rates and estimated latencies (SBON, equation 1); None while a coordinate is
         unknown.
         """
-        usage = 0.0
-        for source, target, rate in record.link_rates():
-            rtt_ms = self._gossip.estimated_rtt_ms(record.nodes[source], record.nodes[target])
-            if rtt_ms is None:
-                return None
-            usage += rate * rtt_ms / 2 / 1000.0
-        return usage
+        return self._placing.cost_of([(record.nodes[source], record.nodes[target], rate) for source, target, rate in record.link_rates()])
 
     def encoded_rows(self) -> bytes:
         """Returns `rows`, encoded for another agent."""

@@ -93,6 +93,21 @@ class EstimatedLatencies:
         return self.space.rtt_of_rows_ms(s, t, cautious=self._cautious) / 2
 
 
+class LatenciesOfPairs:
+    """Latencies of the pairs of nodes that were put in, each in one direction; 0 within a node."""
+
+    def __init__(self, one_way_ms: Mapping[tuple[NodeId, NodeId], float]) -> None:
+        self._one_way_ms = one_way_ms
+
+    def one_way_ms(self, source: NodeId, target: NodeId) -> float:
+        """Returns the latency of a link between two nodes."""
+        return 0.0 if source == target else self._one_way_ms[source, target]
+
+    def matrix_ms(self, sources: Sequence[NodeId], targets: Sequence[NodeId]) -> FloatArray:
+        """Returns the same for all pairs, (sources, targets)."""
+        return np.array([[self.one_way_ms(source, target) for target in targets] for source in sources])
+
+
 class KnownLatencies:
     """Latencies from a matrix of RTTs, as tests and testbeds know them."""
 

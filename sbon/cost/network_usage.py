@@ -1,81 +1,37 @@
-"""Network usage: the data in transit at an instant, which placement minimises (SBON, section 2.3)."""
+"""Network usage: the data in transit at an instant, which placement minimises (SBON, section 2.3), and the load of the hosts beside it."""
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol
-
-import numpy as np
-
-from sbon.cost.latency import Latencies
-from sbon.errors import PlacementError, ShapeError
-from sbon.types import FloatArray, NodeId, OperatorId
+from sbon.cost.model import SumOfLinks
+from sbon.types import FloatArray
 
 MS_PER_S = 1000.0
 
 
-class RatedLink(Protocol):
-    """The fields of a link that determine its usage: `PlacementLink` and a plan's `LinkSpec` have them."""
-
-    @property
-    def source(self) -> OperatorId:
-        """Returns the operator upstream."""
-
-    @property
-    def target(self) -> OperatorId:
-        """Returns the operator downstream."""
-
-    @property
-    def rate_bytes_per_s(self) -> float:
-        """Returns the data rate on the link."""
-
-
-def network_usage(rate_bytes_per_s: FloatArray, latency_ms: FloatArray) -> float:
-    """Returns the bytes in transit over the links of one query.
+class NetworkUsage(SumOfLinks):
+    """Bytes in transit over the links. A millisecond of a host's load counts like so many of RTT on each link of its operators.
 
     Parameters
     ----------
-    rate_bytes_per_s : (links,)
-    latency_ms : (links,)
-        One way, in the same order.
-
-    Returns
-    -------
-    float
-        Smaller is better; 0 when all operators share a node.
-
-    Raises
-    ------
-    ShapeError
-        The arrays differ in shape.
-
-    Source
-    ------
-    SBON (Pietzuch et al., ICDE 2006), section 2.3, equation 1.
-
-    Examples
-    --------
-    >>> network_usage(np.array([1000.0, 500.0]), np.array([10.0, 40.0]))
-    30.0
+    load_weight : what a millisecond of load counts beside one of RTT; 0 ignores load
     """
-    if rate_bytes_per_s.shape != latency_ms.shape or rate_bytes_per_s.ndim != 1:
-        raise ShapeError(f"rates {rate_bytes_per_s.shape} and latencies {latency_ms.shape}, expected two vectors of one length")
-    return float(rate_bytes_per_s @ latency_ms) / MS_PER_S
 
+    def __init__(self, load_weight: float = 0.0) -> None:
+        self._load_weight = load_weight
 
-def usage_of_assignment(links: Iterable[RatedLink], assignment: Mapping[OperatorId, NodeId], latencies: Latencies) -> float:
-    """Returns the bytes in transit if every operator runs where `assignment` puts it; links within a node count 0.
+    def of_links(self, rate_bytes_per_s: float | FloatArray, latency_ms: FloatArray) -> FloatArray:
+        """Returns rate x one-way latency, in bytes; 0 within a node.
 
-    Raises
-    ------
-    PlacementError
-        An end of a link has no node.
-    """
-    ends = []
-    rates = []
-    for link in links:
-        for end in (link.source, link.target):
-            if end not in assignment:
-                raise PlacementError(f"operator {end!r} has no node, expected one for both ends of {link.source!r} > {link.target!r}")
-        ends.append((assignment[link.source], assignment[link.target]))
-        rates.append(link.rate_bytes_per_s)
-    latency = [latencies.one_way_ms(source, target) for source, target in ends]
-    return network_usage(np.array(rates, dtype=np.float64), np.array(latency, dtype=np.float64))
+        Source
+        ------
+        SBON (Pietzuch et al., ICDE 2006), section 2.3, equation 1.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> NetworkUsage().of_links(np.array([1000.0, 500.0]), np.array([10.0, 40.0]))
+        array([10., 20.])
+        """
+        return rate_bytes_per_s / MS_PER_S * latency_ms
+
+    def of_hosts(self, rate_bytes_per_s: float | FloatArray, load_ms: FloatArray) -> FloatArray:
+        """Returns rate x half the load, at its weight."""
+        return self._load_weight * (rate_bytes_per_s / MS_PER_S) * load_ms / 2

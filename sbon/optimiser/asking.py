@@ -4,8 +4,8 @@ from itertools import islice
 
 import msgspec
 
+from sbon.cost.problem import PlacementProblem
 from sbon.placement.candidates import Choice, Regions
-from sbon.placement.problem import PlacementProblem
 from sbon.placement.remembered import interleaved
 from sbon.types import NodeId
 
@@ -44,8 +44,4 @@ def ends_of_candidates(problem: PlacementProblem, regions: Regions, nodes_max: i
 
 def links_chosen(problem: PlacementProblem, choice: Choice) -> list[tuple[NodeId, NodeId]]:
     """Returns the pairs of nodes between which a choice creates links."""
-    return [
-        (choice.assignment[link.source], choice.assignment[link.target])
-        for link in problem.links
-        if link.source in choice.assignment and link.target in choice.assignment and link.target not in choice.reused
-    ]
+    return [(choice.assignment[link.source], choice.assignment[link.target]) for link in choice.adds(problem, {}).links]

@@ -7,10 +7,10 @@ import numpy as np
 
 from sbon.cost.delay import longest_delay_ms
 from sbon.cost.latency import EstimatedLatencies, KnownLatencies, Latencies
-from sbon.cost.network_usage import MS_PER_S, usage_of_assignment
+from sbon.cost.model import Conditions, CostModel
+from sbon.cost.problem import PlacementLink, PlacementProblem
 from sbon.placement.baselines import at_consumer
-from sbon.placement.candidates import CandidateReport, Choice, Regions, Reuse, begun_ms, running_at
-from sbon.placement.problem import PlacementLink, PlacementProblem
+from sbon.placement.candidates import CandidateReport, Choice, Regions, Reuse, running_at
 from sbon.types import NodeId, OperatorId
 
 
@@ -19,7 +19,7 @@ class CandidateView(msgspec.Struct, frozen=True):
 
     node: NodeId
     usage_bytes: float
-    """Network usage of the operator's links if it ran here, by measured RTTs where known."""
+    """Cost of the operator's links if it ran here, by measured RTTs where known."""
     predicted_usage_bytes: float
     """The same by coordinates alone."""
     measured: bool
@@ -68,9 +68,9 @@ class Decision(msgspec.Struct, frozen=True):
     explanation: tuple[PlacedOperator, ...]
     links: tuple[PlacedLink, ...]
     usage_here: float
-    """Bytes in transit that this decision adds; inputs of reused operators flow already."""
+    """Cost that this decision adds, without load; inputs of reused operators flow already."""
     usage_producer: float | None
-    """Usage of the whole query without reuse, with all unpinned operators at one producer, as the mean over the producers; None without
+    """Cost of the whole query without reuse, with all unpinned operators at one producer, as the mean over the producers; None without
     producers."""
     usage_consumer: float | None
     """The same with all unpinned operators at the consumer."""
@@ -90,15 +90,13 @@ def decide(
     reports: Mapping[NodeId, CandidateReport],
     signatures: Mapping[OperatorId, str],
     latencies: EstimatedLatencies,
+    model: CostModel,
     asked: int,
 ) -> Decision:
     """Builds the decision for a choice, with its explanation."""
     known = _Known(problem, choice, regions, latencies)
-    links = tuple(
-        _link(link, choice, known)
-        for link in problem.links
-        if link.source in choice.assignment and link.target in choice.assignment and link.target not in choice.reused
-    )
+    conditions = Conditions(known.ends)
+    added = choice.adds(problem, reports)
     neighbours = problem.links_of_each()
     placed = tuple(
         PlacedOperator(
@@ -114,23 +112,23 @@ def decide(
                 {reuse.node: reuse for reuse in running_at(problem, operator, regions[operator], reports, signatures)},
                 reports,
                 known,
+                model,
             ),
         )
         for operator, node in choice.assignment.items()
     )
-    begun = begun_ms(problem, choice.reused, reports)
     return Decision(
         assignment=choice.assignment,
         reused=choice.reused,
         dropped=choice.dropped,
         explanation=placed,
-        links=links,
-        usage_here=sum(link.rate_bytes_per_s * link.latency_ms for link in links) / MS_PER_S,
-        usage_producer=_usage_at_producers(problem, known.ends),
-        usage_consumer=_usage_at_consumer(problem, known.ends),
+        links=tuple(_link(link, choice, known) for link in added.links),
+        usage_here=model.of_assignment(added, choice.assignment, conditions),
+        usage_producer=_at_producers(problem, known.ends, model),
+        usage_consumer=model.of_assignment(problem, {**at_consumer(problem), **problem.pinned}, conditions) if problem.consumers else None,
         candidates_asked=asked,
         rtts_measured=sum(len(report.rtts_ms) for report in reports.values()),
-        delay_ms=None if begun is None else longest_delay_ms(problem, choice.assignment, known.ends, begun),
+        delay_ms=longest_delay_ms(added, choice.assignment, known.ends) if choice.reused.keys() <= added.begun_ms.keys() else None,
         delay_bound_ms=problem.delay_bound_ms,
     )
 
@@ -163,13 +161,14 @@ def _views(
     running: Mapping[NodeId, Reuse],
     reports: Mapping[NodeId, CandidateReport],
     known: _Known,
+    model: CostModel,
 ) -> tuple[CandidateView, ...]:
     """Returns an operator's candidates, given its links as (node, rate)."""
     rows, columns = [known.row[node] for node in nodes], [known.row[end] for end, _ in links]
-    rates = np.array([rate for _, rate in links]) / MS_PER_S
+    rates = np.array([rate for _, rate in links], dtype=np.float64)
     # Sums over few links in a fixed order, so that equal nodes get equal results.
-    usage = (known.one_way_ms[rows][:, columns] * rates).sum(axis=1).tolist()
-    predicted = (known.predicted_ms[rows][:, columns] * rates).sum(axis=1).tolist()
+    usage = model.of_links(rates, known.one_way_ms[rows][:, columns]).sum(axis=1).tolist()
+    predicted = model.of_links(rates, known.predicted_ms[rows][:, columns]).sum(axis=1).tolist()
     measured: list[bool] = np.all(known.measured[rows][:, columns], axis=1).tolist()
     views = []
     for node, usage_bytes, predicted_bytes, is_measured in zip(nodes, usage, predicted, measured, strict=True):
@@ -189,24 +188,18 @@ def _views(
     return tuple(sorted(views, key=lambda view: (view.usage_bytes, view.node)))
 
 
-def _usage_at_producers(problem: PlacementProblem, latencies: Latencies) -> float | None:
-    """Returns the mean over the producers' nodes of the usage with all unpinned operators there."""
+def _at_producers(problem: PlacementProblem, latencies: Latencies, model: CostModel) -> float | None:
+    """Returns the mean over the producers' nodes of the cost of the links with all unpinned operators there."""
     there = sorted({problem.pinned[operator] for operator in problem.producers})
     if not there:
         return None
     # Links between pinned operators are unchanged; those of unpinned ones lead from the common node to the pinned ends.
-    fixed, moving = 0.0, dict.fromkeys(problem.pinned_nodes, 0.0)
+    fixed, ends, rates = 0.0, [], []
     for link in problem.links:
-        ends = [problem.pinned[end] for end in (link.source, link.target) if end in problem.pinned]
-        if len(ends) == 2:
-            fixed += link.rate_bytes_per_s * latencies.one_way_ms(ends[0], ends[1])
-        elif ends:
-            moving[ends[0]] += link.rate_bytes_per_s
-    usages = np.array(list(moving.values())) @ latencies.matrix_ms(list(moving), there)
-    return (fixed + float(usages.mean())) / MS_PER_S
-
-
-def _usage_at_consumer(problem: PlacementProblem, latencies: Latencies) -> float | None:
-    if not problem.consumers:
-        return None
-    return usage_of_assignment(problem.links, {**at_consumer(problem), **problem.pinned}, latencies)
+        pinned = [problem.pinned[end] for end in (link.source, link.target) if end in problem.pinned]
+        if len(pinned) == 2:
+            fixed += float(model.of_links(link.rate_bytes_per_s, np.array(latencies.one_way_ms(*pinned))))
+        elif pinned:
+            ends.append(pinned[0])
+            rates.append([link.rate_bytes_per_s])
+    return fixed + float(model.of_links(np.array(rates).reshape(-1, 1), latencies.matrix_ms(ends, there)).sum(axis=0).mean())

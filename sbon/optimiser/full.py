@@ -25,6 +25,8 @@ import msgspec
 import numpy as np
 
 from sbon.cost.latency import EstimatedLatencies
+from sbon.cost.model import CostModel
+from sbon.cost.problem import PlacementProblem
 from sbon.cost.space import CostSpace
 from sbon.cost_space.coordinate import Coordinate
 from sbon.errors import DelayBoundError, LocalProtocolError, PlacementError
@@ -34,7 +36,7 @@ from sbon.optimiser.asking import ends_of_candidates, links_chosen
 from sbon.optimiser.decision import Decision, decide
 from sbon.placement.candidates import CandidateReport, Choice, Regions
 from sbon.placement.config import PlacementConfig
-from sbon.placement.problem import PlacementProblem
+from sbon.placement.models import model_of
 from sbon.placement.remembered import NOTHING, Remembered
 from sbon.placement.strategy import Strategy, strategy_named
 from sbon.types import NodeId, OperatorId
@@ -64,7 +66,7 @@ class FullOptimiser:
     config : strategy and limits
     rng : drawn from once
     hosts : for a signature, nodes said (by gossip) to run it: they are asked too
-    strategy : instead of the configured one
+    strategy, model : instead of the configured ones
     neighbour_rtts : candidates by coordinates about which each pinned node is asked what it remembers; 0: nobody is asked
     """
 
@@ -78,6 +80,7 @@ class FullOptimiser:
         hosts: Mapping[str, Sequence[NodeId]] | None = None,
         strategy: Strategy | None = None,
         neighbour_rtts: int = 0,
+        model: CostModel | None = None,
     ) -> None:
         space = coordinates if isinstance(coordinates, CostSpace) else CostSpace(coordinates)
         self._space = space.with_strangers(problem.pinned_nodes)
@@ -87,7 +90,8 @@ class FullOptimiser:
         self._signatures = dict(signatures) if config.reuse else {}
         self._hosts = hosts or {}
         self._config = config
-        self._strategy = strategy if strategy is not None else strategy_named(config)
+        self._model = model if model is not None else model_of(config)
+        self._strategy = strategy if strategy is not None else strategy_named(config, self._model)
         self._seed = int(rng.integers(2**63))
         self._regions: Regions = {}
         self._reports: dict[NodeId, CandidateReport] = {}
@@ -179,7 +183,16 @@ class FullOptimiser:
             choice = self._choose(cautious=True)
         self._done = True
         return [
-            decide(self._problem, choice, self._regions, self._reports, self._signatures, self._latencies, asked=len(self._asked)),
+            decide(
+                self._problem,
+                choice,
+                self._regions,
+                self._reports,
+                self._signatures,
+                self._latencies,
+                self._model,
+                asked=len(self._asked),
+            ),
         ]
 
     def _may_help(self, problem: PlacementError) -> bool:
@@ -283,7 +296,8 @@ class FullOptimiser:
             ends = [(choice.assignment[other], rate) for other, rate in self._links[operator] if other in choice.assignment]
             if not ends or not nodes:
                 continue
-            cost = self._latencies.matrix_ms(nodes, [node for node, _ in ends]) @ np.array([rate for _, rate in ends])
+            latency = self._latencies.matrix_ms(nodes, [node for node, _ in ends])
+            cost = self._model.of_links(np.array([rate for _, rate in ends]), latency).sum(axis=1)
             best = [nodes[index] for index in np.argsort(cost, kind="stable")[:RIVALS]]
             self._regions[operator] = tuple(dict.fromkeys((*self._regions[operator], *(node for node in best if node in fresh))))
             ranked += [(rank, node, end) for rank, node in enumerate(best) for end, _ in ends]

@@ -9,7 +9,7 @@ anything moves; what is remembered only decides who is asked.
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -79,6 +79,16 @@ def measured_rtt_ms(a: NodeId, b: NodeId, asked: CandidateReport | None, other: 
         if report is not None and peer in report.rtts_ms:
             return report.rtts_ms[peer]
     return None
+
+
+def compared_ms(
+    here: NodeId, there: NodeId, peer: NodeId, reports: Mapping[NodeId, CandidateReport], space: CostSpace
+) -> tuple[float, float, bool]:
+    """Returns the one-way latencies to a peer from here and from there: measured on both sides (True), or else predicted on both."""
+    rtt_here, rtt_there = measured_rtt_ms(here, peer, reports.get(here)), measured_rtt_ms(there, peer, reports.get(there))
+    if rtt_here is None or rtt_there is None:
+        return space.rtt_ms(here, peer) / 2, space.rtt_ms(there, peer) / 2, False
+    return rtt_here / 2, rtt_there / 2, True
 
 
 def rtt_matrix_ms(space: CostSpace, names: Sequence[NodeId], nodes: Sequence[NodeId], remembered: Remembered) -> FloatArray:

@@ -4,9 +4,9 @@
            -> Ask -> decide -> Stay       no saving, or not sure of it yet
                             -> Migrate
 
-The best point is where the operator's network usage would be least, given its neighbours' coordinates. When it has moved by the
+The best point is where the operator's cost would be least, given its neighbours' coordinates. When it has moved by the
 displacement threshold, or some time has passed, candidates near it are asked for their RTTs to the neighbours. The saving of a candidate
-is the usage here minus the usage there, both from RTTs measured in the same way at the same time.
+is the cost here minus the cost there, both from RTTs measured in the same way at the same time.
 
 Noise must not move operators back and forth: a saving must be measured repeatedly (`sbon.optimiser.trials`). The threshold rises with each
 recent migration and falls with time, so that even nodes of equal cost do not swap operators for ever.
@@ -17,18 +17,20 @@ from collections.abc import Container, Mapping
 
 import numpy as np
 
-from sbon.cost.network_usage import MS_PER_S
+from sbon.cost.latency import LatenciesOfPairs
+from sbon.cost.model import Conditions, CostModel
+from sbon.cost.problem import PlacementLink, PlacementProblem
 from sbon.cost.space import CostSpace
 from sbon.cost_space.coordinate import Coordinate
 from sbon.optimiser.config import OptimiserConfig
-from sbon.optimiser.knowledge import measured_rtt_ms
+from sbon.optimiser.knowledge import compared_ms
 from sbon.optimiser.slack import Way, lengthening_ms
 from sbon.optimiser.trials import REMEMBERED_MAX, REQUIRED_FRACTION_MAX, Certainty, Trials, noise_of_a_node, raised
 from sbon.optimiser.views import Alternative, Ask, Migrate, OperatorView, Stay, Verdict
 from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
 from sbon.placement.median import median_points
-from sbon.placement.problem import PlacementLink, PlacementProblem
+from sbon.placement.models import model_of
 from sbon.placement.regions import ranked_regions
 from sbon.placement.relaxation import relax
 from sbon.placement.remembered import NOTHING, Remembered
@@ -54,13 +56,21 @@ class LocalOptimiser:
 
     Parameters
     ----------
-    config, placement : settings of the thresholds; settings of points, candidates and load
+    config, placement : settings of the thresholds; settings of points and candidates
     rng : used for springs of operators without a point yet
+    model : instead of the configured one
     """
 
-    def __init__(self, config: OptimiserConfig, rng: np.random.Generator, placement: PlacementConfig | None = None) -> None:
+    def __init__(
+        self,
+        config: OptimiserConfig,
+        rng: np.random.Generator,
+        placement: PlacementConfig | None = None,
+        model: CostModel | None = None,
+    ) -> None:
         self._config = config
         self._placement = placement if placement is not None else PlacementConfig()
+        self._model = model if model is not None else model_of(self._placement)
         self._rng = rng
         self._memory: dict[Key, _Memory] = {}
         self._noise = noise_of_a_node(config)
@@ -85,7 +95,7 @@ class LocalOptimiser:
         if memory.trials.watched:
             watched = tuple(node for node in memory.trials.watched if node in space)
             return Ask(view.id, (view.here, *watched), nodes)
-        problem = _problem(view)
+        problem = problem_of_view(view)
         points = self._points(problem, space, view)
         point = float(points[0, 0]), float(points[0, 1]), float(points[0, 2])
         if memory.point is not None:
@@ -120,7 +130,7 @@ class LocalOptimiser:
         nodes = tuple(dict.fromkeys(neighbour.node for neighbour in view.neighbours))
         if not nodes or any(node not in space for node in nodes):
             return ()
-        problem = _problem(view)
+        problem = problem_of_view(view)
         return self._ranked(problem, space, view, self._points(problem, space, view), count, remembered)
 
     def forget(self, operator: OperatorId) -> None:
@@ -162,27 +172,26 @@ class LocalOptimiser:
     ) -> Alternative:
         """Compares one candidate with this node, link by link: measured on both sides, or else predicted on both."""
         here, there = reports.get(view.here), reports[node]
-        usage_here = usage_there = predicted = rates = 0.0
+        predicted = 0.0
+        one_way_ms: dict[tuple[NodeId, NodeId], float] = {}
         ways = []
         for neighbour in view.neighbours:
-            rate = neighbour.rate_bytes_per_s / MS_PER_S
-            rtt_here, rtt_there = measured_rtt_ms(view.here, neighbour.node, here), measured_rtt_ms(node, neighbour.node, there)
-            if rtt_here is None or rtt_there is None:
-                rtt_here, rtt_there = space.rtt_ms(view.here, neighbour.node), space.rtt_ms(node, neighbour.node)
-                predicted += rate * max(rtt_here, rtt_there) / 2
-            usage_here += rate * rtt_here / 2
-            usage_there += rate * rtt_there / 2
-            rates += rate
-            ways.append(Way(neighbour.upstream, rtt_here / 2, rtt_there / 2, neighbour.delay_ms))
+            here_ms, there_ms, measured = compared_ms(view.here, node, neighbour.node, reports, space)
+            one_way_ms[neighbour.node, view.here], one_way_ms[neighbour.node, node] = here_ms, there_ms
+            if not measured:
+                predicted += float(self._model.of_links(neighbour.rate_bytes_per_s, np.array(max(here_ms, there_ms))))
+            ways.append(Way(neighbour.upstream, here_ms, there_ms, neighbour.delay_ms))
+        problem, latencies = problem_of_view(view), LatenciesOfPairs(one_way_ms)
         load_here = here.load_ms if here is not None else space.coordinates[view.here].load_ms
-        weight = self._placement.load_weight * rates / 2
-        cost_here, cost_there = usage_here + weight * load_here, usage_there + weight * there.load_ms
-        saving = (cost_here - cost_there) / cost_here if cost_here > 0 else 0.0
+        loaded = Conditions(latencies, {view.here: load_here, node: there.load_ms})
+        placed = {**problem.pinned, view.id: view.here}
+        cost_here = self._model.of_assignment(problem, placed, loaded)
+        saving = -self._model.of_move(problem, placed, view.id, node, loaded) / cost_here if cost_here > 0 else 0.0
         mean, seen = trials.see(node, saving)
         return Alternative(
             node=node,
-            usage_bytes=usage_there,
-            usage_here_bytes=usage_here,
+            usage_bytes=self._model.of_assignment(problem, {**placed, view.id: node}, Conditions(latencies)),
+            usage_here_bytes=self._model.of_assignment(problem, placed, Conditions(latencies)),
             saving_fraction=mean,
             required_fraction=self._required(view, node, cost_here, predicted, space),
             measured=predicted == 0,
@@ -197,8 +206,8 @@ class LocalOptimiser:
         config = self._config
         if cost_here <= 0:
             return REQUIRED_FRACTION_MAX
-        # Bytes in transit over a time are byte-seconds, as is the transfer of the state: the saving must pay for the transfer.
-        carrying = view.state_bytes * space.rtt_ms(view.here, node) / 2 / MS_PER_S / config.amortise_s
+        # Carrying the state within this time costs what a link of that rate costs: the saving must pay for it.
+        carrying = float(self._model.of_links(view.state_bytes / config.amortise_s, np.array(space.rtt_ms(view.here, node) / 2)))
         by_fraction = min(config.saving_min_fraction * raised(config, view.migrations, view.since_migration_s), REQUIRED_FRACTION_MAX)
         return (
             max(by_fraction, config.saving_min_bytes / cost_here, carrying / cost_here) + config.prediction_margin * predicted / cost_here
@@ -227,7 +236,7 @@ class LocalOptimiser:
         self, problem: PlacementProblem, space: CostSpace, view: OperatorView, points: FloatArray, k: int, remembered: Remembered
     ) -> tuple[NodeId, ...]:
         """Returns the `k` nodes of least cost, taken alternately from the ranking by remembered RTTs and that by coordinates alone."""
-        return ranked_regions(problem, space, k, self._placement.load_weight, points=points, remembered=remembered)[view.id]
+        return ranked_regions(problem, space, k, self._model, points=points, remembered=remembered)[view.id]
 
     def _remember(self, view: OperatorView) -> _Memory:
         memory = self._memory.pop(view.operators, None)
@@ -240,7 +249,7 @@ class LocalOptimiser:
         return memory
 
 
-def _problem(view: OperatorView) -> PlacementProblem:
+def problem_of_view(view: OperatorView) -> PlacementProblem:
     """Returns the problem of placing this operator alone, with all neighbours pinned."""
     pinned = {f"\0{index}": neighbour.node for index, neighbour in enumerate(view.neighbours)}
     links = tuple(PlacementLink(end, view.id, neighbour.rate_bytes_per_s) for end, neighbour in zip(pinned, view.neighbours, strict=True))

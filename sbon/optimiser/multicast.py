@@ -9,9 +9,9 @@ nearer to. With lat the one-way latencies and S the consumers that X is nearer t
 
     saving(X) = sum over c in S of rate_c (lat(here, c) - lat(X, c)) - rate lat(here, X)
 
-in bytes in transit. The thresholds and confirmations are those of a migration (`sbon.optimiser.local`), the saving counted as a share of
-the present usage of all outputs, and no less than the configured worth of one more operator. A consumer whose queries do not allow the
-longer path (`sbon.optimiser.slack`) is left out of S.
+in bytes in transit; another cost model has what it says of single links in the place of rate x latency. The thresholds and confirmations
+are those of a migration (`sbon.optimiser.local`), the saving counted as a share of the present cost of all outputs, and no less than the
+configured worth of one more operator. A consumer whose queries do not allow the longer path (`sbon.optimiser.slack`) is left out of S.
 """
 
 import math
@@ -19,18 +19,19 @@ from collections.abc import Container, Mapping
 
 import numpy as np
 
-from sbon.cost.network_usage import MS_PER_S
+from sbon.cost.model import CostModel
 from sbon.cost.space import CostSpace
 from sbon.cost_space.coordinate import Coordinate
 from sbon.optimiser.config import OptimiserConfig
-from sbon.optimiser.knowledge import measured_rtt_ms, rtt_matrix_ms
+from sbon.optimiser.knowledge import compared_ms, measured_rtt_ms, rtt_matrix_ms
 from sbon.optimiser.multicast_views import BRANCHES_MIN, Decision, Insert, NoInsert, Site, SourceView
 from sbon.optimiser.trials import REMEMBERED_MAX, REQUIRED_FRACTION_MAX, Certainty, Trials, noise_of_a_node, raised
 from sbon.optimiser.views import Ask
 from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
+from sbon.placement.models import model_of
 from sbon.placement.remembered import NOTHING, Remembered, interleaved
-from sbon.types import FloatArray, LinkId, NodeId, OperatorId
+from sbon.types import LinkId, NodeId, OperatorId
 
 
 class _Memory:
@@ -48,12 +49,13 @@ class MulticastOptimiser:
 
     Parameters
     ----------
-    config, placement : settings of the thresholds; settings of load
+    config : settings of the thresholds
+    model : what to minimise; the default one if left out
     """
 
-    def __init__(self, config: OptimiserConfig, placement: PlacementConfig | None = None) -> None:
+    def __init__(self, config: OptimiserConfig, model: CostModel | None = None) -> None:
         self._config = config
-        self._placement = placement if placement is not None else PlacementConfig()
+        self._model = model if model is not None else model_of(PlacementConfig())
         self._noise = noise_of_a_node(config)
         self._memory: dict[OperatorId, _Memory] = {}
 
@@ -134,30 +136,30 @@ class MulticastOptimiser:
         here, there = reports.get(view.here), reports[node]
         feed = measured_rtt_ms(node, view.here, there, here)
         detour_ms = (space.rtt_ms(view.here, node) if feed is None else feed) / 2
-        usage_here = saved = predicted = rates = feeding = 0.0
+        usage_here = usage_there = predicted = rates = feeding = 0.0
         links = []
         for branch in view.leaving:
-            rate = branch.rate_bytes_per_s / MS_PER_S
-            rtt_here, rtt_there = measured_rtt_ms(view.here, branch.node, here), measured_rtt_ms(node, branch.node, there)
-            measured = rtt_here is not None and rtt_there is not None
-            if rtt_here is None or rtt_there is None:
-                rtt_here, rtt_there = space.rtt_ms(view.here, branch.node), space.rtt_ms(node, branch.node)
-            usage_here += rate * rtt_here / 2
-            if rtt_there >= rtt_here or detour_ms + (rtt_there - rtt_here) / 2 > max(branch.slack_ms, 0.0):
+            rate = branch.rate_bytes_per_s
+            here_ms, there_ms, measured = compared_ms(view.here, node, branch.node, reports, space)
+            from_here, from_there = self._model.of_links(rate, np.array([here_ms, there_ms])).tolist()
+            usage_here += from_here
+            if there_ms >= here_ms or detour_ms + there_ms - here_ms > max(branch.slack_ms, 0.0):
+                usage_there += from_here
                 continue
             links.append(branch.link)
-            saved += rate * (rtt_here - rtt_there) / 2
+            usage_there += from_there
             rates, feeding = rates + rate, max(feeding, rate)
-            predicted += 0.0 if measured else rate * rtt_here / 2
-        predicted += feeding * detour_ms if feed is None else 0.0
-        saved -= feeding * detour_ms
-        load = self._placement.load_weight * (rates + feeding) / 2 * there.load_ms
-        saving = (saved - load) / usage_here if usage_here > 0 else 0.0
+            predicted += 0.0 if measured else from_here
+        feed_cost = float(self._model.of_links(feeding, np.array(detour_ms)))
+        predicted += feed_cost if feed is None else 0.0
+        usage_there += feed_cost
+        load = float(self._model.of_hosts(rates + feeding, np.array(there.load_ms)))
+        saving = (usage_here - usage_there - load) / usage_here if usage_here > 0 else 0.0
         mean, seen = trials.see(node, saving)
         return Site(
             node=node,
             links=tuple(links),
-            usage_bytes=usage_here - saved,
+            usage_bytes=usage_there,
             usage_here_bytes=usage_here,
             saving_fraction=mean,
             required_fraction=self._required(view, usage_here, predicted),
@@ -190,15 +192,15 @@ class MulticastOptimiser:
         leaving = view.leaving
         rates = np.array([branch.rate_bytes_per_s for branch in leaving])
         consumers = [branch.node for branch in leaving]
-        feed_rtt = rtt_matrix_ms(space, space.names, [view.here], remembered)[:, 0]
-        there_rtt = rtt_matrix_ms(space, space.names, consumers, remembered)
-        here_rtt = there_rtt[space.row[view.here]]
-        slack = 2 * np.maximum(np.array([branch.slack_ms for branch in leaving]), 0.0)
-        served = (there_rtt < here_rtt) & (feed_rtt[:, None] + there_rtt - here_rtt <= slack)
-        gains: FloatArray = np.where(served, rates * (here_rtt - there_rtt), 0.0).sum(axis=1)
+        feed_ms = rtt_matrix_ms(space, space.names, [view.here], remembered)[:, 0] / 2
+        there_ms = rtt_matrix_ms(space, space.names, consumers, remembered) / 2
+        here_ms = there_ms[space.row[view.here]]
+        slack_ms = np.maximum(np.array([branch.slack_ms for branch in leaving]), 0.0)
+        served = (there_ms < here_ms) & (feed_ms[:, None] + there_ms - here_ms <= slack_ms)
+        gains = np.where(served, self._model.of_links(rates, here_ms) - self._model.of_links(rates, there_ms), 0.0).sum(axis=1)
         fed = np.where(served, rates, 0.0)
-        load = self._placement.load_weight * (fed.sum(axis=1) + fed.max(axis=1)) * space.loads_ms
-        saving = gains - fed.max(axis=1) * feed_rtt - load
+        feeding = fed.max(axis=1)
+        saving = gains - self._model.of_links(feeding, feed_ms) - self._model.of_hosts(fed.sum(axis=1) + feeding, space.loads_ms)
         return [space.names[row] for row in np.argsort(-saving, kind="stable").tolist() if space.names[row] != view.here]
 
     def _remember(self, operator: OperatorId) -> _Memory:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from sbon.cost.problem import PlacementProblem, reachable
 from sbon.errors import PlacementError
-from sbon.placement.problem import PlacementProblem, reachable
 from sbon.types import NodeId, OperatorId
 
 Routes = Callable[[NodeId, NodeId], Sequence[NodeId]]

@@ -2,9 +2,9 @@
 
 The node of an operator that feeds two others matters to both, and tables over pairs of operators cannot express the length of a path
 through many. So the fastest placement is searched by fixing one operator after the other, checking the rest by its shortest paths; then
-single operators move as long as that saves network usage within the bound. Not exact: the least usage may be missed, and, with more than
+single operators move as long as that saves cost within the bound. Not exact: the least cost may be missed, and, with more than
 STEPS_MAX dead ends, a placement that just keeps within the bound too. With prices on time as starting points
-(`sbon.placement.bounded_prices`) it found the least usage in each of 160 diamonds that could be tried out.
+(`sbon.placement.bounded_prices`) it found the least cost in each of 160 diamonds that could be tried out.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ GAIN_MIN = 1e-9
 SWEEPS_MAX = 10
 """Most rounds in which every operator may move."""
 OPTIONS_MAX, FAST_MIN = 96, 24
-"""Most options kept for an operator among those within the bound (the best by usage), and how many of them are the fastest."""
+"""Most options kept for an operator among those within the bound (the best by cost), and how many of them are the fastest."""
 
 
 def narrowed(graph: Graph, options: Mapping[OperatorId, Options], bound_ms: float) -> dict[OperatorId, IntArray]:
@@ -49,7 +49,7 @@ def fastest(graph: Graph, options: Mapping[OperatorId, Options], bound_ms: float
 
 
 def improved(graph: Graph, options: Mapping[OperatorId, Options], chosen: Chosen, bound_ms: float) -> Chosen:
-    """Returns the choices after all moves of single operators that save usage and keep within the bound."""
+    """Returns the choices after all moves of single operators that save cost and keep within the bound."""
     chosen = dict(chosen)
     for _ in range(SWEEPS_MAX):
         before = dict(chosen)
@@ -65,15 +65,16 @@ def improved(graph: Graph, options: Mapping[OperatorId, Options], chosen: Chosen
     return chosen
 
 
-def usage_bytes(graph: Graph, options: Mapping[OperatorId, Options], chosen: Mapping[OperatorId, int]) -> float:
+def cost_of(graph: Graph, options: Mapping[OperatorId, Options], chosen: Mapping[OperatorId, int]) -> float:
     """Returns the cost of the choices and of their links."""
     total = 0.0
     for operator in graph.order:
         here = options[operator]
         total += float(here.cost[chosen[operator]])
         if here.fresh[chosen[operator]]:
-            column = here.columns[chosen[operator]]
-            total += sum(r * float(graph.latency_ms[options[s].columns[chosen[s]], column]) for s, r in graph.inputs[operator].items())
+            column = here.columns[[chosen[operator]]]
+            for source in graph.inputs[operator]:
+                total += float(graph.of_links(source, operator, graph.latency_ms[options[source].columns[chosen[source]], column])[0])
     return total
 
 
@@ -126,12 +127,13 @@ def _cost_of_each(graph: Graph, options: Mapping[OperatorId, Options], chosen: C
     """Returns the cost of the operator and its links for each of its choices, (choices,), all others fixed."""
     here = options[operator]
     cost = here.cost.copy()
-    for source, rate in graph.inputs[operator].items():
-        cost[here.fresh] += rate * graph.latency_ms[options[source].columns[chosen[source]], here.columns[here.fresh]]
+    for source in graph.inputs[operator]:
+        latency = graph.latency_ms[options[source].columns[chosen[source]], here.columns[here.fresh]]
+        cost[here.fresh] += graph.of_links(source, operator, latency)
     for target in graph.outputs[operator]:
         there = options[target]
         if there.fresh[chosen[target]]:
-            cost += graph.inputs[target][operator] * graph.latency_ms[here.columns, there.columns[chosen[target]]]
+            cost += graph.of_links(operator, target, graph.latency_ms[here.columns, there.columns[chosen[target]]])
     return cost
 
 

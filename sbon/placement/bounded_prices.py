@@ -9,6 +9,8 @@ to close.)
 import itertools
 from collections.abc import Mapping
 
+import numpy as np
+
 from sbon.placement.elimination import minimise
 from sbon.placement.options import Chosen, Graph, Options
 from sbon.types import FloatArray, OperatorId
@@ -23,8 +25,8 @@ _Prices = dict[tuple[OperatorId, OperatorId], float]
 
 def priced(graph: Graph, options: Mapping[OperatorId, Options], bound_ms: float) -> list[Chosen]:
     """Returns the choices within the bound that were found, each of least cost under some prices; possibly none."""
-    rates = [rate for inputs in graph.inputs.values() for rate in inputs.values()]
-    step = sum(rates) / max(len(rates), 1) / 4 or 1.0
+    a_ms = [float(graph.of_links(source, target, np.ones(1))[0]) for target, inputs in graph.inputs.items() for source in inputs]
+    step = sum(a_ms) / max(len(a_ms), 1) / 4 or 1.0
     prices: _Prices = {}
     found: list[Chosen] = []
     for _ in range(RAISES_MAX):
@@ -49,12 +51,14 @@ def priced(graph: Graph, options: Mapping[OperatorId, Options], bound_ms: float)
 
 
 def _least(graph: Graph, options: Mapping[OperatorId, Options], prices: _Prices, share: float) -> Chosen:
-    """Returns the choices of least cost when a ms on a link costs its rate and a share of its price."""
+    """Returns the choices of least cost when a ms on a link costs a share of its price, besides what the link costs."""
     variable = {operator: index for index, operator in enumerate(graph.order)}
     pairwise: dict[tuple[int, int], FloatArray] = {}
     for target, inputs in graph.inputs.items():
-        for source, rate in inputs.items():
-            table = graph.between(options, source, target) * (rate + share * prices.get((source, target), 0.0))
+        for source in inputs:
+            latency = graph.between(options, source, target)
+            table = graph.of_links(source, target, latency) + share * prices.get((source, target), 0.0) * latency
+            table[:, ~options[target].fresh] = 0.0
             pairwise[variable[source], variable[target]] = table  # the order is topological, so source precedes target
     indices, _ = minimise([options[operator].cost for operator in graph.order], pairwise)
     return dict(zip(graph.order, indices, strict=True))

@@ -60,8 +60,13 @@ def _labels_of(
             delay, cost, picks = here.begun_ms[choice : choice + 1], np.zeros(1), {}
         else:
             branches = {
-                source: _arriving(labels[source], graph.latency_ms[options[source].columns, column], rate, float(allowed_ms[choice]))
-                for source, rate in graph.inputs[operator].items()
+                source: _arriving(
+                    labels[source],
+                    latency := graph.latency_ms[options[source].columns, column],
+                    graph.of_links(source, operator, latency),
+                    float(allowed_ms[choice]),
+                )
+                for source in graph.inputs[operator]
             }
             delay, cost, picks = _joined(branches)
         keep = _thinned(np.flatnonzero(delay <= allowed_ms[choice]))
@@ -72,10 +77,9 @@ def _labels_of(
     return _Labels(np.concatenate(delays), np.concatenate(costs), np.concatenate(choices), inputs)
 
 
-def _arriving(source: _Labels, latency_ms: FloatArray, rate: float, allowed_ms: float) -> tuple[FloatArray, FloatArray, IntArray]:
+def _arriving(source: _Labels, latency_ms: FloatArray, link: FloatArray, allowed_ms: float) -> tuple[FloatArray, FloatArray, IntArray]:
     """Returns delay and cost of one input's labels over its link, and their indices, with rising delay and falling cost."""
-    way = latency_ms[source.choice]
-    delay, cost = source.delay_ms + way, source.cost + rate * way
+    delay, cost = source.delay_ms + latency_ms[source.choice], source.cost + link[source.choice]
     intime = np.flatnonzero(delay <= allowed_ms)
     order = intime[np.lexsort((cost[intime], delay[intime]))]
     best = _cheaper_than_before(cost[order])

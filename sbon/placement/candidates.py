@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from sbon.placement.problem import PlacementProblem
+from sbon.cost.problem import PlacementProblem
 from sbon.types import NodeId, OperatorId
 
 
@@ -43,6 +43,25 @@ class Choice(msgspec.Struct, frozen=True):
     dropped: tuple[OperatorId, ...]
     """Operators that only feed reused ones, and are not needed."""
 
+    def adds(self, problem: PlacementProblem, reports: Mapping[NodeId, CandidateReport]) -> PlacementProblem:
+        """Returns what the choice adds to the network: reused operators are pinned where they run, and their inputs flow already.
+
+        Delays that the hosts of reused operators do not report are missing from `begun_ms`.
+        """
+        delays = {operator: upstream_delay_ms(problem, operator, reuse, reports) for operator, reuse in self.reused.items()}
+        pinned = {op: node for op, node in self.assignment.items() if op in problem.pinned or op in self.reused}
+        return PlacementProblem(
+            pinned,
+            tuple(operator for operator in problem.unpinned if operator in self.assignment and operator not in pinned),
+            tuple(
+                link
+                for link in problem.links
+                if link.source in self.assignment and link.target in self.assignment and link.target not in self.reused
+            ),
+            problem.delay_bound_ms,
+            {operator: delay for operator, delay in delays.items() if delay is not None},
+        )
+
 
 Regions = dict[OperatorId, tuple[NodeId, ...]]
 """The candidates of each unpinned operator, best first."""
@@ -59,19 +78,6 @@ def upstream_delay_ms(
         return 0.0
     told = reports[reuse.node].upstream_delay_ms.get(reuse.operator) if reuse.node in reports else None
     return told if told is not None and 0 <= told < float("inf") else None
-
-
-def begun_ms(
-    problem: PlacementProblem, reused: Mapping[OperatorId, Reuse], reports: Mapping[NodeId, CandidateReport]
-) -> dict[OperatorId, float] | None:
-    """Returns the same for all reused operators; None if it is not known for one."""
-    found: dict[OperatorId, float] = {}
-    for operator, reuse in reused.items():
-        delay = upstream_delay_ms(problem, operator, reuse, reports)
-        if delay is None:
-            return None
-        found[operator] = delay
-    return found
 
 
 def running_at(

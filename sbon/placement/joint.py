@@ -1,10 +1,10 @@
-"""Places all operators of a query at once: minimises network usage over the candidates, with reuse and free room considered.
+"""Places all operators of a query at once: minimises their cost over the candidates, with reuse and free room considered.
 
 Every operator chooses among: a candidate that would run it anew; a candidate that runs it already for another query, whose inputs then
-cost nothing; and absence, which is allowed where all that it feeds is reused or absent. Costs are those of the links (rate x one-way
-latency) and of the candidates' load, so that placement and reuse are one minimum, found exactly among the candidates.
+cost nothing; and absence, which is allowed where all that it feeds is reused or absent. Costs are those of a model (`sbon.cost.model`)
+that is a sum over links and hosts, so that placement and reuse are one minimum, found exactly among the candidates.
 
-If this minimum exceeds the query's delay bound, the least cost within the bound is searched (`sbon.placement.bounded`).
+If the model refuses this minimum for the query's delay bound, the least cost within the bound is searched (`sbon.placement.bounded`).
 """
 
 from collections import Counter
@@ -13,15 +13,15 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from sbon.cost.delay import longest_delay_ms
 from sbon.cost.latency import Latencies
-from sbon.cost.network_usage import MS_PER_S
+from sbon.cost.model import Conditions, CostModel
+from sbon.cost.problem import PlacementProblem
+from sbon.errors import PlacementError
 from sbon.placement.bounded import choices_within
-from sbon.placement.candidates import CandidateReport, Choice, Regions, Reuse, begun_ms, running_at, upstream_delay_ms
+from sbon.placement.candidates import CandidateReport, Choice, Regions, Reuse, running_at, upstream_delay_ms
 from sbon.placement.elimination import minimise
 from sbon.placement.mapping import no_room, room_of
 from sbon.placement.options import Options
-from sbon.placement.problem import PlacementProblem
 from sbon.types import FloatArray, NodeId, OperatorId
 
 REPAIRS_MAX = 1000
@@ -48,7 +48,13 @@ class _Domain(msgspec.Struct):
 
 
 class JointProblem:
-    """One search: operators, their candidates, and the known latencies."""
+    """One search: operators, their candidates, and the known latencies.
+
+    Raises
+    ------
+    PlacementError
+        The cost model is no sum over links and hosts.
+    """
 
     def __init__(
         self,
@@ -57,11 +63,13 @@ class JointProblem:
         reports: Mapping[NodeId, CandidateReport],
         signatures: Mapping[OperatorId, str],
         latencies: Latencies,
-        load_weight: float,
+        model: CostModel,
     ) -> None:
+        if not model.is_sum:
+            raise PlacementError(f"{type(model).__name__} is no sum over links and hosts, expected one for exact placement")
         self._problem = problem
         self._reports = reports
-        self._load_weight = load_weight
+        self._model = model
         nodes = sorted({node for region in regions.values() for node in region} | set(problem.pinned.values()))
         self._column = {node: column for column, node in enumerate(nodes)}
         self._latency_ms = latencies.matrix_ms(nodes, nodes)
@@ -74,11 +82,11 @@ class JointProblem:
             operator: [node for node in regions[operator] if node in reports and reports[node].free_slots > 0]
             for operator in problem.unpinned
         }
-        self._links = problem.links_of_each()
+        self._rates = problem.rates()
         self._variable = {operator: index for index, operator in enumerate(problem.unpinned)}
 
-    def best(self) -> tuple[Choice, float]:
-        """Returns the choice of least cost that overfills no node, and its cost in bytes (load included, at its weight).
+    def best(self) -> Choice:
+        """Returns the choice of least cost that overfills no node.
 
         A node chosen by more operators than it has room for keeps those with the highest rates, and is excluded for one more in each
         round. This repair is a heuristic; the rest is exact, except for a delay bound on a plan that is no tree.
@@ -92,12 +100,12 @@ class JointProblem:
         """
         closed: set[tuple[OperatorId, NodeId]] = set()
         for _ in range(REPAIRS_MAX):
-            choice, cost = self._solve(closed)
-            if not self._in_time(choice):
-                choice, cost = self._solve_in_time(closed)
+            choice = self._solve(closed)
+            if not self._is_allowed(choice):
+                choice = self._solve_in_time(closed)
             overfull = self._overfull(choice)
             if overfull is None:
-                return choice, cost
+                return choice
             closed.add(overfull)
         raise no_room(self._problem.unpinned[0], len(self._reports))
 
@@ -110,17 +118,17 @@ class JointProblem:
         for node in sorted(taken):
             if taken[node] > max(room[node], 0):
                 here = [operator for operator in fresh if choice.assignment[operator] == node]
-                lightest = min(here, key=lambda operator: (self._rate(operator), operator))
+                lightest = min(here, key=lambda operator: (self._rates[operator], operator))
                 return lightest, node
         return None
 
-    def _in_time(self, choice: Choice) -> bool:
+    def _is_allowed(self, choice: Choice) -> bool:
         if self._problem.delay_bound_ms is None:
             return True
-        begun = begun_ms(self._problem, choice.reused, self._reports)
-        return self._problem.in_time(longest_delay_ms(self._problem, choice.assignment, self._latencies, begun))
+        added = choice.adds(self._problem, self._reports)
+        return self._model.refusal(added, choice.assignment, Conditions(self._latencies)) is None
 
-    def _solve_in_time(self, closed: set[tuple[OperatorId, NodeId]]) -> tuple[Choice, float]:
+    def _solve_in_time(self, closed: set[tuple[OperatorId, NodeId]]) -> Choice:
         """Returns the choice of least cost within the delay bound."""
         assert self._problem.delay_bound_ms is not None
         domains = dict(zip(self._problem.unpinned, self._domains(closed), strict=True))
@@ -131,10 +139,9 @@ class JointProblem:
             options[operator] = Options(
                 np.array([self._column[node]], dtype=np.intp), np.array([np.nan if begun is None else begun]), np.zeros(1)
             )
-        chosen = choices_within(self._problem, options, self._latency_ms, self._problem.delay_bound_ms)
+        chosen = choices_within(self._problem, options, self._latency_ms, self._model, self._problem.delay_bound_ms)
         indices = [domain.absent + chosen[operator] if operator in chosen else 0 for operator, domain in domains.items()]
-        choice = self._choice(list(domains.values()), indices)
-        return choice, self._cost(choice)
+        return self._choice(list(domains.values()), indices)
 
     def _options(self, operator: OperatorId, domain: _Domain) -> Options:
         """Returns the choices of a domain except absence."""
@@ -143,36 +150,20 @@ class JointProblem:
         columns = np.array(domain.columns[domain.absent :], dtype=np.intp)
         return Options(columns, np.array(begun, dtype=np.float64), self._own_cost(operator, domain)[domain.absent :])
 
-    def _cost(self, choice: Choice) -> float:
-        """Returns the cost of a whole choice, in bytes."""
-        load = sum(
-            self._load_weight * self._rate(operator) * self._reports[choice.assignment[operator]].load_ms / 2
-            for operator in self._problem.unpinned
-            if operator in choice.assignment and operator not in choice.reused
-        )
-        return load + sum(
-            link.rate_bytes_per_s / MS_PER_S * self._latencies.one_way_ms(choice.assignment[link.source], choice.assignment[link.target])
-            for link in self._problem.links
-            if link.source in choice.assignment and link.target in choice.assignment and link.target not in choice.reused
-        )
-
-    def _rate(self, operator: OperatorId) -> float:
-        return sum(rate for _, rate in self._links[operator]) / MS_PER_S
-
-    def _solve(self, closed: set[tuple[OperatorId, NodeId]]) -> tuple[Choice, float]:
+    def _solve(self, closed: set[tuple[OperatorId, NodeId]]) -> Choice:
         domains = self._domains(closed)
         unary = [self._own_cost(operator, domain) for operator, domain in zip(self._problem.unpinned, domains, strict=True)]
         pairwise: dict[tuple[int, int], FloatArray] = {}
         for link in self._problem.links:
             source, target = self._variable.get(link.source), self._variable.get(link.target)
-            rate = link.rate_bytes_per_s / MS_PER_S
+            rate = link.rate_bytes_per_s
             if source is not None and target is not None:
                 table = self._between(domains[source], domains[target], rate)
                 key, table = ((source, target), table) if source < target else ((target, source), table.T)
                 pairwise[key] = pairwise[key] + table if key in pairwise else table
             elif source is not None:
                 column = self._column[self._problem.pinned[link.target]]
-                cost = rate * self._latency_ms[domains[source].columns, column]
+                cost = self._model.of_links(rate, self._latency_ms[domains[source].columns, column])
                 if not self._pinned_reuses[link.target]:
                     cost[: domains[source].absent] = np.inf
                 else:
@@ -180,7 +171,7 @@ class JointProblem:
                 unary[source] = unary[source] + cost
             elif target is not None:
                 column = self._column[self._problem.pinned[link.source]]
-                cost = rate * self._latency_ms[column, domains[target].columns]
+                cost = self._model.of_links(rate, self._latency_ms[column, domains[target].columns])
                 cost[: domains[target].first_fresh] = 0.0
                 unary[target] = unary[target] + cost
         for operator, domain, costs in zip(self._problem.unpinned, domains, unary, strict=True):
@@ -189,7 +180,7 @@ class JointProblem:
         indices, cost_total = minimise(unary, pairwise)
         if not np.isfinite(cost_total):
             raise no_room(self._problem.unpinned[0], len(self._reports))
-        return self._choice(domains, indices), cost_total
+        return self._choice(domains, indices)
 
     def _domains(self, closed: set[tuple[OperatorId, NodeId]]) -> list[_Domain]:
         receivers: dict[OperatorId, list[OperatorId]] = {}
@@ -211,17 +202,15 @@ class JointProblem:
         return result[::-1]
 
     def _own_cost(self, operator: OperatorId, domain: _Domain) -> FloatArray:
-        """Returns the cost of an operator's load, which counts like RTT on each of its links; a running operator adds no load."""
-        rate = self._rate(operator)
+        """Returns the cost of an operator's host; a running operator adds no load."""
         cost = np.zeros(domain.size)
-        if self._load_weight:
-            cost[domain.first_fresh :] = [self._load_weight * rate * self._reports[node].load_ms / 2 for node in domain.fresh]
+        loads = np.array([self._reports[node].load_ms for node in domain.fresh], dtype=np.float64)
+        cost[domain.first_fresh :] = self._model.of_hosts(self._rates[operator], loads)
         return cost
 
     def _between(self, source: _Domain, target: _Domain, rate: float) -> FloatArray:
         """Returns the cost of a link for each choice of its ends."""
-        table: FloatArray = self._latency_ms[source.columns][:, target.columns]
-        table *= rate
+        table = self._model.of_links(rate, self._latency_ms[source.columns][:, target.columns])
         table[:, : target.first_fresh] = 0.0  # inputs of a reused or absent operator cost nothing
         table[: source.absent, target.first_fresh :] = np.inf  # a new operator needs its inputs
         return table

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
+from sbon.cost.problem import PlacementProblem
 from sbon.errors import PlacementError
 from sbon.placement.candidates import CandidateReport, Choice, Regions, Reuse, running_at
-from sbon.placement.problem import PlacementProblem
 from sbon.types import NodeId, OperatorId
 
 

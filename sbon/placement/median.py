@@ -8,8 +8,8 @@ their present length. Distances are smoothed by a length that shrinks from step 
 
 import numpy as np
 
+from sbon.cost.problem import PlacementProblem
 from sbon.cost.space import CostSpace
-from sbon.placement.problem import PlacementProblem
 from sbon.types import FloatArray
 
 STEPS = 12

@@ -3,15 +3,18 @@
 from collections.abc import Sequence
 
 from sbon.cost.latency import Latencies
-from sbon.cost.network_usage import usage_of_assignment
+from sbon.cost.model import Conditions, CostModel
+from sbon.cost.network_usage import NetworkUsage
+from sbon.cost.problem import PlacementProblem
 from sbon.placement.candidates import CandidateReport
 from sbon.placement.joint import JointProblem
-from sbon.placement.problem import PlacementProblem
 from sbon.types import NodeId, OperatorId
 
 
-def optimal_assignment(problem: PlacementProblem, latencies: Latencies, nodes: Sequence[NodeId]) -> tuple[dict[OperatorId, NodeId], float]:
-    """Returns the assignment of least network usage, and its usage in bytes.
+def optimal_assignment(
+    problem: PlacementProblem, latencies: Latencies, nodes: Sequence[NodeId], model: CostModel | None = None
+) -> tuple[dict[OperatorId, NodeId], float]:
+    """Returns the assignment of least cost and its cost; without a model the least network usage, in bytes.
 
     Exact for trees of operators in operators x nodes^2 additions, for up to 8,000 nodes, and for other plans as far as they can be
     eliminated (`sbon.placement.elimination`, TABLE_MAX and WORK_MAX). Where two paths part and meet again (diamonds), eliminating an
@@ -31,7 +34,8 @@ def optimal_assignment(problem: PlacementProblem, latencies: Latencies, nodes: S
     everywhere = tuple(sorted(nodes))
     unlimited = {node: CandidateReport(node, {}, len(problem.pinned) + len(problem.unpinned)) for node in everywhere}
     regions = dict.fromkeys(problem.unpinned, everywhere)
-    if not problem.unpinned:
-        return dict(problem.pinned), usage_of_assignment(problem.links, problem.pinned, latencies)
-    choice, _ = JointProblem(problem, regions, unlimited, {}, latencies, 0.0).best()
-    return choice.assignment, usage_of_assignment(problem.links, choice.assignment, latencies)
+    model = model or NetworkUsage()
+    assignment = dict(problem.pinned)
+    if problem.unpinned:
+        assignment = JointProblem(problem, regions, unlimited, {}, latencies, model).best().assignment
+    return assignment, model.of_assignment(problem, assignment, Conditions(latencies))

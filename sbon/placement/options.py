@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sbon.cost.delay import upstream_first
-from sbon.placement.problem import PlacementProblem
+from sbon.cost.model import CostModel
+from sbon.cost.problem import PlacementProblem
 from sbon.types import FloatArray, OperatorId
 
 IntArray = npt.NDArray[np.intp]
@@ -22,7 +23,7 @@ class Options(msgspec.Struct, frozen=True):
     begun_ms: FloatArray
     """Delay of the running operator that each choice reuses, (choices,), whose inputs do not count; NaN if the operator would be new."""
     cost: FloatArray
-    """Cost of each choice in bytes, (choices,), without its links."""
+    """Cost of each choice, (choices,), without its links."""
 
     @property
     def fresh(self) -> npt.NDArray[np.bool_]:
@@ -40,18 +41,25 @@ Chosen = dict[OperatorId, int]
 
 
 class Graph:
-    """The operators and links of a problem in topological order, with parallel links merged."""
+    """The operators and links of a problem in topological order, and what links cost by a model that is their sum."""
 
-    def __init__(self, problem: PlacementProblem, latency_ms: FloatArray) -> None:
+    def __init__(self, problem: PlacementProblem, latency_ms: FloatArray, model: CostModel) -> None:
         self.order = upstream_first((*problem.pinned, *problem.unpinned), problem.links)
         self.latency_ms = latency_ms
-        self.inputs: dict[OperatorId, dict[OperatorId, float]] = {operator: {} for operator in self.order}
+        self._model = model
+        self.inputs: dict[OperatorId, dict[OperatorId, list[float]]] = {operator: {} for operator in self.order}
+        """For each operator, those that feed it, and the rates of their links in bytes/s; parallel links have several."""
         self.outputs: dict[OperatorId, list[OperatorId]] = {operator: [] for operator in self.order}
         for link in problem.links:
             inputs = self.inputs[link.target]
             if link.source not in inputs:
                 self.outputs[link.source].append(link.target)
-            inputs[link.source] = inputs.get(link.source, 0.0) + link.rate_bytes_per_s / 1000.0
+            inputs.setdefault(link.source, []).append(link.rate_bytes_per_s)
+
+    def of_links(self, source: OperatorId, target: OperatorId, latency_ms: FloatArray) -> FloatArray:
+        """Returns what the links from one operator to another cost at these latencies, in their shape."""
+        first, *others = (self._model.of_links(rate, latency_ms) for rate in self.inputs[target][source])
+        return sum(others, start=first)
 
     def is_tree(self, options: Mapping[OperatorId, Options]) -> bool:
         """Tells whether no operator's choice matters to two others: all but producers, and running operators that are certainly reused,

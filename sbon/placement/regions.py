@@ -1,4 +1,4 @@
-"""Where to look for an operator's node: the candidates of least predicted network usage."""
+"""Where to look for an operator's node: the candidates of least predicted cost."""
 
 from collections.abc import Mapping
 from itertools import islice
@@ -6,10 +6,11 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
+from sbon.cost.model import CostModel
+from sbon.cost.problem import PlacementProblem, reachable
 from sbon.cost.space import CostSpace
 from sbon.placement.candidates import Regions
 from sbon.placement.median import median_points
-from sbon.placement.problem import PlacementProblem, reachable
 from sbon.placement.remembered import NOTHING, Remembered, interleaved
 from sbon.types import FloatArray, NodeId, OperatorId
 
@@ -23,14 +24,14 @@ def ranked_regions(
     problem: PlacementProblem,
     space: CostSpace,
     k: int,
-    load_weight: float,
+    model: CostModel,
     placed: Mapping[OperatorId, NodeId] | None = None,
     points: FloatArray | None = None,
     *,
     cautious: bool = False,
     remembered: Remembered = NOTHING,
 ) -> Regions:
-    """The `k` best nodes for each operator by predicted usage of its links, load included.
+    """The `k` best nodes for each operator by the predicted cost of its links and its host.
 
     The other ends are taken to be at their nodes, where pinned or `placed`, else at the points where they would minimise usage (without
     a height, which is the same for every candidate). `points`, (unpinned, 3), may be given where they are known already.
@@ -42,10 +43,10 @@ def ranked_regions(
         return {}
     placed = placed or {}
     points = median_points(problem, space) if points is None else points
-    predicted = Ranking(problem, space, k, load_weight, points, cautious=cautious).regions(placed)
+    predicted = Ranking(problem, space, k, model, points, cautious=cautious).regions(placed)
     if not any(remembered.get(node) for node in problem.pinned_nodes):
         return predicted
-    known = Ranking(problem, space, k, load_weight, points, cautious=cautious, remembered=remembered).regions(placed)
+    known = Ranking(problem, space, k, model, points, cautious=cautious, remembered=remembered).regions(placed)
     must = _last_resort(problem, space)
     return {operator: _with(must, tuple(islice(interleaved(known[operator], region), k)), k) for operator, region in predicted.items()}
 
@@ -68,7 +69,7 @@ class Ranking:
         problem: PlacementProblem,
         space: CostSpace,
         k: int,
-        load_weight: float,
+        model: CostModel,
         points: FloatArray | None = None,
         *,
         cautious: bool = False,
@@ -84,9 +85,10 @@ class Ranking:
         self._rows = self._rows_ranked()
         self._nodes = space.columns[:, self._rows]
         self._heights_ms = space.cautious_heights_ms if cautious else space.columns[3]
-        self._rtt_ms: dict[NodeId, FloatArray] = {}
+        self._model = model
+        self._one_way_ms: dict[NodeId, FloatArray] = {}
         rates = np.array([sum(rate for _, rate in self._links[operator]) for operator in problem.unpinned])
-        self._load_cost: FloatArray = np.multiply.outer(load_weight * rates, self._nodes[4])
+        self._host_cost = model.of_hosts(rates[:, None], self._nodes[4])
         self._late = None if problem.delay_bound_ms is None else self._too_late(problem.delay_bound_ms)
         self._last_resort = _last_resort(problem, space)
 
@@ -115,29 +117,30 @@ class Ranking:
         return np.union1d(np.union1d(near, pinned), np.array([space.row[peer] for peer in sorted(known)], dtype=np.intp))
 
     def _predicted_cost(self, fixed: Mapping[OperatorId, NodeId]) -> FloatArray:
-        """(unpinned, rows): rate x predicted RTT over an operator's links, in no particular unit."""
-        cost = self._load_cost.copy()
+        """(unpinned, rows): predicted cost of an operator's links and host."""
+        cost = self._host_cost.copy()
         floating: dict[OperatorId, FloatArray] = {}
         for operator, column in self._column.items():
             for other, rate in self._links[operator]:
                 if other in fixed:
-                    rtt = self._rtt_to(fixed[other])
+                    latency = self._one_way_to(fixed[other])
                 else:
                     if other not in floating:
-                        floating[other] = self._distance_to(self._points[self._column[other]], 0.0)
-                    rtt = floating[other]
-                cost[column] += rate * rtt
+                        floating[other] = self._distance_to(self._points[self._column[other]], 0.0) / 2
+                    latency = floating[other]
+                cost[column] += self._model.of_links(rate, latency)
         return cost
 
-    def _rtt_to(self, node: NodeId) -> FloatArray:
-        """(rows,) of predicted RTTs; kept, since most ends stay where they are."""
-        if node not in self._rtt_ms:
+    def _one_way_to(self, node: NodeId) -> FloatArray:
+        """(rows,) of predicted latencies; kept, since most ends stay where they are."""
+        if node not in self._one_way_ms:
             row = self._space.rows([node])[0]
             rtt = self._distance_to(self._space.columns[:3, row], float(self._heights_ms[row]))
             self._put_remembered(node, rtt)
             rtt[self._rows == row] = 0.0
-            self._rtt_ms[node] = rtt
-        return self._rtt_ms[node]
+            rtt /= 2
+            self._one_way_ms[node] = rtt
+        return self._one_way_ms[node]
 
     def _put_remembered(self, node: NodeId, rtt_ms: FloatArray) -> None:
         """Put the RTTs that the node has told in place of predicted ones."""
@@ -164,9 +167,9 @@ class Ranking:
         for operator, column in self._column.items():
             arrival, departure = np.zeros(len(self._rows)), np.zeros(len(self._rows))
             for producer in sorted(up[operator] & self._problem.pinned.keys()):
-                arrival = np.maximum(arrival, self._rtt_to(self._problem.pinned[producer]) / 2)
+                arrival = np.maximum(arrival, self._one_way_to(self._problem.pinned[producer]))
             for consumer in sorted(down[operator] & self._problem.pinned.keys()):
-                departure = np.maximum(departure, self._rtt_to(self._problem.pinned[consumer]) / 2)
+                departure = np.maximum(departure, self._one_way_to(self._problem.pinned[consumer]))
             late[column] = arrival + departure > bound_ms
         return late
 

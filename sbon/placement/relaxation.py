@@ -13,9 +13,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from sbon.cost.problem import PlacementProblem
 from sbon.cost.space import CostSpace
 from sbon.placement.config import PlacementConfig
-from sbon.placement.problem import PlacementProblem
 from sbon.types import FloatArray, OperatorId
 
 PROVISIONAL_MS = 1.0

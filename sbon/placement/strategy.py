@@ -5,16 +5,15 @@ from typing import Protocol
 
 import numpy as np
 
-from sbon.cost.delay import longest_delay_ms
 from sbon.cost.latency import Latencies
+from sbon.cost.model import Conditions, CostModel
+from sbon.cost.problem import PlacementProblem
 from sbon.cost.space import CostSpace
-from sbon.errors import DelayBoundError
 from sbon.placement import baselines
-from sbon.placement.candidates import CandidateReport, Choice, Regions, begun_ms
+from sbon.placement.candidates import CandidateReport, Choice, Regions
 from sbon.placement.config import PlacementConfig
 from sbon.placement.joint import JointProblem
 from sbon.placement.mapping import walk
-from sbon.placement.problem import PlacementProblem
 from sbon.placement.regions import ranked_regions
 from sbon.placement.relaxation import relax
 from sbon.placement.remembered import NOTHING, Remembered
@@ -57,18 +56,19 @@ class Strategy(Protocol):
         """
 
 
-class LeastUsage:
-    """Minimises network usage itself: candidates by predicted usage, the choice by measured RTTs, for all operators together."""
+class LeastCost:
+    """Minimises cost itself: candidates by predicted cost, the choice by measured RTTs, for all operators together."""
 
     measures = True
 
-    def __init__(self, config: PlacementConfig) -> None:
+    def __init__(self, config: PlacementConfig, model: CostModel) -> None:
         self._config = config
+        self._model = model
 
     def regions(
         self, problem: PlacementProblem, space: CostSpace, k: int, rng: np.random.Generator, remembered: Remembered = NOTHING
     ) -> Regions:
-        """Returns nodes of least predicted usage, given the other operators' best points.
+        """Returns nodes of least predicted cost, given the other operators' best points.
 
         Candidates of all operators and the pinned operators' nodes compete for every operator, so that neighbours may share a node.
         (Ranking again relative to the nodes predicted for the neighbours gained nothing in the evaluation: it gathers candidates around
@@ -76,14 +76,14 @@ class LeastUsage:
         """
         # If nothing will be measured, a candidate that only looks good stays chosen.
         cautious = self._config.probes == 0
-        return ranked_regions(problem, space, k, self._config.load_weight, cautious=cautious, remembered=remembered)
+        return ranked_regions(problem, space, k, self._model, cautious=cautious, remembered=remembered)
 
     def around(self, problem: PlacementProblem, space: CostSpace, k: int, assignment: Mapping[OperatorId, NodeId]) -> Regions:
         """Returns the best nodes given those of `assignment`. A single operator's neighbours are pinned, so its candidates stay the
         same."""
         if len(problem.unpinned) <= 1 or any(operator not in assignment for operator in problem.unpinned):
             return {}
-        return ranked_regions(problem, space, k, self._config.load_weight, assignment, np.zeros((len(problem.unpinned), 3)))
+        return ranked_regions(problem, space, k, self._model, assignment, np.zeros((len(problem.unpinned), 3)))
 
     def choose(
         self,
@@ -95,7 +95,7 @@ class LeastUsage:
     ) -> Choice:
         """Returns the exact minimum among all candidates of all operators."""
         shared = _shared(problem, regions)
-        return JointProblem(problem, shared, reports, signatures, latencies, self._config.load_weight).best()[0]
+        return JointProblem(problem, shared, reports, signatures, latencies, self._model).best()
 
 
 def _shared(problem: PlacementProblem, regions: Regions) -> Regions:
@@ -105,9 +105,12 @@ def _shared(problem: PlacementProblem, regions: Regions) -> Regions:
 
 
 class _Walking:
-    """Base of strategies that rank candidates and take the first that runs the operator or has room."""
+    """Base of strategies that rank candidates and take the first that runs the operator or has room. The model only says what it allows."""
 
     measures = False
+
+    def __init__(self, model: CostModel) -> None:
+        self._model = model
 
     def around(self, problem: PlacementProblem, space: CostSpace, k: int, assignment: Mapping[OperatorId, NodeId]) -> Regions:
         """Returns {}: these strategies do not look again."""
@@ -126,21 +129,20 @@ class _Walking:
         Raises
         ------
         DelayBoundError
-            The choice exceeds the delay bound, or its delay is unknown because that of a running operator is.
+            The choice exceeds the delay bound.
         """
         choice = walk(problem, regions, reports, signatures)
-        if problem.delay_bound_ms is not None:
-            begun = begun_ms(problem, choice.reused, reports)
-            delay_ms = np.inf if begun is None else longest_delay_ms(problem, choice.assignment, latencies, begun)
-            if not problem.in_time(delay_ms):
-                raise DelayBoundError(problem.delay_bound_ms, delay_ms)
+        refusal = self._model.refusal(choice.adds(problem, reports), choice.assignment, Conditions(latencies))
+        if refusal is not None:
+            raise refusal
         return choice
 
 
 class Relaxation(_Walking):
     """RELAXATION: springs, then the nearest nodes in the full cost space (SBON, sections 3.1.2 and 3.1.3)."""
 
-    def __init__(self, config: PlacementConfig) -> None:
+    def __init__(self, config: PlacementConfig, model: CostModel) -> None:
+        super().__init__(model)
         self._config = config
 
     def regions(
@@ -184,7 +186,8 @@ class Random(_Walking):
 class IpMulticast(_Walking):
     """IP MULTICAST, for networks whose routes are known."""
 
-    def __init__(self, routes: baselines.Routes) -> None:
+    def __init__(self, routes: baselines.Routes, model: CostModel) -> None:
+        super().__init__(model)
         self._routes = routes
 
     def regions(
@@ -207,16 +210,16 @@ def _around(problem: PlacementProblem, assignment: Mapping[OperatorId, NodeId], 
     return result
 
 
-def strategy_named(config: PlacementConfig) -> Strategy:
-    """Returns the strategy that the configuration selects."""
+def strategy_named(config: PlacementConfig, model: CostModel) -> Strategy:
+    """Returns the strategy that the configuration selects, for this model."""
     match config.strategy:
         case "least-usage":
-            return LeastUsage(config)
+            return LeastCost(config, model)
         case "relaxation":
-            return Relaxation(config)
+            return Relaxation(config, model)
         case "producer":
-            return Producer()
+            return Producer(model)
         case "consumer":
-            return Consumer()
+            return Consumer(model)
         case "random":
-            return Random()
+            return Random(model)

@@ -13,13 +13,13 @@ import numpy as np
 
 from sbon.cli.output import count, number, print_table
 from sbon.cli.tables import Column
+from sbon.cost.problem import PlacementProblem
 from sbon.cost.space import CostSpace
 from sbon.errors import UsageError
 from sbon.optimiser.decision import Decision
 from sbon.optimiser.full import AskCandidate, FullOptimiser
 from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
-from sbon.placement.problem import PlacementProblem
 from sbon_testbed.placement.queries import join_tree
 from sbon_testbed.progress import Progress
 

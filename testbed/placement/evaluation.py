@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from sbon.cost.latency import KnownLatencies
-from sbon.cost.network_usage import usage_of_assignment
+from sbon.cost.model import Conditions
+from sbon.cost.network_usage import NetworkUsage
+from sbon.cost.problem import PlacementProblem
 from sbon.cost_space.config import CoordinateConfig
 from sbon.errors import ConfigError
 from sbon.membership.config import MembershipConfig
@@ -24,7 +26,6 @@ from sbon.optimiser.decision import Decision
 from sbon.optimiser.full import Action, FullOptimiser
 from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
-from sbon.placement.problem import PlacementProblem
 from sbon.placement.strategy import IpMulticast, Strategy
 from sbon.types import NodeId, OperatorId
 from sbon_testbed.coordinates.jitter import Jitter
@@ -131,7 +132,7 @@ def evaluate(
         started = time.thread_time()  # What it costs, however busy the machine is.
         optimal = oracle.best(problem)
         tallies[OPTIMAL].seconds += time.thread_time() - started
-        best = usage_of_assignment(problem.links, optimal, truth)
+        best = NetworkUsage().of_assignment(problem, optimal, Conditions(truth))
         tallies[OPTIMAL].score(problem, optimal, truth, best)
         for name, runner in runners.items():
             tallies[name].score(problem, runner.place(problem, tallies[name]), truth, best)
@@ -149,7 +150,9 @@ class _Runner:
         self._rng = rng
         self._jitter = Jitter(jitter, rng.spawn(1)[0])
         self._config = CONFIGURED.get(name, PlacementConfig())
-        self._strategy: Strategy | None = IpMulticast(network.routes) if name == IP_MULTICAST and network.routes is not None else None
+        self._strategy: Strategy | None = (
+            IpMulticast(network.routes, NetworkUsage()) if name == IP_MULTICAST and network.routes is not None else None
+        )
 
     def place(self, problem: PlacementProblem, tally: Tally) -> dict[OperatorId, NodeId]:
         """Returns where the operators of one query go; only the time inside the optimiser counts."""

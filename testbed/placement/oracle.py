@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sbon.cost.latency import KnownLatencies
+from sbon.cost.problem import PlacementProblem
 from sbon.placement.optimal import optimal_assignment
-from sbon.placement.problem import PlacementProblem
 from sbon.types import FloatArray, NodeId, OperatorId
 
 

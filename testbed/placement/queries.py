@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from sbon.placement.problem import PlacementLink, PlacementProblem
+from sbon.cost.problem import PlacementLink, PlacementProblem
 from sbon.types import NodeId, OperatorId
 
 Shape: TypeAlias = Literal["aggregate", "join-tree", "mixed"]

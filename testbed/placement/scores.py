@@ -6,8 +6,9 @@ import numpy as np
 
 from sbon.cost.delay import longest_delay_ms
 from sbon.cost.latency import KnownLatencies
-from sbon.cost.network_usage import usage_of_assignment
-from sbon.placement.problem import PlacementProblem
+from sbon.cost.model import Conditions
+from sbon.cost.network_usage import NetworkUsage
+from sbon.cost.problem import PlacementProblem
 from sbon.types import NodeId, OperatorId
 
 NOISE = 1e-12
@@ -32,7 +33,7 @@ class Tally:
 
     def score(self, problem: PlacementProblem, assignment: Mapping[OperatorId, NodeId], truth: KnownLatencies, best: float) -> None:
         """Take one placement; `best` is the least usage there is, in bytes."""
-        usage = usage_of_assignment(problem.links, assignment, truth)
+        usage = NetworkUsage().of_assignment(problem, assignment, Conditions(truth))
         self.usage_bytes += usage
         self.best_bytes += best
         direct = direct_delay_ms(problem, truth)

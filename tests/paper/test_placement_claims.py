@@ -3,11 +3,11 @@
 import numpy as np
 
 from sbon.cost.latency import KnownLatencies
+from sbon.cost.problem import PlacementLink, PlacementProblem
 from sbon.optimiser.full import FullOptimiser
 from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
 from sbon.placement.optimal import optimal_assignment
-from sbon.placement.problem import PlacementLink, PlacementProblem
 from sbon.placement.relaxation import relax
 from tests.placement_worlds import aggregate, join_tree, place, synthetic_space, truth_of, truthful, usage
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from sbon.cost.delay import longest_delay_ms
 from sbon.cost.latency import KnownLatencies
+from sbon.cost.problem import PlacementLink, PlacementProblem
 from sbon.cost.space import CostSpace
 from sbon.cost_space.coordinate import Coordinate
 from sbon.errors import DelayBoundError, PlacementError
@@ -16,7 +17,6 @@ from sbon.optimiser.full import FullOptimiser
 from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
 from sbon.placement.optimal import optimal_assignment
-from sbon.placement.problem import PlacementLink, PlacementProblem
 from sbon_testbed.placement.queries import diamonds
 from tests.placement_worlds import aggregate, join_tree, place, synthetic_space, truth_of, truthful, usage
 

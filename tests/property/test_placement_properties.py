@@ -5,6 +5,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sbon.cost.latency import KnownLatencies
+from sbon.cost.problem import PlacementLink, PlacementProblem
 from sbon.cost.space import CostSpace
 from sbon.cost_space.coordinate import Coordinate
 from sbon.errors import PlacementError
@@ -14,7 +15,6 @@ from sbon.placement.config import PlacementConfig
 from sbon.placement.elimination import minimise
 from sbon.placement.median import median_points
 from sbon.placement.optimal import optimal_assignment
-from sbon.placement.problem import PlacementLink, PlacementProblem
 from sbon.placement.relaxation import relax
 from tests.placement_worlds import place, truth_of, truthful, usage
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from sbon.cost.latency import EstimatedLatencies
+from sbon.cost.network_usage import NetworkUsage
 from sbon.cost.space import CostSpace
 from sbon.cost_space.coordinate import ORIGIN, Coordinate
 from sbon.errors import CoordinateError, PlacementError, ShapeError
@@ -103,10 +104,10 @@ def test_a_large_space_is_searched_near_the_operators_points_and_finds_what_a_sc
     space = synthetic_space(3000, seed)
     rng = np.random.default_rng(seed)
     problem = aggregate(space, rng) if seed % 2 else join_tree(space, rng, 5)
-    scanned = ranked_regions(problem, space, 10, 1.0)
+    scanned = ranked_regions(problem, space, 10, NetworkUsage(1.0))
     monkeypatch.setattr(regions, "SCAN_MAX", 100)
 
-    found = ranked_regions(problem, space, 10, 1.0)
+    found = ranked_regions(problem, space, 10, NetworkUsage(1.0))
 
     assert {operator: region[0] for operator, region in found.items()} == {operator: region[0] for operator, region in scanned.items()}
     assert all(len(set(found[operator]) & set(scanned[operator])) >= 8 for operator in found)

@@ -1,12 +1,14 @@
 """How long the longest way of a query is."""
 
+import msgspec
 import numpy as np
 import pytest
 
-from sbon.cost.delay import longest_delay_ms, longest_way
+from sbon.cost.delay import longest_delay_ms
 from sbon.cost.latency import KnownLatencies
+from sbon.cost.problem import PlacementLink, PlacementProblem
 from sbon.errors import PlacementError
-from sbon.placement.problem import PlacementLink, PlacementProblem
+from sbon.placement.candidates import CandidateReport, Choice, Reuse
 
 TRUTH = KnownLatencies(["a", "b", "c"], np.array([[0.0, 20.0, 60.0], [20.0, 0.0, 100.0], [60.0, 100.0, 0.0]]))
 PROBLEM = PlacementProblem(
@@ -18,15 +20,17 @@ PLACED = {**PROBLEM.pinned, "f": "b", "j": "a"}
 
 
 def test_delay_is_that_of_the_longest_way():
-    assert longest_way(PROBLEM, PLACED, TRUTH) == (10.0 + 10.0 + 30.0, ("p", "f", "j", "s"))
+    assert longest_delay_ms(PROBLEM, PLACED, TRUTH) == 10.0 + 10.0 + 30.0
     assert longest_delay_ms(PROBLEM, {**PLACED, "f": "a"}, TRUTH) == 10.0 + 30.0  # from q
 
 
 def test_a_reused_operator_brings_the_delay_that_it_has():
-    without_f = {operator: node for operator, node in PLACED.items() if operator not in ("p", "q", "f")}
+    choice = Choice({"j": "a", "s": "c"}, {"j": Reuse("running", "a")}, ("p", "q", "f"))
+    added = choice.adds(PROBLEM, {"a": CandidateReport("a", {}, 1, upstream_delay_ms={"running": 7.0})})
 
-    assert longest_delay_ms(PROBLEM, without_f, TRUTH, {"j": 7.0}) == 7.0 + 30.0
-    assert longest_delay_ms(PROBLEM, PLACED, TRUTH, {"j": 7.0}) == 7.0 + 30.0
+    assert added == PlacementProblem({"j": "a", "s": "c"}, (), PROBLEM.links[3:], begun_ms={"j": 7.0})
+    assert longest_delay_ms(added, choice.assignment, TRUTH) == 7.0 + 30.0
+    assert longest_delay_ms(msgspec.structs.replace(PROBLEM, begun_ms={"j": 7.0}), PLACED, TRUTH) == 7.0 + 30.0
 
 
 def test_nothing_linked_takes_no_time():

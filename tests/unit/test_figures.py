@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from sbon.cost.latency import KnownLatencies
+from sbon.cost.problem import PlacementLink, PlacementProblem
 from sbon.errors import ConfigError
 from sbon.placement.optimal import optimal_assignment
-from sbon.placement.problem import PlacementLink, PlacementProblem
 from sbon_testbed.documents import print_document
 from sbon_testbed.figures.command import figures_command
 from sbon_testbed.figures.experiments import EXPERIMENTS, Extent, run_figures

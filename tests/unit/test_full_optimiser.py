@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
 
+from sbon.cost.network_usage import NetworkUsage
+from sbon.cost.problem import PlacementLink, PlacementProblem
 from sbon.cost.space import CostSpace
 from sbon.errors import DelayBoundError, LocalProtocolError, PlacementError
 from sbon.optimiser.decision import Decision
@@ -9,7 +11,6 @@ from sbon.placement import regions
 from sbon.placement.candidates import CandidateReport, Reuse
 from sbon.placement.config import PlacementConfig
 from sbon.placement.optimal import optimal_assignment
-from sbon.placement.problem import PlacementLink, PlacementProblem
 from sbon.placement.regions import ranked_regions
 from tests.placement_worlds import aggregate, join_tree, node, place, synthetic_space, truth_of, truthful, usage
 
@@ -373,8 +374,8 @@ def test_the_last_resort_of_a_bounded_query_stays_among_the_candidates():
     bounded = PlacementProblem(UNION.pinned, UNION.unpinned, UNION.links, delay_bound_ms=1000.0)
     told = {pinned: dict.fromkeys((f"n{i}" for i in (1, 2, 7, 8)), 0.001) for pinned in ("n0", "n4", "n9")}
 
-    assert "n9" not in ranked_regions(UNION, TEN, 4, 1.0, remembered=told)["f"]
-    assert "n9" in ranked_regions(bounded, TEN, 4, 1.0, remembered=told)["f"]
+    assert "n9" not in ranked_regions(UNION, TEN, 4, NetworkUsage(1.0), remembered=told)["f"]
+    assert "n9" in ranked_regions(bounded, TEN, 4, NetworkUsage(1.0), remembered=told)["f"]
 
 
 def test_in_a_large_space_remembered_nodes_are_ranked_with_those_nearby(monkeypatch):
@@ -385,5 +386,5 @@ def test_in_a_large_space_remembered_nodes_are_ranked_with_those_nearby(monkeypa
     space = CostSpace({f"n{i}": node(10.0 * i) for i in range(10)} | crowd)
     told = {pinned: {"odd": 1.0} for pinned in ("n0", "n4", "n9")}
 
-    assert ranked_regions(UNION, space, 1, 1.0)["f"] == ("n4",)
-    assert ranked_regions(UNION, space, 1, 1.0, remembered=told)["f"] == ("odd",)
+    assert ranked_regions(UNION, space, 1, NetworkUsage(1.0))["f"] == ("n4",)
+    assert ranked_regions(UNION, space, 1, NetworkUsage(1.0), remembered=told)["f"] == ("odd",)

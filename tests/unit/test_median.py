@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from sbon.cost.problem import PlacementLink, PlacementProblem
 from sbon.cost.space import CostSpace
 from sbon.placement.median import median_points
-from sbon.placement.problem import PlacementLink, PlacementProblem
 from tests.placement_worlds import node
 
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from sbon.cost.latency import KnownLatencies
+from sbon.cost.problem import PlacementLink, PlacementProblem
 from sbon.errors import PlacementError
 from sbon.placement.elimination import minimise
 from sbon.placement.optimal import optimal_assignment
-from sbon.placement.problem import PlacementLink, PlacementProblem
 from tests.placement_worlds import join_tree, synthetic_space, truth_of, usage
 
 

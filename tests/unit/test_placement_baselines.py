@@ -2,12 +2,13 @@ import msgspec
 import numpy as np
 import pytest
 
+from sbon.cost.network_usage import NetworkUsage
+from sbon.cost.problem import PlacementLink, PlacementProblem, problem_of
 from sbon.errors import PlacementError
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.reuse import shareable_signatures
 from sbon.placement.baselines import at_consumer, at_producer, at_random, on_multicast_tree
 from sbon.placement.config import PlacementConfig
-from sbon.placement.problem import PlacementLink, PlacementProblem, problem_of
 from sbon.placement.strategy import IpMulticast
 from sbon.query.plan import LinkSpec, MapParams, OperatorSpec, Plan, SinkParams, SourceParams, link_id
 from tests.placement_worlds import synthetic_space
@@ -58,7 +59,7 @@ def test_multicast_is_a_strategy_too():
     problem = PlacementProblem({"p": "n000", "s": "n007"}, ("f",), (PlacementLink("p", "f", 10.0), PlacementLink("f", "s", 1.0)))
     rng = np.random.default_rng(1)
 
-    assert IpMulticast(lambda a, b: [a, "n003", b]).regions(problem, space, 2, rng)["f"][0] == "n000"
+    assert IpMulticast(lambda a, b: [a, "n003", b], NetworkUsage()).regions(problem, space, 2, rng)["f"][0] == "n000"
 
 
 def plan():

@@ -6,13 +6,14 @@ import pytest
 
 from sbon.cli.__main__ import run
 from sbon.cost.latency import KnownLatencies
-from sbon.cost.network_usage import usage_of_assignment
+from sbon.cost.model import Conditions
+from sbon.cost.network_usage import NetworkUsage
+from sbon.cost.problem import PlacementLink, PlacementProblem
 from sbon.errors import ConfigError
 from sbon.optimiser.asking import AskCandidate
 from sbon.placement.baselines import on_multicast_tree
 from sbon.placement.config import PlacementConfig
 from sbon.placement.optimal import optimal_assignment
-from sbon.placement.problem import PlacementLink, PlacementProblem
 from sbon_testbed.placement import evaluation
 from sbon_testbed.placement.evaluation import CONFIGURED, STRATEGIES, _Runner, evaluate, strategies_for
 from sbon_testbed.placement.network import completed, from_matrix, settled, transit_stub
@@ -104,7 +105,9 @@ def test_the_quick_way_to_the_optimum_finds_what_the_exhaustive_one_does(shape):
         quick = oracle.best(problem)
 
         assert quick.keys() == {*problem.pinned, *problem.unpinned}
-        assert usage_of_assignment(problem.links, quick, truth) == pytest.approx(optimal_assignment(problem, truth, network.names)[1])
+        assert NetworkUsage().of_assignment(problem, quick, Conditions(truth)) == pytest.approx(
+            optimal_assignment(problem, truth, network.names)[1]
+        )
 
 
 def test_operators_that_hang_on_nothing_or_by_parallel_links_have_an_optimum_too():
@@ -192,7 +195,9 @@ def test_what_nodes_remember_brings_placement_nearer_to_the_optimum(monkeypatch)
         monkeypatch.setattr(evaluation, "NEIGHBOUR_RTTS", neighbour_rtts)
         runner, tally = _Runner("few", network, found, truth, np.random.default_rng(1), 0.1), Tally()
         placed = [runner.place(problem, tally) for problem in problems]
-        usage[neighbour_rtts] = sum(usage_of_assignment(p.links, where, truth) for p, where in zip(problems, placed, strict=True))
+        usage[neighbour_rtts] = sum(
+            NetworkUsage().of_assignment(p, where, Conditions(truth)) for p, where in zip(problems, placed, strict=True)
+        )
         assert tally.probes <= 20 * len(problems)
 
     assert usage[64] < 0.95 * usage[0]  # observed 0.83

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
+from sbon.cost.problem import PlacementLink, PlacementProblem
 from sbon.cost.space import CostSpace
 from sbon.errors import PlacementError
 from sbon.placement.config import PlacementConfig
-from sbon.placement.problem import PlacementLink, PlacementProblem
 from sbon.placement.relaxation import relax, spring_weights
 from tests.placement_worlds import join_tree, node, synthetic_space
 

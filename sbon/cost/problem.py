@@ -1,4 +1,4 @@
-"""The input of placement: operators, some of them pinned, and the links between them with their rates."""
+"""What a cost is of: operators, some of them pinned, and the links between them with their rates."""
 
 from collections.abc import Container
 
@@ -29,6 +29,8 @@ class PlacementProblem(msgspec.Struct, frozen=True):
     links: tuple[PlacementLink, ...]
     delay_bound_ms: float | None = None
     """Longest allowed one-way path from a producer to a consumer, over the links alone."""
+    begun_ms: dict[OperatorId, float] = {}
+    """Pinned operators that run already, each with the delay of its longest path from a producer; their inputs flow anyway."""
 
     def __post_init__(self) -> None:
         known = self.pinned.keys() | set(self.unpinned)
@@ -83,6 +85,10 @@ class PlacementProblem(msgspec.Struct, frozen=True):
             found[link.source].append((link.target, link.rate_bytes_per_s))
             found[link.target].append((link.source, link.rate_bytes_per_s))
         return found
+
+    def rates(self) -> dict[OperatorId, float]:
+        """Returns the rates of all links of every operator together, in bytes/s."""
+        return {operator: sum(rate for _, rate in links) for operator, links in self.links_of_each().items()}
 
     def needed(self, reused: Container[OperatorId]) -> frozenset[OperatorId]:
         """Returns the operators that take part if some are reused: those from which a consumer is reached without passing a reused one.
