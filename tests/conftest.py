@@ -1,6 +1,7 @@
 """What all tests share: a fresh log for each, and examples that are the same in every run."""
 
 import contextlib
+import gc
 import importlib
 import os
 import pkgutil
@@ -13,37 +14,48 @@ import sbon
 import sbon_agent
 import sbon_testbed
 from sbon_agent.logs import structlog
-
-# Examples from the test's own name: a run that fails fails again, here and elsewhere. New examples come with changed code.
-# How long examples take is the machine's affair.
-settings.register_profile("sbon", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-# The mutation run wants to know that a test fails, not the smallest example: shrinking takes minutes.
-settings.register_profile("mutants", parent=settings.get_profile("sbon"), phases=[Phase.explicit, Phase.generate])
-settings.load_profile(os.environ.get("SBON_TEST_PROFILE", "sbon"))
+from tests.examples import examples, try_many
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds `--soak`, which runs the tests that take minutes, and only those."""
-    parser.addoption("--soak", action="store_true", help="run the tests that take minutes, and only those")
+    """Adds `--soak`, which runs the tests that take minutes and many examples of properties, and only those."""
+    parser.addoption("--soak", action="store_true", help="run the tests that take minutes and many examples of properties, and only those")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Says how many examples properties try, and which."""
+    if config.getoption("--soak"):
+        try_many()
+    # Examples from the test's own name: a run that fails fails again, here and elsewhere. New examples come with changed code.
+    # How long examples take is the machine's affair.
+    settings.register_profile("sbon", examples(100), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+    # The mutation run wants to know that a test fails, not the smallest example: shrinking takes minutes.
+    settings.register_profile("mutants", parent=settings.get_profile("sbon"), phases=[Phase.explicit, Phase.generate])
+    settings.load_profile(os.environ.get("SBON_TEST_PROFILE", "sbon"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselects soak tests, or with `--soak` all others."""
+    """Deselects soak tests, or with `--soak` all others but properties, which then try many examples."""
     soak = bool(config.getoption("--soak"))
-    left_out = [item for item in items if ("soak" in item.keywords) != soak]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if ("soak" in item.keywords) == soak]
+    runs = {item: ("soak" in item.keywords) == soak or (soak and "hypothesis" in item.keywords) for item in items}
+    if not all(runs.values()):
+        config.hook.pytest_deselected(items=[item for item in items if not runs[item]])
+        items[:] = [item for item in items if runs[item]]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Load all modules, since examples draw on the constants of those that are loaded: not only on what ran before on the same worker."""
-    if not any("hypothesis" in item.keywords for item in session.items):
-        return
-    for package in (sbon, sbon_agent, sbon_testbed):
-        for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-            with contextlib.suppress(ImportError):  # an extra that is not installed
-                importlib.import_module(module.name)
+    if any("hypothesis" in item.keywords for item in session.items):
+        for package in (sbon, sbon_agent, sbon_testbed):
+            for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+                with contextlib.suppress(ImportError):  # an extra that is not installed
+                    importlib.import_module(module.name)
+    gc.freeze()  # Modules and tests stay: the collector need not look through them again and again.
+
+
+def pytest_sessionfinish() -> None:
+    """Libraries complain of modules that are there until the end."""
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

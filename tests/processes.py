@@ -63,7 +63,8 @@ def runs(process_id: int) -> bool:
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
-    deadline = time.monotonic() + timeout_s
+    deadline, pause_s = time.monotonic() + timeout_s, 0.02
     while not condition():
         assert time.monotonic() < deadline, "the condition has not come true in time"
-        signal.sigtimedwait([], 0.02)  # gives the processor to those that we wait for
+        signal.sigtimedwait([], pause_s)  # gives the processor to those that we wait for
+        pause_s = min(0.2, 1.2 * pause_s)

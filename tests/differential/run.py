@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sbon.errors import SbonError
-from sbon_testbed.simulator.harness import World
 from tests.differential.data import (
     COLUMNS,
     DELAY_US,
@@ -28,6 +27,7 @@ from tests.differential.data import (
 from tests.differential.oracle import Oracle, difference
 from tests.differential.queries import QUERIES, Maker, Query
 from tests.differential.reading import read, without_special
+from tests.worlds import settled_world
 
 ANSWER_S_MAX = 600.0
 """Virtual seconds until all queries of a seed have ended."""
@@ -64,9 +64,7 @@ class Overlay:
     def __init__(self, data: DataSet, folder: Path) -> None:
         engine = {"operators_max": 5_000, **({"quantum_rows": 16} if data.seed % 3 == 0 else {})}
         settings: dict[str, Any] = {"telemetry": {"enabled": False}, "optimiser": {"enabled": False}, "engine": engine}
-        self._world = World(1 + data.seed % 2, seed=data.seed, data_dir=folder / "agents", settings=settings)
-        self._world.start_all()
-        self._world.settle()
+        self._world = settled_world(1 + data.seed % 2, seed=data.seed, data_dir=folder / "agents", settings=settings)
         # Agents read and write in a folder of their own, as what others ask them to read and write must be there.
         self._read_in, self._write_in = (self._world.data_dir_of(number) / "files" for number in (len(self._world.nodes) - 1, 0))
         self._read_in.mkdir(exist_ok=True)

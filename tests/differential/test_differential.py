@@ -21,8 +21,8 @@ from tests.differential.reading import read
 from tests.differential.run import Overlay, failures_of, problem_of, queries_of, told
 from tests.processes import Process, wait_until
 
-SEEDS = range(6)
-SOAK_SEEDS = range(1_000, 1_000 + -(-10_000 // QUERIES))
+SEEDS = range(1, 5)
+SOAK_SEEDS = (0, 5, *range(1_000, 1_000 + -(-10_000 // QUERIES)))
 
 
 def check(seed: int, folder: Path) -> None:

@@ -8,8 +8,6 @@ import pytest
 from sbon.cli.client import ControlClient
 from tests.processes import Process, wait_until
 
-pytestmark = pytest.mark.alone
-
 
 @pytest.fixture
 def three(tmp_path):

@@ -16,8 +16,6 @@ from sbon_testbed.simulator.network import NetworkConfig
 from sbon_testbed.topology import CitiesConfig, build, pairs_between
 from tests.processes import runs, wait_until
 
-pytestmark = pytest.mark.alone
-
 FAST = {"membership": {"interval_s": 0.2, "gossip_interval_s": 0.1, "suspicion_s": 0.5, "reconnect_interval_s": 1.0}}
 
 

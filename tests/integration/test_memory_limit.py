@@ -1,11 +1,8 @@
 """A real agent whose operator gathers groups without end: the operator ends in time, the agent and its other query go on."""
 
 import psutil
-import pytest
 
 from tests.processes import Process, wait_until
-
-pytestmark = pytest.mark.alone
 
 LIMIT = 128 * 2**20
 SOURCES = """

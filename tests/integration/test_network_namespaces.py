@@ -192,7 +192,6 @@ WITH (connector = 'datagen', nodes = 'tokyo', rows_per_second = 200, 'start' = '
 
 
 @needs_namespaces
-@pytest.mark.alone
 def test_agents_feel_the_wan_and_lose_no_row_in_a_partition(tmp_path):
     world = NetnsWorld(build(CitiesConfig(), 3, seed=2), tmp_path, NetworkConfig(jitter_ms=0.1, loss=0.01), [FAST] * 3, 1, loaded=[1])
     try:

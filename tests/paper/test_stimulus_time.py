@@ -6,9 +6,10 @@ is not part of anybody's latency, and an order that knows beforehand what will b
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.paper.single_core import (
     OTHERS,
     Arrival,
@@ -25,7 +26,7 @@ TOLERANCE = 1e-9
 """Sums of the same costs in another order."""
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(seed=st.integers(0, 2**32), operators=st.integers(1, 9), events=st.integers(1, 60))
 def test_no_usual_order_has_a_lower_worst_case(seed, operators, events):
     rng = np.random.default_rng(seed)
@@ -38,7 +39,7 @@ def test_no_usual_order_has_a_lower_worst_case(seed, operators, events):
         assert ours <= max(latencies(graph, arrivals, ByOperator(rule))) + TOLERANCE, name
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(seed=st.integers(0, 2**32), operators=st.integers(1, 3), events=st.integers(1, 4))
 def test_no_order_at_all_has_a_lower_worst_case(seed, operators, events):
     rng = np.random.default_rng(seed)
@@ -50,7 +51,7 @@ def test_no_order_at_all_has_a_lower_worst_case(seed, operators, events):
     assert ours == pytest.approx(least_worst_latency(graph, arrivals))
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(seed=st.integers(0, 2**32), operators=st.integers(1, 6), events=st.integers(1, 30))
 def test_any_order_does_the_same_work(seed, operators, events):
     """What makes the comparison one of order alone: the core is busy for the same stretches of time, whatever the order."""

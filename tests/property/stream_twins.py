@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import polars as pl
@@ -13,6 +14,20 @@ from sbon.operators.operator import Operator
 Row = tuple[Any, ...]
 Event = tuple[str, int, Any]
 """("rows", port, frame) or ("watermark", 0, watermark_us)."""
+
+
+TYPES = {"t": pl.Int64(), "k": pl.String(), "f": pl.Float64(), "i": pl.Int64(), "v": pl.Int64()}
+
+
+def frame(rows: Sequence[Any], names: str) -> pl.DataFrame:
+    """Rows of a time t, a key k, a float f, and whole numbers i and v: those that `names` says."""
+    return pl.DataFrame(rows, schema={name: TYPES[name] for name in names}, orient="row").with_columns(pl.col("t").cast(pl.Datetime("us")))
+
+
+def batches(rows: Sequence[Any], names: str, cuts: Sequence[int]) -> list[Event]:
+    """The rows as batches, cut at these places."""
+    places = sorted({0, len(rows), *(cut % (len(rows) + 1) for cut in cuts)})
+    return [("rows", 0, frame(rows[a:b], names)) for a, b in pairwise(places)]
 
 
 def run(operator: Operator, events: Iterable[Event]) -> list[pl.DataFrame]:

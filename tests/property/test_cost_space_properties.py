@@ -13,6 +13,7 @@ from sbon.cost_space.localiser import Localiser
 from sbon.cost_space.nearest import NearestIndex
 from sbon.cost_space.rtt_filter import RttFilter
 from sbon.errors import CoordinateError
+from tests.examples import examples
 
 ANY = st.floats(width=64)
 EXTREME = st.one_of(ANY, st.sampled_from([0.0, -0.0, 5e-324, 1e-300, 1e5, -1e5, 1e308]))
@@ -26,7 +27,7 @@ NEAR = st.floats(-200, 200)
     samples=st.lists(st.tuples(st.integers(0, 5), st.one_of(ANY_COORDINATE, SANE_COORDINATE), EXTREME, st.floats(0, 1e6)), max_size=60),
     algorithm=st.sampled_from(["refit", "vivaldi"]),
 )
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_no_sample_makes_a_coordinate_that_others_would_refuse(samples, algorithm):
     localiser = Localiser(CoordinateConfig(algorithm=algorithm), np.random.default_rng(0))
     refused = 0
@@ -40,7 +41,7 @@ def test_no_sample_makes_a_coordinate_that_others_would_refuse(samples, algorith
 
 
 @given(samples=st.lists(st.tuples(st.integers(0, 9), SANE_COORDINATE, st.floats(1e-3, 6e4)), min_size=1, max_size=80))
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_sane_but_contradictory_samples_are_all_taken_and_do_no_lasting_harm(samples):
     localiser = Localiser(CoordinateConfig(), np.random.default_rng(0))
     for number, (peer, coordinate, rtt_ms) in enumerate(samples):
@@ -60,7 +61,7 @@ def test_the_check_lets_pass_exactly_what_is_finite_and_in_range(coordinate):
 
 
 @given(seed=st.integers(0, 1000), shift=st.tuples(NEAR, NEAR, NEAR))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_a_node_finds_its_place_wherever_the_space_lies(seed, shift):
     """Translation: peers moved together carry the node with them (gravity, which ties the space to its origin, switched off)."""
     rng = np.random.default_rng(seed)

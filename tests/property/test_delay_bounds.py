@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sbon.cost.delay import longest_delay_ms
@@ -18,6 +18,7 @@ from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
 from sbon.placement.optimal import optimal_assignment
 from sbon_testbed.placement.queries import diamonds
+from tests.examples import examples
 from tests.placement_worlds import aggregate, join_tree, place, synthetic_space, truth_of, truthful, usage
 
 
@@ -52,7 +53,7 @@ def all_placements(problem, truth, names):
 
 
 @given(bounded_worlds(tree=True))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_on_trees_the_choice_is_the_least_usage_within_the_bound(world):
     truth, names, problem = world
     assume(problem.unpinned)
@@ -70,7 +71,7 @@ def test_on_trees_the_choice_is_the_least_usage_within_the_bound(world):
 
 
 @given(bounded_worlds(tree=False))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_on_any_plan_the_bound_is_kept_where_it_can_be(world):
     truth, names, problem = world
     assume(problem.unpinned)
@@ -127,7 +128,7 @@ def test_a_strategy_keeps_the_bound_or_names_it(strategy):
 
 
 @given(st.integers(0, 200))
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_what_the_consumer_alone_could_keep_is_never_refused(seed):
     """Everything at the consumer takes as long as the direct ways, so that a bound above those can be kept."""
     space = synthetic_space(60, seed)
@@ -143,7 +144,7 @@ def test_what_the_consumer_alone_could_keep_is_never_refused(seed):
 
 
 @given(bounded_worlds(tree=False), st.data())
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_room_and_bound_are_kept_together(world, data):
     truth, names, problem = world
     assume(problem.unpinned)

@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon.errors import RemoteProtocolError
@@ -14,6 +14,7 @@ from sbon.operators import digits
 from sbon.operators.exact import BIN_BITS, Digits, digit_sums, product_sums
 from sbon.operators.grouping import Groups
 from sbon.operators.partials import TIME, ExactTable
+from tests.examples import examples
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 DENORMAL = st.integers(-(2**52), 2**52).map(lambda n: n * 5e-324)
@@ -41,7 +42,7 @@ def value_of(found: Digits, slot: int) -> Fraction:
     return sum((Fraction(digit) * Fraction(2) ** (BIN_BITS * bin_) for at, bin_, digit in pairs if at == slot), Fraction(0))
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(DATA)
 def test_digits_are_worth_the_sum_of_the_floats(data: list[tuple[int, float]]) -> None:
     ids, x = np.array([slot for slot, _ in data], np.int64), np.array([value for _, value in data], np.float64)
@@ -52,14 +53,14 @@ def test_digits_are_worth_the_sum_of_the_floats(data: list[tuple[int, float]]) -
         assert value_of(squares, slot) == sum((value * value for value in mine), Fraction(0))
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(VALUES)
 def test_sums_are_rounded_once(values: list[float]) -> None:
     found, lowest = digits.table(digit_sums(np.array(values, np.float64), np.zeros(len(values), np.int64), 1), 1)
     assert digits.rounded(found, lowest)[0] == exactly(values)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(VALUES, st.one_of(st.integers(1, 50), st.integers(1, 2**40)))
 def test_means_are_rounded_once(values: list[float], count: int) -> None:
     found, lowest = digits.table(digit_sums(np.array(values, np.float64), np.zeros(len(values), np.int64), 1), 1)
@@ -67,7 +68,7 @@ def test_means_are_rounded_once(values: list[float], count: int) -> None:
     assert digits.quotients(found, lowest, np.array([count]))[0] == expected
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.lists(st.integers(-(2**62), 2**62), min_size=1, max_size=6), st.integers(-3, 3))
 def test_any_number_in_digits_is_rounded_once(numbers: list[int], lowest: int) -> None:
     rows = len(numbers)
@@ -90,7 +91,7 @@ def test_sums_of_many_rows_are_those_of_fsum(rows: int) -> None:
         assert digits.rounded(found, lowest).tolist() == [math.fsum(x[ids == slot]) for slot in range(5)]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(DATA, st.integers(0, 40), st.integers(0, 40))
 def test_tables_of_equal_sums_are_equal_however_they_came_about(data: list[tuple[int, float]], cut: int, other: int) -> None:
     def folded(pieces: list[list[tuple[int, float]]]) -> pl.DataFrame:

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
@@ -14,6 +14,7 @@ from sbon.operators.frames import decode_batch, encode_batch, frame_of_values, p
 from sbon.operators.ipc_layout import columns_of
 from sbon.operators.values import FEW_ROWS, Values, decode_values, encode_values, fits
 from sbon.query.schema import PLAIN_TYPES, ColumnType, Field, Schema
+from tests.examples import examples
 
 WHOLE = st.one_of(st.integers(-(2**63), 2**63 - 1), st.sampled_from([-(2**63), 2**63 - 1, 0, -1]))
 KINDS = {
@@ -59,7 +60,7 @@ def seen(data: bytes, schema: Schema, rows: int) -> str | None:
     return told(Values(rows, tuple(whole[field.name].to_list() for field in schema)))
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(batches())
 def test_values_come_back_as_they_were(batch: tuple[Values, Schema]) -> None:
     values, schema = batch
@@ -68,7 +69,7 @@ def test_values_come_back_as_they_were(batch: tuple[Values, Schema]) -> None:
     assert told(decode_values(data, schema, values.rows)) == told(values) == seen(data, schema, values.rows)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(batches())
 def test_a_frame_and_plain_values_make_the_same_bytes_and_are_read_alike(batch: tuple[Values, Schema]) -> None:
     values, schema = batch
@@ -84,7 +85,7 @@ def test_a_frame_and_plain_values_make_the_same_bytes_and_are_read_alike(batch: 
     assert_frame_equal(decode_batch(by_built, schema, values.rows), frame)
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(batches(rows_max=3), st.data())
 @example((Values(2, (("a", "é"), (True, None))), schema_of(ColumnType.TEXT, ColumnType.BOOL)), None)
 def test_damage_is_refused_or_read_as_a_frame_is(batch: tuple[Values, Schema], data: st.DataObject | None) -> None:

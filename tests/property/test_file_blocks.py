@@ -16,6 +16,7 @@ from sbon.errors import ConnectorError
 from sbon_agent.connectors import file_blocks
 from sbon_agent.connectors.file_source import PARTS_AHEAD_MAX
 from tests.connector_world import WALL, columns, context, source
+from tests.examples import examples
 
 FIELDS = st.sampled_from(["", "a", "bb", '"c"', '"d,e"', '"f\ng"', '"h""\n\n""i"', '"\n"', "k" * 30, '"' + "l\n" * 20 + '"'])
 RECORDS = st.lists(st.lists(FIELDS, min_size=2, max_size=2).map(lambda fields: ",".join(fields)), max_size=12)
@@ -28,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @given(RECORDS, st.booleans(), st.booleans(), st.integers(1, 80), st.integers(1, 80))
 @example(['"a\n",b', '"c\nd",e'], True, False, 5, 2)
-@settings(max_examples=60)
+@examples(60)
 def test_blocks_end_between_records(folder: Path, records: list[str], ended: bool, zipped: bool, size: int, look: int) -> None:
     data = ("\n".join(records) + "\n" * ended).encode()
     (folder / "r").write_bytes(gzip.compress(data) if zipped else data)

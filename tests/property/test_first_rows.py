@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon.errors import RemoteProtocolError
@@ -18,8 +18,9 @@ from sbon.operators.operator import Operator
 from sbon.operators.top import Top
 from sbon.operators.windowed import PENDING_ROWS_MAX
 from sbon.query.limits import LimitError
-from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, AssignParams, DeduplicateParams, OrderColumn, TopParams
-from tests.property.stream_twins import Row, rows_of
+from sbon.query.plan import WATERMARK_END, AssignParams, DeduplicateParams, OrderColumn, TopParams
+from tests.examples import examples
+from tests.property.stream_twins import Row, frame, rows_of
 from tests.query_worlds import lines, plan_of
 from tests.query_worlds import run as run_plan
 
@@ -40,11 +41,6 @@ def params(span: int, session: bool, lateness: int = 0) -> DeduplicateParams:
     return DeduplicateParams("t", ("k",), BEST_LAST, (), span, session, lateness)
 
 
-def frame(rows: list[Any]) -> pl.DataFrame:
-    kinds = {"t": pl.Int64(), "k": pl.String(), "f": pl.Float64()}
-    return pl.DataFrame(rows, schema=kinds, orient="row").with_columns(pl.col("t").cast(pl.Datetime("us")))
-
-
 def fed(operator: Operator, steps: list[Any], rng: random.Random | None = None) -> list[Row]:
     """What an operator gives; where there is a generator, rows between two watermarks are mixed and cut anew."""
     found: list[pl.DataFrame] = []
@@ -55,7 +51,7 @@ def fed(operator: Operator, steps: list[Any], rng: random.Random | None = None) 
         rows = step if rng is None else rng.sample(step, len(step))
         cuts = [0, len(rows)] if rng is None else sorted({0, len(rows), rng.randint(0, len(rows))})
         for begin, end in pairwise(cuts):
-            found += operator.process(0, frame(rows[begin:end]))
+            found += operator.process(0, frame(rows[begin:end], "tkf"))
     return rows_of(found)
 
 
@@ -87,7 +83,7 @@ def as_twin(rows: list[Row]) -> list[Row]:
     return sorted((tuple(value + 0.0 if isinstance(value, float) else value for value in row) for row in rows), key=repr)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(STEPS, SPANS, st.booleans(), st.sampled_from([0, 4]), st.integers(0, 2**32))
 def test_first_rows_are_those_of_the_twin_however_rows_are_cut_and_mixed(
     steps: list[Any], span: int, session: bool, lateness: int, seed: int
@@ -102,22 +98,7 @@ def test_first_rows_are_those_of_the_twin_however_rows_are_cut_and_mixed(
     assert (one.state_rows, other.state_rows) == (0, 0)
 
 
-@settings(max_examples=80, deadline=None)
-@given(STEPS, STEPS, SPANS, st.booleans(), st.integers(0, 20))
-def test_a_restored_snapshot_continues_as_if_nothing_had_happened(
-    first: list[Any], second: list[Any], span: int, session: bool, stop: int
-) -> None:
-    steps = [step for step in [*first, *second, WATERMARK_END] if step != []]
-    whole, before, after = (Deduplicate(params(span, session)) for _ in range(3))
-    uninterrupted = fed(whole, steps)
-    stop %= len(steps) + 1
-    begun = fed(before, steps[:stop])
-    after.restore(before.snapshot())
-    assert as_twin(begun + fed(after, steps[stop:])) == as_twin(uninterrupted)
-    assert after.late_rows == whole.late_rows
-
-
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(ROWS.filter(bool), ROWS.filter(bool), SPANS, st.booleans(), st.integers(-10, 70), st.sampled_from([0, 4]))
 def test_a_row_leaves_when_the_watermark_has_passed_it_and_none_comes_behind_the_promise(
     first: list[Any], second: list[Any], span: int, session: bool, watermark: int, lateness: int
@@ -138,7 +119,7 @@ def test_many_rows_that_are_due_at_once_leave_in_steps(session: bool, monkeypatc
     expected, _ = twin([rows], 10, session, 0)
     monkeypatch.setattr(deduplicate, "STEP_ROWS", 64)
     operator = Deduplicate(params(10, session))
-    operator.process(0, frame(rows))
+    operator.process(0, frame(rows, "tkf"))
     steps = list(operator.advance_in_steps(WATERMARK_END))
     assert as_twin([row for frames in steps for row in rows_of(frames)]) == as_twin(expected)
     assert len(steps) > 15
@@ -151,7 +132,7 @@ def test_keys_are_forgotten_and_rows_waiting_are_looked_through(session: bool) -
     operator = Deduplicate(params(1000, session))
     given = 0
     for start in range(0, 400_000, 4000):
-        operator.process(0, frame([(start + n, "abc"[n % 3], 1.0) for n in range(0, 4000, 2)]))
+        operator.process(0, frame([(start + n, "abc"[n % 3], 1.0) for n in range(0, 4000, 2)], "tkf"))
         given += sum(answer.height for answer in operator.advance(start - 50_000))
     waiting = 60_000 / 2
     assert operator.state_rows <= (waiting if session else PENDING_ROWS_MAX + 300) + 10
@@ -160,7 +141,7 @@ def test_keys_are_forgotten_and_rows_waiting_are_looked_through(session: bool) -
     assert operator.state_rows == 0
 
 
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(st.integers(0, 2**32), st.integers(1, 40), st.sampled_from([1, 3, 2**64]))
 def test_keys_are_known_by_what_they_are_and_not_by_their_hashes(seed: int, keys: int, hashes: int) -> None:
     """With one hash for all keys, three, or as many as there are."""
@@ -201,7 +182,7 @@ def test_deduplication_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> 
 # Windows as columns.
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(ROWS.filter(bool), st.sampled_from([(10, 10), (10, 5), (10, 3), (7, 1)]), st.integers(-20, 70), st.sampled_from([0, 4]))
 def test_every_row_has_each_window_that_it_lies_in(rows: list[Any], window: tuple[int, int], watermark: int, lateness: int) -> None:
     size, slide = window
@@ -212,17 +193,11 @@ def test_every_row_has_each_window_that_it_lies_in(rows: list[Any], window: tupl
             expected.append((None, None, *row))
             continue
         expected += [(start, start + size, *row) for start in range(-200, 200) if start % slide == 0 and start <= row[0] < start + size]
-    found = rows_of(operator.process(0, frame(rows)))
+    found = rows_of(operator.process(0, frame(rows, "tkf")))
     assert [repr(row) for row in found] == [repr(row) for row in expected]
     open_ends = [row[1] for row in found if row[0] is not None and row[2] >= watermark - lateness]
     assert all(end >= operator.output_watermark(watermark) for end in open_ends)
     assert operator.output_watermark(watermark) > watermark - lateness
-
-
-@pytest.mark.parametrize("watermark", [WATERMARK_MIN, WATERMARK_END])
-def test_the_ends_of_time_pass_through(watermark: int) -> None:
-    assert Assign(AssignParams("t", 10, 5)).output_watermark(watermark) == watermark
-    assert Deduplicate(params(10, False, 3)).output_watermark(watermark) == watermark
 
 
 @pytest.mark.parametrize("wrong", [(0, 0, 0), (5, 10, 0), (10, 10, -1)])
@@ -234,7 +209,7 @@ def test_windows_that_make_no_sense_are_refused(wrong: tuple[int, int, int]) -> 
 # The first rows of partitions.
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(st.integers(0, 2**32), st.integers(1, 200), st.integers(1, 3), st.booleans(), st.booleans(), st.integers(1, 3))
 def test_first_rows_of_partitions_are_numbered(seed: int, count: int, keys: int, descending: bool, holes: bool, limit: int) -> None:
     rng = random.Random(seed)
@@ -264,7 +239,7 @@ def test_a_window_of_many_partitions_closes_in_steps(monkeypatch: pytest.MonkeyP
     rows = [(10, f"{n * 7919 % 1000:03}", float(n * 31 % 97)) for n in range(4000)]
     whole, stepped = (Top(TopParams("t", BEST_LAST, (), 2, ("k",), "n")) for _ in range(2))
     at_once = fed(whole, [rows, 11])
-    stepped.process(0, frame(rows))
+    stepped.process(0, frame(rows, "tkf"))
     for module in (ranges, top):
         monkeypatch.setattr(module, "RANGE_ROWS", 128)
     steps = list(stepped.advance_in_steps(11))
@@ -275,7 +250,7 @@ def test_a_window_of_many_partitions_closes_in_steps(monkeypatch: pytest.MonkeyP
 
 def test_a_number_in_a_column_that_is_taken_is_refused() -> None:
     with pytest.raises(RemoteProtocolError, match="column 'k', which the input has"):
-        Top(TopParams("t", (), ("f",), 2, ("k",), "k")).process(0, frame([(0, "a", 1.0)]))
+        Top(TopParams("t", (), ("f",), 2, ("k",), "k")).process(0, frame([(0, "a", 1.0)], "tkf"))
 
 
 # The same from SQL.

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon.operators import measures
 from sbon.operators.grouping import Groups, positions
 from sbon.operators.runs import runs_of
+from tests.examples import examples
 
 INTS = st.one_of(st.integers(-5, 5), st.integers(1000, 1010), st.sampled_from([-(2**63), 2**63 - 1]))
 WIDE = st.sampled_from([0, 1, 7, 2**31 - 1])
@@ -44,7 +45,7 @@ def groups_of(frame: pl.DataFrame, by: list[str]) -> dict[str, list[Any]]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(frames())
 def test_rows_with_equal_keys_are_one_group(data: tuple[pl.DataFrame, list[str]]) -> None:
     frame, by = data
@@ -63,7 +64,7 @@ def test_columns_that_are_too_wide_together_keep_their_values() -> None:
     assert groups.keys_at(groups.ids).rows() == rows
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(frames())
 def test_firsts_lasts_and_extremes_are_those_of_each_group(data: tuple[pl.DataFrame, list[str]]) -> None:
     frame, by = data
@@ -80,7 +81,7 @@ def test_firsts_lasts_and_extremes_are_those_of_each_group(data: tuple[pl.DataFr
     assert repr(value.to_list()) == repr(last)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(frames())
 def test_groups_are_found_among_others(data: tuple[pl.DataFrame, list[str]]) -> None:
     frame, by = data
@@ -92,7 +93,7 @@ def test_groups_are_found_among_others(data: tuple[pl.DataFrame, list[str]]) -> 
     assert (positions(wanted.head(1), frame, by) >= -1).all()
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(st.lists(st.integers(0, 6), max_size=30), st.sampled_from([1, 10**6, 2**59]))
 def test_runs_bring_equal_numbers_together(numbers: list[int], apart: int) -> None:
     codes = np.array(numbers, np.int64) * apart

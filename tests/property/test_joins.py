@@ -3,13 +3,14 @@
 from typing import Any
 
 import polars as pl
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon.operators.join import IntervalJoin
-from sbon.query.expression import Call, Column
+from sbon.query.expression import Column
 from sbon.query.plan import WATERMARK_END, JoinParams
-from tests.property.stream_twins import Event, content, join_twin, rows_of, run
+from tests.examples import examples
+from tests.property.stream_twins import Event, frame, join_twin, rows_of, run
 
 ROWS = st.lists(
     st.tuples(st.one_of(st.integers(-40, 40), st.integers(-40, 40), st.none()), st.sampled_from(["a", "b", None]), st.integers(0, 9)),
@@ -24,11 +25,6 @@ def params(before: int, after: int, **more: Any) -> JoinParams:
     return JoinParams("t", "t", (Column("k"),), (Column("k"),), before, after, columns, **more)
 
 
-def frame(rows: list[Any]) -> pl.DataFrame:
-    kinds = {"t": pl.Int64(), "k": pl.String(), "v": pl.Int64()}
-    return pl.DataFrame(rows, schema=kinds, orient="row").with_columns(pl.col("t").cast(pl.Datetime("us")))
-
-
 def interleaved(left: list[Any], right: list[Any], order: list[tuple[int, int]]) -> list[Event]:
     """Batches of both sides, in the given order and sizes, the rest at the end."""
     rest = [list(left), list(right)]
@@ -36,11 +32,11 @@ def interleaved(left: list[Any], right: list[Any], order: list[tuple[int, int]])
     for port, count in [*order, (0, 1000), (1, 1000)]:
         batch, rest[port] = rest[port][:count], rest[port][count:]
         if batch:
-            events.append(("rows", port, frame(batch)))
+            events.append(("rows", port, frame(batch, "tkv")))
     return events
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(ROWS, ROWS, BOUNDS, ORDER)
 def test_pairs_are_those_of_the_twin_however_batches_interleave(left: Any, right: Any, bounds: tuple[int, int], order: Any):
     join = IntervalJoin(params(*bounds))
@@ -48,7 +44,7 @@ def test_pairs_are_those_of_the_twin_however_batches_interleave(left: Any, right
     assert join.late_rows == sum(row[0] is None for row in (*left, *right))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(ROWS, ROWS, BOUNDS, ORDER, st.integers(-50, 50))
 def test_a_watermark_lets_rows_go_without_losing_a_pair(left: Any, right: Any, bounds: tuple[int, int], order: Any, watermark: int):
     early = [[row for row in side if row[0] is not None and row[0] < watermark] for side in (left, right)]
@@ -67,24 +63,6 @@ def test_a_watermark_lets_rows_go_without_losing_a_pair(left: Any, right: Any, b
     assert kept == still_wanted
     join.advance(WATERMARK_END)
     assert join.state_rows == 0
-
-
-@settings(max_examples=60, deadline=None)
-@given(ROWS, ROWS, BOUNDS, ORDER, st.integers(-50, 50), st.integers(0, 40))
-def test_a_restored_snapshot_continues_as_if_nothing_had_happened(
-    left: Any, right: Any, bounds: tuple[int, int], order: Any, watermark: int, stop: int
-):
-    events = interleaved(left, right, order)
-    events.insert(len(events) // 2, ("watermark", 0, watermark))
-    stop %= len(events) + 1
-    residual = Call("ne", (Column("lv"), Column("rv")))
-    whole, before, after = (IntervalJoin(params(*bounds, residual=residual)) for _ in range(3))
-    uninterrupted = rows_of(run(whole, events))
-    begun = rows_of(run(before, events[:stop]))
-    after.restore(before.snapshot())
-    assert content(after) == content(before)
-    assert begun + rows_of(run(after, events[stop:])) == uninterrupted
-    assert (after.late_rows, after.state_rows) == (whole.late_rows, whole.state_rows)
 
 
 def test_rows_far_from_one_another_in_time_and_slices_that_follow_the_watermark_lose_no_pair():

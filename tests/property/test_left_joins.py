@@ -4,7 +4,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon.errors import RemoteProtocolError
@@ -13,8 +13,9 @@ from sbon.query.expression import Call, Column
 from sbon.query.limits import LimitError
 from sbon.query.plan import WATERMARK_END
 from sbon.query.schema import ColumnType
-from tests.property.stream_twins import Event, content, left_join_twin, rows_of, run
-from tests.property.test_joins import BOUNDS, ORDER, ROWS, frame, interleaved, params
+from tests.examples import examples
+from tests.property.stream_twins import Event, frame, left_join_twin, rows_of, run
+from tests.property.test_joins import BOUNDS, ORDER, ROWS, interleaved, params
 from tests.query_worlds import plan_of
 from tests.query_worlds import run as run_plan
 
@@ -30,7 +31,7 @@ def differ(one: Any, other: Any) -> bool:
     return bool(one != other)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(ROWS, ROWS, BOUNDS, ORDER, st.booleans())
 def test_answers_are_those_of_the_twin_however_batches_interleave(left: Any, right: Any, bounds: Any, order: Any, strict: bool) -> None:
     join = left_join(*bounds, residual=Call("ne", (Column("lv"), Column("rv"))) if strict else None)
@@ -40,7 +41,7 @@ def test_answers_are_those_of_the_twin_however_batches_interleave(left: Any, rig
     assert join.state_rows == 0
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(ROWS, ROWS, BOUNDS, ORDER, st.lists(st.integers(-50, 50), max_size=4).map(sorted))
 def test_watermarks_let_rows_go_alone_only_when_no_partner_can_come(left: Any, right: Any, bounds: Any, order: Any, marks: Any) -> None:
     """Every watermark comes when the rows below it have; what leaves keeps the promise made before."""
@@ -59,26 +60,9 @@ def test_watermarks_let_rows_go_alone_only_when_no_partner_can_come(left: Any, r
     assert join.late_rows == 0
 
 
-@settings(max_examples=80, deadline=None)
-@given(ROWS, ROWS, BOUNDS, ORDER, st.integers(-50, 50), st.integers(0, 40))
-def test_a_restored_snapshot_continues_as_if_nothing_had_happened(
-    left: Any, right: Any, bounds: Any, order: Any, watermark: int, stop: int
-) -> None:
-    events = [*interleaved(left, right, order), END]
-    events.insert(len(events) // 2, ("watermark", 0, watermark))
-    stop %= len(events) + 1
-    whole, before, after = (left_join(*bounds) for _ in range(3))
-    uninterrupted = rows_of(run(whole, events))
-    begun = rows_of(run(before, events[:stop]))
-    after.restore(before.snapshot())
-    assert content(after) == content(before)
-    assert begun + rows_of(run(after, events[stop:])) == uninterrupted
-    assert (after.late_rows, after.state_rows) == (whole.late_rows, whole.state_rows)
-
-
 def test_rows_without_partner_leave_before_the_other_side_has_brought_any() -> None:
     join = left_join(5, 5)
-    join.process(0, frame([(3, "a", 1), (1, None, 2)]))
+    join.process(0, frame([(3, "a", 1), (1, None, 2)], "tkv"))
     assert rows_of(join.advance(7)) == [(1, None, 2, None, None)]
     (alone,) = join.advance(9)
     assert rows_of([alone]) == [(3, "a", 1, None, None)]
@@ -88,7 +72,7 @@ def test_rows_without_partner_leave_before_the_other_side_has_brought_any() -> N
 
 def test_other_types_than_the_plan_says_are_refused() -> None:
     with pytest.raises(RemoteProtocolError, match="right side of a left join with types"):
-        IntervalJoin(params(5, 5, outer=(ColumnType.TIME, ColumnType.TEXT))).process(1, frame([(1, "a", 1)]))
+        IntervalJoin(params(5, 5, outer=(ColumnType.TIME, ColumnType.TEXT))).process(1, frame([(1, "a", 1)], "tkv"))
     with pytest.raises(LimitError, match="types of 1 right columns, expected 2"):
         IntervalJoin(params(5, 5, outer=(ColumnType.TIME,)))
 

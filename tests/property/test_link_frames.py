@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
@@ -17,6 +17,7 @@ from sbon.operators import ipc
 from sbon.operators.frames import decode_batch, encode_batch, polars_schema
 from sbon.operators.ipc_layout import columns_of
 from sbon.query.schema import PLAIN_TYPES, Field
+from tests.examples import examples
 
 SCHEMA = tuple(Field(kind.value, kind) for kind in PLAIN_TYPES)
 COLUMNS = columns_of(SCHEMA)
@@ -128,7 +129,7 @@ def test_a_frame_of_other_columns_than_its_schema_does_not_leave() -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(data=st.data())
 def test_a_damaged_batch_is_refused_or_still_a_batch(codec: Codec, data: st.DataObject) -> None:
     """Without the connection's seal: neither a crash, nor another error, nor other columns or rows than announced."""

@@ -1,15 +1,16 @@
 """Whatever is lost, repeated or reordered between the two ends of a link, the receiver gets every batch once and in order."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon.links.config import LinkConfig
 from sbon.links.receiver import LinkReceiver, Verdict
 from sbon.links.sender import LinkSender
+from tests.examples import examples
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(seed=st.integers(0, 2**32 - 1), window=st.integers(1, 8), batches=st.integers(1, 40), trouble=st.floats(0, 0.6))
 def test_every_batch_arrives_once_and_in_order(seed: int, window: int, batches: int, trouble: float) -> None:
     rng = np.random.default_rng(seed)

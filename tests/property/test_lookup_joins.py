@@ -7,7 +7,7 @@ from typing import Any
 import duckdb
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon.operators.frames import arranged, empty
@@ -15,6 +15,7 @@ from sbon.operators.registry import build
 from sbon.query.plan import WATERMARK_END, LookupParams, Plan, SinkParams, SourceParams
 from sbon.query.planner import plan
 from sbon.query.sql import SelectQuery, parse
+from tests.examples import examples
 from tests.query_worlds import NODES, make_catalog
 
 CATALOG = make_catalog("""
@@ -114,7 +115,7 @@ def planned(sql: str) -> Plan:
 
 
 @pytest.mark.parametrize("sql", QUERIES)
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(12)
 @given(stream=STREAM, sites=SITES, codes=CODES, pieces=st.sampled_from([1, 2, 100]), table_first=st.booleans())
 def test_duckdb_gives_the_same_rows(sql: str, stream: Any, sites: Any, codes: Any, pieces: int, table_first: bool) -> None:
     rows = {"s": frame("s", stream), "sites": frame("sites", sites), "codes": frame("codes", codes)}

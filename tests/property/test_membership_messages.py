@@ -4,7 +4,7 @@ import contextlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon.cost_space.coordinate import VECTOR_MS_MAX, Coordinate
@@ -30,6 +30,7 @@ from sbon.membership.messages import (
     pack_vitals,
     unpack_vitals,
 )
+from tests.examples import examples
 
 NAMES = st.text("abcXYZ019_.:-", min_size=1, max_size=64)
 KNOWN = st.sampled_from(["a", "b", "c", "d"])
@@ -105,7 +106,7 @@ def test_damaged_messages_are_refused_or_read_but_never_crash(message, data):
             machine.receive(piece, ("10.0.0.2", 1), 0.0)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.tuples(MESSAGES, st.floats(0, 5)), max_size=12))
 def test_no_sequence_of_wellformed_messages_breaks_the_machine(script):
     """Invariants: rows never fall in (incarnation, rank) order, we stay alive, datagrams stay short, the table stays bounded."""
@@ -128,7 +129,7 @@ def test_no_sequence_of_wellformed_messages_breaks_the_machine(script):
     assert told <= set(other.members) | set(other._roster.introductions.waiting)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(NEWS, max_size=12), st.randoms(use_true_random=False))
 def test_the_order_of_statements_does_not_matter_to_the_outcome(news, random):
     """A join of the lattice (incarnation, rank), once each member is known."""

@@ -5,7 +5,7 @@ from typing import Any
 import duckdb
 import polars as pl
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sbon.errors import QueryError, RemoteProtocolError
@@ -15,8 +15,8 @@ from sbon.query.expression import Column
 from sbon.query.limits import PRECEDING_MAX, LimitError
 from sbon.query.plan import WATERMARK_END, Aggregate, OverParams
 from sbon.query.text import describe
-from tests.property.stream_twins import Event, content, rows_of, run
-from tests.property.test_joins import frame
+from tests.examples import examples
+from tests.property.stream_twins import Event, frame, rows_of, run
 from tests.query_worlds import plan_of
 from tests.query_worlds import run as run_plan
 
@@ -60,10 +60,10 @@ def twin(rows: Any, before: tuple[int, int], *, by_key: bool = True) -> list[Any
 
 
 def batches(rows: Any, size: int) -> list[Event]:
-    return [("rows", 0, frame(rows[start : start + size])) for start in range(0, len(rows), size)]
+    return [("rows", 0, frame(rows[start : start + size], "tkv")) for start in range(0, len(rows), size)]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(ROWS, BEFORE, st.integers(1, 9), st.booleans(), st.booleans())
 @example([(3, "a", 1), (3, "a", 0), (1, None, 5), (2, None, 6), (3, "b", None)], (1, 2), 1, True, False)
 def test_every_row_has_the_aggregates_of_the_twin(rows: Any, before: Any, size: int, small: bool, by_key: bool) -> None:
@@ -75,7 +75,7 @@ def test_every_row_has_the_aggregates_of_the_twin(rows: Any, before: Any, size: 
     assert made.late_rows == sum(row[0] is None for row in rows)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(ROWS, BEFORE, st.integers(1, 5), MARKS, st.randoms())
 def test_however_it_is_cut_it_gives_the_same_but_for_late_rows(rows: Any, before: Any, size: int, marks: Any, random: Any) -> None:
     events = batches(rows, size)
@@ -95,27 +95,12 @@ def test_however_it_is_cut_it_gives_the_same_but_for_late_rows(rows: Any, before
     assert made.state_rows <= 4 * max(before)
 
 
-@settings(max_examples=40, deadline=None)
-@given(ROWS, BEFORE, st.integers(1, 5), st.integers(-20, 20), st.integers(0, 30))
-def test_a_restored_snapshot_continues_as_if_nothing_had_happened(rows: Any, before: Any, size: int, mark: int, stop: int) -> None:
-    events = [*batches(rows, size), END]
-    events.insert(len(events) // 2, ("watermark", 0, mark))
-    stop %= len(events) + 1
-    whole, first, second = (operator(before) for _ in range(3))
-    uninterrupted = rows_of(run(whole, events))
-    begun = rows_of(run(first, events[:stop]))
-    second.restore(first.snapshot())
-    assert content(second) == content(first)
-    assert begun + rows_of(run(second, events[stop:])) == uninterrupted
-    assert (second.late_rows, second.state_rows) == (whole.late_rows, whole.state_rows)
-
-
 def test_frames_reach_back_over_watermarks() -> None:
     rows = [(time, "ab"[time % 2], time) for time in range(20)]
     made = operator((3, 2))
     found = []
     for row in rows:
-        found += rows_of(run(made, [("rows", 0, frame([row])), ("watermark", 0, row[0] + 1)]))
+        found += rows_of(run(made, [("rows", 0, frame([row], "tkv")), ("watermark", 0, row[0] + 1)]))
         assert made.state_rows <= 2 * 3
     assert found == twin(rows, (3, 2))
 
@@ -213,4 +198,4 @@ def test_wrong_parameters_and_snapshots_are_refused() -> None:
     with pytest.raises(RemoteProtocolError, match="other parameters"):
         operator((1, 1)).restore(operator((1, 2)).snapshot())
     with pytest.raises(RemoteProtocolError, match="columns"):
-        run(operator((1, 1)), [("rows", 0, frame([(1, "a", 1)])), ("rows", 0, frame([(1, "a", 1)]).rename({"v": "w"}))])
+        run(operator((1, 1)), [("rows", 0, frame([(1, "a", 1)], "tkv")), ("rows", 0, frame([(1, "a", 1)], "tkv").rename({"v": "w"}))])

@@ -8,7 +8,7 @@ import duckdb
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sbon.operators.times import TIME_MAX_US
@@ -16,6 +16,7 @@ from sbon.query.expression import Call, Column, Expression, Literal
 from sbon.query.plan import WATERMARK_MIN, Reads
 from sbon.query.schema import ColumnType
 from tests.connector_world import columns, context, drain, source
+from tests.examples import examples
 
 ROWS, GROUP_ROWS = 160, 20
 SCHEMA = columns(i="int", ts="time", n="int", x="float", name="text", unused="float")
@@ -86,7 +87,7 @@ def seen(path: Path, reads: Reads | None) -> dict[int, int]:
     return found
 
 
-@settings(deadline=None, max_examples=12)
+@examples(12)
 @given(
     seed=st.integers(0, 1000), nulls=st.sampled_from((0.0, 0.2)), statistics=st.booleans() | st.just(True), given_conditions=conditions()
 )

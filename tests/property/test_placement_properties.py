@@ -1,7 +1,7 @@
 import itertools
 
 import numpy as np
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sbon.cost.latency import KnownLatencies
@@ -16,6 +16,7 @@ from sbon.placement.elimination import minimise
 from sbon.placement.median import median_points
 from sbon.placement.optimal import optimal_assignment
 from sbon.placement.relaxation import relax
+from tests.examples import examples
 from tests.placement_worlds import place, truth_of, truthful, usage
 
 RATE = st.one_of(st.just(0.0), st.floats(1e-3, 1e12), st.floats(1e-300, 1e300))
@@ -41,7 +42,7 @@ def worlds(draw, rates=RATE):
 
 
 @given(worlds(), st.floats(0.01, 1.0))
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_springs_stay_finite_and_within_the_space_for_any_rates(world, delta):
     space, problem = world
     points = relax(problem, space, PlacementConfig(delta=delta, iterations_max=300), np.random.default_rng(1))
@@ -53,7 +54,7 @@ def test_springs_stay_finite_and_within_the_space_for_any_rates(world, delta):
 
 
 @given(worlds(rates=st.floats(1.0, 1000.0)))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_springs_converge_for_any_ordinary_rates(world):
     """Where every operator hangs on a pinned one, no force is left above the threshold."""
     space, problem = world
@@ -67,7 +68,7 @@ def test_springs_converge_for_any_ordinary_rates(world):
 
 
 @given(worlds())
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_medians_are_finite_and_within_the_space(world):
     space, problem = world
     points = median_points(problem, space)
@@ -78,7 +79,7 @@ def test_medians_are_finite_and_within_the_space(world):
 
 
 @given(worlds(rates=st.floats(0.0, 1e6)), st.sampled_from(["least-usage", "relaxation", "random"]), st.integers(0, 5))
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_no_strategy_beats_the_optimum_and_all_place_everything(world, strategy, seed):
     space, problem = world
     truth = truth_of(space, 0.3, seed)
@@ -92,7 +93,7 @@ def test_no_strategy_beats_the_optimum_and_all_place_everything(world, strategy,
 
 
 @given(worlds(rates=st.floats(0.0, 1e6)), st.integers(0, 5))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_least_usage_is_optimal_where_all_nodes_are_candidates_and_predictions_are_true(world, seed):
     space, problem = world
     truth = KnownLatencies(space.names, space.rtt_matrix_ms(space.names, space.names))
@@ -105,7 +106,7 @@ def test_least_usage_is_optimal_where_all_nodes_are_candidates_and_predictions_a
 
 
 @given(worlds(), st.data())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_nobody_gets_more_operators_than_it_has_room_for(world, data):
     space, problem = world
     room = {name: data.draw(st.integers(0, 2)) for name in space.names}
@@ -121,7 +122,7 @@ def test_nobody_gets_more_operators_than_it_has_room_for(world, data):
 
 
 @given(worlds(rates=st.floats(0.0, 1e6)), st.integers(0, 5))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_least_usage_is_never_dearer_than_everything_at_the_consumer(world, seed):
     """Under the latencies that it was shown; the consumer's node is asked like any other."""
     space, problem = world
@@ -146,7 +147,7 @@ def cost_tables(draw):
 
 
 @given(cost_tables())
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_elimination_finds_what_trying_everything_finds(tables):
     unary, pairwise = tables
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sbon.misfits import Misfits
@@ -19,6 +19,7 @@ from sbon_agent.connectors.csv_rows import CsvRows
 from sbon_agent.connectors.json_rows import JsonRows
 from sbon_agent.connectors.time_format import TimeFormat
 from tests.connector_world import columns
+from tests.examples import examples
 
 SCHEMA = columns(ts="time", n="int", x="float", s="text", b="bool")
 NAMES = [field.name for field in SCHEMA]
@@ -175,7 +176,7 @@ def texts_of(rows: list[tuple[Any, ...]]) -> list[str]:
     return [repr(row) for row in rows]  # -0.0 is not 0.0 here
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.lists(st.one_of(OBJECTS, BROKEN), max_size=6))
 @example([{"n": "5.5"}, {"n": "99999999999999999999", "x": '"wide"'}, {"s": "1.50", "x": '"wide"', "b": "2"}])
 @example([{"n": '"7"', "x": '"20.5"', "b": '"true"', "s": "1.50"}, {"n": "5.0"}, {"s": '{"a": 1}'}])
@@ -248,7 +249,7 @@ RECORDS = st.one_of(
 )
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.lists(RECORDS, max_size=6), st.sampled_from(["\n", "\r\n"]))
 @example([[("", None)] * 5, [("1", "1")] * 3], "\n")
 @example([[("", None), ("5.0", "5.0"), ("", None), ('""', ""), ("", None)]], "\n")

@@ -3,15 +3,16 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon.operators.session import CLOSINGS, Session
 from sbon.query.expression import Column
 from sbon.query.limits import LimitError
-from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, Aggregate, SessionParams
-from tests.property.stream_twins import Event, rows_of, run, session_twin
-from tests.property.test_windows import AGGREGATES, NAMES, ROWS, cut, frame
+from sbon.query.plan import WATERMARK_END, Aggregate, SessionParams
+from tests.examples import examples
+from tests.property.stream_twins import Event, frame, rows_of, run, session_twin
+from tests.property.test_windows import AGGREGATES, NAMES, ROWS, cut
 
 GAPS = st.one_of(st.integers(1, 25), st.sampled_from([33, 50]))
 CUTS = st.lists(st.integers(0, 100), max_size=5)
@@ -32,14 +33,14 @@ def expected(twin: dict[tuple[int, int, str | None], dict[str, Any]]) -> list[tu
     return [(start, end, key, *(twin[start, end, key][name] for name in NAMES)) for start, end, key in order]
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(ROWS, GAPS, CUTS)
 def test_answers_are_those_of_the_twin_to_the_last_bit(rows: list[Any], gap: int, cuts: list[int]) -> None:
     frames = run(Session(params(gap)), [*cut(rows, cuts), ("watermark", 0, WATERMARK_END)])
     assert rows_of(frames) == expected(session_twin(rows, gap, None))
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(ROWS, GAPS, st.sampled_from([0, 7]), CUTS, st.integers(-80, 100))
 def test_a_watermark_ends_what_no_row_can_join_and_no_more(
     rows: list[Any], gap: int, lateness: int, cuts: list[int], watermark: int
@@ -54,7 +55,7 @@ def test_a_watermark_ends_what_no_row_can_join_and_no_more(
     assert session.state_rows == 0
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(ROWS, GAPS, CUTS, st.lists(st.integers(-80, 100), max_size=6))
 def test_rows_in_time_give_the_same_sessions_whatever_watermarks_come_between(
     rows: list[Any], gap: int, cuts: list[int], marks: list[int]
@@ -71,23 +72,7 @@ def test_rows_in_time_give_the_same_sessions_whatever_watermarks_come_between(
     assert session.late_rows == 0
 
 
-@settings(max_examples=60, deadline=None)
-@given(ROWS, ROWS, GAPS, st.integers(-80, 80), st.lists(st.integers(0, 100), max_size=3), st.integers(0, 20))
-def test_a_restored_snapshot_continues_as_if_nothing_had_happened(
-    first: list[Any], second: list[Any], gap: int, watermark: int, cuts: list[int], stop: int
-) -> None:
-    events: list[Event] = [*cut(first, cuts), ("watermark", 0, watermark), *cut(second, cuts), ("watermark", 0, WATERMARK_END)]
-    whole, before, after = (Session(params(gap)) for _ in range(3))
-    uninterrupted = rows_of(run(whole, events))
-    stop %= len(events) + 1
-    begun = rows_of(run(before, events[:stop]))
-    after.restore(before.snapshot())
-    assert after.state_rows == before.state_rows
-    assert begun + rows_of(run(after, events[stop:])) == uninterrupted
-    assert after.late_rows == whole.late_rows
-
-
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(ROWS, GAPS, st.sampled_from([0, 7]), st.integers(-80, 80))
 def test_late_rows_are_those_that_alone_would_have_ended(rows: list[Any], gap: int, lateness: int, watermark: int) -> None:
     session = Session(params(gap, lateness))
@@ -98,22 +83,17 @@ def test_late_rows_are_those_that_alone_would_have_ended(rows: list[Any], gap: i
 
 def test_a_row_between_two_sessions_makes_them_one() -> None:
     session = Session(SessionParams("t", 5, (), (Aggregate("n", "count", None),)))
-    session.process(0, frame([(0, "a", None, 1), (8, "b", None, 1)]))
+    session.process(0, frame([(0, "a", None, 1), (8, "b", None, 1)], "tkfi"))
     assert rows_of(session.advance(4)) == []
-    session.process(0, frame([(4, "c", None, 1)]))
+    session.process(0, frame([(4, "c", None, 1)], "tkfi"))
     assert rows_of(session.advance(12)) == []
     assert rows_of(session.advance(13)) == [(0, 13, 3)]
 
 
 def test_rows_a_gap_apart_are_two_sessions() -> None:
     session = Session(SessionParams("t", 5, (), (Aggregate("n", "count", None),)))
-    session.process(0, frame([(0, "a", None, 1), (5, "a", None, 1)]))
+    session.process(0, frame([(0, "a", None, 1), (5, "a", None, 1)], "tkfi"))
     assert rows_of(session.advance(WATERMARK_END)) == [(0, 5, 1), (5, 10, 1)]
-
-
-@pytest.mark.parametrize("watermark", [WATERMARK_MIN, WATERMARK_END])
-def test_the_ends_of_time_pass_through(watermark: int) -> None:
-    assert Session(params(10)).output_watermark(watermark) == watermark
 
 
 @pytest.mark.parametrize(("gap", "lateness"), [(0, 0), (2**61, 0), (5, -1)])

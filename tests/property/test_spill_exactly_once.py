@@ -3,7 +3,7 @@
 from collections import deque
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon.links.backlog import SpillBudget, SpillFetch, SpillWrite
@@ -11,6 +11,7 @@ from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
 from sbon.links.receiver import LinkReceiver, Verdict
 from sbon.links.sender import LinkSender
+from tests.examples import examples
 
 
 class Rows:
@@ -56,7 +57,7 @@ class Disk:
             self._sender.fetched(back)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(
     seed=st.integers(0, 2**32 - 1),
     window=st.integers(1, 12),

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon.errors import QueryError
@@ -18,6 +18,7 @@ from sbon.query.rewrite import canonical, substitute
 from sbon.query.schema import ColumnType
 from sbon.query.sql import CreateSink, CreateView, SelectQuery, parse
 from sbon.query.text import expression_text
+from tests.examples import examples
 from tests.query_worlds import CATALOG, NODES, plan_of
 
 WORDS = (
@@ -49,13 +50,13 @@ def is_understood_or_refused_with_its_place(text: str) -> bool:
     return bool(refused.message) and 1 <= refused.line <= text.count("\n") + 1 and 1 <= refused.column <= len(text) + 1
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.text(max_size=60))
 def test_any_text_is_understood_or_refused(text: str) -> None:
     assert is_understood_or_refused_with_its_place(text)
 
 
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(st.lists(st.sampled_from(VOCABULARY), max_size=25).map(" ".join))
 def test_any_words_of_the_dialect_are_understood_or_refused(text: str) -> None:
     assert is_understood_or_refused_with_its_place(text)
@@ -74,7 +75,7 @@ MUTATED = [
 ]
 
 
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(st.sampled_from(MUTATED), st.integers(0, 2**32), st.integers(1, 4))
 def test_a_statement_with_words_exchanged_is_understood_or_refused(text: str, seed: int, changes: int) -> None:
     rng = random.Random(seed)
@@ -130,7 +131,7 @@ TREES = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(TREES, st.integers(0, 2**32))
 def test_the_way_a_condition_is_written_does_not_change_signatures(tree: object, seed: int) -> None:
     rng = random.Random(seed)
@@ -139,7 +140,7 @@ def test_the_way_a_condition_is_written_does_not_change_signatures(tree: object,
     assert [operator.signature for operator in one.operators] == [operator.signature for operator in other.operators]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.permutations(["count(*)", "avg(v)", "max(n)", "min(v)"]), st.permutations(["k", "ok"]), st.sampled_from(["a", "zz", "v"]))
 def test_the_order_and_names_of_aggregates_do_not_change_the_window(aggregates: list[str], keys: list[str], alias: str) -> None:
     columns = ", ".join(f"{aggregate} AS {alias}{index}" for index, aggregate in enumerate(aggregates))
@@ -217,7 +218,7 @@ def values(expression: Expression) -> list[object]:
     return FRAME.select(pl.int_range(pl.len()).alias("row"), compiled.value.alias("value"))["value"].to_list()
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.one_of(BOOLEANS, WHOLE))
 def test_what_folds_to_a_constant_is_what_the_engine_computes(expression: Expression) -> None:
     planned = canonical(fold(expression))
@@ -229,7 +230,7 @@ def test_what_folds_to_a_constant_is_what_the_engine_computes(expression: Expres
             assert computed[index] == constant.value
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.one_of(BOOLEANS, WHOLE), st.one_of(BOOLEANS, WHOLE))
 def test_unequal_expressions_have_unequal_texts(one: Expression, other: Expression) -> None:
     # NULLs of other types have one text; they are made unequal by the columns they stand in.
@@ -237,7 +238,7 @@ def test_unequal_expressions_have_unequal_texts(one: Expression, other: Expressi
         assert expression_text(one) != expression_text(other)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(PATTERNS, st.text("ab%_\\", max_size=6))
 def test_like_of_the_planner_is_like_of_the_engine(pattern: str, text: str) -> None:
     compiled = compile_expression(call("like", Column("t"), Literal(pattern, ColumnType.TEXT)), {"t": ColumnType.TEXT})

@@ -1,19 +1,20 @@
 """Pieces of a state arrive once and in order whatever happens to them on the way, and no more of them are kept than the window allows."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon.errors import LinkError, LocalProtocolError
 from sbon.pacing import Window
 from sbon.state_pieces import Arrival, Piece, PieceSender, Turn
+from tests.examples import examples
 
 
 def arrival(bytes_max: int = 10**9) -> Arrival:
     return Arrival("q.1", 1, "here", 0.0, 5.0, bytes_max)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     st.integers(1, 60),
     st.integers(1, 12),

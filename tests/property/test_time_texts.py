@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sbon.operators import time_texts
@@ -13,6 +13,7 @@ from sbon.operators.time_texts import ROWS_MIN, format_times
 from sbon.operators.times import TIME_MAX_US, TIME_MIN_US, format_time
 from sbon.query.schema import ColumnType, Field
 from sbon_agent.connectors.formatting import LineFormat
+from tests.examples import examples
 
 ROWS = ROWS_MIN
 SCHEMA = (
@@ -35,7 +36,7 @@ def one_by_one(column: pl.Series) -> pl.Series:
     return column.to_frame().select(format_time(pl.col(column.name))).to_series()
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(start=STARTS, width=WIDTHS, nulls=st.sampled_from((0.0, 0.1, 1.0)), seed=st.integers(0, 2**32))
 @example(start=0, width=400_000, nulls=0.1, seed=1)
 @example(start=-1_500, width=511_500_000, nulls=0.1, seed=1)
@@ -47,7 +48,7 @@ def test_texts_are_those_of_the_formatter(start: int, width: int, nulls: float, 
 
 
 @pytest.mark.parametrize("kind", ["csv", "ndjson"])
-@settings(deadline=None, max_examples=10)
+@examples(10)
 @given(start=STARTS, width=WIDTHS, seed=st.integers(0, 2**32))
 def test_lines_of_many_rows_are_those_of_few(kind: str, start: int, width: int, seed: int) -> None:
     column = times(start, width, 0.1, seed)

@@ -1,12 +1,11 @@
 """The first rows of each window: equal to a sorted twin, however rows are cut, mixed or stored."""
 
 import random
-from itertools import pairwise
 from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon.errors import RemoteProtocolError
@@ -14,7 +13,8 @@ from sbon.operators.top import Top
 from sbon.operators.windowed import PENDING_ROWS_MAX
 from sbon.query.limits import LimitError
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, OrderColumn, TopParams
-from tests.property.stream_twins import Event, rows_of, run
+from tests.examples import examples
+from tests.property.stream_twins import batches, frame, rows_of, run
 from tests.query_worlds import plan_of
 from tests.query_worlds import run as run_plan
 
@@ -36,16 +36,6 @@ def params(order: list[Any], limit: int) -> TopParams:
     return TopParams("t", tuple(OrderColumn(*item) for item in order), tuple(name for name in "fk" if name not in named), limit)
 
 
-def frame(rows: list[Any]) -> pl.DataFrame:
-    kinds = {"t": pl.Int64(), "k": pl.String(), "f": pl.Float64()}
-    return pl.DataFrame(rows, schema=kinds, orient="row").with_columns(pl.col("t").cast(pl.Datetime("us")))
-
-
-def batches(rows: list[Any], cuts: list[int]) -> list[Event]:
-    places = sorted({0, len(rows), *(c % (len(rows) + 1) for c in cuts)})
-    return [("rows", 0, frame(rows[a:b])) for a, b in pairwise(places)]
-
-
 def twin(rows: list[Any], order: list[Any], limit: int, before: int = 10**6) -> list[Any]:
     """Sorted by hand, from the last of the order to its first, as sorting is stable."""
     place = {"t": 0, "k": 1, "f": 2}
@@ -62,49 +52,34 @@ def twin(rows: list[Any], order: list[Any], limit: int, before: int = 10**6) -> 
     return answers
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(ROWS, ORDER, LIMITS, CUTS, st.integers(0, 2**32))
 def test_answers_are_those_of_the_twin_however_rows_are_cut_and_mixed(
     rows: list[Any], order: list[Any], limit: int, cuts: list[int], seed: int
 ) -> None:
     mixed = random.Random(seed).sample(rows, len(rows))
     one, other = Top(params(order, limit)), Top(params(order, limit))
-    found = rows_of(run(one, [*batches(rows, cuts), ("watermark", 0, WATERMARK_END)]))
+    found = rows_of(run(one, [*batches(rows, "tkf", cuts), ("watermark", 0, WATERMARK_END)]))
     assert found == twin(rows, order, limit)
-    assert repr(rows_of(run(other, [*batches(mixed, []), ("watermark", 0, WATERMARK_END)]))) == repr(found)
+    assert repr(rows_of(run(other, [*batches(mixed, "tkf", []), ("watermark", 0, WATERMARK_END)]))) == repr(found)
     assert one.late_rows == sum(row[0] is None for row in rows)
     assert one.state_rows == 0
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(ROWS, ORDER, LIMITS, CUTS, st.integers(-5, 35))
 def test_a_watermark_gives_the_windows_behind_it(rows: list[Any], order: list[Any], limit: int, cuts: list[int], watermark: int) -> None:
     top = Top(params(order, limit))
-    early = rows_of(run(top, [*batches(rows, cuts), ("watermark", 0, watermark)]))
+    early = rows_of(run(top, [*batches(rows, "tkf", cuts), ("watermark", 0, watermark)]))
     assert early == twin(rows, order, limit, watermark)
     late = rows_of(top.advance(WATERMARK_END))
     assert all(row[0] >= top.output_watermark(watermark) for row in late)
     assert early + late == twin(rows, order, limit)
-    run(top, batches(rows, cuts))
+    run(top, batches(rows, "tkf", cuts))
     assert (top.late_rows, top.state_rows) == (len(rows) + sum(row[0] is None for row in rows), 0)
 
 
-@settings(max_examples=80, deadline=None)
-@given(ROWS, ROWS, ORDER, LIMITS, CUTS, st.integers(-5, 35), st.integers(0, 20))
-def test_a_restored_snapshot_continues_as_if_nothing_had_happened(
-    first: list[Any], second: list[Any], order: list[Any], limit: int, cuts: list[int], watermark: int, stop: int
-) -> None:
-    events = [*batches(first, cuts), ("watermark", 0, watermark), *batches(second, cuts), ("watermark", 0, WATERMARK_END)]
-    whole, before, after = (Top(params(order, limit)) for _ in range(3))
-    uninterrupted = rows_of(run(whole, events))
-    stop %= len(events) + 1
-    begun = rows_of(run(before, events[:stop]))
-    after.restore(before.snapshot())
-    assert begun + rows_of(run(after, events[stop:])) == uninterrupted
-    assert after.late_rows == whole.late_rows
-
-
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 2**32), st.integers(64, 300), st.integers(1, 3), st.integers(1, 40), st.booleans(), st.booleans(), LIMITS)
 def test_of_many_rows_those_that_tie_are_told_apart(
     seed: int, count: int, times: int, values: int, descending: bool, holes: bool, limit: int
@@ -113,14 +88,14 @@ def test_of_many_rows_those_that_tie_are_told_apart(
     numbers = [float(n) for n in range(values)] + [None] * holes
     rows = sorted(((rng.randrange(times) * 10, rng.choice("abc"), rng.choice(numbers)) for _ in range(count)), key=lambda row: row[0])
     order = [("f", descending, rng.random() < 0.5)]
-    found = rows_of(run(Top(params(order, limit)), [*batches(rows, []), ("watermark", 0, WATERMARK_END)]))
+    found = rows_of(run(Top(params(order, limit)), [*batches(rows, "tkf", []), ("watermark", 0, WATERMARK_END)]))
     assert found == twin(rows, order, limit)
 
 
 def test_no_more_than_the_limit_is_kept_of_a_window() -> None:
     top = Top(params([("f", True, False)], 3))
     for start in range(0, 100_000, 1000):
-        top.process(0, frame([(start // 50_000 * 10, "a", float(n % 977)) for n in range(start, start + 1000)]))
+        top.process(0, frame([(start // 50_000 * 10, "a", float(n % 977)) for n in range(start, start + 1000)], "tkf"))
     assert top.state_rows < PENDING_ROWS_MAX + 500
     top.snapshot()
     assert top.state_rows == 6
@@ -135,7 +110,7 @@ def test_a_limit_that_makes_no_sense_is_refused(limit: int) -> None:
 
 def test_an_order_by_a_column_that_is_not_there_is_refused() -> None:
     with pytest.raises(RemoteProtocolError, match="column 'z' of the order"):
-        Top(TopParams("t", (OrderColumn("z", False, False),), (), 1)).process(0, frame([(0, "a", 1.0)]))
+        Top(TopParams("t", (OrderColumn("z", False, False),), (), 1)).process(0, frame([(0, "a", 1.0)], "tkf"))
 
 
 @pytest.mark.parametrize("watermark", [WATERMARK_MIN, WATERMARK_END])

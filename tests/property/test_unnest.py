@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 import polars as pl
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sbon.arrays import array_text, values_of
@@ -21,6 +21,7 @@ from sbon.query.plan import Plan, UnnestParams
 from sbon.query.planner import plan
 from sbon.query.schema import ARRAY_TYPES, ELEMENT_TYPES, ColumnType, Field
 from sbon.query.sql import SelectQuery, parse
+from tests.examples import examples
 from tests.query_worlds import NODES, make_catalog, run
 
 TIMES = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30))
@@ -130,7 +131,7 @@ def told(value: Any) -> str:
 
 
 @pytest.mark.parametrize("name", QUERIES)
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(rows=ROWS)
 def test_queries_have_the_answers_of_duckdb(name: str, rows: list[tuple[Any, ...]]) -> None:
     ours, theirs = QUERIES[name]
@@ -162,7 +163,7 @@ CREATE SOURCE g (ts TIMESTAMP, k TEXT, v DOUBLE, ok BOOLEAN, at TIMESTAMP, doc J
 """)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.lists(st.fixed_dictionaries({name: st.none() | values for name, values in VALUES.items()}), min_size=1, max_size=6), st.randoms())
 def test_values_of_a_window_are_gathered_in_the_order_of_their_times(rows: list[dict[str, Any]], random: Random) -> None:
     start = datetime(2026, 1, 31)

@@ -10,13 +10,14 @@ from itertools import pairwise
 from typing import Any
 
 import polars as pl
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon.operators.session import Session
 from sbon.operators.window import Window
 from sbon.query.expression import Column
 from sbon.query.plan import WATERMARK_END, Aggregate, SessionParams, WindowParams
+from tests.examples import examples
 from tests.property.stream_twins import rows_of
 
 Row = tuple[Any, ...]
@@ -205,7 +206,7 @@ def expected(groups: dict[Any, list[Row]]) -> list[Row]:
     return sorted(((*group, *(twin(rows) for twin in TWINS.values())) for group, rows in groups.items()), key=repr)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(ROWS, st.sampled_from([(10, 10), (20, 5), (12, 8)]), st.lists(st.integers(0, 60), max_size=4), st.integers(0, 2**32))
 def test_windows_are_those_of_the_twins(rows: list[Row], shape: tuple[int, int], cuts: list[int], seed: int) -> None:
     size, slide = shape
@@ -221,7 +222,7 @@ def test_windows_are_those_of_the_twins(rows: list[Row], shape: tuple[int, int],
     assert repr(pieces) == repr(whole)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(ROWS, st.lists(st.integers(0, 60), max_size=4), st.integers(0, 2**32))
 def test_sessions_are_those_of_the_twins(rows: list[Row], cuts: list[int], seed: int) -> None:
     gap = 4

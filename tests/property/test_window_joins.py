@@ -4,7 +4,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sbon.errors import QueryError, RemoteProtocolError
@@ -15,8 +15,9 @@ from sbon.query.limits import LimitError
 from sbon.query.plan import WATERMARK_END, WindowJoinParams
 from sbon.query.schema import ColumnType
 from sbon.query.text import describe
-from tests.property.stream_twins import Event, content, rows_of, run
-from tests.property.test_joins import ORDER, ROWS, frame, interleaved
+from tests.examples import examples
+from tests.property.stream_twins import Event, frame, rows_of, run
+from tests.property.test_joins import ORDER, ROWS, interleaved
 from tests.query_worlds import plan_of
 from tests.query_worlds import run as run_plan
 
@@ -71,7 +72,7 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_answers_are_those_of_the_twin_however_batches_interleave(limits: Any) -> None:
-    @settings(max_examples=80, deadline=None)
+    @examples(80)
     @given(ROWS, ROWS, WINDOWS, ORDER, ORDER, st.booleans(), st.booleans(), SMALL)
     @example([(0, "a", 0), (1, "a", 1), (2, "b", 5)], [(0, "a", 0), (2, "c", 1)], (10, 10), [], [], True, True, False)
     def check(left: Any, right: Any, window: Any, order: Any, other: Any, outer: bool, strict: bool, small: bool) -> None:
@@ -89,7 +90,7 @@ def test_answers_are_those_of_the_twin_however_batches_interleave(limits: Any) -
 
 
 def test_windows_close_one_by_one_and_late_rows_are_counted(limits: Any) -> None:
-    @settings(max_examples=60, deadline=None)
+    @examples(60)
     @given(ROWS, ROWS, WINDOWS, ORDER, st.lists(st.integers(-50, 60), max_size=4).map(sorted), st.booleans(), SMALL)
     @example([(0, "a", 0)], [(0, "a", 0)], (9, 3), [], [8], False, False)  # in time for two of its three windows
     def check(left: Any, right: Any, window: Any, order: Any, marks: Any, outer: bool, small: bool) -> None:
@@ -114,25 +115,6 @@ def test_windows_close_one_by_one_and_late_rows_are_counted(limits: Any) -> None
             open_from = (mark - size - 5) // slide * slide + slide
         assert sorted(found, key=repr) == twin(*taken, window, outer=outer, strict=False)
         assert (operator.late_rows, operator.state_rows) == (late, 0)
-
-    check()
-
-
-def test_a_restored_snapshot_continues_as_if_nothing_had_happened(limits: Any) -> None:
-    @settings(max_examples=40, deadline=None)
-    @given(ROWS, ROWS, WINDOWS, ORDER, st.integers(-50, 50), st.integers(0, 40), st.booleans(), SMALL)
-    def check(left: Any, right: Any, window: Any, order: Any, mark: int, stop: int, outer: bool, small: bool) -> None:
-        limits(small)
-        events = [*interleaved(left, right, order), END]
-        events.insert(len(events) // 2, ("watermark", 0, mark))
-        stop %= len(events) + 1
-        whole, before, after = (join(window, outer=outer) for _ in range(3))
-        uninterrupted = rows_of(run(whole, events))
-        begun = rows_of(run(before, events[:stop]))
-        after.restore(before.snapshot())
-        assert content(after) == content(before)
-        assert begun + rows_of(run(after, events[stop:])) == uninterrupted
-        assert (after.late_rows, after.state_rows) == (whole.late_rows, whole.state_rows)
 
     check()
 
@@ -170,10 +152,10 @@ def test_wrong_parameters_and_snapshots_are_refused() -> None:
     with pytest.raises(RemoteProtocolError, match="other parameters"):
         join((5, 5)).restore(join((6, 6)).snapshot())
     operator = join((5, 5))
-    operator.process(0, frame([(1, "a", 1)]))
+    operator.process(0, frame([(1, "a", 1)], "tkv"))
     with pytest.raises(RemoteProtocolError, match="columns"):
-        operator.process(0, frame([(1, "a", 1)]).rename({"v": "w"}))
-    operator.process(1, frame([(1, "a", 1)]).with_columns(pl.lit(1).cast(pl.Int64).alias("k")))
+        operator.process(0, frame([(1, "a", 1)], "tkv").rename({"v": "w"}))
+    operator.process(1, frame([(1, "a", 1)], "tkv").with_columns(pl.lit(1).cast(pl.Int64).alias("k")))
     with pytest.raises(RemoteProtocolError, match="join keys of types"):
         operator.advance(5)
 

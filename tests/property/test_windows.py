@@ -1,18 +1,16 @@
 """Windows: equal to a brute-force twin, however rows are cut into batches, and wherever a snapshot falls."""
 
-from itertools import pairwise
 from typing import Any
 
 import polars as pl
-import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from sbon.operators.snapshots import unpack
 from sbon.operators.window import Window
 from sbon.query.expression import Column
-from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, Aggregate, WindowParams
-from tests.property.stream_twins import Event, rows_of, run, window_twin
+from sbon.query.plan import WATERMARK_END, Aggregate, WindowParams
+from tests.examples import examples
+from tests.property.stream_twins import Event, batches, rows_of, run, window_twin
 
 F, I = Column("f"), Column("i")  # noqa: E741
 AGGREGATES = (
@@ -54,15 +52,8 @@ def params(size: int, slide: int, lateness: int) -> WindowParams:
     return WindowParams("t", size, slide, (("key", Column("k")),), AGGREGATES, lateness)
 
 
-def frame(rows: list[Any]) -> pl.DataFrame:
-    kinds = {"t": pl.Int64(), "k": pl.String(), "f": pl.Float64(), "i": pl.Int64()}
-    return pl.DataFrame(rows, schema=kinds, orient="row").with_columns(pl.col("t").cast(pl.Datetime("us")))
-
-
 def cut(rows: list[Any], cuts: list[int]) -> list[Event]:
-    """The rows as batches."""
-    places = sorted({0, len(rows), *(c % (len(rows) + 1) for c in cuts)})
-    return [("rows", 0, frame(rows[a:b])) for a, b in pairwise(places)]
+    return batches(rows, "tkfi", cuts)
 
 
 def expected(twin: dict[tuple[int, str | None], dict[str, Any]], size: int) -> list[tuple[Any, ...]]:
@@ -70,7 +61,7 @@ def expected(twin: dict[tuple[int, str | None], dict[str, Any]], size: int) -> l
     return [(start, start + size, key, *(twin[start, key][name] for name in NAMES)) for start, key in order]
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(ROWS, SHAPES, st.lists(st.integers(0, 100), max_size=4))
 def test_answers_are_those_of_the_twin_to_the_last_bit(rows: list[Any], shape: tuple[int, int, int], cuts: list[int]):
     size, slide, lateness = shape
@@ -78,7 +69,7 @@ def test_answers_are_those_of_the_twin_to_the_last_bit(rows: list[Any], shape: t
     assert rows_of(frames) == expected(window_twin(rows, size, slide, lateness, None), size)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(ROWS, SHAPES, st.lists(st.integers(0, 100), max_size=4))
 def test_keys_that_are_whole_numbers_change_nothing(rows: list[Any], shape: tuple[int, int, int], cuts: list[int]):
     size, slide, lateness = shape
@@ -90,7 +81,7 @@ def test_keys_that_are_whole_numbers_change_nothing(rows: list[Any], shape: tupl
     assert found == expected(window_twin(rows, size, slide, lateness, None), size)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(ROWS, SHAPES, st.integers(-80, 80))
 def test_a_watermark_closes_what_has_ended_and_no_more(rows: list[Any], shape: tuple[int, int, int], watermark: int):
     size, slide, lateness = shape
@@ -104,25 +95,7 @@ def test_a_watermark_closes_what_has_ended_and_no_more(rows: list[Any], shape: t
     assert window.state_rows == 0
 
 
-@settings(max_examples=60, deadline=None)
-@given(ROWS, ROWS, SHAPES, st.integers(-80, 80), st.lists(st.integers(0, 100), max_size=3), st.integers(0, 20))
-def test_a_restored_snapshot_continues_as_if_nothing_had_happened(
-    first: list[Any], second: list[Any], shape: tuple[int, int, int], watermark: int, cuts: list[int], stop: int
-):
-    events: list[Event] = [*cut(first, cuts), ("watermark", 0, watermark), *cut(second, cuts), ("watermark", 0, WATERMARK_END)]
-    whole = Window(params(*shape))
-    uninterrupted = rows_of(run(whole, events))
-    stop %= len(events) + 1
-    before, after = Window(params(*shape)), Window(params(*shape))
-    begun = rows_of(run(before, events[:stop]))
-    after.restore(before.snapshot())
-    assert after.state_rows == before.state_rows
-    assert_same_snapshot(after.snapshot(), before.snapshot())
-    assert begun + rows_of(run(after, events[stop:])) == uninterrupted
-    assert after.late_rows == whole.late_rows
-
-
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(ROWS, SHAPES, st.integers(-80, 80))
 def test_late_rows_are_those_whose_windows_have_all_closed(rows: list[Any], shape: tuple[int, int, int], watermark: int):
     size, slide, lateness = shape
@@ -130,16 +103,3 @@ def test_late_rows_are_those_whose_windows_have_all_closed(rows: list[Any], shap
     run(window, [("watermark", 0, watermark), *cut(rows, [])])
     late = sum(time is None or time // slide * slide + size + lateness <= watermark for time, *_ in rows)
     assert window.late_rows == late
-
-
-@pytest.mark.parametrize("watermark", [WATERMARK_MIN, WATERMARK_END])
-def test_the_ends_of_time_pass_through(watermark: int):
-    assert Window(params(10, 5, 0)).output_watermark(watermark) == watermark
-
-
-def assert_same_snapshot(one: bytes, other: bytes) -> None:
-    """By content: what Arrow leaves in the place of a NULL is nobody's business."""
-    (head, frames), (other_head, other_frames) = unpack(one), unpack(other)
-    assert (head.watermark_us, head.late_rows) == (other_head.watermark_us, other_head.late_rows)
-    assert frames.keys() == other_frames.keys()
-    assert all(frame.equals(other_frames[name]) for name, frame in frames.items())

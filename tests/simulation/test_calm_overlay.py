@@ -3,10 +3,12 @@
 from collections import Counter
 
 import numpy as np
+import pytest
 
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.network import NetworkConfig
 from sbon_testbed.topology import Topology, pairs_between
+from tests.worlds import settled_world
 
 HOUR_S = 3600.0
 NODES = ("p", "q", "c", "x", "y")
@@ -48,16 +50,15 @@ def hosts(world: World) -> dict[str, str]:
     return {i.id: agent.name for agent in world.agents for i in agent.engine.instances.values() if i.movable}
 
 
-def test_equal_places_and_jitter_move_an_operator_at_most_once_an_hour_and_a_lasting_change_once():
-    world = World(triangle(), seed=4, network=NetworkConfig(jitter_ms=5.0), settings=SLOW)
-    world.start_all()
-    world.settle()
+@pytest.mark.parametrize("hours", [1.2, pytest.param(8.0, marks=pytest.mark.soak)])
+def test_equal_places_and_jitter_move_an_operator_at_most_once_an_hour_and_a_lasting_change_once(hours: float):
+    world = settled_world(triangle(), seed=4, network=NetworkConfig(jitter_ms=5.0), settings=SLOW)
     world.run(600.0)
     world.submit(STATEMENTS, at="c")
     world.run(300.0)
     began = world.agents[0].host.wall()
 
-    world.run(2 * HOUR_S)
+    world.run(hours * HOUR_S)
     moved = migrations(world, began)
     for at, operator in moved:
         within = [other for other in moved if other[1] == operator and at <= other[0] < at + HOUR_S]
@@ -69,7 +70,7 @@ def test_equal_places_and_jitter_move_an_operator_at_most_once_an_hour_and_a_las
     near = {"x": "y", "y": "x"}[far]
     number = NODES.index(far)
     world.scale(pairs_between(world.topology, [number], [other for other in range(len(NODES)) if other != number]), 2.0)
-    world.run(HOUR_S)
+    world.run(0.5 * hours * HOUR_S)
 
     assert set(hosts(world).values()) == {near}
     counts = Counter(operator for _, operator in migrations(world, changed))

@@ -13,12 +13,13 @@ from sbon_agent.engine.work import Task
 from sbon_testbed.cpu import CpuConfig
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.network import NetworkConfig
-from tests.property.test_closing_in_steps import small_steps
+from tests.property.operators import small_steps
 from tests.simulation.test_stalled_sink import Gate
 from tests.simulation.test_stateful_operators_move import SESSIONS, run
+from tests.worlds import settled_world
 
 KEYS = 300
-WINDOWS = 8
+WINDOWS = 4
 SOURCE = """
 CREATE SOURCE {name} (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{node}',
     rows_per_second = {rate}, rows = {rows}, fields.key.kind = 'sequence');
@@ -29,9 +30,9 @@ WINDOW = "SELECT window_end, key, sum(value) AS total FROM TUMBLE(many, ts, INTE
 def make_world(nodes: int, **settings: Any) -> World:
     engine = {"batch_interval_s": 0.02, "quantum_rows": 30}
     cpu = CpuConfig(cores=1, batch_us=1000.0)
-    world = World(nodes, seed=4, cpu=cpu, network=NetworkConfig(), settings={"optimiser": {"enabled": False}, "engine": engine, **settings})
-    world.start_all()
-    world.settle()
+    world = settled_world(
+        nodes, seed=4, cpu=cpu, network=NetworkConfig(), settings={"optimiser": {"enabled": False}, "engine": engine, **settings}
+    )
     world.submit(SOURCE.format(name="many", node=world.nodes[0], rate=KEYS, rows=WINDOWS * KEYS))
     return world
 

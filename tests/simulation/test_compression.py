@@ -6,6 +6,7 @@ import pytest
 
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.network import NetworkConfig
+from tests.worlds import settled_world
 
 ROWS = 120_000
 
@@ -27,9 +28,7 @@ def test_a_link_packs_what_its_line_asks_for(bandwidth: int, compression: str, c
     settings = {"optimiser": {"enabled": False}, "links": {"compression": compression}}
     # A stream here holds what is on its way, as a kernel does; with less room a long way would be a slow line.
     network = NetworkConfig(bandwidth_bytes_per_s=bandwidth, stream_buffer_bytes=1 << (18 if bandwidth else 25))
-    world = World(2, seed=1, settings=settings, network=network)
-    world.start_all()
-    world.settle()
+    world = settled_world(2, seed=1, settings=settings, network=network)
     source = f"""
     CREATE SOURCE readings (ts TIMESTAMP, key BIGINT, value BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen',
         nodes = '{world.nodes[1]}', rows_per_second = 'max', rows = {ROWS}, batch_rows_max = 2000, fields.key.max = 9,

@@ -8,6 +8,7 @@ from sbon_agent.engine.instance import Instance
 from sbon_agent.node import Agent
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.network import NetworkConfig
+from tests.worlds import settled_world
 
 SOURCES, HERE, SINK = range(3)
 BYTES_PER_S = 1_000_000
@@ -60,9 +61,7 @@ def move(world: World, there: int) -> tuple[Any, float]:
 
 def test_rows_pass_a_large_state_on_its_way() -> None:
     network = NetworkConfig(bandwidth_bytes_per_s=BYTES_PER_S, stream_buffer_bytes=1 << 20)
-    world = World(3, seed=3, settings={"optimiser": {"enabled": False}}, network=network)
-    world.start_all()
-    world.settle()
+    world = settled_world(3, seed=3, settings={"optimiser": {"enabled": False}}, network=network)
     names = world.nodes
     world.submit(SQL.format(sources=names[SOURCES], sink=names[SINK], rate=ROWS_PER_S, rows=STATE_ROWS))
     world.run_until(lambda: instance_of(world, JoinParams)[1].report("").state_rows >= STATE_ROWS, 60.0, "the join holds its state")

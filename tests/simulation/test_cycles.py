@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sbon.errors import SbonError
-from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 AGREE_S = 10.0
 """Within so long after the last of them has returned, all agents list the same."""
@@ -22,9 +22,7 @@ class Story:
         self.rng = np.random.default_rng(seed)
         count = int(self.rng.integers(2, 4))
         settings = {"engine": {"batch_interval_s": 0.5}, "optimiser": {"enabled": False}, "telemetry": {"enabled": False}}
-        self.world = World(count, seed=seed, settings=settings, data_dir=directory / "agents", log_file=directory / "log")
-        self.world.start_all()
-        self.world.settle()
+        self.world = settled_world(count, seed=seed, settings=settings, data_dir=directory / "agents", log_file=directory / "log")
         self.names: set[str] = set()
         self.plain = 0
         self.told: list[str] = []

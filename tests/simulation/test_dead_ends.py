@@ -9,6 +9,7 @@ from sbon.wire.links import DeadEnd
 from sbon_agent.engine.instance import Instance
 from sbon_agent.node import Agent
 from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 HOME, SOURCE, DEAD, BETWEEN = 0, 1, 2, 3
 STREAM = """
@@ -25,9 +26,7 @@ DYING = {
 
 def make_world(seed: int = 4, **settings: Any) -> World:
     common = {"engine": {"batch_interval_s": 0.5}, "optimiser": {"enabled": False}, "links": {"window_batches": 16}}
-    world = World(4, seed=seed, settings=common | settings)
-    world.start_all()
-    world.settle()
+    world = settled_world(4, seed=seed, settings=common | settings)
     world.submit(STREAM.format(world.nodes[SOURCE]), at=HOME)
     return world
 

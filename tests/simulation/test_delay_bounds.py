@@ -7,6 +7,7 @@ from sbon.errors import SbonError
 from sbon.wire.reports import UpstreamDelay
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.topology import Topology
+from tests.worlds import settled_world
 
 # One way in ms. A strong source at a, a weak one beside the consumer at c, and b on the way between, a little aside.
 RTT_MS = 2 * np.array(
@@ -33,9 +34,7 @@ C = 2
 def make_world(seed: int = 5, **settings: dict[str, object]) -> World:
     topology = Topology("line", ("a", "b", "c", "d"), ({}, {}, {}, {}), RTT_MS, np.zeros(4))
     steady = {"optimiser": {"enabled": False}, "engine": {"batch_interval_s": 0.2}, "membership": {"interval_s": 0.5}}
-    world = World(topology, seed=seed, settings={**steady, **settings})
-    world.start_all()
-    world.settle()
+    world = settled_world(topology, seed=seed, settings={**steady, **settings})
     world.run(60)
     world.submit(SOURCES, at=C)
     return world

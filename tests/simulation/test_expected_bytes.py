@@ -2,7 +2,7 @@
 
 import pytest
 
-from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 SOURCE = """
 CREATE SOURCE readings (ts TIMESTAMP, symbol TEXT, price DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{node}',
@@ -14,9 +14,7 @@ QUERY = "SELECT ts, symbol, price FROM readings"
 @pytest.mark.parametrize("rate", [20, 1_000])
 def test_a_link_carries_about_what_explain_expects(rate: int) -> None:
     """Within a quarter, where a source leaves 100 batches a second; the engine counts the bytes of a batch to within a tenth."""
-    world = World(2, seed=3, settings={"optimiser": {"enabled": False}, "engine": {"batch_interval_s": 0.01}})
-    world.start_all()
-    world.settle()
+    world = settled_world(2, seed=3, settings={"optimiser": {"enabled": False}, "engine": {"batch_interval_s": 0.01}})
     world.submit(SOURCE.format(node=world.nodes[1], rate=rate))
     (expected,) = world.ask(0, "explain", sql=QUERY)["links"]
     world.submit(QUERY)

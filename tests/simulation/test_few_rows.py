@@ -13,7 +13,7 @@ from sbon.query.schema import ColumnType, Field
 from sbon_agent.connectors import registry
 from sbon_agent.connectors.base import Polled
 from sbon_agent.engine.rows import Rows
-from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 SCHEMA = (Field("ts", ColumnType.TIME), Field("n", ColumnType.INT), Field("s", ColumnType.TEXT), Field("b", ColumnType.BOOL))
 ROW = st.tuples(
@@ -95,9 +95,7 @@ def test_rows_arrive_the_same_in_either_form(query, as_values, monkeypatch):
         monkeypatch.setattr(Giver, "as_values", given_as_values)
         monkeypatch.setitem(registry._SOURCES, "datagen", f"{__name__}:Giver")
         monkeypatch.setitem(registry._SINKS, "discard", f"{__name__}:{keeper.__name__}")
-        world = World(2, seed=1)
-        world.start_all()
-        world.settle()
+        world = settled_world(2, seed=1)
         world.submit(SQL.format(query=query))
         world.run_until(lambda keeper=keeper: sum(frame.height for frame in keeper.kept) >= ROWS, 60)
         world.close()

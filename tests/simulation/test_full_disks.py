@@ -12,6 +12,7 @@ import pytest
 
 from sbon.errors import PlacementError, SbonError
 from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 ROWS = 60_000
 SOURCE = f"""
@@ -34,9 +35,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    made = World(2, seed=3, settings={"optimiser": {"enabled": False}})
-    made.start_all()
-    made.settle()
+    made = settled_world(2, seed=3, settings={"optimiser": {"enabled": False}})
     made.submit(SOURCE.format(made.nodes[1]))
     yield made
     made.close()
@@ -84,9 +83,7 @@ def test_a_disk_that_is_full_from_the_start_holds_the_header_back_too(small: Pat
 
 @pytest.mark.parametrize("at", [0, 1], ids=["here", "elsewhere"])
 def test_a_query_is_finished_when_its_file_is_in_place(tmp_path: Path, at: int):
-    world = World(2, seed=3, settings={"optimiser": {"enabled": False}, "connectors": {"file": {"allow": [str(tmp_path)]}}})
-    world.start_all()
-    world.settle()
+    world = settled_world(2, seed=3, settings={"optimiser": {"enabled": False}, "connectors": {"file": {"allow": [str(tmp_path)]}}})
     world.submit(SOURCE.format(world.nodes[1]))
     path = tmp_path / "kept.csv"
     path.write_text("old")

@@ -14,6 +14,7 @@ from sbon_agent.host import Host
 from sbon_agent.node import Agent
 from sbon_testbed.exactly_once.trouble import Trouble
 from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 SOURCE = """
 CREATE SOURCE readings (ts TIMESTAMP, sensor TEXT, fahrenheit DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{node}',
@@ -40,10 +41,8 @@ def world_of(nodes: int, seed: int, able: dict[int, Extensions]) -> World:
         return Agent(config, host, ring, lambda: able.get(names.index(config.name), NOTHING))
 
     settings = {"engine": {"batch_interval_s": 0.1}, "optimiser": {"enabled": False}, "membership": {"interval_s": 0.5}}
-    world = World(nodes, seed=seed, settings=settings, make_agent=make)
+    world = settled_world(nodes, seed=seed, settings=settings, make_agent=make)
     names = list(world.nodes)
-    world.start_all()
-    world.settle()
     return world
 
 

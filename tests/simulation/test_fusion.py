@@ -13,6 +13,7 @@ from sbon_agent.engine.instance import Instance
 from sbon_agent.node import Agent
 from sbon_testbed.cpu import CpuConfig
 from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 ROWS = 400
 SOURCE = f"""
@@ -26,10 +27,7 @@ FROM TUMBLE((SELECT ts, key, value FROM s WHERE value > 0.25), ts, INTERVAL '1 s
 
 
 def make_world(nodes: int = 1, **settings: Any) -> World:
-    world = World(nodes, seed=3, settings={"optimiser": {"enabled": False}, "engine": {"batch_interval_s": 0.1, **settings}})
-    world.start_all()
-    world.settle()
-    return world
+    return settled_world(nodes, seed=3, settings={"optimiser": {"enabled": False}, "engine": {"batch_interval_s": 0.1, **settings}})
 
 
 def agent_of(world: World, number: int = 0) -> Agent:
@@ -95,9 +93,7 @@ def test_the_answers_are_those_of_operators_that_run_each_for_itself(monkeypatch
 
 def test_a_sink_that_began_with_a_backlog_joins_the_task_of_the_source(monkeypatch):
     # Two threads: the sink is at work on a batch while the source makes the next, and that would go on for good.
-    world = World(1, seed=3, settings={"optimiser": {"enabled": False}}, cpu=CpuConfig(batch_us=100))
-    world.start_all()
-    world.settle()
+    world = settled_world(1, seed=3, settings={"optimiser": {"enabled": False}}, cpu=CpuConfig(batch_us=100))
     tasks = tasks_of(world, monkeypatch)
     world.submit(
         "CREATE SOURCE fast (ts TIMESTAMP, key BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = "
@@ -120,9 +116,7 @@ def test_a_sink_that_began_with_a_backlog_joins_the_task_of_the_source(monkeypat
 def test_a_multicast_made_in_the_midst_of_a_task_lets_no_row_come_twice_or_be_lost():
     # Slow enough that a task takes most of the time between two batches.
     settings = {"optimiser": {"enabled": False}, "engine": {"batch_interval_s": 0.1}}
-    world = World(1, seed=3, settings=settings, cpu=CpuConfig(batch_us=20_000))
-    world.start_all()
-    world.settle()
+    world = settled_world(1, seed=3, settings=settings, cpu=CpuConfig(batch_us=20_000))
     world.submit(SOURCE.format(node=world.nodes[0]))
     tail = world.tail(world.submit(QUERY))
     engine = agent_of(world).engine

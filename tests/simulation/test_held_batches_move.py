@@ -11,7 +11,7 @@ from sbon_agent.node import Agent
 from sbon_agent.optimising.migrations import MigrationRecord
 from sbon_testbed.backend import Tail
 from sbon_testbed.cpu import CpuConfig
-from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 OWNER, SOURCE, HOST, THERE, AFTER = range(5)
 ROWS = 1_000
@@ -32,11 +32,9 @@ class Overlay:
     """A source, a window, a projection and a sink, each on a host of its own."""
 
     def __init__(self, batch_us: float = 100.0) -> None:
-        self.world = World(
+        self.world = settled_world(
             5, seed=3, cpu=CpuConfig(batch_us=batch_us), settings={"engine": {"batch_interval_s": 0.1}, "optimiser": {"enabled": False}}
         )
-        self.world.start_all()
-        self.world.settle()
         self.query = self.world.submit(SQL.format(self.world.nodes[SOURCE], self.world.nodes[THERE], ROWS), at=OWNER)
         self.tail: Tail = self.world.tail(self.query, OWNER)
         self.move(MapParams, AFTER)

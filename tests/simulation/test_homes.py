@@ -8,6 +8,7 @@ from sbon.errors import SbonError
 from sbon.query.ids import boot_of, home_of
 from sbon_agent.node import Agent
 from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 SOURCES = """
 CREATE SOURCE old (ts TIMESTAMP, number BIGINT, stream TEXT) WITH (connector = 'datagen', nodes = '{0}', rows_per_second = 20,
@@ -20,9 +21,7 @@ HOME, SOURCE = 0, 1
 
 def make_world(seed: int = 5, **membership: float) -> World:
     settings = {"engine": {"batch_interval_s": 0.2}, "optimiser": {"enabled": False}, "membership": membership}
-    world = World(4, seed=seed, settings=settings)
-    world.start_all()
-    world.settle()
+    world = settled_world(4, seed=seed, settings=settings)
     world.submit(SOURCES.format(world.nodes[SOURCE]), at=SOURCE)
     world.run(1.0)
     return world
@@ -256,9 +255,7 @@ def test_nobody_ends_a_query_whose_home_answers_for_it() -> None:
 
 def test_hosts_let_go_by_themselves_after_the_configured_time() -> None:
     settings = {"engine": {"batch_interval_s": 0.2, "orphan_timeout_s": 30.0}, "optimiser": {"enabled": False}}
-    world = World(4, seed=5, settings=settings)
-    world.start_all()
-    world.settle()
+    world = settled_world(4, seed=5, settings=settings)
     world.submit(SOURCES.format(world.nodes[SOURCE]), at=SOURCE)
     world.run(1.0)
     query = failed_home(world)

@@ -3,6 +3,7 @@
 import pytest
 
 from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 SOURCE = """
 CREATE SOURCE s{number} (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts)
@@ -16,10 +17,7 @@ SLOTS = 9
 
 
 def make_world(nodes: int, seed: int, **settings: dict[str, object]) -> World:
-    world = World(nodes, seed=seed, settings={**QUIET, "engine": {"batch_interval_s": 0.5}, **settings})
-    world.start_all()
-    world.settle()
-    return world
+    return settled_world(nodes, seed=seed, settings={**QUIET, "engine": {"batch_interval_s": 0.5}, **settings})
 
 
 def submit_at_once(world: World, queries: int) -> tuple[list[str], int]:

@@ -3,6 +3,7 @@
 import pytest
 
 from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 SOURCES = """
 CREATE SOURCE busy (ts TIMESTAMP, key BIGINT, WATERMARK FOR ts AS ts - INTERVAL '1 second') WITH (connector = 'datagen', nodes = '{busy}',
@@ -20,9 +21,7 @@ IDLE = ", idle_after = '5 seconds'"
 
 def run(sql: str, option: str, disorder: str = "0 s", ahead_rows_max: int = 4_000_000) -> tuple[World, list[tuple[object, ...]]]:
     """The answers after forty seconds; the silent source gives its first row at once and the second after a hundred."""
-    world = World(3, seed=3, settings=SETTINGS | {"engine": {"ahead_rows_max": ahead_rows_max}})
-    world.start_all()
-    world.settle()
+    world = settled_world(3, seed=3, settings=SETTINGS | {"engine": {"ahead_rows_max": ahead_rows_max}})
     sources = SOURCES.format(busy=world.nodes[0], silent=world.nodes[1], disorder=disorder, option=option)
     tail = world.tail(world.submit(sources + sql, at=2), 2)
     world.run(40)

@@ -25,7 +25,7 @@ from sbon.wire.reports import DelaySlack, OperatorsAsk, UpstreamDelay
 from sbon_agent.engine.instance import Instance
 from sbon_agent.network.peers import Peers
 from sbon_agent.node import Agent
-from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 ROWS, PER_S = 400, 40
 HOME, LEFT, RIGHT, EVIL = 0, 1, 2, 5
@@ -50,9 +50,7 @@ class Overlay:
     """Two queries, taken by one agent, over sources on two others."""
 
     def __init__(self, nodes: int = 6) -> None:
-        self.world = World(nodes, seed=9, settings={"engine": {"batch_interval_s": 0.2}, "optimiser": {"enabled": False}})
-        self.world.start_all()
-        self.world.settle()
+        self.world = settled_world(nodes, seed=9, settings={"engine": {"batch_interval_s": 0.2}, "optimiser": {"enabled": False}})
         names = self.world.nodes
         self.world.submit(SOURCES.format(left=names[LEFT % nodes], right=names[RIGHT % nodes]))
         self.queries = [self.world.submit(sql) for sql in QUERIES]

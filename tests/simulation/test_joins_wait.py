@@ -2,7 +2,7 @@
 
 import pytest
 
-from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 SOURCES = """
 CREATE SOURCE l (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{left}',
@@ -21,9 +21,7 @@ AHEAD_ROWS_MAX = 600
 def run(sql: str, *, cut: bool) -> tuple[list[str], list[tuple[int, ...]], list[str]]:
     """The rows of the sink, sorted; what the join kept of each side, and why it waited, from time to time."""
     settings = {"engine": {"batch_interval_s": 0.1, "ahead_rows_max": AHEAD_ROWS_MAX}, "optimiser": {"enabled": False}}
-    world = World(3, seed=3, settings=settings)
-    world.start_all()
-    world.settle()
+    world = settled_world(3, seed=3, settings=settings)
     left, right = world.nodes[0], world.nodes[2]
     tail = world.tail(world.submit(SOURCES.format(left=left, right=right) + sql))
     kept: list[tuple[int, ...]] = []

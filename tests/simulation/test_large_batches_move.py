@@ -7,7 +7,7 @@ import pytest
 from sbon.query.plan import WindowParams
 from sbon_agent.engine import books, rows
 from sbon_agent.node import Agent
-from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 ROWS = 3_000
 SOURCE = f"""
@@ -30,9 +30,7 @@ def test_what_waited_for_a_consumer_here_reaches_it_elsewhere_however_large_it_i
         "links": {"compression": "none"},
         "peers": {"frame_bytes_max": 64 * 1024},
     }
-    world = World(3, seed=3, settings=settings)
-    world.start_all()
-    world.settle()
+    world = settled_world(3, seed=3, settings=settings)
     world.submit(SOURCE.format(world.nodes[1]))
     tail = world.tail(world.submit(QUERY))
     agents = [agent for agent in world.agents if isinstance(agent, Agent)]

@@ -12,6 +12,7 @@ from sbon.control import ControlReply, ControlRequest
 from sbon.errors import PlacementError, SbonError
 from sbon_testbed.backend import Tail
 from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 SOURCES = """
 CREATE SOURCE l (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{left}',
@@ -30,10 +31,7 @@ AT_ONCE_S = 1.5
 
 
 def make_world(nodes: int, seed: int, **settings: Any) -> World:
-    world = World(nodes, seed=seed, settings={"optimiser": {"enabled": False}, "membership": {"interval_s": 0.5}, **settings})
-    world.start_all()
-    world.settle()
-    return world
+    return settled_world(nodes, seed=seed, settings={"optimiser": {"enabled": False}, "membership": {"interval_s": 0.5}, **settings})
 
 
 @cache
@@ -326,9 +324,7 @@ def test_who_leaves_is_offered_nothing_and_what_was_on_its_way_there_stays():
 
 def test_each_query_has_a_line_that_says_what_was_lost_or_that_nothing_was(tmp_path: Path):
     log = tmp_path / "log"
-    world = World(5, seed=5, settings={"optimiser": {"enabled": False}}, log_file=log)
-    world.start_all()
-    world.settle()
+    world = settled_world(5, seed=5, settings={"optimiser": {"enabled": False}}, log_file=log)
     begin(world)
     gather(world, 3)
     sink = world.submit(f"CREATE SINK k WITH (connector = 'discard', node = '{world.nodes[3]}') FROM l")

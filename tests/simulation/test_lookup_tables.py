@@ -9,7 +9,8 @@ import pytest
 
 from sbon.errors import SbonError
 from sbon_testbed.exactly_once.trouble import Trouble
-from sbon_testbed.simulator.harness import Tail, World
+from sbon_testbed.simulator.harness import Tail
+from tests.worlds import settled_world
 
 SQL = """
 CREATE SOURCE s (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{stream}',
@@ -25,9 +26,7 @@ class Overlay:
     """Four agents; the file lies on the third."""
 
     def __init__(self, folder: Path, seed: int, rows: int = 600, **settings: Any) -> None:
-        self.world = World(4, seed=seed, data_dir=folder, settings={"optimiser": {"enabled": False}, **settings})
-        self.world.start_all()
-        self.world.settle()
+        self.world = settled_world(4, seed=seed, data_dir=folder, settings={"optimiser": {"enabled": False}, **settings})
         place = self.world.data_dir_of(2) / "files"
         place.mkdir(parents=True, exist_ok=True)
         self.file = place / "sites.csv"

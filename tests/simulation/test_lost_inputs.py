@@ -5,6 +5,7 @@ import pytest
 from sbon.query.plan import WindowParams
 from sbon_agent.node import Agent
 from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 SOURCES = """
 CREATE SOURCE a (ts TIMESTAMP, number BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{0}', rows_per_second = 20, {2}
@@ -22,9 +23,7 @@ def make_world(extra: str = "", **membership: float) -> World:
         "optimiser": {"enabled": False},
         "membership": membership,
     }
-    world = World(4, seed=3, settings=settings)
-    world.start_all()
-    world.settle()
+    world = settled_world(4, seed=3, settings=settings)
     world.submit(SOURCES.format(world.nodes[1], world.nodes[2], extra))
     return world
 

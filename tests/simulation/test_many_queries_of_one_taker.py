@@ -9,6 +9,7 @@ from sbon.errors import SbonError
 from sbon_agent.node import Agent
 from sbon_agent.queries import queries
 from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 SOURCE = """
 CREATE SOURCE s (ts TIMESTAMP, key BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{}', rows_per_second = 5{})
@@ -17,9 +18,7 @@ CREATE SOURCE s (ts TIMESTAMP, key BIGINT, WATERMARK FOR ts AS ts) WITH (connect
 
 def make_world(rows: str = "", **peers: int) -> World:
     settings = {"engine": {"batch_interval_s": 0.5}, "optimiser": {"enabled": False}, "peers": peers}
-    world = World(3, seed=2, settings=settings)
-    world.start_all()
-    world.settle()
+    world = settled_world(3, seed=2, settings=settings)
     world.submit(SOURCE.format(world.nodes[1], rows))
     return world
 

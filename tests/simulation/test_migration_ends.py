@@ -12,6 +12,7 @@ from sbon.query.plan import JoinParams
 from sbon.wire.migration import Activate
 from sbon_agent.node import Agent
 from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 OWNER, SOURCES, SINK, HOST, OTHER = range(5)
 SQL = """
@@ -39,9 +40,7 @@ def join_of(agent: Agent) -> str:
 @pytest.fixture
 def world() -> World:
     """A join on `HOST` of a query that `OWNER` has taken, and that runs elsewhere."""
-    world = World(5, seed=7, settings={"optimiser": {"enabled": False}, "engine": {"wanted_interval_s": 600.0}})
-    world.start_all()
-    world.settle()
+    world = settled_world(5, seed=7, settings={"optimiser": {"enabled": False}, "engine": {"wanted_interval_s": 600.0}})
     world.submit(SQL.format(sources=world.nodes[SOURCES], sink=world.nodes[SINK]))
     world.run_until(lambda: any(join_of(agent_of(world, number)) for number in range(5)), 30.0, "the join runs")
     (at,) = (number for number in range(5) if join_of(agent_of(world, number)))

@@ -18,7 +18,7 @@ from sbon.wire.links import Moved
 from sbon.wire.migration import Activate, Lock, Prepare, StateChunk, Unlock
 from sbon_agent.node import Agent
 from sbon_testbed.backend import Tail
-from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 OWNER, LEFT, RIGHT, HOST, OTHER, SPARE = range(6)
 PHASES = (Phase.LOCKING, Phase.PREPARING, Phase.COPYING, Phase.PAUSING, Phase.TRANSFERRING, Phase.COMMITTING)
@@ -45,9 +45,7 @@ class Overlay:
             "membership": {"interval_s": 0.5},
             "migration": {"piece_bytes": 1024, "window_bytes": 2000, "rest_bytes": 1, "timeout_s": 6.0, "lease_s": 12.0},
         }
-        self.world = World(nodes, seed=5, settings=settings)
-        self.world.start_all()
-        self.world.settle()
+        self.world = settled_world(nodes, seed=5, settings=settings)
         self.host = HOST
         names = self.world.nodes
         left, right = names[LEFT % nodes], names[RIGHT % nodes]

@@ -15,6 +15,7 @@ from sbon.optimiser.multicast_views import Insert
 from sbon_testbed.backend import Tail
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.network import NetworkConfig
+from tests.worlds import settled_world
 
 SEEDS = range(0, 12, 6)
 SOAK_SEEDS = range(12, 60, 6)
@@ -41,10 +42,7 @@ def make_world(nodes: int, seed: int, network: NetworkConfig | None = None, wind
         "links": {"window_batches": window_batches},
         "membership": {"interval_s": 0.5},
     }
-    world = World(nodes, seed=seed, network=network, settings=settings)
-    world.start_all()
-    world.settle()
-    return world
+    return settled_world(nodes, seed=seed, network=network, settings=settings)
 
 
 @cache

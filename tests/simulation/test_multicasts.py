@@ -12,6 +12,7 @@ from sbon_agent.queries.refeeding import renewed
 from sbon_testbed import report
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.topology import Topology
+from tests.worlds import settled_world
 
 PLACES = {
     "p0": (0, 0), "p1": (4, 3), "e2": (5, -3), "m0": (40, 10), "a0": (30, 60),
@@ -39,9 +40,7 @@ def make_world(*, reuse: bool = True, multicast: bool = True, moves: bool = True
         "placement": {"reuse": reuse},
         "optimiser": {"enabled": moves, "multicast": multicast, "interval_s": 4.0},
     }
-    world = World(two_shores(), seed=3, settings=settings)
-    world.start_all()
-    world.settle()
+    world = settled_world(two_shores(), seed=3, settings=settings)
     world.run(45.0)
     world.submit(SOURCE)
     world.run(1.0)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sbon_agent.node import Agent
-from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 SOURCE = """
 CREATE SOURCE s (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts)
@@ -56,9 +56,7 @@ class Churn:
             "engine": {"batch_interval_s": 0.5, "wanted_interval_s": 5.0},
             "optimiser": {"interval_s": 2.0, "cooldown_s": 3.0, "lookup_interval_s": 4.0},
         }
-        self.world = World(5, seed=2, settings=settings)
-        self.world.start_all()
-        self.world.settle()
+        self.world = settled_world(5, seed=2, settings=settings)
         self.world.submit(SOURCE.format(f"{self.world.nodes[1]},{self.world.nodes[2]}"))
         self.rng = np.random.default_rng(1)
         self.cycles = 0

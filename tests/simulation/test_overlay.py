@@ -10,6 +10,7 @@ import pytest
 from sbon.errors import SbonError
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.topology import pairs_between
+from tests.worlds import settled_world
 
 SOURCE = """
 CREATE SOURCE readings (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts)
@@ -22,10 +23,7 @@ QUIET = {"optimiser": {"enabled": False}, "engine": {"batch_interval_s": 0.2}}
 
 
 def make_world(nodes: int = 5, seed: int = 11, **settings: dict[str, object]) -> World:
-    world = World(nodes, seed=seed, settings={**QUIET, **settings})
-    world.start_all()
-    world.settle()
-    return world
+    return settled_world(nodes, seed=seed, settings={**QUIET, **settings})
 
 
 def query_row(world: World, query: str, at: int = 0) -> dict[str, object]:
@@ -162,11 +160,9 @@ def test_operators_of_an_agent_that_has_forgotten_its_query_are_released():
 
 
 def test_an_operator_moves_by_its_own_decision_when_the_network_changes():
-    world = World(
+    world = settled_world(
         8, seed=3, settings={"engine": {"batch_interval_s": 0.2}, "membership": {"interval_s": 0.5}, "optimiser": {"interval_s": 4.0}}
     )
-    world.start_all()
-    world.settle()
     world.run(60)
     sources = f"{world.nodes[1]},{world.nodes[2]}"
     world.submit(SOURCE.format(nodes=sources).replace("rows_per_second = 100", "rows_per_second = 400"))

@@ -4,7 +4,7 @@ import pytest
 
 from sbon.links.batch import way
 from sbon_agent.engine.flow import Flow
-from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 SOURCE = """
 CREATE SOURCE {name} (ts TIMESTAMP, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{node}', seed = {seed},
@@ -22,9 +22,7 @@ def test_what_two_sources_send_to_another_host_came_by_two_ways(monkeypatch: pyt
         receive(self, message, reply)
 
     monkeypatch.setattr(Flow, "receive", watched)
-    world = World(3, seed=5, settings={"optimiser": {"enabled": False}})
-    world.start_all()
-    world.settle()
+    world = settled_world(3, seed=5, settings={"optimiser": {"enabled": False}})
     sources = "".join(SOURCE.format(name=f"s{number}", node=world.nodes[number], seed=number) for number in (1, 2))
     query = world.submit(f"{sources} SELECT ts, value FROM s1 WHERE value > 0.5 UNION ALL SELECT ts, value FROM s2 WHERE value > 0.5;")
     tail = world.tail(query)

@@ -1,12 +1,10 @@
 """What one agent knows of names reaches the others: changes at once, the rest by exchanges of whole tables."""
 
-from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 
 def test_names_that_either_end_has_missed_are_known_to_both_after_one_exchange():
-    world = World(2, seed=1, settings={"membership": {"push_pull_interval_s": 3600.0, "reconnect_interval_s": 3600.0}})
-    world.start_all()
-    world.settle()
+    world = settled_world(2, seed=1, settings={"membership": {"push_pull_interval_s": 3600.0, "reconnect_interval_s": 3600.0}})
     world.run(60.0)  # exchanges upon joining are over
     first, second = world.agents
     stamp = int(first.host.wall() * 1e6)
@@ -23,9 +21,7 @@ def test_names_that_either_end_has_missed_are_known_to_both_after_one_exchange()
 
 
 def test_change_is_told_at_once():
-    world = World(2, seed=1, settings={"membership": {"push_pull_interval_s": 3600.0, "reconnect_interval_s": 3600.0}})
-    world.start_all()
-    world.settle()
+    world = settled_world(2, seed=1, settings={"membership": {"push_pull_interval_s": 3600.0, "reconnect_interval_s": 3600.0}})
     world.run(60.0)
     first, second = world.agents
     first.replication.put("view", "v", sql="CREATE VIEW v AS SELECT 1", stamp=int(first.host.wall() * 1e6))

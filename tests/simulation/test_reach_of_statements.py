@@ -13,6 +13,7 @@ from sbon.query.plan import SourceParams
 from sbon.reach import ConnectorsConfig, FileConfig
 from sbon.wire.replication import CatalogUpdate
 from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 FILE = "CREATE SOURCE {} (a BIGINT) WITH (connector = 'file', path = '{}', nodes = '{}')"
 SETTING = r"add its folder to connectors\.file\.allow in the configuration of new-york"
@@ -21,9 +22,7 @@ SETTING = r"add its folder to connectors\.file\.allow in the configuration of ne
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     (tmp_path / "secret.csv").write_text("a\n42\n")
-    made = World(3, seed=4, data_dir=tmp_path / "agents", log_file=tmp_path / "log", settings={"optimiser": {"enabled": False}})
-    made.start_all()
-    made.settle()
+    made = settled_world(3, seed=4, data_dir=tmp_path / "agents", log_file=tmp_path / "log", settings={"optimiser": {"enabled": False}})
     yield made
     made.close()
 

@@ -5,7 +5,7 @@ import json
 from sbon.errors import LinkError
 from sbon.execution.life import State
 from sbon.query.plan import SinkParams
-from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 SOURCES = """
 CREATE SOURCE l (ts TIMESTAMP, i BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{0}', rows_per_second = 500,
@@ -18,9 +18,7 @@ BOTH = "SELECT ts, i FROM l WHERE i % 2 = 0 UNION ALL SELECT ts, i FROM r WHERE 
 
 def make_world(tmp_path):
     settings = {"optimiser": {"enabled": False}, "engine": {"batch_interval_s": 0.01}}
-    world = World(3, seed=5, settings=settings, data_dir=tmp_path)
-    world.start_all()
-    world.settle()
+    world = settled_world(3, seed=5, settings=settings, data_dir=tmp_path)
     world.submit(SOURCES.format(*world.nodes))
     world.run(1.0)
     return world

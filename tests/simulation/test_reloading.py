@@ -18,6 +18,7 @@ from sbon_agent.config import AgentConfig
 from sbon_agent.node import Agent
 from sbon_agent.reloading import EFFECTS, Effect, effect_of, reload_of, settings
 from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 OTHER = {
     "name": "other",
@@ -105,10 +106,7 @@ def held_by(agent: Agent, kinds: tuple[type, ...]) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def world() -> World:
-    world = World(2, settings={"membership": {"interval_s": 0.5}})
-    world.start_all()
-    world.settle()
-    return world
+    return settled_world(2, settings={"membership": {"interval_s": 0.5}})
 
 
 def test_every_setting_has_its_line_and_every_line_its_setting():
@@ -188,9 +186,7 @@ def with_interval(config: AgentConfig, interval_s: float) -> AgentConfig:
 
 
 def test_candidates_of_the_next_query_have_the_new_time_to_answer():
-    world = World(3, settings={"optimiser": {"answer_timeout_s": 9.0}})
-    world.start_all()
-    world.settle()
+    world = settled_world(3, settings={"optimiser": {"answer_timeout_s": 9.0}})
     agent: Any = world.agents[0]
     asked: list[float] = []
     real = agent.surveying.ask
@@ -217,9 +213,7 @@ def test_labels_that_wait_for_a_restart_are_not_shown(world: World):
 
 
 def test_agent_takes_as_long_to_leave_as_the_last_configuration_says():
-    world = World(3)
-    world.start_all()
-    world.settle()
+    world = settled_world(3)
     agent: Any = world.agents[0]
     given: list[float] = []
     agent.leaving.begin = lambda within_s, *rest: given.append(within_s)

@@ -9,6 +9,7 @@ from sbon_agent.optimising.surveying import Surveying
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.network import NetworkConfig
 from sbon_testbed.topology import Topology
+from tests.worlds import settled_world
 
 NAMES = ("a", "b", "c", "x", "o1", "o2", "o3", "o4", "o5", "o6")
 TAKER = 2
@@ -41,9 +42,7 @@ def make_world(neighbour_rtts: int, **settings: dict[str, object]) -> World:
         "membership": {"interval_s": 0.5},
         "engine": {"batch_interval_s": 0.5},
     }
-    world = World(around_a_corner(), seed=4, network=NetworkConfig(jitter_ms=0.0), settings={**steady, **settings})
-    world.start_all()
-    world.settle()
+    world = settled_world(around_a_corner(), seed=4, network=NetworkConfig(jitter_ms=0.0), settings={**steady, **settings})
     world.run(15)
     for node in ("a", "b"):
         world.submit(SOURCE.format(node=node), at=TAKER)

@@ -9,6 +9,7 @@ from sbon.errors import SbonError
 from sbon.query.ids import boot_of
 from sbon_agent.node import Agent
 from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 HOME, SOURCE, OTHER, ELSEWHERE = 0, 1, 2, 3
 DATAGEN = """CREATE SOURCE s (ts TIMESTAMP, number BIGINT) WITH (connector = 'datagen', nodes = '{0}', rows_per_second = 20,
@@ -23,10 +24,7 @@ def world(tmp_path: Path) -> World:
 
 def make_world(directory: Path, seed: int = 3, agents: int = 4) -> World:
     settings = {"engine": {"batch_interval_s": 0.2}, "optimiser": {"enabled": False}, "telemetry": {"enabled": False}}
-    made = World(agents, seed=seed, settings=settings, data_dir=directory / "agents", log_file=directory / "log")
-    made.start_all()
-    made.settle()
-    return made
+    return settled_world(agents, seed=seed, settings=settings, data_dir=directory / "agents", log_file=directory / "log")
 
 
 def sink(world: World, node: int = ELSEWHERE, connector: str = "discard", more: str = "") -> str:
@@ -254,9 +252,7 @@ def test_a_file_sink_loses_nothing_that_was_written(world: World, mode: str, end
 
 
 def test_an_agent_without_a_data_directory_keeps_nothing() -> None:
-    world = World(2, seed=3, settings={"optimiser": {"enabled": False}})
-    world.start_all()
-    world.settle()
+    world = settled_world(2, seed=3, settings={"optimiser": {"enabled": False}})
     world.submit(DATAGEN.format(world.nodes[1]), at=0)
     world.restart(0)
     world.settle()
@@ -289,9 +285,7 @@ def test_all_agents_learn_the_new_ids_soon(tmp_path: Path) -> None:
 
 def test_a_home_that_joins_nobody_asks_the_members_that_it_knew(tmp_path: Path) -> None:
     settings = {"optimiser": {"enabled": False}, "telemetry": {"enabled": False}, "membership": {"reconnect_interval_s": 300.0}}
-    world = World(2, seed=3, settings=settings, settings_of=lambda n: {"join": []} if n == 0 else {}, data_dir=tmp_path / "agents")
-    world.start_all()
-    world.settle()
+    world = settled_world(2, seed=3, settings=settings, settings_of=lambda n: {"join": []} if n == 0 else {}, data_dir=tmp_path / "agents")
     world.submit("CREATE SINK k AS SELECT cpu FROM sys.load WITH (connector = 'discard')", at=0)
     world.run(1.0)
     leave(world, 0)

@@ -7,8 +7,8 @@ import pytest
 from sbon.query.plan import AssignParams
 from sbon_agent.engine.execution import Execution
 from sbon_agent.engine.work import Task
-from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.network import NetworkConfig
+from tests.worlds import settled_world
 
 ROWS = 2_000
 WINDOWS = 100
@@ -31,9 +31,7 @@ def test_no_quantum_gives_more_rows_than_it_may(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(Execution, "_settle", settled)
     engine: dict[str, Any] = {"batch_interval_s": 0.5, "batch_interval_min_s": 0.5, "quantum_rows": QUANTUM_ROWS}
-    world = World(1, seed=3, network=NetworkConfig(), settings={"optimiser": {"enabled": False}, "engine": engine})
-    world.start_all()
-    world.settle()
+    world = settled_world(1, seed=3, network=NetworkConfig(), settings={"optimiser": {"enabled": False}, "engine": engine})
     world.submit(SOURCE.format(node=world.nodes[0]))
     query = "SELECT window_start, key FROM HOP(many, ts, INTERVAL '10 milliseconds', INTERVAL '1 second')"
     world.submit(f"CREATE SINK k AS {query} WITH (connector = 'discard')")

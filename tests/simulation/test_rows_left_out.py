@@ -5,6 +5,7 @@ from pathlib import Path
 
 from sbon.arrays import ELEMENTS_MAX
 from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 SQL = """CREATE SOURCE people (age BIGINT NOT NULL, name TEXT, ts TIMESTAMP, WATERMARK FOR ts AS ts)
     WITH (connector = 'file', path = '{path}', nodes = '{node}', format = 'ndjson', replay = 'event_time');
@@ -16,9 +17,7 @@ SAID = 'column age: "abc" is not an integer (BIGINT) (200 rows)'
 def test_rows_left_out_on_one_agent_are_told_by_another(tmp_path: Path) -> None:
     (tmp_path / "people").write_text("\n".join(LINES))
     settings = {"connectors": {"file": {"allow": [str(tmp_path)]}}, "optimiser": {"enabled": False}}
-    world = World(2, seed=7, settings=settings, log_file=tmp_path / "log")
-    world.start_all()
-    world.settle()
+    world = settled_world(2, seed=7, settings=settings, log_file=tmp_path / "log")
     tail = world.tail(world.submit(SQL.format(path=tmp_path / "people", node=world.nodes[1]), at=0), 0)
     world.run(20)
 

@@ -1,8 +1,8 @@
 """No two sealed datagrams of an overlay share a nonce: with ChaCha20-Poly1305 that would give their content away."""
 
 from sbon.sealing import KEY_ID_BYTES, NONCE_BYTES, OVERHEAD_BYTES
-from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.world import SimulatedHost
+from tests.worlds import settled_world
 
 
 def test_every_sealed_datagram_of_every_agent_has_a_nonce_of_its_own(monkeypatch):
@@ -14,9 +14,7 @@ def test_every_sealed_datagram_of_every_agent_has_a_nonce_of_its_own(monkeypatch
         send(host, data, address)
 
     monkeypatch.setattr(SimulatedHost, "send_datagram", record)
-    world = World(3, seed=1, sealed=True)
-    world.start_all()
-    world.settle()
+    world = settled_world(3, seed=1, sealed=True)
     world.run(5.0)
     world.close()
 

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 SOURCE = """
 CREATE SOURCE readings (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts)
@@ -19,9 +20,7 @@ MOVING = {"interval_s": 5.0, "cooldown_s": 10.0, "lookup_interval_s": 20.0, "con
 
 def make_world(seed: int) -> World:
     settings = {"engine": {"batch_interval_s": 0.2}, "optimiser": MOVING, "links": {"window_batches": 512}}
-    world = World(7, seed=seed, settings=settings)
-    world.start_all()
-    world.settle()
+    world = settled_world(7, seed=seed, settings=settings)
     world.submit(SOURCE.format(nodes=f"{world.nodes[1]},{world.nodes[2]}"))
     return world
 

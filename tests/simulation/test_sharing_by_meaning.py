@@ -1,6 +1,7 @@
 """Queries of several authors, written in their own ways, share what they mean alike, and each gets its own columns."""
 
 from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 SOURCES = """
 CREATE SOURCE orders (ts TIMESTAMP, item BIGINT, amount DOUBLE, WATERMARK FOR ts AS ts)
@@ -20,9 +21,7 @@ WHERE wanted.ts BETWEEN offer.ts AND offer.ts + INTERVAL '2000 ms' AND wanted.am
 
 
 def make_world(seed: int) -> World:
-    world = World(5, seed=seed, settings={"optimiser": {"enabled": False}, "engine": {"batch_interval_s": 0.2}})
-    world.start_all()
-    world.settle()
+    world = settled_world(5, seed=seed, settings={"optimiser": {"enabled": False}, "engine": {"batch_interval_s": 0.2}})
     world.submit(SOURCES.format(a=world.nodes[1], b=world.nodes[2]))
     world.run(2.0)
     return world

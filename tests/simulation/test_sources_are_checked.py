@@ -9,6 +9,7 @@ import pytest
 from sbon.control import ControlReply, ControlRequest
 from sbon.errors import SbonError
 from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 CREATE = "CREATE SOURCE t (ts TIMESTAMP, n BIGINT, WATERMARK FOR ts AS ts) WITH (connector = {})"
 REFUSED = [
@@ -25,10 +26,7 @@ REFUSED = [
 
 @pytest.fixture(scope="module")
 def world() -> World:
-    made = World(2)
-    made.start_all()
-    made.settle()
-    return made
+    return settled_world(2)
 
 
 @pytest.mark.parametrize(("marked", "message"), REFUSED)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from sbon_agent.connectors.base import Congested
-from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 SOURCE = """
 CREATE SOURCE readings (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{}',
@@ -28,9 +28,7 @@ class Gate:
 
 
 def test_everything_behind_a_stalled_sink_waits_in_bounded_memory_and_nothing_is_lost() -> None:
-    world = World(2, seed=1, settings={"links": {"window_batches": 8}, "optimiser": {"enabled": False}})
-    world.start_all()
-    world.settle()
+    world = settled_world(2, seed=1, settings={"links": {"window_batches": 8}, "optimiser": {"enabled": False}})
     world.submit(SOURCE.format(world.nodes[1]))
     query = world.submit("SELECT key, value FROM readings")
     agents: Any = world.agents

@@ -4,7 +4,7 @@ import pytest
 
 from sbon.errors import SbonError
 from sbon.query.plan import WindowParams
-from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 LIMIT = 2_000_000
 SOURCES = """
@@ -18,9 +18,7 @@ STEADY = "SELECT window_end, key, count(*) AS n FROM TUMBLE(few, ts, INTERVAL '1
 
 
 def make_world(nodes=1, **engine):
-    world = World(nodes, seed=3, settings={"optimiser": {"enabled": False}, "engine": {"memory_max": LIMIT, **engine}})
-    world.start_all()
-    world.settle()
+    world = settled_world(nodes, seed=3, settings={"optimiser": {"enabled": False}, "engine": {"memory_max": LIMIT, **engine}})
     world.submit(SOURCES.format(node=world.nodes[0]))
     return world
 

@@ -3,7 +3,7 @@
 import pytest
 
 from sbon.errors import SbonError
-from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 TEXT = """
 CREATE SOURCE s (ts TIMESTAMP, v DOUBLE NOT NULL, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', rows_per_second = 10);
@@ -14,9 +14,7 @@ SHOW SOURCES
 
 
 def test_statements_that_ask_are_answered_with_tables():
-    world = World(2, seed=3)
-    world.start_all()
-    world.settle()
+    world = settled_world(2, seed=3)
 
     *made, described, listed = world.ask(0, "submit", sql=TEXT)
 

@@ -5,7 +5,7 @@ import math
 from sbon.execution.life import State
 from sbon_agent.engine.execution import Execution
 from sbon_testbed.cpu import CpuConfig
-from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 SQL = """
 CREATE SOURCE {name} (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen',
@@ -31,9 +31,7 @@ def test_the_oldest_batch_runs_first_across_operators_and_queries(monkeypatch):
         begin(self, instance, incoming)
 
     monkeypatch.setattr(Execution, "_run", watched)
-    world = World(1, seed=4, cpu=CpuConfig(cores=1, batch_us=20_000.0))
-    world.start_all()
-    world.settle()
+    world = settled_world(1, seed=4, cpu=CpuConfig(cores=1, batch_us=20_000.0))
     for name, rate in (("slow", 40), ("fast", 4000)):
         world.submit(SQL.format(name=name, rate=rate, rows=2 * rate))
 

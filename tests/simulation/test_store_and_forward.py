@@ -11,6 +11,7 @@ from sbon.links.sender import LinkSender
 from sbon_testbed.backend import Tail
 from sbon_testbed.simulator.disk import VirtualDisk
 from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 SOURCE = """
 CREATE SOURCE readings (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{}',
@@ -32,10 +33,7 @@ def make_world(nodes: int = 2, seed: int = 1, interval_s: float = 0.25, **links:
         "membership": {"interval_s": 1.0},
         "links": {"window_batches": 16, **links},
     }
-    world = World(nodes, seed=seed, settings=settings)
-    world.start_all()
-    world.settle()
-    return world
+    return settled_world(nodes, seed=seed, settings=settings)
 
 
 def disk_of(world: World, number: int) -> VirtualDisk:

@@ -3,9 +3,9 @@
 import numpy as np
 
 from sbon.wire.candidates import CandidateAnswer, CandidateAsk
-from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.network import NetworkConfig
 from sbon_testbed.topology import Topology
+from tests.worlds import settled_world
 
 
 def flat(rtt_ms, nodes=3):
@@ -17,9 +17,7 @@ def flat(rtt_ms, nodes=3):
 def test_a_round_trip_that_nobody_waits_for_counts_as_long_as_the_wait_whatever_it_once_was():
     """A remembered RTT of 20 ms would make a node look near that is now 5 s away."""
     names = ("n0", "n1", "n2")
-    world = World(Topology("matrix", names, ({}, {}, {}), flat(20.0), np.zeros(3)), seed=3, network=NetworkConfig(jitter_ms=0.0))
-    world.start_all()
-    world.settle()
+    world = settled_world(Topology("matrix", names, ({}, {}, {}), flat(20.0), np.zeros(3)), seed=3, network=NetworkConfig(jitter_ms=0.0))
     world.run(30.0)
     far = flat(20.0)
     far[0, 1] = far[1, 0] = 5000.0

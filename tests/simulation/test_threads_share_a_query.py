@@ -18,6 +18,7 @@ from sbon_agent.node import Agent
 from sbon_testbed.cpu import CpuConfig
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.world import SimulatedHost
+from tests.worlds import settled_world
 
 ROWS = 40_000
 BATCH_ROWS = 1000
@@ -32,10 +33,7 @@ WINDOWS = "SELECT window_end, key, count(*) AS n, sum(i) AS total FROM TUMBLE(s,
 
 
 def make_world(nodes: int = 1, *, cores: int = CORES, batch_us: float = 100.0) -> World:
-    world = World(nodes, seed=3, settings={"optimiser": {"enabled": False}}, cpu=CpuConfig(cores=cores, batch_us=batch_us))
-    world.start_all()
-    world.settle()
-    return world
+    return settled_world(nodes, seed=3, settings={"optimiser": {"enabled": False}}, cpu=CpuConfig(cores=cores, batch_us=batch_us))
 
 
 def instances(world: World, number: int = 0) -> list[Instance]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 SOURCE = """CREATE SOURCE {name} (ts TIMESTAMP, n BIGINT, t TEXT, WATERMARK FOR ts AS ts)
     WITH (connector = 'file', path = '{path}', nodes = '{node}', replay = 'event_time')"""
@@ -19,9 +20,7 @@ def row_of(world: World, query: str) -> dict[str, Any]:
 
 def test_query_with_a_row_too_large_for_its_link_is_degraded_and_gets_all_the_others(tmp_path: Path):
     settings = {"peers": {"frame_bytes_max": FRAME_BYTES_MAX}, "optimiser": {"enabled": False}}
-    world = World(3, settings=settings, data_dir=tmp_path / "agents", log_file=tmp_path / "log")
-    world.start_all()
-    world.settle()
+    world = settled_world(3, settings=settings, data_dir=tmp_path / "agents", log_file=tmp_path / "log")
     there = world.nodes[1]
     lines = [{"ts": f"2026-01-01T00:00:{n // 20:02}", "n": n, "t": "x" * (LARGE if n == 60 else 3)} for n in range(200)]
     for name in ("with_large", "others"):

@@ -13,7 +13,7 @@ from sbon.wire.messages import Done, Message
 from sbon.wire.migration import Lock, Prepare, Unlock
 from sbon_agent.engine.instance import Instance
 from sbon_agent.node import Agent
-from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 SOURCE = """
 CREATE SOURCE readings (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts)
@@ -26,9 +26,7 @@ class Overlay:
     """Six agents, a source on two of them, a window, and a query that takes its answers."""
 
     def __init__(self) -> None:
-        self.world = World(6, seed=3, settings={"engine": {"batch_interval_s": 0.2}, "optimiser": {"enabled": False}})
-        self.world.start_all()
-        self.world.settle()
+        self.world = settled_world(6, seed=3, settings={"engine": {"batch_interval_s": 0.2}, "optimiser": {"enabled": False}})
         self.world.submit(SOURCE.format(f"{self.world.nodes[1]},{self.world.nodes[2]}"))
         self.query = self.world.submit(WINDOWED)
         self.tail = self.world.tail(self.query)

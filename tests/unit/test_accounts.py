@@ -5,7 +5,7 @@ import pytest
 import sbon_agent.cpu_meter
 from sbon_agent.cpu_meter import CpuMeter
 from sbon_agent.engine.accounts import Accounts
-from sbon_testbed.simulator.harness import World
+from tests.worlds import settled_world
 
 BATCH_NS, ROW_NS = 100_000, 20
 """As the virtual processor has it by default."""
@@ -18,9 +18,7 @@ CREATE SINK out FROM (SELECT ts, key FROM s WHERE key = 0) WITH (connector = 'di
 
 
 def operators_of_a_run(seed: int) -> dict[str, dict]:
-    world = World(1, seed=seed)
-    world.start_all()
-    world.settle()
+    world = settled_world(1, seed=seed)
 
     def told() -> dict[str, dict]:
         return {operator["kind"]: operator for operator in world.ask(0, "operators")}

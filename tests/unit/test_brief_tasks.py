@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sbon_agent.engine.execution
@@ -13,8 +13,9 @@ from sbon.batching import Cost
 from sbon_agent.connectors.datagen import DatagenSource
 from sbon_agent.engine.brief import BRIEF_ROWS_MAX, is_brief
 from sbon_agent.engine.execution import Execution
-from sbon_testbed.simulator.harness import World
 from tests.connector_world import columns, source
+from tests.examples import examples
+from tests.worlds import settled_world
 
 SQL = """
 CREATE SOURCE s (ts TIMESTAMP, key BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', rows_per_second = {rate}, rows = {rows},
@@ -64,9 +65,7 @@ def judged(monkeypatch):
 
 def run(sql: str, until: Callable[[dict[str, str]], bool] = lambda states: not states, **options: object) -> list[dict[str, Any]]:
     """Until that holds of the operators' states by their texts, or all have ended; the operators that are left."""
-    world = World(1, seed=1)
-    world.start_all()
-    world.settle()
+    world = settled_world(1, seed=1)
     world.submit(sql.format(**options))
 
     def operators() -> list[dict[str, Any]]:
@@ -151,7 +150,7 @@ def test_an_error_of_a_source_on_the_event_loop_is_its_own(judged, monkeypatch):
     st.integers(1, 5000),
     st.integers(0, 50_000),
 )
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_no_more_comes_than_was_told_to_be_due(rate, pauses, batch_rows, limit):
     schema = columns(ts="time", key="int")
     stream: Any = source("datagen", schema, time="ts", rows_per_second=rate, rows=limit, batch_rows_max=1_000_000)

@@ -1,7 +1,7 @@
 """The catalogue of one agent, and several copies that exchange entries."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon.errors import QueryError, RemoteProtocolError
@@ -20,6 +20,7 @@ from sbon.query.catalog import (
     encode_entries,
 )
 from sbon.query.system import SYSTEM_STREAMS, SourceDefinition, known_columns
+from tests.examples import examples
 from tests.query_worlds import CATALOG, NODES
 
 
@@ -191,7 +192,7 @@ ENTRIES = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(ENTRIES, st.randoms(use_true_random=False))
 def test_copies_agree_whatever_the_order_of_exchange(entries: list[Entry], rng: object) -> None:
     one, other = Catalog(), Catalog()
@@ -205,7 +206,7 @@ def test_copies_agree_whatever_the_order_of_exchange(entries: list[Entry], rng: 
     assert other.merge(one.entries()) == []
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.binary(max_size=80))
 def test_bytes_of_a_peer_decode_or_are_refused(data: bytes) -> None:
     try:

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
@@ -18,6 +18,7 @@ from sbon.types import FloatArray
 from sbon_agent.connectors import Polled
 from sbon_agent.connectors.fields import TEXTS_MAX, Ranks
 from tests.connector_world import WALL, columns, context, drain, source
+from tests.examples import examples
 
 SCHEMA = columns(ts="time", i="int", f="float", s="text", b="bool", d="interval")
 
@@ -45,7 +46,7 @@ def test_rows_come_when_they_are_due():
     assert second.next_poll == pytest.approx(100.4)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.integers(1, 400), st.integers(0, 5))
 def test_a_row_depends_on_seed_and_number_alone_not_on_its_batch(batch: int, seed: int):
     options = {"rows": 500, "rows_per_second": "max", "start": "2020-01-01", "seed": seed, "disorder": "1 ms"}
@@ -54,7 +55,7 @@ def test_a_row_depends_on_seed_and_number_alone_not_on_its_batch(batch: int, see
     assert_frame_equal(whole, cut)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.integers(1, 50), st.integers(1, 60), st.sampled_from([1e6, 3e5, 7e6]), st.sampled_from(["0 s", "1 ms"]))
 def test_rows_of_a_pool_come_again_and_again_with_event_times_of_their_own(pool: int, batch: int, pace: float, behind: str):
     options = {"rows": 200, "rows_per_second": "max", "start": "2020-01-01", "event_rows_per_second": pace, "disorder": behind}
@@ -67,7 +68,7 @@ def test_rows_of_a_pool_come_again_and_again_with_event_times_of_their_own(pool:
     assert max(answer.frame.height for answer in answers if answer.frame is not None) <= batch
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.integers(1, 120), st.sampled_from(["0 s", "1 ms"]), st.data())
 def test_promised_batches_are_those_of_polls_in_whatever_order_they_are_made(batch: int, behind: str, data: st.DataObject):
     options = {"rows": 500, "rows_per_second": "max", "start": "2020-01-01", "disorder": behind, "batch_rows_max": batch}
@@ -240,7 +241,7 @@ def test_every_kind_fills_its_column_as_described():
     assert rows.schema["d"] == pl.Duration("us")
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.sampled_from([0.0, 1e-9, 0.25, 1.0, 3.0]), min_size=1, max_size=70).filter(any), st.integers(0, 2**32))
 def test_the_rank_of_a_number_is_the_share_that_it_falls_into(weights: list[float], seed: int):
     shares = np.cumsum(weights) / sum(weights)

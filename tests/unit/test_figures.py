@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 import typer
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -26,6 +26,7 @@ from sbon_testbed.figures.sharing import Asked, draw_far_groups, draw_zipf, each
 from sbon_testbed.figures.text import as_text
 from sbon_testbed.figures.topology import layers, without_projections
 from sbon_testbed.figures.world import MeasuredNetwork, merged, read_loads, read_measured
+from tests.examples import examples
 
 TINY = Extent(
     nodes=8,
@@ -71,7 +72,7 @@ def test_usage_and_delay_of_one_operator_by_hand():
 
 
 @given(st.integers(0, 10_000))
-@settings(max_examples=20)
+@examples(20)
 def test_the_best_node_is_that_of_the_exact_search(seed):
     rng = np.random.default_rng(seed)
     network = drawn_network(8, 1, seed)
@@ -86,7 +87,7 @@ def test_the_best_node_is_that_of_the_exact_search(seed):
 
 
 @given(st.integers(0, 10_000))
-@settings(max_examples=20)
+@examples(20)
 def test_nothing_costs_less_than_all_knowing_placement(seed):
     rng = np.random.default_rng(seed)
     network = drawn_network(9, 3, seed)

@@ -6,13 +6,14 @@ from datetime import datetime, timedelta
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from sbon.errors import RemoteProtocolError
 from sbon.operators.frames import decode, decode_batch, empty, encode, encode_batch, polars_schema
 from sbon.query.schema import PLAIN_TYPES, ColumnType, Field
+from tests.examples import examples
 
 SCHEMA = tuple(Field(kind.value, kind) for kind in PLAIN_TYPES)
 
@@ -65,7 +66,7 @@ def test_random_bytes_are_refused(data: bytes):
         decode(data, SCHEMA)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.data())
 def test_a_damaged_frame_is_refused(data: st.DataObject):
     whole = encode(sample())

@@ -1,13 +1,14 @@
 """A silent source's watermark goes on by the clock, and only then."""
 
 import polars as pl
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, SourceParams
 from sbon_agent.connectors.base import Polled
 from sbon_agent.connectors.idle import IdleSource
 from tests.connector_world import columns, source
+from tests.examples import examples
 
 SECOND = 1_000_000
 WALL = 1_700_000_000
@@ -93,7 +94,7 @@ def test_the_end_is_the_end():
 
 
 @given(st.lists(st.tuples(st.floats(0, 30), st.booleans()), max_size=40))
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_the_watermark_never_goes_back_and_live_rows_are_never_late(steps: list[tuple[float, bool]]):
     """Rows whose event time is the clock's: whenever they come, they are not behind the watermark."""
     inner, idle = make()

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon.errors import RemoteProtocolError
@@ -17,6 +17,7 @@ from sbon.query.expression import Call, Column
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, LookupParams
 from sbon.query.schema import ColumnType
 from sbon.query.table_versions import ROWS_MAX
+from tests.examples import examples
 from tests.property.stream_twins import content, rows_of
 
 INNER = LookupParams((Column("k"),), (Column("id"),), (("k", 0, "k"), ("v", 0, "v"), ("name", 1, "name")))
@@ -128,7 +129,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(EVENTS, st.integers(0, 30), st.booleans())
 def test_answers_are_those_of_a_twin_and_a_restored_snapshot_continues(events: Any, stop: int, outer: bool) -> None:
     """The table comes row by row, so that a snapshot falls within versions."""

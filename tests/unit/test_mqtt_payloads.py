@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon.errors import ConnectorError
@@ -19,6 +19,7 @@ from sbon_agent.connectors.mqtt_rows import MessageRows
 from sbon_agent.connectors.mqtt_topics import TopicTemplate, level_of, topic_filters
 from sbon_agent.connectors.options import Options
 from tests.connector_world import columns
+from tests.examples import examples
 
 SCHEMA = columns(site="text", press="int", x="float")
 
@@ -167,7 +168,7 @@ PAYLOADS = [
 TOPICS = ["plant/ams/1", "plant/ber/2", "plant", "plant/ams/seven", "plant//-3/x"]
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.lists(st.tuples(st.sampled_from(TOPICS), st.sampled_from(PAYLOADS)), max_size=12), st.sampled_from([1, 30]))
 def test_messages_that_are_read_together_give_the_rows_of_each_by_itself(messages, times):
     schema = columns(press="int", site="text", x="float", number="int")

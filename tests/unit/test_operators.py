@@ -20,9 +20,7 @@ from sbon.query.plan import (
     AGGREGATE_FUNCTIONS,
     PAIR_FUNCTIONS,
     WATERMARK_END,
-    WATERMARK_MIN,
     Aggregate,
-    AssignParams,
     DeduplicateParams,
     JoinParams,
     MapParams,
@@ -335,29 +333,6 @@ def test_keys_that_cannot_be_compared_are_refused():
 # ----------------------------------------------------------------------------------------------------------- snapshots
 
 
-@pytest.mark.parametrize(
-    "params", [WINDOW, SESSION, TOP, OVER, FIRST, JOIN, LEFT, MapParams(None, None), AssignParams("t", 10, 5), TAKEN_APART, UnionParams()]
-)
-@pytest.mark.parametrize("state", [b"nonsense", b"\x81\xa1a\x01", b"\xc1", bytes(100)])
-def test_what_is_no_snapshot_is_refused(params: Params, state: bytes):
-    with pytest.raises(RemoteProtocolError):
-        build(params).restore(state)
-
-
-@pytest.mark.parametrize(
-    "params", [WINDOW, SESSION, TOP, OVER, FIRST, JOIN, LEFT, MapParams(None, None), AssignParams("t", 10, 5), TAKEN_APART, UnionParams()]
-)
-def test_the_snapshot_of_a_fresh_operator_restores_a_fresh_operator(params: Params):
-    operator = build(params)
-    operator.restore(build(params).snapshot())
-    assert (operator.state_rows, operator.late_rows) == (0, 0)
-
-
-def test_a_snapshot_does_not_continue_under_other_parameters():
-    with pytest.raises(RemoteProtocolError, match="other parameters"):
-        build(msgspec.structs.replace(WINDOW, size_us=20)).restore(build(WINDOW).snapshot())
-
-
 def test_a_snapshot_with_other_tables_is_refused():
     window = build(WINDOW)
     window.process(0, frame((0, "a", 1.0)))
@@ -365,29 +340,6 @@ def test_a_snapshot_with_other_tables_is_refused():
     content["frames"]["main"] = content["frames"]["input"]
     with pytest.raises(RemoteProtocolError, match="main"):
         build(WINDOW).restore(msgspec.msgpack.encode(content))
-
-
-def test_a_window_that_was_restored_closes_before_its_next_row():
-    window, other = build(WINDOW), build(WINDOW)
-    window.process(0, frame((0, "a", 1.0)))
-    other.restore(window.snapshot())
-    assert physical(other.advance(WATERMARK_END)) == [(0, 10, "a", 1, 1.0)]
-
-
-@pytest.mark.parametrize("params", [WINDOW, SESSION, TOP, OVER, FIRST, JOIN, LEFT])
-def test_another_schema_in_mid_stream_is_refused(params: Params):
-    operator = build(params)
-    operator.process(0, frame((0, "a", 1.0)))
-    with pytest.raises(RemoteProtocolError, match="columns"):
-        operator.process(0, frame((0, "a", 1), x=pl.Int64()))
-
-
-@pytest.mark.parametrize(
-    "params", [MapParams(None, None), AssignParams("t", 10, 5), TAKEN_APART, UnionParams(), WINDOW, SESSION, TOP, OVER, FIRST, JOIN, LEFT]
-)
-def test_the_ends_of_time_pass_through_every_operator(params: Params):
-    operator = build(params)
-    assert [operator.output_watermark(end) for end in (WATERMARK_MIN, WATERMARK_END)] == [WATERMARK_MIN, WATERMARK_END]
 
 
 def _texts(batch: int) -> pl.DataFrame:

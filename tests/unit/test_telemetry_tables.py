@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon.telemetry.frames import Recorded, frame_of, rows_of
@@ -15,6 +15,7 @@ from sbon.telemetry.rows import VERSION, Load, Probe
 from sbon.telemetry.schema import TABLES, VERSION_KEY
 from sbon_agent.telemetry.spool import Header, Spool, encode_line, read_piece
 from sbon_agent.telemetry.writer import convert, convert_all, main, prune
+from tests.examples import examples
 
 HOUR_US = 3_600_000_000
 SEVEN_US = int(datetime(2026, 11, 21, 7, tzinfo=UTC).timestamp()) * 1_000_000
@@ -43,7 +44,7 @@ def rows_of_kind(kind) -> st.SearchStrategy:
 
 
 @pytest.mark.parametrize("kind", TABLES)
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(data=st.data())
 def test_rows_come_back_from_tables_as_they_were(kind, data, tmp_path_factory):
     table = TABLES[kind]
@@ -61,7 +62,7 @@ def test_rows_come_back_from_tables_as_they_were(kind, data, tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", TABLES)
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(data=st.data())
 def test_rows_come_back_from_the_spool_as_they_were(kind, data, tmp_path_factory):
     rows = data.draw(st.lists(rows_of_kind(TABLES[kind].row), min_size=1, max_size=4))

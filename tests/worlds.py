@@ -1,0 +1,17 @@
+"""Overlays in virtual time whose agents know each other."""
+
+from typing import Any
+
+from sbon_testbed.simulator.harness import World
+from sbon_testbed.topology import Topology
+
+QUIET: dict[str, Any] = {"optimiser": {"enabled": False}}
+"""Settings of agents that move nothing by themselves."""
+
+
+def settled_world(nodes: int | Topology = 4, **how: Any) -> World:
+    """Returns a world whose agents have started and agree on who is alive; `how` as for `World`."""
+    world = World(nodes, **how)
+    world.start_all()
+    world.settle()
+    return world
