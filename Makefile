@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 OUT ?= demo-out
+# Agents that tests start by the hundred load what has been compiled, whatever the caller's environment says.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test soak mutants lint types unit reference clean
 
@@ -37,7 +39,7 @@ WORKERS = $(shell $(BIN)/python -c 'import os; print(os.cpu_count() + 1)')
 
 unit: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not alone" tests/analysis tests/differential tests/e2e tests/first_hour tests/integration tests/unit tests/property tests/paper tests/simulation
-	$(BIN)/python -m pytest -m alone
+	$(BIN)/python -m pytest -m alone $$(grep -rl --include='test_*.py' 'mark\.alone' tests)
 
 test: lint types unit
 
