@@ -17,8 +17,8 @@ from sbon.types import Address, LinkId, NodeId, OperatorId
 from sbon.wire.authority import Way, judge, ways
 from sbon_agent.engine.flow import Flow
 from sbon_agent.host import Host
+from sbon_agent.migration.migrations import Migrations
 from sbon_agent.network.connection import Connection
-from sbon_agent.optimising.migrations import Migrations
 
 log = structlog.get_logger()
 

@@ -43,11 +43,12 @@ from sbon_agent.extensions import installed
 from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host, StreamHandler, Timer
 from sbon_agent.measuring import Measuring
+from sbon_agent.migration.departure import MigrationRecord
+from sbon_agent.migration.migrations import Migrations
 from sbon_agent.misfit_log import MisfitLog
 from sbon_agent.network.connection import Connection
 from sbon_agent.network.peers import Peers
 from sbon_agent.optimising.leaving import Leaving
-from sbon_agent.optimising.migrations import MigrationRecord, Migrations
 from sbon_agent.optimising.multicasting import Multicasting
 from sbon_agent.optimising.rebalancing import Rebalancing
 from sbon_agent.optimising.remembering import Remembering
@@ -191,7 +192,7 @@ class Agent:
     def _make_optimisers(self) -> None:
         """Makes the optimisers, which move running operators."""
         config, host = self.config, self.host
-        self.handing = Handing(host, self.directory, self.engine, self.migrations)
+        self.handing = Handing(host, self.directory, self.engine, self.migrations.is_leaving)
         around = Surroundings(
             host, self.directory, self.gossip, self.engine, self.surveying, self.migrations, self.remembering, self.recording
         )

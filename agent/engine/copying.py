@@ -1,9 +1,5 @@
-"""Cuts the state of a running operator into pieces on the old host of a migration, and puts it together on the new one.
-
-The first pieces hold the state at one instant: its head and its frames, cut, or a snapshot where an operator has no frames. The next ones
-hold the input that the operator has received since, call by call: the copy repeats these calls and discards the answers, which works
-because an operator's results and state depend on its input alone. The last pieces come when the operator has been paused, and hold the
-engine's own record of it: `sbon_agent.engine.handover`.
+"""Cuts the state of a running operator into the pieces of a snapshot (`sbon.migration.snapshot`) on the old host of a migration, and puts
+it together on the new one.
 
 The work runs on executor threads; an `InputLog` is all that they share with the event loop.
 """
@@ -16,6 +12,7 @@ import msgspec
 
 from sbon.errors import RemoteProtocolError
 from sbon.extensions import Extensions
+from sbon.migration.snapshot import WATERMARK_PORT, Begin, Call, Calls, Opaque, Reader, Rest, Slice, Whole, Writer
 from sbon.query.plan import FunctionParams, OperatorSpec
 
 if TYPE_CHECKING:
@@ -27,56 +24,6 @@ _CALL_BYTES = 64
 """Bytes counted for each logged call beside its rows, so that watermarks are not free."""
 CALL_WORK_BYTES = 8192
 """Bytes of rows that cost about as much to repeat as one call does, however few rows it has."""
-
-
-class Begin(msgspec.Struct, frozen=True, tag="begin"):
-    """Head of a state in parts: `sbon.operators.snapshots.Head`, encoded."""
-
-    head: bytes
-
-
-class Slice(msgspec.Struct, frozen=True, tag="slice"):
-    """Next rows of a frame."""
-
-    name: str
-    data: bytes
-
-
-class Opaque(msgspec.Struct, frozen=True, tag="opaque"):
-    """Next bytes of a snapshot."""
-
-    data: bytes
-
-
-class Whole(msgspec.Struct, frozen=True, tag="whole"):
-    """Marks the end of the state: the receiver builds the operator now, while nobody waits for it yet."""
-
-
-class Call(msgspec.Struct, frozen=True, array_like=True):
-    """One call to the operator: rows for a port, or a watermark (port -1)."""
-
-    port: int
-    watermark_us: int
-    data: bytes
-
-
-class Calls(msgspec.Struct, frozen=True, tag="calls"):
-    """Next calls that the operator received on the old host."""
-
-    calls: tuple[Call, ...]
-
-
-class Rest(msgspec.Struct, frozen=True, tag="rest"):
-    """Next bytes of what `sbon_agent.engine.handover` exports."""
-
-    data: bytes
-
-
-_WATERMARK = -1
-_encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Begin | Slice | Opaque | Whole | Calls | Rest] = msgspec.msgpack.Decoder(
-    Begin | Slice | Opaque | Whole | Calls | Rest
-)
 
 
 class InputLog:
@@ -112,7 +59,7 @@ class InputLog:
 
     def advance(self, watermark_us: int) -> None:
         """Logs a watermark given to the operator."""
-        self._add(_WATERMARK, watermark_us, None, 0)
+        self._add(WATERMARK_PORT, watermark_us, None, 0)
 
     def take(self, work_bytes_max: int) -> "list[tuple[int, int, pl.DataFrame | None, int]]":
         """Takes out the first calls: those up to `work_bytes_max` of work (see `work_bytes`), and the one that goes beyond it."""
@@ -131,46 +78,30 @@ class InputLog:
         self.added_calls += 1
 
 
-def state_pieces(operator: "Operator", piece_bytes: Callable[[], int]) -> Iterator[bytes]:
+def state_pieces(operator: "Operator", writer: Writer, piece_bytes: Callable[[], int]) -> Iterator[bytes]:
     """Yields the state of a fork of an operator, piece by piece. Each piece has the size that `piece_bytes` asks for at that moment."""
     parts = operator.parts()
     if parts is None:
-        yield from _cut(operator.snapshot(), piece_bytes, lambda data: Opaque(data))
-        yield _encoder.encode(Whole())
-        return
-    from sbon.operators.frames import encode
+        yield from writer.cut(operator.snapshot(), piece_bytes, Opaque)
+    else:
+        from sbon.operators.frames import encode
 
-    yield _encoder.encode(Begin(msgspec.msgpack.encode(parts.head)))
-    for name, frame in parts.frames.items():
-        rows_per_byte = frame.height / max(1, frame.estimated_size())
-        start = 0
-        while start < max(1, frame.height):
-            rows = max(1, int(rows_per_byte * piece_bytes()))
-            yield _encoder.encode(Slice(name, encode(frame.slice(start, rows))))
-            start += rows
-    yield _encoder.encode(Whole())
+        yield writer.piece(Begin(msgspec.msgpack.encode(parts.head)))
+        for name, frame in parts.frames.items():
+            rows_per_byte = frame.height / max(1, frame.estimated_size())
+            start = 0
+            while start < max(1, frame.height):
+                rows = max(1, int(rows_per_byte * piece_bytes()))
+                yield writer.piece(Slice(name, encode(frame.slice(start, rows))))
+                start += rows
+    yield writer.piece(Whole())
 
 
-def call_pieces(calls: "Iterable[tuple[int, int, pl.DataFrame | None, int]]") -> bytes:
+def input_piece(calls: "Iterable[tuple[int, int, pl.DataFrame | None, int]]", writer: Writer) -> bytes:
     """Encodes logged calls as one piece."""
     from sbon.operators.frames import encode
 
-    encoded = tuple(Call(port, watermark, b"" if frame is None else encode(frame)) for port, watermark, frame, _ in calls)
-    return _encoder.encode(Calls(encoded))
-
-
-def rest_pieces(rest: bytes, piece_bytes: int) -> list[bytes]:
-    """Encodes what the engine adds as pieces, at least one."""
-    return list(_cut(rest, lambda: piece_bytes, lambda data: Rest(data)))
-
-
-def _cut(data: bytes, piece_bytes: Callable[[], int], make: Callable[[bytes], Any]) -> Iterator[bytes]:
-    """Cuts bytes into encoded pieces, at least one."""
-    start = 0
-    while start < max(1, len(data)):
-        end = start + piece_bytes()
-        yield _encoder.encode(make(data[start:end]))
-        start = end
+    return writer.calls(Call(port, watermark, b"" if frame is None else encode(frame)) for port, watermark, frame, _ in calls)
 
 
 class Assembly:
@@ -179,6 +110,7 @@ class Assembly:
     def __init__(self, spec: OperatorSpec, extensions: Callable[[], Extensions]) -> None:
         self._spec = spec
         self._extensions = extensions
+        self._reader = Reader()
         self._operator: Operator | None = None
         self._head: bytes | None = None
         self._frames: dict[str, list[pl.DataFrame]] = {}
@@ -210,12 +142,9 @@ class Assembly:
         Raises
         ------
         RemoteProtocolError
-            The bytes are not a piece, or do not fit those before.
+            The bytes are not a piece of a version that is known here, or do not fit those before.
         """
-        try:
-            piece = _decoder.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-            raise RemoteProtocolError(f"piece of {len(data)} bytes is not one of a state: {problem}") from problem
+        piece = self._reader.part(data)
         match piece:
             case Rest(rest):
                 self._rest.append(rest)
@@ -243,7 +172,7 @@ class Assembly:
 
         operator = self._built()
         for call in calls:
-            if call.port == _WATERMARK:
+            if call.port == WATERMARK_PORT:
                 for _ in operator.advance_in_steps(call.watermark_us):
                     pass  # the old host gives the answers; these are discarded
             else:

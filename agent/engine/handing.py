@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from sbon.errors import LocalProtocolError, SbonError
-from sbon.types import LinkId
+from sbon.types import LinkId, OperatorId
 from sbon.wire.deployment import InputLost
 from sbon.wire.links import Handed
 from sbon.wire.messages import Done as DoneMessage
@@ -20,7 +20,6 @@ from sbon_agent.engine.ends import Output
 from sbon_agent.engine.engine import Engine
 from sbon_agent.engine.instance import Instance
 from sbon_agent.host import Host
-from sbon_agent.optimising.migrations import Migrations
 
 RETRY_S_MIN = 0.5
 RETRY_S_MAX = 15.0
@@ -30,11 +29,11 @@ RETRY_S_MAX = 15.0
 class Handing:
     """Sender and receiver of the message about a link's new source."""
 
-    def __init__(self, host: Host, directory: Directory, engine: Engine, migrations: Migrations) -> None:
+    def __init__(self, host: Host, directory: Directory, engine: Engine, is_leaving: Callable[[OperatorId], bool]) -> None:
         self._host = host
         self._directory = directory
         self._engine = engine
-        self._migrations = migrations
+        self._is_leaving = is_leaving
         self._telling: set[LinkId] = set()
         self._lost: dict[LinkId, bool] = {}
         """Outputs of multicasts, and whether their receivers were last told that the multicast has lost its source."""
@@ -110,7 +109,7 @@ class Handing:
         """
         link = message.link
         instance = self._engine.instances.get(link.target)
-        if instance is None or link.id not in instance.inputs or self._migrations.is_leaving(link.target):
+        if instance is None or link.id not in instance.inputs or self._is_leaving(link.target):
             raise LocalProtocolError(f"the receiver of {link.id} is not on {self._directory.me}, or about to leave")
         self._engine.flow.handed(link, message.node)
         respond(DoneMessage())

@@ -1,7 +1,5 @@
-"""Encodes and installs the engine's record of a migrating operator: everything but the operator's own state.
-
-It holds the number of the last batch processed on each input, and the unacknowledged output; `sbon.links` explains why that is enough. The
-operator's own state is sent before (`sbon_agent.engine.copying`).
+"""Makes and installs the record of a migrating operator (`sbon.migration.snapshot.Record`): everything but the operator's own state, which
+is sent before (`sbon_agent.engine.copying`).
 """
 
 from collections.abc import Callable, Mapping
@@ -15,76 +13,16 @@ from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
 from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
-from sbon.query.plan import LinkSpec, OperatorSpec
-from sbon.query.schema import Schema
-from sbon.types import LinkId, NodeId, QueryId
+from sbon.migration.snapshot import HeldBatch, InputRecord, OutputRecord, Record, decode_record, encode_record
+from sbon.query.plan import LinkSpec
+from sbon.types import LinkId
 from sbon.wire.deployment import User
-from sbon.wire.limits import Count, Epoch, Instant, Watermark
 from sbon_agent.engine.ends import Input, Output
 from sbon_agent.engine.instance import Instance
 from sbon_agent.engine.rows import Rows
 
 if TYPE_CHECKING:
     from sbon.operators.operator import Operator
-
-
-class HeldBatch(msgspec.Struct, frozen=True, array_like=True):
-    """An unacknowledged batch of an output."""
-
-    sequence: Count
-    stimulus_s: Instant
-    watermark_us: Watermark
-    rows: Count
-    data: bytes
-    path: Count = 0
-
-
-class InputState(msgspec.Struct, frozen=True, array_like=True):
-    """Progress of an input."""
-
-    link: LinkSpec
-    node: NodeId
-    schema: Schema
-    processed: Count
-    rows_processed: Count
-    watermark_us: Watermark
-    epoch: Epoch = 0
-    lost: bool = False
-    told_lost: bool = False
-    named: tuple[tuple[Epoch, NodeId], ...] = ()
-
-
-class OutputState(msgspec.Struct, frozen=True, array_like=True):
-    """What an output has still to deliver."""
-
-    link: LinkSpec
-    node: NodeId
-    epoch: Epoch
-    users: tuple[QueryId, ...]
-    next_sequence: Count
-    rows_offered: Count
-    rows_acknowledged: Count
-    held: tuple[HeldBatch, ...]
-    named: tuple[tuple[Epoch, NodeId], ...] = ()
-
-
-class OperatorState(msgspec.Struct, frozen=True):
-    """Record of one operator between two batches, without the operator's own state."""
-
-    spec: OperatorSpec
-    users: tuple[User, ...]
-    inputs: tuple[InputState, ...]
-    outputs: tuple[OutputState, ...]
-    watermark_us: Watermark
-    watermark_out_us: Watermark
-    rows_in: Count
-    rows_out: Count
-    batches_in: Count
-    migrations: Epoch
-
-
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(OperatorState)
 
 
 def export(instance: Instance) -> Callable[[], bytes]:
@@ -103,7 +41,7 @@ def export(instance: Instance) -> Callable[[], bytes]:
 
 
 def _encode(instance: Instance, senders: Mapping[LinkId, tuple[int, int, int, tuple[Batch, ...]]]) -> bytes:
-    state = OperatorState(
+    state = Record(
         spec=instance.spec,
         users=tuple(User(query, owner, instance.slack_ms.get(query)) for query, owner in sorted(instance.users.items())),
         inputs=tuple(_input_state(incoming) for incoming in instance.inputs.values()),
@@ -115,11 +53,11 @@ def _encode(instance: Instance, senders: Mapping[LinkId, tuple[int, int, int, tu
         batches_in=instance.batches_in,
         migrations=instance.migrations,
     )
-    return _encoder.encode(state)
+    return encode_record(state)
 
 
-def _input_state(incoming: Input) -> InputState:
-    return InputState(
+def _input_state(incoming: Input) -> InputRecord:
+    return InputRecord(
         _as_measured(incoming),
         incoming.node,
         incoming.schema,
@@ -133,9 +71,9 @@ def _input_state(incoming: Input) -> InputState:
     )
 
 
-def _output_state(output: Output, exported: tuple[int, int, int, tuple[Batch, ...]]) -> OutputState:
+def _output_state(output: Output, exported: tuple[int, int, int, tuple[Batch, ...]]) -> OutputRecord:
     next_sequence, offered, acknowledged, held = exported
-    return OutputState(
+    return OutputRecord(
         _as_measured(output),
         output.node,
         output.epoch,
@@ -168,10 +106,7 @@ def install(operator: "Operator", data: bytes, epoch: int, links: LinkConfig) ->
     RemoteProtocolError
         The bytes are not such a state.
     """
-    try:
-        state = _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise RemoteProtocolError(f"state of {len(data)} bytes is not one of an operator: {problem}") from problem
+    state = decode_record(data)
     instance = Instance(state.spec, epoch, State.PREPARED)
     instance.operator = operator
     if not operator.is_stateless:

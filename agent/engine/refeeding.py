@@ -5,16 +5,17 @@ in transit are lost, and no sequence number tells which. A new link with a new i
 from a partition finds no receiver, so nothing arrives twice.
 """
 
+from collections.abc import Callable
+
 from sbon.errors import LocalProtocolError
 from sbon.execution.life import State
-from sbon.types import LinkId, NodeId
+from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.deployment import Refeed
 from sbon_agent.engine.ends import Input
 from sbon_agent.engine.engine import Engine
-from sbon_agent.optimising.migrations import Migrations
 
 
-def refeed(engine: Engine, migrations: Migrations, message: Refeed) -> NodeId | None:
+def refeed(engine: Engine, is_leaving: Callable[[OperatorId], bool], message: Refeed) -> NodeId | None:
     """Carries out one side of a replacement; repeating it does nothing.
 
     Returns the node that the old link came from, if the old link was removed here.
@@ -28,7 +29,7 @@ def refeed(engine: Engine, migrations: Migrations, message: Refeed) -> NodeId | 
     instance = engine.instances.get(operator)
     if instance is None or message.query not in instance.users:
         raise LocalProtocolError(f"operator {operator} of {message.query} is not on {engine.me}")
-    if migrations.is_leaving(operator) or instance.state not in (State.RUNNING, State.FINISHED):
+    if is_leaving(operator) or instance.state not in (State.RUNNING, State.FINISHED):
         raise LocalProtocolError(f"operator {operator} is {instance.state.value}, or about to move")
     if message.gives:
         engine.connect(operator, message.end, message.query)

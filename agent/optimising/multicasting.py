@@ -24,7 +24,7 @@ from sbon_agent.engine.ends import Output
 from sbon_agent.engine.handing import Handing, settled
 from sbon_agent.engine.instance import Instance
 from sbon_agent.engine.splitting import feeds
-from sbon_agent.optimising.migrations import MigrationRecord
+from sbon_agent.migration.departure import MigrationRecord
 from sbon_agent.optimising.returning import Returning
 from sbon_agent.optimising.reviewing import Reports, Reviewing, Surroundings
 

@@ -18,7 +18,7 @@ from sbon.placement.config import PlacementConfig
 from sbon.query.plan import needs_of
 from sbon.types import NodeId, OperatorId
 from sbon_agent.engine.instance import Instance
-from sbon_agent.optimising.migrations import MigrationRecord
+from sbon_agent.migration.departure import MigrationRecord
 from sbon_agent.optimising.reviewing import Reports, Reviewing, Surroundings
 
 if TYPE_CHECKING:

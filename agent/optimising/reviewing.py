@@ -18,7 +18,7 @@ from sbon_agent.directory import Directory
 from sbon_agent.engine.engine import Engine
 from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host, Timer
-from sbon_agent.optimising.migrations import Migrations
+from sbon_agent.migration.migrations import Migrations
 from sbon_agent.optimising.remembering import Remembering
 from sbon_agent.optimising.surveying import Surveying
 from sbon_agent.telemetry.recording import Recording

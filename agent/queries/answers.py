@@ -22,7 +22,7 @@ from sbon_agent.directory import Directory, Done
 from sbon_agent.engine.engine import Engine
 from sbon_agent.engine.handing import Handing
 from sbon_agent.engine.refeeding import refeed, replaced
-from sbon_agent.optimising.migrations import Migrations
+from sbon_agent.migration.migrations import Migrations
 from sbon_agent.optimising.remembering import Remembering
 from sbon_agent.optimising.sharing import Sharing
 from sbon_agent.optimising.surveying import Surveying
@@ -136,7 +136,7 @@ class Answers:
                 self._engine.input_lost(operator, link, back)
                 respond(DoneMessage())
             case Refeed():
-                left = refeed(self._engine, self._migrations, message)
+                left = refeed(self._engine, self._migrations.is_leaving, message)
                 if left is not None:
                     self._directory.tell(left, Replaced(link=message.lost))
                 respond(DoneMessage())

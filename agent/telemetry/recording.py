@@ -18,7 +18,7 @@ from sbon_agent.telemetry.log import Telemetry
 if TYPE_CHECKING:
     from sbon.optimiser.decision import CandidateView, Decision, PlacedOperator
     from sbon.query.plan import Plan
-    from sbon_agent.optimising.migrations import MigrationRecord
+    from sbon_agent.migration.departure import MigrationRecord
     from sbon_agent.queries.record import QueryRecord
 
 REVIEWS_REMEMBERED = 1024

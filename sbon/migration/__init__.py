@@ -1,1 +1,1 @@
-"""Moving a running operator to another host: settings, the machine (`sbon.migration.machine`), and its actions."""
+"""Moving a running operator to another host: settings, and one machine for each host that takes part."""

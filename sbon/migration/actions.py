@@ -1,4 +1,4 @@
-"""Actions for the host of a migrating operator, returned by `sbon.migration.machine`."""
+"""Actions for the host of a migrating operator, returned by `sbon.migration.coordinator`."""
 
 from typing import TypeAlias
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbon.pacing import TARGET_S, WAIT_S_MAX, WAIT_S_MIN, Pacer, Window
+from sbon.migration.pacing import TARGET_S, WAIT_S_MAX, WAIT_S_MIN, Pacer, Window
 
 SHARES = st.floats(0.01, 3.0)
 COSTS = st.lists(st.floats(0.0, 0.004), min_size=1, max_size=200)

@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon.errors import LinkError, LocalProtocolError
-from sbon.pacing import Window
-from sbon.state_pieces import Arrival, Piece, PieceSender, Turn
+from sbon.migration.pacing import Window
+from sbon.migration.pieces import Piece, PieceReceiver, PieceSender, Turn
 from tests.examples import examples
 
 
-def arrival(bytes_max: int = 10**9) -> Arrival:
-    return Arrival("q.1", 1, "here", 0.0, 5.0, bytes_max)
+def make_receiver(bytes_max: int = 10**9) -> PieceReceiver:
+    return PieceReceiver("q.1", bytes_max)
 
 
 @examples(200)
@@ -21,7 +21,7 @@ def arrival(bytes_max: int = 10**9) -> Arrival:
     st.lists(st.sampled_from(["send", "lose", "deliver", "twice", "effect", "answer", "forget answer", "again"]), max_size=80),
 )
 def test_every_piece_is_taken_once_and_in_order(window: int, pieces: int, events: list[str]):
-    sender, receiver = PieceSender(Window(window, window)), arrival()
+    sender, receiver = PieceSender(Window(window, window)), make_receiver()
     way: list[Piece] = []
     answers: list[int] = []
     taken: list[int] = []
@@ -29,7 +29,7 @@ def test_every_piece_is_taken_once_and_in_order(window: int, pieces: int, events
 
     def deliver(piece: Piece) -> None:
         try:
-            turn = receiver.arrived(piece.index, piece.last, len(piece.data), 0.0)
+            turn = receiver.arrived(piece.index, piece.last, len(piece.data))
         except LinkError:
             return
         if turn is Turn.TAKE:
@@ -68,22 +68,14 @@ def test_every_piece_is_taken_once_and_in_order(window: int, pieces: int, events
 
 
 def test_nothing_comes_behind_the_last_piece():
-    receiver = arrival()
-    assert receiver.arrived(0, True, 5, 0.0) is Turn.TAKE
+    receiver = make_receiver()
+    assert receiver.arrived(0, True, 5) is Turn.TAKE
     with pytest.raises(LocalProtocolError, match="behind the last"):
-        receiver.arrived(1, False, 5, 0.0)
+        receiver.arrived(1, False, 5)
 
 
 def test_a_state_that_is_too_large_is_refused():
-    receiver = arrival(bytes_max=10)
-    receiver.arrived(0, False, 8, 0.0)
+    receiver = make_receiver(bytes_max=10)
+    receiver.arrived(0, False, 8)
     with pytest.raises(LocalProtocolError, match="state_bytes_max"):
-        receiver.arrived(1, False, 8, 0.0)
-
-
-def test_an_arrival_asks_once_a_period_when_it_hears_nothing():
-    receiver = arrival()
-    assert not receiver.must_ask(4.9)
-    assert receiver.must_ask(5.0)
-    assert not receiver.must_ask(6.0)
-    assert receiver.must_ask(10.0)
+        receiver.arrived(1, False, 8)

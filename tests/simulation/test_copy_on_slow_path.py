@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sbon.migration.machine import Phase
+from sbon.migration.coordinator import Phase
 from sbon.query.plan import JoinParams, SinkParams
 from sbon_agent.engine.instance import Instance
 from sbon_agent.node import Agent

@@ -7,8 +7,8 @@ import numpy as np
 from sbon.execution.life import State
 from sbon.query.plan import MapParams, WindowParams
 from sbon_agent.engine.instance import Instance
+from sbon_agent.migration.departure import MigrationRecord
 from sbon_agent.node import Agent
-from sbon_agent.optimising.migrations import MigrationRecord
 from sbon_testbed.backend import Tail
 from sbon_testbed.cpu import CpuConfig
 from tests.worlds import settled_world

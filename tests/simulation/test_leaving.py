@@ -149,7 +149,7 @@ def test_a_candidate_that_refuses_is_not_the_last_one():
     refused = []
 
     def refuse(node: int) -> Callable[..., None]:
-        def prepare(message: Any, respond: Any) -> None:
+        def prepare(message: Any, respond: Any, *, is_leaving: bool) -> None:
             refused.append(node)
             raise PlacementError("it takes nothing")
 

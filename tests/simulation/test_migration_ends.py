@@ -7,7 +7,7 @@ import pytest
 from sbon.errors import LinkError, SbonError
 from sbon.execution.life import State
 from sbon.membership.members import MemberStatus
-from sbon.migration.machine import Phase
+from sbon.migration.coordinator import Phase
 from sbon.query.plan import JoinParams
 from sbon.wire.migration import Activate
 from sbon_agent.node import Agent

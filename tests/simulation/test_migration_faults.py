@@ -5,6 +5,7 @@ that ends. The join that moves has a state of many pieces, so that its copy take
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 
 from sbon.errors import LinkError, MigrationError
 from sbon.execution.life import State
-from sbon.migration.machine import Phase
+from sbon.migration.config import MigrationConfig
+from sbon.migration.coordinator import Phase
 from sbon.query.plan import JoinParams
 from sbon.wire.links import Moved
 from sbon.wire.migration import Activate, Lock, Prepare, StateChunk, Unlock
@@ -117,7 +119,7 @@ class Overlay:
         for agent in self.agents:
             assert self.join not in agent.migrations._arrivals
             assert not [i for i in agent.engine.instances.values() if i.log is not None or i.state is State.PREPARED]
-            assert not [o for o in agent.engine.instances if agent.migrations._locks.held(o, agent.host.now())]
+            assert not [o for o in agent.engine.instances if agent.migrations._neighbour.keeps_still(o, agent.host.now())]
 
 
 @cache
@@ -317,7 +319,8 @@ def test_any_message_is_lost_or_comes_twice_or_late(kind: type, one_copy: Callab
 def test_a_state_too_large_for_the_new_host_stays(one_copy: Callable[[Overlay], None]) -> None:
     overlay = Overlay(SHORT_S)
     one_copy(overlay)
-    overlay.agent(OTHER).migrations._arrivals._config = type(overlay.agent(OTHER).config.migration)(state_bytes_max=1)
+    arrivals = overlay.agent(OTHER).migrations._arrivals
+    arrivals._parts = replace(arrivals._parts, config=MigrationConfig(state_bytes_max=1))
     records = overlay.ask(OTHER)
     overlay.world.run_until(lambda: bool(records), 60.0)
     assert "migration.state_bytes_max" in records[0].outcome

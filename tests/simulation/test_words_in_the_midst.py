@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sbon.errors import LocalProtocolError, MigrationError, SbonError
-from sbon.migration.machine import Phase
+from sbon.migration.coordinator import Phase
 from sbon.query.plan import MapParams, WindowParams
 from sbon.wire.deployment import InputLost, Use
 from sbon.wire.messages import Done, Message
@@ -55,7 +55,7 @@ class Overlay:
 def until_the_rest_is_sent(overlay: Overlay, agent: Agent, operator: str) -> None:
     """All that an operator takes along has been read, and its new host has not answered yet."""
     leaving = agent.migrations._leaving[operator]
-    overlay.world.run_until(lambda: leaving.copying is not None and leaving.copying._rest == [], 30)
+    overlay.world.run_until(lambda: leaving.sending.machine._rest == [], 30)
     assert leaving.steps.phase is Phase.TRANSFERRING
 
 

@@ -17,7 +17,7 @@ INPUT_OUTPUT = {
     *("aiomqtt", "paho", "uvloop"),
 }
 """Modules that reach outside; whoever imports one of them does I/O."""
-LINES_WITHOUT_IO_MAX = 17_600
+LINES_WITHOUT_IO_MAX = 17_300
 """In modules of `agent/` that do no I/O of their own. The aim is 3,000."""
 METHODS_MAX = 25
 ATTRIBUTES_MAX = 20
@@ -25,7 +25,6 @@ LARGE_CLASSES = {
     "Agent",
     "AsyncioHost",
     "Connection",
-    "Copying",
     "Engine",
     "Execution",
     "FileSource",
@@ -37,7 +36,6 @@ LARGE_CLASSES = {
     "LinkSender",
     "MembershipWorld",
     "Migration",
-    "Migrations",
     "OwnedQueries",
     "Peers",
     "ProcessWorld",

@@ -11,11 +11,11 @@ from msgspec import inspect
 
 from sbon.errors import UnsupportedError
 from sbon.membership import messages as membership
+from sbon.migration.snapshot import Record
 from sbon.query.plan import LinkSpec
 from sbon.wire.messages import Message, decode, encode
 from sbon.wire.migration import Lock
 from sbon.wire.reports import UpstreamDelay
-from sbon_agent.engine.handover import OperatorState
 
 CHECKED_ELSEWHERE = {"OperatorSpec", "Field", "Entry"}
 """What plans and the catalogue check themselves (`sbon.query.limits`, `sbon.query.catalog`)."""
@@ -62,7 +62,7 @@ def test_every_number_text_and_list_of_every_message_has_limits():
     assert {*typing.get_args(Message), LinkSpec} <= seen
 
 
-@pytest.mark.parametrize("kind", [OperatorState, membership.Message, membership.State], ids=str)
+@pytest.mark.parametrize("kind", [Record, membership.Message, membership.State], ids=str)
 def test_every_number_in_datagrams_and_in_what_moves_with_an_operator_has_limits(kind: Any):
     assert [path for path in unlimited(inspect.type_info(kind), "", set()) if path.endswith("number")] == []
 

@@ -12,6 +12,8 @@ WAIT_S_MAX = 0.05
 """Longest wait after one piece of work, however long that took."""
 WAIT_S_MIN = 1e-6
 """Shorter waits are skipped: a clock might not have advanced after them."""
+BURST_S = 0.005
+"""Processor time for the pieces of a state that needs no pacing, in seconds: small states are sent, and taken in, at once."""
 TARGET_S = 0.02
 """Allowed delay of an answer beyond that on an empty path, in seconds."""
 PIECES = 8

@@ -47,6 +47,7 @@ from sbon.migration.actions import (
     Transfer,
 )
 from sbon.migration.config import MigrationConfig
+from sbon.migration.transitions import Transitions
 from sbon.types import NodeId, OperatorId
 
 
@@ -63,8 +64,34 @@ class Phase(Enum):
     ABANDONED = "abandoned"
 
 
-_UNDECIDED = (Phase.LOCKING, Phase.PREPARING, Phase.COPYING, Phase.PAUSING, Phase.TRANSFERRING)
-_LOCKED = (Phase.PREPARING, Phase.COPYING, Phase.PAUSING, Phase.TRANSFERRING)
+UNDECIDED = (Phase.LOCKING, Phase.PREPARING, Phase.COPYING, Phase.PAUSING, Phase.TRANSFERRING)
+
+
+def _undecided(phase: Phase, steps: dict[str, tuple[Phase, ...]]) -> dict[str, tuple[Phase, ...]]:
+    """Returns the row of a phase before the decision, in which any failure abandons the migration."""
+    stays_or_ends = (phase, Phase.ABANDONED)
+    failures = {"not_locked": stays_or_ends, "refused": (Phase.ABANDONED,), "failed": stays_or_ends, "wake": stays_or_ends}
+    return {"locked": (phase,), **steps, **failures}
+
+
+TABLE = Transitions(
+    {
+        Phase.LOCKING: _undecided(Phase.LOCKING, {"start": (Phase.LOCKING, Phase.PREPARING), "locked": (Phase.LOCKING, Phase.PREPARING)}),
+        Phase.PREPARING: _undecided(Phase.PREPARING, {"prepared": (Phase.COPYING,)}),
+        Phase.COPYING: _undecided(
+            Phase.COPYING, {"progressed": (Phase.COPYING,), "copied": (Phase.COPYING, Phase.PAUSING), "overtaken": (Phase.PAUSING,)}
+        ),
+        Phase.PAUSING: _undecided(Phase.PAUSING, {"paused": (Phase.TRANSFERRING,)}),
+        Phase.TRANSFERRING: _undecided(Phase.TRANSFERRING, {"transferred": (Phase.COMMITTING,)}),
+        Phase.COMMITTING: {
+            **dict.fromkeys(("activated", "unknown_there", "told", "disbelieved", "failed"), (Phase.COMMITTING, Phase.COMMITTED)),
+            "wake": (Phase.COMMITTING,),
+        },
+        Phase.COMMITTED: {},
+        Phase.ABANDONED: {},
+    }
+)
+"""The methods of `Migration` that each phase takes, and the phases that may follow."""
 _DISBELIEVED_MAX = 60
 """Number of times that a node may reject our message on the new place before it is no longer told."""
 _SHRINKS = 0.7
@@ -78,6 +105,7 @@ class Migration:
     ----------
     operator : the operator that moves
     there : its new host
+    epoch : the operator's epoch there
     neighbours : the operators that it has links with, by their hosts
     owners : the agents that took the queries that use it
     """
@@ -86,6 +114,7 @@ class Migration:
         self,
         operator: OperatorId,
         there: NodeId,
+        epoch: int,
         neighbours: Mapping[NodeId, tuple[OperatorId, ...]],
         owners: tuple[NodeId, ...],
         config: MigrationConfig,
@@ -93,6 +122,7 @@ class Migration:
     ) -> None:
         self.operator = operator
         self.there = there
+        self.epoch = epoch
         self.phase = Phase.LOCKING
         self._config = config
         self._neighbours = dict(sorted(neighbours.items()))
@@ -116,41 +146,54 @@ class Migration:
 
     def start(self, now: float) -> list[Action]:
         """Starts the migration by asking the neighbours for locks."""
+        if not self._takes("start"):
+            return []
         if not self._neighbours:
-            return self._prepare()
+            return self._prepare("start")
         return [AskLock(node, operators) for node, operators in self._neighbours.items()]
 
     def locked(self, node: NodeId, asked_at: float, now: float) -> list[Action]:
         """Records that a neighbour's host has granted the lock at `asked_at`; it is renewed long before it expires."""
+        if not self._takes("locked"):
+            return []
         self._leases[node] = max(self._leases.get(node, asked_at), asked_at)
         self._unlocked.discard(node)
         if self.phase is Phase.LOCKING and not self._unlocked:
-            return self._prepare()
+            return self._prepare("locked")
         return []
+
+    def not_locked(self, node: NodeId, reason: str, now: float, *, unheard: bool) -> list[Action]:
+        """Records that a neighbour's host refuses the lock, or with `unheard` that its answer has not come.
+
+        A lock that was given before still holds then, and is asked for again.
+        """
+        if not self._takes("not_locked") or (unheard and self.phase is not Phase.LOCKING):
+            return []
+        return self._abandon("not_locked", f"{node} holds its operators: {reason}", now)
 
     def prepared(self, now: float) -> list[Action]:
         """Records that the new host is ready for the state."""
-        if self.phase is not Phase.PREPARING:
+        if not self._takes("prepared"):
             return []
-        self.phase = Phase.COPYING
+        self._enter("prepared", Phase.COPYING)
         self._copied_from = now
         self._progressed(now)
         return [Copy(self.there)]
 
     def progressed(self, now: float) -> list[Action]:
         """Records that a piece of the state has arrived."""
-        if self.phase is Phase.COPYING:
+        if self._takes("progressed"):
             self._progressed(now)
         return []
 
     def copied(self, left_bytes: int, now: float) -> list[Action]:
         """Records that the state, or a round of later input, has arrived; `left_bytes` of input have come meanwhile."""
-        if self.phase is not Phase.COPYING:
+        if not self._takes("copied"):
             return []
         # At least one round: the first input after a large state may be expensive, and must not be processed during the pause.
         few = left_bytes <= self._config.rest_bytes and self._rounds > 0
         if few or self._rounds >= self._config.rounds_max or left_bytes > max(self._config.rest_bytes, _SHRINKS * self._left_bytes):
-            return self._pause(now)
+            return self._pause("copied", now)
         self._rounds += 1
         self._left_bytes = left_bytes
         self._progressed(now)
@@ -158,84 +201,80 @@ class Migration:
 
     def overtaken(self, now: float) -> list[Action]:
         """Ends copying because more input has come than is kept for the copy: the rest is sent during the pause."""
-        return self._pause(now) if self.phase is Phase.COPYING else []
+        return self._pause("overtaken", now) if self._takes("overtaken") else []
 
     def paused(self, neighbours: Iterable[NodeId], owners: Iterable[NodeId], now: float) -> list[Action]:
         """Records that the operator has paused, with its present neighbours' hosts and owners, some of which may be new."""
-        if self.phase is not Phase.PAUSING:
+        if not self._takes("paused"):
             return []
-        self.phase = Phase.TRANSFERRING
+        self._enter("paused", Phase.TRANSFERRING)
         self._untold |= {*neighbours, *owners}
         return [Transfer(self.there)]
 
     def transferred(self, now: float) -> list[Action]:
         """Records that the new host has installed the state, which commits the migration."""
-        if self.phase is not Phase.TRANSFERRING:
+        if not self._takes("transferred"):
             return []
-        self.phase = Phase.COMMITTING
+        self._enter("transferred", Phase.COMMITTING)
         self._retry_at = now + self._config.retry_s
         return [Commit(), *self._words()]
 
     def activated(self, now: float) -> list[Action]:
         """Records that the new copy runs."""
-        if self.phase is not Phase.COMMITTING or self._activated:
+        if not self._takes("activated") or self._activated:
             return []
         self._activated = True
         if self._paused_at is not None:
             self._pause_s = now - self._paused_at
-        return self._maybe_done(now)
+        return self._maybe_done("activated", now)
 
     def unknown_there(self, now: float) -> list[Action]:
         """Records that the new host has no such operator: it had it at the decision, so it was restarted since, or the queries have
         ended."""
-        if self.phase is not Phase.COMMITTING or self._activated:
+        if not self._takes("unknown_there") or self._activated:
             return []
         self._activated, self._lost = True, f"{self.there} had it no more when it was told to run it"
-        return self._maybe_done(now)
+        return self._maybe_done("unknown_there", now)
 
     def told(self, node: NodeId, now: float) -> list[Action]:
         """Records that a neighbour's host or an owner knows the new place."""
-        if self.phase is not Phase.COMMITTING:
+        if not self._takes("told"):
             return []
         self._untold.discard(node)
-        return self._maybe_done(now)
+        return self._maybe_done("told", now)
 
     def disbelieved(self, node: NodeId, now: float) -> list[Action]:
         """Records that a node rejects our message on the new place, because earlier hosts have not told it that the operator was here.
 
         They may still do so. If they have died, nobody can tell it any more, and the migration must not wait for ever.
         """
-        if self.phase is not Phase.COMMITTING:
+        if not self._takes("disbelieved"):
             return []
         self._disbelieved[node] = self._disbelieved.get(node, 0) + 1
         return self.told(node, now) if self._disbelieved[node] >= _DISBELIEVED_MAX else []
 
     def refused(self, reason: str, now: float) -> list[Action]:
         """Handles a refusal or a failed step. After the decision this has no effect: messages are repeated until they arrive."""
-        if self.phase in _UNDECIDED:
-            return self._abandon(reason, now)
-        return []
+        return self._abandon("refused", reason, now) if self._takes("refused") else []
 
     def failed(self, node: NodeId, now: float, *, left: bool = False) -> list[Action]:
         """Handles that the members have declared a node failed, or that it has left in good order."""
         gone = f"{node} has left" if left else f"{node} failed"
-        if self.phase in _UNDECIDED:
-            if node == self.there or node in self._neighbours:
-                return self._abandon(gone, now)
+        if not self._takes("failed"):
             return []
-        if self.phase is Phase.COMMITTING:
-            self._untold.discard(node)
-            if node == self.there and not self._activated:
-                self._activated, self._lost = True, f"{gone} after the decision"
-            return self._maybe_done(now)
-        return []
+        if self.phase is not Phase.COMMITTING:
+            return self._abandon("failed", gone, now) if node == self.there or node in self._neighbours else []
+        self._untold.discard(node)
+        if node == self.there and not self._activated:
+            self._activated, self._lost = True, f"{gone} after the decision"
+        return self._maybe_done("failed", now)
 
     def wake(self, now: float) -> list[Action]:
         """Handles time-outs and repetitions that are due."""
-        if self.phase in _UNDECIDED and now >= self._decide_by():
+        if self.phase in UNDECIDED and now >= self._decide_by():
             waited_s = now - self._started if self._paused_at is None else now - self._paused_at
-            return self._abandon(f"no decision after {waited_s:.3g} s ({self.phase.value})", now)
-        if self.phase in _LOCKED and now >= self._renew_at:
+            return self._abandon("wake", f"no decision after {waited_s:.3g} s ({self.phase.value})", now)
+        if self.phase in UNDECIDED and self.phase is not Phase.LOCKING and now >= self._renew_at:
             self._renew_at = now + self._renew_s
             return [AskLock(node, operators) for node, operators in self._neighbours.items()]
         if self.phase is Phase.COMMITTING and now >= self._retry_at:
@@ -245,14 +284,18 @@ class Migration:
 
     def next_wake(self) -> float | None:
         """Returns when to call `wake`."""
-        if self.phase in _LOCKED:
-            return min(self._decide_by(), self._renew_at)
-        if self.phase in _UNDECIDED:
-            return self._decide_by()
+        if self.phase in UNDECIDED:
+            return self._decide_by() if self.phase is Phase.LOCKING else min(self._decide_by(), self._renew_at)
         return self._retry_at if self.phase is Phase.COMMITTING else None
 
-    def _prepare(self) -> list[Action]:
-        self.phase = Phase.PREPARING
+    def _takes(self, event: str) -> bool:
+        return TABLE.takes(self.phase, event)
+
+    def _enter(self, event: str, phase: Phase) -> None:
+        self.phase = TABLE.after(self.phase, event, phase)
+
+    def _prepare(self, event: str) -> list[Action]:
+        self._enter(event, Phase.PREPARING)
         return [AskPrepare(self.there)]
 
     def _decide_by(self) -> float:
@@ -262,8 +305,8 @@ class Migration:
     def _progressed(self, now: float) -> None:
         self._deadline = min(now + self._config.timeout_s, self._started + self._config.copy_timeout_s)
 
-    def _pause(self, now: float) -> list[Action]:
-        self.phase = Phase.PAUSING
+    def _pause(self, event: str, now: float) -> list[Action]:
+        self._enter(event, Phase.PAUSING)
         self._paused_at, self._copy_s = now, now - self._copied_from
         self._deadline = now + self._config.timeout_s
         return [Pause()]
@@ -272,14 +315,14 @@ class Migration:
         words: list[Action] = [] if self._activated else [SendActivate(self.there)]
         return words + [SendMoved(node) for node in sorted(self._untold)]
 
-    def _maybe_done(self, now: float) -> list[Action]:
+    def _maybe_done(self, event: str, now: float) -> list[Action]:
         if not self._activated or self._untold:
             return []
-        self.phase = Phase.COMMITTED
+        self._enter(event, Phase.COMMITTED)
         unlocks: list[Action] = [SendUnlock(node, moved=True) for node in self._neighbours]
         return [*unlocks, self._ended(True, self._lost, now)]
 
-    def _abandon(self, reason: str, now: float) -> list[Action]:
+    def _abandon(self, event: str, reason: str, now: float) -> list[Action]:
         actions: list[Action] = []
         if self.phase in (Phase.COPYING, Phase.PAUSING, Phase.TRANSFERRING):
             actions.append(StopCopying())
@@ -290,7 +333,7 @@ class Migration:
         if self.phase is not Phase.LOCKING:
             actions.append(SendAbandon(self.there))
         actions += [SendUnlock(node) for node in self._neighbours]
-        self.phase = Phase.ABANDONED
+        self._enter(event, Phase.ABANDONED)
         return [*actions, self._ended(False, reason, now)]
 
     def _ended(self, committed: bool, reason: str, now: float) -> Ended:

@@ -11,8 +11,8 @@ from enum import Enum
 import msgspec
 
 from sbon.errors import LinkError, LocalProtocolError
-from sbon.pacing import Window
-from sbon.types import NodeId, OperatorId
+from sbon.migration.pacing import Window
+from sbon.types import OperatorId
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -93,30 +93,28 @@ class Turn(Enum):
     """It was applied already: acknowledge again, since the first answer was lost."""
 
 
-class Arrival:
-    """The new host's end, from the preparation until the operator may run.
+class PieceReceiver:
+    """The new host's end.
 
     Parameters
     ----------
-    epoch : epoch of the operator on the new host
-    prepared_s : time without messages after which it asks the coordinator
     bytes_max : a state larger than this is refused
     """
 
-    def __init__(self, operator: OperatorId, epoch: int, coordinator: NodeId, now: float, prepared_s: float, bytes_max: int) -> None:
-        self.operator = operator
-        self.epoch = epoch
-        self.coordinator = coordinator
-        self.installed = False
-        self._prepared_s = prepared_s
+    def __init__(self, operator: OperatorId, bytes_max: int) -> None:
+        self._operator = operator
         self._bytes_max = bytes_max
         self._taken = 0
         self._done = 0
         self._ended = False
         self._bytes = 0
-        self._ask_at = now + prepared_s
 
-    def arrived(self, index: int, last: bool, size_bytes: int, now: float) -> Turn:
+    @property
+    def next_index(self) -> int:
+        """Returns the index of the next piece to take."""
+        return self._taken
+
+    def arrived(self, index: int, last: bool, size_bytes: int) -> Turn:
         """Judges a piece; those to TAKE must be applied in this order, with a call of `had_effect` for each.
 
         Raises
@@ -126,18 +124,18 @@ class Arrival:
         LocalProtocolError
             The piece follows the last one, or the state is too large.
         """
-        self._ask_at = now + self._prepared_s
         if index < self._done:
             return Turn.ANSWER
         if index < self._taken:
             return Turn.WAIT
         if self._ended:
-            raise LocalProtocolError(f"state of {self.operator}: piece {index} behind the last one, {self._taken - 1}")
+            raise LocalProtocolError(f"state of {self._operator}: piece {index} behind the last one, {self._taken - 1}")
         if index > self._taken:
-            raise LinkError(f"state of {self.operator}: piece {index}, expected {self._taken}")
+            raise LinkError(f"state of {self._operator}: piece {index}, expected {self._taken}")
         if self._bytes + size_bytes > self._bytes_max:
             raise LocalProtocolError(
-                f"state of {self.operator} is larger than {self._bytes_max} bytes (migration.state_bytes_max, or room in engine.memory_max)"
+                f"state of {self._operator} is larger than {self._bytes_max} bytes (migration.state_bytes_max, or room in "
+                "engine.memory_max)"
             )
         self._bytes += size_bytes
         self._taken, self._ended = index + 1, last
@@ -146,12 +144,5 @@ class Arrival:
     def had_effect(self) -> None:
         """Records that the next piece has been applied."""
         if self._done >= self._taken:
-            raise LocalProtocolError(f"state of {self.operator}: piece {self._done} has not been taken")
+            raise LocalProtocolError(f"state of {self._operator}: piece {self._done} has not been taken")
         self._done += 1
-
-    def must_ask(self, now: float) -> bool:
-        """Tells whether to ask the coordinator for the outcome after too long a silence. True once per period."""
-        if now < self._ask_at:
-            return False
-        self._ask_at = now + self._prepared_s
-        return True

@@ -1,0 +1,226 @@
+"""The format in which an operator travels: its state, the input that it received while that was sent, and the engine's record of it.
+
+A snapshot is a sequence of pieces. The first one has a head with the version of the format, which covers all pieces, and the name of an
+earlier snapshot where this one has only what has changed since; no release makes such a one yet. Then come
+
+    the state at one instant   its head and its frames, cut (Begin, Slice), or cut bytes where it has no frames (Opaque); Whole ends it
+    input since then           call by call (Calls): the copy repeats them and discards the answers, which works because an operator's
+                               results and state depend on its input alone
+    the engine's record        cut (Rest), with the operator at rest: `Record`, encoded
+
+An operator without state has a record alone.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
+
+import msgspec
+
+from sbon.errors import RemoteProtocolError
+from sbon.query.plan import LinkSpec, OperatorSpec
+from sbon.query.schema import Schema
+from sbon.types import NodeId, QueryId
+from sbon.wire.deployment import User
+from sbon.wire.limits import Count, Epoch, Instant, Watermark
+
+VERSION = 1
+"""Version of the format. A change that an older release would misread raises it."""
+
+
+class Begin(msgspec.Struct, frozen=True, tag="begin"):
+    """Head of a state in parts: `sbon.operators.snapshots.Head`, encoded."""
+
+    head: bytes
+
+
+class Slice(msgspec.Struct, frozen=True, tag="slice"):
+    """Next rows of a frame."""
+
+    name: str
+    data: bytes
+
+
+class Opaque(msgspec.Struct, frozen=True, tag="opaque"):
+    """Next bytes of a state without frames."""
+
+    data: bytes
+
+
+class Whole(msgspec.Struct, frozen=True, tag="whole"):
+    """Marks the end of the state: the receiver builds the operator now, while nobody waits for it yet."""
+
+
+WATERMARK_PORT = -1
+"""Port of a call that brings a watermark."""
+
+
+class Call(msgspec.Struct, frozen=True, array_like=True):
+    """One call to the operator: rows for a port, or a watermark."""
+
+    port: int
+    watermark_us: int
+    data: bytes
+
+
+class Calls(msgspec.Struct, frozen=True, tag="calls"):
+    """Next calls that the operator received on the old host."""
+
+    calls: tuple[Call, ...]
+
+
+class Rest(msgspec.Struct, frozen=True, tag="rest"):
+    """Next bytes of the record."""
+
+    data: bytes
+
+
+Part: TypeAlias = Begin | Slice | Opaque | Whole | Calls | Rest
+
+
+class Head(msgspec.Struct, frozen=True, tag="head"):
+    """The first piece."""
+
+    version: int
+    part: msgspec.Raw
+    """What the piece holds beside the head, in this version's format."""
+    since: str = ""
+    """Name of the snapshot that this one continues; empty: it stands alone."""
+
+
+class HeldBatch(msgspec.Struct, frozen=True, array_like=True):
+    """An unacknowledged batch of an output."""
+
+    sequence: Count
+    stimulus_s: Instant
+    watermark_us: Watermark
+    rows: Count
+    data: bytes
+    path: Count = 0
+
+
+class InputRecord(msgspec.Struct, frozen=True, array_like=True):
+    """Progress of an input."""
+
+    link: LinkSpec
+    node: NodeId
+    schema: Schema
+    processed: Count
+    rows_processed: Count
+    watermark_us: Watermark
+    epoch: Epoch = 0
+    lost: bool = False
+    told_lost: bool = False
+    named: tuple[tuple[Epoch, NodeId], ...] = ()
+
+
+class OutputRecord(msgspec.Struct, frozen=True, array_like=True):
+    """What an output has still to deliver."""
+
+    link: LinkSpec
+    node: NodeId
+    epoch: Epoch
+    users: tuple[QueryId, ...]
+    next_sequence: Count
+    rows_offered: Count
+    rows_acknowledged: Count
+    held: tuple[HeldBatch, ...]
+    named: tuple[tuple[Epoch, NodeId], ...] = ()
+
+
+class Record(msgspec.Struct, frozen=True):
+    """What an engine knows of one operator between two batches, without the operator's own state.
+
+    It holds the number of the last batch processed on each input, and the unacknowledged output; `sbon.links` explains why that is enough.
+    """
+
+    spec: OperatorSpec
+    users: tuple[User, ...]
+    inputs: tuple[InputRecord, ...]
+    outputs: tuple[OutputRecord, ...]
+    watermark_us: Watermark
+    watermark_out_us: Watermark
+    rows_in: Count
+    rows_out: Count
+    batches_in: Count
+    migrations: Epoch
+
+
+_encoder = msgspec.msgpack.Encoder()
+_part: msgspec.msgpack.Decoder[Part] = msgspec.msgpack.Decoder(Part)
+_first = msgspec.msgpack.Decoder(Head)
+_record = msgspec.msgpack.Decoder(Record)
+_MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class Writer:
+    """Encodes the pieces of one snapshot, in their order; the first one gets the head."""
+
+    def __init__(self) -> None:
+        self._begun = False
+
+    def piece(self, part: Part) -> bytes:
+        """Encodes a piece."""
+        encoded = _encoder.encode(part)
+        if self._begun:
+            return encoded
+        self._begun = True
+        return _encoder.encode(Head(VERSION, msgspec.Raw(encoded)))
+
+    def cut(self, data: bytes, piece_bytes: Callable[[], int], kind: Callable[[bytes], Part]) -> Iterator[bytes]:
+        """Cuts bytes into pieces, at least one. Each has the size that `piece_bytes` asks for at that moment."""
+        start = 0
+        while start < max(1, len(data)):
+            end = start + piece_bytes()
+            yield self.piece(kind(data[start:end]))
+            start = end
+
+    def calls(self, calls: Iterable[Call]) -> bytes:
+        """Encodes calls as one piece."""
+        return self.piece(Calls(tuple(calls)))
+
+
+class Reader:
+    """Decodes the pieces of one snapshot, in their order."""
+
+    def __init__(self) -> None:
+        self._begun = False
+
+    def part(self, data: bytes) -> Part:
+        """Decodes the next piece.
+
+        Raises
+        ------
+        RemoteProtocolError
+            The bytes are no piece, or the snapshot is of a version, or continues one, that is not known here.
+        """
+        try:
+            if self._begun:
+                return _part.decode(data)
+            self._begun = True
+            head = _first.decode(data)
+            if head.version != VERSION:
+                raise RemoteProtocolError(f"snapshot of version {head.version}, expected {VERSION}: both hosts need the same release")
+            if head.since:
+                raise RemoteProtocolError(f"snapshot since {head.since}, which is not here; expected a whole one")
+            return _part.decode(head.part)
+        except _MALFORMED as problem:
+            raise RemoteProtocolError(f"piece of {len(data)} bytes is not one of a snapshot: {problem}") from problem
+
+
+def encode_record(record: Record) -> bytes:
+    """Encodes an engine's record."""
+    return _encoder.encode(record)
+
+
+def decode_record(data: bytes) -> Record:
+    """Decodes an engine's record.
+
+    Raises
+    ------
+    RemoteProtocolError
+        The bytes are no record.
+    """
+    try:
+        return _record.decode(data)
+    except _MALFORMED as problem:
+        raise RemoteProtocolError(f"state of {len(data)} bytes is not one of an operator: {problem}") from problem
