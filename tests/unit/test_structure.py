@@ -47,7 +47,6 @@ LARGE_CLASSES = {
 }
 IN_CIRCLES = {
     "sbon.arrays",
-    "sbon.cost",
     "sbon.extensions",
     "sbon.framing",
     "sbon.functions",
@@ -55,7 +54,6 @@ IN_CIRCLES = {
     "sbon.links",
     "sbon.misfits",
     "sbon.operators",
-    "sbon.placement",
     "sbon.query",
     "sbon.wire",
     "sbon_agent.config",
