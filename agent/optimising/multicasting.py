@@ -15,8 +15,8 @@ import msgspec
 from sbon.errors import MigrationError
 from sbon.execution.life import State
 from sbon.optimiser.config import OptimiserConfig
-from sbon.optimiser.multicast_views import BRANCHES_MIN, Branch, Decision, Insert, SourceView
 from sbon.optimiser.slack import least_slack_ms
+from sbon.optimiser.views import BRANCHES_MIN, Branch, Insert, Migrate, SourceView, Stay
 from sbon.placement.config import PlacementConfig
 from sbon.query.plan import SinkParams, multicast_id
 from sbon.types import NodeId, OperatorId
@@ -166,8 +166,8 @@ class Multicasting(Reviewing["MulticastOptimiser"]):
                 Branch(o.link.id, o.node, o.steady_rate.per_s, least_slack_ms(instance.slack_ms.get(query) for query in o.users))
                 for o in instance.outputs.values()
             ),
-            folded=folded,
-            since_folded_s=None if at_s is None else self._host.now() - at_s,
+            changes=folded,
+            since_change_s=None if at_s is None else self._host.now() - at_s,
         )
 
     # -------------------------------------------------------------------------------------------------------- inserting
@@ -248,6 +248,6 @@ class Multicasting(Reviewing["MulticastOptimiser"]):
         if free() and settled(relay):
             self._engine.fold(relay.id, parent.id, free, folded)
 
-    def _log(self, decision: Decision) -> None:
-        verdict = type(decision).__name__.lower()
-        self._recording.review(decision.operator, (decision.operator,), verdict, decision.reason, decision.sites)
+    def _log(self, decision: Migrate | Insert | Stay) -> None:
+        verdict = "insert" if isinstance(decision, Insert) else "noinsert"
+        self._recording.review(decision.operator, (decision.operator,), verdict, decision.reason, decision.alternatives)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sbon.errors import MigrationError
 from sbon.optimiser.config import OptimiserConfig
-from sbon.optimiser.views import Migrate, Neighbour, OperatorView, Verdict, bodies
+from sbon.optimiser.views import Insert, Migrate, Neighbour, OperatorView, Stay, bodies
 from sbon.placement.config import PlacementConfig
 from sbon.query.plan import needs_of
 from sbon.types import NodeId, OperatorId
@@ -130,7 +130,7 @@ class Rebalancing(Reviewing["LocalOptimiser"]):
             del self._following[operator]
             self._recording.review(operator, (operator,), "hindered", str(problem))
 
-    def _log(self, view: OperatorView, verdict: Verdict) -> None:
+    def _log(self, view: OperatorView, verdict: Migrate | Insert | Stay) -> None:
         self._recording.review(view.id, view.operators, type(verdict).__name__.lower(), verdict.reason, verdict.alternatives)
 
     def _view(self, instance: Instance) -> OperatorView:
@@ -145,8 +145,8 @@ def view_of(instance: Instance, here: NodeId, now: float) -> OperatorView:
         id=instance.id,
         here=here,
         neighbours=tuple(incoming + outgoing),
-        migrations=instance.migrations,
-        since_migration_s=None if instance.arrived_at_s is None else now - instance.arrived_at_s,
+        changes=instance.migrations,
+        since_change_s=None if instance.arrived_at_s is None else now - instance.arrived_at_s,
         state_bytes=instance.state_bytes,
         delay_slack_ms=instance.delay_slack_ms,
     )

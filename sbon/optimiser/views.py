@@ -1,12 +1,14 @@
-"""Inputs and outputs of the local optimiser."""
+"""Inputs and outputs of the optimisers of running operators."""
 
 import math
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import msgspec
 
-from sbon.types import NodeId, OperatorId
+from sbon.types import LinkId, NodeId, OperatorId
+
+BRANCHES_MIN = 2
+"""Least number of consumers of a multicast; for one it would be a detour."""
 
 
 class Neighbour(msgspec.Struct, frozen=True):
@@ -29,9 +31,9 @@ class OperatorView(msgspec.Struct, frozen=True):
     here: NodeId
     neighbours: tuple[Neighbour, ...]
     """Neighbours, one for each link."""
-    migrations: int = 0
+    changes: int = 0
     """Number of migrations since it was created."""
-    since_migration_s: float | None = None
+    since_change_s: float | None = None
     """Seconds since it migrated here; None if it was created here."""
     state_bytes: int = 0
     """Approximate bytes that a migration would have to transfer."""
@@ -44,6 +46,54 @@ class OperatorView(msgspec.Struct, frozen=True):
     def operators(self) -> tuple[OperatorId, ...]:
         """Returns the operators that would move."""
         return self.members or (self.id,)
+
+    @property
+    def ends(self) -> tuple[Neighbour, ...]:
+        """Returns the neighbours."""
+        return self.neighbours
+
+    @property
+    def about(self) -> tuple[NodeId, ...]:
+        """Returns the nodes of the neighbours, each once."""
+        return tuple(dict.fromkeys(neighbour.node for neighbour in self.neighbours))
+
+
+class Branch(msgspec.Struct, frozen=True):
+    """One output of an operator."""
+
+    link: LinkId
+    node: NodeId
+    """Node of the consumer."""
+    rate_bytes_per_s: float
+    slack_ms: float = math.inf
+    """Allowed growth of the path to the consumer: the least slack of the queries that use the link."""
+
+
+class SourceView(msgspec.Struct, frozen=True):
+    """An operator of this node with all its outputs."""
+
+    id: OperatorId
+    here: NodeId
+    branches: tuple[Branch, ...]
+    changes: int = 0
+    """Number of multicasts that were created for it here and removed again."""
+    since_change_s: float | None = None
+    """Seconds since the last of those was removed; None: there was none."""
+
+    @property
+    def operators(self) -> tuple[OperatorId, ...]:
+        """Returns the operator alone."""
+        return (self.id,)
+
+    @property
+    def ends(self) -> tuple[Branch, ...]:
+        """Returns the outputs that leave this node."""
+        return tuple(branch for branch in self.branches if branch.node != self.here)
+
+    @property
+    def about(self) -> tuple[NodeId, ...]:
+        """Returns the nodes that a multicast's links would lead to."""
+        return (self.here, *dict.fromkeys(branch.node for branch in self.ends))
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -83,6 +133,13 @@ class Alternative(Considered, frozen=True, kw_only=True):
     """Growth of the longest path through the operator if it ran there."""
 
 
+class Site(Considered, frozen=True, kw_only=True):
+    """One node that was considered for a multicast."""
+
+    links: tuple[LinkId, ...]
+    """Links that the multicast would take over."""
+
+
 class Migrate(msgspec.Struct, frozen=True):
     """The operator (or the whole body, in the order of `operators`) should move."""
 
@@ -97,17 +154,28 @@ class Migrate(msgspec.Struct, frozen=True):
     """Alternatives, those with the most saving first."""
 
 
+class Insert(msgspec.Struct, frozen=True):
+    """These links should leave from a multicast at `to`."""
+
+    operator: OperatorId
+    links: tuple[LinkId, ...]
+    to: NodeId
+    usage_now: float
+    usage_there: float
+    saving_fraction: float
+    reason: str
+    alternatives: tuple[Site, ...]
+    """Sites considered, those with the most saving first."""
+
+
 class Stay(msgspec.Struct, frozen=True):
-    """The operator stays where it is for now."""
+    """The operator and its outputs stay as they are for now."""
 
     operator: OperatorId
     reason: str
-    alternatives: tuple[Alternative, ...] = ()
+    alternatives: tuple[Considered, ...] = ()
     pending: bool = False
     """The next review will ask again, to confirm a saving."""
-
-
-Verdict: TypeAlias = Migrate | Stay
 
 
 def bodies(views: Sequence[OperatorView]) -> tuple[OperatorView, ...]:
@@ -136,14 +204,14 @@ def bodies(views: Sequence[OperatorView]) -> tuple[OperatorView, ...]:
 
 def _body(group: Sequence[OperatorView]) -> OperatorView:
     members = tuple(view.id for view in group)
-    ages = [view.since_migration_s for view in group if view.since_migration_s is not None]
+    ages = [view.since_change_s for view in group if view.since_change_s is not None]
     return OperatorView(
         id=members[0],
         here=group[0].here,
         # A path that enters at one member need not leave at each, so a delay upstream of one member is no allowance for another.
         neighbours=tuple(msgspec.structs.replace(n, delay_ms=None) for view in group for n in view.neighbours if n.operator not in members),
-        migrations=max(view.migrations for view in group),
-        since_migration_s=min(ages) if ages else None,
+        changes=max(view.changes for view in group),
+        since_change_s=min(ages) if ages else None,
         state_bytes=sum(view.state_bytes for view in group),
         members=members,
         delay_slack_ms=min(view.delay_slack_ms for view in group),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sbon.errors import SbonError
-from sbon.optimiser.multicast_views import Insert
+from sbon.optimiser.views import Insert
 from sbon_testbed.backend import Tail
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.network import NetworkConfig

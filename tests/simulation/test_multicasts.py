@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from sbon.errors import LocalProtocolError
-from sbon.optimiser.multicast_views import Insert
+from sbon.optimiser.views import Insert
 from sbon.wire.deployment import End, Refeed, Use, User
 from sbon_agent.node import Agent
 from sbon_agent.queries.refeeding import renewed

@@ -31,8 +31,8 @@ def migrations_in_an_hour(seed, sigma, space=None, interval_s=10.0):
             "f",
             here,
             (Neighbour("left", 1000.0, True), Neighbour("right", 1000.0, False)),
-            migrations=count,
-            since_migration_s=None if moved_at is None else now - moved_at,
+            changes=count,
+            since_change_s=None if moved_at is None else now - moved_at,
         )
         shaken = CostSpace({name: node(*(np.array(c.vector) + rng.normal(0, 2, 3))) for name, c in space.coordinates.items()})
         ask = machines[here].review(subject, shaken, now)

@@ -15,9 +15,8 @@ from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.full import FullOptimiser
 from sbon.optimiser.local import LocalOptimiser
 from sbon.optimiser.multicast import MulticastOptimiser
-from sbon.optimiser.multicast_views import Branch, Insert, SourceView
 from sbon.optimiser.refuges import refuges
-from sbon.optimiser.views import Migrate, Neighbour, OperatorView, Stay
+from sbon.optimiser.views import Branch, Insert, Migrate, Neighbour, OperatorView, SourceView, Stay
 from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
 from sbon.placement.optimal import optimal_assignment

@@ -89,8 +89,8 @@ def test_candidates_are_looked_for_when_the_best_point_has_moved_by_the_threshol
 def test_an_operator_that_has_just_arrived_stays():
     optimiser = make(cooldown_s=30.0)
 
-    assert optimiser.review(view(migrations=1, since_migration_s=29.0), LINE, now=0.0) is None
-    assert optimiser.review(view(migrations=1, since_migration_s=30.0), LINE, now=0.0) is not None
+    assert optimiser.review(view(changes=1, since_change_s=29.0), LINE, now=0.0) is None
+    assert optimiser.review(view(changes=1, since_change_s=30.0), LINE, now=0.0) is not None
 
 
 def test_savings_below_the_threshold_do_not_move():
@@ -110,8 +110,8 @@ def test_a_large_state_stays_unless_the_saving_pays_for_carrying_it():
 def test_earlier_migrations_raise_the_threshold_for_a_while():
     config = {"saving_min_fraction": 0.3, "damping": 1.0, "damping_half_life_s": 1000.0, "cooldown_s": 10.0}
 
-    assert isinstance(run(make(**config), view(migrations=2, since_migration_s=11.0)), Stay)  # 0.9 required
-    assert isinstance(run(make(**config), view(migrations=2, since_migration_s=2000.0)), Migrate)  # 0.45 required
+    assert isinstance(run(make(**config), view(changes=2, since_change_s=11.0)), Stay)  # 0.9 required
+    assert isinstance(run(make(**config), view(changes=2, since_change_s=2000.0)), Migrate)  # 0.45 required
 
 
 def test_a_node_without_room_is_passed_over():
@@ -176,9 +176,7 @@ def test_idle_operators_are_left_alone():
 def test_operators_that_hold_each_other_move_as_one_body():
     """Each alone would pay the link between them; together they save."""
     join = OperatorView("j", "d", (Neighbour("a", 1000.0, True, "p"), Neighbour("d", 1500.0, False, "w")), state_bytes=10)
-    window = OperatorView(
-        "w", "d", (Neighbour("d", 1500.0, True, "j"), Neighbour("d", 100.0, False, "s")), migrations=1, since_migration_s=500.0
-    )
+    window = OperatorView("w", "d", (Neighbour("d", 1500.0, True, "j"), Neighbour("d", 100.0, False, "s")), changes=1, since_change_s=500.0)
     alone = OperatorView("x", "d", (Neighbour("a", 1.0, True, "y"),))
 
     (body,) = bodies([join, window, alone])
@@ -187,8 +185,8 @@ def test_operators_that_hold_each_other_move_as_one_body():
         "j",
         "d",
         (Neighbour("a", 1000.0, True, "p"), Neighbour("d", 100.0, False, "s")),
-        migrations=1,
-        since_migration_s=500.0,
+        changes=1,
+        since_change_s=500.0,
         state_bytes=10,
         members=("j", "w"),
     )

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
+from sbon.cost.network_usage import NetworkUsage
 from sbon.cost.space import CostSpace
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.multicast import MulticastOptimiser
-from sbon.optimiser.multicast_views import Branch, Insert, NoInsert, SourceView
-from sbon.optimiser.views import Ask
+from sbon.optimiser.views import Ask, Branch, Insert, SourceView, Stay
 from sbon.placement.candidates import CandidateReport
 from tests.placement_worlds import node
 
@@ -40,7 +40,7 @@ def answers(ask, space=OCEAN, slots=5, load=0.0, noise=lambda: 1.0):
 
 def run(subject, space=OCEAN, reviews=12, machine=None, **how):
     """Reviews every 10 s until there is something other than waiting for certainty."""
-    machine = machine or MulticastOptimiser(CONFIG)
+    machine = machine or MulticastOptimiser(CONFIG, NetworkUsage(1.0))
     for index in range(reviews):
         ask = machine.review(subject, space, 10.0 * index)
         if ask is None:
@@ -52,7 +52,7 @@ def run(subject, space=OCEAN, reviews=12, machine=None, **how):
 
 
 def test_consumers_and_the_best_nodes_for_them_are_asked_for_their_rtts_to_all_of_them():
-    ask = MulticastOptimiser(OptimiserConfig(candidates=2)).review(view(), OCEAN, 0.0)
+    ask = MulticastOptimiser(OptimiserConfig(candidates=2), NetworkUsage(1.0)).review(view(), OCEAN, 0.0)
 
     assert ask == Ask("a", ("here", "c1", "x"), ("here", "c1", "c2", "c3"))
 
@@ -70,7 +70,7 @@ def test_one_copy_crosses_the_ocean_once_it_is_sure():
 
 
 def test_one_consumer_gets_no_multicast_nor_do_consumers_on_the_operators_own_host():
-    machine = MulticastOptimiser(OptimiserConfig())
+    machine = MulticastOptimiser(OptimiserConfig(), NetworkUsage(1.0))
 
     assert machine.review(view("c1"), OCEAN, 0.0) is None
     assert machine.review(view("c1", "here", "here"), OCEAN, 0.0) is None
@@ -87,7 +87,7 @@ def test_two_consumers_on_one_node_are_served_from_there():
 def test_consumers_in_opposite_directions_get_none():
     space = CostSpace({"here": node(0.0), "w": node(-50.0), "e": node(50.0), "n": node(0.0, 50.0)})
 
-    assert isinstance(run(view("w", "e"), space), NoInsert)
+    assert isinstance(run(view("w", "e"), space), Stay)
 
 
 def test_consumers_on_the_way_are_left_where_they_are():
@@ -101,7 +101,7 @@ def test_a_consumer_whose_query_bears_no_longer_way_keeps_its_own_link():
     """By x, the way to c3 is as long as before, those to c1 and c2 are 2 ms longer."""
     branches = (Branch("a>c1:0", "c1", 1000.0, 0.5), Branch("a>c2:0", "c2", 1000.0), Branch("a>c3:0", "c3", 1000.0, 0.0))
     space = CostSpace({name: OCEAN.coordinates[name] for name in ("here", "c1", "c2", "c3", "x")})
-    machine = MulticastOptimiser(CONFIG)
+    machine = MulticastOptimiser(CONFIG, NetworkUsage(1.0))
     subject = SourceView("a", "here", branches)
     decision = None
     for now in (0.0, 10.0, 20.0, 30.0, 40.0):
@@ -119,9 +119,9 @@ def test_full_and_loaded_nodes_are_passed_over():
     full = run(view(), slots=0)
     loaded = run(view(), load=500.0)
 
-    assert isinstance(full, NoInsert)
+    assert isinstance(full, Stay)
     assert "room for 0 operators" in full.reason
-    assert isinstance(loaded, NoInsert)
+    assert isinstance(loaded, Stay)
 
 
 def test_noise_alone_makes_no_multicast():
@@ -129,27 +129,30 @@ def test_noise_alone_makes_no_multicast():
     space = CostSpace({"here": node(0.0), "c1": node(20.0, 40.0), "c2": node(20.0, -40.0), "x": node(5.0)})
     for seed in range(5):
         rng = np.random.default_rng(seed)
-        machine = MulticastOptimiser(OptimiserConfig())
+        machine = MulticastOptimiser(OptimiserConfig(), NetworkUsage(1.0))
         for review in range(360):
             ask = machine.review(view("c1", "c2"), space, 10.0 * review)
             if ask is not None:
                 decision = machine.decide(
                     view("c1", "c2"), answers(ask, space, noise=lambda rng=rng: rng.lognormal(0, 0.1)), space, 10.0 * review
                 )
-                assert isinstance(decision, NoInsert), f"seed {seed}, review {review}: {decision.reason}"
+                assert isinstance(decision, Stay), f"seed {seed}, review {review}: {decision.reason}"
 
 
 def test_multicasts_that_were_given_up_again_raise_the_threshold_for_a_while():
     space = CostSpace({name: OCEAN.coordinates[name] for name in ("here", "c1", "c2")})  # saves 47 %
 
     assert isinstance(run(view("c1", "c2"), space), Insert)
-    assert isinstance(run(view("c1", "c2", folded=5, since_folded_s=40.0), space), NoInsert)
-    assert isinstance(run(view("c1", "c2", folded=5, since_folded_s=7200.0), space), Insert)
-    assert MulticastOptimiser(OptimiserConfig()).review(view("c1", "c2", folded=1, since_folded_s=29.0), space, 0.0) is None
+    assert isinstance(run(view("c1", "c2", changes=5, since_change_s=40.0), space), Stay)
+    assert isinstance(run(view("c1", "c2", changes=5, since_change_s=7200.0), space), Insert)
+    assert (
+        MulticastOptimiser(OptimiserConfig(), NetworkUsage(1.0)).review(view("c1", "c2", changes=1, since_change_s=29.0), space, 0.0)
+        is None
+    )
 
 
 def test_another_look_comes_with_another_consumer_or_after_a_while():
-    machine = MulticastOptimiser(OptimiserConfig(saving_min_fraction=0.9))
+    machine = MulticastOptimiser(OptimiserConfig(saving_min_fraction=0.9), NetworkUsage(1.0))
     first = machine.review(view("c1", "c2"), OCEAN, 0.0)
     machine.decide(view("c1", "c2"), answers(first), OCEAN, 0.0)
 

@@ -3,6 +3,7 @@ import math
 import numpy as np
 import pytest
 
+from sbon.cost.network_usage import NetworkUsage
 from sbon.cost.space import CostSpace
 from sbon.cost_space.config import CoordinateConfig
 from sbon.cost_space.coordinate import Coordinate
@@ -11,8 +12,7 @@ from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.knowledge import AGE_S_MAX, NODES_MAX, RTTS_MAX, RttKnowledge, rtt_matrix_ms
 from sbon.optimiser.local import LocalOptimiser
 from sbon.optimiser.multicast import MulticastOptimiser
-from sbon.optimiser.multicast_views import Branch, SourceView
-from sbon.optimiser.views import Neighbour, OperatorView
+from sbon.optimiser.views import Branch, Neighbour, OperatorView, SourceView
 from tests.placement_worlds import node
 
 SPACE = CostSpace({"a": node(0.0), "b": node(100.0), "near": node(50.0), "far": node(50.0, 300.0), "here": node(50.0, 200.0)})
@@ -78,8 +78,8 @@ def test_candidates_for_a_multicast_are_found_by_what_consumers_remember():
     subject = SourceView("f", "a", (Branch("f>x:0", "b", 1000.0), Branch("f>y:0", "near", 1000.0)))
     remembered = {"b": {"far": 1.0}, "near": {"far": 1.0}, "a": {"far": 30.0}}
 
-    without = MulticastOptimiser(OptimiserConfig(candidates=2)).review(subject, SPACE, 0.0)
-    with_them = MulticastOptimiser(OptimiserConfig(candidates=2)).review(subject, SPACE, 0.0, remembered)
+    without = MulticastOptimiser(OptimiserConfig(candidates=2), NetworkUsage(1.0)).review(subject, SPACE, 0.0)
+    with_them = MulticastOptimiser(OptimiserConfig(candidates=2), NetworkUsage(1.0)).review(subject, SPACE, 0.0, remembered)
 
     assert "far" not in without.candidates
     assert "far" in with_them.candidates
