@@ -161,8 +161,8 @@ class Daemon:
         self.counters: list[Mapping[str, int]] = []
         """Counters of the parts around the agent; `status` shows them among the agent's own."""
         self.ended = asyncio.Event()
-        agent.when_leaving(manager.stopping)
-        agent.when_left(self.ended.set)
+        agent.shutdown.when_leaving(manager.stopping)
+        agent.shutdown.when_left(self.ended.set)
 
     def control(self, request: ControlRequest, reply: Reply) -> Cancel:
         """Answers a request; see `sbon.control`."""

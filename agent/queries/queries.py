@@ -1,5 +1,5 @@
 """The queries that this agent has taken, and is the home of: it carries out statements, places and deploys queries, watches them and ends
-them. The control socket, and `sbon_agent.queries.answers` for other agents, call it.
+them. The control socket, and `sbon_agent.dispatch` for other agents, call it.
 
 Whatever needs the SQL parser or takes long runs on an executor thread (`sbon_agent.queries.statements`), so that probes stay on time.
 """
@@ -70,7 +70,7 @@ class QueryEvents(Protocol):
 
 
 class OwnedQueries:
-    """All queries of one agent; implements `sbon_agent.queries.answers.Owned`."""
+    """All queries of one agent."""
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from sbon_agent.gossip import Gossip
 
 
 class Replication:
-    """This agent's copies of the tables; implements `sbon_agent.queries.answers.Replicas`."""
+    """This agent's copies of the tables."""
 
     def __init__(self, directory: Directory, gossip: Gossip, wall: Callable[[], float], refused: Callable[[str], None]) -> None:
         self.catalog = Catalog()

@@ -230,7 +230,7 @@ def test_when_time_is_up_it_says_goodbye_with_what_is_left():
     assert world.ask(3, "status")["status"] == "leaving"
     with pytest.raises(SbonError, match="is leaving and takes no more statements"):
         world.submit("SELECT 1 FROM l", at=3)
-    world.run_until(lambda: world.agents[3]._stopped, 10)
+    world.run_until(lambda: world.agents[3].stopped, 10)
 
     assert 3.0 <= world.now - began < 3.0 + AT_ONCE_S
     assert {stayed.reason for stayed in leaving.stayed} == {"time was up"}
@@ -254,14 +254,14 @@ def test_request_to_leave_and_signals_hand_over_for_as_long_as_they_may(argument
         world.agents[node].migrations._arrivals.chunk = lambda message, respond: None
     began, ended, said = world.now, [], []
     agent = world.agents[3]
-    agent.when_left(lambda: ended.append(world.now))
+    agent.shutdown.when_left(lambda: ended.append(world.now))
 
     agent.control(ControlRequest(1, "leave", arguments), said.append)
     world.run_until(lambda: ended, 10)
 
     assert within_s <= ended[0] - began < within_s + AT_ONCE_S
     assert [reply.result["left"] for reply in said] == [True]
-    assert agent._stopped
+    assert agent.stopped
 
 
 def test_leaving_told_twice_ends_at_once_and_both_are_answered():
@@ -272,10 +272,10 @@ def test_leaving_told_twice_ends_at_once_and_both_are_answered():
     agent, said = world.agents[3], []
 
     for number in (1, 2):
-        assert not agent._stopped
+        assert not agent.stopped
         agent.control(ControlRequest(number, "leave"), said.append)
 
-    assert agent._stopped
+    assert agent.stopped
     assert [reply.id for reply in said] == [1, 2]
 
 

@@ -197,7 +197,7 @@ def test_who_knows_a_link_by_its_old_source_uses_the_multicast_that_has_it():
     name, _ = insert(world, "u4", 1)
 
     answers: list[object] = []
-    agent.answers.handle("e2", Use(operator=operator, user=User("e2.0000001.01", "e2"), through=link), answers.append)
+    agent.dispatch.carry_out("e2", Use(operator=operator, user=User("e2.0000001.01", "e2"), through=link), answers.append)
     world.run_until(lambda: bool(answers), 10)
 
     relay = agent.engine.instances[name]
@@ -314,9 +314,9 @@ def test_a_link_that_brings_rows_is_not_made_anew_whoever_asks():
     new = msgspec.structs.replace(incoming.link, id=renewed(incoming.link.id))
 
     with pytest.raises(LocalProtocolError, match="is still given rows by"):
-        agent.answers.handle("c3", Refeed(query, incoming.link.id, End(new, incoming.node, ()), gives=False), print)
+        agent.dispatch.carry_out("c3", Refeed(query, incoming.link.id, End(new, incoming.node, ()), gives=False), print)
     with pytest.raises(LocalProtocolError, match="of another is not on"):
-        agent.answers.handle("c3", Refeed("another", incoming.link.id, End(new, incoming.node, ()), gives=False), print)
+        agent.dispatch.carry_out("c3", Refeed("another", incoming.link.id, End(new, incoming.node, ()), gives=False), print)
     assert incoming.link.id in agent.engine.instances[operator].inputs
 
 

@@ -65,7 +65,7 @@ def test_a_query_that_comes_while_an_operator_is_on_its_way_has_its_rows_and_kee
     host, instance = overlay.find(shared)
     taker = overlay.elsewhere(host, *overlay.agents()[:3])
     held: list[Callable[..., None]] = []
-    handle = host.answers.handle
+    handle = host.dispatch.carry_out
 
     def late(sender: str, message: Message, respond: Callable[[Any], None]) -> None:
         if isinstance(message, Use) and message.operator == instance.id:
@@ -73,13 +73,13 @@ def test_a_query_that_comes_while_an_operator_is_on_its_way_has_its_rows_and_kee
         else:
             handle(sender, message, respond)
 
-    host.answers.handle = late  # type: ignore[method-assign]
+    host.dispatch.carry_out = late  # type: ignore[method-assign]
     replies: list[Any] = []
     taker.control(overlay.world._request("submit", {"sql": WINDOWED}), replies.append)
     overlay.world.run_until(lambda: bool(held), 30, "it is to be shared")
     records = overlay.move(host, instance.id, overlay.elsewhere(host, taker))
     until_the_rest_is_sent(overlay, host, instance.id)
-    host.answers.handle = handle  # type: ignore[method-assign]
+    host.dispatch.carry_out = handle  # type: ignore[method-assign]
     try:
         held[0]()
     except SbonError as problem:
@@ -101,21 +101,21 @@ def test_what_an_operator_has_been_told_of_lost_inputs_moves_with_it_or_is_told_
     there = overlay.elsewhere(host)
     link = next(link for link, incoming in window.inputs.items() if incoming.node != host.name)
     lost = InputLost(operator=window.id, link=link)
-    host.answers.handle("any", lost, lambda result: None)
+    host.dispatch.carry_out("any", lost, lambda result: None)
     records = overlay.move(host, window.id, there)
     until_the_rest_is_sent(overlay, host, window.id)
     with pytest.raises(LocalProtocolError):
-        host.answers.handle("any", InputLost(operator=window.id, link=link, back=True), lambda result: None)
+        host.dispatch.carry_out("any", InputLost(operator=window.id, link=link, back=True), lambda result: None)
     overlay.world.run_until(lambda: bool(records), 30)
     assert records[0].committed
     with pytest.raises(LocalProtocolError):
-        host.answers.handle("any", lost, lambda result: None)  # it has gone: who tells must not think that it was heard
+        host.dispatch.carry_out("any", lost, lambda result: None)  # it has gone: who tells must not think that it was heard
 
     moved = there.engine.instances[window.id]
     there.engine.look_at_inputs(lambda node: False, lambda node: False)
     assert moved.inputs[link].lost
     answers: list[Any] = []
-    there.answers.handle("any", InputLost(operator=window.id, link=link, back=True), answers.append)
+    there.dispatch.carry_out("any", InputLost(operator=window.id, link=link, back=True), answers.append)
     assert answers == [Done()]
     assert not moved.inputs[link].lost
 
@@ -137,7 +137,7 @@ def test_old_news_of_a_place_changes_nothing_at_either_end() -> None:
 
     assert sum(len(known(agent)) for agent in overlay.agents()) >= 2
     for agent in overlay.agents():
-        agent.answers.moved(window.id, one.name, 1)  # it has moved twice since it was made: this was the first time
+        agent.dispatch.moved(window.id, one.name, 1)  # it has moved twice since it was made: this was the first time
         assert set(known(agent)) <= {other.name}
 
 
@@ -150,11 +150,11 @@ def test_nobody_takes_an_operator_back_before_all_know_that_it_has_left() -> Non
     overlay.world.run_until(lambda: host.migrations._leaving[window.id].steps.phase is Phase.COMMITTING, 30)
     prepare = Prepare(spec=window.spec, epoch=2, coordinator=there.name)
     with pytest.raises(MigrationError, match="not everyone has been told"):
-        host.answers.handle(there.name, prepare, lambda result: None)
+        host.dispatch.carry_out(there.name, prepare, lambda result: None)
 
     overlay.world.run_until(lambda: bool(records), 30)
     answers: list[Any] = []
-    host.answers.handle(there.name, prepare, answers.append)
+    host.dispatch.carry_out(there.name, prepare, answers.append)
     overlay.world.run_until(lambda: bool(answers), 30)
     assert answers == [Done()]
 
@@ -166,10 +166,10 @@ def test_a_lock_is_ended_by_who_holds_it_alone() -> None:
     fed = {output.link.target for output in window.outputs.values()}
     agent, neighbour = next((a, operator) for a in overlay.agents() for operator in a.engine.instances if operator in fed)
     lock = Lock(operator=window.id, neighbours=(neighbour,), coordinator="new", lease_s=100.0)
-    agent.answers.handle("new", lock, lambda result: None)
-    agent.answers.handle("old", Unlock(operator=window.id), lambda result: None)
+    agent.dispatch.carry_out("new", lock, lambda result: None)
+    agent.dispatch.carry_out("old", Unlock(operator=window.id), lambda result: None)
     assert not agent.migrations.may_be_rewired(neighbour)
-    agent.answers.handle("new", Unlock(operator=window.id), lambda result: None)
+    agent.dispatch.carry_out("new", Unlock(operator=window.id), lambda result: None)
     assert agent.migrations.may_be_rewired(neighbour)
 
 
@@ -180,8 +180,8 @@ def test_a_promise_to_keep_still_is_bounded_and_binds_only_who_has_a_link_with_w
     agent, neighbour = next((a, operator) for a in overlay.agents() for operator in a.engine.instances if operator in fed)
     longest = agent.config.migration.lease_s_max
     with pytest.raises(MigrationError, match=r"migration\.lease_s_max"):
-        agent.answers.handle("new", Lock(window.id, (neighbour,), "new", longest + 1), lambda result: None)
-    agent.answers.handle("new", Lock("of.another.0.1", (neighbour,), "new", longest), lambda result: None)
+        agent.dispatch.carry_out("new", Lock(window.id, (neighbour,), "new", longest + 1), lambda result: None)
+    agent.dispatch.carry_out("new", Lock("of.another.0.1", (neighbour,), "new", longest), lambda result: None)
     assert agent.migrations.may_be_rewired(neighbour)
-    agent.answers.handle("new", Lock(window.id, (neighbour,), "new", longest), lambda result: None)
+    agent.dispatch.carry_out("new", Lock(window.id, (neighbour,), "new", longest), lambda result: None)
     assert not agent.migrations.may_be_rewired(neighbour)

@@ -26,6 +26,7 @@ class Recorder:
         self.rings: list[KeyRing] = []
         self.told_to_leave = 0
         self.left = None
+        self.shutdown = self
 
     def reload(self, fresh):
         self.reloaded.append(fresh)

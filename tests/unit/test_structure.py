@@ -17,6 +17,15 @@ INPUT_OUTPUT = {
     *("aiomqtt", "paho", "uvloop"),
 }
 """Modules that reach outside; whoever imports one of them does I/O."""
+WIRING = {
+    "agent/dispatch.py",
+    "agent/host.py",
+    "agent/node.py",
+    "agent/reactions/engine.py",
+    "agent/reactions/membership.py",
+    "agent/reactions/queries.py",
+}
+"""Modules that connect the others, and the interface to the machine: they have no protocol logic."""
 LINES_WITHOUT_IO_MAX = 17_300
 """In modules of `agent/` that do no I/O of their own. The aim is 3,000."""
 METHODS_MAX = 25
@@ -157,7 +166,11 @@ def test_packages_do_not_import_each_other_in_circles():
 
 def test_protocols_leave_the_agent():
     """A module of `agent/` without I/O of its own is protocol logic or arithmetic, and belongs into `sbon/`."""
-    free = {path: len((ROOT / path).read_text(encoding="utf-8").splitlines()) for path in modules("agent") if not does_io(path)}
+    free = {
+        path: len((ROOT / path).read_text(encoding="utf-8").splitlines())
+        for path in modules("agent")
+        if not does_io(path) and path.as_posix() not in WIRING
+    }
 
     assert sum(free.values()) <= LINES_WITHOUT_IO_MAX, sorted(free.items(), key=lambda one: -one[1])[:20]
 

@@ -20,7 +20,7 @@ SAVE_INTERVAL_S = 30.0
 """Seconds between saves of coordinate and incarnation: after a crash the coordinate settles from a state at most this old."""
 
 
-class Upkeep:
+class PeriodicTasks:
     """The periodic tasks of one agent, except probes and reviews, which have timers of their own."""
 
     def __init__(self, agent: "Agent") -> None:

@@ -1,0 +1,201 @@
+"""Dispatches the messages of other agents, and of this one to itself, to the component that carries them out.
+
+The connections and the directory call it (`sbon_agent.network.peers.PeerEvents`, `sbon_agent.directory.Requests`). It asks
+`sbon_agent.authority` first whether the sender may say such a thing.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sbon.errors import LinkError, RemoteProtocolError, SbonError, UnsupportedError
+from sbon.links.frames import Data
+from sbon.types import Address, NodeId, OperatorId
+from sbon.wire.authority import Way
+from sbon.wire.candidates import CandidateAsk, Reserve, RttsAsk
+from sbon.wire.deployment import Begin, InputLost, Instantiate, Refeed, Release, Replaced, Use, Used
+from sbon.wire.keys import KeyInstall, KeyRemove, KeysAsk, KeyUse
+from sbon.wire.links import Acknowledge, DeadEnd, Handed, Moved, NoSuchLink
+from sbon.wire.messages import Done as DoneMessage
+from sbon.wire.messages import Message, decode, encode
+from sbon.wire.replication import CatalogUpdate, Drop, EndOrphan, PushPull, QueriesAsk, Unwanted, WantedAsk
+from sbon.wire.replication import Queries as QueriesAnswer
+from sbon.wire.reports import DelaySlack, OperatorReports, OperatorsAsk, UpstreamDelay
+from sbon_agent.config import format_address
+from sbon_agent.directory import Done
+from sbon_agent.engine.refeeding import refeed, replaced
+from sbon_agent.network.connection import Connection
+
+if TYPE_CHECKING:
+    from sbon_agent.node import Agent
+
+
+class Dispatch:
+    """Handles what comes over the connections of one agent, by message type."""
+
+    def __init__(self, agent: "Agent") -> None:
+        self._agent = agent
+
+    def message(self, connection: Connection, payload: bytes) -> None:
+        """Handles a one-way message."""
+        try:
+            message = decode(payload)
+        except UnsupportedError as problem:
+            self._agent.authority.unsupported(connection.node, problem)
+            return
+        if self._agent.authority.check(self._agent.authority.speaker(connection), message, Way.TOLD, connection.node) is not None:
+            return
+        match message:
+            case Acknowledge():
+                self._agent.engine.flow.acknowledged(message)
+            case NoSuchLink():
+                self._agent.engine.flow.unknown_there(message)
+            case DeadEnd():
+                self._agent.engine.flow.dead_end_told(message)
+            case UpstreamDelay():
+                self._agent.delays.told(message)
+            case Moved(operator, node, epoch):
+                self.moved(operator, node, epoch)
+
+    def data(self, connection: Connection, data: Data) -> None:
+        """Handles a batch of a link.
+
+        A sender without the right is told that the link is unknown: it may be the source's new host, whose announcement is still on its
+        way.
+        """
+        if self._agent.authority.check(self._agent.authority.speaker(connection), data, Way.TOLD, connection.node) is not None:
+            connection.send(encode(NoSuchLink(link=data.link)))
+            return
+        self._agent.engine.flow.receive(data, lambda answer: connection.send(encode(answer)))
+
+    def request(self, connection: Connection, payload: bytes, respond: Callable[[bytes | SbonError], None]) -> None:
+        """Handles a request of another agent."""
+        try:
+            message = decode(payload)
+        except UnsupportedError as problem:
+            self._agent.authority.unsupported(connection.node, problem)
+            raise
+        answer: Done = lambda result: respond(result if isinstance(result, SbonError) else encode(result))  # noqa: E731
+        self.handle(self._agent.authority.speaker(connection), message, answer, connection.node)
+
+    def handle(self, sender: NodeId, message: Message, respond: Done, claimed: NodeId = "") -> None:
+        """Handles a request of another agent, or of this one.
+
+        Parameters
+        ----------
+        sender : the agent that asks; empty if that cannot be shown
+        claimed : the name that it uses
+        """
+        if self._agent.stopped:
+            raise LinkError(f"{self._agent.name} is stopping")
+        if sender != self._agent.name and (problem := self._agent.authority.check(sender, message, Way.ASKED, claimed)) is not None:
+            raise problem
+        self.carry_out(sender, message, respond)
+
+    def connected(self, address: Address, node: NodeId) -> None:
+        """Resends on a wanted connection that is open again."""
+        self._agent.engine.flow.reconnected(node)
+
+    def no_common_key(self, address: Address) -> None:
+        """Passes on that the agent at an address holds none of our cluster keys."""
+        self._agent.keys.no_common_key(address)
+
+    def lost(self, address: Address, reason: str) -> None:
+        """Logs that a wanted connection is lost; it is dialled again."""
+        self._agent.log.info("connection.lost", address=format_address(address), reason=reason)
+
+    def writable(self, address: Address) -> None:
+        """Sends on a connection that has room again."""
+        for node in self._agent.directory.node_at(address):
+            self._agent.engine.flow.writable(node, self._agent.peers.drained_bytes_per_s(address))
+
+    def carry_out(self, sender: NodeId, message: Message, respond: Done) -> None:
+        """Answers a permitted request, now or later, exactly once."""
+        agent, engine = self._agent, self._agent.engine
+        if agent.migrations.handle(sender, message, respond):
+            return
+        match message:
+            case OperatorsAsk(operators, query):
+                respond(OperatorReports(reports=tuple(engine.reports(operators, query))))
+            case CandidateAsk():
+                agent.surveying.answer(message, respond)
+            case Reserve():
+                agent.surveying.reserve(message)
+                respond(DoneMessage())
+            case Instantiate():
+                # No other agent can use this agent's name: the handshake refuses it (`sbon_agent.network.connection`).
+                engine.instantiate(message, lambda problem: respond(problem or DoneMessage()), asked_by=sender)
+            case Use():
+                self._use(message, respond)
+            case Begin(query):
+                engine.begin(query)
+                respond(DoneMessage())
+            case Release(query):
+                engine.release(query)
+                respond(DoneMessage())
+            case DelaySlack(query, slack_ms):
+                engine.slack_told(query, slack_ms)
+                respond(DoneMessage())
+            case InputLost(operator, link, back):
+                engine.input_lost(operator, link, back)
+                respond(DoneMessage())
+            case Refeed():
+                left = refeed(engine, agent.migrations.is_leaving, message)
+                if left is not None:
+                    agent.directory.tell(left, Replaced(link=message.lost))
+                respond(DoneMessage())
+            case Replaced(link):
+                replaced(engine, link)
+                respond(DoneMessage())
+            case Handed():
+                agent.handing.handle(message, respond)
+            case Moved(operator, node, epoch):
+                self.moved(operator, node, epoch)
+                respond(DoneMessage())
+            case RttsAsk():
+                agent.remembering.answer(message, respond)
+            case PushPull():
+                respond(agent.replication.pulled(message))
+            case CatalogUpdate():
+                agent.replication.updated(message)
+                respond(DoneMessage())
+            case WantedAsk(queries):
+                respond(Unwanted(queries=agent.queries.unwanted(queries)))
+            case KeysAsk() | KeyInstall() | KeyUse() | KeyRemove():
+                respond(agent.keys.apply(message))
+            case QueriesAsk():
+                respond(QueriesAnswer(rows=agent.queries.encoded_rows(), orphans=agent.homes.hosted()))
+            case EndOrphan(query):
+                agent.homes.end_hosted(query, respond)
+            case Drop(query):
+                agent.queries.drop(query, lambda problem: respond(problem or DoneMessage()))
+            case _:
+                raise RemoteProtocolError(f"{type(message).__name__} is not a request")
+
+    def moved(self, operator: OperatorId, node: NodeId, epoch: int) -> None:
+        """Passes on that another host runs the operator now."""
+        self._agent.engine.flow.moved(operator, node, epoch)
+        self._agent.queries.moved(operator, node, epoch)
+
+    def _use(self, message: Use, respond: Done) -> None:
+        """Makes a query use an operator and, by asking on, all operators upstream of it."""
+        self._agent.sharing.check(message)
+        instance = self._agent.engine.use(message.operator, message.user, message.outputs, message.through)
+        found: dict[OperatorId, NodeId] = {instance.id: self._agent.directory.me}
+        waiting = {incoming.link.id for incoming in instance.inputs.values()}
+        problems: list[SbonError] = []
+
+        def used(link: str, result: Message | SbonError) -> None:
+            waiting.discard(link)
+            if isinstance(result, Used):
+                found.update(dict(result.operators))
+            elif isinstance(result, SbonError):
+                problems.append(result)
+            if not waiting:
+                respond(problems[0] if problems else Used(operators=tuple(sorted(found.items()))))
+
+        if not waiting:
+            respond(Used(operators=tuple(found.items())))
+        for incoming in list(instance.inputs.values()):
+            ask = Use(operator=incoming.link.source, user=message.user, through=incoming.link.id)
+            self._agent.directory.request(incoming.node, ask, partial(used, incoming.link.id))

@@ -1,0 +1,75 @@
+"""What a node does when its engine reports something about operators and links; implements `sbon_agent.engine.events.EngineEvents`."""
+
+from typing import TYPE_CHECKING
+
+from sbon.links.batch import Batch
+from sbon.query.plan import SinkParams
+from sbon.types import NodeId, OperatorId
+from sbon_agent.connectors.base import SinkConnector
+from sbon_agent.engine.ends import Output
+from sbon_agent.engine.instance import Instance
+from sbon_agent.queries.tails import Tail
+from sbon_agent.telemetry.figures import operator_statistics
+
+if TYPE_CHECKING:
+    from sbon_agent.node import Agent
+
+
+class EngineReactions:
+    """Logs and records the engine's reports, and passes them to the other parts of the node."""
+
+    def __init__(self, agent: "Agent") -> None:
+        self._agent = agent
+
+    def operator_failed(self, instance: Instance) -> None:
+        """Logs and records an operator that has failed."""
+        self._agent.log.error("operator.failed", operator=instance.id, reason=instance.reason)
+        self._agent.telemetry.record(operator_statistics(instance, self._agent.name))
+
+    def operator_refused(self, operator: OperatorId, asked_by: NodeId, reason: str) -> None:
+        """Logs that an operator could not be made for another agent."""
+        self._agent.log.warning("operator.refused", operator=operator, asked_by=asked_by, reason=reason)
+
+    def operator_finished(self, instance: Instance) -> None:
+        """Handles an operator whose input has ended."""
+        self._agent.misfit_log.look_at(instance, self._agent.host.now())
+        self._agent.queries.finished(instance.id)
+
+    def operator_destroyed(self, operator: OperatorId) -> None:
+        """Handles an operator that has been removed."""
+        self._agent.recording.sink_ended(operator)
+        self._agent.migrations.destroyed(operator)
+
+    def delivered(self, instance: Instance, batch: Batch) -> None:
+        """Records a batch that a sink has taken, and passes it on to watchers of a tail."""
+        self._agent.recording.delivered(instance, batch.stimulus_s, batch.rows)
+        if isinstance(instance.sink, Tail):
+            instance.sink.publish()
+
+    def link_broken(self, instance: Instance, output: Output, reason: str) -> None:
+        """Logs an output that has been removed because its consumer is gone."""
+        self._agent.log.warning("link.broken", link=output.link.id, reason=reason, rows_unacknowledged=output.sender.rows_held)
+
+    def link_spills(self, output: Output, event: str, reason: str) -> None:
+        """Logs that a link's batches go to disk, or no longer do."""
+        tell = self._agent.log.warning if event == "stopped" else self._agent.log.info
+        fields = {"reason": reason} if reason else {}
+        tell(f"spill.{event}", link=output.link.id, to=output.node, rows_unacknowledged=output.sender.rows_held, **fields)
+
+    def rows_left_out(self, output: Output, rows: int, reason: str) -> None:
+        """Logs a batch that could not be packed; for each link, when the number of such batches has doubled."""
+        if output.left_out.bit_count() == 1:
+            lost = {"rows": rows, "batches_so_far": output.left_out, "rows_so_far": output.sender.rows_left_out}
+            self._agent.log.error("batch.unpackable", link=output.link.id, reason=reason, **lost)
+
+    def arrived_at_prepared(self, operator: OperatorId) -> None:
+        """Activates a migrated operator for which data has arrived."""
+        self._agent.migrations.arrived_at_prepared(operator)
+
+    def make_sink(self, instance: Instance, params: SinkParams) -> SinkConnector | None:
+        """Makes the agent's own sink for `tail`; None for other connectors."""
+        if params.connector != "tail":
+            return None
+        query = next(iter(instance.users))
+        tail = self._agent.queries.tails[query] = Tail(query, instance.spec.schema)
+        return tail

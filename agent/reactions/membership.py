@@ -1,0 +1,56 @@
+"""What a node does when probes are answered and members change; implements `sbon_agent.gossip.GossipEvents`."""
+
+from typing import TYPE_CHECKING
+
+from sbon.membership.members import MemberStatus
+from sbon.types import Address, NodeId
+from sbon_agent.config import format_address
+
+if TYPE_CHECKING:
+    from sbon_agent.node import Agent
+
+
+class MembershipReactions:
+    """Logs and records changes of membership, and passes them to the other parts of the node."""
+
+    def __init__(self, agent: "Agent") -> None:
+        self._agent = agent
+
+    def rtt_measured(self, peer: NodeId, rtt_ms: float, estimated_ms: float) -> None:
+        """Records an answered probe."""
+        self._agent.measuring.probe(peer, rtt_ms, estimated_ms)
+
+    def member_changed(self, name: NodeId, before: MemberStatus | None, after: MemberStatus) -> None:
+        """Logs a member's new status, and tells everything that depends on it."""
+        self._agent.log.info(f"member.{after.value}", member=name, before=before.value if before is not None else None)
+        member = self._agent.gossip.members.get(name)
+        self._agent.recording.member(name, before.value if before is not None else None, after.value, member.incarnation if member else 0)
+        if after in (MemberStatus.FAILED, MemberStatus.LEFT):
+            self._agent.migrations.node_failed(name, left=after is MemberStatus.LEFT)
+            self._agent.queries.node_failed(name, left=after is MemberStatus.LEFT)
+        elif after is MemberStatus.ALIVE:
+            self._agent.resuming.member_alive()
+            if before is None:  # its row was forgotten, so it is unknown whether it is the same process
+                self._agent.periodic.ask_whether_wanted(name)
+            if self._agent.gossip.address_of(name) is not None and name in self._agent.engine.flow.destinations():
+                self._agent.directory.keep(self._agent.engine.flow.destinations())
+
+    def member_updated(self, name: NodeId, restarted: bool) -> None:
+        """Handles a member with a new address, or that has restarted."""
+        if restarted:
+            self._agent.log.info("member.restarted", member=name)
+            self._agent.periodic.ask_whether_wanted(name)
+            self._agent.resuming.member_alive()
+        self._agent.directory.keep(self._agent.engine.flow.destinations())
+
+    def push_pull(self, address: Address) -> None:
+        """Exchanges tables with the agent at an address."""
+        self._agent.replication.exchange(address)
+
+    def name_conflict(self, address: Address) -> None:
+        """Logs that another agent uses this agent's name."""
+        self._agent.log.error("name.conflict", other=format_address(address), hint="give one of the two another name")
+
+    def left(self) -> None:
+        """Closes the agent: the departure has been announced, or there was nobody to tell."""
+        self._agent.shutdown.end("said goodbye")

@@ -1,0 +1,60 @@
+"""What a node does when queries and migrations report something.
+
+Implements `sbon_agent.queries.queries.QueryEvents` and `sbon_agent.migration.migrations.MigrationEvents`.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from sbon.query.plan import Plan
+from sbon_agent.engine.instance import Instance
+from sbon_agent.migration.departure import MigrationRecord
+from sbon_agent.queries.deployment import Deployed
+from sbon_agent.queries.placing import Placed
+from sbon_agent.queries.record import QueryRecord
+
+if TYPE_CHECKING:
+    from sbon_agent.node import Agent
+
+
+class QueryReactions:
+    """Logs and records what becomes of queries and migrations, and passes it to the other parts of the node."""
+
+    def __init__(self, agent: "Agent") -> None:
+        self._agent = agent
+
+    def query_changed(self, record: QueryRecord) -> None:
+        """Logs and records a query's new state."""
+        self._agent.log.info(f"query.{record.state.value}", query=record.id, name=record.name, reason=record.reason)
+        self._agent.recording.query(record)
+
+    def placed(self, plan: Plan, placed: Placed, deployed: Deployed) -> None:
+        """Records a placement that has been deployed."""
+        self._agent.recording.placement(plan, placed.decision)
+
+    def migration_ended(self, record: MigrationRecord) -> None:
+        """Logs and records a migration that has ended, and tells the local optimiser."""
+        event = "migration.committed" if record.committed else "migration.abandoned"
+        fields: dict[str, Any] = {
+            "operator": record.operator,
+            "queries": list(record.queries),
+            "here": record.here,
+            "there": record.there,
+            "reason": record.reason,
+            "outcome": record.outcome,
+            "pause_ms": round(record.pause_s * 1000, 3),
+            "seconds": round(record.seconds, 6),
+            "state_bytes": record.state_bytes,
+            "copy_s": round(record.copy_s, 6),
+            "rounds": record.rounds,
+        }
+        self._agent.log.info(event, **fields)
+        self._agent.recording.migration(record)
+        self._agent.measuring.migrations.append({"committed": record.committed, "at_wall_s": self._agent.host.wall(), **fields})
+        self._agent.rebalancing.migration_ended(record)
+
+    def operator_arrived(self, instance: Instance) -> None:
+        """Handles an operator that runs here now and ran elsewhere before."""
+        self._agent.log.info("operator.arrived", operator=instance.id, epoch=instance.epoch)
+        instance.arrived_at_s = self._agent.host.now()
+        if instance.is_multicast:
+            self._agent.multicasting.tend(instance)
