@@ -11,7 +11,7 @@ disorder : every row's event time is up to this span (`2 s`) behind its place in
 per_node : `true` mixes the node's name into the seed, so that each node of a logical source has rows of its own; default `false`
 pool_rows : number of rows that are made once, kept in memory and given again and again: row i has the values of row i modulo `pool_rows`,
     and an event time of its own. For floods: a row then costs next to nothing to make. Default: every row is made anew
-batch_rows_max : most rows of a batch, default 131072; fewer where they would take longer than the engine's quantum
+batch_rows_max : most rows of a batch, default 524288; fewer where they would take longer than the engine's quantum
 fields.COLUMN.kind : what fills a column
     `random`    INT, FLOAT: min (0), max (1000; 1 for FLOAT). BOOL: probability (0.5). INTERVAL: min, max in seconds (0, 60)
     `sequence`  INT, FLOAT: start (0) plus i * step (1), modulo `modulo` where given. TEXT: prefix, then that number
@@ -43,7 +43,7 @@ from sbon_agent.connectors.watermark import Watermark
 
 RATE_MAX = 1e9
 ROWS_MAX = 10**15
-FLOOD_ROWS_MAX = 131_072
+FLOOD_ROWS_MAX = 524_288
 """Most rows of a batch, however little they cost, unless the option `batch_rows_max` says otherwise."""
 POOL_ROWS_MAX = 2**22
 """Most rows that `pool_rows` keeps in memory; a row of three numbers takes 24 bytes."""

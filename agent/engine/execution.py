@@ -369,6 +369,7 @@ class Execution:
         for instance in rest:
             self._look_at(instance)
         if head.source is not None and task.steps:
+            head.behind_cost.took(task.steps[0].rows, sum([step.cpu_ns for step in task.steps[1:]]) / 1e9)
             head.batch_cost.took(0, task.cpu_s + self._host.stopwatch() - began)
             self._polled(head, task)
         self._pump()

@@ -76,6 +76,8 @@ class Instance(Life):
         """The source had more to give when it was last polled."""
         self.fetches: deque[Fetch] = deque()
         """Batches that the source has promised, in order."""
+        self.behind_cost = Cost()
+        """For a source: processor time of the operators behind it in the task of a batch."""
         self.batch_cost = Cost()
         """Processor time of one batch of the source, including work on the event loop."""
         self.accounts = Accounts()

@@ -86,7 +86,7 @@ class Prefetching:
         source: Any = instance.source
         while len(instance.fetches) < self._most:
             now, wall = self._host.now(), self._host.wall()
-            self._polling.allow(instance, now)
+            self._polling.allow(instance, now, ahead=True)
             work = source.prefetch(now, wall)
             if work is None:
                 return

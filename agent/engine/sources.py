@@ -17,6 +17,9 @@ UNANSWERED_MAX = 4
 USE_CALM = 0.6
 USE_FULL = 0.95
 """Processor utilisation up to which sources get their full share, and from which on they get the least."""
+AHEAD_QUANTA = 4
+"""Quanta of rows in a batch that a source makes ahead, at most. Of a batch, much is done with Python's lock held, however many rows it has:
+two threads get into each other's way the less, the larger the batches are."""
 SHARE_LEAST = 0.02
 """Smallest share of a core for all sources together, however busy the machine is: rare rows still leave at once."""
 ANSWER_S_MAX = 1.0
@@ -59,8 +62,10 @@ class Polling:
         when = max(when, instance.polled_at + self._pause_s(instance))
         instance.timer = self._host.call_at(when, partial(self._fire, instance))
 
-    def allow(self, instance: Instance, now: float) -> int | None:
+    def allow(self, instance: Instance, now: float, *, ahead: bool = False) -> int | None:
         """Tells a source how many rows it may give now, if it can be told.
+
+        Of a batch made `ahead`, the operators behind the source get what takes them a quantum, although making it takes longer.
 
         Returns the most that it will give, or None if it does not say what is due.
         """
@@ -68,7 +73,11 @@ class Polling:
         due_rows = getattr(source, "due_rows", None)
         due = None if due_rows is None else max(1, int(due_rows(now)))
         if hasattr(source, "batch_rows"):
-            most = instance.cost.rows_within(self._config.quantum_s, self._config.quantum_rows)
+            quantum_s, rows_max = self._config.quantum_s, self._config.quantum_rows
+            most = instance.cost.rows_within(quantum_s, rows_max)
+            if ahead:
+                made = instance.step_cost.rows_within(AHEAD_QUANTA * quantum_s, AHEAD_QUANTA * rows_max)
+                most = max(most, instance.behind_cost.rows_within(quantum_s, made))
             # No more than it announced, even if it finds more: on the event loop, that is a limit.
             source.batch_rows = most if due is None else min(most, due)
             due = None if due is None else min(most, due)

@@ -1,6 +1,7 @@
-"""How long a source rests between two batches: by what they cost, and by how much of the machine is free."""
+"""How long a source rests between two batches, by what they cost and how much of the machine is free; and how large they are."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -65,3 +66,23 @@ def test_on_a_full_machine_sources_keep_a_small_share():
 def test_nobody_takes_more_than_was_granted():
     config = EngineConfig(batch_share=0.01)
     assert pause_s(1.0, 0.0004, config) == pytest.approx(0.0004 / 0.01)
+
+
+@pytest.mark.parametrize(
+    ("making_us", "behind_us", "alone", "ahead"),
+    [(4, 1, 1000, 4000), (9, 1, 500, 2222), (4, 4, 625, 1250), (90, 1, 55, 222)],
+    ids=["four times the most", "what is made in four quanta", "what the operators take in a quantum", "less where rows are dear"],
+)
+def test_a_batch_made_ahead_is_as_large_as_the_operators_behind_it_take(making_us: float, behind_us: float, alone: int, ahead: int) -> None:
+    config = EngineConfig(quantum_s=0.005, quantum_rows=1000)
+    costs = {"step_cost": making_us, "behind_cost": behind_us, "cost": making_us + behind_us}
+    instance: Any = SimpleNamespace(source=SimpleNamespace(batch_rows=0), **{name: Cost() for name in costs})
+    for name, row_us in costs.items():
+        for rows in (500, 1000, 500, 1000):
+            getattr(instance, name).took(rows, row_us * rows / 1e6)
+    polling: Any = Polling(Host(0.1), config, lambda instance: None)  # type: ignore[arg-type]
+
+    polling.allow(instance, 100.0)
+    assert instance.source.batch_rows == alone
+    polling.allow(instance, 100.0, ahead=True)
+    assert instance.source.batch_rows == ahead

@@ -79,9 +79,9 @@ def worlds(due: list[Any], *, workers: int = 2, cost_s: float = 0.01, **attribut
     host = Host(workers)
     cost = Cost()
     cost.took(1000, cost_s)
-    instance = SimpleNamespace(source=Source(), has_more=True, state=State.RUNNING, task=None, step_cost=cost, fetches=deque())
+    instance = SimpleNamespace(source=Source(), has_more=True, state=State.RUNNING, task=None, step_cost=cost, fetches=deque(), asked=[])
     vars(instance).update(attributes)
-    polling: Any = SimpleNamespace(allow=lambda instance, now: None)
+    polling: Any = SimpleNamespace(allow=lambda instance, now, *, ahead: instance.asked.append(ahead))
     prefetching = Prefetching(host, polling, due.append)  # type: ignore[arg-type]
     prefetching.look(instance)  # type: ignore[arg-type]
     return host, instance, prefetching
@@ -92,6 +92,7 @@ def test_no_more_is_promised_than_threads_can_make_and_one(due: list[Any], worke
     host, instance, prefetching = worlds(due, workers=workers)
     prefetching.look(instance)
     assert len(instance.fetches) == len(host.waiting) == batches
+    assert all(instance.asked)
 
 
 @pytest.mark.parametrize(
