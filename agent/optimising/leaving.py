@@ -162,9 +162,7 @@ class Leaving:
 
     def _is_idle(self, operator: OperatorId) -> bool:
         """Tells whether an operator has no host yet, is not being asked about, and could move now."""
-        attempt = self._seeking.attempt(operator)
-        waits = attempt.asking or attempt.there is not None or self._host.now() < attempt.not_before_s
-        return not waits and self._migrations.may_migrate(operator)
+        return self._seeking.attempt(operator).is_idle(self._host.now()) and self._migrations.may_migrate(operator)
 
     # ----------------------------------------------------------------------------------------------------------- moving
 

@@ -2,8 +2,8 @@
 
 `sbon_agent.optimising.leaving` uses it.
 
-Each operator has an `Attempt`. If no candidate has room for a whole group of linked operators, they are placed separately; an operator that
-all have refused is given up.
+Each operator has an `Attempt` (`sbon.optimiser.attempts`). If no candidate has room for a whole group of linked operators, they are placed
+separately; an operator that all have refused is given up.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from sbon.optimiser.attempts import Attempt
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.views import OperatorView, bodies
 from sbon.placement.candidates import CandidateReport
@@ -30,49 +31,6 @@ ANSWER_TIMEOUT_S = 1.5
 """Seconds that candidates may take to answer: one that is slow now is not suitable."""
 ASKED_MAX = 100
 """Most candidates asked for one operator: if so many have no room, another hardly will."""
-STRIKES_MAX = 3
-"""Number of moves called off by neighbours before another host is tried: perhaps they cannot reach this one."""
-PAUSE_S_MIN = 0.05
-PAUSE_S_MAX = 1.0
-"""Longest pause between two moves of one operator that its neighbours have called off, in seconds."""
-
-
-class Attempt:
-    """What has been tried for one operator."""
-
-    def __init__(self) -> None:
-        self.there: NodeId | None = None
-        """Host that the operator is to move to."""
-        self.asking = False
-        self.alone = False
-        """No candidate has room for the whole group."""
-        self.refused: set[NodeId] = set()
-        """Hosts that have no room, do not answer, or could not take the operator."""
-        self.unlucky: set[NodeId] = set()
-        """Hosts that the operator's neighbours would not let it move to; they may be tried again later."""
-        self.strikes = 0
-        self.not_before_s = 0.0
-        self.given_up = ""
-        self.last = ""
-        """How the last move ended."""
-
-    def refused_by(self, there: NodeId) -> None:
-        """Notes that a host cannot take the operator."""
-        self.refused.add(there)
-        self.there = None
-
-    def called_off(self, there: NodeId, now: float, rng: np.random.Generator) -> None:
-        """Notes that a neighbour called the move off: it is moving itself, or does not reach the host."""
-        self.strikes += 1
-        self.pause(now, rng)
-        if self.strikes % STRIKES_MAX == 0:
-            self.unlucky.add(there)
-            self.there = None
-
-    def pause(self, now: float, rng: np.random.Generator) -> None:
-        """Sets a random pause, so that of two operators that wait for each other one goes first."""
-        longest_s = min(PAUSE_S_MAX, PAUSE_S_MIN * 2.0**self.strikes)
-        self.not_before_s = now + longest_s * float(rng.uniform(0.5, 1.0))
 
 
 class Seeking:
@@ -135,7 +93,8 @@ class Seeking:
         space = CostSpace(self._around.gossip.coordinates())
         candidates = self._candidates(view, space, attempts)
         if not candidates:
-            self._nobody_takes(attempts)
+            for attempt in attempts:
+                attempt.nobody_left(len(attempts), self._around.host.now(), self._rng)
             return
         waiting = set(candidates)
         reports: dict[NodeId, CandidateReport] = {}
@@ -188,21 +147,5 @@ class Seeking:
         from sbon.placement.models import model_of
 
         found = refuges(view, reports, space, model_of(self._placement))
-        has_some = any(report.free_slots > 0 for report in reports.values())
         for attempt in attempts:
-            attempt.asking = False
-            if found:
-                attempt.there = found[0]
-            else:
-                attempt.alone = attempt.alone or has_some
-                attempt.refused.update(node for node in asked if node not in reports or reports[node].free_slots <= 0)
-
-    def _nobody_takes(self, attempts: Sequence[Attempt]) -> None:
-        for attempt in attempts:
-            if attempt.unlucky:
-                attempt.unlucky.clear()
-                attempt.pause(self._around.host.now(), self._rng)
-            elif len(attempts) > 1:
-                attempt.alone = True
-            else:
-                attempt.given_up = attempt.last or "no other agent has room for it"
+            attempt.chosen(found, asked, reports)
