@@ -10,6 +10,7 @@ from sbon.control import DEFAULT_DATA_DIR
 from sbon.cost_space.config import CoordinateConfig
 from sbon.cost_space.load import LoadConfig
 from sbon.errors import ConfigError
+from sbon.execution.settings import EngineConfig
 from sbon.links.config import LinkConfig
 from sbon.membership.config import MembershipConfig, check_labels
 from sbon.migration.config import MigrationConfig
@@ -19,7 +20,6 @@ from sbon.placement.reservations import HostingConfig
 from sbon.reach import ConnectorsConfig
 from sbon.types import Address
 from sbon_agent.control import ControlConfig
-from sbon_agent.engine.settings import EngineConfig
 from sbon_agent.logs import LogConfig
 from sbon_agent.network.settings import PeerConfig
 from sbon_agent.telemetry.log import TelemetryConfig

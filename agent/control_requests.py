@@ -17,6 +17,7 @@ from sbon.query.system import SYSTEM_STREAMS
 from sbon.query.text import describe
 from sbon.types import NodeId, OperatorId
 from sbon_agent.config import LEAVING_S_MAX, format_address
+from sbon_agent.engine.reporting import operator_report
 
 if TYPE_CHECKING:
     from sbon.links.sender import LinkSender
@@ -143,7 +144,7 @@ class ControlRequests:
         return sorted(entries + streams, key=lambda row: str(row["name"]))
 
     def _operator(self, instance: "Instance") -> dict[str, Any]:
-        report = instance.report(self._agent.name)
+        report = operator_report(instance, self._agent.name)
         latency = getattr(instance.sink, "latency", None)
         misfits = instance.misfits.told() if instance.misfits is not None else ()
         return {

@@ -57,11 +57,11 @@ class Books:
             onward = task.stages[number + 1].incoming if number + 1 < len(task.steps) else None
             path = way(path, instance.id)
             carried = self._emit(instance, made.payload, task.stimulus_s, made.watermark_out_us, path, onward, task.joined, source)
-            instance.rows_in += step.rows
+            instance.figures.rows_in += step.rows
             if step.state_bytes is not None:
-                instance.state_bytes = step.state_bytes
-            instance.accounts.quantum(step.rows, step.cpu_ns, max(step.spent_s, step.cpu_ns / 1e9))
-            instance.step_cost.took(step.rows, step.cpu_ns / 1e9)
+                instance.figures.state_bytes = step.state_bytes
+            instance.figures.accounts.quantum(step.rows, step.cpu_ns, max(step.spent_s, step.cpu_ns / 1e9))
+            instance.figures.step_cost.took(step.rows, step.cpu_ns / 1e9)
             if stage.incoming is not None:
                 self._count(instance, stage.incoming, batch, task, first=number == 0)
             batch = carried
@@ -75,13 +75,13 @@ class Books:
         if first and not task.last:
             incoming.sliced = task.end
             return
-        instance.batches_in += 1
+        instance.figures.batches_in += 1
         if first:
             incoming.sliced = 0
             for taken in task.batches:
-                instance.dequeue(incoming)
+                instance.waiting.dequeue(incoming)
                 self._flow.processed(incoming, taken)
-            instance.batches_in += len(task.batches) - 1
+            instance.figures.batches_in += len(task.batches) - 1
         if instance.sink is not None:
             for one in task.batches if first or batch is None else [batch]:
                 self._delivered(instance, one)
@@ -105,7 +105,7 @@ class Books:
             return None
         before_us, instance.watermark_out_us = instance.watermark_out_us, max(instance.watermark_out_us, watermark_us)
         if payload is not None:
-            instance.rows_out += payload.rows
+            instance.figures.rows_out += payload.rows
         carried = None
         for output in list(instance.outputs.values()):
             relay = next((made for made in joined if output.link.id in made.inputs), None) if joined else None
@@ -121,8 +121,8 @@ class Books:
             elif relay is not None:
                 incoming = relay.inputs[output.link.id]
                 self._flow.carried(output, incoming, batch)
-                relay.batches_in += 1
-                relay.rows_in += batch.rows
+                relay.figures.batches_in += 1
+                relay.figures.rows_in += batch.rows
                 relay.watermark_us = incoming.watermark_us
                 carried = self._emit(relay, payload, stimulus_s, relay.watermark_us, way(path, relay.id), onward, joined, source) or carried
             else:

@@ -71,7 +71,7 @@ def first_part(stages: Sequence[Stage]) -> int:
     shortest longer part is chosen; without any, all stages are returned. A source that promises batches stays with the operators behind it,
     because threads make its rows anyway (`sbon_agent.engine.prefetching`).
     """
-    costs_s = [0.0 if can_promise(stage.instance) else stage.instance.step_cost.per_batch_s for stage in stages]
+    costs_s = [0.0 if can_promise(stage.instance) else stage.instance.figures.step_cost.per_batch_s for stage in stages]
     whole_s = sum(costs_s)
     least_s = max(PART_S_MIN, PART_SHARE_MIN * whole_s)
     best, best_s, before_s = len(stages), whole_s, 0.0
@@ -103,7 +103,7 @@ def _behind(instance: Instance, stimulus_s: float, flow: Flow, me: NodeId) -> tu
     behind, incoming = found
     if behind.busy or not behind.has_credit or not _is_empty(_only_output(instance), incoming):
         return None
-    return found if _takes_whole_batches(behind, incoming) and behind.earliest_s >= stimulus_s else None
+    return found if _takes_whole_batches(behind, incoming) and behind.waiting.earliest_s >= stimulus_s else None
 
 
 def _local_consumer(instance: Instance, flow: Flow, me: NodeId) -> tuple[Instance, Input] | None:
@@ -120,7 +120,7 @@ def _only_output(instance: Instance) -> Output:
 
 def _takes_whole_batches(behind: Instance, incoming: Input) -> bool:
     """Tells whether the operator runs, does not hold this input back, and takes batches without slicing."""
-    if behind.state is not State.RUNNING or incoming.link.port == behind.held_port:
+    if behind.state is not State.RUNNING or incoming.link.port == behind.waiting.held_port:
         return False
     return behind.operator is None or behind.operator.spread <= 1
 

@@ -40,7 +40,7 @@ class Delays:
         now = self._host.now()
         told: dict[LinkId, tuple[NodeId, float, float]] = {}
         for instance in self._engine.instances.values():
-            delay_ms = instance.upstream_delay_ms = self._delay_ms(instance)
+            delay_ms = instance.figures.upstream_delay_ms = self._delay_ms(instance)
             if delay_ms is None:
                 continue
             for output in instance.outputs.values():

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sbon.compression import Packing
+from sbon.execution.rates import Rate, SteadyRate
 from sbon.links.batch import Batch
 from sbon.links.dead_ends import Absence, Obstruction
 from sbon.links.places import Whereabouts
@@ -16,7 +17,6 @@ from sbon.query.plan import WATERMARK_MIN, LinkSpec
 from sbon.query.schema import Schema
 from sbon.scheduling import StimulusFifo
 from sbon.types import NodeId, QueryId
-from sbon_agent.engine.rates import Rate, SteadyRate
 
 
 class Input(Whereabouts):

@@ -14,6 +14,7 @@ import msgspec
 
 from sbon.errors import ConnectorError, LocalProtocolError, PlacementError, SbonError
 from sbon.execution.life import Event, State
+from sbon.execution.settings import EngineConfig
 from sbon.extensions import Extensions
 from sbon.links.config import LinkConfig
 from sbon.links.dead_ends import Absence, Way, judge
@@ -36,7 +37,7 @@ from sbon_agent.engine.execution import Execution
 from sbon_agent.engine.flow import MISSING_MAX, Flow, Router
 from sbon_agent.engine.handover import export, install
 from sbon_agent.engine.instance import Instance
-from sbon_agent.engine.settings import EngineConfig
+from sbon_agent.engine.reporting import operator_report
 from sbon_agent.engine.splitting import fold, may_fold, split
 from sbon_agent.host import Host
 
@@ -92,6 +93,7 @@ class Engine:
             events.operator_finished,
             events.delivered,
         )
+        self._lives = self._execution.lives
 
     # --------------------------------------------------------------------------------- callbacks of the flow (FlowEvents)
 
@@ -105,7 +107,7 @@ class Engine:
 
     def disk_lost(self, instance: Instance, reason: str) -> None:
         """Fails an operator whose spilled batches are unreadable, rather than skip rows."""
-        self._execution.fail(instance, reason)
+        self._lives.fail(instance, reason)
 
     def rows_left_out(self, output: Output, rows: int, reason: str) -> None:
         """Passes on that a batch of a link could not be packed."""
@@ -154,7 +156,7 @@ class Engine:
     def shareable(self) -> Iterator[tuple[str, Instance]]:
         """Yields the operators that other queries may use, with their signatures."""
         for instance in self.instances.values():
-            if instance.state is State.RUNNING and not instance.starved and not isinstance(instance.spec.params, SinkParams):
+            if instance.state is State.RUNNING and not instance.waiting.starved and not isinstance(instance.spec.params, SinkParams):
                 yield instance.spec.signature, instance
 
     def running_signatures(self) -> frozenset[str]:
@@ -191,7 +193,7 @@ class Engine:
             )
             return
         instance = Instance(spec, 0)
-        instance.used_by(request.user)
+        instance.users.add(request.user)
         for end in request.inputs:
             receiver = LinkReceiver(end.link.id, self._links)
             instance.inputs[end.link.id] = Input(end.link, end.node, end.schema, receiver, epoch=end.epoch)
@@ -207,7 +209,7 @@ class Engine:
         def failed(problem: BaseException) -> None:
             if asked_by != self._me:
                 self._events.operator_refused(spec.id, asked_by, str(problem))
-            self._execution.on(instance, Event.DESTROY)
+            self._lives.on(instance, Event.DESTROY)
             self._remove(instance)
             answer(
                 problem if isinstance(problem, SbonError) else PlacementError(f"operator {spec.id}: {type(problem).__name__}: {problem}")
@@ -229,13 +231,13 @@ class Engine:
 
         def made(result: object) -> None:
             if self.instances.get(spec.id) is not instance:
-                self._execution.let_go(instance, abandon=True)
+                self._lives.let_go(instance, abandon=True)
                 answer(PlacementError(f"operator {spec.id} was dropped while it was made"))
                 return
             if isinstance(result, BaseException):
                 failed(result)
                 return
-            self._execution.on(instance, Event.BUILT if instance.sink is None else Event.SINK_BUILT)
+            self._lives.on(instance, Event.BUILT if instance.sink is None else Event.SINK_BUILT)
             if instance.state is State.FAILED:
                 failed(PlacementError(instance.reason))
                 return
@@ -259,13 +261,13 @@ class Engine:
             raise LocalProtocolError(f"{self._me} has no sink of query {query}")
         for instance in sinks:
             if instance.allows(Event.BEGIN):
-                self._execution.on(instance, Event.BEGIN)
+                self._lives.on(instance, Event.BEGIN)
 
     def destroy(self, operator: OperatorId) -> None:
         """Stops and removes an operator, if it is here."""
         instance = self.instances.get(operator)
         if instance is not None:
-            self._execution.on(instance, Event.DESTROY)
+            self._lives.on(instance, Event.DESTROY)
             self._remove(instance)
             self._events.operator_destroyed(operator)
 
@@ -315,7 +317,6 @@ class Engine:
                 if output.link.id in judgement.given_up:
                     self.disconnect(instance.id, output.link.id)
                     self._events.link_broken(instance, output, f"given up: {output.obstructed}")
-            instance.dead_end = judgement.dead_end
             if judgement.dead_end is not None:
                 self.flow.tell_dead_end(instance, judgement.dead_end)
 
@@ -339,7 +340,8 @@ class Engine:
         those that are dead `for_good`.
         """
         for instance in list(self.instances.values()):
-            instance.look_for_input(lambda node: node != self._me and bool(for_good(node)))
+            wants_more = instance.state is State.RUNNING and not instance.ended
+            instance.waiting.look_for_input(lambda node: node != self._me and bool(for_good(node)), wants_more=wants_more)
             for incoming in instance.inputs.values():
                 gone = dead(incoming.node) if incoming.node != self._me else False
                 incoming.lost = incoming.told_lost or (incoming.lost if gone is None else gone)
@@ -380,7 +382,7 @@ class Engine:
             raise LocalProtocolError(f"operator {operator} has failed: {instance.reason}")
         if instance.state is State.EXPORTED:
             raise PlacementError(f"operator {instance.id} is moving away from {self._me}")
-        instance.used_by(user)
+        instance.users.add(user)
         if through is not None and through in instance.outputs:
             instance.outputs[through].users.add(user.query)
         for end in outputs:
@@ -391,13 +393,13 @@ class Engine:
         """Sets by how much the delay of a query's longest way may still grow, in ms."""
         for instance in self.instances.values():
             if query in instance.users:
-                instance.slack_told(query, slack_ms)
+                instance.users.slack_told(query, slack_ms)
 
     def release(self, query: QueryId) -> list[OperatorId]:
         """Ends the use by a query: destroys operators that only it used. Returns their ids."""
         destroyed = []
         for instance in list(self.instances.values()):
-            if not instance.unused_by(query):
+            if not instance.users.remove(query):
                 continue
             if not instance.users:
                 self.destroy(instance.id)
@@ -415,7 +417,7 @@ class Engine:
         One that has left is reported as `moved`, an unknown one as `missing`.
         """
         if operators is None:
-            return [instance.report(self._me) for instance in self.instances.values()]
+            return [operator_report(instance, self._me) for instance in self.instances.values()]
         return [self._report(operator, query) for operator in operators]
 
     def sample(self, now: float) -> None:
@@ -434,7 +436,7 @@ class Engine:
             self.flow.add_output(parent, parent.outputs[outgoing])
         self.flow.add(relay)
         self._execution.join(parent, relay)
-        self._execution.on(relay, Event.BUILT)
+        self._lives.on(relay, Event.BUILT)
         for output in relay.outputs.values():
             self.flow.transmit(output)
         self._execution.consider(parent)
@@ -457,12 +459,12 @@ class Engine:
                 self.resume(relay)
                 return
             outputs = fold(parent, instance, self.flow)
-            self._execution.on(instance, Event.DESTROY)
+            self._lives.on(instance, Event.DESTROY)
             del self.instances[relay]
             self._execution.consider(parent)
             done(outputs)
 
-        self._execution.rest(instance, idle)
+        self._lives.rest(instance, idle)
 
     # ---------------------------------------------------------------------------------------------------- migration
 
@@ -481,7 +483,7 @@ class Engine:
                 instance.busy = False
                 if not isinstance(result, BaseException):
                     instance.log = InputLog()
-                self._execution.on(instance, Event.FORKED)
+                self._lives.on(instance, Event.FORKED)
             done(result)
 
         def work() -> "Operator":
@@ -492,11 +494,11 @@ class Engine:
             if not rests:
                 done(self._restless(instance))
                 return
-            self._execution.on(instance, Event.FORK)
+            self._lives.on(instance, Event.FORK)
             instance.busy = True
             self._host.execute(work, forked, rows=0)
 
-        self._execution.rest(instance, idle)
+        self._lives.rest(instance, idle)
 
     def stop_copying(self, operator: OperatorId) -> None:
         """Stops logging input: the copy has been called off."""
@@ -507,14 +509,14 @@ class Engine:
     def pause(self, operator: OperatorId, done: Callable[[BaseException | None], None]) -> None:
         """Pauses an operator after its current batch. `resume` or `hand_over` must follow."""
         instance = self._known(operator)
-        self._execution.rest(instance, lambda rests: done(None if rests else self._restless(instance)))
+        self._lives.rest(instance, lambda rests: done(None if rests else self._restless(instance)))
 
     def export(self, operator: OperatorId, done: Callable[[bytes | BaseException], None]) -> None:
         """Encodes the engine's record of a paused operator, on an executor thread; `done` gets the bytes."""
         instance = self._known(operator)
         try:
             work = export(instance)
-            self._execution.on(instance, Event.EXPORT)
+            self._lives.on(instance, Event.EXPORT)
         except LocalProtocolError as problem:
             done(problem)  # called off in the meantime, or part of its output is on disk
             return
@@ -527,14 +529,14 @@ class Engine:
         """Runs an operator again that rests or is to rest, after a migration that was abandoned."""
         instance = self.instances.get(operator)
         if instance is not None and instance.allows(Event.GO_ON):
-            self._execution.on(instance, Event.GO_ON)
+            self._lives.on(instance, Event.GO_ON)
 
     def hand_over(self, operator: OperatorId, node: NodeId, epoch: int) -> None:
         """Removes an operator whose migration is committed. Queued batches are dropped; their senders send them to the new host."""
         instance = self._known(operator)
         self._remove(instance)
         self.flow.left(operator, node, epoch)
-        self._execution.on(instance, Event.HAND_OVER)
+        self._lives.on(instance, Event.HAND_OVER)
 
     def install(self, assembly: Assembly, epoch: int, done: Callable[[Instance | BaseException], None]) -> None:
         """Adds an operator whose state has arrived, as PREPARED; `activate` or `destroy` must follow."""
@@ -550,11 +552,11 @@ class Engine:
                 if not self.reservations.fill(result.id, self.empty_slots, self._host.now()):
                     done(PlacementError(f"{self._me} takes no more operators"))
                     return
-                if self.budget.would_exceed(result.state_bytes):
-                    done(PlacementError(f"{self._me} has no room for a state of {result.state_bytes} bytes (engine.memory_max)"))
+                if self.budget.would_exceed(result.figures.state_bytes):
+                    done(PlacementError(f"{self._me} has no room for a state of {result.figures.state_bytes} bytes (engine.memory_max)"))
                     return
                 self.instances[result.id] = result
-                self.budget.measured(result.id, result.state_bytes)
+                self.budget.measured(result.id, result.figures.state_bytes)
                 self.flow.add(result)
             done(result)
 
@@ -566,7 +568,7 @@ class Engine:
         if not instance.allows(Event.RUN):
             return
         self.flow.forget_whereabouts(operator)
-        self._execution.on(instance, Event.RUN)
+        self._lives.on(instance, Event.RUN)
         for output in instance.outputs.values():
             self.flow.transmit(output)
 
@@ -598,7 +600,7 @@ class Engine:
     def _report(self, operator: OperatorId, query: QueryId) -> OperatorReport:
         instance = self.instances.get(operator)
         if instance is not None:
-            return instance.report(self._me, query)
+            return operator_report(instance, self._me, query)
         gone = self.flow.whereabouts(operator)
         if gone is not None:
             return OperatorReport(id=operator, state="moved", node=gone[0], epoch=gone[1])

@@ -3,7 +3,7 @@ while every output has credit. `sbon_agent.engine.engine` owns it.
 
 A batch is acknowledged when the operator's state reflects it and its output is in the senders; an operator that stops between two batches
 can therefore move without loss (`sbon.links`). A batch that takes longer than a quantum is processed in slices, and the answers to a
-watermark likewise (`sbon_agent.engine.closing`). The batch that brought a watermark is acknowledged when the answers begin, since the
+watermark likewise (`sbon.execution.closing`). The batch that brought a watermark is acknowledged when the answers begin, since the
 operator has taken it in whole. The operator stays busy until the last slice or answer, and so never moves in the middle of a batch.
 
 Consecutive operators on this host run in one task where possible (`sbon_agent.engine.chains`).
@@ -11,27 +11,25 @@ Consecutive operators on this host run in one task where possible (`sbon_agent.e
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 import msgspec
 
-from sbon.errors import SbonError
-from sbon.execution.life import Do, Event, State
+from sbon.execution.closing import Closing, Quantum
+from sbon.execution.life import Event, State
+from sbon.execution.settings import EngineConfig
 from sbon.links.batch import Batch
 from sbon.operators.values import FEW_ROWS
 from sbon.scheduling import EarliestStimulusFirst
 from sbon.state_budget import StateBudget
 from sbon.types import NodeId, OperatorId
-from sbon_agent.connectors.base import Congested
 from sbon_agent.engine.books import Books
 from sbon_agent.engine.brief import is_brief
 from sbon_agent.engine.chains import backlog, chain, first_part, joins_soon
-from sbon_agent.engine.closing import Closing, Quantum
 from sbon_agent.engine.ends import Input
 from sbon_agent.engine.flow import Flow
 from sbon_agent.engine.instance import Instance
+from sbon_agent.engine.lives import Lives
 from sbon_agent.engine.prefetching import Prefetching, may_spread
-from sbon_agent.engine.settings import EngineConfig
 from sbon_agent.engine.source_acknowledgement import SourceAcknowledgement
 from sbon_agent.engine.sources import Polling, is_threaded
 from sbon_agent.engine.work import Task, advancing, run
@@ -62,17 +60,12 @@ class Execution:
         self._flow = flow
         self._instances = instances
         self._budget = budget
-        self._failed = failed
-        self._finished = finished
         self._polling = Polling(host, config, self._due)
         self._prefetching = Prefetching(host, self._polling, self._due)
         self._acknowledgement = SourceAcknowledgement(host, flow, instances)
-        self._books = Books(flow, self._polling, self._acknowledgement, self._ended, delivered)
         self._ready = EarliestStimulusFirst[OperatorId]()
-        self._resting: dict[OperatorId, Callable[[bool], None]] = {}
-        """Who is told when an operator rests."""
-        self._afterwards: dict[Instance, list[Do]] = {}
-        """What is done about operators once the thread that has them is done."""
+        self.lives = Lives(host, self._polling, budget, self._ready, self.consider, failed, finished)
+        self._books = Books(flow, self._polling, self._acknowledgement, self.lives.ended, delivered)
         self._running = 0
         self._pumps_soon = False
         self._on_threads = 0
@@ -86,109 +79,6 @@ class Execution:
         self._look_at(instance)
         self._acknowledgement.look()
         self._pump()
-
-    def on(self, instance: Instance, event: Event, reason: str = "") -> None:
-        """Reports an event to the life of an operator, and carries out what follows from it.
-
-        Raises
-        ------
-        LocalProtocolError
-            It does not go with the operator's state.
-        """
-        for what in instance.on(event, ended=instance.ended, reason=reason):
-            self._carry_out(instance, what)
-
-    def rest(self, instance: Instance, done: Callable[[bool], None]) -> None:
-        """Lets an operator finish the batch under way and begin no other. `done(True)` follows when it rests, or else `done(False)`."""
-        if instance.allows(Event.REST):
-            self._resting[instance.id] = done
-            self.on(instance, Event.REST)
-        else:
-            self._host.call_soon(lambda: done(False))
-
-    def fail(self, instance: Instance, reason: str) -> None:
-        """Fails an operator; its input stays unacknowledged."""
-        remains = getattr(instance.sink, "remains", "")
-        self.on(instance, Event.FAULT, f"{reason}; {remains}" if remains else reason)
-
-    def _carry_out(self, instance: Instance, what: Do) -> None:
-        match what:
-            case Do.START:
-                self._start(instance)
-            case Do.TAKE_UP:
-                self.consider(instance)
-            case Do.FINISH_BATCH:
-                self._finish_batch(instance)
-            case Do.TELL_RESTS:
-                self._resting.pop(instance.id)(True)
-            case Do.TELL_CALLED_OFF:
-                self._host.call_soon(partial(self._resting.pop(instance.id), False))
-            case Do.PUT_IN_PLACE:
-                self._put_in_place(instance)
-            case Do.LET_GO | Do.ABANDON | Do.FREE:
-                self._stop(instance)
-                if instance.task is not None:
-                    self._afterwards.setdefault(instance, []).append(what)
-                elif what is Do.FREE:
-                    self._free_state(instance)
-                else:
-                    self.let_go(instance, abandon=what is Do.ABANDON)
-            case Do.LET_GO_LATER:
-                self._stop(instance)  # `_put_in_place` lets go
-            case Do.TELL_FINISHED:
-                self._finished(instance)
-            case Do.TELL_FAILED:
-                self._failed(instance)
-
-    def _start(self, instance: Instance) -> None:
-        if instance.source is None:
-            self.consider(instance)
-            return
-        try:
-            instance.source.start(lambda: self._polling.at(instance, self._host.now()))
-        except Exception as problem:  # a connector may raise anything: report it
-            self._failed_at(instance, problem)
-            return
-        self._polling.at(instance, self._host.now())
-
-    def _finish_batch(self, instance: Instance) -> None:
-        """Processes the rest of a batch, if there is one; the operator rests at the earliest in the next turn of the event loop."""
-        done = self._resting[instance.id]
-
-        def idle() -> None:
-            if self._resting.get(instance.id) is done and not instance.busy:
-                self.on(instance, Event.IDLE)
-
-        self._ready.remove(instance.id)
-        if instance.busy:
-            self.consider(instance)
-        else:
-            self._host.call_soon(idle)
-
-    def _stop(self, instance: Instance) -> None:
-        """Cancels the timers of an operator and drops what it has not begun, or not completed."""
-        self._ready.remove(instance.id)
-        instance.fetches.clear()
-        if instance.timer is not None:
-            instance.timer.cancel()
-            instance.timer = None
-        if instance.task is None:
-            instance.busy, instance.closing = False, None  # drops the rest of a batch in slices
-
-    def _came_back(self, instance: Instance) -> None:
-        """Carries out what had to wait until a thread was done with an operator."""
-        for what in self._afterwards.pop(instance, ()):
-            self._carry_out(instance, what)
-        if instance.state is State.RESTING:
-            self.on(instance, Event.IDLE)
-
-    def let_go(self, instance: Instance, *, abandon: bool = False) -> None:
-        """Closes the files and sockets of an operator. With `abandon`, a sink removes what is not complete."""
-        if instance.source is not None:
-            instance.source.stop()
-        if instance.sink is not None:
-            close = getattr(instance.sink, "abandon", instance.sink.close) if abandon else instance.sink.close
-            self._host.execute(close, _ignored, rows=0)
 
     def advance(self, instance: Instance, watermark_us: int) -> None:
         """Raises the watermark of an idle operator without a batch, and lets it give its answers."""
@@ -206,29 +96,24 @@ class Execution:
             made.busy, made.task = True, operator.task
             operator.task.joined.append(made)
 
-    def _free_state(self, instance: Instance) -> None:
-        """Frees the state of an operator that has failed or left on a thread, because that takes long where the state is large."""
-        self._budget.forget(instance.id)
-        gone = [instance.drop_operator()]
-        self._host.execute(gone.clear, _ignored, rows=0)
-
     def _look_at_state(self, instance: Instance) -> None:
         """Records a measured state size. If all states together exceed the limit, the operator with the largest one fails."""
         if self._instances.get(instance.id) is not instance or instance.state is State.FAILED:
             return
-        excess = self._budget.measured(instance.id, instance.state_bytes)
+        excess = self._budget.measured(instance.id, instance.figures.state_bytes)
         if excess is not None and excess.operator in self._instances:
-            self.fail(self._instances[excess.operator], excess.reason)
+            self.lives.fail(self._instances[excess.operator], excess.reason)
 
     def _look_at(self, instance: Instance) -> None:
         """Updates an operator's entry in the queue of those ready to run."""
-        instance.align(self._config.ahead_rows_max)
-        incoming = instance.earliest()  # a batch in slices, or else the most urgent one
+        if instance.operator is not None and not instance.busy:
+            instance.waiting.align(instance.operator.rows_ahead(), self._config.ahead_rows_max)
+        incoming = instance.waiting.earliest(begun=instance.busy and instance.task is None)
         if instance.closing is not None and instance.task is None:
             # Each part of the answers needs credit, even while a migration waits for the last one: consumers never get more batches than
             # they have granted.
-            instance.blocked = not instance.has_credit
-            if not instance.blocked and self._may_end_its_batch(instance):
+            instance.waiting.blocked = not instance.has_credit
+            if not instance.waiting.blocked and self._may_end_its_batch(instance):
                 self._ready.push(instance.id, instance.closing.stimulus_s)
             else:
                 self._ready.remove(instance.id)
@@ -236,14 +121,14 @@ class Execution:
             self._look_at_source(instance)
         elif instance.busy:
             # The rest of a sliced batch needs credit as the first slice did, unless a pause waits for it.
-            instance.blocked = not instance.has_credit
-            if instance.state is State.RESTING or (instance.state is State.RUNNING and not instance.blocked):
-                self._ready.push(instance.id, instance.earliest_s)
+            instance.waiting.blocked = not instance.has_credit
+            if instance.state is State.RESTING or (instance.state is State.RUNNING and not instance.waiting.blocked):
+                self._ready.push(instance.id, instance.waiting.earliest_s)
         elif instance.state is not State.RUNNING:
             self._ready.remove(instance.id)
         else:
-            instance.blocked = not instance.has_credit
-            if instance.blocked:
+            instance.waiting.blocked = not instance.has_credit
+            if instance.waiting.blocked:
                 self._ready.remove(instance.id)
             else:
                 self._ready.push(instance.id, incoming.queue.earliest_s)
@@ -251,9 +136,9 @@ class Execution:
     def _look_at_source(self, instance: Instance) -> None:
         if instance.source is None:
             self._ready.remove(instance.id)
-            instance.blocked = instance.blocked and instance.state is not State.RUNNING
-        elif instance.state is State.RUNNING and instance.blocked and instance.task is None and instance.has_credit:
-            instance.blocked = False
+            instance.waiting.blocked = instance.waiting.blocked and instance.state is not State.RUNNING
+        elif instance.state is State.RUNNING and instance.waiting.blocked and instance.task is None and instance.has_credit:
+            instance.waiting.blocked = False
             self._polling.at(instance, self._host.now())
 
     def _pump(self) -> None:
@@ -265,12 +150,12 @@ class Execution:
             instance = self._instances.get(operator)
             if instance is None or instance.task is not None:
                 continue
-            incoming = instance.earliest()
+            incoming = instance.waiting.earliest(begun=instance.busy and instance.task is None)
             if self._waits(instance, incoming):
                 waiting.append((operator, self._host.wall() if incoming is None else incoming.queue.earliest_s))
             elif instance.source is not None:
-                instance.blocked = instance.state is State.RUNNING and not instance.has_credit
-                if instance.state is State.RUNNING and not instance.blocked:
+                instance.waiting.blocked = instance.state is State.RUNNING and not instance.has_credit
+                if instance.state is State.RUNNING and not instance.waiting.blocked:
                     self._take(instance)
             elif instance.closing is not None and self._may_end_its_batch(instance):
                 self._close(instance, instance.closing)
@@ -357,7 +242,7 @@ class Execution:
         head = task.stages[0].instance
         rest = self._free(task)
         if task.problem is not None:
-            self._failed_at(task.stages[len(task.steps)].instance, task.problem)
+            self.lives.went_wrong(task.stages[len(task.steps)].instance, task.problem)
         elif task.steps and task.closing is None:
             head.cost.took(task.steps[0].rows, task.spent_s)
         for stage, step in zip(task.stages, task.steps, strict=False):
@@ -365,12 +250,12 @@ class Execution:
                 self._look_at_state(stage.instance)
         for instance in rest:
             if instance.state is not State.RUNNING and not instance.busy:
-                self._came_back(instance)
+                self.lives.came_back(instance)
         for instance in rest:
             self._look_at(instance)
         if head.source is not None and task.steps:
-            head.behind_cost.took(task.steps[0].rows, sum([step.cpu_ns for step in task.steps[1:]]) / 1e9)
-            head.batch_cost.took(0, task.cpu_s + self._host.stopwatch() - began)
+            head.polls.behind_cost.took(task.steps[0].rows, sum([step.cpu_ns for step in task.steps[1:]]) / 1e9)
+            head.polls.batch_cost.took(0, task.cpu_s + self._host.stopwatch() - began)
             self._polled(head, task)
         self._pump()
 
@@ -387,44 +272,6 @@ class Execution:
                 instance.busy = instance.closing is not None or (instance is head and incoming is not None and incoming.sliced > 0)
         return instances
 
-    def _failed_at(self, instance: Instance, problem: BaseException) -> None:
-        if isinstance(problem, Congested):
-            self._stall(instance, problem)
-            return
-        self.fail(instance, str(problem) if isinstance(problem, SbonError) else f"{type(problem).__name__}: {problem}")
-
-    def _stall(self, instance: Instance, problem: Congested) -> None:
-        """Stalls a sink whose receiver or disk is full, for the pause that it asked for; nothing is dropped."""
-        if not instance.allows(Event.NOT_TAKEN):
-            return
-        self.on(instance, Event.NOT_TAKEN, str(problem))
-        instance.blocked = True
-
-        def again() -> None:
-            if instance.allows(Event.OFFER):
-                self.on(instance, Event.OFFER)
-
-        instance.timer = self._host.call_at(self._host.now() + problem.retry_after_s, again)
-
-    # ----------------------------------------------------------------------------------------------------- the end
-
-    def _ended(self, instance: Instance) -> None:
-        """Finishes an operator whose input has all been processed. A sink with a `finish` method runs that first."""
-        self.on(instance, Event.ENDED if getattr(instance.sink, "finish", None) is None else Event.RESULT_DUE)
-
-    def _put_in_place(self, instance: Instance) -> None:
-        finish: Any = getattr(instance.sink, "finish", None)
-
-        def done(result: object) -> None:
-            if instance.state is State.GONE:
-                self.let_go(instance)
-            elif isinstance(result, BaseException):
-                self._failed_at(instance, result)
-            elif instance.allows(Event.IN_PLACE):
-                self.on(instance, Event.IN_PLACE)
-
-        self._host.execute(finish, done, rows=0)
-
     # ------------------------------------------------------------------------------------------------------ sources
 
     def _due(self, instance: Instance) -> None:
@@ -432,9 +279,9 @@ class Execution:
         if instance.state is not State.RUNNING or self._instances.get(instance.id) is not instance:
             return
         if instance.task is not None:
-            instance.due = True
+            instance.polls.due = True
         elif not instance.has_credit:
-            instance.blocked = True
+            instance.waiting.blocked = True
         elif is_threaded(instance):
             self._ready.push(instance.id, self._host.wall())
             self._pump()
@@ -443,15 +290,15 @@ class Execution:
 
     def _take(self, instance: Instance) -> None:
         """Takes the next batch of a source that can be polled on a thread: the one that it has promised, if any."""
-        if not instance.fetches:
+        if not instance.polls.fetches:
             self._poll(instance, threaded=True)
             return
-        fetch = instance.fetches[0]
+        fetch = instance.polls.fetches[0]
         if not fetch.is_made and not fetch.begin():
             return  # a thread is making it, and reports when it is done
-        instance.fetches.popleft()
+        instance.polls.fetches.popleft()
         if fetch.problem is not None:
-            self._failed_at(instance, fetch.problem)
+            self.lives.went_wrong(instance, fetch.problem)
             return
         self._prefetching.look(instance)
         task = Task([], fetch.wall, self._quantum, self._budget, now=fetch.now, polled=fetch.polled, make=fetch.make)
@@ -473,7 +320,7 @@ class Execution:
             try:
                 task.polled = source.poll(now, wall)
             except Exception as problem:
-                self._failed_at(instance, problem)
+                self.lives.went_wrong(instance, problem)
                 return
             finally:
                 task.before_cpu_ns = meter.lap(0)
@@ -490,7 +337,7 @@ class Execution:
             instance.busy, instance.task = True, task
             self._settle(run(task, self._host.stopwatch, self._host.meter))
         else:
-            if instance.has_more:
+            if instance.polls.has_more:
                 self._share(task)
             self._execute(task)
 
@@ -501,14 +348,12 @@ class Execution:
             return
         if polled.finished:
             if instance.allows(Event.GAVE_ALL):
-                self.on(instance, Event.GAVE_ALL)
+                self.lives.on(instance, Event.GAVE_ALL)
         else:
             gave = bool(task.steps and task.steps[0].rows)
-            instance.has_more = bool(instance.fetches) or (gave and polled.next_poll is not None and polled.next_poll <= task.now)
+            instance.polls.has_more = bool(instance.polls.fetches) or (
+                gave and polled.next_poll is not None and polled.next_poll <= task.now
+            )
             if self._instances.get(instance.id) is instance:
                 self._prefetching.look(instance)
             self._polling.again(instance, polled, task.now)
-
-
-def _ignored(result: object) -> None:
-    """Ignores the result: a sink that could not be closed has been reported as failed already."""

@@ -127,7 +127,9 @@ class Flow:
 
     def replace_input(self, instance: Instance, old: Input, new: Input) -> None:
         """Replaces an input of an operator by a new link; batches that arrive by the old link are refused."""
-        instance.inputs = {one.link.id: one for one in (new if incoming is old else incoming for incoming in instance.inputs.values())}
+        inputs = [new if incoming is old else incoming for incoming in instance.inputs.values()]
+        instance.inputs.clear()
+        instance.inputs.update((incoming.link.id, incoming) for incoming in inputs)  # in their order
         self._inputs.pop(old.link.id, None)
         self._acks.pop(old.link.id, None)
         self._inputs[new.link.id] = (instance, new)
@@ -415,7 +417,7 @@ class Flow:
         instance, incoming = found
         verdict = incoming.receiver.accept(batch.sequence, batch.size_bytes)
         if verdict is Verdict.ACCEPTED:
-            instance.enqueue(incoming, batch)
+            instance.waiting.enqueue(incoming, batch)
             if instance.state is State.PREPARED:
                 self._events.arrived_at_prepared(instance.id)
             self._events.runnable(instance)

@@ -43,15 +43,15 @@ def export(instance: Instance) -> Callable[[], bytes]:
 def _encode(instance: Instance, senders: Mapping[LinkId, tuple[int, int, int, tuple[Batch, ...]]]) -> bytes:
     state = Record(
         spec=instance.spec,
-        users=tuple(User(query, owner, instance.slack_ms.get(query)) for query, owner in sorted(instance.users.items())),
+        users=tuple(User(query, owner, instance.users.slack_ms.get(query)) for query, owner in sorted(instance.users.items())),
         inputs=tuple(_input_state(incoming) for incoming in instance.inputs.values()),
         outputs=tuple(_output_state(output, senders[output.link.id]) for output in instance.outputs.values()),
         watermark_us=instance.watermark_us,
         watermark_out_us=instance.watermark_out_us,
-        rows_in=instance.rows_in,
-        rows_out=instance.rows_out,
-        batches_in=instance.batches_in,
-        migrations=instance.migrations,
+        rows_in=instance.figures.rows_in,
+        rows_out=instance.figures.rows_out,
+        batches_in=instance.figures.batches_in,
+        migrations=instance.figures.migrations,
     )
     return encode_record(state)
 
@@ -112,12 +112,12 @@ def install(operator: "Operator", data: bytes, epoch: int, links: LinkConfig) ->
     if not operator.is_stateless:
         from sbon.operators.sizes import held_bytes
 
-        instance.state_bytes = held_bytes(operator)
+        instance.figures.state_bytes = held_bytes(operator)
     for user in state.users:
-        instance.used_by(user)
+        instance.users.add(user)
     instance.watermark_us, instance.watermark_out_us = state.watermark_us, state.watermark_out_us
-    instance.rows_in, instance.rows_out, instance.batches_in = state.rows_in, state.rows_out, state.batches_in
-    instance.migrations = state.migrations + 1
+    instance.figures.rows_in, instance.figures.rows_out, instance.figures.batches_in = state.rows_in, state.rows_out, state.batches_in
+    instance.figures.migrations = state.migrations + 1
     for given in state.inputs:
         receiver = LinkReceiver(given.link.id, links, given.processed, given.rows_processed)
         incoming = Input(given.link, given.node, given.schema, receiver, given.watermark_us, given.epoch)

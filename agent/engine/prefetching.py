@@ -79,19 +79,19 @@ class Prefetching:
 
     def look(self, instance: Instance) -> None:
         """Lets threads make more batches of a source, where that pays and there is room. The source must not be polled at the same time."""
-        if not can_promise(instance) or not instance.has_more or instance.state is not State.RUNNING:
+        if not can_promise(instance) or not instance.polls.has_more or instance.state is not State.RUNNING:
             return
-        if instance.task is not None or instance.step_cost.per_batch_s < MAKING_S_MIN or not may_spread(self._host):
+        if instance.task is not None or instance.figures.step_cost.per_batch_s < MAKING_S_MIN or not may_spread(self._host):
             return
         source: Any = instance.source
-        while len(instance.fetches) < self._most:
+        while len(instance.polls.fetches) < self._most:
             now, wall = self._host.now(), self._host.wall()
             self._polling.allow(instance, now, ahead=True)
             work = source.prefetch(now, wall)
             if work is None:
                 return
             fetch = Fetch(work, now, wall)
-            instance.fetches.append(fetch)
+            instance.polls.fetches.append(fetch)
             self._host.execute(partial(self._make, fetch), partial(self._made, instance, fetch), rows=0, spare=True)
 
     def _make(self, fetch: Fetch) -> None:
@@ -110,5 +110,5 @@ class Prefetching:
     def _made(self, instance: Instance, fetch: Fetch, result: object) -> None:
         if isinstance(result, BaseException):
             fetch.problem = result
-        if instance.fetches and instance.fetches[0] is fetch and fetch.is_made:
+        if instance.polls.fetches and instance.polls.fetches[0] is fetch and fetch.is_made:
             self._due(instance)

@@ -6,10 +6,10 @@ from typing import Any
 
 from sbon.batching import pause_s
 from sbon.execution.life import State
+from sbon.execution.settings import EngineConfig
 from sbon_agent.connectors.base import Polled
 from sbon_agent.engine.ends import Output
 from sbon_agent.engine.instance import Instance
-from sbon_agent.engine.settings import EngineConfig
 from sbon_agent.host import Host
 
 UNANSWERED_MAX = 4
@@ -59,7 +59,7 @@ class Polling:
             return
         if instance.timer is not None:
             instance.timer.cancel()
-        when = max(when, instance.polled_at + self._pause_s(instance))
+        when = max(when, instance.polls.polled_at + self._pause_s(instance))
         instance.timer = self._host.call_at(when, partial(self._fire, instance))
 
     def allow(self, instance: Instance, now: float, *, ahead: bool = False) -> int | None:
@@ -76,8 +76,8 @@ class Polling:
             quantum_s, rows_max = self._config.quantum_s, self._config.quantum_rows
             most = instance.cost.rows_within(quantum_s, rows_max)
             if ahead:
-                made = instance.step_cost.rows_within(AHEAD_QUANTA * quantum_s, AHEAD_QUANTA * rows_max)
-                most = max(most, instance.behind_cost.rows_within(quantum_s, made))
+                made = instance.figures.step_cost.rows_within(AHEAD_QUANTA * quantum_s, AHEAD_QUANTA * rows_max)
+                most = max(most, instance.polls.behind_cost.rows_within(quantum_s, made))
             # No more than it announced, even if it finds more: on the event loop, that is a limit.
             source.batch_rows = most if due is None else min(most, due)
             due = None if due is None else min(most, due)
@@ -85,16 +85,16 @@ class Polling:
 
     def again(self, instance: Instance, polled: Polled, asked_at: float) -> None:
         """Schedules the next poll after a source has answered and `has_more` is known."""
-        waiting, instance.due = instance.due, False
+        waiting, instance.polls.due = instance.polls.due, False
         self._look_around()  # now, not when the next row has come, which would be delayed by it
-        if instance.has_more:
+        if instance.polls.has_more:
             # More is waiting: only credit holds it back. Other operators run between two batches.
             if is_threaded(instance):
                 self._due(instance)
             else:
                 self._host.call_soon(lambda: self._due(instance))
             return
-        instance.polled_at = self._asked[instance] = asked_at
+        instance.polls.polled_at = self._asked[instance] = asked_at
         if polled.next_poll is not None or waiting:
             self.at(instance, self._host.now() if waiting or polled.next_poll is None else polled.next_poll)
 
@@ -105,8 +105,8 @@ class Polling:
     def _pause_s(self, instance: Instance) -> float:
         config = self._config
         self._look_for_acknowledgements(instance)
-        cost_s = instance.batch_cost.per_batch_s * self._active
-        least_s = max(config.batch_interval_min_s, instance.answered_s * ANSWER_SHARE)
+        cost_s = instance.polls.batch_cost.per_batch_s * self._active
+        least_s = max(config.batch_interval_min_s, instance.polls.answered_s * ANSWER_SHARE)
         # Squared: where many agents share a machine and see the same load, each leaves most of it to the others.
         share = max(min(SHARE_LEAST, config.batch_share), config.batch_share * self._spare**2)
         return pause_s(cost_s, share, least_s, config.batch_interval_s)
@@ -122,19 +122,19 @@ class Polling:
 
     def offered(self, instance: Instance, output: Output) -> None:
         """Starts to await the acknowledgement of a batch that left by an output, of the source or of an operator in the same task."""
-        if len(instance.unanswered) < UNANSWERED_MAX:
-            instance.unanswered.append((output.sender, output.sender.offered, self._host.now()))
+        if len(instance.polls.unanswered) < UNANSWERED_MAX:
+            instance.polls.unanswered.append((output.sender, output.sender.offered, self._host.now()))
 
     def _look_for_acknowledgements(self, instance: Instance) -> None:
         """Updates the smoothed time until acknowledgement. A batch unacknowledged for longer than that counts at once."""
         now, slowest_s, waiting = self._host.now(), 0.0, []
-        for sender, sequence, at in instance.unanswered:
+        for sender, sequence, at in instance.polls.unanswered:
             if sender.offered - sender.held >= sequence:
                 slowest_s = max(slowest_s, now - at)
             elif now - at < ANSWER_S_MAX:
                 waiting.append((sender, sequence, at))
         if slowest_s:
-            instance.answered_s += ANSWER_WEIGHT * (min(slowest_s, ANSWER_S_MAX) - instance.answered_s)
+            instance.polls.answered_s += ANSWER_WEIGHT * (min(slowest_s, ANSWER_S_MAX) - instance.polls.answered_s)
         if waiting:
-            instance.answered_s = max(instance.answered_s, now - waiting[0][2])
-        instance.unanswered = waiting
+            instance.polls.answered_s = max(instance.polls.answered_s, now - waiting[0][2])
+        instance.polls.unanswered = waiting

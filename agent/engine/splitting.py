@@ -42,15 +42,15 @@ def split(parent: Instance, links: Sequence[LinkId], name: OperatorId, config: L
     relay = Instance(multicast_spec(parent, name), 0)
     relay.operator = Multicast()
     relay.watermark_us = relay.watermark_out_us = parent.watermark_out_us
-    relay.upstream_delay_ms = parent.upstream_delay_ms
+    relay.figures.upstream_delay_ms = parent.figures.upstream_delay_ms
     handed = [parent.outputs[link] for link in links]
     users = {query for output in handed for query in output.users}
     for query in sorted(users & parent.users.keys()):
-        relay.used_by(User(query, parent.users[query], parent.slack_ms.get(query)))
+        relay.users.add(User(query, parent.users[query], parent.users.slack_ms.get(query)))
     rows, rate = max(o.link.rate_rows_per_s for o in handed), max(o.steady_rate.per_s for o in handed)
     between = LinkSpec(link_id(parent.id, name, 0), parent.id, name, 0, rows, rate)
     incoming = Input(between, me, parent.spec.schema, LinkReceiver(between.id, config), parent.watermark_out_us)
-    incoming.delay_ms = parent.upstream_delay_ms
+    incoming.delay_ms = parent.figures.upstream_delay_ms
     relay.inputs[between.id] = incoming
     for output in handed:
         relay.outputs[output.link.id] = _handed_to(output, name)

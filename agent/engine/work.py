@@ -11,12 +11,12 @@ import msgspec
 
 from sbon.compression import Codec
 from sbon.errors import RemoteProtocolError
+from sbon.execution.closing import Closing, Quantum
 from sbon.links.batch import Batch
 from sbon.operators.values import Values
 from sbon.query.plan import WATERMARK_END, SinkParams
 from sbon.query.schema import Schema
 from sbon.state_budget import StateBudget
-from sbon_agent.engine.closing import Closing, Quantum
 from sbon_agent.engine.ends import Input
 from sbon_agent.engine.instance import Instance
 from sbon_agent.engine.rows import Rows
@@ -191,11 +191,11 @@ def _state_bytes(task: Task, instance: Instance, rows: int, size_bytes: int) -> 
         return None
     if task.end and task.batches[0].rows:
         size_bytes = size_bytes * rows // task.batches[0].rows
-    batches, taken_bytes = instance.unmeasured[0] + 1, instance.unmeasured[1] + size_bytes
+    batches, taken_bytes = instance.figures.unmeasured[0] + 1, instance.figures.unmeasured[1] + size_bytes
     if not task.budget.is_due(batches, taken_bytes):
-        instance.unmeasured = (batches, taken_bytes)
+        instance.figures.unmeasured = (batches, taken_bytes)
         return None
-    instance.unmeasured = (0, 0)
+    instance.figures.unmeasured = (0, 0)
     from sbon.operators.sizes import held_bytes
 
     return held_bytes(operator)

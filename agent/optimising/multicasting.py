@@ -163,7 +163,7 @@ class Multicasting(Reviewing["MulticastOptimiser"]):
             id=instance.id,
             here=self._directory.me,
             branches=tuple(
-                Branch(o.link.id, o.node, o.steady_rate.per_s, least_slack_ms(instance.slack_ms.get(query) for query in o.users))
+                Branch(o.link.id, o.node, o.steady_rate.per_s, least_slack_ms(instance.users.slack_ms.get(query) for query in o.users))
                 for o in instance.outputs.values()
             ),
             changes=folded,

@@ -145,8 +145,8 @@ def view_of(instance: Instance, here: NodeId, now: float) -> OperatorView:
         id=instance.id,
         here=here,
         neighbours=tuple(incoming + outgoing),
-        changes=instance.migrations,
-        since_change_s=None if instance.arrived_at_s is None else now - instance.arrived_at_s,
-        state_bytes=instance.state_bytes,
-        delay_slack_ms=instance.delay_slack_ms,
+        changes=instance.figures.migrations,
+        since_change_s=None if instance.figures.arrived_at_s is None else now - instance.figures.arrived_at_s,
+        state_bytes=instance.figures.state_bytes,
+        delay_slack_ms=instance.users.delay_slack_ms,
     )

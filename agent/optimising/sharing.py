@@ -67,6 +67,6 @@ class Sharing:
             bytes_per_s_one_more=max((output.byte_rate.per_s for output in instance.outputs.values()), default=0.0),
             bytes_per_s_here=sum(output.byte_rate.per_s for output in outputs if output.node != self._engine.me),
             load=self._load(),
-            stalled=instance.blocked_samples >= STALLED_SAMPLES,
+            stalled=instance.waiting.blocked_samples >= STALLED_SAMPLES,
             movable=instance.movable,
         )

@@ -130,7 +130,7 @@ class Surveying:
         promised = self._engine.reservations.held(self._host.now(), besides=question.query)
         empty = self._engine.empty_slots
         running = self._sharing.offered(question.signatures)
-        delays = {operator: self._engine.instances[operator].upstream_delay_ms for operator in running.values()}
+        delays = {operator: self._engine.instances[operator].figures.upstream_delay_ms for operator in running.values()}
         return CandidateAnswer(
             node=self._directory.me,
             rtts_ms=rtts,

@@ -221,4 +221,4 @@ def _names_sink(sql: str, name: str) -> bool:
 def _operator(instance: Instance) -> OrphanOperator:
     kind = str(instance.spec.params.__struct_config__.tag)
     pinned = instance.spec.pinned is not None
-    return OrphanOperator(OperatorId(instance.id), kind, describe(instance.spec.params), pinned, instance.rows_in)
+    return OrphanOperator(OperatorId(instance.id), kind, describe(instance.spec.params), pinned, instance.figures.rows_in)

@@ -55,6 +55,6 @@ class QueryReactions:
     def operator_arrived(self, instance: Instance) -> None:
         """Handles an operator that runs here now and ran elsewhere before."""
         self._agent.log.info("operator.arrived", operator=instance.id, epoch=instance.epoch)
-        instance.arrived_at_s = self._agent.host.now()
+        instance.figures.arrived_at_s = self._agent.host.now()
         if instance.is_multicast:
             self._agent.multicasting.tend(instance)

@@ -6,12 +6,13 @@ from sbon.telemetry.rows import LinkRate, MisfitCount, OperatorStatistics
 from sbon.types import NodeId
 from sbon_agent.engine.ends import Output
 from sbon_agent.engine.instance import Instance
+from sbon_agent.engine.reporting import operator_report
 from sbon_agent.gossip import Gossip
 
 
 def operator_statistics(instance: Instance, me: NodeId) -> OperatorStatistics:
     """Returns the figures of an operator, with what its plan expected."""
-    report = instance.report(me)
+    report = operator_report(instance, me)
     rows_per_s_in = report.rows_per_s_in if instance.inputs else 0.0
     expected_in = [incoming.link.rate_rows_per_s for incoming in instance.inputs.values()]
     expected_out = [outgoing.link.rate_rows_per_s for outgoing in instance.outputs.values()]

@@ -1,1 +1,4 @@
-"""What runs operators: the life of an operator as a table (`sbon.execution.life`)."""
+"""What runs operators, as far as it needs no thread.
+
+The life of an operator as a table is in `sbon.execution.life`.
+"""

@@ -156,7 +156,7 @@ class Story:
     def _complete_from(self, query: str) -> datetime:
         """Returns the event time that the query's sources have reached, plus a margin."""
         running = [i for agent in self.agents() for i in agent.engine.instances.values() if isinstance(i.spec.params, SourceParams)]
-        reached = max(i.rows_out for i in running if query in i.users)
+        reached = max(i.figures.rows_out for i in running if query in i.users)
         return BEGIN + timedelta(seconds=reached / ROWS_PER_S + SETTLED_S)
 
     def agents(self) -> list[Agent]:

@@ -20,10 +20,10 @@ from typing import Any, Protocol
 from sbon.config import Layer, load
 from sbon.control import ControlReply, ControlRequest
 from sbon.errors import SbonError
+from sbon.execution.settings import EngineConfig
 from sbon.sealing import KeyRing
 from sbon.types import Address, FloatArray, NodeId
 from sbon_agent.config import AgentConfig
-from sbon_agent.engine.settings import EngineConfig
 from sbon_agent.host import Host
 from sbon_agent.queries.kept_file import KeptFile
 from sbon_testbed.backend import Node, Tail, node_number

@@ -14,12 +14,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sbon.errors import RemoteProtocolError
+from sbon.execution.closing import Closing
 from sbon.operators.operator import Operator
 from sbon.operators.registry import build
 from sbon.query.expression import Column
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, JoinParams, LookupParams, Params, SinkParams, SourceParams, WindowJoinParams
 from sbon.query.schema import ColumnType
-from sbon_agent.engine.closing import Closing
 from tests.examples import examples
 from tests.property.operators import EVENTS, HALVES, OPERATORS, K, cut, frame, frames_of, made, small_steps
 from tests.property.stream_twins import content, rows_of

@@ -9,6 +9,7 @@ import pytest
 from sbon.execution.life import State
 from sbon_agent.engine.execution import Execution
 from sbon_agent.engine.instance import Instance
+from sbon_agent.engine.lives import Lives
 from sbon_agent.engine.work import Task
 from sbon_testbed.cpu import CpuConfig
 from sbon_testbed.simulator.harness import World
@@ -66,7 +67,7 @@ def test_what_is_more_urgent_runs_between_the_parts_of_a_large_window(monkeypatc
         head = task.stages[0].instance
         if self._me == world.nodes[0] and head.source is None:
             others = [i for i in self._instances.values() if i not in [stage.instance for stage in task.stages] and i.task is None]
-            waiting = [i.closing.stimulus_s if i.closing is not None else i.earliest_s for i in others if i.state is State.RUNNING]
+            waiting = [i.closing.stimulus_s if i.closing is not None else i.waiting.earliest_s for i in others if i.state is State.RUNNING]
             tasks.append((head.id, task.stimulus_s, task.closing is not None, min(waiting, default=float("inf"))))
         execute(self, task)
 
@@ -102,7 +103,7 @@ def test_answers_beyond_the_credit_are_not_computed_before_there_is_some():
         assert window.closing is not None
         assert window.busy
         assert window.watermark_us < window.closing.watermark_us
-        assert 0 < window.rows_out < KEYS
+        assert 0 < window.figures.rows_out < KEYS
         assert max(output.sender.held for output in window.outputs.values()) <= 5
         told = {row["id"]: row["state"] for row in world.ask(0, "operators")}
         assert told[window.id] == "blocked"
@@ -115,9 +116,9 @@ def test_answers_beyond_the_credit_are_not_computed_before_there_is_some():
 def test_an_operator_asked_to_move_in_the_midst_of_a_window_moves_when_it_is_done(monkeypatch: pytest.MonkeyPatch):
     asked: list[bool] = []
     rested: list[bool] = []
-    rest = Execution.rest
+    rest = Lives.rest
 
-    def watched(self: Execution, instance: Instance, done: Any) -> None:
+    def watched(self: Lives, instance: Instance, done: Any) -> None:
         def idle(rests: bool) -> None:
             rested.append(rests and instance.closing is None and not instance.busy)
             done(rests)
@@ -125,12 +126,12 @@ def test_an_operator_asked_to_move_in_the_midst_of_a_window_moves_when_it_is_don
         asked.append(instance.closing is not None)
         rest(self, instance, idle)
 
-    monkeypatch.setattr(Execution, "rest", watched)
+    monkeypatch.setattr(Lives, "rest", watched)
     with small_steps(10):
         world = make_world(2, links={"window_batches": 4})
         tail = world.tail(world.submit(WINDOW))
         reopen = shut_sink(world)
-        world.run_until(lambda: any(i.closing is not None and i.blocked for i in instances(world)), 10)
+        world.run_until(lambda: any(i.closing is not None and i.waiting.blocked for i in instances(world)), 10)
         window = window_of(world)
         agent: Any = world.agents[0]
         agent.migrations.migrate(window.id, world.nodes[1], "asked by the test")

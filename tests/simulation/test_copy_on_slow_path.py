@@ -5,6 +5,7 @@ from typing import Any
 from sbon.migration.coordinator import Phase
 from sbon.query.plan import JoinParams, SinkParams
 from sbon_agent.engine.instance import Instance
+from sbon_agent.engine.reporting import operator_report
 from sbon_agent.node import Agent
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.network import NetworkConfig
@@ -48,12 +49,12 @@ def move(world: World, there: int) -> tuple[Any, float]:
     records: list[Any] = []
     sink = instance_of(world, SinkParams)[1]
     agent.migrations.migrate(join.id, world.nodes[there], "tried by the test", records.append)
-    longest_s, last_rows, last_at = 0.0, sink.rows_in, world.now
+    longest_s, last_rows, last_at = 0.0, sink.figures.rows_in, world.now
     while not records:
         world.run(STEP_S)
         leaving = agent.migrations._leaving.get(join.id)
-        if sink.rows_in > last_rows or leaving is None or leaving.steps.phase is not Phase.COPYING:
-            last_rows, last_at = sink.rows_in, world.now
+        if sink.figures.rows_in > last_rows or leaving is None or leaving.steps.phase is not Phase.COPYING:
+            last_rows, last_at = sink.figures.rows_in, world.now
         longest_s = max(longest_s, world.now - last_at)
         assert world.now - last_at < 60.0
     return records[0], longest_s
@@ -64,7 +65,9 @@ def test_rows_pass_a_large_state_on_its_way() -> None:
     world = settled_world(3, seed=3, settings={"optimiser": {"enabled": False}}, network=network)
     names = world.nodes
     world.submit(SQL.format(sources=names[SOURCES], sink=names[SINK], rate=ROWS_PER_S, rows=STATE_ROWS))
-    world.run_until(lambda: instance_of(world, JoinParams)[1].report("").state_rows >= STATE_ROWS, 60.0, "the join holds its state")
+    world.run_until(
+        lambda: operator_report(instance_of(world, JoinParams)[1], "").state_rows >= STATE_ROWS, 60.0, "the join holds its state"
+    )
     move(world, HERE)
     world.run(2.0)
     record, longest_s = move(world, SINK)

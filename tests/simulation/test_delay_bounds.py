@@ -90,7 +90,7 @@ def test_a_view_hands_its_bound_on_and_the_delay_is_shown_as_it_is():
 
     row = query_row(world, query)
     assert row["delay_bound_ms"] == 160.0
-    sink_delay = world.agents[C].engine.instances[world.agents[C].queries.records[query].sink].upstream_delay_ms
+    sink_delay = world.agents[C].engine.instances[world.agents[C].queries.records[query].sink].figures.upstream_delay_ms
     assert row["delay_ms"] == pytest.approx(sink_delay, rel=0.02)
     assert row["delay_ms"] == pytest.approx(140, rel=0.05)
     assert row["state"] == "running"
@@ -162,5 +162,5 @@ def test_nonsense_about_delays_is_not_believed():
         agent.delays.told(UpstreamDelay(link="no such link", delay_ms=nonsense))
         assert incoming.delay_ms == before
     for instance in agent.engine.instances.values():
-        instance.slack_told(query, float("nan"))
-        assert instance.delay_slack_ms == 0.0
+        instance.users.slack_told(query, float("nan"))
+        assert instance.users.delay_slack_ms == 0.0

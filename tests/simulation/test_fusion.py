@@ -75,7 +75,7 @@ def test_a_batch_goes_from_source_to_sink_in_one_task_and_every_link_counts_it(m
         for incoming in instance.inputs.values():
             source = instances[incoming.link.source]
             sender = source.outputs[incoming.link.id].sender
-            assert sender.rows_offered == sender.rows_acknowledged == incoming.receiver.rows_processed == source.rows_out > 0
+            assert sender.rows_offered == sender.rows_acknowledged == incoming.receiver.rows_processed == source.figures.rows_out > 0
             assert source.outputs[incoming.link.id].bytes_out == incoming.bytes_in > 0
             assert incoming.receiver.processed == sender.offered
 
@@ -102,7 +102,7 @@ def test_a_sink_that_began_with_a_backlog_joins_the_task_of_the_source(monkeypat
     world.submit("CREATE SINK k FROM (SELECT ts, key FROM fast WHERE key % 2 = 0) WITH (connector = 'discard')")
     engine = agent_of(world).engine
     sink = next(instance for instance in engine.instances.values() if instance.sink is not None)
-    engine._execution.rest(sink, lambda rests: None)
+    engine._lives.rest(sink, lambda rests: None)
     world.run_until(lambda: sum(len(incoming.queue) for incoming in sink.inputs.values()) > 2)
     engine.resume(sink.id)
     world.run(0.1)
@@ -135,8 +135,8 @@ def test_a_multicast_made_in_the_midst_of_a_task_lets_no_row_come_twice_or_be_lo
     reference.submit(SOURCE.format(node=reference.nodes[0]))
 
     assert sorted(tail.rows) == finished(reference, QUERY)
-    assert [relay.rows_in for relay in made] == sorted((relay.rows_in for relay in made), reverse=True)
-    assert all(0 < relay.rows_in == relay.rows_out <= ROWS for relay in made)
+    assert [relay.figures.rows_in for relay in made] == sorted((relay.figures.rows_in for relay in made), reverse=True)
+    assert all(0 < relay.figures.rows_in == relay.figures.rows_out <= ROWS for relay in made)
     assert not any(instance.busy for instance in engine.instances.values())
 
 
@@ -147,14 +147,18 @@ def test_a_backlog_is_worked_on_as_one_batch():
     engine = agent_of(world).engine
     world.run(1.0)
     window = next(instance for instance in engine.instances.values() if instance.operator is not None and instance.operator.state_rows)
-    engine._execution.rest(window, lambda rests: None)
+    engine._lives.rest(window, lambda rests: None)
     world.run(1.5)
-    waiting, before, batches = sum(len(incoming.queue) for incoming in window.inputs.values()), window.rows_in, window.batches_in
+    waiting, before, batches = (
+        sum(len(incoming.queue) for incoming in window.inputs.values()),
+        window.figures.rows_in,
+        window.figures.batches_in,
+    )
     engine.resume(window.id)
-    world.run_until(lambda: window.rows_in > before)
+    world.run_until(lambda: window.figures.rows_in > before)
 
     assert waiting > 10
-    assert window.batches_in == batches + waiting, "more than one task for them"
+    assert window.figures.batches_in == batches + waiting, "more than one task for them"
     world.run_until(lambda: tail.finished)
     reference = make_world()
     reference.submit(SOURCE.format(node=reference.nodes[0]))
@@ -173,13 +177,13 @@ def test_a_sink_takes_as_many_quanta_of_a_backlog_as_it_asks_for(quanta: int, mo
     world.submit("CREATE SINK k FROM (SELECT ts, key FROM fast) WITH (connector = 'discard')")
     engine = agent_of(world).engine
     sink = next(instance for instance in engine.instances.values() if instance.sink is not None)
-    engine._execution.rest(sink, lambda rests: None)
+    engine._lives.rest(sink, lambda rests: None)
     world.run_until(lambda: sum(len(incoming.queue) for incoming in sink.inputs.values()) > 25)
     writes: list[int] = []
     write = DiscardSink.write
     monkeypatch.setattr(DiscardSink, "write", lambda self, frame: (writes.append(frame.height), write(self, frame)))
     engine.resume(sink.id)
-    world.run_until(lambda: sink.rows_in == 10_000)
+    world.run_until(lambda: sink.figures.rows_in == 10_000)
 
     assert max(writes) == 500 * quanta
 

@@ -98,9 +98,9 @@ def test_batches_that_an_operator_has_not_worked_on_are_sent_to_its_new_host_tho
     far[SOURCE, HOST] = far[HOST, SOURCE] = True
     overlay.world.scale(far, FAR_MS / overlay.world.topology.rtt_ms[SOURCE, HOST])
     source = overlay.source()
-    overlay.world.run_until(lambda: source.rows_out >= ROWS - 500, 60, "the stream ends soon")
+    overlay.world.run_until(lambda: source.figures.rows_out >= ROWS - 500, 60, "the stream ends soon")
     overlay.move(WindowParams, THERE)
-    assert source.rows_out == ROWS
+    assert source.figures.rows_out == ROWS
     (output,) = source.outputs.values()
     (incoming,) = overlay.find(WindowParams)[1].inputs.values()
     assert output.sender.offered - incoming.receiver.processed >= 5, "batches were on their way to the old host"

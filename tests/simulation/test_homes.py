@@ -120,7 +120,7 @@ def names(world: World, at: int) -> set[str]:
 def rows_taken(world: World) -> int:
     agent = world.agents[ELSEWHERE]
     assert isinstance(agent, Agent)
-    return sum(instance.rows_in for instance in agent.engine.instances.values() if instance.sink is not None)
+    return sum(instance.figures.rows_in for instance in agent.engine.instances.values() if instance.sink is not None)
 
 
 def test_a_query_without_a_home_runs_on_and_every_agent_lists_it() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from sbon_agent.engine.reporting import operator_report
 from tests.worlds import settled_world
 
 SOURCES = """
@@ -39,7 +40,7 @@ def run(sql: str, *, cut: bool) -> tuple[list[str], list[tuple[int, ...]], list[
             for instance in agent.engine.instances.values():
                 if instance.operator is not None and instance.operator.rows_ahead():
                     kept.append(tuple(instance.operator.rows_ahead()))
-                    reasons.append(instance.report(agent.name).reason)
+                    reasons.append(operator_report(instance, agent.name).reason)
     assert tail.finished
     return sorted(map(str, tail.rows)), kept, reasons
 

@@ -8,6 +8,7 @@ import duckdb
 import pytest
 
 from sbon.errors import SbonError
+from sbon_agent.engine.reporting import operator_report
 from sbon_testbed.exactly_once.trouble import Trouble
 from sbon_testbed.simulator.harness import Tail
 from tests.worlds import settled_world
@@ -42,7 +43,7 @@ class Overlay:
         return self.world.tail(self.world.submit(self.sql + sql))
 
     def reasons(self) -> str:
-        return "; ".join(i.report(a.name).reason for a in self.world.agents if a is not None for i in a.engine.instances.values())
+        return "; ".join(operator_report(i, a.name).reason for a in self.world.agents if a is not None for i in a.engine.instances.values())
 
 
 def names(count: int, suffix: str = "") -> str:

@@ -50,6 +50,6 @@ def test_everything_behind_a_stalled_sink_waits_in_bounded_memory_and_nothing_is
     sink.sink = tail
     watched = world.tail(query)
     world.run_until(lambda: watched.finished, 120)
-    assert sum(i.rows_in for i in (sink,)) == 40_000
+    assert sum(i.figures.rows_in for i in (sink,)) == 40_000
     assert watched.rows
     world.close()

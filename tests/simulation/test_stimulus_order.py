@@ -23,7 +23,7 @@ def test_the_oldest_batch_runs_first_across_operators_and_queries(monkeypatch):
 
     def watched(self, instance, incoming):
         others = [
-            other.earliest_s
+            other.waiting.earliest_s
             for other in self._instances.values()
             if other is not instance and other.state is State.RUNNING and not other.busy and other.source is None and other.has_credit
         ]

@@ -63,7 +63,7 @@ def tasks_of(world: World, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 def may_move(here: Agent, moving: Instance, source: Instance) -> bool:
     """Nothing stands in the way, and batches have been made ahead."""
-    return bool(source.fetches) and here.migrations.may_migrate(moving.id)
+    return bool(source.polls.fetches) and here.migrations.may_migrate(moving.id)
 
 
 def has_moved(here: Agent, moving: Instance, moves: list[Any], number: int) -> bool:
@@ -126,7 +126,7 @@ def test_a_sink_that_takes_nothing_holds_up_what_is_made_for_it(promises: list[i
     world.run(5.0)
 
     assert len(promises) == made, "more is made though nothing leaves"
-    assert len(source.fetches) <= CORES + 1
+    assert len(source.polls.fetches) <= CORES + 1
     full[0] = False
     world.run_until(lambda: rows[0] == ROWS)
 
@@ -150,7 +150,7 @@ def test_a_batch_that_cannot_be_made_ends_the_query_with_its_reason_behind_all_r
 
     first_bad = next(first for first in promises if first >= ROWS / 2)
     assert source_of(world).reason == f"row {first_bad} cannot be made"
-    assert not source_of(world).fetches
+    assert not source_of(world).polls.fetches
     assert [row[0] for row in tail.rows] == list(range(first_bad))
 
 
@@ -158,12 +158,12 @@ def test_a_query_that_is_dropped_leaves_nothing_behind(promises: list[int]):
     world = make_world()
     world.submit(SOURCE.format(node=world.nodes[0]))
     world.submit("CREATE SINK d FROM (SELECT i FROM s) WITH (connector = 'discard')")
-    world.run_until(lambda: bool(promises) and bool(source_of(world).fetches))
+    world.run_until(lambda: bool(promises) and bool(source_of(world).polls.fetches))
     source = source_of(world)
     world.submit("DROP SINK d")
     world.run(1.0)
 
-    assert not source.fetches
+    assert not source.polls.fetches
     assert instances(world) == []
     assert world.counters().get("callbacks_failed", 0) == 0
 

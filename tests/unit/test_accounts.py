@@ -3,8 +3,8 @@
 import pytest
 
 import sbon_agent.cpu_meter
+from sbon.execution.accounts import Accounts
 from sbon_agent.cpu_meter import CpuMeter
-from sbon_agent.engine.accounts import Accounts
 from tests.worlds import settled_world
 
 BATCH_NS, ROW_NS = 100_000, 20

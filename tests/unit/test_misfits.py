@@ -18,6 +18,7 @@ from sbon.wire.reports import OperatorReports
 from sbon_agent.connectors.base import Polled
 from sbon_agent.connectors.required import RequiredColumns
 from sbon_agent.engine.instance import Instance
+from sbon_agent.engine.reporting import operator_report
 from sbon_agent.logs import structlog
 from sbon_agent.misfit_log import REPEAT_S, MisfitLog
 from sbon_agent.telemetry.figures import operator_statistics
@@ -143,7 +144,7 @@ def test_a_report_and_telemetry_carry_the_kinds_with_the_most_rows():
         misfits.add(f"c{number}", INTEGER, rows=number + 1, line="secret")
     instance = running_source(misfits)
 
-    message = OperatorReports((instance.report("n1"),))
+    message = OperatorReports((operator_report(instance, "n1"),))
     assert decode(encode(message)) == message
     assert [kind.rows for kind in message.reports[0].misfits] == [KINDS_MAX - number for number in range(KINDS_REPORTED_MAX)]
     row = operator_statistics(instance, "n1")
@@ -155,7 +156,7 @@ def test_a_report_with_too_many_kinds_is_refused():
     misfits = Misfits()
     for number in range(KINDS_REPORTED_MAX + 1):
         misfits.add(f"c{number}", INTEGER)
-    report = msgspec.structs.replace(running_source(Misfits()).report("n1"), misfits=misfits.told())
+    report = msgspec.structs.replace(operator_report(running_source(Misfits()), "n1"), misfits=misfits.told())
     with pytest.raises(Exception, match="length <= 8"):
         decode(encode(OperatorReports((report,))))
 

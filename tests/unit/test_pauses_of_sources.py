@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from sbon.batching import Cost
+from sbon.execution.figures import Figures
 from sbon.execution.life import State
+from sbon.execution.settings import EngineConfig
 from sbon_agent.connectors.base import Polled
-from sbon_agent.engine.settings import EngineConfig
+from sbon_agent.engine.polls import Polls
 from sbon_agent.engine.sources import SHARE_LEAST, Polling
 
 
@@ -32,20 +34,10 @@ class Host:
 def pause_s(use: float, cost_s: float, config: EngineConfig) -> float:
     host = Host(use)
     polling = Polling(host, config, lambda instance: None)
-    cost = Cost()
-    cost.took(1, cost_s)
     instance = type("Instance", (), {"__hash__": object.__hash__})()
-    vars(instance).update(
-        state=State.RUNNING,
-        timer=None,
-        due=False,
-        has_more=False,
-        batch_cost=cost,
-        unanswered=[],
-        answered_s=0.0,
-        polled_at=100.0,
-        source=None,
-    )
+    vars(instance).update(state=State.RUNNING, timer=None, polls=Polls(), source=None)
+    instance.polls.batch_cost.took(1, cost_s)
+    instance.polls.polled_at = 100.0
     polling.again(instance, Polled(None, 0, 100.0001), 100.0)
     return host.calls[-1] - 100.0
 
@@ -75,11 +67,11 @@ def test_nobody_takes_more_than_was_granted():
 )
 def test_a_batch_made_ahead_is_as_large_as_the_operators_behind_it_take(making_us: float, behind_us: float, alone: int, ahead: int) -> None:
     config = EngineConfig(quantum_s=0.005, quantum_rows=1000)
-    costs = {"step_cost": making_us, "behind_cost": behind_us, "cost": making_us + behind_us}
-    instance: Any = SimpleNamespace(source=SimpleNamespace(batch_rows=0), **{name: Cost() for name in costs})
-    for name, row_us in costs.items():
+    instance: Any = SimpleNamespace(source=SimpleNamespace(batch_rows=0), cost=Cost(), figures=Figures(), polls=Polls())
+    costs = ((instance.figures.step_cost, making_us), (instance.polls.behind_cost, behind_us), (instance.cost, making_us + behind_us))
+    for cost, row_us in costs:
         for rows in (500, 1000, 500, 1000):
-            getattr(instance, name).took(rows, row_us * rows / 1e6)
+            cost.took(rows, row_us * rows / 1e6)
     polling: Any = Polling(Host(0.1), config, lambda instance: None)  # type: ignore[arg-type]
 
     polling.allow(instance, 100.0)

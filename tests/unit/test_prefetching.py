@@ -1,15 +1,15 @@
 """Batches that sources have promised: how many, made by whom, and in which order they are handed on."""
 
-from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from sbon.batching import Cost
+from sbon.execution.figures import Figures
 from sbon.execution.life import State
 from sbon_agent.connectors.base import Polled
+from sbon_agent.engine.polls import Polls
 from sbon_agent.engine.prefetching import BATCHES_MAX, MAKING_S_MIN, Fetch, Prefetching
 
 
@@ -75,11 +75,14 @@ def due() -> list[Any]:
     return []
 
 
-def worlds(due: list[Any], *, workers: int = 2, cost_s: float = 0.01, **attributes: Any) -> tuple[Host, Any, Prefetching]:
+def worlds(
+    due: list[Any], *, workers: int = 2, cost_s: float = 0.01, has_more: bool = True, **attributes: Any
+) -> tuple[Host, Any, Prefetching]:
     host = Host(workers)
-    cost = Cost()
-    cost.took(1000, cost_s)
-    instance = SimpleNamespace(source=Source(), has_more=True, state=State.RUNNING, task=None, step_cost=cost, fetches=deque(), asked=[])
+    figures, polls = Figures(), Polls()
+    figures.step_cost.took(1000, cost_s)
+    polls.has_more = has_more
+    instance = SimpleNamespace(source=Source(), state=State.RUNNING, task=None, figures=figures, polls=polls, asked=[])
     vars(instance).update(attributes)
     polling: Any = SimpleNamespace(allow=lambda instance, now, *, ahead: instance.asked.append(ahead))
     prefetching = Prefetching(host, polling, due.append)  # type: ignore[arg-type]
@@ -91,7 +94,7 @@ def worlds(due: list[Any], *, workers: int = 2, cost_s: float = 0.01, **attribut
 def test_no_more_is_promised_than_threads_can_make_and_one(due: list[Any], workers: int, batches: int):
     host, instance, prefetching = worlds(due, workers=workers)
     prefetching.look(instance)
-    assert len(instance.fetches) == len(host.waiting) == batches
+    assert len(instance.polls.fetches) == len(host.waiting) == batches
     assert all(instance.asked)
 
 
@@ -109,41 +112,41 @@ def test_no_more_is_promised_than_threads_can_make_and_one(due: list[Any], worke
 )
 def test_nothing_is_promised_by_a_source_that(due: list[Any], other: dict[str, Any]):
     host, instance, _ = worlds(due, **other)
-    assert not instance.fetches
+    assert not instance.polls.fetches
     assert not host.waiting
 
 
 def test_nothing_is_promised_on_a_machine_that_others_wait_for(due: list[Any]):
     host, instance, prefetching = worlds(due)
-    instance.fetches.clear()
+    instance.polls.fetches.clear()
     host.load = 1.9
     prefetching.look(instance)
-    assert not instance.fetches
+    assert not instance.polls.fetches
     host.load = 1.2
     prefetching.look(instance)
-    assert len(instance.fetches) == 3
+    assert len(instance.polls.fetches) == 3
 
 
 def test_the_engine_is_told_when_the_batch_whose_turn_it_is_has_been_made(due: list[Any]):
     host, instance, _ = worlds(due)
     host.run(1)
     assert due == []
-    assert [fetch.is_made for fetch in instance.fetches] == [False, True, False]
+    assert [fetch.is_made for fetch in instance.polls.fetches] == [False, True, False]
     host.run(0)
     assert due == [instance]
-    assert [fetch.polled.watermark_us for fetch in list(instance.fetches)[:2]] == [1, 2]
-    assert instance.fetches[0].cpu_ns == 7
+    assert [fetch.polled.watermark_us for fetch in list(instance.polls.fetches)[:2]] == [1, 2]
+    assert instance.polls.fetches[0].cpu_ns == 7
 
 
 def test_a_batch_is_made_once_by_whoever_begins_first(due: list[Any]):
     host, instance, _ = worlds(due)
-    fetch: Fetch = instance.fetches.popleft()
+    fetch: Fetch = instance.polls.fetches.popleft()
     assert fetch.begin(), "no thread has been free: the task makes it"
     host.run(0)
     assert not fetch.is_made
     assert due == []
     host.run(1)
-    assert not instance.fetches[0].begin()
+    assert not instance.polls.fetches[0].begin()
     assert due == [instance]
 
 
@@ -151,17 +154,17 @@ def test_what_goes_wrong_is_told_in_its_turn(due: list[Any]):
     host, instance, prefetching = worlds(due, workers=3)
     host.run(3)
     assert due == []
-    assert str(instance.fetches[3].problem) == "no row 4"
+    assert str(instance.polls.fetches[3].problem) == "no row 4"
     for _ in range(3):
-        instance.fetches.popleft()
+        instance.polls.fetches.popleft()
     prefetching.look(instance)
-    assert len(instance.fetches) == 4
-    assert instance.fetches[0].is_made
+    assert len(instance.polls.fetches) == 4
+    assert instance.polls.fetches[0].is_made
 
 
 def test_what_was_promised_by_a_source_that_has_been_stopped_is_nobodys(due: list[Any]):
     host, instance, _ = worlds(due)
-    instance.fetches.clear()
+    instance.polls.fetches.clear()
     for number in range(3):
         host.run(number)
     assert due == []

@@ -9,12 +9,13 @@ from sbon.execution.life import State
 from sbon.placement.reservations import HostingConfig
 from sbon.query.plan import LinkSpec
 from sbon.wire.deployment import End, Use, User
+from sbon_agent.engine.waiting import Waiting
 from sbon_agent.optimising.sharing import Sharing
 
 
 def test_an_operator_that_has_ended_since_it_was_offered_is_not_joined():
     """Its rows have gone by: the query would end at once, with none."""
-    running = SimpleNamespace(id="f", state=State.RUNNING, outputs={}, blocked_samples=0, movable=True)
+    running = SimpleNamespace(id="f", state=State.RUNNING, outputs={}, waiting=Waiting({}), movable=True)
     engine = SimpleNamespace(instances={"f": running}, me="a", is_leaving=False)
     sharing = Sharing(engine, HostingConfig(), lambda: 0.0)
     use = Use(operator="f", user=User("q", "b"), outputs=(End(LinkSpec("f>q.1:0", "f", "q.1", 0, 1.0, 8.0), "b", ()),))

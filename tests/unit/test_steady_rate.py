@@ -2,7 +2,7 @@
 
 import pytest
 
-from sbon_agent.engine.rates import Rate, SteadyRate
+from sbon.execution.rates import Rate, SteadyRate
 
 
 def run(rate: SteadyRate | Rate, seconds: int, total_at, start: int = 0) -> None:

@@ -1,0 +1,201 @@
+"""Carries out what the life of an operator asks for: starts, pauses and stops operators, and closes what they have open.
+
+`sbon.execution.life` decides; `sbon_agent.engine.execution` owns this, and runs the operators.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from sbon.errors import SbonError
+from sbon.execution.life import Do, Event, State
+from sbon.scheduling import EarliestStimulusFirst
+from sbon.state_budget import StateBudget
+from sbon.types import OperatorId
+from sbon_agent.connectors.base import Congested
+from sbon_agent.engine.instance import Instance
+from sbon_agent.engine.sources import Polling
+from sbon_agent.host import Host
+
+
+class Lives:
+    """Lives of the operators of this host.
+
+    Parameters
+    ----------
+    ready : operators that are ready to run
+    consider : reconsiders whether an operator can run
+    failed, finished : called when an operator has
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        polling: Polling,
+        budget: StateBudget,
+        ready: EarliestStimulusFirst[OperatorId],
+        consider: Callable[[Instance], None],
+        failed: Callable[[Instance], None],
+        finished: Callable[[Instance], None],
+    ) -> None:
+        self._host = host
+        self._polling = polling
+        self._budget = budget
+        self._ready = ready
+        self._consider = consider
+        self._failed = failed
+        self._finished = finished
+        self._resting: dict[OperatorId, Callable[[bool], None]] = {}
+        """Who is told when an operator rests."""
+        self._afterwards: dict[Instance, list[Do]] = {}
+        """What is done about operators once the thread that has them is done."""
+
+    def on(self, instance: Instance, event: Event, reason: str = "") -> None:
+        """Reports an event to the life of an operator, and carries out what follows from it.
+
+        Raises
+        ------
+        LocalProtocolError
+            It does not go with the operator's state.
+        """
+        for what in instance.on(event, ended=instance.ended, reason=reason):
+            self._carry_out(instance, what)
+
+    def rest(self, instance: Instance, done: Callable[[bool], None]) -> None:
+        """Lets an operator finish the batch under way and begin no other. `done(True)` follows when it rests, or else `done(False)`."""
+        if instance.allows(Event.REST):
+            self._resting[instance.id] = done
+            self.on(instance, Event.REST)
+        else:
+            self._host.call_soon(lambda: done(False))
+
+    def fail(self, instance: Instance, reason: str) -> None:
+        """Fails an operator; its input stays unacknowledged."""
+        remains = getattr(instance.sink, "remains", "")
+        self.on(instance, Event.FAULT, f"{reason}; {remains}" if remains else reason)
+
+    def _carry_out(self, instance: Instance, what: Do) -> None:
+        match what:
+            case Do.START:
+                self._start(instance)
+            case Do.TAKE_UP:
+                self._consider(instance)
+            case Do.FINISH_BATCH:
+                self._finish_batch(instance)
+            case Do.TELL_RESTS:
+                self._resting.pop(instance.id)(True)
+            case Do.TELL_CALLED_OFF:
+                self._host.call_soon(partial(self._resting.pop(instance.id), False))
+            case Do.PUT_IN_PLACE:
+                self._put_in_place(instance)
+            case Do.LET_GO | Do.ABANDON | Do.FREE:
+                self._stop(instance)
+                if instance.task is not None:
+                    self._afterwards.setdefault(instance, []).append(what)
+                elif what is Do.FREE:
+                    self._free_state(instance)
+                else:
+                    self.let_go(instance, abandon=what is Do.ABANDON)
+            case Do.LET_GO_LATER:
+                self._stop(instance)  # `_put_in_place` lets go
+            case Do.TELL_FINISHED:
+                self._finished(instance)
+            case Do.TELL_FAILED:
+                self._failed(instance)
+
+    def _start(self, instance: Instance) -> None:
+        if instance.source is None:
+            self._consider(instance)
+            return
+        try:
+            instance.source.start(lambda: self._polling.at(instance, self._host.now()))
+        except Exception as problem:  # a connector may raise anything: report it
+            self.went_wrong(instance, problem)
+            return
+        self._polling.at(instance, self._host.now())
+
+    def _finish_batch(self, instance: Instance) -> None:
+        """Processes the rest of a batch, if there is one; the operator rests at the earliest in the next turn of the event loop."""
+        done = self._resting[instance.id]
+
+        def idle() -> None:
+            if self._resting.get(instance.id) is done and not instance.busy:
+                self.on(instance, Event.IDLE)
+
+        self._ready.remove(instance.id)
+        if instance.busy:
+            self._consider(instance)
+        else:
+            self._host.call_soon(idle)
+
+    def _stop(self, instance: Instance) -> None:
+        """Cancels the timers of an operator and drops what it has not begun, or not completed."""
+        self._ready.remove(instance.id)
+        instance.polls.fetches.clear()
+        if instance.timer is not None:
+            instance.timer.cancel()
+            instance.timer = None
+        if instance.task is None:
+            instance.busy, instance.closing = False, None  # drops the rest of a batch in slices
+
+    def came_back(self, instance: Instance) -> None:
+        """Carries out what had to wait until a thread was done with an operator."""
+        for what in self._afterwards.pop(instance, ()):
+            self._carry_out(instance, what)
+        if instance.state is State.RESTING:
+            self.on(instance, Event.IDLE)
+
+    def let_go(self, instance: Instance, *, abandon: bool = False) -> None:
+        """Closes the files and sockets of an operator. With `abandon`, a sink removes what is not complete."""
+        if instance.source is not None:
+            instance.source.stop()
+        if instance.sink is not None:
+            close = getattr(instance.sink, "abandon", instance.sink.close) if abandon else instance.sink.close
+            self._host.execute(close, _ignored, rows=0)
+
+    def _free_state(self, instance: Instance) -> None:
+        """Frees the state of an operator that has failed or left on a thread, because that takes long where the state is large."""
+        self._budget.forget(instance.id)
+        gone = [instance.drop_operator()]
+        self._host.execute(gone.clear, _ignored, rows=0)
+
+    def went_wrong(self, instance: Instance, problem: BaseException) -> None:
+        """Stalls a sink whose far end takes nothing; fails an operator for any other reason."""
+        if isinstance(problem, Congested):
+            self._stall(instance, problem)
+            return
+        self.fail(instance, str(problem) if isinstance(problem, SbonError) else f"{type(problem).__name__}: {problem}")
+
+    def _stall(self, instance: Instance, problem: Congested) -> None:
+        """Stalls a sink whose receiver or disk is full, for the pause that it asked for; nothing is dropped."""
+        if not instance.allows(Event.NOT_TAKEN):
+            return
+        self.on(instance, Event.NOT_TAKEN, str(problem))
+        instance.waiting.blocked = True
+
+        def again() -> None:
+            if instance.allows(Event.OFFER):
+                self.on(instance, Event.OFFER)
+
+        instance.timer = self._host.call_at(self._host.now() + problem.retry_after_s, again)
+
+    def ended(self, instance: Instance) -> None:
+        """Finishes an operator whose input has all been processed. A sink with a `finish` method runs that first."""
+        self.on(instance, Event.ENDED if getattr(instance.sink, "finish", None) is None else Event.RESULT_DUE)
+
+    def _put_in_place(self, instance: Instance) -> None:
+        finish: Any = getattr(instance.sink, "finish", None)
+
+        def done(result: object) -> None:
+            if instance.state is State.GONE:
+                self.let_go(instance)
+            elif isinstance(result, BaseException):
+                self.went_wrong(instance, result)
+            elif instance.allows(Event.IN_PLACE):
+                self.on(instance, Event.IN_PLACE)
+
+        self._host.execute(finish, done, rows=0)
+
+
+def _ignored(result: object) -> None:
+    """Ignores the result: a sink that could not be closed has been reported as failed already."""

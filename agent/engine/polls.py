@@ -1,0 +1,33 @@
+"""What is known of one source between two polls."""
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from sbon.batching import Cost
+from sbon.links.sender import LinkSender
+
+if TYPE_CHECKING:
+    from sbon_agent.engine.prefetching import Fetch
+
+
+class Polls:
+    """Polls of one source: what the last one brought, what has been promised, and what is under way."""
+
+    __slots__ = ("answered_s", "batch_cost", "behind_cost", "due", "fetches", "has_more", "polled_at", "unanswered")
+
+    def __init__(self) -> None:
+        self.has_more = False
+        """The source had more to give when it was last polled."""
+        self.due = False
+        """The source is due to be polled, but is busy."""
+        self.polled_at = float("-inf")
+        self.fetches: deque[Fetch] = deque()
+        """Batches that the source has promised, in order."""
+        self.behind_cost = Cost()
+        """Processor time of the operators behind it in the task of a batch."""
+        self.batch_cost = Cost()
+        """Processor time of one batch of the source, including work on the event loop."""
+        self.unanswered: list[tuple[LinkSender, int, float]] = []
+        """Batches of the source whose acknowledgement is awaited: sender, number, and time of sending."""
+        self.answered_s = 0.0
+        """Smoothed time until a source's batches are acknowledged."""

@@ -1,0 +1,89 @@
+"""Tells of an operator on this host what homes of queries and `sbon operators` show: its figures, and why it does nothing."""
+
+from sbon.execution.life import State
+from sbon.misfits import KINDS_REPORTED_MAX
+from sbon.query.plan import is_multicast
+from sbon.types import NodeId, OperatorId, QueryId
+from sbon.wire.reports import OperatorReport
+from sbon_agent.engine.instance import Instance
+
+
+def operator_report(instance: Instance, node: NodeId, query: QueryId = "") -> OperatorReport:
+    """Returns the figures of an operator, for one query or for all."""
+    figures, waiting = instance.figures, instance.waiting
+    late = instance.operator.late_rows if instance.operator is not None else figures.late_rows
+    stalled = str(getattr(instance.source, "stalled", "")) if instance.state is State.RUNNING else ""
+    state = instance.state.told
+    if instance.state is State.RUNNING and (waiting.blocked or waiting.held_back):
+        state = "blocked"
+    elif waiting.starved:
+        state = "degraded"
+    why = _held_back_by(instance) if state == "blocked" else waiting.starved
+    if stalled and state == State.RUNNING.value:
+        state, why = State.STALLED.value, stalled
+    return OperatorReport(
+        id=instance.id,
+        state=state,
+        node=node,
+        reason=instance.reason or "; ".join(filter(None, (why, instance.stays_for, getattr(instance.source, "remark", "")))),
+        epoch=instance.epoch,
+        rows_in=figures.rows_in,
+        rows_out=figures.rows_out,
+        batches_in=figures.batches_in,
+        rows_per_s_in=figures.rate_in.per_s,
+        rows_per_s_out=figures.rate_out.per_s,
+        bytes_per_s_out=sum(output.byte_rate.per_s for output in instance.outputs.values()),
+        late_rows=late,
+        dropped_rows=instance.dropped_rows,
+        queue_batches=sum(len(incoming.queue) for incoming in instance.inputs.values()),
+        queue_rows=sum(incoming.queued_rows - incoming.sliced for incoming in instance.inputs.values()),
+        quanta=figures.accounts.quanta,
+        cpu_ns=figures.accounts.cpu_ns,
+        cpu_ns_per_row=figures.accounts.cpu_ns_per_row,
+        longest_quantum_ms=figures.accounts.longest_s * 1000,
+        selectivity=figures.rows_out / figures.rows_in if figures.rows_in and instance.inputs and instance.outputs else None,
+        state_rows=instance.operator.state_rows if instance.operator is not None else 0,
+        state_bytes=figures.state_bytes,
+        migrations=figures.migrations,
+        links=tuple(
+            (o.link.id, o.sender.rows_offered, o.sender.rows_acknowledged, o.row_rate.per_s, o.byte_rate.per_s)
+            for o in instance.outputs.values()
+        ),
+        packing=tuple((o.link.id, o.packing.codec.value, o.packing.ratio) for o in instance.outputs.values()),
+        received=tuple((i.link.id, i.receiver.rows_processed) for i in instance.inputs.values()),
+        upstream_delay_ms=figures.upstream_delay_ms,
+        multicasts=_multicasts(instance, query) if query else (),
+        held_up=_held_up_by(instance) if state == "blocked" else "",
+        left_out=tuple(
+            (o.link.id, o.sender.rows_left_out, o.left_out_because) for o in instance.outputs.values() if o.sender.rows_left_out
+        ),
+        misfits=() if instance.misfits is None else instance.misfits.told(KINDS_REPORTED_MAX),
+    )
+
+
+def _held_back_by(instance: Instance) -> str:
+    """Describes the consumers that accept no more, and the trouble of their disks; empty if all accept."""
+    if (port := instance.waiting.held_port) is not None:
+        ahead = instance.operator.rows_ahead()[port] if instance.operator is not None else 0
+        return f"input {port} waits until the other has caught up: {ahead} of its rows are kept for that one"
+    full = [output for output in instance.outputs.values() if not output.sender.has_credit]
+    return "; ".join(
+        (
+            f"{output.sender.held} batches wait for {output.obstructed}"
+            if output.obstructed
+            else f"{output.link.target} on {output.node} takes no more, {output.sender.held} batches wait for it"
+        )
+        + (f" and {output.sender.trouble}" if output.sender.trouble else "")
+        for output in full
+    )
+
+
+def _held_up_by(instance: Instance) -> str:
+    """Describes the consumers that accept no more because they are gone; empty if there is none."""
+    return " and ".join(output.obstructed for output in instance.outputs.values() if output.obstructed and not output.sender.has_credit)
+
+
+def _multicasts(instance: Instance, query: QueryId) -> tuple[tuple[OperatorId, NodeId, int], ...]:
+    """Returns the multicasts fed from here that serve a query, each with its host and the number of queries that share it."""
+    outputs = [o for o in instance.outputs.values() if query in o.users and is_multicast(o.link.target)]
+    return tuple((o.link.target, o.node, len(o.users)) for o in outputs)

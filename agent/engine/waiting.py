@@ -1,0 +1,108 @@
+"""What waits at the inputs of one operator, and what the operator waits for."""
+
+import math
+from collections.abc import Callable, Sequence
+
+from sbon.links.batch import Batch
+from sbon.query.plan import WATERMARK_END
+from sbon.scheduling import EarliestStimulusFirst
+from sbon.types import LinkId, NodeId
+from sbon_agent.engine.ends import Input
+
+
+class Waiting:
+    """Batches at the inputs of an operator, and the reasons why it does nothing while it runs.
+
+    Parameters
+    ----------
+    inputs : the inputs of the operator, which are added and removed by others
+    """
+
+    __slots__ = ("_heads", "_inputs", "blocked", "blocked_samples", "held_port", "starved")
+
+    def __init__(self, inputs: dict[LinkId, Input]) -> None:
+        self._inputs = inputs
+        self._heads = EarliestStimulusFirst[LinkId]()
+        self.held_port: int | None = None
+        """The input port that is ahead of another in event time, and is held back until that one has caught up."""
+        self.blocked = False
+        """The operator has something to do, but no credit on some output."""
+        self.blocked_samples = 0
+        """Number of successive samples at which it was blocked."""
+        self.starved = ""
+        """What happened to the inputs if all of them are gone for good before they ended; otherwise empty."""
+
+    @property
+    def held_back(self) -> bool:
+        """True if batches wait for nothing but the other input."""
+        return self.held_port is not None and not self._heads
+
+    @property
+    def earliest_s(self) -> float:
+        """Earliest stimulus time of all waiting batches; infinite if none waits."""
+        link = self._heads.first()
+        return math.inf if link is None else self._inputs[link].queue.earliest_s
+
+    def enqueue(self, incoming: Input, batch: Batch) -> None:
+        """Appends a batch to the queue of an input."""
+        incoming.queue.append(batch)
+        incoming.queued_rows += batch.rows
+        if incoming.link.port != self.held_port:
+            self._heads.push(incoming.link.id, incoming.queue.earliest_s)
+
+    def dequeue(self, incoming: Input) -> Batch:
+        """Takes out the first batch of an input."""
+        batch = incoming.queue.popleft()
+        incoming.queued_rows -= batch.rows
+        if incoming.queue and incoming.link.port != self.held_port:
+            self._heads.push(incoming.link.id, incoming.queue.earliest_s)
+        else:
+            self._heads.remove(incoming.link.id)
+        return batch
+
+    def earliest(self, *, begun: bool) -> Input | None:
+        """Returns the input to process next: the one with the earliest stimulus time; of equals, the one that has waited longest. With
+        `begun`, one whose batch has been begun comes first. None if nothing waits.
+        """
+        if begun:
+            found = next((incoming for incoming in self._inputs.values() if incoming.sliced), None)
+            if found is not None:
+                return found
+        link = self._heads.first()
+        return None if link is None else self._inputs[link]
+
+    def align(self, kept: Sequence[int], rows_max: int) -> None:
+        """Holds an input port back that is ahead of another, while the operator keeps more than `rows_max` of its rows for the other.
+
+        Batches that wait on its links then use up their credit, which slows down the sources.
+
+        Parameters
+        ----------
+        kept : rows that the operator keeps of each port for another one
+        """
+        held = self._port_ahead(kept, rows_max) if max(kept, default=0) > rows_max else None
+        if held == self.held_port:
+            return
+        self.held_port = held
+        for incoming in self._inputs.values():
+            if incoming.queue and incoming.link.port != held:
+                self._heads.push(incoming.link.id, incoming.queue.earliest_s)
+            else:
+                self._heads.remove(incoming.link.id)
+
+    def _port_ahead(self, kept: Sequence[int], rows_max: int) -> int | None:
+        watermarks = [WATERMARK_END] * len(kept)
+        for incoming in self._inputs.values():
+            if not incoming.lost:
+                watermarks[incoming.link.port] = min(watermarks[incoming.link.port], incoming.watermark_us)
+        ahead = (port for port, rows in enumerate(kept) if rows > rows_max and watermarks[port] > min(watermarks))
+        return next(ahead, None)
+
+    def look_for_input(self, for_good: Callable[[NodeId], bool], *, wants_more: bool) -> None:
+        """Sets `starved` if no input can ever bring anything again, and the operator still wants something."""
+        gone = [incoming for incoming in self._inputs.values() if incoming.told_lost or for_good(incoming.node)]
+        if self._heads or not wants_more or not gone or len(gone) < len(self._inputs):
+            self.starved = ""
+            return
+        sources = ", ".join(f"{incoming.link.source} on {incoming.node}" for incoming in gone)
+        self.starved = f"nothing feeds it any more: {sources} {'is' if len(gone) == 1 else 'are'} gone for good"

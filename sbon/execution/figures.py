@@ -1,0 +1,56 @@
+"""What is measured of one operator on this host."""
+
+from sbon.batching import Cost
+from sbon.execution.accounts import Accounts
+from sbon.execution.rates import Rate
+from sbon.misfits import Misfits
+
+
+class Figures:
+    """Counters of one operator; tasks add to them, reports and load models read them."""
+
+    __slots__ = (
+        "accounts",
+        "arrived_at_s",
+        "batches_in",
+        "late_rows",
+        "migrations",
+        "misfits",
+        "rate_in",
+        "rate_out",
+        "rows_in",
+        "rows_out",
+        "state_bytes",
+        "step_cost",
+        "unmeasured",
+        "upstream_delay_ms",
+    )
+
+    def __init__(self) -> None:
+        self.rows_in = 0
+        self.rows_out = 0
+        self.batches_in = 0
+        self.migrations = 0
+        self.arrived_at_s: float | None = None
+        """When the operator came here by migration."""
+        self.state_bytes = 0
+        """Size of the operator's state when last measured."""
+        self.unmeasured = (0, 0)
+        """Batches and bytes taken since then."""
+        self.late_rows = 0
+        """Late rows of an operator that has been dropped."""
+        self.misfits: Misfits | None = None
+        """What a dropped operator could not use."""
+        self.upstream_delay_ms: float | None = None
+        """Latency of the longest way from a producer to here, in ms; None until all hosts on it have sent theirs."""
+        self.accounts = Accounts()
+        self.step_cost = Cost()
+        """Processor time of this operator alone."""
+        self.rate_in = Rate()
+        self.rate_out = Rate()
+
+    def sample(self, now: float) -> None:
+        """Samples all rates; called once a second."""
+        self.accounts.sample()
+        self.rate_in.sample(now, self.rows_in)
+        self.rate_out.sample(now, self.rows_out)
