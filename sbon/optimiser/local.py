@@ -124,6 +124,7 @@ class LocalOptimiser(Optimiser[OperatorView, Alternative]):
         return f"has room for {considered.free_slots} operators, expected {room}" if considered.free_slots < room else ""
 
     def _change(self, view: OperatorView, best: Alternative, reason: str, considered: tuple[Alternative, ...]) -> Migrate:
+        self._remember(view).mark = None  # if the move is called off, another look comes at once
         usages = best.usage_here_bytes, best.usage_bytes
         return Migrate(view.id, view.operators, best.node, *usages, best.saving_fraction, reason, considered)
 

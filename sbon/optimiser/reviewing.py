@@ -159,7 +159,6 @@ class Optimiser(abc.ABC, Generic[AnyView, AnyConsidered]):
         certainty, best = memory.trials.judge(hopeful)
         subject = self.SUBJECT.format(best.node)
         if certainty is Certainty.SURE:
-            memory.mark = None
             reason = (
                 f"{subject} saves {best.saving_fraction:z.0%} of the cost of {best.usage_here_bytes:.4g} bytes in transit on "
                 f"{view.here}, seen in {best.seen} reviews; {best.required_fraction:.0%} required"
