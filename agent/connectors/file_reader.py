@@ -17,6 +17,7 @@ from typing import IO, NamedTuple, TypeVar
 import polars as pl
 
 from sbon.errors import ConnectorError
+from sbon.formats.parquet_footer import row_groups
 from sbon.misfits import Misfits
 from sbon.query.plan import SourceParams
 from sbon.reach import Reach
@@ -24,7 +25,6 @@ from sbon_agent.connectors.csv_rows import CsvRows, first_record_end, header_nam
 from sbon_agent.connectors.file_blocks import blocks
 from sbon_agent.connectors.json_rows import JsonRows
 from sbon_agent.connectors.opening import open_to_read
-from sbon_agent.connectors.parquet_footer import row_groups
 from sbon_agent.connectors.parquet_pruning import ChunkPlan, Pruning
 from sbon_agent.connectors.parquet_rows import ParquetRows, needed_columns
 from sbon_agent.connectors.time_format import TimeFormat

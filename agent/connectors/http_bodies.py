@@ -12,6 +12,8 @@ import msgspec
 import polars as pl
 
 from sbon.errors import ConnectorError
+from sbon.formats.json_blocks import lines_of
+from sbon.formats.json_documents import dense, of_array, of_object
 from sbon.misfits import Misfit, Misfits
 from sbon.operators.frames import frame_of_values
 from sbon.operators.values import FEW_ROWS, Values
@@ -20,9 +22,7 @@ from sbon.query.schema import Schema
 from sbon_agent.connectors.ahead import AheadGuard
 from sbon_agent.connectors.base import Polled
 from sbon_agent.connectors.csv_rows import CsvRows, first_record_end, header_names
-from sbon_agent.connectors.json_blocks import lines_of
 from sbon_agent.connectors.json_rows import JsonRows
-from sbon_agent.connectors.json_texts import dense, of_array, of_object
 from sbon_agent.connectors.options import Options
 from sbon_agent.connectors.required import NullFilter
 from sbon_agent.connectors.row_batches import RowBatches, Rows, no_rows

@@ -19,11 +19,11 @@ import msgspec
 import polars as pl
 
 from sbon.arrays import nested_text
+from sbon.formats.json_blocks import JsonBlocks, lines_of
 from sbon.misfits import Misfits
 from sbon.operators.frames import frame_of_values, polars_schema, polars_type
 from sbon.operators.values import FEW_ROWS, Values, fits
 from sbon.query.schema import ELEMENT_TYPES, ColumnType, Schema, held_type
-from sbon_agent.connectors.json_blocks import JsonBlocks, lines_of
 from sbon_agent.connectors.text_rows import TextRows
 from sbon_agent.connectors.time_format import TimeFormat
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from sbon_agent.connectors.mqtt_packets import PUBACK, PUBCOMP, PUBREC, Message, answers
+from sbon.formats.mqtt_packets import PUBACK, PUBCOMP, PUBREC, Message, answers
 
 _PROCESSED = 0
 """In the place of a position: the rows have been processed, and the broker has not yet released the message."""

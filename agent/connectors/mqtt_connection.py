@@ -21,9 +21,9 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from sbon.errors import ConnectorError
+from sbon.formats.mqtt_packets import Message, PacketReader
 from sbon_agent.connectors.addresses import loop_of
 from sbon_agent.connectors.base import ConnectorContext
-from sbon_agent.connectors.mqtt_packets import Message, PacketReader
 from sbon_agent.connectors.mqtt_settings import BrokerSettings
 from sbon_agent.logs import structlog
 from sbon_agent.mqtt import KEEPALIVE_S, TIMEOUT_S, Pauses, quiet_logger

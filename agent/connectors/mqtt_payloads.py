@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from sbon.errors import ConnectorError
+from sbon.formats.json_documents import NO_LINES, Lines, dense, of_array, of_object
 from sbon.misfits import Misfits
 from sbon.query.schema import Schema
-from sbon_agent.connectors.json_texts import NO_LINES, Lines, dense, of_array, of_object
 from sbon_agent.connectors.mqtt_topics import TopicTemplate, column_names, json_value
 from sbon_agent.connectors.options import Options
 

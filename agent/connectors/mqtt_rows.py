@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from sbon.formats.json_documents import Lines
 from sbon.misfits import Misfit, Misfits
 from sbon.operators.frames import frame_of_values
 from sbon.operators.values import FEW_ROWS, Values
 from sbon.query.plan import SourceParams
 from sbon_agent.connectors.ahead import AheadGuard
 from sbon_agent.connectors.json_rows import JsonRows
-from sbon_agent.connectors.json_texts import Lines
 from sbon_agent.connectors.mqtt_payloads import PayloadReader
 from sbon_agent.connectors.mqtt_topics import TopicColumns
 from sbon_agent.connectors.options import Options

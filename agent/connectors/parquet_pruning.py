@@ -18,11 +18,11 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
+from sbon.formats.parquet_footer import Bounds, RowGroup
 from sbon.query.expression import Call, Column, Expression, Literal
 from sbon.query.plan import SourceParams
 from sbon.query.reads import is_simple
 from sbon.query.schema import ColumnType
-from sbon_agent.connectors.parquet_footer import Bounds, RowGroup
 from sbon_agent.connectors.parquet_rows import always_converts
 from sbon_agent.connectors.watermark import TIME_MAX_US
 

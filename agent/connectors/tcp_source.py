@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from sbon.formats.json_blocks import lines_of
 from sbon.misfits import Misfits
 from sbon.operators.values import FEW_ROWS
 from sbon.query.plan import SourceParams
 from sbon_agent.connectors.base import BATCH_ROWS, BATCH_ROWS_MAX, ConnectorContext, Polled
-from sbon_agent.connectors.json_blocks import lines_of
 from sbon_agent.connectors.line_batches import LineBatches
 from sbon_agent.connectors.line_buffer import LineBuffer
 from sbon_agent.connectors.lines import Connection, Endpoint

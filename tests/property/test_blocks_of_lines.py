@@ -9,13 +9,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sbon.formats import json_blocks
+from sbon.formats.json_blocks import JsonBlocks
 from sbon.misfits import Misfits
 from sbon.operators.time_digits import regular_times
 from sbon.operators.times import parse_time, parse_times
 from sbon.operators.values import FEW_ROWS
-from sbon_agent.connectors import json_blocks
 from sbon_agent.connectors.csv_rows import CsvRows
-from sbon_agent.connectors.json_blocks import JsonBlocks
 from sbon_agent.connectors.json_rows import JsonRows
 from sbon_agent.connectors.time_format import TimeFormat
 from tests.connector_world import columns

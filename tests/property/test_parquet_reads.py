@@ -186,7 +186,7 @@ def test_rows_that_are_left_out_are_counted_as_ever(tmp_path: Path, changes: dic
 
 
 def test_a_file_whose_footer_is_too_large_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sbon_agent.connectors.parquet_footer.FOOTER_BYTES_MAX", 100)
+    monkeypatch.setattr("sbon.formats.parquet_footer.FOOTER_BYTES_MAX", 100)
     sorted_file(tmp_path / "a.parquet")
     condition = Call("ge", (Column("n"), Literal(100, ColumnType.INT)))
     assert rows_read(tmp_path / "a.parquet", reads=Reads(("i",), (condition,))).height == ROWS

@@ -12,7 +12,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from sbon.errors import RemoteProtocolError
-from sbon_agent.connectors.mqtt_packets import PUBACK, Message, PacketReader, Packets, answers
+from sbon.formats.mqtt_packets import PUBACK, Message, PacketReader, Packets, answers
 
 PACKET_BYTES_MAX = 1 << 20
 PINGRESP, SUBACK = b"\xd0\x00", b"\x90\x04\x00\x01\x00\x01"

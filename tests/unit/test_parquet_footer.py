@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import sbon_agent.connectors.file_reader as file_reader
-from sbon_agent.connectors.parquet_footer import RowGroup, row_groups
+from sbon.formats.parquet_footer import RowGroup, row_groups
 from tests.connector_world import columns, context, source
 
 ROWS = 5_000

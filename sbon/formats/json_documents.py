@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from sbon_agent.connectors.json_blocks import lines_of
+from sbon.formats.json_blocks import lines_of
 
 _BLANK_LINE = re.compile(rb"\n\s*\n")
 _list = msgspec.json.Decoder(list[msgspec.Raw]).decode
