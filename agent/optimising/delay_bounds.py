@@ -8,9 +8,9 @@ After a migration nothing may lengthen the query's ways until its delay is known
 """
 
 from sbon.query.plan import Plan
+from sbon.supervision.record import QueryRecord
 from sbon.wire.reports import DelaySlack
 from sbon_agent.directory import Directory
-from sbon_agent.queries.record import QueryRecord
 
 CHANGE_FRACTION = 0.05
 """Share of the bound; smaller changes of the slack are not worth a message."""

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
-from sbon.errors import ConnectorError, LinkError, PlacementError, QueryError, SbonError
+from sbon.errors import LinkError, PlacementError, QueryError, SbonError
 from sbon.homes import HomeState
 from sbon.links.places import Whereabouts
 from sbon.query.catalog import Entry, did_you_mean, no_query
@@ -22,6 +22,8 @@ from sbon.query.listing import Listing, listing_of_queries
 from sbon.query.places import Places, located
 from sbon.query.plan import Plan
 from sbon.resumption import KeptQuery, taken
+from sbon.supervision.deployment import Deployed
+from sbon.supervision.record import QueryRecord, QueryState
 from sbon.types import NodeId, OperatorId, QueryId
 from sbon.wire.deployment import InputLost, Release
 from sbon.wire.messages import Message
@@ -32,11 +34,10 @@ from sbon_agent.connectors.reaches import Reaches
 from sbon_agent.directory import Directory
 from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host
-from sbon_agent.optimising.delay_bounds import DelayBounds, movable_of, slack_ms
-from sbon_agent.queries.deployment import Assignment, Deployed, Deployment
+from sbon_agent.optimising.delay_bounds import DelayBounds
+from sbon_agent.queries.deploying import Deploying
 from sbon_agent.queries.homes import Doubt, Homes
 from sbon_agent.queries.placing import Placed, Placing, unsettled
-from sbon_agent.queries.record import QueryRecord, QueryState
 from sbon_agent.queries.refeeding import Refeeding
 from sbon_agent.queries.replication import Replication
 from sbon_agent.queries.resuming import Resuming, taking_up
@@ -253,40 +254,26 @@ class OwnedQueries:
                 begun(problem)
                 return
             self._forget_sink(effect.name, effect.replaces)
-            self._place_and_deploy(plan, begun, frozenset(), first=True)
+            self._deploy(plan, begun)
 
         if effect.replaces:
             self._homes.end(effect.replaces, ended)
         else:
-            self._place_and_deploy(plan, begun, frozenset(), first=True)
+            self._deploy(plan, begun)
 
-    def _place_and_deploy(self, plan: Plan, done: Done, excluded: frozenset[NodeId], *, first: bool) -> None:
-        def placed(result: Placed | SbonError) -> None:
+    def _deploy(self, plan: Plan, done: Done) -> None:
+        def deployed(result: tuple[Placed, Deployed] | SbonError) -> None:
             if isinstance(result, SbonError):
                 done(result)
                 return
-            movable = movable_of(plan, len(result.reused))
-            slack = slack_ms(plan.delay_bound_ms, result.decision.delay_ms, movable)
-            assignment = Assignment(result.nodes, result.reused, slack)
-            deployment = Deployment(self._directory, plan, assignment, lambda outcome: deployed(result, deployment, outcome))
-            deployment.run()
-
-        def deployed(chosen: Placed, deployment: Deployment, result: Deployed | SbonError) -> None:
-            if isinstance(result, SbonError):
-                # A host may have filled up or gone since it was asked. Try once more, with what is known now, and without sharing.
-                again = first and not deployment.begun and not isinstance(result, QueryError | ConnectorError)
-                if again and (chosen.unpinned_nodes or chosen.reused):
-                    self._place_and_deploy(plan, done, chosen.unpinned_nodes & deployment.refused_by, first=False)
-                else:
-                    done(result)
-                return
-            record = QueryRecord(plan, result, self._directory.me, self._host.wall(), chosen.decision.delay_ms)
+            chosen, running = result
+            record = QueryRecord(plan, running, self._directory.me, self._host.wall(), chosen.decision.delay_ms)
             self.records[plan.query] = record
-            self._events.placed(plan, chosen, result)
+            self._events.placed(plan, chosen, running)
             self._events.query_changed(record)
             done(record)
 
-        self._placing.place(plan, placed, excluded, share=first)
+        Deploying(plan, self._directory, self._placing, deployed).begin()
 
     def new_id(self) -> QueryId:
         """Returns an id that no query has had. Called on executor threads, perhaps on two at once."""
@@ -322,7 +309,7 @@ class OwnedQueries:
                 try:
                     if problem is not None:
                         raise problem
-                    self._place_and_deploy(taking_up(plan), placed, frozenset(), first=True)
+                    self._deploy(taking_up(plan), placed)
                 except SbonError as refusal:
                     placed(refusal)
 

@@ -11,11 +11,11 @@ import msgspec
 
 from sbon.errors import SbonError
 from sbon.query.plan import LinkSpec
+from sbon.supervision.record import QueryRecord
 from sbon.types import LinkId, QueryId
 from sbon.wire.deployment import End, Refeed
 from sbon.wire.messages import Message
 from sbon_agent.directory import Directory
-from sbon_agent.queries.record import QueryRecord
 
 ROUNDS = 2
 """Successive rounds of reports that must show a link broken: the reports of one round may be from different instants."""

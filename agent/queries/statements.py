@@ -14,9 +14,9 @@ from sbon.query.listing import Listing
 from sbon.query.places import Places, located
 from sbon.query.plan import Plan, SinkParams
 from sbon.query.system import SourceDefinition
+from sbon.supervision.deployment import refused_sink
 from sbon.types import NodeId, OperatorId, QueryId
 from sbon_agent.connectors.base import ConnectorContext
-from sbon_agent.queries.deployment import refused_sink
 from sbon_agent.queries.homes import Doubt
 
 
@@ -189,7 +189,7 @@ def check_sinks(plan: Plan, nodes: Mapping[OperatorId, NodeId], here: NodeId, co
     Raises
     ------
     ConnectorError
-        An option is wrong; the message is that of `sbon_agent.queries.deployment`.
+        An option is wrong; the message is that of `sbon.supervision.deployment`.
     """
     from sbon_agent.connectors.registry import check_sink, is_known_sink
 

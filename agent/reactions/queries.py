@@ -6,11 +6,11 @@ Implements `sbon_agent.queries.queries.QueryEvents` and `sbon_agent.migration.mi
 from typing import TYPE_CHECKING, Any
 
 from sbon.query.plan import Plan
+from sbon.supervision.deployment import Deployed
+from sbon.supervision.record import QueryRecord
 from sbon_agent.engine.instance import Instance
 from sbon_agent.migration.departure import MigrationRecord
-from sbon_agent.queries.deployment import Deployed
 from sbon_agent.queries.placing import Placed
-from sbon_agent.queries.record import QueryRecord
 
 if TYPE_CHECKING:
     from sbon_agent.node import Agent

@@ -18,8 +18,8 @@ from sbon_agent.telemetry.log import Telemetry
 if TYPE_CHECKING:
     from sbon.optimiser.decision import CandidateView, Decision, PlacedOperator
     from sbon.query.plan import Plan
+    from sbon.supervision.record import QueryRecord
     from sbon_agent.migration.departure import MigrationRecord
-    from sbon_agent.queries.record import QueryRecord
 
 REVIEWS_REMEMBERED = 1024
 """Number of operators for which a decision to move is remembered until the migration has ended, for the predicted network usage."""

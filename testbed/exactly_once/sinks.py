@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 import polars as pl
 
+from sbon.supervision.record import QueryState
 from sbon_agent.node import Agent
-from sbon_agent.queries.record import QueryState
 from sbon_testbed.backend import Tail
 from sbon_testbed.exactly_once.queries import Rows, normal
 from sbon_testbed.simulator.harness import World

@@ -5,10 +5,10 @@ import pytest
 
 from sbon.query.expression import Column
 from sbon.query.plan import MapParams, OperatorSpec, Plan, SinkParams, SourceParams
+from sbon.supervision.deployment import Deployed
+from sbon.supervision.record import QueryRecord, QueryState
 from sbon.wire.reports import DelaySlack, OperatorReport
 from sbon_agent.optimising.delay_bounds import REPEAT_REPORTS, SETTLE_REPORTS, DelayBounds, slack_ms
-from sbon_agent.queries.deployment import Deployed
-from sbon_agent.queries.record import QueryRecord, QueryState
 
 
 class Told:

@@ -26,7 +26,7 @@ WIRING = {
     "agent/reactions/queries.py",
 }
 """Modules that connect the others, and the interface to the machine: they have no protocol logic."""
-LINES_WITHOUT_IO_MAX = 16_770
+LINES_WITHOUT_IO_MAX = 15_660
 """In modules of `agent/` that do no I/O of their own. The aim is 3,000."""
 METHODS_MAX = 25
 ATTRIBUTES_MAX = 20
@@ -46,7 +46,6 @@ LARGE_CLASSES = {
     "OwnedQueries",
     "Peers",
     "ProcessWorld",
-    "QueryRecord",
     "Roster",
     "Scalars",
     "ShapedHost",
@@ -67,8 +66,6 @@ IN_CIRCLES = {
     "sbon_agent.directory",
     "sbon_agent.engine",
     "sbon_agent.network",
-    "sbon_agent.optimising",
-    "sbon_agent.queries",
     "sbon_agent.telemetry",
     "sbon_testbed.cpu",
     "sbon_testbed.logs",

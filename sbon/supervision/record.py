@@ -1,6 +1,6 @@
 """What the home of a query knows about it: its operators, their hosts and reports, and what is wrong.
 
-`sbon_agent.queries.queries` keeps one record for each query.
+`sbon_agent.queries` keeps one record for each query.
 """
 
 from enum import Enum
@@ -11,11 +11,12 @@ import msgspec
 from sbon.misfits import clause
 from sbon.query.plan import LinkSpec, MulticastParams, OperatorSpec, Plan, is_multicast
 from sbon.query.text import describe
+from sbon.supervision.deployment import Deployed
+from sbon.supervision.health import GONE, LOST, Condition, Health, News
+from sbon.supervision.losses import Losses
+from sbon.supervision.multicasts import QueryMulticasts, carriers
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.reports import OperatorReport
-from sbon_agent.queries.deployment import Deployed
-from sbon_agent.queries.losses import Losses
-from sbon_agent.queries.multicasts import QueryMulticasts, carriers
 
 
 class QueryState(Enum):
@@ -65,15 +66,7 @@ class QueryRecord:
         self.epochs: dict[OperatorId, int] = {}
         """Number of migrations of an operator at the time when it was known to be on its host in `nodes`; missing if unknown."""
         self.reports: dict[OperatorId, OperatorReport] = {}
-        self.troubles: dict[OperatorId, str] = {}
-        self.stalls: dict[OperatorId, str] = {}
-        """Sinks that accept nothing at present, with the reason: answers wait, and none is lost."""
-        self.waits: dict[OperatorId, str] = {}
-        """Operators that run but do nothing because others are gone."""
-        self.away: dict[OperatorId, bool] = {}
-        """Operators whose hosts have failed (False) or left (True)."""
-        self.gone: set[OperatorId] = set()
-        """Operators that will not come back: failed, or forgotten by a host that has restarted."""
+        self.health = Health()
         self.losses = Losses()
         self.multicasts = QueryMulticasts()
         self.migrations = 0
@@ -101,9 +94,7 @@ class QueryRecord:
     @property
     def reason(self) -> str:
         """Describes what is wrong; empty if nothing is."""
-        found = {**self.waits, **self.troubles}
-        troubles = [found[operator] for operator in sorted(found)]
-        troubles += [self.stalls[operator] for operator in sorted(self.stalls.keys() - self.troubles.keys())]
+        troubles = self.health.reasons
         remedy = [self._remedy] if troubles else []
         return "; ".join([*troubles, *filter(None, remedy), *([self.late] if self.late else []), *self.losses.told(self.text_of)])
 
@@ -120,10 +111,10 @@ class QueryRecord:
     def _remedy(self) -> str:
         """Advice to the user if something has been lost; otherwise empty."""
         again = f"DROP SINK {self.name}" if self.name != self.id else f"`sbon drop {self.id}`"
-        if self.gone or any(self.away.values()):
+        if self.health.those(GONE | {Condition.LEFT}):
             return f"what is gone does not come back: {again}, then submit it again"
-        if self.away:
-            nodes = ", ".join(sorted({self.nodes[operator] for operator in self.away}))
+        if away := self.health.those(frozenset({Condition.AWAY})):
+            nodes = ", ".join(sorted({self.nodes[operator] for operator in away}))
             return f"if {nodes} stays away: {again}, then submit it again"
         return ""
 
@@ -157,35 +148,33 @@ class QueryRecord:
             return
         if report.state == "missing" and is_multicast(operator) and not self.multicasts.missed(operator):
             return
-        self.away.pop(operator, None)
-        self.waits.pop(operator, None)
+        if report.state != "missing":
+            self.reports[operator] = report
+            self.epochs[operator] = report.epoch
+            self.losses.reported(report, self._links_from(operator))
+            if operator == self.sink and report.upstream_delay_ms is not None:
+                self.delay_ms = report.upstream_delay_ms
+            for ended in self.multicasts.heard(report, self.nodes):
+                self._multicast_ended(ended, operator)
+        news, reason = self._news(report)
+        self.health.heard(operator, news, f"{operator} ({self.text_of(operator)}) {reason}")
+
+    def _news(self, report: OperatorReport) -> tuple[News, str]:
+        """Returns what a report says about the health of an operator, and how to say it."""
+        node = report.node
         if report.state == "missing":
-            self.gone.add(operator)
-            self.troubles[operator] = f"{operator} ({self.text_of(operator)}) is not on {report.node} any more"
-            return
-        self.reports[operator] = report
-        if report.state == "stalled":
-            self.stalls[operator] = f"{operator} ({self.text_of(operator)}) waits on {report.node}: {report.reason}"
-        else:
-            self.stalls.pop(operator, None)
-        self.epochs[operator] = report.epoch
-        self.losses.reported(report, self._links_from(operator))
-        if operator == self.sink and report.upstream_delay_ms is not None:
-            self.delay_ms = report.upstream_delay_ms
-        for ended in self.multicasts.heard(report, self.nodes):
-            self._multicast_ended(ended, operator)
-        self.gone.discard(operator)
+            return News.MISSING, f"is not on {node} any more"
         if report.state == "failed":
-            self.gone.add(operator)
-            self.troubles[operator] = f"{operator} ({self.text_of(operator)}) failed on {report.node}: {report.reason}"
-        elif missing := [link for link in sorted(self._links_from(operator)) if not self._carried(report, link)]:
-            self.troubles[operator] = f"{operator} ({self.text_of(operator)}) on {report.node} has given up its link {missing[0]}"
-        else:
-            self.troubles.pop(operator, None)
+            return News.FAILED, f"failed on {node}: {report.reason}"
+        if missing := [link for link in sorted(self._links_from(report.id)) if not self._carried(report, link)]:
+            return News.GAVE_UP_LINK, f"on {node} has given up its link {missing[0]}"
         if report.state == "degraded":
-            self.waits[operator] = f"{operator} ({self.text_of(operator)}) on {report.node} does nothing: {report.reason}"
-        elif report.held_up:
-            self.waits[operator] = f"{operator} ({self.text_of(operator)}) on {report.node} is held up by {report.held_up}"
+            return News.IDLES, f"on {node} does nothing: {report.reason}"
+        if report.held_up:
+            return News.IDLES, f"on {node} is held up by {report.held_up}"
+        if report.state == "stalled":
+            return News.STALLS, f"waits on {node}: {report.reason}"
+        return News.RUNS, ""
 
     def _carried(self, report: OperatorReport, link: LinkId) -> bool:
         return any(known == link for known, *_ in report.links) or self.multicasts.carry(report.id, link, self.reports)
@@ -193,25 +182,23 @@ class QueryRecord:
     def _multicast_ended(self, name: OperatorId, feeder: OperatorId) -> None:
         """Forgets a multicast that has ended; its links belong to its feeder again."""
         self.reports.pop(name, None)
-        self.troubles.pop(name, None)
-        self.waits.pop(name, None)
-        self.away.pop(name, None)
-        self.gone.discard(name)
+        self.health.forget(name)
         self.epochs.pop(name, None)
         self.links = tuple(msgspec.structs.replace(link, source=feeder) if link.source == name else link for link in self.links)
 
     def lost_links(self) -> list[LinkSpec]:
         """Returns links to living operators that nothing feeds any more."""
         carrier = carriers(self.reports)
-        fed_by = [(link, {link.source, carrier.get(link.id, link.source)}) for link in self.links if link.target not in self.gone]
-        return [link for link, sources in fed_by if sources & self.gone]
+        gone = set(self.health.those(GONE))
+        fed_by = [(link, {link.source, carrier.get(link.id, link.source)}) for link in self.links if link.target not in gone]
+        return [link for link, sources in fed_by if sources & gone]
 
     def unfed_links(self) -> list[LinkSpec]:
         """Returns links that their source has given up while their target, as far as is known, still waits for rows."""
-        found = []
+        found, gone = [], set(self.health.those(GONE))
         for link in self.links:
             source, target = self.reports.get(link.source), self.reports.get(link.target)
-            if source is not None and target is not None and not {link.source, link.target} & self.gone:
+            if source is not None and target is not None and not {link.source, link.target} & gone:
                 is_away = target.node != self.nodes.get(link.target) or source.node != self.nodes.get(link.source)
                 if not is_away and not self._carried(source, link.id) and not self._leads_nowhere(link.target):
                     found.append(link)
@@ -220,7 +207,8 @@ class QueryRecord:
     def _leads_nowhere(self, operator: OperatorId) -> bool:
         """Tells whether all consumers of an operator in this query are gone: given rows, it would only hold up its sources."""
         targets = [link.target for link in self.links if link.source == operator]
-        return bool(targets) and all(target in self.gone or target in self.away or self._leads_nowhere(target) for target in targets)
+        lost = LOST - {Condition.CUT_OFF}
+        return bool(targets) and all(self.health.of(target) in lost or self._leads_nowhere(target) for target in targets)
 
     def refed(self, old: LinkSpec, new: LinkSpec) -> None:
         """Notes that a link has been replaced; rows in transit on the old one are lost."""
@@ -234,13 +222,13 @@ class QueryRecord:
         """Notes that a host has been declared failed, or has left in good order."""
         for operator, where in self.nodes.items():
             if where == node:
-                self.away[operator] = left
-                self.troubles[operator] = f"{operator} ({self.text_of(operator)}) was on {node}, which {'has left' if left else 'failed'}"
+                reason = f"{operator} ({self.text_of(operator)}) was on {node}, which {'has left' if left else 'failed'}"
+                self.health.heard(operator, News.HOST_LEFT if left else News.HOST_FAILED, reason)
 
     def settle(self) -> None:
         """Sets the state to running or degraded, depending on what is wrong."""
         if self.state in (QueryState.RUNNING, QueryState.DEGRADED):
-            wrong = self.troubles or self.waits or self.late or self.losses.unpackable
+            wrong = self.health.is_degraded or self.late or self.losses.unpackable
             self.state = QueryState.DEGRADED if wrong else QueryState.RUNNING
 
     def link_rates(self) -> list[tuple[OperatorId, OperatorId, float]]:
@@ -291,5 +279,5 @@ class QueryRecord:
             "node": self.nodes[operator],
             "pinned": spec is not None and spec.pinned is not None,
             "reused": spec is None and not is_multicast(operator),
-            "lost": operator in self.troubles,
+            "lost": self.health.of(operator) in LOST,
         }
