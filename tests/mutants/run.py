@@ -215,7 +215,7 @@ def _in_parallel(trees: Sequence[Tree], stop: threading.Event, items: Sequence[A
     found: dict[int, Any] = {}
     problems: list[BaseException] = []
 
-    def serve(tree: Tree) -> None:
+    def serve(tree: Tree, ended: threading.Event) -> None:
         try:
             while not stop.is_set():
                 number, item = todo.get_nowait()
@@ -225,20 +225,22 @@ def _in_parallel(trees: Sequence[Tree], stop: threading.Event, items: Sequence[A
         except BaseException as problem:
             problems.append(problem)
             stop.set()
+        finally:
+            ended.set()
 
-    threads = [threading.Thread(target=serve, args=(tree,)) for tree in trees]
+    # Events instead of `join`: a join that Ctrl-C interrupts makes Python 3.11 take the thread for ended, and leave its tests behind.
+    begun: list[threading.Event] = []
     try:
-        for thread in threads:
-            thread.start()
-        while any(thread.is_alive() for thread in threads):
-            for thread in threads:
-                thread.join(0.1)
+        for tree in trees:
+            begun.append(threading.Event())
+            threading.Thread(target=serve, args=(tree, begun[-1])).start()
+        for ended in begun:
+            ended.wait()
     finally:
-        interrupted = len(found) < len(items)
-        if interrupted:
+        if len(found) < len(items):
             stop.set()
-        for thread in threads:
-            thread.join()
+        for ended in begun:
+            ended.wait()
     if problems:
         raise problems[0]
     return [found[number] for number in range(len(items))]

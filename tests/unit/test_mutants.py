@@ -71,7 +71,8 @@ def test_nothing_is_said_of_mutants_where_tests_fail_without_them(tree: Path):
 def test_ctrl_c_ends_tests_and_leaves_no_copy(tree: Path, tmp_path: Path):
     """In a process of its own, with a folder for its copies."""
     (tree / "test_it.py").write_text(
-        f"import pathlib, threading\ndef test_it():\n    pathlib.Path({str(tmp_path / 'runs')!r}).touch(); threading.Event().wait()"
+        "import os, pathlib, threading\ndef test_it():\n"
+        f"    pathlib.Path({str(tmp_path / 'runs')!r}).write_text(str(os.getpid()))\n    threading.Event().wait()"
     )
     program = (
         "import pathlib, sys; from tests.mutants.listing import Mutant; from tests.mutants.run import run\n"
@@ -82,11 +83,12 @@ def test_ctrl_c_ends_tests_and_leaves_no_copy(tree: Path, tmp_path: Path):
     copies.mkdir()
     environment = {**os.environ, "TMPDIR": str(copies), "PYTHONPATH": str(ROOT)}
     with subprocess.Popen([sys.executable, "-c", program], env=environment, stderr=subprocess.PIPE, text=True) as process:
-        wait_until((tmp_path / "runs").exists, timeout_s=60)
+        wait_until(lambda: (tmp_path / "runs").exists() and (tmp_path / "runs").read_text(), timeout_s=60)
         process.send_signal(signal.SIGINT)
         assert "KeyboardInterrupt" in process.stderr.read()
 
     assert list(copies.iterdir()) == []
+    assert not Path("/proc", (tmp_path / "runs").read_text()).exists()
 
 
 @pytest.mark.parametrize(
