@@ -1,5 +1,9 @@
-"""How many examples properties try: some in every run, many more in a long one."""
+"""How many examples properties try, and which seeds stories have: some in every run, many more in a long one."""
 
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
 from hypothesis import settings
 
 SOAK = 10
@@ -16,3 +20,8 @@ def try_many() -> None:
 def examples(count: int) -> settings:
     """Returns the settings of a property that tries `count` examples in every run."""
     return settings(max_examples=count * _times)
+
+
+def seeds(every: Iterable[int], long: Iterable[int]) -> list[Any]:
+    """Returns parameters for a test: those of every run, and those of a long run (`--soak`) alone."""
+    return [*every, *(pytest.param(seed, marks=pytest.mark.soak) for seed in long)]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from sbon.errors import SbonError
+from tests.examples import seeds
 from tests.worlds import settled_world
 
 AGREE_S = 10.0
@@ -150,7 +151,7 @@ def tell(directory: Path, seed: int, actions: int) -> None:
         story.agree()
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", seeds(range(8), range(8, 24)))
 def test_agents_list_the_same_whatever_becomes_of_them(seed: int, tmp_path: Path) -> None:
     tell(tmp_path, seed, ACTIONS)
 

@@ -15,6 +15,7 @@ from sbon_testbed.exactly_once.compare import difference
 from sbon_testbed.exactly_once.queries import BEGIN, EARLIEST, PAIRS, QUERIES, Rows, rows_on_one_node, sources
 from sbon_testbed.exactly_once.sinks import FORMATS, Place
 from sbon_testbed.exactly_once.story import Outcome, Run, make_world, problem_of, tell
+from tests.examples import seeds
 
 SEEDS = range(0, 12, 6)
 SOAK_SEEDS = range(12, 120, 6)
@@ -26,7 +27,7 @@ def test_a_dozen_seeds_have_every_query():
     assert len(set(map(frozenset, PAIRS))) == len(QUERIES) * (len(QUERIES) - 1) / 2
 
 
-@pytest.mark.parametrize("first", [*SEEDS, *(pytest.param(first, marks=pytest.mark.soak) for first in SOAK_SEEDS)])
+@pytest.mark.parametrize("first", seeds(SEEDS, SOAK_SEEDS))
 def test_the_sinks_have_the_rows_of_a_run_on_one_node(first: int):
     outcomes = [tell(seed) for seed in range(first, first + SEEDS_PER_TEST)]
 

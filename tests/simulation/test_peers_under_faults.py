@@ -7,6 +7,7 @@ from sbon.errors import LinkError
 from sbon.sealing import KeyRing
 from sbon_testbed.simulator.network import NetworkConfig
 from sbon_testbed.simulator.world import SimulatedWorld
+from tests.examples import seeds
 from tests.peer_worlds import Recorder
 
 MACHINES = 4
@@ -112,7 +113,7 @@ class Overlay:
         return [repr(outcome) for _, _, _, outcome in self.asked]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(range(4), range(4, 12)))
 def test_after_any_faults_everyone_who_wants_is_connected_and_nothing_was_told_twice(seed):
     overlay = Overlay(seed)
     overlay.play()
@@ -129,7 +130,7 @@ def test_after_any_faults_everyone_who_wants_is_connected_and_nothing_was_told_t
                 told[entry[1]] = entry[0]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(range(4), range(4, 12)))
 def test_every_request_of_a_living_agent_ends_once_and_in_time(seed):
     overlay = Overlay(seed)
     overlay.play()
