@@ -14,7 +14,7 @@ class Users(dict[QueryId, NodeId]):
     --------
     >>> users = Users()
     >>> users.add(User("q1", "ams", 12.5))
-    >>> users, users.delay_slack_ms, users.remove("q1"), users.remove("q1")
+    >>> dict(users), users.delay_slack_ms, users.remove("q1"), users.remove("q1")
     ({'q1': 'ams'}, 12.5, True, False)
     """
 
