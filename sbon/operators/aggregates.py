@@ -21,7 +21,7 @@ import polars as pl
 from sbon.errors import QueryError, RemoteProtocolError
 from sbon.operators import digits, moments
 from sbon.operators.frames import polars_type
-from sbon.operators.grouping import Groups
+from sbon.operators.grouping import Groups, in_order
 from sbon.operators.joined_texts import TextTable
 from sbon.operators.measures import BITS, rows_apart
 from sbon.operators.operands import Operands
@@ -126,20 +126,22 @@ class Aggregates:
         merged : partials by name of the table, one per group
         kept : columns of the main table that are returned unchanged
         """
-        groups = merged["main"].sort(by)
-        columns = [pl.col(name) for name in (*by, *kept)]
+        groups = in_order(merged["main"], by)
         answers = [self._answer(index, groups, merged, by) for index in range(len(self._answers))]
-        return groups.select(*columns, *answers)
+        made = [answer for answer in answers if isinstance(answer, pl.Series)]
+        if len(made) == len(answers):  # as most often: building an expression takes longer than a thousand answers do
+            return pl.DataFrame([*(groups[name] for name in (*by, *kept)), *made])
+        return groups.select(*by, *kept, *answers)
 
     def _answer(self, index: int, groups: pl.DataFrame, merged: dict[str, pl.DataFrame], by: list[str]) -> pl.Expr | pl.Series:
         aggregate, operands = self._answers[index]
         operand = operands.value
         name, function, result = f"a{index}", aggregate.function, polars_type(self._results[index])
         if operand is None:
-            return pl.col("n").alias(name)
+            return groups["n"].alias(name)
         count = pl.col(f"count:{operand}")
         if function == "count":
-            return count.alias(name)
+            return groups[f"count:{operand}"].alias(name)
         if function == "count_distinct":
             table = self.tables[f"distinct:{operand}"]
             assert isinstance(table, DistinctTable)
@@ -162,9 +164,9 @@ class Aggregates:
             between = function == "percentile_cont"
             return values.percentiles(aggregate.share, merged[f"values:{operand}"], by, groups, between=between).alias(name)
         if function in _EDGES:
-            return pl.col(f"{_EDGES[function]}:{operand}").cast(result).alias(name)
+            return groups[f"{_EDGES[function]}:{operand}"].cast(result).alias(name)
         if function in _BY:
-            return pl.col(f"{_BY[function]}:{operand}:{operands.by}").cast(result).alias(name)
+            return groups[f"{_BY[function]}:{operand}:{operands.by}"].cast(result).alias(name)
         if function in BITS:
             return pl.when(count > 0).then(pl.col(f"{function}:{operand}")).alias(name)
         if function in moments.BY_FUNCTION:

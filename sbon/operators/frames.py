@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from sbon.compression import Codec
@@ -77,6 +79,31 @@ def arranged(frame: pl.DataFrame, columns: Sequence[tuple[str, str]] | None) -> 
     if missing:
         raise RemoteProtocolError(f"column {missing[0]!r} is not among the input columns {', '.join(frame.columns)}")
     return frame.select(pl.col(found).alias(name) for name, found in columns)
+
+
+def stacked(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Returns the rows of frames of one schema, at least one frame, as one frame in one chunk. `pl.concat` takes ten times as long for
+    small frames."""
+    whole = frames[0]
+    for frame in frames[1:]:
+        whole = whole.vstack(frame)
+    return whole.rechunk()
+
+
+def rows_where(frame: pl.DataFrame, wanted: npt.NDArray[np.bool_]) -> pl.DataFrame:
+    """Returns the wanted rows, in order; without a copy if they are adjacent and at least half of all, so that a few rows do not keep the
+    memory of many.
+
+    Parameters
+    ----------
+    wanted : (rows,)
+    """
+    rows = np.flatnonzero(wanted)
+    if rows.size == frame.height:
+        return frame
+    if 2 * rows.size >= frame.height and int(rows[-1]) - int(rows[0]) + 1 == rows.size:
+        return frame.slice(int(rows[0]), rows.size)
+    return frame[rows]
 
 
 def evaluated(frame: pl.DataFrame, value: pl.Expr) -> pl.Series:

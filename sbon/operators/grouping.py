@@ -6,6 +6,7 @@ apart go through a hash table of polars, a column at a time, since one number ha
 then aggregate by slot.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -56,6 +57,37 @@ class _Column(NamedTuple):
         return numbers if dtype == pl.Int64 else numbers.cast(dtype)
 
 
+class _Addressed(NamedTuple):
+    """Rows numbered by the combination of their values in some columns."""
+
+    ids: IntArray
+    """Slot of each row."""
+    size: int
+    columns: list[_Column]
+    leaders: IntArray | None
+    """One row of each slot; None if slots are the cells of the grid that the columns span, the last column varying fastest."""
+
+
+def _addressed(columns: Sequence[pl.Series]) -> _Addressed:
+    """Numbers rows, at least one, by columns, at least one."""
+    limit = max(SLOTS_MIN, SLOTS_PER_ROW * len(columns[0]))
+    numbered: list[_Column] = []
+    ids, size, is_grid = np.zeros(1, np.int64), 1, True
+    for values in columns:
+        column = _Column.of(values, limit // size)
+        if size * column.extent > _SIZE_MAX:
+            runs = runs_of(ids, size)
+            ids, size, is_grid = runs.numbers(), runs.starts.size, False
+        numbered.append(column)
+        offset = column.codes - column.least if column.least else column.codes
+        ids = offset if size == 1 else ids if column.extent == 1 else ids * column.extent + offset
+        size *= column.extent
+    if size > limit or not is_grid:
+        runs = runs_of(ids, size)
+        return _Addressed(runs.numbers(), runs.starts.size, numbered, runs.leaders)
+    return _Addressed(ids, size, numbered, None)
+
+
 class Groups:
     """The groups of some rows, each a combination of values in some columns.
 
@@ -95,21 +127,9 @@ class Groups:
 
     @classmethod
     def _by_columns(cls, rows: pl.DataFrame, by: list[str]) -> "Groups":
-        limit = max(SLOTS_MIN, SLOTS_PER_ROW * rows.height)
-        columns: list[_Column] = []
-        ids, size, is_grid = np.zeros(1, np.int64), 1, True
-        for name in by:
-            column = _Column.of(rows[name], limit // size)
-            if size * column.extent > _SIZE_MAX:
-                runs = runs_of(ids, size)
-                ids, size, is_grid = runs.numbers(), runs.starts.size, False
-            columns.append(column)
-            offset = column.codes - column.least if column.least else column.codes
-            ids = offset if size == 1 else ids if column.extent == 1 else ids * column.extent + offset
-            size *= column.extent
-        if size > limit or not is_grid:
-            runs = runs_of(ids, size)
-            return cls(runs.numbers(), runs.starts.size, rows.select(by)[runs.leaders])
+        ids, size, columns, leaders = _addressed([rows[name] for name in by])
+        if leaders is not None:
+            return cls(ids, size, rows.select(by)[leaders])
         groups = cls(ids, size, pl.DataFrame())
         rest = np.arange(size) if groups._present is None else groups._present
         keys: list[pl.Series] = []
@@ -149,7 +169,29 @@ def physical(values: pl.Series) -> IntArray:
 
 def positions(wanted: pl.DataFrame, rows: pl.DataFrame, by: list[str]) -> IntArray:
     """Returns for each of `rows` a row of `wanted` in the same group; -1 if there is none."""
-    groups = Groups.of(pl.concat([wanted.select(by), rows.select(by)], rechunk=True), by)
-    place = np.full(groups.size, -1)
-    place[groups.ids[: wanted.height]] = np.arange(wanted.height)
-    return place[groups.ids[wanted.height :]]
+    if by and wanted.height + rows.height:
+        ids, size, _, _ = _addressed([pl.concat([wanted[name], rows[name]], rechunk=True) for name in by])
+    else:
+        ids, size = np.zeros(wanted.height + rows.height, np.int64), 1
+    place = np.full(size, -1)
+    place[ids[: wanted.height]] = np.arange(wanted.height)
+    return place[ids[wanted.height :]]
+
+
+def in_order(rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+    """Returns rows sorted by columns. Rows that `Groups` has numbered directly are sorted already, which is cheaper to see than to do."""
+    return rows if _is_sorted(rows, by) else rows.sort(by)
+
+
+def _is_sorted(rows: pl.DataFrame, by: list[str]) -> bool:
+    """Tells whether rows are known to be sorted; only integers and times without NULL are looked at."""
+    rises = np.zeros(max(0, rows.height - 1), np.bool_)
+    for name in by:
+        column = rows[name]
+        if not (column.dtype == pl.Int64 or column.dtype.is_temporal()) or column.null_count():
+            return False
+        numbers = physical(column)
+        if ((numbers[1:] < numbers[:-1]) & ~rises).any():
+            return False
+        rises |= numbers[1:] > numbers[:-1]
+    return True

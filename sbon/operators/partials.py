@@ -3,18 +3,21 @@
 A table is a short list of immutable frames. Partials are appended; when the appended rows outgrow the rest, all frames are folded into one.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from sbon.errors import RemoteProtocolError
 from sbon.operators import exact, measures
 from sbon.operators.digits import balanced
 from sbon.operators.exact import BIN_MAX, BIN_MIN, Digits
-from sbon.operators.grouping import Groups, positions
+from sbon.operators.frames import rows_where, stacked
+from sbon.operators.grouping import Groups, physical, positions
 from sbon.operators.ranges import in_ranges
+from sbon.types import IntArray
 
 TIME = "t"
 """Column of the event time, microseconds, in prepared rows."""
@@ -95,12 +98,12 @@ class Table:
     def folded(self, by: list[str]) -> pl.DataFrame | None:
         """Returns all partials as one frame with one row per group; None before the first."""
         if len(self._frames) > 1:
-            self.replace(self.merge(pl.concat(self._frames, rechunk=True), by))
+            self.replace(self.merge(stacked(self._frames), by))
         return self._frames[0] if self._frames else None
 
-    def keep(self, wanted: pl.Expr) -> None:
-        """Drops the partials for which `wanted` is not true."""
-        kept = [frame.filter(wanted) for frame in self._frames]
+    def keep(self, column: str, wanted: Callable[[IntArray], npt.NDArray[np.bool_]]) -> None:
+        """Drops the partials for whose values in `column`, integers or times without NULL, `wanted` is not true."""
+        kept = [rows_where(frame, wanted(physical(frame[column]))) for frame in self._frames]
         self._frames = [frame for frame in kept if frame.height] or kept[:1]
         self.rows = sum(frame.height for frame in self._frames)
 

@@ -84,9 +84,9 @@ class Session(Windowed):
         """Returns the answers of sessions, given as tables with one row per group."""
         if closed["main"].is_empty():
             return []
-        start, end = pl.col(PANE), pl.col(self._last) + self._gap_us
-        answers = self._named(aggregates.answers(closed, self._by, (self._last,)), start, end)
-        return list(answers.iter_slices(FRAME_ROWS_MAX))
+        answers = aggregates.answers(closed, self._by, (self._last,))
+        start, end = answers[PANE], answers[self._last] + self._gap_us
+        return list(self._named(answers, start, end).iter_slices(FRAME_ROWS_MAX))
 
     def output_watermark(self, watermark_us: int) -> int:
         """Returns the output watermark; every open session ends after it."""

@@ -159,9 +159,8 @@ class Top(Operator):
         if not any(times.size and int(times.min()) < self._watermark for times in columns):
             return ()
         self._compare_pending(self._table)
-        closed = pl.col(TIME) < self._watermark
-        rows = [frame.filter(closed) for frame in self._table.frames]
-        self._table.keep(~closed)
+        rows = [frame.filter(pl.col(TIME) < self._watermark) for frame in self._table.frames]
+        self._table.keep(TIME, lambda times: times >= self._watermark)
         if sum(frame.height for frame in rows) <= RANGE_ROWS:
             return (self._answers(self._table, pl.concat(rows, rechunk=True)),)
         return self._close_many(self._table, rows)

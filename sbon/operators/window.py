@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from sbon.operators.aggregates import Aggregates
+from sbon.operators.frames import rows_where
 from sbon.operators.grouping import Groups
 from sbon.operators.partials import TIME, Table
 from sbon.operators.ranges import PIECE_ROWS, in_ranges
@@ -141,28 +142,31 @@ class Window(Windowed):
 
     def _answers(self, aggregates: Aggregates, merged: dict[str, pl.DataFrame]) -> list[pl.DataFrame]:
         """Returns the answers of windows, given as tables with one row per group, in which a window's pane is its first one."""
-        start = pl.col(_WINDOW) * self._pane_us
-        answers = self._named(aggregates.answers(merged, [_WINDOW, *self._keys]), start, start + self._params.size_us)
-        return list(answers.iter_slices(FRAME_ROWS_MAX))
+        answers = aggregates.answers(merged, [_WINDOW, *self._keys])
+        start = answers[_WINDOW] * self._pane_us
+        return list(self._named(answers, start, start + self._params.size_us).iter_slices(FRAME_ROWS_MAX))
 
     def _let_go(self, aggregates: Aggregates, end: int) -> Iterator[Sequence[pl.DataFrame]]:
         """Drops the panes that no window from `end` on needs."""
         slide, _ = self._in_panes
         for table in aggregates.tables.values():
-            table.keep(pl.col(PANE) // slide * slide >= end)
+            table.keep(PANE, lambda panes: panes // slide * slide >= end)
             yield ()
 
     def _spread(self, partials: pl.DataFrame, first: int, last: int) -> pl.DataFrame:
         """Repeats partials of panes for every window that contains the pane and starts with a pane in `first` to `last`."""
         (slide, size), pane = self._in_panes, pl.col(PANE)
-        if first == last and size != slide:
+        if size == slide:
+            panes = partials[PANE].to_numpy()
+            held = rows_where(partials, (panes >= first) & (panes <= last)).clone()
+            held.columns = [_WINDOW if name == PANE else name for name in held.columns]
+            return held
+        if first == last:
             held = partials.filter(pane.is_between(first, first + size, closed="left"))
             # One value per row: a literal would be stored once and distort rates measured in bytes.
             return held.select(pl.repeat(first, pl.len(), dtype=pl.Int64()).alias(_WINDOW), pl.all().exclude(PANE))
         earliest = ((pane - size) // slide * slide + slide).clip(lower_bound=first)
         latest = (pane // slide * slide).clip(upper_bound=last)
         held = partials.filter(earliest <= latest)
-        if size == slide:
-            return held.rename({PANE: _WINDOW})
         windows = pl.int_ranges(earliest, latest + 1, slide).alias(_WINDOW)
         return held.select(windows, pl.all().exclude(PANE)).explode(_WINDOW)

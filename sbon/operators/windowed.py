@@ -9,7 +9,7 @@ import polars as pl
 from sbon.errors import RemoteProtocolError
 from sbon.operators.aggregates import Aggregates
 from sbon.operators.compile import columns_of, compile_column
-from sbon.operators.frames import computed
+from sbon.operators.frames import computed, stacked
 from sbon.operators.grouping import Groups, physical, positions
 from sbon.operators.operands import one_zero, prepared
 from sbon.operators.operator import Operator
@@ -97,7 +97,7 @@ class Windowed(Operator):
         """Adds the waiting rows to their panes."""
         if self._aggregates is None or not self._pending:
             return
-        frame = self._pending[0] if len(self._pending) == 1 else pl.concat(self._pending, rechunk=True)
+        frame = self._pending[0] if len(self._pending) == 1 else stacked(self._pending)
         self._pending, self._pending_rows = [], 0
         rows = self._in_time(computed(frame, self._columns))
         if not rows.is_empty():
@@ -169,9 +169,9 @@ class Windowed(Operator):
         self._input, self._columns = frame.clear(), [*own, *operands.columns]
         return Aggregates(self._shared.aggregates, operands.operands, operands.types)
 
-    def _named(self, answers: pl.DataFrame, start: pl.Expr, end: pl.Expr) -> pl.DataFrame:
+    def _named(self, answers: pl.DataFrame, start: pl.Series, end: pl.Series) -> pl.DataFrame:
         """Returns answers with the columns of the output, between these instants in microseconds."""
-        keys = [pl.col(own).alias(name) for own, (name, _) in zip(self._keys, self._shared.keys, strict=True)]
-        values = [pl.col(f"a{i}").alias(aggregate.name) for i, aggregate in enumerate(self._shared.aggregates)]
+        keys = [answers[own].alias(name) for own, (name, _) in zip(self._keys, self._shared.keys, strict=True)]
+        values = [answers[f"a{i}"].alias(aggregate.name) for i, aggregate in enumerate(self._shared.aggregates)]
         bounds = [start.cast(pl.Datetime("us")).alias("window_start"), end.cast(pl.Datetime("us")).alias("window_end")]
-        return answers.select(*bounds, *keys, *values)
+        return pl.DataFrame([*bounds, *keys, *values])

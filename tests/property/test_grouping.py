@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon.operators import measures
-from sbon.operators.grouping import Groups, positions
+from sbon.operators.frames import rows_where, stacked
+from sbon.operators.grouping import Groups, in_order, positions
 from sbon.operators.runs import runs_of
 from tests.examples import examples
 
@@ -91,6 +92,28 @@ def test_groups_are_found_among_others(data: tuple[pl.DataFrame, list[str]]) -> 
     found = positions(wanted, frame, by)
     assert wanted[found].equals(frame.select(by))
     assert (positions(wanted.head(1), frame, by) >= -1).all()
+
+
+@examples(100)
+@given(frames())
+def test_rows_in_order_are_those_that_sorting_gives(data: tuple[pl.DataFrame, list[str]]) -> None:
+    frame, by = data
+    groups = Groups.of(frame, by).keys
+    expected = groups.sort(by) if by else groups
+    assert in_order(groups, by).equals(expected)
+    assert in_order(expected, by) is expected or any(
+        groups[name].null_count() or groups[name].dtype in (pl.String, pl.Float64) for name in by
+    )
+
+
+@examples(60)
+@given(frames(), st.integers(0, 3), st.integers(0, 3))
+def test_rows_picked_and_put_together_are_those_of_polars(data: tuple[pl.DataFrame, list[str]], low: int, high: int) -> None:
+    frame, _ = data
+    for rows in (frame, frame.sort("t")):
+        picked = rows_where(rows, ((rows["t"] >= low) & (rows["t"] <= high)).to_numpy())
+        assert picked.equals(rows.filter(pl.col("t").is_between(low, high)))
+        assert stacked([picked, rows, picked.clear()]).equals(pl.concat([picked, rows]))
 
 
 @examples(80)
