@@ -15,12 +15,12 @@ $(BIN)/python:
 
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	@echo "installing sbon and what it needs (a minute on the first run)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[analysis]'
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -e '.[analysis]'
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 	@echo "installing sbon with its development tools (a minute on the first run)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -e '.[dev]'
 	@touch $@ $(VENV)/.installed
 
 demo: $(VENV)/.installed
@@ -31,7 +31,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 
 types: $(VENV)/.installed-dev
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 
 # Agents and Spark in processes of their own mostly wait, so that they run beside what computes; first, so that one worker has them.
 # One worker more than cores, as some wait. What times what it starts has the machine to itself, at the end.

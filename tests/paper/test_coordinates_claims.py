@@ -9,6 +9,7 @@ from sbon.cost_space.config import CoordinateConfig
 from sbon_testbed.coordinates.evaluation import evaluate
 from sbon_testbed.coordinates.liars import ATTACKS
 from sbon_testbed.matrix import load_matrix
+from tests.examples import seeds
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "rtt"
 
@@ -54,7 +55,7 @@ def test_heights_are_needed_where_access_links_are_slow():
     assert evaluate(rtt, 200, None, seed=1)["median_relative_error"] < 0.01
 
 
-@pytest.mark.parametrize("gossip", [None, 8, 0])
+@pytest.mark.parametrize("gossip", seeds([None, 8], [0]))
 def test_the_space_settles_however_stale_the_news(gossip: int | None):
     result = evaluate(euclidean_world(40, seed=4, noise=0.05), 300, 16, seed=1, gossip=gossip)
 

@@ -7,7 +7,7 @@ from sbon_testbed.placement.table1 import PAPER, run, table
 
 @pytest.fixture(scope="module")
 def result():
-    return table(run((1, 2), queries=60, rounds=60, stub_domains=36))
+    return table(run((1,), queries=60, rounds=60, stub_domains=36))
 
 
 def test_the_algorithms_come_in_the_papers_order(result):
@@ -17,7 +17,7 @@ def test_the_algorithms_come_in_the_papers_order(result):
 
 
 def test_penalties_are_near_the_papers(result):
-    """A small network differs from a large one, and two seeds from the next two."""
+    """A small network differs from a large one, and one seed from the next."""
     for name, paper in PAPER.items():
         assert result["strategies"][name]["usage_penalty_mean"] == pytest.approx(paper.usage_penalty, abs=0.2)
         assert result["strategies"][name]["delay_penalty_mean"] == pytest.approx(paper.delay_penalty, abs=0.2)

@@ -17,8 +17,8 @@ from sbon_testbed.exactly_once.sinks import FORMATS, Place
 from sbon_testbed.exactly_once.story import Outcome, Run, make_world, problem_of, tell
 from tests.examples import seeds
 
-SEEDS = range(0, 12, 6)
-SOAK_SEEDS = range(12, 120, 6)
+SEEDS = (6,)
+SOAK_SEEDS = (0, *range(12, 120, 6))
 SEEDS_PER_TEST = 6
 
 
@@ -36,7 +36,7 @@ def test_the_sinks_have_the_rows_of_a_run_on_one_node(first: int):
     assert sum(outcome.homes for outcome in outcomes) > 0, "no home has died"
 
 
-@pytest.mark.parametrize("seed", [178, 204, 236, 464, 967])
+@pytest.mark.parametrize("seed", seeds([178, 967], [204, 236, 464]))
 def test_a_seed_that_was_wrong_once_is_right(seed: int):
     """204, 236: a next host was not believed that had called off a move of its own. 178, 464: nor one whose former host had not told the
     consumer, as it seemed to have failed. 967: a deployment that was refused half-way and made

@@ -12,6 +12,7 @@ from sbon_agent.queries.refeeding import renewed
 from sbon_testbed import report
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.topology import Topology
+from tests.examples import seeds
 from tests.worlds import settled_world
 
 PLACES = {
@@ -274,7 +275,7 @@ def test_the_crash_of_a_multicasts_host_costs_the_queries_behind_it_some_rows_an
     assert name not in multicasts(world)
 
 
-@pytest.mark.parametrize("cut", ["u4", "c0"])
+@pytest.mark.parametrize("cut", seeds(["c0"], ["u4"]))
 def test_who_was_cut_off_for_minutes_is_fed_again_and_gets_nothing_twice(cut):
     """The multicast's host, or a consumer's: what feeds it lets go of it, and takes it up anew; what is left of the old way is no way."""
     world = make_world(moves=False)
@@ -347,6 +348,7 @@ def test_the_crash_of_the_root_of_a_tree_costs_no_branch_for_good():
     assert not multicasts(world)
 
 
+@pytest.mark.soak
 def test_two_runs_with_one_seed_make_the_same_multicasts():
     def story() -> list[tuple[str, str]]:
         world = make_world()
