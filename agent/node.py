@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import sbon_agent.logs
+from sbon.connectors.system_streams import SystemStreams
 from sbon.control import ControlReply, ControlRequest
 from sbon.errors import ConfigError
 from sbon.extensions import Extensions
@@ -22,7 +23,6 @@ from sbon_agent.cluster_keys import ClusterKeys
 from sbon_agent.config import AgentConfig, format_address, parse_address
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.reaches import Reaches
-from sbon_agent.connectors.system import SystemStreams
 from sbon_agent.control_requests import ControlRequests
 from sbon_agent.directory import Directory
 from sbon_agent.dispatch import Dispatch

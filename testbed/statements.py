@@ -7,12 +7,12 @@ import re
 from itertools import count
 from typing import Any
 
+from sbon.connectors.system_streams import SystemStreams
 from sbon.errors import LocalProtocolError, QueryError, SbonError, UsageError
 from sbon.query.catalog import Catalog
 from sbon.query.places import located
 from sbon.reach import Reach
 from sbon_agent.connectors.base import ConnectorContext
-from sbon_agent.connectors.system import SystemStreams
 from sbon_agent.extensions import installed
 from sbon_agent.queries.statements import Effect, Prepared, check_sinks, prepare
 from sbon_testbed.prepare import settings_of

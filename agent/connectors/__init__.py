@@ -5,9 +5,10 @@ module lists the options that it takes in the WITH clause, one `name : meaning` 
 lists. Packages add connectors: see `sbon_agent.extensions`.
 """
 
-from sbon_agent.connectors.base import Congested, Connector, ConnectorContext, Polled, SinkConnector, SourceConnector
+from sbon.connectors.interface import Congested, Polled, SinkConnector, SourceConnector
+from sbon.connectors.system_streams import SystemStreams
+from sbon_agent.connectors.base import Connector, ConnectorContext
 from sbon_agent.connectors.registry import build_sink, build_source
-from sbon_agent.connectors.system import SystemStreams
 
 __all__ = [
     "Congested",

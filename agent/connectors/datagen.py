@@ -34,12 +34,13 @@ from functools import partial
 import numpy as np
 import polars as pl
 
+from sbon.connectors.interface import BATCH_ROWS_MAX, Polled
+from sbon.connectors.watermark import Watermark
 from sbon.operators.times import parse_time
+from sbon.options import Options
 from sbon.query.plan import SourceParams
-from sbon_agent.connectors.base import BATCH_ROWS_MAX, ConnectorContext, Polled
+from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.fields import Column, Index, build_column, disorder, node_seed
-from sbon_agent.connectors.options import Options
-from sbon_agent.connectors.watermark import Watermark
 
 RATE_MAX = 1e9
 ROWS_MAX = 10**15

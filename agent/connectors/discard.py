@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from sbon.errors import ConnectorError
 from sbon.operators.values import Values
+from sbon.options import Options
 from sbon.query.plan import SinkParams
 from sbon.query.schema import ColumnType, Schema
 from sbon.telemetry.digest import LEAST_MS, MOST_MS, PER_LOG, RecentDigest, bucket_of
 from sbon_agent.connectors.base import ConnectorContext
-from sbon_agent.connectors.options import Options
 
 if TYPE_CHECKING:
     import polars as pl

@@ -21,10 +21,10 @@ import polars as pl
 
 from sbon.errors import ConnectorError
 from sbon.operators.frames import polars_type
+from sbon.options import Options
 from sbon.query.schema import TYPE_NAMES, ColumnType, Field
 from sbon.types import FloatArray
 from sbon_agent.connectors.base import ConnectorContext
-from sbon_agent.connectors.options import Options
 
 Index = npt.NDArray[np.int64]
 Column: TypeAlias = Callable[[Index], pl.Series]

@@ -16,18 +16,18 @@ from typing import IO, NamedTuple, TypeVar
 
 import polars as pl
 
+from sbon.connectors.parquet_pruning import ChunkPlan, Pruning
 from sbon.errors import ConnectorError
+from sbon.formats.json_rows import JsonRows
 from sbon.formats.parquet_footer import row_groups
+from sbon.formats.parquet_rows import ParquetRows, needed_columns
+from sbon.formats.time_format import TimeFormat
 from sbon.misfits import Misfits
 from sbon.query.plan import SourceParams
 from sbon.reach import Reach
 from sbon_agent.connectors.csv_rows import CsvRows, first_record_end, header_names
 from sbon_agent.connectors.file_blocks import blocks
-from sbon_agent.connectors.json_rows import JsonRows
 from sbon_agent.connectors.opening import open_to_read
-from sbon_agent.connectors.parquet_pruning import ChunkPlan, Pruning
-from sbon_agent.connectors.parquet_rows import ParquetRows, needed_columns
-from sbon_agent.connectors.time_format import TimeFormat
 
 PARQUET_BYTES = 16 << 20
 PARQUET_ROWS_MIN, PARQUET_ROWS_MAX = 16_384, 524_288

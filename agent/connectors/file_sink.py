@@ -30,16 +30,17 @@ from typing import IO
 
 import polars as pl
 
+from sbon.connectors.interface import Congested, SinkConnector
 from sbon.errors import ConnectorError
+from sbon.formats.formatting import LineFormat
 from sbon.operators.frames import empty
 from sbon.operators.values import Values
+from sbon.options import Options
 from sbon.query.plan import SinkParams
 from sbon.query.schema import Schema
 from sbon.reach import Reach
-from sbon_agent.connectors.base import Congested, ConnectorContext, SinkConnector
-from sbon_agent.connectors.formatting import LineFormat
+from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.opening import Folder, path_of, resolved, told
-from sbon_agent.connectors.options import Options
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Errors of a disk that may have room again later."""

@@ -27,15 +27,16 @@ from collections.abc import Callable
 
 import polars as pl
 
+from sbon.connectors.interface import BATCH_ROWS, BATCH_ROWS_MAX, Polled
+from sbon.connectors.watermark import Watermark
 from sbon.errors import ConnectorError
+from sbon.formats.time_format import TimeFormat
 from sbon.misfits import Misfits
+from sbon.options import Options
 from sbon.query.plan import SourceParams
-from sbon_agent.connectors.base import BATCH_ROWS, BATCH_ROWS_MAX, ConnectorContext, Polled
+from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.file_reader import FileReader, Part
 from sbon_agent.connectors.opening import path_of
-from sbon_agent.connectors.options import Options
-from sbon_agent.connectors.time_format import TimeFormat
-from sbon_agent.connectors.watermark import Watermark
 
 PARTS_AHEAD_MAX = 4
 """Parts of a file that are decoded at once, or wait to be given, beside the one that is being given."""

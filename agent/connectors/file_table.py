@@ -15,14 +15,15 @@ from typing import NamedTuple
 
 import polars as pl
 
+from sbon.connectors.interface import BATCH_ROWS_MAX, Polled, SourceConnector
+from sbon.connectors.required import RequiredColumns
 from sbon.errors import ConnectorError
 from sbon.misfits import Misfits
 from sbon.operators.frames import empty
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, SourceParams
 from sbon.query.table_versions import BYTES_MAX, ROWS_MAX, sent_columns
-from sbon_agent.connectors.base import BATCH_ROWS_MAX, ConnectorContext, Polled, SourceConnector
+from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.file_source import FileSource
-from sbon_agent.connectors.required import RequiredColumns
 
 SETTLE_S = 1.0
 """Seconds between two checks of a file that has changed."""

@@ -11,22 +11,22 @@ from typing import NamedTuple
 import msgspec
 import polars as pl
 
+from sbon.connectors.ahead import AheadGuard
+from sbon.connectors.interface import Polled
+from sbon.connectors.required import NullFilter
+from sbon.connectors.row_batches import RowBatches, Rows, no_rows
 from sbon.errors import ConnectorError
 from sbon.formats.json_blocks import lines_of
 from sbon.formats.json_documents import dense, of_array, of_object
+from sbon.formats.json_rows import JsonRows
+from sbon.formats.time_format import TimeFormat
 from sbon.misfits import Misfit, Misfits
 from sbon.operators.frames import frame_of_values
 from sbon.operators.values import FEW_ROWS, Values
+from sbon.options import Options
 from sbon.query.plan import SourceParams
 from sbon.query.schema import Schema
-from sbon_agent.connectors.ahead import AheadGuard
-from sbon_agent.connectors.base import Polled
 from sbon_agent.connectors.csv_rows import CsvRows, first_record_end, header_names
-from sbon_agent.connectors.json_rows import JsonRows
-from sbon_agent.connectors.options import Options
-from sbon_agent.connectors.required import NullFilter
-from sbon_agent.connectors.row_batches import RowBatches, Rows, no_rows
-from sbon_agent.connectors.time_format import TimeFormat
 
 FORMATS = ("ndjson", "json", "csv")
 MEDIA_TYPES = {

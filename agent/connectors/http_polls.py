@@ -13,20 +13,21 @@ from collections.abc import Callable
 
 import polars as pl
 
+from sbon.connectors.interface import BATCH_ROWS, BATCH_ROWS_MAX, Polled
+from sbon.connectors.row_batches import Rows, count, cut
 from sbon.errors import ConnectorError
+from sbon.formats.formatting import LineFormat
 from sbon.misfits import Misfits
 from sbon.operators.frames import frame_of_values
 from sbon.operators.values import Values
+from sbon.options import Options
 from sbon.query.plan import SourceParams
 from sbon.query.schema import Schema
 from sbon_agent.connectors.addresses import loop_of
-from sbon_agent.connectors.base import BATCH_ROWS, BATCH_ROWS_MAX, ConnectorContext, Polled
-from sbon_agent.connectors.formatting import LineFormat
+from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.http_bodies import FORMATS, BodyError, BodyReader, format_of
 from sbon_agent.connectors.http_client import HttpClient
 from sbon_agent.connectors.http_fetch import Fetched, Fetcher, FetchError
-from sbon_agent.connectors.options import Options
-from sbon_agent.connectors.row_batches import Rows, count, cut
 
 RETRY_S_MIN = 1.0
 RETRY_S_MAX = 60.0

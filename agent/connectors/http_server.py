@@ -19,9 +19,9 @@ import h11
 import msgspec
 
 from sbon.errors import ConnectorError
+from sbon.options import Options
 from sbon_agent.connectors.addresses import SocketPlace
 from sbon_agent.connectors.listening import Listener
-from sbon_agent.connectors.options import Options
 from sbon_agent.connectors.push_clients import Client
 from sbon_agent.connectors.tls_files import TlsFiles
 

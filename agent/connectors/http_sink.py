@@ -27,17 +27,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import h11
 
+from sbon.connectors.interface import Congested
 from sbon.errors import ConnectorError
+from sbon.formats.formatting import LineFormat
 from sbon.misfits import cut
 from sbon.operators.frames import frame_of_values
 from sbon.operators.values import Values
+from sbon.options import Options
 from sbon.query.plan import SinkParams
 from sbon.query.schema import Schema
 from sbon_agent.connectors.addresses import loop_of
-from sbon_agent.connectors.base import Congested, ConnectorContext
-from sbon_agent.connectors.formatting import LineFormat
+from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.http_client import AnswerTooLargeError, HttpClient
-from sbon_agent.connectors.options import Options
 
 if TYPE_CHECKING:
     import polars as pl

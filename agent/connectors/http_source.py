@@ -39,12 +39,13 @@ asked again, with pauses that grow to a minute, or as `Retry-After` says; the so
 
 from __future__ import annotations
 
+from sbon.connectors.interface import SourceConnector
 from sbon.errors import ConnectorError
+from sbon.options import Options
 from sbon.query.plan import SourceParams
-from sbon_agent.connectors.base import ConnectorContext, SourceConnector
+from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.http_polls import PollSource
 from sbon_agent.connectors.http_posts import PostSource
-from sbon_agent.connectors.options import Options
 
 
 def build_http_source(params: SourceParams, context: ConnectorContext) -> SourceConnector:

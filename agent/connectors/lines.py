@@ -10,10 +10,10 @@ import contextlib
 from typing import Protocol, cast
 
 from sbon.errors import ConnectorError
+from sbon.options import Options
 from sbon_agent.connectors.addresses import SocketPlace, loop_of
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.listening import Listener
-from sbon_agent.connectors.options import Options
 from sbon_agent.connectors.tls_files import TlsFiles
 
 RECONNECT_S_MIN = 0.1

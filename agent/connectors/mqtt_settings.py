@@ -27,11 +27,11 @@ import ssl
 from collections.abc import Mapping
 
 from sbon.errors import ConnectorError
+from sbon.options import Options
 from sbon.reach import Reach
 from sbon_agent.connectors.addresses import SocketPlace
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.opening import open_to_read, path_of
-from sbon_agent.connectors.options import Options
 from sbon_agent.mqtt import open_to_others, tls_context
 
 PORTS = {False: 1883, True: 8883}

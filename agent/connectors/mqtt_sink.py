@@ -26,18 +26,19 @@ from typing import TYPE_CHECKING
 import aiomqtt
 from paho.mqtt.client import MQTT_CLEAN_START_FIRST_ONLY
 
+from sbon.connectors.interface import Congested
 from sbon.errors import ConnectorError
+from sbon.formats.formatting import LineFormat
 from sbon.formats.mqtt_packets import Message as Received
+from sbon.formats.mqtt_payloads import Message, PayloadWriter
+from sbon.formats.mqtt_topics import plain_topic
 from sbon.operators.values import Values
+from sbon.options import Options
 from sbon.query.plan import SinkParams
 from sbon.query.schema import Schema
-from sbon_agent.connectors.base import Congested, ConnectorContext
-from sbon_agent.connectors.formatting import LineFormat
+from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.mqtt_connection import BrokerClient, BrokerConnection
-from sbon_agent.connectors.mqtt_payloads import Message, PayloadWriter
 from sbon_agent.connectors.mqtt_settings import BrokerSettings
-from sbon_agent.connectors.mqtt_topics import plain_topic
-from sbon_agent.connectors.options import Options
 
 if TYPE_CHECKING:
     import polars as pl

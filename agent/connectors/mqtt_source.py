@@ -30,16 +30,17 @@ from collections import deque
 from collections.abc import Callable
 from itertools import islice
 
+from sbon.connectors.interface import BATCH_ROWS, BATCH_ROWS_MAX, Polled
+from sbon.connectors.mqtt_rows import MessageRows
+from sbon.connectors.row_batches import RowBatches, Rows, count, cut
+from sbon.formats.mqtt_topics import topic_filters
 from sbon.misfits import Misfits
 from sbon.operators.values import FEW_ROWS
+from sbon.options import Options
 from sbon.query.plan import SourceParams
-from sbon_agent.connectors.base import BATCH_ROWS, BATCH_ROWS_MAX, ConnectorContext, Polled
-from sbon_agent.connectors.mqtt_rows import MessageRows
+from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.mqtt_settings import BrokerSettings
 from sbon_agent.connectors.mqtt_subscriber import Held, Positions, Subscriber
-from sbon_agent.connectors.mqtt_topics import topic_filters
-from sbon_agent.connectors.options import Options
-from sbon_agent.connectors.row_batches import RowBatches, Rows, count, cut
 
 MESSAGE_BYTES = 256
 """What a message takes in memory beside its topic and payload."""

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from sbon.connectors.mqtt_acknowledging import Acknowledging
 from sbon.formats.mqtt_packets import Message
 from sbon_agent.connectors.base import ConnectorContext
-from sbon_agent.connectors.mqtt_acknowledging import Acknowledging
 from sbon_agent.connectors.mqtt_connection import BrokerClient, BrokerConnection
 from sbon_agent.connectors.mqtt_settings import BrokerSettings
 

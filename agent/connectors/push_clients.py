@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import h11
 
-from sbon_agent.connectors.push_feed import Feed
+from sbon.connectors.push_feed import Feed
 
 WRITE_BUFFER_BYTES = 64 * 1024
 BLOCK_BYTES = 64 * 1024

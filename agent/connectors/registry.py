@@ -6,10 +6,11 @@ import difflib
 import importlib
 from typing import Any, Literal
 
+from sbon.connectors.interface import SinkConnector, SourceConnector
 from sbon.errors import ConnectorError
 from sbon.query.plan import SinkParams, SourceParams
 from sbon.query.schema import Schema
-from sbon_agent.connectors.base import ConnectorContext, SinkConnector, SourceConnector
+from sbon_agent.connectors.base import ConnectorContext
 
 _SOURCES = {
     "datagen": "sbon_agent.connectors.datagen:DatagenSource",
@@ -52,11 +53,11 @@ def build_source(params: SourceParams, context: ConnectorContext) -> SourceConne
         return _build_table(params, context)
     made: SourceConnector = _find("source", params.name, params.connector, _SOURCES, context)(params, context)
     if params.not_null:
-        from sbon_agent.connectors.required import RequiredColumns
+        from sbon.connectors.required import RequiredColumns
 
         made = RequiredColumns(made, params)
     if params.idle_after_us:
-        from sbon_agent.connectors.idle import IdleSource
+        from sbon.connectors.idle import IdleSource
 
         made = IdleSource(made, params)
     return made

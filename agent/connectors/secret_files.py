@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from sbon.errors import ConnectorError
+from sbon.options import Options
 from sbon.reach import Reach
 from sbon_agent.connectors.opening import open_to_read, path_of
-from sbon_agent.connectors.options import Options
 
 SECRET_BYTES_MAX = 4096
 

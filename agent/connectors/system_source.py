@@ -10,14 +10,15 @@ from typing import Any
 
 import polars as pl
 
+from sbon.connectors.interface import BATCH_ROWS_MAX, Polled
+from sbon.connectors.watermark import Watermark
 from sbon.errors import ConnectorError
 from sbon.operators.frames import polars_schema, polars_type
+from sbon.options import Options
 from sbon.query.plan import SourceParams
 from sbon.query.schema import ColumnType
 from sbon.query.system import SYSTEM_STREAMS
-from sbon_agent.connectors.base import BATCH_ROWS_MAX, ConnectorContext, Polled
-from sbon_agent.connectors.options import Options
-from sbon_agent.connectors.watermark import Watermark
+from sbon_agent.connectors.base import ConnectorContext
 
 WATERMARK_INTERVAL_S = 1.0
 """Seconds between moves of a quiet stream's watermark. Shorter: windows over quiet streams close sooner, more messages."""

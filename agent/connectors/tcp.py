@@ -38,14 +38,15 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
+from sbon.connectors.interface import Congested
 from sbon.errors import ConnectorError
+from sbon.formats.formatting import LineFormat
 from sbon.operators.values import Values
+from sbon.options import Options
 from sbon.query.plan import SinkParams
 from sbon.query.schema import Schema
-from sbon_agent.connectors.base import Congested, ConnectorContext
-from sbon_agent.connectors.formatting import LineFormat
+from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.lines import Connection, Endpoint
-from sbon_agent.connectors.options import Options
 
 if TYPE_CHECKING:
     import polars as pl

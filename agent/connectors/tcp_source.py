@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from sbon.connectors.interface import BATCH_ROWS, BATCH_ROWS_MAX, Polled
+from sbon.connectors.line_batches import LineBatches
 from sbon.formats.json_blocks import lines_of
 from sbon.misfits import Misfits
 from sbon.operators.values import FEW_ROWS
+from sbon.options import Options
 from sbon.query.plan import SourceParams
-from sbon_agent.connectors.base import BATCH_ROWS, BATCH_ROWS_MAX, ConnectorContext, Polled
-from sbon_agent.connectors.line_batches import LineBatches
+from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.line_buffer import LineBuffer
 from sbon_agent.connectors.lines import Connection, Endpoint
-from sbon_agent.connectors.options import Options
 
 if TYPE_CHECKING:
     import polars as pl

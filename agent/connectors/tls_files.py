@@ -7,9 +7,9 @@ import ssl
 from pathlib import Path
 
 from sbon.errors import ConnectorError
+from sbon.options import Options
 from sbon.reach import Reach
 from sbon_agent.connectors.opening import open_to_read, path_of
-from sbon_agent.connectors.options import Options
 from sbon_agent.mqtt import open_to_others
 
 FILE_BYTES_MAX = 1 << 20

@@ -16,12 +16,12 @@ from wsproto.connection import Connection, ConnectionState, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessage
 from wsproto.utilities import generate_accept_token
 
+from sbon.connectors.push_feed import Feed
 from sbon.query.plan import SinkParams
 from sbon.query.schema import Schema
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.http_server import Answer, Request, refusal
 from sbon_agent.connectors.push_clients import BEATS_MAX, SILENT, Client
-from sbon_agent.connectors.push_feed import Feed
 from sbon_agent.connectors.push_sink import PushOptions, PushSink
 
 SAID_BYTES_MAX = 64 * 1024

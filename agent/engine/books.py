@@ -8,11 +8,11 @@ Each task is applied in a single turn of the event loop, so that no other code s
 from collections.abc import Callable, Sequence
 
 from sbon.execution.life import State
+from sbon.execution.rows import PART_BYTES_MAX, Rows
 from sbon.links.batch import Batch, way
 from sbon_agent.engine.ends import Input
 from sbon_agent.engine.flow import Flow
 from sbon_agent.engine.instance import Instance
-from sbon_agent.engine.rows import PART_BYTES_MAX, Rows
 from sbon_agent.engine.source_acknowledgement import SourceAcknowledgement
 from sbon_agent.engine.sources import Polling
 from sbon_agent.engine.work import Task

@@ -5,8 +5,9 @@ The engine calls it when an operator is instantiated.
 
 from collections.abc import Callable
 
+from sbon.connectors.interface import SinkConnector
 from sbon.query.plan import SinkParams, SourceParams
-from sbon_agent.connectors.base import ConnectorContext, SinkConnector
+from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.engine.instance import Instance
 
 

@@ -20,6 +20,7 @@ from sbon.links.config import LinkConfig
 from sbon.links.dead_ends import Absence, Way, judge
 from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
+from sbon.migration.state_copy import Assembly, InputLog
 from sbon.placement.reservations import HostingConfig, Reservations
 from sbon.query.plan import OperatorSpec, SinkParams, SourceParams, is_multicast, keeps_state
 from sbon.query.text import describe
@@ -30,7 +31,6 @@ from sbon.wire.reports import OperatorReport
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.reaches import Reaches
 from sbon_agent.engine.building import build, opening
-from sbon_agent.engine.copying import Assembly, InputLog
 from sbon_agent.engine.ends import Input, Output
 from sbon_agent.engine.events import EngineEvents
 from sbon_agent.engine.execution import Execution

@@ -2,10 +2,10 @@
 
 from typing import Protocol
 
+from sbon.connectors.interface import SinkConnector
 from sbon.links.batch import Batch
 from sbon.query.plan import SinkParams
 from sbon.types import NodeId, OperatorId
-from sbon_agent.connectors.base import SinkConnector
 from sbon_agent.engine.ends import Output
 from sbon_agent.engine.instance import Instance
 

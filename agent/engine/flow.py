@@ -17,6 +17,7 @@ import msgspec
 from sbon.compression import Codec
 from sbon.errors import SbonError, UnpackableError
 from sbon.execution.life import State
+from sbon.execution.rows import Packed, Rows
 from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
 from sbon.links.dead_ends import REASON_LENGTH_MAX, TOLD_S, Obstruction
@@ -30,7 +31,6 @@ from sbon.wire.links import Acknowledge, DeadEnd, Moved, NoSuchLink
 from sbon.wire.messages import Message
 from sbon_agent.engine.ends import Input, Output
 from sbon_agent.engine.instance import Instance
-from sbon_agent.engine.rows import Packed, Rows
 from sbon_agent.engine.spilling import Spilling
 from sbon_agent.host import Disk, Host
 

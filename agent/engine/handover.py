@@ -1,5 +1,5 @@
 """Makes and installs the record of a migrating operator (`sbon.migration.snapshot.Record`): everything but the operator's own state, which
-is sent before (`sbon_agent.engine.copying`).
+is sent before (`sbon.migration.state_copy`).
 """
 
 from collections.abc import Callable, Mapping
@@ -9,6 +9,7 @@ import msgspec
 
 from sbon.errors import LocalProtocolError, RemoteProtocolError
 from sbon.execution.life import State
+from sbon.execution.rows import Rows
 from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
 from sbon.links.receiver import LinkReceiver
@@ -19,7 +20,6 @@ from sbon.types import LinkId
 from sbon.wire.deployment import User
 from sbon_agent.engine.ends import Input, Output
 from sbon_agent.engine.instance import Instance
-from sbon_agent.engine.rows import Rows
 
 if TYPE_CHECKING:
     from sbon.operators.operator import Operator

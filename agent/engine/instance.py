@@ -19,10 +19,10 @@ from sbon_agent.engine.polls import Polls
 from sbon_agent.engine.waiting import Waiting
 
 if TYPE_CHECKING:
+    from sbon.connectors.interface import SinkConnector, SourceConnector
     from sbon.execution.closing import Closing
+    from sbon.migration.state_copy import InputLog
     from sbon.operators.operator import Operator
-    from sbon_agent.connectors.base import SinkConnector, SourceConnector
-    from sbon_agent.engine.copying import InputLog
     from sbon_agent.engine.work import Task
     from sbon_agent.host import Timer
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from sbon.connectors.interface import Polled
 from sbon.execution.life import State
-from sbon_agent.connectors.base import Polled
 from sbon_agent.engine.instance import Instance
 from sbon_agent.engine.sources import Polling, can_promise
 from sbon_agent.host import Host

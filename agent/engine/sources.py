@@ -5,9 +5,9 @@ from functools import partial
 from typing import Any
 
 from sbon.batching import pause_s
+from sbon.connectors.interface import Polled
 from sbon.execution.life import State
 from sbon.execution.settings import EngineConfig
-from sbon_agent.connectors.base import Polled
 from sbon_agent.engine.ends import Output
 from sbon_agent.engine.instance import Instance
 from sbon_agent.host import Host

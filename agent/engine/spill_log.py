@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from sbon.errors import SpillError
+from sbon.execution.rows import Rows
 from sbon.links.batch import Batch
 from sbon.links.frames import Buffer
 from sbon.query.schema import Schema
-from sbon_agent.engine.rows import Rows
 from sbon_agent.host import Disk
 
 SUFFIX = ".spill"

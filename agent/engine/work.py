@@ -12,6 +12,7 @@ import msgspec
 from sbon.compression import Codec
 from sbon.errors import RemoteProtocolError
 from sbon.execution.closing import Closing, Quantum
+from sbon.execution.rows import Rows
 from sbon.links.batch import Batch
 from sbon.operators.values import Values
 from sbon.query.plan import WATERMARK_END, SinkParams
@@ -19,13 +20,12 @@ from sbon.query.schema import Schema
 from sbon.state_budget import StateBudget
 from sbon_agent.engine.ends import Input
 from sbon_agent.engine.instance import Instance
-from sbon_agent.engine.rows import Rows
 from sbon_agent.host import Meter
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from sbon_agent.connectors.base import Polled
+    from sbon.connectors.interface import Polled
 
 
 class Stage(msgspec.Struct, frozen=True, eq=False):

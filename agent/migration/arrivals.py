@@ -7,12 +7,12 @@ from sbon.errors import MigrationError, PlacementError, SbonError
 from sbon.migration import newcomer
 from sbon.migration.latecomers import check_prepare, check_unexpected_piece, check_unexpected_word
 from sbon.migration.newcomer import Newcomer, Stage
+from sbon.migration.state_copy import Assembly
 from sbon.types import NodeId, OperatorId
 from sbon.wire.messages import Done as DoneMessage
 from sbon.wire.messages import Message
 from sbon.wire.migration import Activate, Outcome, OutcomeAsk, Prepare, StateChunk
 from sbon_agent.directory import Done
-from sbon_agent.engine.copying import Assembly
 from sbon_agent.engine.instance import Instance
 from sbon_agent.migration.parts import Parts
 from sbon_agent.migration.sending import metered

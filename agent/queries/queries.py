@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
+from sbon.connectors.tails import Tail
 from sbon.errors import LinkError, PlacementError, QueryError, SbonError
 from sbon.homes import HomeState
 from sbon.links.places import Whereabouts
@@ -42,7 +43,6 @@ from sbon_agent.queries.refeeding import Refeeding
 from sbon_agent.queries.replication import Replication
 from sbon_agent.queries.resuming import Resuming, taking_up
 from sbon_agent.queries.statements import Effect, Prepared, check_sinks, prepare
-from sbon_agent.queries.tails import Tail
 
 REPORT_TIMEOUT_S = 5.0
 ASKED_AT_ONCE = 64

@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING
 
+from sbon.connectors.interface import SinkConnector
+from sbon.connectors.tails import Tail
 from sbon.links.batch import Batch
 from sbon.query.plan import SinkParams
 from sbon.types import NodeId, OperatorId
-from sbon_agent.connectors.base import SinkConnector
 from sbon_agent.engine.ends import Output
 from sbon_agent.engine.instance import Instance
-from sbon_agent.queries.tails import Tail
 from sbon_agent.telemetry.figures import operator_statistics
 
 if TYPE_CHECKING:

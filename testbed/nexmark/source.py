@@ -19,11 +19,11 @@ from collections.abc import Callable
 
 import polars as pl
 
+from sbon.connectors.watermark import Watermark
 from sbon.errors import ConnectorError
+from sbon.options import Options
 from sbon.query.plan import SourceParams
 from sbon_agent.connectors import Connector, ConnectorContext, Polled
-from sbon_agent.connectors.options import Options
-from sbon_agent.connectors.watermark import Watermark
 from sbon_testbed.nexmark.events import CYCLE, KINDS, SCHEMAS, START_US, Events
 from sbon_testbed.nexmark.stream import POOL_EVENTS, Stream
 

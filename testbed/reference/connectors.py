@@ -27,14 +27,14 @@ CONNECTORS: dict[str, dict[str, str]] = {
 """By the name in a statement: as what it is used, and the module of `sbon_agent.connectors` whose docstring has the options."""
 
 SHARED: dict[str, str] = {
-    "http_client.HttpClient": "Options of requests over HTTP",
-    "mqtt_settings": "Options of `mqtt` for the broker",
-    "mqtt_payloads": "Formats of `mqtt`",
-    "mqtt_topics.TopicTemplate": "Topics of `mqtt` sinks",
-    "push_sink": "Options of `sse` and `websocket`",
-    "time_format.TimeFormat": "Times in texts and numbers",
+    "sbon_agent.connectors.http_client.HttpClient": "Options of requests over HTTP",
+    "sbon_agent.connectors.mqtt_settings": "Options of `mqtt` for the broker",
+    "sbon.formats.mqtt_payloads": "Formats of `mqtt`",
+    "sbon.formats.mqtt_topics.TopicTemplate": "Topics of `mqtt` sinks",
+    "sbon_agent.connectors.push_sink": "Options of `sse` and `websocket`",
+    "sbon.formats.time_format.TimeFormat": "Times in texts and numbers",
 }
-"""Modules and classes of `sbon_agent.connectors` that several of them refer to, and their headings."""
+"""Modules and classes that several connectors refer to, and their headings."""
 
 _IN_CODE = re.compile(r" \(`(?:sbon\.[a-z_.]+|file_table|parquet_pruning|tcp_source)`\)")
 """References to other modules, which tell users nothing."""
@@ -60,7 +60,7 @@ def _connectors() -> Iterator[str]:
     for name, uses in CONNECTORS.items():
         for use, module in uses.items():
             yield f"## {code(name)} as a {use}"
-            yield from _parts(_document(module))
+            yield from _parts(_document(f"sbon_agent.connectors.{module}"))
 
 
 def _shared() -> Iterator[str]:
@@ -78,10 +78,10 @@ def _streams() -> Iterator[str]:
 
 
 def _document(place: str) -> str:
-    """Returns the docstring of a module of the connectors, or of a class in one (`module.Class`)."""
-    module, _, name = place.partition(".")
-    found = importlib.import_module(f"sbon_agent.connectors.{module}")
-    return inspect.getdoc(getattr(found, name) if name else found) or ""
+    """Returns the docstring of a module, or of a class in one (`package.module.Class`)."""
+    module, _, name = place.rpartition(".")
+    found = getattr(importlib.import_module(module), name) if name[0].isupper() else importlib.import_module(place)
+    return inspect.getdoc(found) or ""
 
 
 def _parts(text: str, skipped: int = 0) -> Iterator[str]:
@@ -115,7 +115,7 @@ def options(paragraph: str) -> list[tuple[str, str]]:
 
 def documented() -> set[str]:
     """Returns the name of every option on the page."""
-    texts = [_document(place) for uses in CONNECTORS.values() for place in uses.values()]
+    texts = [_document(f"sbon_agent.connectors.{place}") for uses in CONNECTORS.values() for place in uses.values()]
     texts += [_document(place) for place in SHARED]
     texts.append(importlib.import_module("sbon.query.options").__doc__ or "")
     return {name for text in texts for names, _ in options(text) for name in names.split(", ")}
@@ -134,6 +134,7 @@ def _bullet(option: tuple[str, str]) -> str:
 def _linked(text: str) -> str:
     """Returns a text whose names of modules and classes are links to their headings."""
     for place, heading in SHARED.items():
-        text = text.replace(f"`{place}`", f"[{heading}](#{anchor(heading)})")
+        for name in (place, place.removeprefix("sbon_agent.connectors."), place.removeprefix("sbon.formats.")):
+            text = text.replace(f"`{name}`", f"[{heading}](#{anchor(heading)})")
     text = text.replace("`file_source`", "[the source](#file-as-a-source)")
     return _IN_CODE.sub("", text)

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
+from sbon.connectors.row_batches import count
 from sbon.errors import ConnectorError
 from sbon.misfits import Misfits
+from sbon.options import Options
 from sbon.query.plan import SourceParams
 from sbon.reach import ConnectorsConfig, TcpConfig
 from sbon_agent.connectors import http_polls
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.http_bodies import BodyReader
 from sbon_agent.connectors.http_client import Response
-from sbon_agent.connectors.options import Options
 from sbon_agent.connectors.reaches import Reaches
-from sbon_agent.connectors.row_batches import count
 from tests.connector_world import columns, context, source
 from tests.http_servers import Server, certificate, serving
 from tests.http_world import SCHEMA, Taker, lines, until

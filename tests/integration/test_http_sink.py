@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from sbon.connectors.interface import Congested
 from sbon.errors import ConnectorError
 from sbon.operators.frames import frame_of_values
 from sbon.operators.values import Values
 from sbon.query.plan import SinkParams
 from sbon.reach import ConnectorsConfig, TcpConfig
 from sbon_agent.connectors import http_sink
-from sbon_agent.connectors.base import Congested, ConnectorContext
+from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.reaches import Reaches
 from tests.connector_world import columns, context, sink
 from tests.http_servers import certificate, serving

@@ -13,12 +13,13 @@ import msgspec
 import polars as pl
 import pytest
 
+from sbon.connectors.interface import Congested
 from sbon.errors import ConnectorError
 from sbon.formats.mqtt_packets import PUBCOMP, PUBREC, PacketReader, answers
 from sbon.operators.values import Values
 from sbon.query.plan import SinkParams
 from sbon.reach import ConnectorsConfig, FileConfig, TcpConfig
-from sbon_agent.connectors.base import Congested, ConnectorContext
+from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.reaches import Reaches
 from tests.brokers import Broker, certificates, end_all, needs_broker, passwords
 from tests.connector_world import columns, context, sink, source

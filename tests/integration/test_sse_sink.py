@@ -8,12 +8,13 @@ import ssl
 
 import pytest
 
+from sbon.connectors.interface import Congested
+from sbon.connectors.push_feed import Feed
 from sbon.errors import ConnectorError
 from sbon.query.plan import SinkParams
 from sbon.reach import ConnectorsConfig, TcpConfig
 from sbon_agent.connectors import push_clients
-from sbon_agent.connectors.base import Congested, ConnectorContext
-from sbon_agent.connectors.push_feed import Feed
+from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.reaches import Reaches
 from tests.connector_world import context, sink
 from tests.http_servers import certificate

@@ -12,11 +12,12 @@ import msgspec
 import polars as pl
 import pytest
 
+from sbon.connectors.interface import Congested
 from sbon.errors import ConnectorError
 from sbon.operators.values import Values
 from sbon.query.plan import SinkParams
 from sbon.reach import ConnectorsConfig, TcpConfig
-from sbon_agent.connectors.base import Congested, ConnectorContext
+from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.reaches import Reaches
 from tests.connector_world import columns, context, sink, source
 

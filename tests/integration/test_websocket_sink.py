@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from sbon.connectors.interface import Congested
 from sbon.errors import ConnectorError
 from sbon_agent.connectors import push_clients
-from sbon_agent.connectors.base import Congested
 from tests.connector_world import context, sink
 from tests.http_servers import certificate
 from tests.http_world import until

@@ -5,10 +5,10 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sbon.formats.json_rows import JsonRows
+from sbon.formats.time_format import TimeFormat
 from sbon.misfits import Misfits
 from sbon.query.schema import ColumnType, Field
-from sbon_agent.connectors.json_rows import JsonRows
-from sbon_agent.connectors.time_format import TimeFormat
 
 SCHEMA = (
     Field("ts", ColumnType.TIME),

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sbon.formats.formatting import LineFormat
 from sbon.operators.frames import frame_of_values
 from sbon.operators.values import FEW_ROWS, Values
 from sbon.query.schema import PLAIN_TYPES, ColumnType, Field, Schema
-from sbon_agent.connectors.formatting import LineFormat
 
 WHOLE = st.integers(-(2**63), 2**63 - 1)
 SMALL = st.integers(-(10**7), 10**7)

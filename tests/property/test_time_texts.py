@@ -8,11 +8,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sbon.formats.formatting import LineFormat
 from sbon.operators import time_texts
 from sbon.operators.time_texts import ROWS_MIN, format_times
 from sbon.operators.times import TIME_MAX_US, TIME_MIN_US, format_time
 from sbon.query.schema import ColumnType, Field
-from sbon_agent.connectors.formatting import LineFormat
 from tests.examples import examples
 
 ROWS = ROWS_MIN

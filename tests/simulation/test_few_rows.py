@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon.compression import Codec
+from sbon.connectors.interface import Polled
+from sbon.execution.rows import Rows
 from sbon.operators.frames import frame_of_values
 from sbon.operators.values import FEW_ROWS, Values
 from sbon.query.plan import WATERMARK_END
 from sbon.query.schema import ColumnType, Field
 from sbon_agent.connectors import registry
-from sbon_agent.connectors.base import Polled
-from sbon_agent.engine.rows import Rows
 from tests.worlds import settled_world
 
 SCHEMA = (Field("ts", ColumnType.TIME), Field("n", ColumnType.INT), Field("s", ColumnType.TEXT), Field("b", ColumnType.BOOL))

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from sbon.query.plan import WindowParams
-from sbon_agent.engine import books, rows
+from sbon.execution import rows
+from sbon_agent.engine import books
 from sbon_agent.node import Agent
 from tests.worlds import settled_world
 

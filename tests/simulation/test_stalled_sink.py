@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sbon_agent.connectors.base import Congested
+from sbon.connectors.interface import Congested
 from tests.worlds import settled_world
 
 SOURCE = """

@@ -8,10 +8,10 @@ import pytest
 
 from sbon.arrays import ELEMENTS_MAX
 from sbon.errors import ConnectorError
+from sbon.formats.formatting import LineFormat
 from sbon.operators.frames import frame_of_values
 from sbon.operators.values import FEW_ROWS, Values
 from sbon.query.schema import ColumnType
-from sbon_agent.connectors.formatting import LineFormat
 from tests.connector_world import columns, context, drain, source
 from tests.query_worlds import plan_of, run
 

@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 
 import sbon_agent.connectors.file_table as file_table
+from sbon.connectors.interface import Polled
 from sbon.errors import ConnectorError
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, SourceParams
-from sbon_agent.connectors.base import Polled
 from sbon_agent.connectors.registry import build_source, is_read_whole
 from tests.connector_world import WALL, columns, context
 

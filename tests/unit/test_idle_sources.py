@@ -4,9 +4,9 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sbon.connectors.idle import IdleSource
+from sbon.connectors.interface import Polled
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, SourceParams
-from sbon_agent.connectors.base import Polled
-from sbon_agent.connectors.idle import IdleSource
 from tests.connector_world import columns, source
 from tests.examples import examples
 

@@ -8,12 +8,12 @@ import polars as pl
 import pytest
 
 from sbon.errors import ConnectorError, RemoteProtocolError
+from sbon.formats.formatting import LineFormat
 from sbon.operators.compile import compile_expression
 from sbon.operators.frames import frame_of_values
 from sbon.operators.values import FEW_ROWS, Values
 from sbon.query.expression import Cast, Column
 from sbon.query.schema import ColumnType
-from sbon_agent.connectors.formatting import LineFormat
 from tests.connector_world import columns, context, drain, source
 from tests.query_worlds import make_catalog, plan_of, run
 

@@ -9,14 +9,14 @@ import polars as pl
 import pytest
 from structlog.testing import capture_logs
 
+from sbon.connectors.interface import Polled
+from sbon.connectors.required import RequiredColumns
 from sbon.misfits import KINDS_MAX, KINDS_REPORTED_MAX, LINE_CHARACTERS_MAX, OTHER, Misfits, clause, cut
 from sbon.operators.values import Values
 from sbon.query.plan import OperatorSpec, SourceParams
 from sbon.telemetry.rows import MisfitCount
 from sbon.wire.messages import decode, encode
 from sbon.wire.reports import OperatorReports
-from sbon_agent.connectors.base import Polled
-from sbon_agent.connectors.required import RequiredColumns
 from sbon_agent.engine.instance import Instance
 from sbon_agent.engine.reporting import operator_report
 from sbon_agent.logs import structlog

@@ -1,7 +1,7 @@
 """What a broker waits to hear of its messages, through broken connections."""
 
+from sbon.connectors.mqtt_acknowledging import Acknowledging
 from sbon.formats.mqtt_packets import PUBACK, PUBCOMP, PUBREC, Message, answers
-from sbon_agent.connectors.mqtt_acknowledging import Acknowledging
 
 
 def message(mid: int, payload: bytes = b"x", *, qos: int = 1, is_repeated: bool = False) -> Message:

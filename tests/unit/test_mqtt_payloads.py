@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sbon.connectors.mqtt_rows import MessageRows
 from sbon.errors import ConnectorError
+from sbon.formats.mqtt_payloads import PayloadWriter
+from sbon.formats.mqtt_topics import TopicTemplate, level_of, topic_filters
 from sbon.misfits import Misfits
 from sbon.operators.frames import frame_of_values, polars_schema
 from sbon.operators.values import Values
+from sbon.options import Options
 from sbon.query.plan import SourceParams
-from sbon_agent.connectors.mqtt_payloads import PayloadWriter
-from sbon_agent.connectors.mqtt_rows import MessageRows
-from sbon_agent.connectors.mqtt_topics import TopicTemplate, level_of, topic_filters
-from sbon_agent.connectors.options import Options
 from tests.connector_world import columns
 from tests.examples import examples
 

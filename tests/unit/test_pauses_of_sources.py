@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from sbon.batching import Cost
+from sbon.connectors.interface import Polled
 from sbon.execution.figures import Figures
 from sbon.execution.life import State
 from sbon.execution.settings import EngineConfig
-from sbon_agent.connectors.base import Polled
 from sbon_agent.engine.polls import Polls
 from sbon_agent.engine.sources import SHARE_LEAST, Polling
 

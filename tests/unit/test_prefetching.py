@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from sbon.connectors.interface import Polled
 from sbon.execution.figures import Figures
 from sbon.execution.life import State
-from sbon_agent.connectors.base import Polled
 from sbon_agent.engine.polls import Polls
 from sbon_agent.engine.prefetching import BATCHES_MAX, MAKING_S_MIN, Fetch, Prefetching
 

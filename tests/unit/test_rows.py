@@ -3,8 +3,8 @@
 import polars as pl
 import pytest
 
+from sbon.execution.rows import PART_BYTES_MAX, Rows
 from sbon.query.schema import ColumnType, Field
-from sbon_agent.engine.rows import PART_BYTES_MAX, Rows
 
 
 @pytest.mark.parametrize("rows", [1, 10, 40, 1000])

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from sbon.errors import ConnectorError
-from sbon_agent.connectors.options import Options
-from sbon_agent.connectors.time_format import TimeFormat
+from sbon.formats.time_format import TimeFormat
+from sbon.options import Options
 from tests.connector_world import columns, context, drain, source
 
 PEOPLE = columns(name="text", age="int", size="float", ok="bool", ts="time", rest="interval")

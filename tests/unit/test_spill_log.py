@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 
 from sbon.errors import SpillError
+from sbon.execution.rows import Rows
 from sbon.links.batch import Batch
 from sbon.query.schema import ColumnType, Field, Schema
 from sbon_agent.disk import FolderDisk
-from sbon_agent.engine.rows import Rows
 from sbon_agent.engine.spill_log import SpillLog
 from sbon_testbed.simulator.disk import VirtualDisk
 

@@ -4,9 +4,9 @@ from datetime import datetime
 
 import pytest
 
+from sbon.connectors.system_streams import QUEUE_ROWS_MAX, SystemStreams
 from sbon.errors import ConnectorError
 from sbon.query.system import LOAD, PROBES, SYSTEM_STREAMS
-from sbon_agent.connectors.system import QUEUE_ROWS_MAX, SystemStreams
 from tests.connector_world import WALL, columns, context, source
 
 NOW_US = int(WALL * 1e6)

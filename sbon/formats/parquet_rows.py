@@ -13,12 +13,12 @@ from functools import partial
 import polars as pl
 
 from sbon.errors import ConnectorError
+from sbon.formats.text_rows import TextRows
+from sbon.formats.time_format import TimeFormat
 from sbon.misfits import Misfits
 from sbon.operators.frames import polars_schema
 from sbon.query.plan import SourceParams
 from sbon.query.schema import ELEMENT_TYPES, ColumnType, Schema
-from sbon_agent.connectors.text_rows import TextRows
-from sbon_agent.connectors.time_format import TimeFormat
 
 _INTEGERS = (pl.Int64, pl.Int32, pl.Int16, pl.Int8, pl.UInt32, pl.UInt16, pl.UInt8)
 _NEAR: dict[ColumnType, tuple[type[pl.DataType], ...]] = {

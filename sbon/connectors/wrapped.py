@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from sbon.connectors.interface import Polled, SourceConnector
 from sbon.misfits import Misfits
-from sbon_agent.connectors.base import Polled, SourceConnector
 
 
 class WrappedSource:

@@ -14,12 +14,12 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from sbon.connectors.watermark import TIME_MAX_US
 from sbon.misfits import Misfits
 from sbon.operators.frames import frame_of_values
 from sbon.operators.values import Values
+from sbon.options import Options
 from sbon.query.schema import Schema
-from sbon_agent.connectors.options import Options
-from sbon_agent.connectors.watermark import TIME_MAX_US
 
 if TYPE_CHECKING:
     import polars as pl

@@ -11,10 +11,10 @@ A source that waits for room downstream is not idle: that time does not count.
 
 from __future__ import annotations
 
+from sbon.connectors.interface import Polled, SourceConnector
+from sbon.connectors.watermark import TIME_MAX_US
+from sbon.connectors.wrapped import WrappedSource
 from sbon.query.plan import WATERMARK_MIN, SourceParams
-from sbon_agent.connectors.base import Polled, SourceConnector
-from sbon_agent.connectors.watermark import TIME_MAX_US
-from sbon_agent.connectors.wrapped import WrappedSource
 
 ADVANCE_S = 1.0
 """Longest pause between moves of an idle source's watermark, in seconds; it is no longer than `idle_after`. Shorter: windows close sooner,

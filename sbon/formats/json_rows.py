@@ -20,12 +20,12 @@ import polars as pl
 
 from sbon.arrays import nested_text
 from sbon.formats.json_blocks import JsonBlocks, lines_of
+from sbon.formats.text_rows import TextRows
+from sbon.formats.time_format import TimeFormat
 from sbon.misfits import Misfits
 from sbon.operators.frames import frame_of_values, polars_schema, polars_type
 from sbon.operators.values import FEW_ROWS, Values, fits
 from sbon.query.schema import ELEMENT_TYPES, ColumnType, Schema, held_type
-from sbon_agent.connectors.text_rows import TextRows
-from sbon_agent.connectors.time_format import TimeFormat
 
 FEW_BYTES_MAX = 64 * 1024
 """Lines with more in them are no handful, however few."""

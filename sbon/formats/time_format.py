@@ -8,7 +8,7 @@ import msgspec
 import polars as pl
 
 from sbon.operators.times import parse_time
-from sbon_agent.connectors.options import Options
+from sbon.options import Options
 
 ISO = "iso"
 UNITS_US = {"s": 1_000_000, "ms": 1_000, "us": 1}

@@ -6,12 +6,12 @@ import json
 
 import polars as pl
 
+from sbon.connectors.interface import Polled, SourceConnector
+from sbon.connectors.wrapped import WrappedSource
 from sbon.misfits import Misfits
 from sbon.operators.frames import frame_of_values
 from sbon.operators.values import Values
 from sbon.query.plan import SourceParams
-from sbon_agent.connectors.base import Polled, SourceConnector
-from sbon_agent.connectors.wrapped import WrappedSource
 
 
 class NullFilter:

@@ -7,12 +7,12 @@ from typing import TypeAlias
 
 import polars as pl
 
+from sbon.connectors.interface import Polled
+from sbon.connectors.watermark import Watermark
 from sbon.operators.frames import frame_of_values
 from sbon.operators.values import FEW_ROWS, Values
 from sbon.query.plan import SourceParams
 from sbon.query.schema import Schema
-from sbon_agent.connectors.base import Polled
-from sbon_agent.connectors.watermark import Watermark
 
 Rows: TypeAlias = Values | pl.DataFrame
 

@@ -12,13 +12,13 @@ from typing import TypeAlias
 import polars as pl
 
 from sbon.arrays import ELEMENTS_MAX, nested_text
+from sbon.formats.time_format import TimeFormat
 from sbon.json_texts import DEPTH_MAX
 from sbon.misfits import Misfits
 from sbon.operators.casts import cast
 from sbon.operators.frames import polars_type
 from sbon.operators.times import parse_times, parse_timestamps, parse_whole_timestamps
 from sbon.query.schema import ELEMENT_TYPES, TYPE_NAMES, ColumnType, Field, Schema, held_type
-from sbon_agent.connectors.time_format import TimeFormat
 
 Shown: TypeAlias = Callable[[int, str], tuple[str, str | bytes]]
 """A row's number in a frame and a column's name -> the value as people should see it, and the line."""

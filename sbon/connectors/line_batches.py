@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from sbon.connectors.ahead import AheadGuard
+from sbon.connectors.interface import BATCH_ROWS_MAX, Polled
+from sbon.connectors.watermark import Watermark
+from sbon.formats.json_rows import JsonRows
+from sbon.formats.time_format import TimeFormat
 from sbon.misfits import Misfits
 from sbon.operators.values import Values
+from sbon.options import Options
 from sbon.query.plan import SourceParams
-from sbon_agent.connectors.ahead import AheadGuard
-from sbon_agent.connectors.base import BATCH_ROWS_MAX, Polled
-from sbon_agent.connectors.json_rows import JsonRows
-from sbon_agent.connectors.options import Options
-from sbon_agent.connectors.time_format import TimeFormat
-from sbon_agent.connectors.watermark import Watermark
 
 if TYPE_CHECKING:
     import polars as pl

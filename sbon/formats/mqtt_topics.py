@@ -12,11 +12,11 @@ import msgspec
 
 from sbon.arrays import nested_text
 from sbon.errors import ConnectorError
+from sbon.formats.json_rows import JsonRows
+from sbon.formats.time_format import TimeFormat
 from sbon.misfits import Misfit, Misfits
+from sbon.options import Options
 from sbon.query.schema import ColumnType, Schema, held_type
-from sbon_agent.connectors.json_rows import JsonRows
-from sbon_agent.connectors.options import Options
-from sbon_agent.connectors.time_format import TimeFormat
 
 TOPIC_BYTES_MAX = 65_535
 FILTERS_MAX = 64

@@ -18,13 +18,13 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
+from sbon.connectors.watermark import TIME_MAX_US
 from sbon.formats.parquet_footer import Bounds, RowGroup
+from sbon.formats.parquet_rows import always_converts
 from sbon.query.expression import Call, Column, Expression, Literal
 from sbon.query.plan import SourceParams
 from sbon.query.reads import is_simple
 from sbon.query.schema import ColumnType
-from sbon_agent.connectors.parquet_rows import always_converts
-from sbon_agent.connectors.watermark import TIME_MAX_US
 
 Value: TypeAlias = int | float | bytes
 _INT32, _INT64, _DOUBLE, _BYTES = 1, 2, 5, 6

@@ -14,10 +14,10 @@ import msgspec
 
 from sbon.errors import ConnectorError
 from sbon.formats.json_documents import NO_LINES, Lines, dense, of_array, of_object
+from sbon.formats.mqtt_topics import TopicTemplate, column_names, json_value
 from sbon.misfits import Misfits
+from sbon.options import Options
 from sbon.query.schema import Schema
-from sbon_agent.connectors.mqtt_topics import TopicTemplate, column_names, json_value
-from sbon_agent.connectors.options import Options
 
 FORMATS = ("json", "msgpack", "text")
 Message = tuple[str, bytes]

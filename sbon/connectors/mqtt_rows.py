@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from sbon.connectors.ahead import AheadGuard
+from sbon.connectors.row_batches import Rows, no_rows
 from sbon.formats.json_documents import Lines
+from sbon.formats.json_rows import JsonRows
+from sbon.formats.mqtt_payloads import PayloadReader
+from sbon.formats.mqtt_topics import TopicColumns
+from sbon.formats.time_format import TimeFormat
 from sbon.misfits import Misfit, Misfits
 from sbon.operators.frames import frame_of_values
 from sbon.operators.values import FEW_ROWS, Values
+from sbon.options import Options
 from sbon.query.plan import SourceParams
-from sbon_agent.connectors.ahead import AheadGuard
-from sbon_agent.connectors.json_rows import JsonRows
-from sbon_agent.connectors.mqtt_payloads import PayloadReader
-from sbon_agent.connectors.mqtt_topics import TopicColumns
-from sbon_agent.connectors.options import Options
-from sbon_agent.connectors.row_batches import Rows, no_rows
-from sbon_agent.connectors.time_format import TimeFormat
 
 LINE_BYTES = 1024
 """Of a message that is too large, as much is shown at most."""
