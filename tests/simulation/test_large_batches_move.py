@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from sbon.query.plan import WindowParams
 from sbon.execution import rows
+from sbon.query.plan import WindowParams
 from sbon_agent.engine import books
 from sbon_agent.node import Agent
 from tests.worlds import settled_world
