@@ -15,8 +15,10 @@ import sbon_agent.logs
 from sbon.connectors.system_streams import SystemStreams
 from sbon.control import ControlReply, ControlRequest
 from sbon.errors import ConfigError
+from sbon.execution.misfit_log import MisfitLog
 from sbon.extensions import Extensions
 from sbon.sealing import KeyRing
+from sbon.telemetry.recording import Recording
 from sbon.types import Address, NodeId
 from sbon_agent.authority import Authority
 from sbon_agent.cluster_keys import ClusterKeys
@@ -34,7 +36,6 @@ from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host, StreamHandler
 from sbon_agent.measuring import Measuring
 from sbon_agent.migration.migrations import Migrations
-from sbon_agent.misfit_log import MisfitLog
 from sbon_agent.network.peers import Peers
 from sbon_agent.optimising.leaving import Leaving
 from sbon_agent.optimising.multicasting import Multicasting
@@ -57,7 +58,6 @@ from sbon_agent.reloading import Reload, reload_of
 from sbon_agent.shutdown import Shutdown
 from sbon_agent.state import StateFile
 from sbon_agent.telemetry.log import DIRECTORY_NAME, Telemetry
-from sbon_agent.telemetry.recording import Recording
 
 
 class Agent:
@@ -77,7 +77,7 @@ class Agent:
         self.misfit_log = MisfitLog(self.log)
         directory = None if not config.data_dir else _path(config.data_dir) / DIRECTORY_NAME
         self.telemetry = Telemetry(config.telemetry, directory, host, config.name)
-        self.recording = Recording(self.telemetry, host)
+        self.recording = Recording(self.telemetry.record, host.now, host.wall, self.telemetry.config.latency_window_s)
         self.system = SystemStreams()
         self.state_file = StateFile(_path(config.data_dir) if config.data_dir else "")
         self.stopped = False

@@ -1,6 +1,6 @@
 """Checks the SQL of a scenario before an agent starts: every statement is planned with the declarations of those before it.
 
-The check is that of an agent (`sbon_agent.queries.statements`), with all nodes of the topology alive.
+The check is that of an agent (`sbon.supervision.statements`), with all nodes of the topology alive.
 """
 
 import re
@@ -12,9 +12,10 @@ from sbon.errors import LocalProtocolError, QueryError, SbonError, UsageError
 from sbon.query.catalog import Catalog
 from sbon.query.places import located
 from sbon.reach import Reach
+from sbon.supervision.statements import Effect, Prepared, prepare
 from sbon_agent.connectors.base import ConnectorContext
+from sbon_agent.connectors.checking import InstalledConnectors
 from sbon_agent.extensions import installed
-from sbon_agent.queries.statements import Effect, Prepared, check_sinks, prepare
 from sbon_testbed.prepare import settings_of
 from sbon_testbed.scenario import Scenario, statement_name
 from sbon_testbed.topology import Topology
@@ -52,10 +53,10 @@ def check_statements(scenario: Scenario, topology: Topology, text: str = "", ori
     for number in sorted(range(len(scenario.statement)), key=lambda number: scenario.statement[number].at_s):
         statement, stamp = scenario.statement[number], next(stamps)
         here = topology.nodes[topology.select(statement.agent)[0]]
-        context = _context(here, nodes[here])
+        connectors = InstalledConnectors(_context(here, nodes[here]))
         try:
-            for prepared in prepare(statement.sql, catalog.entries(), nodes, here, ids, stamp, context, {}):
-                _check_sinks(prepared, here, context)
+            for prepared in prepare(statement.sql, catalog.entries(), nodes, here, ids, stamp, connectors, {}):
+                _check_sinks(prepared, here, connectors)
                 _enter(prepared, catalog, here, stamp)
         except SbonError as problem:
             line, column = (problem.line, problem.column) if isinstance(problem, QueryError) else (0, 0)
@@ -94,12 +95,12 @@ def _context(here: str, labels: dict[str, str]) -> ConnectorContext:
     )
 
 
-def _check_sinks(prepared: Prepared, here: str, context: ConnectorContext) -> None:
+def _check_sinks(prepared: Prepared, here: str, connectors: InstalledConnectors) -> None:
     if prepared.plan is None:
         return
     nodes = {operator.id: operator.pinned or here for operator in prepared.plan.operators}
     try:
-        check_sinks(prepared.plan, nodes, here, context)
+        connectors.check_sinks(prepared.plan, nodes)
     except SbonError as problem:
         raise located(problem, prepared.places) from problem
 

@@ -3,13 +3,12 @@
 from collections.abc import Callable
 from functools import partial
 
-import msgspec
-
 from sbon.errors import AuthorityError, LinkError, MigrationError, SbonError
 from sbon.membership.members import MemberStatus
 from sbon.migration import actions, copy
 from sbon.migration.coordinator import Migration
-from sbon.types import NodeId, OperatorId, QueryId
+from sbon.migration.outcome import MigrationRecord
+from sbon.types import NodeId, OperatorId
 from sbon.wire.links import Moved
 from sbon.wire.messages import Message
 from sbon.wire.migration import Abandon, Activate, Lock, Prepare, Unlock
@@ -19,29 +18,6 @@ from sbon_agent.migration.sending import Sending
 from sbon_agent.shell import Shell
 
 Event = Callable[[float], list[actions.Action]]
-
-
-class MigrationRecord(msgspec.Struct, frozen=True):
-    """One ended migration, for telemetry and `sbon operators`."""
-
-    operator: OperatorId
-    queries: tuple[QueryId, ...]
-    here: NodeId
-    there: NodeId
-    committed: bool
-    reason: str
-    """Why the migration was wanted."""
-    outcome: str
-    pause_s: float
-    seconds: float
-    state_bytes: int
-    """Bytes sent: the state, later input, and the engine's record."""
-    phases: dict[str, float] = {}
-    """Monotonic time at which each phase (`sbon.migration.coordinator.Phase`) was first entered, in seconds."""
-    copy_s: float = 0.0
-    """How long the state was copied while the operator ran on, in seconds."""
-    rounds: int = 0
-    """Number of rounds in which later input was sent."""
 
 
 class Departure:

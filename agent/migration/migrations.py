@@ -14,6 +14,7 @@ from sbon.migration import neighbour
 from sbon.migration.config import MigrationConfig
 from sbon.migration.epochs import Epochs, verdict
 from sbon.migration.neighbour import Neighbour
+from sbon.migration.outcome import MigrationRecord
 from sbon.types import NodeId, OperatorId
 from sbon.wire.messages import Done as DoneMessage
 from sbon.wire.messages import Message
@@ -23,7 +24,7 @@ from sbon_agent.engine.engine import Engine
 from sbon_agent.engine.instance import Instance
 from sbon_agent.host import Host
 from sbon_agent.migration.arrivals import Arrivals
-from sbon_agent.migration.departure import Departure, MigrationRecord
+from sbon_agent.migration.departure import Departure
 from sbon_agent.migration.parts import Neighbours, Parts
 
 

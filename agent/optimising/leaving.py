@@ -18,13 +18,13 @@ import msgspec
 from sbon.errors import MigrationError
 from sbon.execution.life import State
 from sbon.migration.coordinator import Phase
+from sbon.migration.outcome import MigrationRecord
 from sbon.optimiser.config import OptimiserConfig
 from sbon.placement.config import PlacementConfig
 from sbon.types import NodeId, OperatorId, QueryId
 from sbon_agent.engine.instance import Instance
 from sbon_agent.host import Timer
 from sbon_agent.logs import structlog
-from sbon_agent.migration.departure import MigrationRecord
 from sbon_agent.optimising.reviewing import Surroundings
 from sbon_agent.optimising.seeking import Seeking
 

@@ -14,6 +14,7 @@ import msgspec
 
 from sbon.errors import MigrationError
 from sbon.execution.life import State
+from sbon.migration.outcome import MigrationRecord
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.slack import least_slack_ms
 from sbon.optimiser.views import BRANCHES_MIN, Branch, Insert, Migrate, SourceView, Stay
@@ -24,7 +25,6 @@ from sbon_agent.engine.ends import Output
 from sbon_agent.engine.handing import Handing, settled
 from sbon_agent.engine.instance import Instance
 from sbon_agent.engine.splitting import feeds
-from sbon_agent.migration.departure import MigrationRecord
 from sbon_agent.optimising.returning import Returning
 from sbon_agent.optimising.reviewing import Reports, Reviewing, Surroundings
 

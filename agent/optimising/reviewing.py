@@ -13,6 +13,7 @@ from sbon.optimiser.views import Ask
 from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
 from sbon.query.plan import NO_NEEDS, Needs
+from sbon.telemetry.recording import Recording
 from sbon.types import NodeId
 from sbon_agent.directory import Directory
 from sbon_agent.engine.engine import Engine
@@ -21,7 +22,6 @@ from sbon_agent.host import Host, Timer
 from sbon_agent.migration.migrations import Migrations
 from sbon_agent.optimising.remembering import Remembering
 from sbon_agent.optimising.surveying import Surveying
-from sbon_agent.telemetry.recording import Recording
 
 JITTER = 0.25
 """Greatest random deviation of the time between reviews, as a share of the interval."""

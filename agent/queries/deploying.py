@@ -5,11 +5,11 @@ from functools import partial
 
 from sbon.errors import SbonError
 from sbon.query.plan import Plan
+from sbon.supervision.delay_bounds import movable_of, slack_ms
 from sbon.supervision.deployment import Action, Ask, Assignment, Deployed, Deployment, Free, Place, Refuse, Run, Step
 from sbon.wire.deployment import Release
 from sbon.wire.messages import Message
 from sbon_agent.directory import Directory
-from sbon_agent.optimising.delay_bounds import movable_of, slack_ms
 from sbon_agent.queries.placing import Placed, Placing
 
 INSTANTIATE_TIMEOUT_S = 15.0

@@ -1,5 +1,5 @@
-"""Handles queries whose homes are gone (`sbon.homes`): notes those with operators on this host, and lists and ends those of all hosts on
-request.
+"""Handles queries whose homes are gone (`sbon.supervision.homes`): notes those with operators on this host, and lists and ends those of all
+hosts on request.
 """
 
 import re
@@ -11,9 +11,9 @@ import msgspec
 import structlog
 
 from sbon.errors import LinkError, PlacementError, SbonError
-from sbon.homes import HomeState, OrphanExpired, OrphanFound, Orphans, gone, home_state, orphan_rows
 from sbon.query.catalog import Entry
 from sbon.query.text import describe
+from sbon.supervision.homes import Doubt, HomeState, OrphanExpired, OrphanFound, Orphans, gone, home_state, orphan_rows
 from sbon.types import NodeId, OperatorId, QueryId
 from sbon.wire.messages import Message
 from sbon.wire.replication import EndOrphan, Orphan, OrphanEnded, OrphanOperator, Queries, QueriesAsk, Unwanted, WantedAsk
@@ -26,15 +26,6 @@ from sbon_agent.queries.replication import Replication
 
 ANSWER_S = 2.0
 """Seconds that other agents may take to list their queries, or to release one."""
-
-
-class Doubt(msgspec.Struct, frozen=True):
-    """A sink in the catalogue for whose query no home answers at present."""
-
-    query: QueryId
-    why: str
-    gone: bool
-    """True if none ever will: the name is free again. Otherwise the home may only be slow, or have crashed just now."""
 
 
 class Homes:

@@ -1,4 +1,4 @@
-"""The file `statements.json` in the data directory, which keeps an agent's statements for its next start (`sbon.resumption`).
+"""The file `statements.json` in the data directory, which keeps an agent's statements for its next start (`sbon.supervision.resumption`).
 
 `sbon_agent.queries.resuming` uses it.
 """
@@ -6,7 +6,7 @@
 import os
 from pathlib import Path
 
-from sbon.resumption import KEPT_BYTES_MAX, Kept, decode_kept, encode_kept
+from sbon.supervision.resumption import KEPT_BYTES_MAX, Kept, decode_kept, encode_kept
 from sbon.types import NodeId
 from sbon_agent.logs import structlog
 from sbon_agent.whole_file import read_file, replace_file

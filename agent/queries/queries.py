@@ -1,7 +1,7 @@
 """The queries that this agent has taken, and is the home of: it carries out statements, places and deploys queries, watches them and ends
 them. The control socket, and `sbon_agent.dispatch` for other agents, call it.
 
-Whatever needs the SQL parser or takes long runs on an executor thread (`sbon_agent.queries.statements`), so that probes stay on time.
+Whatever needs the SQL parser or takes long runs on an executor thread (`sbon.supervision.statements`), so that probes stay on time.
 """
 
 from collections import OrderedDict
@@ -15,34 +15,35 @@ import structlog
 
 from sbon.connectors.tails import Tail
 from sbon.errors import LinkError, PlacementError, QueryError, SbonError
-from sbon.homes import HomeState
 from sbon.links.places import Whereabouts
 from sbon.query.catalog import Entry, did_you_mean, no_query
 from sbon.query.ids import home_of, is_short_for, query_id
 from sbon.query.listing import Listing, listing_of_queries
 from sbon.query.places import Places, located
 from sbon.query.plan import Plan
-from sbon.resumption import KeptQuery, taken
+from sbon.supervision.delay_bounds import DelayBounds
 from sbon.supervision.deployment import Deployed
+from sbon.supervision.homes import Doubt, HomeState
 from sbon.supervision.record import QueryRecord, QueryState
+from sbon.supervision.resumption import KeptQuery, taken
+from sbon.supervision.statements import Effect, Prepared, prepare
 from sbon.types import NodeId, OperatorId, QueryId
 from sbon.wire.deployment import InputLost, Release
 from sbon.wire.messages import Message
 from sbon.wire.replication import Drop
 from sbon.wire.reports import OperatorReports, OperatorsAsk
 from sbon_agent.connectors.base import ConnectorContext
+from sbon_agent.connectors.checking import InstalledConnectors
 from sbon_agent.connectors.reaches import Reaches
 from sbon_agent.directory import Directory
 from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host
-from sbon_agent.optimising.delay_bounds import DelayBounds
 from sbon_agent.queries.deploying import Deploying
-from sbon_agent.queries.homes import Doubt, Homes
+from sbon_agent.queries.homes import Homes
 from sbon_agent.queries.placing import Placed, Placing, unsettled
 from sbon_agent.queries.refeeding import Refeeding
 from sbon_agent.queries.replication import Replication
 from sbon_agent.queries.resuming import Resuming, taking_up
-from sbon_agent.queries.statements import Effect, Prepared, check_sinks, prepare
 
 REPORT_TIMEOUT_S = 5.0
 ASKED_AT_ONCE = 64
@@ -97,10 +98,10 @@ class OwnedQueries:
         self._replication = replication
         self._homes = homes
         self._events = events
-        self._context = context
+        self._connectors = InstalledConnectors(context)
         self._reaches = reaches
         self._resuming = resuming
-        self._bounds = DelayBounds(directory)
+        self._bounds = DelayBounds()
         self._refeeding = Refeeding(directory)
         self._numbers = count(1)
         self._log = structlog.get_logger("agent").bind(node=directory.me)
@@ -142,7 +143,7 @@ class OwnedQueries:
             def checked(problem: BaseException | None) -> None:
                 done(explained if problem is None else _as_refusal(problem, effect.places))
 
-            self._host.execute(lambda: check_sinks(plan, result.nodes, self._directory.me, self._context), checked, rows=0)
+            self._host.execute(lambda: self._connectors.check_sinks(plan, result.nodes), checked, rows=0)
 
         self._placing.place(plan, placed, reserve=False)
 
@@ -154,7 +155,7 @@ class OwnedQueries:
         def known(doubts: Mapping[str, Doubt]) -> None:
             entries = self._replication.catalog.entries()
             now_us = int(wall_s * 1e6)
-            self._understand(lambda: prepare(sql, entries, nodes, me, ids, now_us, self._context, doubts), then, done)
+            self._understand(lambda: prepare(sql, entries, nodes, me, ids, now_us, self._connectors, doubts), then, done)
 
         self._homes.doubts(sql, self._knows, known)
 
@@ -316,7 +317,7 @@ class OwnedQueries:
             # Its other hosts release the former query by themselves; here it must be certain that no sink takes rows of both.
             self._homes.end(query.former, ended, query.nodes)
 
-        self._understand(lambda: prepare(query.sql, entries, nodes, me, iter([query.id]), now_us, self._context, {}), prepared, placed)
+        self._understand(lambda: prepare(query.sql, entries, nodes, me, iter([query.id]), now_us, self._connectors, {}), prepared, placed)
 
     def kept_queries(self) -> list[KeptQuery]:
         """Returns the queries to run again after a restart, and finished sinks, whose names stay taken."""
@@ -358,7 +359,7 @@ class OwnedQueries:
     def _watch(self, records: list[QueryRecord]) -> None:
         for record in records:
             if record.id in self.records:
-                self._ask_hosts(record, self._bounds.reported)
+                self._ask_hosts(record, lambda record: self._tell(self._bounds.reported(record)))
 
     def _ask_hosts(self, record: QueryRecord, then: Callable[[QueryRecord], None]) -> None:
         by_node: dict[NodeId, list[OperatorId]] = {}
@@ -384,6 +385,10 @@ class OwnedQueries:
                 node, OperatorsAsk(operators=tuple(operators), query=record.id), partial(answered, node), REPORT_TIMEOUT_S
             )
 
+    def _tell(self, messages: Iterable[tuple[NodeId, Message]]) -> None:
+        for node, message in messages:
+            self._directory.tell(node, message)
+
     def _tell_of_lost_inputs(self, record: QueryRecord) -> None:
         """Tells operators about inputs whose sources are gone for good (failed, or forgotten by a host that has restarted)."""
         for link in record.lost_links():
@@ -405,7 +410,7 @@ class OwnedQueries:
         for record in self.records.values():
             if record.moved(operator, node, epoch):
                 record.migrations += 1
-                self._bounds.moved(record)
+                self._tell(self._bounds.moved(record))
 
     def finished(self, operator: OperatorId) -> None:
         """Handles an operator on this host that has finished. If it is the sink of a query of this agent, the query has ended."""

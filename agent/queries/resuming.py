@@ -1,4 +1,4 @@
-"""Saves this agent's statements in its data directory, and runs its queries again after a restart (`sbon.resumption`).
+"""Saves this agent's statements in its data directory, and runs its queries again after a restart (`sbon.supervision.resumption`).
 
 The node starts it.
 """
@@ -11,12 +11,12 @@ import msgspec
 import structlog
 
 from sbon.errors import ConfigError, QueryError, SbonError
-from sbon.homes import bare_row
 from sbon.membership.members import MemberStatus
 from sbon.query.catalog import Entry
 from sbon.query.ids import boot_of
 from sbon.query.plan import Plan, SinkParams
-from sbon.resumption import FORMAT, PEERS_MAX, Kept, KeptQuery, Renamed, Resume, Resumption, Taken, Waiting
+from sbon.supervision.homes import bare_row
+from sbon.supervision.resumption import FORMAT, PEERS_MAX, Kept, KeptQuery, Renamed, Resume, Resumption, Taken, Waiting
 from sbon.types import Address, QueryId
 from sbon_agent.config import format_address, parse_address
 from sbon_agent.connectors.reaches import Reaches

@@ -42,7 +42,7 @@ class EngineReactions:
 
     def delivered(self, instance: Instance, batch: Batch) -> None:
         """Records a batch that a sink has taken, and passes it on to watchers of a tail."""
-        self._agent.recording.delivered(instance, batch.stimulus_s, batch.rows)
+        self._agent.recording.delivered(instance.id, instance.users, batch.stimulus_s, batch.rows)
         if isinstance(instance.sink, Tail):
             instance.sink.publish()
 

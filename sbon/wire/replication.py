@@ -41,7 +41,7 @@ class Orphan(msgspec.Struct, frozen=True, array_like=True):
     query: Query
     home: Node
     state: Text
-    """A `sbon.homes.HomeState` other than "present"."""
+    """A `sbon.supervision.homes.HomeState` other than "present"."""
     seconds: Amount
     """Seconds for which the home has been in this state."""
     operators: Annotated[tuple[OrphanOperator, ...], MANY]

@@ -17,10 +17,10 @@ from typing import Any
 from sbon.cli.output import count, number, print_table
 from sbon.cli.tables import Column
 from sbon.errors import UsageError
+from sbon.telemetry.recording import Recording
 from sbon.telemetry.rows import Probe
 from sbon_agent.measuring import Measuring
 from sbon_agent.telemetry.log import DIRECTORY_NAME, Telemetry
-from sbon_agent.telemetry.recording import Recording
 from sbon_agent.telemetry.spool import Spool, adopt, encode_line
 from sbon_testbed.leftovers import run_directory
 from sbon_testbed.ranges import SECONDS_MAX

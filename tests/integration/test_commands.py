@@ -19,8 +19,8 @@ from sbon.cli.statements import print_plan
 from sbon.cli.tables import Column, table_lines
 from sbon.control import ControlReply
 from sbon.errors import QueryError
-from sbon.homes import bare_row
 from sbon.sealing import KeyRing
+from sbon.supervision.homes import bare_row
 from sbon_agent.control import ControlConfig
 from tests.canned_agent import MEMBERS, OPERATORS, PLAN, QUERIES, STATUS, FakeAgent, serving
 

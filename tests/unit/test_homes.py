@@ -2,10 +2,10 @@
 
 import pytest
 
-from sbon.homes import HomeState, OrphanExpired, OrphanFound, Orphans, home_state, orphan_rows
 from sbon.membership.members import Member, MemberStatus
 from sbon.query.catalog import Entry
 from sbon.query.ids import query_id
+from sbon.supervision.homes import HomeState, OrphanExpired, OrphanFound, Orphans, home_state, orphan_rows
 from sbon.wire.replication import Orphan, OrphanOperator
 
 OLD, NEW = 7, 8

@@ -9,7 +9,7 @@ import pytest
 from sbon.query.catalog import Catalog, Entry
 from sbon.query.plan import OperatorSpec, Plan, SinkParams, SourceParams
 from sbon.query.schema import ColumnType, Field
-from sbon.resumption import (
+from sbon.supervision.resumption import (
     FORMAT,
     MISSING_S,
     RETRY_S_MAX,
@@ -226,7 +226,7 @@ def test_a_damaged_file_is_set_aside_with_one_line(tmp_path, capsys, content: by
 
 def test_a_file_that_is_too_large_is_not_written(tmp_path, monkeypatch):
     KeptFile(tmp_path).save(KEPT)
-    monkeypatch.setattr("sbon.resumption.KEPT_BYTES_MAX", 1000)
+    monkeypatch.setattr("sbon.supervision.resumption.KEPT_BYTES_MAX", 1000)
     with pytest.raises(ValueError, match="expected at most 1000; drop what is not used"):
         KeptFile(tmp_path).save(msgspec.structs.replace(KEPT, queries=(PLAIN,) * 100))
     assert KeptFile(tmp_path).load("a") == KEPT

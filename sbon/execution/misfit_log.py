@@ -4,17 +4,27 @@ The agent calls it with every sample.
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from sbon.misfits import OTHER, Misfits
-from sbon.query.plan import SourceParams
+from sbon.query.plan import OperatorSpec, SourceParams
 from sbon.types import OperatorId
-
-if TYPE_CHECKING:
-    from sbon_agent.engine.instance import Instance
 
 REPEAT_S = 60.0
 """Seconds between two log lines about a source or an operator that goes on leaving rows out."""
+
+
+class Counted(Protocol):
+    """A source or an operator, and the rows that it has left out."""
+
+    @property
+    def id(self) -> OperatorId: ...
+    @property
+    def spec(self) -> OperatorSpec: ...
+    @property
+    def misfits(self) -> Misfits | None: ...
+    @property
+    def dropped_rows(self) -> int: ...
 
 
 class MisfitLog:
@@ -27,7 +37,7 @@ class MisfitLog:
         self._log = log
         self._told: dict[OperatorId, _Told] = {}
 
-    def look(self, instances: Iterable["Instance"], now: float) -> None:
+    def look(self, instances: Iterable[Counted], now: float) -> None:
         """Logs what is new at all of them, and forgets those that are gone."""
         before, self._told = self._told, {}
         for instance in instances:
@@ -35,7 +45,7 @@ class MisfitLog:
                 self._told[instance.id] = before[instance.id]
             self.look_at(instance, now)
 
-    def look_at(self, instance: "Instance", now: float) -> None:
+    def look_at(self, instance: Counted, now: float) -> None:
         """Logs what is new at one source or operator, if it counts why it leaves rows out."""
         if instance.misfits is None:
             return

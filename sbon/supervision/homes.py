@@ -31,6 +31,15 @@ from sbon.types import NodeId, QueryId
 from sbon.wire.replication import Orphan
 
 
+class Doubt(msgspec.Struct, frozen=True):
+    """A sink in the catalogue for whose query no home answers at present."""
+
+    query: QueryId
+    why: str
+    gone: bool
+    """True if none ever will: the name is free again. Otherwise the home may only be slow, or have crashed just now."""
+
+
 class HomeState(Enum):
     """The state of a query's home."""
 

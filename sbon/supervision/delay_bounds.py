@@ -9,8 +9,8 @@ After a migration nothing may lengthen the query's ways until its delay is known
 
 from sbon.query.plan import Plan
 from sbon.supervision.record import QueryRecord
+from sbon.types import NodeId
 from sbon.wire.reports import DelaySlack
-from sbon_agent.directory import Directory
 
 CHANGE_FRACTION = 0.05
 """Share of the bound; smaller changes of the slack are not worth a message."""
@@ -44,41 +44,40 @@ def slack_ms(bound_ms: float | None, delay_ms: float | None, movable: int) -> fl
 
 
 class DelayBounds:
-    """Computes and sends the slack of the queries of one agent."""
+    """Computes the slack of the queries of one agent. The methods return messages to send, each with its receiver."""
 
-    def __init__(self, directory: Directory) -> None:
-        self._directory = directory
-
-    def reported(self, record: QueryRecord) -> None:
-        """Sends the slack of a query if it has changed, and marks the query late if its bound is exceeded.
+    def reported(self, record: QueryRecord) -> list[tuple[NodeId, DelaySlack]]:
+        """Tells the slack of a query if it has changed, and marks the query late if its bound is exceeded.
 
         Called when all hosts have reported.
         """
         bound_ms = record.plan.delay_bound_ms
         if bound_ms is None:
-            return
+            return []
         bounds = record.bounds
         bounds.reports += 1
         if bounds.reports < bounds.settled_at:
-            return
+            return []
         delay_ms = record.delay_ms
         exceeded = delay_ms is not None and delay_ms > bound_ms * (1 + EXCEEDED_FRACTION)
         record.late = f"its answers are on the way for {delay_ms:.0f} ms, expected at most {bound_ms:g} ms" if exceeded else ""
         slack = slack_ms(bound_ms, delay_ms, record.movable)
         assert slack is not None
         if abs(slack - bounds.told_ms) > CHANGE_FRACTION * bound_ms or bounds.reports - bounds.told_at >= REPEAT_REPORTS:
-            self._tell(record, slack)
+            return _told(record, slack)
+        return []
 
-    def moved(self, record: QueryRecord) -> None:
+    def moved(self, record: QueryRecord) -> list[tuple[NodeId, DelaySlack]]:
         """Allows no longer ways for now, after an operator has moved, until the new delay is known."""
-        if record.plan.delay_bound_ms is not None:
-            record.bounds.settled_at = record.bounds.reports + SETTLE_REPORTS
-            self._tell(record, min(record.bounds.told_ms, 0.0))
+        if record.plan.delay_bound_ms is None:
+            return []
+        record.bounds.settled_at = record.bounds.reports + SETTLE_REPORTS
+        return _told(record, min(record.bounds.told_ms, 0.0))
 
-    def _tell(self, record: QueryRecord, slack: float) -> None:
-        record.bounds.told_ms, record.bounds.told_at = slack, record.bounds.reports
-        for node in sorted(set(record.nodes.values())):
-            self._directory.tell(node, DelaySlack(query=record.id, slack_ms=slack))
+
+def _told(record: QueryRecord, slack: float) -> list[tuple[NodeId, DelaySlack]]:
+    record.bounds.told_ms, record.bounds.told_at = slack, record.bounds.reports
+    return [(node, DelaySlack(query=record.id, slack_ms=slack)) for node in sorted(set(record.nodes.values()))]
 
 
 def movable_of(plan: Plan, reused: int) -> int:

@@ -1,23 +1,23 @@
-"""Translates SQL text to the effects to carry out, on an executor thread.
+"""Translates SQL text to the effects to carry out.
 
-It is the only module of the agent that loads the SQL parser; `sbon_agent.queries.queries` calls it.
+It loads the SQL parser and takes long, so `sbon_agent.queries.queries` calls it on an executor thread.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from typing import Protocol
 
 import msgspec
 
-from sbon.errors import ConnectorError, QueryError, SbonError
+from sbon.errors import QueryError, SbonError
+from sbon.extensions import Extensions
 from sbon.query.catalog import Catalog, Entry, did_you_mean
 from sbon.query.listing import Listing
 from sbon.query.places import Places, located
-from sbon.query.plan import Plan, SinkParams
+from sbon.query.plan import Plan
 from sbon.query.system import SourceDefinition
-from sbon.supervision.deployment import refused_sink
-from sbon.types import NodeId, OperatorId, QueryId
-from sbon_agent.connectors.base import ConnectorContext
-from sbon_agent.queries.homes import Doubt
+from sbon.supervision.homes import Doubt
+from sbon.types import NodeId, QueryId
 
 
 class Effect(Enum):
@@ -33,6 +33,22 @@ class Effect(Enum):
     """End a running query, by its name."""
     TELL = "tell"
     """Only answer."""
+
+
+class Connectors(Protocol):
+    """What the agent that takes the statements knows of connectors."""
+
+    def extensions(self) -> Extensions:
+        """Returns what is installed here."""
+
+    def check_source(self, source: SourceDefinition, runs_here: bool) -> str:
+        """Checks the options of a source's connector; returns a note on what cannot be checked here.
+
+        Raises
+        ------
+        ConnectorError
+            An option is wrong.
+        """
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -64,7 +80,7 @@ def prepare(
     here: NodeId,
     ids: Iterator[QueryId],
     stamp: int,
-    context: ConnectorContext,
+    connectors: Connectors,
     doubts: Mapping[str, Doubt],
 ) -> list[Prepared]:
     """Parses and checks all statements of a text, each with the names that the earlier ones would make.
@@ -82,11 +98,11 @@ def prepare(
 
     catalog = Catalog()
     catalog.merge(entries)
-    extensions = context.extensions()
+    extensions = connectors.extensions()
     prepared = []
     for statement in parse(sql, extensions):
         try:
-            effect = _prepare_one(statement, catalog, nodes, here, ids, stamp, context, doubts)
+            effect = _prepare_one(statement, catalog, nodes, here, ids, stamp, connectors, doubts)
         except SbonError as problem:
             raise located(problem, statement.places) from problem
         prepared.append(msgspec.structs.replace(effect, places=statement.places))
@@ -100,7 +116,7 @@ def _prepare_one(
     here: NodeId,
     ids: Iterator[QueryId],
     stamp: int,
-    context: ConnectorContext,
+    connectors: Connectors,
     doubts: Mapping[str, Doubt],
 ) -> Prepared:
     from sbon.query.dependents import dependents
@@ -108,7 +124,7 @@ def _prepare_one(
     from sbon.query.planner import plan
     from sbon.query.sql import CreateSink, CreateSource, CreateView, DropStatement, SelectQuery, ShowStatement
 
-    extensions = context.extensions()
+    extensions = connectors.extensions()
     notes: list[str] = []
     match statement:
         case CreateSource():
@@ -121,7 +137,7 @@ def _prepare_one(
                 return Prepared(Effect.NOTHING, "source", statement.name, statement.sql, message, source=known)
             source = msgspec.structs.replace(statement.definition, home=here)
             hosts = source.hosts(nodes)
-            note = _check_source(source, here in hosts, context)
+            note = connectors.check_source(source, here in hosts)
             catalog.put("source", statement.name, sql=statement.sql, owner=here, stamp=stamp, source=source)
             message = f"source {statement.name} on {_some(hosts)}{_missing(source.absent(nodes), nodes)}{note}"
             return Prepared(Effect.ENTER, "source", statement.name, statement.sql, message, source=source)
@@ -167,42 +183,6 @@ def _replaced(name: str, catalog: Catalog, doubts: Mapping[str, Doubt], here: No
         raise QueryError(f"there is a sink {name}, but {doubt.why}", hint="try again in some seconds: it may come back, or have failed")
     catalog.drop("sink", name, owner=here, stamp=stamp)
     return doubt
-
-
-def _check_source(source: SourceDefinition, runs_here: bool, context: ConnectorContext) -> str:
-    """Checks the options of a source's connector; returns a note on what cannot be checked here."""
-    from sbon_agent.connectors.registry import check_source, is_known
-
-    if not runs_here and not is_known(source.connector, context):
-        return f"; connector '{source.connector}' is not installed here, so its options are checked there, when a query uses it"
-    check_source(source.params, context)
-    return ""
-
-
-def check_sinks(plan: Plan, nodes: Mapping[OperatorId, NodeId], here: NodeId, context: ConnectorContext) -> None:
-    """Checks the options of sinks as their hosts would when the query begins, without making the sinks.
-
-    Parameters
-    ----------
-    nodes : hosts of the operators
-
-    Raises
-    ------
-    ConnectorError
-        An option is wrong; the message is that of `sbon.supervision.deployment`.
-    """
-    from sbon_agent.connectors.registry import check_sink, is_known_sink
-
-    for spec in plan.operators:
-        node = nodes.get(spec.id, here)
-        if not isinstance(spec.params, SinkParams) or spec.params.connector == "tail":
-            continue
-        if node != here and not is_known_sink(spec.params.connector, context):
-            continue  # its host may have the connector
-        try:
-            check_sink(spec.params, spec.schema, context)
-        except ConnectorError as problem:
-            raise refused_sink(spec.id, node, problem, here) from problem
 
 
 def _prepare_drop(kind: str, name: str, if_exists: bool, sql: str, catalog: Catalog, here: NodeId, stamp: int, lost: list[str]) -> Prepared:

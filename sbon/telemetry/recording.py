@@ -2,7 +2,7 @@
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import sbon
@@ -11,15 +11,12 @@ from sbon.query.text import describe
 from sbon.telemetry import rows
 from sbon.telemetry.digest import Digest
 from sbon.types import NodeId, OperatorId
-from sbon_agent.engine.instance import Instance
-from sbon_agent.host import Host
-from sbon_agent.telemetry.log import Telemetry
 
 if TYPE_CHECKING:
+    from sbon.migration.outcome import MigrationRecord
     from sbon.optimiser.decision import CandidateView, Decision, PlacedOperator
     from sbon.query.plan import Plan
     from sbon.supervision.record import QueryRecord
-    from sbon_agent.migration.departure import MigrationRecord
 
 REVIEWS_REMEMBERED = 1024
 """Number of operators for which a decision to move is remembered until the migration has ended, for the predicted network usage."""
@@ -29,11 +26,22 @@ MICROSECONDS = 1_000_000
 
 
 class Recording:
-    """Makes telemetry rows, on the agent's thread."""
+    """Makes telemetry rows, on the agent's thread.
 
-    def __init__(self, telemetry: Telemetry, host: Host) -> None:
-        self._telemetry = telemetry
-        self._host = host
+    Parameters
+    ----------
+    record : takes a row
+    now, wall : return monotonic seconds, and seconds since 1970
+    latency_window_s : time over which latencies at a sink are summarised
+    """
+
+    def __init__(
+        self, record: Callable[[rows.Row], None], now: Callable[[], float], wall: Callable[[], float], latency_window_s: float
+    ) -> None:
+        self._record = record
+        self._now = now
+        self._wall = wall
+        self._latency_window_s = latency_window_s
         self._wishes: OrderedDict[OperatorId, tuple[float | None, float | None]] = OrderedDict()
         self._sinks: dict[OperatorId, _Sink] = {}
 
@@ -56,7 +64,7 @@ class Recording:
             )
             for link in decision.links
         ]
-        self._telemetry.record(
+        self._record(
             rows.Placement(
                 plan.query,
                 plan.sql,
@@ -84,22 +92,22 @@ class Recording:
                 self._wishes.move_to_end(one)
             while len(self._wishes) > REVIEWS_REMEMBERED:
                 self._wishes.popitem(last=False)
-        self._telemetry.record(rows.Review(operator, together, verdict, reason, tuple(map(_alternative, considered[:CONSIDERED_RECORDED]))))
+        self._record(rows.Review(operator, together, verdict, reason, tuple(map(_alternative, considered[:CONSIDERED_RECORDED]))))
 
     def multicast(self, event: str, operator: OperatorId, multicast: OperatorId, node: NodeId, reason: str = "") -> None:
         """Records a multicast that was made or folded."""
-        self._telemetry.record(rows.MulticastChange(event, operator, multicast, node, reason))
+        self._record(rows.MulticastChange(event, operator, multicast, node, reason))
 
     def migration(self, record: "MigrationRecord") -> None:
         """Records a migration that has ended."""
         before, after = self._wishes.pop(record.operator, (None, None))
-        wall_s, now = self._host.wall(), self._host.now()
+        wall_s, now = self._wall(), self._now()
 
         def at(phase: str) -> int | None:
             reached = record.phases.get(phase)
             return None if reached is None else int((wall_s - (now - reached)) * MICROSECONDS)
 
-        self._telemetry.record(
+        self._record(
             rows.MigrationRow(
                 operator=record.operator,
                 queries=tuple(record.queries),
@@ -129,38 +137,38 @@ class Recording:
     def agent(self, event: str, address: str, labels: Mapping[str, str]) -> None:
         """Records the agent's start or stop."""
         told = tuple(rows.Label(key, value) for key, value in sorted(labels.items()))
-        self._telemetry.record(rows.AgentChange(event, address, told, sbon.__version__))
+        self._record(rows.AgentChange(event, address, told, sbon.__version__))
 
     def probe(self, peer: NodeId, rtt_ms: float, predicted_ms: float) -> None:
         """Records an answered probe."""
-        self._telemetry.record(rows.Probe(peer, round(float(rtt_ms), 3), round(float(predicted_ms), 3)))
+        self._record(rows.Probe(peer, round(float(rtt_ms), 3), round(float(predicted_ms), 3)))
 
     def member(self, name: NodeId, before: str | None, after: str, incarnation: int) -> None:
         """Records a member's new state."""
-        self._telemetry.record(rows.MemberChange(name, before, after, incarnation))
+        self._record(rows.MemberChange(name, before, after, incarnation))
 
     def query(self, record: "QueryRecord") -> None:
         """Records a query that has begun, has become degraded or healthy again, or has ended."""
         operators = tuple(rows.QueryOperator(operator, node, operator not in record.specs) for operator, node in record.nodes.items())
         row = rows.QueryChange(record.id, record.name, record.state.value, record.reason, record.sink_node, operators)
-        self._telemetry.record(row)
+        self._record(row)
 
     # ------------------------------------------------------------------------------------------------ latency at sinks
 
-    def delivered(self, instance: Instance, stimulus_s: float, count: int) -> None:
+    def delivered(self, operator: OperatorId, queries: Iterable[str], stimulus_s: float, count: int) -> None:
         """Counts rows that a sink here has taken, with the stimulus time (wall clock) at which their latest source row entered."""
         if count == 0:
             return
-        sink = self._sinks.get(instance.id)
+        sink = self._sinks.get(operator)
         if sink is None:
-            sink = self._sinks[instance.id] = _Sink(tuple(sorted(instance.users)), self._host.wall(), self._host.now())
-        sink.digest.add((self._host.wall() - stimulus_s) * 1000, count)
+            sink = self._sinks[operator] = _Sink(tuple(sorted(queries)), self._wall(), self._now())
+        sink.digest.add((self._wall() - stimulus_s) * 1000, count)
 
     def look_at_sinks(self) -> None:
         """Records the windows that are over; called periodically."""
-        now = self._host.now()
+        now = self._now()
         for operator, sink in list(self._sinks.items()):
-            if now - sink.begun_s >= self._telemetry.config.latency_window_s:
+            if now - sink.begun_s >= self._latency_window_s:
                 self.sink_ended(operator)
 
     def sink_ended(self, operator: OperatorId) -> None:
@@ -170,10 +178,10 @@ class Recording:
             return
         digest = sink.digest
         buckets = tuple(rows.Bucket(number, count) for number, count in digest.buckets)
-        window_s = max(0.0, round(self._host.now() - sink.begun_s, 6))
+        window_s = max(0.0, round(self._now() - sink.begun_s, 6))
         quantiles = [digest.quantile(share) for share in (0.5, 0.9, 0.99)]
         for query in sink.queries:
-            self._telemetry.record(
+            self._record(
                 rows.Latency(
                     query=query,
                     operator=operator,
