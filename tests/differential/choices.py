@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from tests.differential.data import BOOL, FLOAT, INT, TEXT, Row, Table
+from sbon_testbed.random_queries.data import BOOL, FLOAT, INT, TEXT, Row, Table
 
 REFUSED = ((),)
 """What a query that is refused gives, or one that fails in DuckDB."""

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sbon.errors import SbonError
-from tests.differential.data import (
+from sbon_testbed.random_queries.comparing import difference
+from sbon_testbed.random_queries.data import (
     COLUMNS,
     DELAY_US,
     SECOND,
@@ -24,9 +25,10 @@ from tests.differential.data import (
     make_data,
     write,
 )
-from tests.differential.oracle import Oracle, difference
-from tests.differential.queries import QUERIES, Maker, Query
-from tests.differential.reading import read, without_special
+from sbon_testbed.random_queries.oracle import Oracle
+from sbon_testbed.random_queries.parts import QUERIES, Query
+from sbon_testbed.random_queries.reading import read, without_special
+from sbon_testbed.random_queries.statements import make_query
 from tests.worlds import settled_world
 
 ANSWER_S_MAX = 600.0
@@ -158,7 +160,7 @@ def _variants(data: DataSet, late: bool) -> Iterable[list[Table] | None]:
 
 def queries_of(data: DataSet, numbers: Iterable[int]) -> list[Query]:
     """The queries of these numbers over a data set."""
-    return [Maker(data.seed, number, bool(data.late_rows)).query() for number in numbers]
+    return [make_query(data.seed, number, bool(data.late_rows)) for number in numbers]
 
 
 def failures_of(seed: int, numbers: Iterable[int], folder: Path) -> tuple[list[Query], list[Failure]]:

@@ -11,13 +11,16 @@ import pytest
 from sbon.errors import SbonError
 from sbon.operators import scalars
 from sbon.query.functions import FUNCTIONS
+from sbon_testbed.random_queries.aggregates import AGGREGATES
+from sbon_testbed.random_queries.comparing import difference
+from sbon_testbed.random_queries.data import COLUMNS, DELAY_US, FLOAT, SECOND, make_data, write
+from sbon_testbed.random_queries.forms import FORMS
+from sbon_testbed.random_queries.oracle import Oracle
+from sbon_testbed.random_queries.parts import QUERIES, Query
+from sbon_testbed.random_queries.reading import read
+from sbon_testbed.random_queries.statements import SHAPES
 from tests.differential import choices, run
 from tests.differential.choices import CHOICES, REFUSED, Choice
-from tests.differential.data import COLUMNS, DELAY_US, FLOAT, SECOND, make_data, write
-from tests.differential.expressions import FORMS
-from tests.differential.oracle import Oracle, difference
-from tests.differential.queries import AGGREGATES, QUERIES, SHAPES, Query
-from tests.differential.reading import read
 from tests.differential.run import Overlay, failures_of, problem_of, queries_of, told
 from tests.processes import Process, wait_until
 

@@ -9,19 +9,19 @@ from typing import Any
 
 import polars as pl
 
-from tests.differential.data import BOOL, FLOAT, INT, INTERVAL, SECOND, TEXT, TIME, Row, microseconds
+from sbon_testbed.random_queries.data import BOOL, FLOAT, INT, INTERVAL, SECOND, TEXT, TIME, Row, microseconds
 
 TIME_MIN_US, TIME_MAX_US = microseconds("0001-01-01"), microseconds("9999-12-31T23:59:59.999999")
 _FIELD = re.compile(r'(?:"((?:[^"]|"")*)"|([^,\n]*))([,\n])')
 
 
 def read(path: Path, kinds: Sequence[str]) -> list[Row]:
-    """The rows of a file, or of a folder of Parquet files, in order; times and intervals as microseconds."""
+    """Returns the rows of a file, or of a folder of Parquet files, in order; times and intervals as microseconds."""
     return {".csv": _csv, ".ndjson": _ndjson, ".parquet": _parquet}[path.suffix](path, kinds)
 
 
 def without_special(rows: Iterable[Row]) -> list[Row]:
-    """The rows with NULL for NaN and the infinities, for which JSON has no form."""
+    """Returns the rows with NULL for NaN and the infinities, which JSON cannot write."""
     return [tuple(None if isinstance(value, float) and not math.isfinite(value) else value for value in row) for row in rows]
 
 
@@ -49,7 +49,7 @@ def _field(quoted: str | None, plain: str | None, kind: str) -> Any:
 
 
 def _value(value: Any, kind: str) -> Any:
-    """A value of JSON, or the text of a number."""
+    """Converts a value of JSON, or the text of a number."""
     if value is None:
         return None
     if kind == TIME:

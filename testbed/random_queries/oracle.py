@@ -1,16 +1,15 @@
-"""DuckDB as the judge of answers: its macros for what our dialect means, and where the two differ on purpose.
+"""DuckDB as the judge of answers: its macros for what our dialect means, and its tables.
 
-Times are TIMESTAMP in both. INTERVALs are BIGINT microseconds in DuckDB, whose own have months and days. What `choices`
-states is brought to our meaning by a macro or by `queries`; everything else is DuckDB's own.
+Times are TIMESTAMP in both. INTERVALs are BIGINT microseconds in DuckDB, whose own have months and days. Where the
+dialects differ on purpose, a macro or the query's text for DuckDB gives our meaning; everything else is DuckDB's own.
 """
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import duckdb
 
-from tests.differential.data import BOOL, COLUMNS, FLOAT, INT, INTERVAL, TEXT, TIME, DataSet, Row, Table, time_text
+from sbon_testbed.random_queries.data import BOOL, COLUMNS, FLOAT, INT, INTERVAL, TEXT, TIME, DataSet, Row, Table, time_text
 
 MACROS = """
 CREATE MACRO wrap(n) AS ((((n + 9223372036854775808::HUGEINT) % 18446744073709551616::HUGEINT + 18446744073709551616::HUGEINT)
@@ -76,7 +75,7 @@ CREATE MACRO m_text(a) AS strftime(a, '%Y-%m-%dT%H:%M:%S.%fZ');
 
 
 def literal(value: Any, kind: str) -> str:
-    """A value as DuckDB writes it, of its type."""
+    """Returns a value as a literal of DuckDB."""
     if kind == INTERVAL:
         kind = INT
     if value is None:
@@ -101,8 +100,8 @@ class Oracle:
         if data is not None:
             self.load(data.tables.values())
 
-    def load(self, tables: Sequence[Table]) -> None:
-        """Make the tables anew."""
+    def load(self, tables: Iterable[Table]) -> None:
+        """Replaces the tables."""
         columns = ", ".join(f"{name} {INT if kind == INTERVAL else kind}" for name, kind in COLUMNS.items())
         for table in tables:
             self.connection.execute(f"CREATE OR REPLACE TABLE {table.name} ({columns})")
@@ -111,7 +110,7 @@ class Oracle:
                 self.connection.execute(f"INSERT INTO {table.name} VALUES {', '.join(rows)}")
 
     def rows(self, sql: str, kinds: Sequence[str]) -> list[Row]:
-        """The answer, times as microseconds."""
+        """Returns the answer, with times as microseconds."""
         names = [f"c{place}" for place in range(len(kinds))]
         shown = [f"epoch_us(dated({name}))" if kind == TIME else name for name, kind in zip(names, kinds, strict=True)]
         found = self.connection.execute(f"SELECT {', '.join(shown)} FROM ({sql}) AS answer({', '.join(names)})").fetchall()
@@ -122,57 +121,14 @@ class Oracle:
         return [tuple(_as_seconds(value) if place in spans else value for place, value in enumerate(row)) for row in found]
 
     def count(self, sql: str) -> int:
-        """Number of rows of an answer."""
+        """Returns the number of rows of an answer."""
         found = self.connection.execute(f"SELECT count(*) FROM ({sql.removeprefix('(').removesuffix(')') if sql.startswith('(') else sql})")
         return int(found.fetchall()[0][0])
 
     def close(self) -> None:
-        """Let go of it."""
+        """Closes the database."""
         self.connection.close()
 
 
 def _as_seconds(us: int | None) -> int | None:
     return None if us is None else round(us / 1_000_000 * 1_000_000)
-
-
-def same(one: Any, other: Any, tolerance: float) -> bool:
-    """Equal, floats nearly; NaN, the infinities and the sign of zero by kind."""
-    if not (isinstance(one, float) and isinstance(other, float)):
-        return type(one) is type(other) and bool(one == other)
-    if math.isnan(one) or math.isnan(other) or one == 0.0 or other == 0.0 or math.isinf(one) or math.isinf(other):
-        return repr(one) == repr(other) or (tolerance > 1e-9 and abs(one - other) < 1e-9)
-    return math.isclose(one, other, rel_tol=tolerance)
-
-
-def difference(ours: Sequence[Row], theirs: Sequence[Row], tolerances: Sequence[float], *, ordered: bool) -> str:
-    """What differs between two answers; empty: nothing."""
-
-    def alike(one: Row, other: Row) -> bool:
-        return all(map(same, one, other, tolerances))
-
-    if ordered and len(ours) == len(theirs) and all(map(alike, ours, theirs)):
-        return ""
-    left = list(ours)
-    lacking = []
-    exact: dict[str, list[int]] = {}
-    for place, row in enumerate(left):
-        exact.setdefault(repr(row), []).append(place)
-    gone: set[int] = set()
-    rest = []
-    for row in theirs:
-        places = exact.get(repr(row))
-        if places:
-            gone.add(places.pop())
-        else:
-            rest.append(row)
-    for row in rest:
-        place = next((place for place, mine in enumerate(left) if place not in gone and alike(mine, row)), None)
-        if place is None:
-            lacking.append(row)
-        else:
-            gone.add(place)
-    extra = [row for place, row in enumerate(left) if place not in gone]
-    if not extra and not lacking:
-        return f"the same rows in another order: {ours[:6]}, expected {list(theirs[:6])}" if ordered else ""
-    shown = [f"  engine only: {row}" for row in extra[:5]] + [f"  DuckDB only: {row}" for row in lacking[:5]]
-    return "\n".join([f"{len(ours)} rows, expected {len(theirs)}; {len(extra)} too many, {len(lacking)} missing", *shown])

@@ -1,11 +1,8 @@
-"""Random scalar expressions of every type, each as our SQL and as what DuckDB is asked in its place."""
+"""Random scalar expressions of every type, each as our SQL and as DuckDB's."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
-from tests.differential.data import BOOL, FLOAT, INT, INTERVAL, TEXT, TIME
+from sbon_testbed.random_queries.data import BOOL, FLOAT, INT, INTERVAL, TEXT, TIME
 
 
 class Expr(NamedTuple):
@@ -15,33 +12,33 @@ class Expr(NamedTuple):
     duck: str
     type: str
     near: bool = False
-    """Its last bits may differ, as those of a logarithm do."""
+    """True if its last bits may differ, as those of a logarithm do."""
 
 
 class Form(NamedTuple):
-    """How a call is written; `{0}` is its first argument."""
+    """The text of a call; `{0}` is its first argument."""
 
     function: str
-    """Its name in `sbon.query.functions.FUNCTIONS`, or another one for what is no function there."""
+    """Its name in `sbon.query.functions.FUNCTIONS`, or another name if it is no function there."""
     type: str
     arguments: str
-    """Types of the arguments, one letter each, see `_LETTERS`."""
+    """Types of the arguments, one letter each, see `LETTERS`."""
     ours: str
     duck: str
     near: bool = False
     keeps_near: bool = False
-    """Arguments may be near as well: a small error stays a small one."""
+    """True if arguments may be near as well: a small error stays small."""
 
 
-_LETTERS = {"b": BOOL, "i": INT, "f": FLOAT, "t": TEXT, "m": TIME, "v": INTERVAL, "s": "small INT", "h": "small DOUBLE", "c": "TEXT column"}
+LETTERS = {"b": BOOL, "i": INT, "f": FLOAT, "t": TEXT, "m": TIME, "v": INTERVAL, "s": "small INT", "h": "small DOUBLE", "c": "TEXT column"}
 ANY = "bifthmv".replace("h", "")
 
 
 def _common() -> list[Form]:
-    """Forms that every type has."""
+    """Returns the forms that every type has."""
     forms = []
     for letter in ANY:
-        kind, two, is_float = _LETTERS[letter], letter * 2, letter == "f"
+        kind, two, is_float = LETTERS[letter], letter * 2, letter == "f"
         forms += [
             Form("coalesce", kind, two, "COALESCE({0}, {1})", "COALESCE({0}, {1})", keeps_near=is_float),
             Form(
@@ -67,7 +64,7 @@ def _common() -> list[Form]:
 
 _LIKES = ("a%", "%b", "_", "%", "a\\%b", "a\\_b", "%é%", "", "A_c", "%\\\\%", "ä%", "%\t%", "__", "%ss%")
 _PATTERNS = ("a", "^$", "[a-c]+", "b|é", ".", "^[^x]*$", "(?i)AB", "[0-9]{{2,}}", "s+t")
-"""Which both engines, RE2 and Rust's, take alike; brackets are doubled for `format`."""
+"""Patterns that mean the same to both engines, RE2 and Rust's; brackets are doubled for `format`."""
 _TO_CHAR = (
     ("YYYY-MM-DD HH24:MI:SS.US", "%Y-%m-%d %H:%M:%S.%f"),
     ("DDD HH12:MI PM, Dy", "%j %I:%M %p, %a"),
@@ -296,7 +293,7 @@ FORMS: tuple[Form, ...] = (
 )
 
 _NULLS = {kind: (f"CAST(NULL AS {kind})", f"NULL::{kind}") for kind in (BOOL, INT, FLOAT, TEXT)}
-_LITERALS: dict[str, tuple[tuple[str, str], ...]] = {
+LITERALS: dict[str, tuple[tuple[str, str], ...]] = {
     BOOL: (("TRUE", "true"), ("FALSE", "false"), _NULLS[BOOL]),
     INT: (*((str(n), f"{n}::BIGINT") for n in (0, 1, 2, 3, 10, 2**62, 2**63 - 1)), ("(-3)", "(-3)::BIGINT"), _NULLS[INT]),
     FLOAT: (
@@ -316,7 +313,7 @@ _LITERALS: dict[str, tuple[tuple[str, str], ...]] = {
         ("INTERVAL '1' HOUR", "3600000000::BIGINT"),
     ),
 }
-_COMPUTED: dict[str, tuple[tuple[str, str], ...]] = {
+COMPUTED: dict[str, tuple[tuple[str, str], ...]] = {
     BOOL: (("(ABS(-3) = 3)", "true"), ("(SQRT(4.0) > 2)", "false"), ("(LN(1.0) = NULL)", "NULL::BOOLEAN")),
     INT: (
         ("ABS(-3)", "3::BIGINT"),
@@ -340,64 +337,5 @@ _COMPUTED: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     INTERVAL: (("ABS(INTERVAL '-1 second')", "1000000::BIGINT"), ("(INTERVAL '3 s' / 2)", "1500000::BIGINT")),
 }
-"""Constants that are not written down."""
-_SMALL = {"small INT": (INT, "g", ("(-3)", "2", "0", "1", "5")), "small DOUBLE": (FLOAT, "y", ("0.5", "(-1.25)", "3.0", "10.0"))}
-
-
-class Scalars:
-    """Draws expressions over given columns."""
-
-    def __init__(self, rng: np.random.Generator, columns: Sequence[Expr]) -> None:
-        self._rng = rng
-        self._columns = columns
-        self.used: set[str] = set()
-        """Functions drawn."""
-
-    def draw(self, kind: str, depth: int = 2, *, near: bool = True) -> Expr:
-        """An expression of a type; with `near`, perhaps one whose last bits are nobody's."""
-        if kind in _SMALL:
-            return self._small(kind)
-        if kind == "TEXT column":  # literals are converted when the query is read, and refused
-            columns = [column for column in self._columns if column.ours.rpartition(".")[2] in ("t", "k")]
-            return self._one(columns) if columns else Expr("CAST(g AS TEXT)", "g::TEXT", TEXT)
-        if depth <= 0 or self._rng.random() < 0.2:
-            return self._leaf(kind, near)
-        forms = [form for form in FORMS if form.type == kind and (near or not form.near)]
-        names = sorted({form.function for form in forms})
-        name = names[int(self._rng.integers(len(names)))]
-        return self.write(self._one([form for form in forms if form.function == name]), depth, near=near)
-
-    def write(self, form: Form, depth: int = 2, *, near: bool = True) -> Expr:
-        """A call of a form with drawn arguments."""
-        self.used.add(form.function)
-        arguments = [self.draw(_LETTERS[letter], depth - 1, near=near and form.keeps_near) for letter in form.arguments]
-        ours = form.ours.format(*(argument.ours for argument in arguments))
-        duck = form.duck.format(*(f"({argument.duck})" for argument in arguments))
-        return Expr(ours, duck, form.type, form.near or any(argument.near for argument in arguments))
-
-    def condition(self) -> Expr:
-        """A condition; often a value, which may be NULL, beside a constant that must be computed."""
-        if self._rng.random() < 0.6:
-            return self.draw(BOOL, 2, near=False)
-        kind = self._one((INT, FLOAT, TEXT, TIME, INTERVAL))
-        value, sign, (ours, duck) = self.draw(kind, 2, near=False), self._one(("=", "<>", "<", "<=", ">", ">=")), self._one(_COMPUTED[kind])
-        return Expr(f"({value.ours} {sign} {ours})", f"({value.duck} {sign} {duck})", BOOL)
-
-    def _leaf(self, kind: str, near: bool) -> Expr:
-        columns = [column for column in self._columns if column.type == kind and (near or not column.near)]
-        if columns and self._rng.random() < 0.75:
-            return self._one(columns)
-        ours, duck = self._one((_LITERALS if self._rng.random() < 0.5 else _COMPUTED)[kind])
-        return Expr(ours, duck, kind)
-
-    def _small(self, kind: str) -> Expr:
-        """A number that keeps times within the calendar."""
-        of, name, literals = _SMALL[kind]
-        columns = [column for column in self._columns if column.ours.rpartition(".")[2] == name and column.type == of]
-        if columns and self._rng.random() < 0.6:
-            return self._one(columns)
-        text = self._one(literals)
-        return Expr(text, f"'{text.strip('()')}'::{of}", of)
-
-    def _one(self, values: Sequence):
-        return values[int(self._rng.integers(len(values)))]
+"""Constants that must be computed."""
+SMALL = {"small INT": (INT, "g", ("(-3)", "2", "0", "1", "5")), "small DOUBLE": (FLOAT, "y", ("0.5", "(-1.25)", "3.0", "10.0"))}

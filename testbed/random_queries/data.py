@@ -1,4 +1,4 @@
-"""Random rows for the differential tests: two streams full of odd values, and the files that an agent reads them from.
+"""Random rows: two streams full of odd values, and the files that an agent reads them from.
 
 A row is on time if it is at most `DELAY_US` behind the greatest event time before it. Late rows, where there are any, are so far behind
 that an agent leaves them out or, if it reads them in one batch with the rows before them, counts them: both answers are right.
@@ -64,7 +64,7 @@ class Table(NamedTuple):
     name: str
     rows: list[Row]
     late: tuple[int, ...] = ()
-    """Places of the rows that are late."""
+    """Indices of the rows that are late."""
 
 
 class DataSet(NamedTuple):
@@ -76,27 +76,27 @@ class DataSet(NamedTuple):
 
     @property
     def sink(self) -> str:
-        """How answers are written."""
+        """Returns the format in which answers are written."""
         return ("csv", "ndjson", "csv", "parquet")[self.seed % 4]
 
     @property
     def late_rows(self) -> int:
-        """How many rows of all streams may be left out."""
+        """Returns the number of rows of all streams that may be left out."""
         return sum(len(table.late) for table in self.tables.values())
 
 
 def microseconds(text: str) -> int:
-    """Microseconds since 1970 of an ISO 8601 time."""
+    """Returns the microseconds since 1970 of an ISO 8601 time."""
     return (datetime.fromisoformat(text) - EPOCH) // timedelta(microseconds=1)
 
 
 def time_text(us: int) -> str:
-    """ISO 8601 with a blank, to the microsecond."""
+    """Returns a time in ISO 8601 with a blank, to the microsecond."""
     return (EPOCH + timedelta(microseconds=us)).isoformat(" ", "microseconds")
 
 
 def make_data(seed: int) -> DataSet:
-    """The streams of a seed; every fifth seed has late rows."""
+    """Returns the streams of a seed; every fifth seed has late rows."""
     rng = np.random.default_rng([seed, 0])
     kind = FORMATS[int(rng.integers(len(FORMATS)))]
     start = microseconds(STARTS[int(rng.integers(len(STARTS)))])
@@ -124,7 +124,7 @@ def _table(rng: np.random.Generator, name: str, start: int, count: int, kind: st
 
 def _values(rng: np.random.Generator, kind: str) -> Row:
     def plain(value: float | None) -> float | None:
-        """NDJSON has no form for NaN and the infinities."""
+        """Returns NULL for NaN and the infinities, which NDJSON cannot write."""
         return None if kind == "ndjson" and value is not None and not np.isfinite(value) else value
 
     number = int(rng.integers(-40, 40)) / 8
@@ -150,7 +150,7 @@ def _pick(rng: np.random.Generator, values: Sequence[Any]) -> Any:
 
 
 def write(table: Table, kind: str, path: Path) -> None:
-    """The rows as a file of a format."""
+    """Writes the rows to a file."""
     if kind == "parquet":
         frame(table).write_parquet(path)
     elif kind == "ndjson":
@@ -160,7 +160,7 @@ def write(table: Table, kind: str, path: Path) -> None:
 
 
 def frame(table: Table) -> pl.DataFrame:
-    """The rows as a frame."""
+    """Returns the rows as a frame."""
     types = {
         BOOL: pl.Boolean(),
         INT: pl.Int64(),
