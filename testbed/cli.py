@@ -29,6 +29,7 @@ _EVALUATIONS = {
     "figures": "sbon_testbed.figures.command",
     "membership": "sbon_testbed.membership.command",
     "placement": "sbon_testbed.placement.command",
+    "simulate": "sbon_testbed.simulator.command",
     "table1": "sbon_testbed.placement.table1",
     "telemetry": "sbon_testbed.telemetry.generator",
 }

@@ -102,6 +102,7 @@ class Network:
             0,
         )
         self._off: set[int] = set()
+        self._stopped_until_ns: dict[int, int] = {}
         self._group: list[int] = []
         self._cut: set[tuple[int, int]] = set()
         self._listeners: list[Callable[[], None]] = []
@@ -165,6 +166,14 @@ class Network:
     def powered(self, node: int) -> bool:
         """Tells whether the machine is on."""
         return node not in self._off
+
+    def stop(self, node: int, seconds: float) -> None:
+        """Stops a machine's processes for a while: timers, datagrams and streams reach them when it goes on, in their order."""
+        self._stopped_until_ns[node] = max(self._stopped_until_ns.get(node, 0), self.time.now_ns + ns(seconds))
+
+    def stopped_until_ns(self, node: int) -> int:
+        """Returns when a stopped machine goes on; a time that has passed, or 0, if it is not stopped."""
+        return self._stopped_until_ns.get(node, 0)
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Registers a callback for every change of a partition, cut or machine, for streams that stall."""

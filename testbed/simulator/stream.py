@@ -79,6 +79,9 @@ class Pipe:
             self.network.time.after(ns(self.network.config.stream_timeout_s), lambda: self._stalled(stall))
             return
         now_ns = self.network.time.now_ns
+        if (goes_on_ns := self.network.stopped_until_ns(self.target.node)) > now_ns:
+            self._arm(goes_on_ns)
+            return
         parts: list[bytes] = []
         mark = 0
         while self._queue and self._queue[0][0] <= now_ns and not mark:

@@ -113,7 +113,12 @@ class SimulatedHost:
         self._time.after(0, partial(self._call, callback))
 
     def _call(self, callback: Callable[[], None]) -> None:
-        if self.alive:
+        if not self.alive:
+            return
+        goes_on_ns = self._world.network.stopped_until_ns(self.machine.number)
+        if goes_on_ns > self._time.now_ns:
+            self._time.at(goes_on_ns, partial(self._call, callback))
+        else:
             callback()
 
     def listen(
@@ -257,8 +262,12 @@ class _Meter:
 
 
 def _datagram_arrives(machine: Machine, port: int, data: bytes, sender: Address) -> None:
+    network = machine.world.network
+    if (goes_on_ns := network.stopped_until_ns(machine.number)) > network.time.now_ns:
+        network.time.at(goes_on_ns, partial(_datagram_arrives, machine, port, data, sender))
+        return
     host = machine.ports.get(port)
-    if host is not None and machine.world.network.powered(machine.number):
+    if host is not None and network.powered(machine.number):
         host.take_datagram(data, sender)
 
 

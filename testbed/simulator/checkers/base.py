@@ -1,0 +1,22 @@
+"""What every checker of a simulated seed offers."""
+
+from sbon_testbed.simulator.run_state import Run
+
+
+class Checker:
+    """Watches one property of a run. A problem is a sentence; an empty text means that there is none."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    def look(self) -> str:
+        """Returns what is wrong now; called many times, during the faults and after."""
+        return ""
+
+    def converged(self) -> str:
+        """Returns what has not converged yet; called after the faults until it is empty, or the time is up."""
+        return ""
+
+    def end(self) -> str:
+        """Returns what is wrong once all has converged."""
+        return ""

@@ -1,0 +1,116 @@
+"""`sbon testbed simulate`: runs many seeds of `sbon_testbed.simulator.simulation`, on all cores."""
+
+import multiprocessing
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from multiprocessing import resource_tracker
+from typing import Annotated, Any
+
+import typer
+
+from sbon.errors import UsageError
+from sbon_testbed.progress import Progress
+from sbon_testbed.simulator.faults import KINDS, kinds_of
+from sbon_testbed.simulator.simulation import Outcome, simulate
+
+
+def simulate_command(
+    seeds: Annotated[int, typer.Option(metavar="N", help="How many seeds.")] = 100,
+    first: Annotated[int, typer.Option(metavar="SEED", help="The first of them.")] = 0,
+    faults: Annotated[str, typer.Option(metavar="LIST", help=f"Kinds of faults, with commas; all by default: {','.join(KINDS)}.")] = "",
+    jobs: Annotated[int, typer.Option(metavar="N", help="Processes; 0: one for each core.")] = 0,
+    json: Annotated[str | None, typer.Option(metavar="FILE", help="Write the result as JSON; - for standard output.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+) -> None:
+    """Run random queries on random overlays in virtual time, seed after seed: first with faults, during which nothing wrong may happen,
+    then without, when everything must converge. Each seed that fails is shown at once, with the command that runs it again. Exit code 1
+    where one has failed.
+
+    Example: sbon testbed simulate --seeds 200 --faults moves,partitions
+    """
+    from sbon_testbed.cli import write_json
+
+    if seeds < 1 or first < 0 or jobs < 0:
+        raise UsageError(f"--seeds {seeds} --first {first} --jobs {jobs}, expected at least 1, 0 and 0")
+    kinds = kinds_of(faults)
+    progress = Progress(not quiet)
+    outcomes: list[Outcome] = []
+    began_s = time.monotonic()
+    for outcome in simulated(range(first, first + seeds), kinds, jobs or os.cpu_count() or 1):
+        outcomes.append(outcome)
+        if outcome.problem:
+            print(report(outcome, kinds), file=sys.stderr if json == "-" else sys.stdout, flush=True)
+        progress("seeds", len(outcomes), seeds)
+    result = summary(outcomes, first, kinds, time.monotonic() - began_s)
+    if json is not None:
+        write_json(json, result)
+    if json != "-":
+        _show(result)
+    if result["failed"]:
+        raise typer.Exit(1)
+
+
+def simulated(seeds: range, kinds: tuple[str, ...], jobs: int) -> Iterator[Outcome]:
+    """Yields the outcomes as they arrive."""
+    one = partial(simulate, kinds=kinds)
+    if jobs == 1 or len(seeds) == 1:
+        yield from map(one, seeds)
+        return
+    # Only this process handles Ctrl-C and ends the others, which start with it blocked. (Starting the tracker meanwhile would unblock it.)
+    resource_tracker.ensure_running()
+    heard = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        # Fresh processes: polars and its threads do not survive a fork.
+        pool = multiprocessing.get_context("spawn").Pool(min(jobs, len(seeds)))
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, heard)
+    with pool:
+        yield from pool.imap_unordered(one, seeds)
+
+
+def replay(seed: int, kinds: tuple[str, ...]) -> str:
+    """Returns the command that runs a seed again."""
+    chosen = "" if kinds == KINDS else f" --faults {shlex.quote(','.join(kinds))}"
+    return f"sbon testbed simulate --first {seed} --seeds 1{chosen}"
+
+
+def report(outcome: Outcome, kinds: tuple[str, ...]) -> str:
+    """Returns the text about a seed that has failed: the problem, the command that runs it again, and what happened."""
+    lines = [f"seed {outcome.seed} failed: {outcome.problem}", f"  again: {replay(outcome.seed, kinds)}"]
+    if outcome.trace:
+        lines += ["  what happened, latest last:", *(f"  {line}" for line in outcome.trace)]
+    return "\n".join(lines)
+
+
+def summary(outcomes: list[Outcome], first: int, kinds: tuple[str, ...], seconds: float) -> dict[str, Any]:
+    """Returns the figures of a run; `failures` lists the seeds that failed."""
+    failed = sorted(outcome for outcome in outcomes if outcome.problem)
+    return {
+        "seeds": len(outcomes),
+        "first": first,
+        "faults": kinds,
+        "failed": len(failed),
+        "failures": [{"seed": one.seed, "problem": one.problem, "again": replay(one.seed, kinds), "trace": one.trace} for one in failed],
+        "rows": sum(outcome.rows for outcome in outcomes),
+        "migrations_committed": sum(outcome.committed for outcome in outcomes),
+        "migrations_abandoned": sum(outcome.abandoned for outcome in outcomes),
+        "queries_harmed": sum(outcome.harmed for outcome in outcomes),
+        "virtual_s": round(sum(outcome.virtual_s for outcome in outcomes), 1),
+        "seconds": round(seconds, 1),
+    }
+
+
+def _show(result: dict[str, Any]) -> None:
+    print(f"{result['seeds'] - result['failed']:,} of {result['seeds']:,} seeds are right ({result['rows']:,} rows)")
+    print(
+        f"  {result['migrations_committed']:,} migrations done and {result['migrations_abandoned']:,} abandoned,"
+        f" {result['queries_harmed']:,} queries lost something with an agent that ended; {result['virtual_s']:,.0f} virtual s"
+        f" took {result['seconds']:,.0f} s"
+    )
+    for failure in result["failures"]:
+        print(f"  failed: {failure['again']}")

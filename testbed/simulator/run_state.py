@@ -1,0 +1,78 @@
+"""The state of one simulated seed that faults and checkers share: world, workload, trace, and what faults have destroyed."""
+
+from collections.abc import Iterator
+
+from sbon.execution.life import State
+from sbon_agent.engine.instance import Instance
+from sbon_agent.node import Agent
+from sbon_testbed.simulator.harness import World
+from sbon_testbed.simulator.reference import Reference
+from sbon_testbed.simulator.workload import Workload
+
+TRACE_LINES = 60
+"""Lines of the trace that are shown, the latest ones."""
+
+
+class Run:
+    """One seed under way."""
+
+    def __init__(self, workload: Workload, reference: Reference, world: World) -> None:
+        self.workload, self.reference, self.world = workload, reference, world
+        self.ids: dict[str, str] = {}
+        """For each query, by the name of its sink, its id."""
+        self.harmed: dict[str, str] = {}
+        """For each query of which a fault has destroyed something, what."""
+        self.orphaned: set[str] = set()
+        """Queries whose home was killed."""
+        self.trace: list[str] = []
+        self._migrations_seen: dict[int, int] = {}
+        self.committed = self.abandoned = 0
+
+    def tell(self, what: str, details: str) -> None:
+        """Adds a line to the trace."""
+        self.trace.append(f"{self.world.now:9.3f} s  {what:<10} {details}")
+
+    def agents(self) -> Iterator[tuple[int, Agent]]:
+        """Yields the running agents with their numbers."""
+        for number, agent in enumerate(self.world.agents):
+            if isinstance(agent, Agent):
+                yield number, agent
+
+    def instances(self) -> Iterator[tuple[Agent, Instance]]:
+        """Yields all operators of all running agents."""
+        for _, agent in self.agents():
+            for instance in agent.engine.instances.values():
+                yield agent, instance
+
+    def served_by(self, agent: Agent) -> set[str]:
+        """Returns the names of the queries that lose something if this agent ends now."""
+        kept = [i for i in agent.engine.instances.values() if i.state is not State.FINISHED or _owes(i)]
+        users = {query for instance in kept for query in instance.users}
+        return {name for name, query in self.ids.items() if query in users}
+
+    def harm(self, agent: Agent, number: int, what: str) -> None:
+        """Records that an agent ends now with all that it has."""
+        for name in sorted(self.served_by(agent)):
+            self.harmed.setdefault(name, what)
+        for asked in self.reference.queries:
+            if asked.owner == number:
+                self.orphaned.add(asked.name)
+
+    def tell_migrations(self) -> None:
+        """Adds the migrations that have ended since the previous call to the trace."""
+        for number, agent in self.agents():
+            seen = self._migrations_seen.get(id(agent), 0)
+            counters = agent.migrations.counters
+            ended = counters["migrations_committed"] + counters["migrations_abandoned"]
+            for record in list(agent.measuring.migrations)[len(agent.measuring.migrations) - (ended - seen) :] if ended > seen else []:
+                done = bool(record["committed"])
+                self.committed += done
+                self.abandoned += not done
+                how = "committed" if done else f"abandoned: {record['outcome']}"
+                self.tell("migration", f"{record['operator']} {self.world.nodes[number]} -> {record['there']} {how}")
+            self._migrations_seen[id(agent)] = ended
+
+
+def _owes(instance: Instance) -> bool:
+    """Tells whether an output has batches that nobody has acknowledged."""
+    return any(not output.sender.is_settled for output in instance.outputs.values())

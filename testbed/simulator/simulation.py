@@ -1,0 +1,162 @@
+"""One simulated seed: a phase with faults, in which nothing wrong may happen, and one without, in which everything must converge."""
+
+import traceback
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import NamedTuple
+
+from sbon.errors import SbonError
+from sbon_testbed.leftovers import run_directory
+from sbon_testbed.simulator.checkers.base import Checker
+from sbon_testbed.simulator.checkers.members import Members
+from sbon_testbed.simulator.checkers.rows import Rows
+from sbon_testbed.simulator.faults import KINDS, Faults, network_of, settings_of
+from sbon_testbed.simulator.harness import World
+from sbon_testbed.simulator.reference import make_reference
+from sbon_testbed.simulator.run_state import TRACE_LINES, Run
+from sbon_testbed.simulator.workload import make_workload
+
+CHECKERS: tuple[Callable[[Run], Checker], ...] = (Rows, Members)
+LOOK_S = 0.1
+"""Virtual seconds between two looks of the checkers."""
+FAULTS_S = 14.0
+"""Virtual seconds with faults: some more than the streams last."""
+CONVERGED_S = 180.0
+"""Virtual seconds after the faults within which everything must converge."""
+SUBMITTED_S = 60.0
+
+
+class Outcome(NamedTuple):
+    """The result of one seed."""
+
+    seed: int
+    problem: str
+    """Description of what is wrong; empty if nothing is."""
+    trace: tuple[str, ...]
+    """The latest lines of what happened; empty if nothing is wrong."""
+    rows: int = 0
+    committed: int = 0
+    """Number of migrations that moved their operator."""
+    abandoned: int = 0
+    """Number of migrations after which nothing had changed."""
+    harmed: int = 0
+    """Number of queries that lost something when an agent ended."""
+    virtual_s: float = 0.0
+
+
+class FoundError(Exception):
+    """A checker has found something wrong."""
+
+
+def simulate(seed: int, kinds: Collection[str] = KINDS) -> Outcome:
+    """Runs one seed.
+
+    Exceptions of agents are results too: the seed has failed with them.
+
+    Parameters
+    ----------
+    kinds : the faults that happen, of `sbon_testbed.simulator.faults.KINDS`
+    """
+    with run_directory() as folder:
+        simulation: Simulation | None = None
+        try:
+            simulation = Simulation(seed, kinds, folder)
+            simulation.go()
+            problem = ""
+        except FoundError as found:
+            problem = str(found)
+        except Exception as error:
+            at = "".join(traceback.format_exception(error)[-4:]).rstrip()
+            problem = f"{type(error).__name__}: {error}\n{at}"
+        if simulation is None:
+            return Outcome(seed, problem, ())
+        run = simulation.run
+        simulation.close()
+        rows = sum(map(len, run.reference.rows.values()))
+        trace = tuple(run.trace[-TRACE_LINES:]) if problem else ()
+        return Outcome(seed, problem, trace, rows, run.committed, run.abandoned, len(run.harmed), run.world.now)
+
+
+class Simulation:
+    """The run of one seed."""
+
+    def __init__(self, seed: int, kinds: Collection[str], folder: Path) -> None:
+        workload = make_workload(seed)
+        reference = make_reference(workload, folder / "one")
+        self._network, settings = network_of(seed, kinds), settings_of(seed, kinds)
+        world = World(workload.topology, seed=seed, settings=settings, data_dir=folder / "all")
+        self.run = Run(workload._replace(queries=reference.queries), reference, world)
+        self._faults = Faults(self.run, kinds)
+        self._checkers = [make(self.run) for make in CHECKERS]
+
+    def go(self) -> None:
+        """Runs both phases.
+
+        Raises
+        ------
+        FoundError
+            A checker has found something wrong.
+        """
+        if self.run.reference.problem:
+            raise FoundError(self.run.reference.problem)
+        self._begin()
+        self._make_trouble()
+        self._converge()
+
+    def close(self) -> None:
+        """Ends all agents."""
+        self.run.world.close()
+
+    def _begin(self) -> None:
+        """Starts the agents and the queries, without faults."""
+        run, world = self.run, self.run.world
+        world.start_all()
+        world.settle()
+        world.submit(run.workload.declare(world), at=0)
+        for asked in run.reference.queries:
+            run.ids[asked.name] = self._submitted(asked.sql(world.nodes), asked.owner)
+            run.tell("query", f"{asked.name} at {world.nodes[asked.owner]}, sink on {world.nodes[asked.sink]}: {asked.query.ours}")
+        world.world.network.config = self._network
+
+    def _submitted(self, sql: str, owner: int) -> str:
+        """Submits statements as soon as their agent has heard of the sources."""
+        while True:
+            try:
+                return self.run.world.submit(sql, at=owner)
+            except SbonError:
+                if self.run.world.now > SUBMITTED_S:
+                    raise
+                self.run.world.run(0.3)
+
+    def _make_trouble(self) -> None:
+        world, faults = self.run.world, self._faults
+        faults.begin()
+        until = world.now + FAULTS_S
+        while world.now < until:
+            self._pass(min(LOOK_S, max(0.0, faults.next_s - world.now)))
+            faults.step()
+
+    def _converge(self) -> None:
+        run, world = self.run, self.run.world
+        run.tell("calm", "no more faults; everything must converge")
+        self._faults.calm()
+        until = world.now + CONVERGED_S
+        for checker in self._checkers:
+            while problem := checker.converged():
+                if world.now >= until:
+                    raise FoundError(f"not converged {CONVERGED_S:g} s after the faults: {problem}")
+                self._pass(5 * LOOK_S)
+        for checker in self._checkers:
+            self._judge(checker.end())
+
+    def _pass(self, seconds: float) -> None:
+        """Lets time pass, then looks."""
+        self.run.world.run(seconds)
+        self.run.tell_migrations()
+        self._faults.watch_leaving()
+        for checker in self._checkers:
+            self._judge(checker.look())
+
+    def _judge(self, problem: str) -> None:
+        if problem:
+            raise FoundError(problem)
